@@ -1,0 +1,5 @@
+//! Stub.
+/// Stub.
+pub fn main() -> std::process::ExitCode {
+    std::process::ExitCode::SUCCESS
+}

@@ -1,0 +1,58 @@
+//! What time it is. The one place of the program that reads a clock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::limit::units::{Micros, Timestamp};
+
+/// A source of [`Timestamp`]s.
+#[derive(Debug)]
+pub enum Clock {
+    /// Wall time at start plus monotonic elapsed time: it never runs backwards, whatever NTP does.
+    System {
+        /// The monotonic reading at start.
+        started: Instant,
+        /// The wall time at start.
+        at_start: Timestamp,
+    },
+    /// A clock that tests set by hand.
+    Manual(AtomicU64),
+}
+
+impl Clock {
+    /// The system's clock, from now on.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
+    pub fn system() -> Self {
+        // A machine whose clock stands before 1970 counts from 1970.
+        let at_start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::System { started: Instant::now(), at_start: Timestamp(micros(at_start).0) }
+    }
+
+    /// A clock that stands at `at` until it is moved.
+    pub const fn manual(at: Timestamp) -> Self {
+        Self::Manual(AtomicU64::new(at.0))
+    }
+
+    /// The present moment.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System { started, at_start } => {
+                at_start.plus(micros(Instant::now().saturating_duration_since(*started)))
+            }
+            Self::Manual(at) => Timestamp(at.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Moves a manual clock forward; the system's clock stays as it is.
+    pub fn advance(&self, span: Micros) {
+        if let Self::Manual(at) = self {
+            at.fetch_add(span.0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A duration in whole microseconds, rounded down.
+pub fn micros(span: Duration) -> Micros {
+    Micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,302 @@
+//! The compiled, immutable plan: what `gateway.toml` means. `config` builds it, `proxy` runs it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use crate::limit::Algorithm;
+use crate::limit::units::Cost;
+use crate::route::client::ClientRule;
+use crate::route::key::{Exemption, Key};
+use crate::route::{Conditions, RouteIndex, RouteTable};
+use crate::store::NumbersId;
+
+/// The whole plan. Indices inside it are always valid.
+#[derive(Debug)]
+pub struct Gateway {
+    /// `[server]`.
+    pub server: Server,
+    /// `[admin]`, if any.
+    pub admin: Option<Admin>,
+    /// `[store]`.
+    pub store: StoreSettings,
+    /// `[log]`.
+    pub log: Log,
+    /// `[limits.*]` in file order.
+    pub limits: Vec<Limit>,
+    /// `[upstreams.*]` in file order.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// `[[routes]]` in file order.
+    pub routes: Vec<Route>,
+    /// The routes' conditions, compiled for lookup.
+    pub table: RouteTable,
+}
+
+/// A limit's place in [`Gateway::limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LimitIndex(pub usize);
+
+/// An upstream's place in [`Gateway::upstreams`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UpstreamIndex(pub usize);
+
+/// `[server]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where to listen; port 0 picks one. At least one.
+    pub listen: Vec<SocketAddr>,
+    /// Worker threads; at least 1.
+    pub workers: usize,
+    /// Whose word is believed, and how wide a client is.
+    pub client: ClientRule,
+    /// Connections at once, all workers together.
+    pub max_connections: usize,
+    /// Bytes of a request head.
+    pub max_header_bytes: usize,
+    /// First byte to whole head.
+    pub header_timeout: Duration,
+    /// No request body byte for so long.
+    pub body_timeout: Duration,
+    /// Kept-alive connections.
+    pub idle_timeout: Duration,
+    /// Client takes no byte for so long.
+    pub write_timeout: Duration,
+    /// How long requests in flight may take to finish on shutdown.
+    pub drain_timeout: Duration,
+    /// Which rate-limit fields responses carry.
+    pub ratelimit_headers: RatelimitHeaders,
+    /// Append `via` to requests.
+    pub via: bool,
+}
+
+/// Which rate-limit fields responses carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RatelimitHeaders {
+    /// `ratelimit-policy` and `ratelimit` of draft-ietf-httpapi-ratelimit-headers.
+    Standard,
+    /// `x-ratelimit-limit`, `-remaining`, `-reset`.
+    Legacy,
+    /// Both.
+    Both,
+    /// None.
+    Off,
+}
+
+/// `[admin]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The bearer token, read from the environment variable `token_env` when the file was loaded.
+    pub token: Option<Token>,
+}
+
+/// A secret that neither `Debug` nor `Display` shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(pub String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// `[store]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// The hard bound on entries.
+    pub max_keys: usize,
+}
+
+/// `[log]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// The access log's form.
+    pub access: AccessLog,
+    /// The program log's filter: a level, or directives of tracing's `EnvFilter`.
+    pub level: String,
+}
+
+/// The access log's form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// One JSON object a line.
+    Json,
+    /// Apache's combined format.
+    Combined,
+    /// None.
+    Off,
+}
+
+/// `[upstreams.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Who answers.
+    pub backend: Backend,
+    /// To connect.
+    pub connect_timeout: Duration,
+    /// How long an unused connection is kept.
+    pub idle_timeout: Duration,
+    /// The Host that the backend sees; `None`: the client's.
+    pub host: Option<HeaderValue>,
+    /// When another attempt is made.
+    pub retry: Retry,
+}
+
+/// Who answers for an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// `builtin:echo`: tollgate itself.
+    Echo,
+    /// Servers, taken in turn by weight. At least one.
+    Servers(Vec<Endpoint>),
+}
+
+/// One server of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// `host:port` as a Host field would carry it; also its label in metrics.
+    pub authority: Arc<str>,
+    /// Its share in the round robin; at least 1.
+    pub weight: u32,
+}
+
+/// When another attempt is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retry {
+    /// Attempts in all, the first included; 1 = never retry.
+    pub attempts: u32,
+    /// Retries per request of the last 10 s, in thousandths (200 = 20 %).
+    pub budget_permille: u32,
+}
+
+impl Eq for Retry {}
+
+/// `[limits.NAME]`.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// Its name.
+    pub name: Arc<str>,
+    /// One per rate; at least one.
+    pub policies: Vec<Policy>,
+    /// Whose allowance.
+    pub key: Key,
+    /// Who is exempt.
+    pub exempt: Vec<Exemption>,
+    /// Refuse, or only count.
+    pub mode: Mode,
+    /// How a refusal looks, if not the default.
+    pub reject: Option<Arc<Reject>>,
+    /// Whether admin views show key values whole.
+    pub reveal: bool,
+}
+
+/// One rate of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Its name in responses: the limit's, or with several rates `NAME:RATE` (`per-client:100/min`).
+    pub name: Arc<str>,
+    /// Names limit, algorithm, key and the policy's place: a reload keeps its counters while this stays.
+    pub identity: u64,
+    /// Decides.
+    pub algorithm: Algorithm,
+    /// The version of its numbers, as the store knows it.
+    pub numbers: NumbersId,
+    /// `"NAME";q=50;w=5`: the `ratelimit-policy` field.
+    pub field: HeaderValue,
+}
+
+/// Refuse, or only count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Refuse.
+    Enforce,
+    /// Decide, count, log, but let through.
+    Shadow,
+}
+
+/// How a refusal looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reject {
+    /// 400 to 599.
+    pub status: StatusCode,
+    /// `content-type` of `body`.
+    pub content_type: Option<HeaderValue>,
+    /// The body; `None`: the default problem+json.
+    pub body: Option<Bytes>,
+    /// Further fields.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// `[[routes]]`.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its name.
+    pub name: Arc<str>,
+    /// When it matches.
+    pub conditions: Conditions,
+    /// Who answers.
+    pub upstream: UpstreamIndex,
+    /// The route's cost; `None` = 0, never charged.
+    pub cost: Option<Cost>,
+    /// Which limits apply, in file order.
+    pub limits: Vec<LimitUse>,
+    /// Request sent whole → response head.
+    pub timeout: Duration,
+    /// Silence inside a response body.
+    pub read_timeout: Duration,
+    /// Bytes of a request body; `None`: no bound.
+    pub max_body_bytes: Option<u64>,
+    /// Removed from the front of the path before forwarding.
+    pub strip_prefix: Option<Box<str>>,
+    /// Edits of the request's fields.
+    pub request_headers: HeaderEdits,
+    /// Edits of the response's fields.
+    pub response_headers: HeaderEdits,
+    /// How a refusal looks; wins over the limit's.
+    pub reject: Option<Arc<Reject>>,
+}
+
+/// A limit as a route uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitUse {
+    /// Which.
+    pub limit: LimitIndex,
+    /// What a request costs there; `None` = 0, never charged.
+    pub cost: Option<Cost>,
+}
+
+/// Edits of header fields: first removed, then set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderEdits {
+    /// Replaced by this one value.
+    pub set: Vec<(HeaderName, HeaderValue)>,
+    /// Dropped.
+    pub remove: Vec<HeaderName>,
+}
+
+impl Gateway {
+    /// The route at `index`.
+    pub fn route(&self, index: RouteIndex) -> &Route {
+        &self.routes[index.0]
+    }
+
+    /// The limit at `index`.
+    pub fn limit(&self, index: LimitIndex) -> &Limit {
+        &self.limits[index.0]
+    }
+
+    /// The upstream at `index`.
+    pub fn upstream(&self, index: UpstreamIndex) -> &Arc<Upstream> {
+        &self.upstreams[index.0]
+    }
+}

@@ -1,0 +1,32 @@
+//! tollgate: a reverse proxy that stops excess traffic at the edge.
+//!
+//! > A limit is a pure function of *(state, now, cost)* → *(state', decision)*.
+//! > Everything else exists to fetch a state, supply the time, and act on the answer.
+//!
+//! This page is the map; there is no logic here. Imports only go down (`tests/it/imports.rs` fences it):
+//!
+//! ```text
+//!  cli                                what a person types; one function per command
+//!  serve · explain                    commands: start and steer the gateway; say why without running it
+//!  config · proxy · admin             the edges; they never see each other
+//!  shared                             what workers, admin and control thread share while running
+//!  telemetry                          what happened: counters and access records
+//!  gateway · upstream                 the waist: the compiled, immutable plan · the backends
+//!  route · store · clock              whose allowance, which rule · where counters live · what time it is
+//!  limit                              the core: std only; no clock, no I/O, no async, no logging
+//! ```
+
+pub mod admin;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod explain;
+pub mod gateway;
+pub mod limit;
+pub mod proxy;
+pub mod route;
+pub mod serve;
+pub mod shared;
+pub mod store;
+pub mod telemetry;
+pub mod upstream;

@@ -1,0 +1,44 @@
+//! What the workers, the admin listener and the control thread share while the gateway runs.
+//!
+//! Nothing else is shared in the request path: the plan is read through a cached pointer, the store decides, and the
+//! counters are one set per worker.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::gateway::Gateway;
+use crate::route::key::Secret;
+use crate::store::Store;
+use crate::telemetry::access_log::AccessLogger;
+use crate::telemetry::metrics::Metrics;
+
+/// One value for the whole process, behind an `Arc`.
+#[derive(Debug)]
+pub struct Shared {
+    /// The plan in force; a reload swaps it. A request keeps the one it began with.
+    pub gateway: ArcSwap<Gateway>,
+    /// The counters of all limits.
+    pub store: Store,
+    /// What time it is.
+    pub clock: Clock,
+    /// Keys the fingerprints of clients' keys.
+    pub secret: Secret,
+    /// The counters of what happened.
+    pub metrics: Arc<Metrics>,
+    /// The access log.
+    pub access_log: AccessLogger,
+    /// Running or draining.
+    pub life: watch::Receiver<Life>,
+}
+
+/// Where the process stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Taking connections.
+    Running,
+    /// No new connections; requests in flight finish; connections close after their response.
+    Draining,
+}

@@ -1,0 +1,99 @@
+//! Where counters live: one call decides all limits of a request, all or none.
+
+pub mod memory;
+
+use smallvec::SmallVec;
+
+use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use crate::limit::{Algorithm, Decision};
+use memory::MemoryStore;
+
+/// At most so many charges in one request: limits of a route, times their rates. `config` refuses more.
+pub const MAX_CHARGES: usize = 32;
+
+/// A hash of an algorithm and its numbers, equal in every process: the version that a stored state carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NumbersId(pub u32);
+
+impl NumbersId {
+    /// The id of an algorithm's numbers.
+    pub fn of(_algorithm: &Algorithm) -> Self {
+        Self(0)
+    }
+}
+
+/// One policy that a request is charged to.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// The policy's algorithm and numbers.
+    pub algorithm: &'a Algorithm,
+    /// Its [`NumbersId`], so that a state written under other numbers is noticed and converted.
+    pub numbers: NumbersId,
+    /// Whose allowance: a hash of limit, policy and key.
+    pub key: Fingerprint,
+    /// How much.
+    pub cost: Cost,
+    /// Who decides together.
+    pub group: Group,
+}
+
+/// Charges of one group are admitted all or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// The limits that are enforced: together they admit or refuse the request.
+    Enforced,
+    /// One shadow limit (its place on the route): decides alone, is charged only when the enforced ones admit and it would.
+    Shadow(u8),
+}
+
+/// What the store says of a request: one decision per charge, in the order of the charges.
+///
+/// A charge that said yes but was held back by another keeps verdict `Allow` (or `Delay`) and reports its `remaining` without the charge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// One per charge.
+    pub decisions: SmallVec<[Decision; 4]>,
+}
+
+/// Where counters live.
+#[derive(Debug)]
+pub enum Store {
+    /// In this process.
+    Memory(MemoryStore),
+}
+
+impl Store {
+    /// A memory store with a hard bound of `max_keys` entries.
+    pub fn memory(max_keys: usize) -> Self {
+        Self::Memory(MemoryStore::new(max_keys))
+    }
+
+    /// Remembers an algorithm's numbers, so that states written under them can be converted after a reload. Called
+    /// once for every policy of a plan before the plan is used, never per request.
+    pub fn register(&self, algorithm: &Algorithm) {
+        match self {
+            Self::Memory(memory) => memory.register(algorithm),
+        }
+    }
+
+    /// Decides all charges of a request at once. At most [`MAX_CHARGES`].
+    pub async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+        match self {
+            Self::Memory(memory) => memory.decide(charges, now),
+        }
+    }
+
+    /// Entries held now (each event of a sliding log counts as one).
+    pub fn keys(&self) -> u64 {
+        match self {
+            Self::Memory(memory) => memory.keys(),
+        }
+    }
+
+    /// Live entries evicted so far because the store was full.
+    pub fn evictions(&self) -> u64 {
+        match self {
+            Self::Memory(memory) => memory.evictions(),
+        }
+    }
+}

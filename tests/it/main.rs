@@ -1,0 +1,1 @@
+//! Black-box and seam tests: one binary, one module a subject.
