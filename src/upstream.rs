@@ -105,7 +105,11 @@ pub struct Servers {
 }
 
 impl Servers {
-    fn new(upstream: Arc<Upstream>, pool_of: impl FnMut(&Endpoint) -> Rc<EndpointPool>, workers: usize) -> Self {
+    fn new(
+        upstream: Arc<Upstream>,
+        pool_of: impl FnMut(&Endpoint) -> Rc<EndpointPool>,
+        workers: usize,
+    ) -> Self {
         let endpoints = match &upstream.backend {
             Backend::Servers(endpoints) => endpoints.as_slice(),
             Backend::Echo => &[],

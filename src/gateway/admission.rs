@@ -139,7 +139,8 @@ impl<'a> Assessment<'a> {
 
     /// The refusal of an enforced limit whose key is missing: the store need not be asked.
     pub fn missing(&self) -> Option<Refusal<'a>> {
-        let missing = |used: &&Use<'a>| used.standing == Standing::Missing && used.limit.mode == Mode::Enforce;
+        let missing =
+            |used: &&Use<'a>| used.standing == Standing::Missing && used.limit.mode == Mode::Enforce;
         self.uses.iter().find(missing).map(|used| Refusal {
             limit: used.limit,
             wait: None,

@@ -160,8 +160,8 @@ impl<'a> RequestLine<'a> {
         else {
             return Err(Fault::Malformed("the request line is not `METHOD TARGET VERSION`"));
         };
-        let http_11 = parse_version(version)?;
         check_method(method)?;
+        let http_11 = parse_version(version)?;
         if target.len() > MAX_TARGET {
             return Err(Fault::Target);
         }
@@ -294,8 +294,7 @@ impl<'a> Fields<'a> {
             (Some(coding), None) => check_coding(coding)?,
             (None, length) => Body::Length(length.unwrap_or(0)),
         };
-        let upgrade =
-            self.upgrade && self.connection_upgrade && line.http_11 && body == Body::Length(0);
+        let upgrade = self.upgrade && self.connection_upgrade && line.http_11 && body == Body::Length(0);
         Ok(Head { body, upgrade })
     }
 
@@ -331,7 +330,11 @@ fn check_coding(value: &[u8]) -> Result<Body, Fault> {
     let mut codings = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     let chunked_last = codings.next_back().is_some_and(|last| last.eq_ignore_ascii_case(b"chunked"));
     let known = codings.all(|coding| KNOWN.iter().any(|known| known.eq_ignore_ascii_case(coding)));
-    if chunked_last && known { Err(Fault::Coding) } else { Err(Fault::Malformed("the Transfer-Encoding is unknown")) }
+    if chunked_last && known {
+        Err(Fault::Coding)
+    } else {
+        Err(Fault::Malformed("the Transfer-Encoding is unknown"))
+    }
 }
 
 /// Splits and checks `field-name ":" OWS field-value OWS` (RFC 9112 §5).
@@ -414,7 +417,20 @@ const TOKEN: [bool; 256] = {
         table[byte] = character.is_ascii_alphanumeric()
             || matches!(
                 character,
-                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
             );
         byte += 1;
     }
@@ -485,12 +501,18 @@ impl ChunkScanner {
     fn step(&mut self, byte: u8) -> Result<ChunkState, Fault> {
         use ChunkState as S;
         self.length += 1;
-        let bound = if matches!(self.state, S::TrailerStart | S::Trailer | S::TrailerLf) { MAX_TRAILERS } else { MAX_CHUNK_LINE };
+        let bound = if matches!(self.state, S::TrailerStart | S::Trailer | S::TrailerLf) {
+            MAX_TRAILERS
+        } else {
+            MAX_CHUNK_LINE
+        };
         if self.length > bound {
             return Err(Fault::Malformed("a chunk's size line or the trailers are too long"));
         }
         match (self.state, byte) {
-            (S::Size { size, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => size_digit(size, digits, byte),
+            (S::Size { size, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                size_digit(size, digits, byte)
+            }
             (S::Size { size, digits: 1.. }, b'\r') | (S::Extension { size }, b'\r') => Ok(S::SizeLf { size }),
             (S::Size { size, digits: 1.. }, b';') => Ok(S::Extension { size }),
             (S::Extension { size }, b'\t' | 0x20..=0x7e | 0x80..) => Ok(S::Extension { size }),
@@ -522,3 +544,6 @@ fn size_digit(size: u64, digits: u8, byte: u8) -> Result<ChunkState, Fault> {
     }
     Ok(ChunkState::Size { size: size * 16 + digit, digits: digits + 1 })
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf as _, BufMut as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -199,6 +199,17 @@ impl Gate {
         }
     }
 
+    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while !self.wire.ended.get() {
+            self.inbound.clear();
+            match ready!(self.poll_fill(context, READ_AHEAD)) {
+                Ok(true) => {}
+                Ok(false) | Err(_) => break,
+            }
+        }
+        Poll::Ready(())
+    }
+
     /// Checks what has come, as far as it goes.
     fn check(&mut self) {
         loop {
@@ -210,12 +221,14 @@ impl Gate {
                     let here = usize::try_from(*left).unwrap_or(usize::MAX).min(unchecked.len());
                     *left -= here as u64;
                     let done = *left == 0;
+                    self.checked += here;
                     self.take_body(here, done);
                     Ok(())
                 }
                 Stage::Chunked(scanner) => match scanner.advance(unchecked) {
                     Ok(here) => {
                         let done = scanner.is_done();
+                        self.checked += here;
                         self.take_body(here, done);
                         Ok(())
                     }
@@ -245,7 +258,10 @@ impl Gate {
 
     fn check_head(&mut self) -> Result<(), Fault> {
         let Stage::Head(scanner) = &mut self.stage else { return Ok(()) };
-        if self.inbound.len() > self.checked && !std::mem::replace(&mut self.head_begun, true) && self.wire.heads.get() > 0 {
+        if self.inbound.len() > self.checked
+            && !std::mem::replace(&mut self.head_begun, true)
+            && self.wire.heads.get() > 0
+        {
             // The head's time runs from its first byte, not from the end of the last answer.
             self.since = None;
         }
@@ -278,7 +294,6 @@ impl Gate {
     }
 
     fn take_body(&mut self, bytes: usize, done: bool) {
-        self.checked += bytes;
         self.wire.body_bytes.set(self.wire.body_bytes.get() + bytes as u64);
         if bytes > 0 {
             self.since = None;
@@ -370,6 +385,33 @@ impl Gate {
         bytes - from < LEAST_BODY_RATE * RATE_WINDOW.as_secs()
     }
 
+    /// Reads a body of known length straight into hyper's buffer, but not a byte of what follows it. Ready with `false` at the end.
+    fn poll_straight(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+        left: u64,
+    ) -> Poll<io::Result<bool>> {
+        let most = usize::try_from(left).unwrap_or(usize::MAX);
+        loop {
+            ready!(self.wire.stream.poll_read_ready(context))?;
+            match self.wire.stream.try_read_buf(&mut (&mut *buffer).limit(most)) {
+                Ok(0) => {
+                    self.wire.ended.set(true);
+                    return Poll::Ready(Ok(false));
+                }
+                Ok(read) => {
+                    let left = left - read as u64;
+                    self.stage = Stage::Length(left);
+                    self.take_body(read, left == 0);
+                    return Poll::Ready(Ok(true));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
     fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
         let length = self.checked.min(buffer.remaining());
         buffer.put_slice(&self.inbound[..length]);
@@ -385,6 +427,7 @@ impl AsyncRead for Gate {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let gate = self.get_mut();
+        let filled = buffer.filled().len();
         loop {
             gate.check();
             if gate.checked > 0 {
@@ -403,7 +446,13 @@ impl AsyncRead for Gate {
                     return Poll::Pending;
                 }
             }
-            match gate.poll_fill(context, buffer.remaining()) {
+            let straight = gate.inbound.is_empty();
+            let read = match gate.stage {
+                Stage::Length(left) if straight => gate.poll_straight(context, buffer, left),
+                _ => gate.poll_fill(context, buffer.remaining()),
+            };
+            match read {
+                Poll::Ready(Ok(true)) if buffer.filled().len() > filled => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(true)) => {}
                 Poll::Ready(Ok(false)) => {
                     if matches!(gate.stage, Stage::Length(_) | Stage::Chunked(_)) {
@@ -472,5 +521,56 @@ impl AsyncWrite for Gate {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(socket2::SockRef::from(&self.wire.stream).shutdown(std::net::Shutdown::Write))
+    }
+}
+
+/// A gate that hyper holds and that is still at hand when hyper is done with it.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedGate(Rc<RefCell<Gate>>);
+
+impl SharedGate {
+    pub(crate) fn new(gate: Gate) -> Self {
+        Self(Rc::new(RefCell::new(gate)))
+    }
+
+    /// Reads and drops whatever the client still sends, until it closes.
+    pub(crate) async fn discard(&self) {
+        std::future::poll_fn(|context| self.0.borrow_mut().poll_discard(context)).await;
+    }
+}
+
+impl AsyncRead for SharedGate {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for SharedGate {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_shutdown(context)
     }
 }

@@ -81,8 +81,16 @@ mod tests {
         for _ in 0..1000 {
             budget.request(start);
         }
-        assert_eq!((0..1000).filter(|_| budget.spend(start)).count(), 100, "a fifth of 1,000, less the 100 spent");
+        assert_eq!(
+            (0..1000).filter(|_| budget.spend(start)).count(),
+            100,
+            "a fifth of 1,000, less the 100 spent"
+        );
         let later = start + Duration::from_secs(10);
-        assert_eq!((0..1000).filter(|_| budget.spend(later)).count(), 100, "all that is forgotten after 10 s");
+        assert_eq!(
+            (0..1000).filter(|_| budget.spend(later)).count(),
+            100,
+            "all that is forgotten after 10 s"
+        );
     }
 }

@@ -134,9 +134,7 @@ impl Body for Upload {
                 None
             }
             Some(Err(_)) => Some(Err(state.break_off(Broken::Client))),
-            Some(Ok(frame)) => {
-                Some(state.count(frame.data_ref().map_or(0, Bytes::len)).map(|()| frame))
-            }
+            Some(Ok(frame)) => Some(state.count(frame.data_ref().map_or(0, Bytes::len)).map(|()| frame)),
         })
     }
 
