@@ -62,8 +62,11 @@ pub struct Failed {
 /// All pools of one worker, by server, so that connections outlive a reload.
 #[derive(Debug, Default)]
 pub struct Pools {
-    endpoints: RefCell<HashMap<(Arc<str>, Arc<str>), Rc<EndpointPool>>>,
+    endpoints: RefCell<HashMap<ServerName, Rc<EndpointPool>>>,
 }
+
+/// An upstream's name and `host:port`.
+type ServerName = (Arc<str>, Arc<str>);
 
 impl Pools {
     /// The runtime of every upstream of a plan, in order. Pools of servers that the plan no longer names are dropped.

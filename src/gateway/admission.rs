@@ -169,7 +169,7 @@ impl<'a> Assessment<'a> {
             }
         }
         // Stable: of equal waits the first named on the route leads.
-        refused.sort_by(|left, right| right.0.cmp(&left.0));
+        refused.sort_by_key(|&(wait, _)| std::cmp::Reverse(wait));
         match refused.first() {
             None => Ruling { sentence: Sentence::Admit(delay), tightest },
             Some(&(wait, longest)) => {

@@ -45,7 +45,7 @@ pub(crate) async fn answer(
     let turn = Turn::begin(connection, &parts);
     let response = match turn.connection.wire.fault_of(place) {
         Some(fault) => {
-            turn.as_unread().close(refuse::problem(fault.status(), fault.reason()), fault.reason())
+            turn.unread().close(refuse::problem(fault.status(), fault.reason()), fault.reason())
         }
         None => turn.judge(parts, body).await,
     };
@@ -83,7 +83,7 @@ impl Turn {
     }
 
     /// What was refused unread has neither method nor target: the record says so.
-    fn as_unread(mut self) -> Self {
+    fn unread(mut self) -> Self {
         if let (Some(record), Ok(none)) = (&mut self.finish.record, Method::from_bytes(b"-")) {
             record.method = none;
             record.path = Box::from("-");
