@@ -1,1 +1,7 @@
 //! Black-box and seam tests: one binary, one module a subject.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "black-box tests wait for a real process, so they read a clock"
+)]
+
+mod harness;
