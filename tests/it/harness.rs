@@ -36,6 +36,15 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Response {
     get_with(address, path, "")
 }
 
+/// A configuration with one route that sends everything to `backend`. `rest` follows the route's own lines, so it may
+/// begin with more of them (`limits = ["a"]`) and go on with other tables.
+pub(crate) fn everything_to(backend: &Backend, rest: &str) -> String {
+    let url = backend.url();
+    format!(
+        "[upstreams]\napi = \"{url}\"\n[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\"\n{rest}\n"
+    )
+}
+
 /// Waits until `condition` gives something; panics with `what` when it never does.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {

@@ -6,3 +6,7 @@
 
 mod harness;
 mod imports;
+mod limits_answers;
+mod limits_exact;
+mod limits_keys;
+mod limits_seed;
