@@ -10,3 +10,5 @@ mod limits_answers;
 mod limits_exact;
 mod limits_keys;
 mod limits_seed;
+mod proxy_forward;
+mod proxy_identity;
