@@ -11,4 +11,6 @@ mod limits_exact;
 mod limits_keys;
 mod limits_seed;
 mod proxy_forward;
+mod proxy_framing;
+mod proxy_headers;
 mod proxy_identity;
