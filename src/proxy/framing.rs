@@ -313,12 +313,17 @@ impl<'a> Fields<'a> {
             return Err(Fault::Malformed("the target's authority is not `host[:port]`"));
         }
         match self.host {
-            Some(host) if !host.eq_ignore_ascii_case(authority) => {
+            Some(host) if !without_port_80(host).eq_ignore_ascii_case(without_port_80(authority)) => {
                 Err(Fault::Malformed("the Host differs from the target's authority"))
             }
             _ => Ok(()),
         }
     }
+}
+
+/// `a` and `a:80` mean the same, and both are sent.
+fn without_port_80(authority: &[u8]) -> &[u8] {
+    authority.strip_suffix(b":80").unwrap_or(authority)
 }
 
 /// `chunked` alone is ours; other known codings before it are 501; anything else is no coding at all.

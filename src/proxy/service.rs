@@ -44,9 +44,7 @@ pub(crate) async fn answer(
     let (parts, body) = request.into_parts();
     let turn = Turn::begin(connection, &parts);
     let response = match turn.connection.wire.fault_of(place) {
-        Some(fault) => {
-            turn.unread().close(refuse::problem(fault.status(), fault.reason()), fault.reason())
-        }
+        Some(fault) => turn.unread().close(refuse::problem(fault.status(), fault.reason()), fault.reason()),
         None => turn.judge(parts, body).await,
     };
     Ok(response)
