@@ -34,17 +34,17 @@ pub(super) struct Named<T> {
 impl Series {
     /// The series of the next plan: names that stay keep their counters.
     pub(super) fn under(&self, gateway: &Gateway) -> Self {
-        let routes: HashMap<&str, &RouteSeries> =
+        let mut routes: HashMap<&str, &RouteSeries> =
             self.routes.iter().map(|route| (&*route.answers.name, route)).collect();
-        let series_of = |route: &Route| {
+        let mut series_of = |route: &Route| {
             let limits = route.limits.iter().map(|used| Arc::clone(&gateway.limit(used.limit).name));
-            RouteSeries::new(Arc::clone(&route.name), limits, routes.get(&*route.name).copied())
+            RouteSeries::new(Arc::clone(&route.name), limits, routes.remove(&*route.name))
         };
         let upstreams = gateway.upstreams.iter().map(|upstream| Arc::clone(&upstream.name));
         let listeners = gateway.server.listen.iter().map(|address| Arc::from(address.to_string()));
         Self {
             unrouted: Named { name: Arc::from(NO_ROUTE), cells: Arc::clone(&self.unrouted.cells) },
-            routes: gateway.routes.iter().map(series_of).collect(),
+            routes: gateway.routes.iter().map(&mut series_of).collect(),
             upstreams: Named::after(&self.upstreams, upstreams),
             listeners: Named::after(&self.listeners, listeners),
         }
@@ -62,10 +62,11 @@ impl RouteSeries {
 impl<T> Named<T> {
     /// One for each name: with the counters that it has among `last`, or new ones.
     fn after(last: &[Self], names: impl Iterator<Item = Arc<str>>) -> Vec<Self> {
-        let last: HashMap<&str, &Self> = last.iter().map(|named| (&*named.name, named)).collect();
+        // Taken out when found: were a name there twice, it would be summed twice.
+        let mut last: HashMap<&str, &Self> = last.iter().map(|named| (&*named.name, named)).collect();
         names
             .map(|name| {
-                let cells = last.get(&*name).map(|named| Arc::clone(&named.cells)).unwrap_or_default();
+                let cells = last.remove(&*name).map(|named| Arc::clone(&named.cells)).unwrap_or_default();
                 Self { name, cells }
             })
             .collect()
