@@ -2,7 +2,7 @@
 //!
 //! Workers hardly ever log, and never for a request: a stuck reader of standard error must not stop traffic.
 
-use std::io::{self, IsTerminal as _};
+use std::io;
 
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
