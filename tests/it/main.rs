@@ -14,3 +14,6 @@ mod proxy_forward;
 mod proxy_framing;
 mod proxy_headers;
 mod proxy_identity;
+mod proxy_pipeline;
+mod proxy_streaming;
+mod proxy_upgrade;
