@@ -2,6 +2,10 @@
 
 pub mod memory;
 
+use std::fmt::{self, Write as _};
+use std::hash::Hasher as _;
+
+use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
@@ -16,13 +20,29 @@ pub const MAX_CHARGES: usize = 32;
 pub struct NumbersId(pub u32);
 
 impl NumbersId {
-    /// The id of an algorithm's numbers.
-    pub fn of(_algorithm: &Algorithm) -> Self {
-        Self(0)
+    /// The id of an algorithm's numbers: SipHash-1-3 with key zero over their `Debug` text, which names the algorithm and
+    /// every number of it. A test holds some ids fast, as processes of different builds have to agree on them.
+    pub fn of(algorithm: &Algorithm) -> Self {
+        let mut text = Hashed(SipHasher13::new());
+        // Infallible: `Hashed` takes anything, and a derived `Debug` fails only where its writer does.
+        let _ = write!(text, "{algorithm:?}");
+        let [a, b, c, d, ..] = text.0.finish().to_le_bytes();
+        Self(u32::from_le_bytes([a, b, c, d]))
     }
 }
 
-/// One policy that a request is charged to.
+/// Hashes what is written to it, without keeping it.
+struct Hashed(SipHasher13);
+
+impl fmt::Write for Hashed {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// One policy that a request is charged to. Charges of one request may share a key: then the second sees the first. A key
+/// names its policy, so charges of one key have one algorithm.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
     /// The policy's algorithm and numbers.
@@ -49,6 +69,8 @@ pub enum Group {
 /// What the store says of a request: one decision per charge, in the order of the charges.
 ///
 /// A charge that said yes but was held back by another keeps verdict `Allow` (or `Delay`) and reports its `remaining` without the charge.
+/// A refused request is charged nowhere; but a sliding log with `count_denied` records the attempts that it refuses itself. It
+/// records none that another limit refuses, and none in shadow when the enforced limits refuse.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// One per charge.

@@ -1,34 +1,106 @@
-//! The memory store.
+//! The memory store: counters of this process, bounded, exact under concurrency.
+//!
+//! What is lost when it is full: `max_keys` states are kept, whatever comes. A new key takes the slot of the least used
+//! (used ÷ quota, now) of some 32 neighbours, whose counter thereby starts afresh. So a flood of new keys, each used
+//! a little, resets neither an exhausted counter nor one that used more than the flood's keys did, as long as one of the neighbours
+//! used less. Up to 64 keys the choice is among all.
+//!
+//! A sliding log takes as much of the bound as it keeps events. It grows at the expense of the least used others; when there is
+//! no other left to evict (a single log of more than `max_keys` events), the log itself is dropped and starts afresh,
+//! so configuration should refuse a sliding log whose count exceeds `max_keys`.
 
-use crate::limit::Algorithm;
+mod ballot;
+mod census;
+mod registry;
+mod room;
+mod table;
+
+use smallvec::smallvec;
+
 use crate::limit::units::Timestamp;
-use crate::store::{Charge, Outcome};
+use crate::limit::{Algorithm, Decision, State};
+use crate::store::{Charge, NumbersId, Outcome};
+use ballot::Ballot;
+use census::Census;
+use registry::{Registered, Registry};
+use table::{Slot, Table};
 
 /// Counters in this process, bounded by `max_keys`.
 #[derive(Debug)]
-pub struct MemoryStore {}
+pub struct MemoryStore {
+    table: Table,
+    registry: Registry,
+}
 
 impl MemoryStore {
-    /// An empty store that never holds more than `max_keys` entries (at least one).
-    pub fn new(_max_keys: usize) -> Self {
-        Self {}
+    /// An empty store that never holds more than `max_keys` entries (at least one). It takes 4 bytes a key at once, the rest as
+    /// keys come.
+    pub fn new(max_keys: usize) -> Self {
+        Self { table: Table::new(max_keys), registry: Registry::default() }
     }
 
-    /// See [`crate::store::Store::register`].
-    pub fn register(&self, _algorithm: &Algorithm) {}
+    /// See [`crate::store::Store::register`]. Remembers at least the last 32,768 algorithms.
+    pub fn register(&self, algorithm: &Algorithm) {
+        let numbers = NumbersId::of(algorithm);
+        if self.registry.register(numbers, algorithm) == Registered::Ambiguous {
+            self.table.forget(numbers);
+        }
+    }
 
     /// See [`crate::store::Store::decide`].
-    pub fn decide(&self, _charges: &[Charge<'_>], _now: Timestamp) -> Outcome {
-        Outcome::default()
+    pub fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+        match charges {
+            [charge] => Outcome { decisions: smallvec![self.decide_alone(charge, now)] },
+            _ => self.decide_together(charges, now),
+        }
     }
 
-    /// See [`crate::store::Store::keys`].
+    /// See [`crate::store::Store::keys`]: cheap and exact, but an expired entry counts until a new key overwrites it.
     pub fn keys(&self) -> u64 {
-        0
+        self.table.weight()
     }
 
     /// See [`crate::store::Store::evictions`].
     pub fn evictions(&self) -> u64 {
-        0
+        self.table.evictions()
+    }
+
+    /// The usual case: one limit, so its algorithm's word is final, and the state need not be copied.
+    fn decide_alone(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
+        let charges = std::slice::from_ref(charge);
+        let mut held = self.table.lock(charges);
+        let before = held.slot(charge.key).map(Slot::take);
+        let before =
+            before.map_or_else(State::default, |(state, numbers)| self.renumber(state, numbers, charge, now));
+        let (after, decision) = charge.algorithm.decide(before, now, charge.cost);
+        held.store(charge, after, || Census { now, known: self.registry.known(), charges });
+        decision
+    }
+
+    /// Several limits: all or none.
+    fn decide_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+        let mut held = self.table.lock(charges);
+        let ballot = Ballot::new(charges, now, |charge| {
+            let found = held.slot(charge.key).map(|slot| (slot.state.clone(), slot.numbers));
+            found.map_or_else(State::default, |(state, numbers)| self.renumber(state, numbers, charge, now))
+        });
+        let (decisions, accounts) = ballot.decide();
+        for account in accounts.into_iter().filter(|account| account.changed) {
+            held.store(account.charge, account.state, || Census {
+                now,
+                known: self.registry.known(),
+                charges,
+            });
+        }
+        Outcome { decisions }
+    }
+
+    /// The state as the charge's algorithm reads it: converted if it was written under other numbers, fresh if those are forgotten.
+    fn renumber(&self, state: State, numbers: NumbersId, charge: &Charge<'_>, now: Timestamp) -> State {
+        if numbers == charge.numbers {
+            return state;
+        }
+        let known = self.registry.known();
+        known.get(numbers).map_or_else(State::default, |from| charge.algorithm.convert(from, state, now))
     }
 }

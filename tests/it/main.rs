@@ -23,3 +23,8 @@ mod proxy_upgrade;
 mod proxy_vectors;
 mod reload_drain;
 mod reload_plan;
+mod store_exactness;
+mod store_flood;
+mod store_numbers;
+mod store_oracle;
+mod store_samples;
