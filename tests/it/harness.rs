@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 pub(crate) use backend::{Backend, Exchange, Next, Recorded};
-pub(crate) use client::Client;
+pub(crate) use client::{Client, refuses_connections};
 pub(crate) use gateway::Gateway;
 pub(crate) use load::Load;
 pub(crate) use response::{Fault, Response};

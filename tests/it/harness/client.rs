@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::response::{Fault, Framing, Response, parse_field};
@@ -63,6 +64,14 @@ impl Client {
         }
         self.stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
         sent
+    }
+
+    /// Sends bytes from a thread of their own, while this one reads.
+    pub(crate) fn write_in_background(&self, bytes: Vec<u8>) -> JoinHandle<()> {
+        let mut stream = self.stream.try_clone().expect("a second handle");
+        std::thread::spawn(move || {
+            stream.write_all(&bytes).ok();
+        })
     }
 
     /// Sends one byte a segment, `pause` apart.
