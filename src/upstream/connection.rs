@@ -13,7 +13,7 @@ use http::{Request, Response, header};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -185,15 +185,28 @@ impl AsyncRead for BackendStream {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.poll_read_ready(context))?;
+            let room = buffer.remaining();
             match self.0.try_read_buf(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result.map(|_| ())),
+                result => {
+                    if result.as_ref().is_ok_and(|&read| 0 < read && read < room) {
+                        self.is_drained();
+                    }
+                    return Poll::Ready(result.map(|_| ()));
+                }
             }
         }
     }
 }
 
 impl BackendStream {
+    /// A short read took all there was: the next poll waits for more instead of asking the kernel in vain. (epoll is
+    /// edge-triggered, so what comes from now on is announced anew.)
+    fn is_drained(&self) {
+        let nothing = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
+        let _ = self.0.try_io(Interest::READABLE, nothing);
+    }
+
     fn poll_send(
         &self,
         context: &mut Context<'_>,
