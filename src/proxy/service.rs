@@ -74,6 +74,7 @@ impl Turn {
             status: client_gone_status(),
             upload: None,
             sent: 0,
+            unfinished: false,
             error: None,
             record,
         };
@@ -99,6 +100,10 @@ impl Turn {
                 return self.refuse(StatusCode::BAD_REQUEST, reason, "malformed_host", &parts, body).await;
             }
         };
+        if target.path == "*" {
+            // OPTIONS about the server as a whole (RFC 9110 §9.3.7): routes are about paths.
+            return self.no_route(&parts, body).await;
+        }
         let path = match Path::parse(target.path) {
             Ok(path) => path,
             Err(fault) => {
@@ -120,7 +125,7 @@ impl Turn {
             client,
         };
         let Some(index) = gateway.table.find(&request) else {
-            return self.refuse(StatusCode::NOT_FOUND, "no route matches", "no_route", &parts, body).await;
+            return self.no_route(&parts, body).await;
         };
         let route = gateway.route(index);
         self.on_route(index, route);
@@ -192,6 +197,10 @@ impl Turn {
                 Verdict::Deny(_) => "limited",
             });
         }
+    }
+
+    async fn no_route(self, parts: &Parts, body: Incoming) -> Response<AnswerBody> {
+        self.refuse(StatusCode::NOT_FOUND, "no route matches", "no_route", parts, body).await
     }
 
     /// Answers by ourselves, for another reason than a limit.
@@ -368,13 +377,14 @@ async fn drain(parts: &Parts, mut body: Incoming) -> bool {
     }
     let reading = async {
         let mut read = 0;
-        while let Some(Ok(frame)) = body.frame().await {
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
             read += frame.data_ref().map_or(0, Bytes::len) as u64;
             if read > DRAIN_BYTES {
                 return false;
             }
         }
-        body.is_end_stream()
+        true
     };
     timeout(DRAIN_TIME, reading).await.unwrap_or(false)
 }
