@@ -96,8 +96,11 @@ impl Reloader {
             }
             Err(report) => {
                 tell(&report);
-                let errors = report.errors();
-                tracing::error!("not reloaded: {errors} errors in the file; everything stays as it was");
+                let errors = match report.errors() {
+                    1 => "one error".to_owned(),
+                    count => format!("{count} errors"),
+                };
+                tracing::error!("not reloaded: {errors} in the file; everything stays as it was");
                 self.shared.metrics.reloaded(false);
             }
         }
