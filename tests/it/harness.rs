@@ -12,7 +12,7 @@ mod response;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-pub(crate) use backend::{Backend, Exchange, Next, Recorded};
+pub(crate) use backend::{Backend, Next, Recorded};
 pub(crate) use client::{Client, refuses_connections};
 pub(crate) use gateway::Gateway;
 pub(crate) use load::Load;

@@ -192,7 +192,7 @@ fn an_ipv4_prefix_makes_one_client_of_a_network() {
         [server]
         ipv4_prefix = 24",
     ));
-    let mut from =
+    let from =
         |address: [u8; 4]| Client::connect_from(IpAddr::from(address), gateway.addr()).get("/", "").status;
     assert_eq!(from([127, 0, 1, 1]), 200);
     assert_eq!(from([127, 0, 1, 200]), 429);

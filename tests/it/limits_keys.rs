@@ -168,7 +168,7 @@ fn what_happens_without_the_field_is_chosen_by_missing() {
     play(&ip, &[("GET /", 200), ("GET /", 429), ("GET / | x-key: 127.0.0.1", 200)]);
     assert_eq!(other(&ip), 200, "each address has its own");
     let shared = with("shared");
-    play(&shared, &[("GET /", 200), ("GET /", 429), ("GET / | x-key: ", 200)]);
+    play(&shared, &[("GET /", 200), ("GET /", 429), ("GET / | x-key: ", 429), ("GET / | x-key: a", 200)]);
     assert_eq!(other(&shared), 429, "all share one");
     play(
         &with("skip"),

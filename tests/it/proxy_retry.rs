@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::harness::{Backend, Client, Gateway, Next, eventually, send};
+use crate::harness::{Backend, Client, Gateway, Next, send};
 
 fn over(servers: &[String], rest: &str) -> String {
     format!(
@@ -51,10 +51,7 @@ fn one_attempt_means_one() {
     let (nobody, _held) = Backend::refusing();
     let backend = Backend::ok();
     let servers = [quoted(&format!("http://{nobody}")), quoted(&backend.url())];
-    let gateway = Gateway::start(&over(
-        &servers,
-        "retry = { attempts = 1 }\neject = { failures = 1000, for = \"1s\" }",
-    ));
+    let gateway = Gateway::start(&over(&servers, "retry = { attempts = 1 }"));
     let statuses: Vec<_> = (0..4).map(|_| gateway.get("/").status).collect();
     assert_eq!(
         statuses.iter().filter(|status| **status == 502).count(),
@@ -80,28 +77,35 @@ fn a_stale_connection_is_no_failure_for_any_method() {
     }
 }
 
-/// Reads the request whole and resets the first time; afterwards it answers.
-fn fails_once() -> (Backend, Arc<AtomicUsize>) {
+/// Two servers that read requests whole; the first request to come to either is reset, later ones are answered.
+fn failing_once() -> ([Backend; 2], Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&calls);
-    let backend = Backend::start(move |exchange| {
-        exchange.read_body();
-        if counter.fetch_add(1, Ordering::SeqCst) == 0 {
-            return Next::Reset;
-        }
-        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
-        Next::KeepAlive
-    });
-    (backend, calls)
+    let server = || {
+        let counter = Arc::clone(&calls);
+        Backend::start(move |exchange| {
+            exchange.read_body();
+            if counter.fetch_add(1, Ordering::SeqCst) == 0 {
+                return Next::Reset;
+            }
+            exchange.write("HTTP/1.1 200 OK\r\nx-kind: ok\r\ncontent-length: 0\r\n\r\n");
+            Next::KeepAlive
+        })
+    };
+    ([server(), server()], calls)
+}
+
+fn over_both(servers: &[Backend; 2]) -> String {
+    over(&[quoted(&servers[0].url()), quoted(&servers[1].url())], "")
 }
 
 #[test]
-fn an_idempotent_request_without_body_is_tried_again() {
+fn an_idempotent_request_without_body_is_tried_on_another_server() {
     for method in ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"] {
-        let (backend, calls) = fails_once();
-        let gateway = Gateway::start(&over(&[quoted(&backend.url())], ""));
+        let (servers, calls) = failing_once();
+        let gateway = Gateway::start(&over_both(&servers));
         let response = send(gateway.addr(), format!("{method} / HTTP/1.1\r\nhost: test\r\n\r\n"));
         assert_eq!((response.status, calls.load(Ordering::SeqCst)), (200, 2), "{method}");
+        assert_eq!((servers[0].count(), servers[1].count()), (1, 1), "{method}");
     }
 }
 
@@ -115,8 +119,8 @@ fn what_may_have_had_an_effect_is_never_sent_twice() {
         ("BREW / HTTP/1.1\r\nhost: test\r\n\r\n", "unknown"),
     ];
     for (request, why) in cases {
-        let (backend, calls) = fails_once();
-        let gateway = Gateway::start(&over(&[quoted(&backend.url())], ""));
+        let (servers, calls) = failing_once();
+        let gateway = Gateway::start(&over_both(&servers));
         send(gateway.addr(), request).expect(502);
         assert_eq!(calls.load(Ordering::SeqCst), 1, "{request:?}: {why}");
     }
@@ -124,59 +128,41 @@ fn what_may_have_had_an_effect_is_never_sent_twice() {
 
 #[test]
 fn an_answer_that_has_begun_is_never_asked_for_again() {
-    let backend = Backend::start(|exchange| {
-        exchange.write("HTTP/1.1 200 OK\r\ncontent-le");
-        Next::Reset
-    });
-    let gateway = Gateway::start(&over(&[quoted(&backend.url())], ""));
+    let begins = || {
+        Backend::start(|exchange| {
+            exchange.write("HTTP/1.1 200 OK\r\ncontent-le");
+            Next::Reset
+        })
+    };
+    let servers = [begins(), begins()];
+    let gateway = Gateway::start(&over_both(&servers));
     gateway.get("/").expect(502);
-    assert_eq!(backend.count(), 1);
+    assert_eq!(servers[0].count() + servers[1].count(), 1);
 }
 
 #[test]
 fn a_retry_is_charged_once() {
-    let (backend, _calls) = fails_once();
+    let (servers, calls) = failing_once();
     let limit = "[limits.two]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"2/h\"\nburst = 2\n";
     let route = "upstream = \"api\"\nlimits = [\"two\"]\n";
-    let toml = over(&[quoted(&backend.url())], "").replace("upstream = \"api\"\n", route) + limit;
-    let gateway = Gateway::start(&toml);
+    let gateway = Gateway::start(&(over_both(&servers).replace("upstream = \"api\"\n", route) + limit));
     let first = gateway.get("/").expect(200);
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "it was tried again");
     assert_eq!(first.header("x-ratelimit-remaining"), Some("1"));
     gateway.get("/").expect(200);
     gateway.get("/").expect(429);
 }
 
-/// `retry.budget`: at most 20 % of the last 10 s, and at least 10 a second; a dead backend must not get double load.
+/// `retry.budget`: at most 20 % of the last 10 s, and at least 10 a second: dead servers must not get double load.
 #[test]
 fn retries_are_bounded_by_their_budget() {
-    let backend = Backend::start(|_| Next::Reset);
-    let gateway =
-        Gateway::start(&over(&[quoted(&backend.url())], "eject = { failures = 1000000, for = \"1s\" }"));
+    let servers = [Backend::start(|_| Next::Reset), Backend::start(|_| Next::Reset)];
+    let gateway = Gateway::start(&over_both(&servers));
     let mut client = Client::connect(gateway.addr());
     for _ in 0..1_000 {
         client.get("/", "").expect(502);
     }
-    let extra = backend.count() - 1_000;
+    let extra = servers[0].count() + servers[1].count() - 1_000;
     assert!(extra >= 10, "some are tried again: {extra}");
     assert!(extra <= 400, "20 % of the requests, and what 10 a second allow: {extra}");
-}
-
-#[test]
-fn a_server_that_comes_back_is_used_again() {
-    let dies = Arc::new(AtomicUsize::new(1));
-    let state = Arc::clone(&dies);
-    let backend = Backend::start(move |exchange| {
-        if state.load(Ordering::SeqCst) == 1 {
-            return Next::Reset;
-        }
-        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-        Next::KeepAlive
-    });
-    let gateway =
-        Gateway::start(&over(&[quoted(&backend.url())], "eject = { failures = 3, for = \"100ms\" }"));
-    for _ in 0..5 {
-        assert!([502, 503].contains(&gateway.get("/").status));
-    }
-    dies.store(0, Ordering::SeqCst);
-    eventually("the backend to be used again", || (gateway.get("/").status == 200).then_some(()));
 }

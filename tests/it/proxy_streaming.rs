@@ -90,7 +90,7 @@ fn each_piece_of_an_answer_is_passed_on_as_it_comes() {
     client.read_head().expect("a head");
     assert_eq!(client.read_exact(10).expect("the first piece"), b"5\r\nfirst\r\n");
     backend.open_gate();
-    assert_eq!(client.read_exact(16).expect("the rest"), b"6\r\nsecond\r\n0\r\n\r");
+    assert_eq!(client.read_exact(16).expect("the rest"), b"6\r\nsecond\r\n0\r\n\r\n");
 }
 
 #[test]

@@ -37,7 +37,7 @@ const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: test\r\n\r\n";
 fn refused_on_purpose(vector: &Vector) -> bool {
     let coding = vector.field("transfer-encoding").unwrap_or_default().trim().to_ascii_lowercase();
     let list_or_parameter = !coding.is_empty() && coding != "chunked";
-    list_or_parameter || !vector.uri.is_ascii() || vector.uri.is_empty()
+    list_or_parameter || !vector.uri.is_ascii() || vector.uri.is_empty() || vector.uri.contains('#')
 }
 
 #[test]
@@ -108,15 +108,19 @@ fn what_lies_between_never_smuggles() {
         client.write(vector.head());
         client.write(vector.body());
         client.write(SMUGGLED);
-        let refused = client.try_read(&vector.method).map_or(true, |response| response.status != 200);
-        if refused {
-            assert!(client.closes(), "{}: refused, but the connection stays open", vector.name);
-            assert_eq!(backend.count(), before, "{}: refused, but the backend saw something", vector.name);
-        } else {
+        let taken = client.try_read(&vector.method).ok().filter(|response| response.status == 200);
+        if let Some(response) = taken {
+            // Nothing of this vector may be under way when the next one is counted.
+            if !response.closed {
+                client.try_read("GET").ok();
+            }
             let seen = backend.requests()[before].clone();
             let framings =
                 seen.header_all("content-length").len() + seen.header_all("transfer-encoding").len();
             assert!(framings < 2, "{}: forwarded with two framings:\n{}", vector.name, seen.head);
+        } else {
+            assert!(client.closes(), "{}: refused, but the connection stays open", vector.name);
+            assert_eq!(backend.count(), before, "{}: refused, but the backend saw something", vector.name);
         }
     }
 }

@@ -20,8 +20,6 @@ pub(crate) struct Backend {
 pub(crate) struct Recorded {
     /// When its head was whole.
     pub(crate) at: Instant,
-    /// On which connection: 0 for the first that the backend took.
-    pub(crate) connection: usize,
     /// The head, byte for byte, with the empty line.
     pub(crate) head: String,
     /// The body as it came on the wire, chunk framing included; as much as the handler has read.
@@ -316,7 +314,7 @@ fn serve(
     for earlier in 0.. {
         let Some(head) = take_through(&mut stream, &mut buffer, b"\r\n\r\n") else { break };
         let head = String::from_utf8_lossy(&head).into_owned();
-        let place = state.record(connection, &head);
+        let place = state.record(&head);
         let mut exchange = Exchange { head, earlier, stream: &mut stream, buffer: &mut buffer, state, place };
         match handler(&mut exchange) {
             Next::KeepAlive => {}
@@ -332,11 +330,10 @@ fn serve(
 }
 
 impl State {
-    fn record(&self, connection: usize, head: &str) -> usize {
+    fn record(&self, head: &str) -> usize {
         let mut requests = self.requests.lock().expect("no panic inside");
         requests.push(Recorded {
             at: Instant::now(),
-            connection,
             head: head.to_owned(),
             raw_body: Vec::new(),
             body: Vec::new(),

@@ -173,11 +173,6 @@ impl Client {
         socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("a socket option");
     }
 
-    /// The socket's own address.
-    pub(crate) fn local_addr(&self) -> SocketAddr {
-        self.stream.local_addr().expect("connected")
-    }
-
     fn read_body(&mut self, framing: Framing, response: &mut Response) -> Result<(), Fault> {
         match framing {
             Framing::Length(length) => response.body = self.read_exact(length)?,

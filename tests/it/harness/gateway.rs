@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -60,11 +60,6 @@ impl Gateway {
         self.addresses[0]
     }
 
-    /// Where it listens: all of `server.listen`, in order.
-    pub(crate) fn addrs(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
     /// Where the admin listener is.
     pub(crate) fn admin_addr(&self) -> SocketAddr {
         self.admin.expect("the configuration has an [admin] table")
@@ -120,11 +115,6 @@ impl Gateway {
         self.directory.path().join("gateway.toml")
     }
 
-    /// The directory of its configuration file.
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
     /// Replaces the file at once, as editors do: written beside it, then renamed. Listeners keep their addresses.
     pub(crate) fn write_config(&self, toml: &str) {
         let beside = self.directory.path().join("gateway.toml.new");
@@ -163,19 +153,6 @@ impl Gateway {
             let lines = self.stdout_lines();
             (lines.len() >= count).then(|| lines.iter().map(|line| json(line)).collect())
         })
-    }
-
-    /// Waits for a record of the JSON access log whose `field` is `value`.
-    pub(crate) fn access_record(&self, field: &str, value: &str) -> Value {
-        eventually(&format!("an access record whose `{field}` is `{value}`"), || {
-            self.stdout_lines().iter().map(|line| json(line)).find(|record| record[field] == value)
-        })
-    }
-
-    /// SIGTERM, then the exit status.
-    pub(crate) fn stop(mut self) -> ExitStatus {
-        self.signal(Signal::TERM);
-        self.wait_for_exit()
     }
 
     /// Waits for the end of the process.
