@@ -151,8 +151,9 @@ impl Turn {
                 self.over_limit(&refusal, tightest.as_ref(), route, &parts, body).await
             }
             Sentence::Admit(delay) if !wait(delay, &self.connection.wire).await => {
-                self.finish.error = Some("client_gone");
-                self.close(Response::new(Bytes::new()), "client_gone")
+                let mut nobody_reads_this = Response::new(Bytes::new());
+                *nobody_reads_this.status_mut() = client_gone_status();
+                self.close(nobody_reads_this, "client_gone")
             }
             Sentence::Admit(_) => {
                 let path = path.form(route.conditions.merge_slashes);

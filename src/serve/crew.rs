@@ -51,10 +51,12 @@ impl Crew {
 
     /// Waits until a worker ends. Before draining, none should.
     pub(super) async fn next_end(&mut self) -> WorkerEnd {
-        self.left = self.left.saturating_sub(1);
         // Every worker reports once, so the channel is closed only when all have.
         let none = WorkerEnd { worker: 0, outcome: Outcome::Drained };
-        self.ends.recv().await.unwrap_or(none)
+        let end = self.ends.recv().await.unwrap_or(none);
+        // Counted only now: the wait may be given up before.
+        self.left = self.left.saturating_sub(1);
+        end
     }
 
     /// Waits until all have drained; an error is the first that ended otherwise.
