@@ -31,3 +31,6 @@ mod store_flood;
 mod store_numbers;
 mod store_oracle;
 mod store_samples;
+mod telemetry_access_log;
+mod telemetry_exposition;
+mod telemetry_metrics;
