@@ -211,9 +211,9 @@ impl Turn {
         detail: &str,
         error: &'static str,
         parts: &Parts,
-        body: Incoming,
+        mut body: Incoming,
     ) -> Response<AnswerBody> {
-        let kept = drain(parts, body).await;
+        let kept = drain(parts, &mut body).await;
         let response = refuse::problem(status, detail);
         if kept { self.reply(response, Some(error)) } else { self.close(response, error) }
     }
@@ -224,13 +224,13 @@ impl Turn {
         tightest: Option<&Tightest<'_>>,
         route: &Route,
         parts: &Parts,
-        body: Incoming,
+        mut body: Incoming,
     ) -> Response<AnswerBody> {
         if let (Some(record), None) = (&mut self.finish.record, tightest) {
             record.limit = Some(refusal.limit.name.clone());
             record.decision = Some("limited");
         }
-        let kept = drain(parts, body).await;
+        let kept = drain(parts, &mut body).await;
         let reject = route.reject.as_deref().or(refusal.limit.reject.as_deref());
         let mut response = refuse::over_limit(refusal, reject);
         let which = self.plan.gateway.server.ratelimit_headers;
@@ -369,7 +369,7 @@ fn label(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLa
 /// Reads what is left of a small body, so that the connection can serve the next request. False if it cannot.
 ///
 /// A client that waits for `100 Continue` is not asked for its body only to throw it away.
-async fn drain(parts: &Parts, mut body: Incoming) -> bool {
+pub(crate) async fn drain(parts: &Parts, body: &mut Incoming) -> bool {
     if body.is_end_stream() {
         return true;
     }
