@@ -3,12 +3,22 @@
     clippy::disallowed_methods,
     reason = "black-box tests wait for a real process, so they read a clock"
 )]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and so do the functions that tests share"
+)]
 
+mod client_address;
 mod core_cases;
 mod core_definitions;
 mod core_promises;
 mod harness;
 mod imports;
+mod key_claim;
+mod key_exemption;
+mod key_words;
 mod limits_answers;
 mod limits_exact;
 mod limits_keys;
@@ -26,6 +36,12 @@ mod proxy_upgrade;
 mod proxy_vectors;
 mod reload_drain;
 mod reload_plan;
+mod route_explain;
+mod route_path;
+mod route_pattern;
+mod route_sample;
+mod route_table;
+mod route_unreachable;
 mod store_exactness;
 mod store_flood;
 mod store_numbers;
