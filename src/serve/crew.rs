@@ -49,12 +49,12 @@ impl Crew {
         Ok(Self { ends, left })
     }
 
-    /// Waits until a worker ends. Before draining, none should.
+    /// Waits until a worker ends. Before draining, none should. May be cancelled: an end is then told the next time.
     pub(super) async fn next_end(&mut self) -> WorkerEnd {
+        let end = self.ends.recv().await;
         self.left = self.left.saturating_sub(1);
         // Every worker reports once, so the channel is closed only when all have.
-        let none = WorkerEnd { worker: 0, outcome: Outcome::Drained };
-        self.ends.recv().await.unwrap_or(none)
+        end.unwrap_or(WorkerEnd { worker: 0, outcome: Outcome::Drained })
     }
 
     /// Waits until all have drained; an error is the first that ended otherwise.

@@ -4,6 +4,9 @@
     reason = "black-box tests wait for a real process, so they read a clock"
 )]
 
+mod admin_endpoints;
+mod cli_reload;
+mod cli_usage;
 mod core_cases;
 mod core_definitions;
 mod core_promises;
