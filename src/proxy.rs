@@ -3,13 +3,14 @@
 //! One worker is one thread: its own listeners, its own connections to backends, its own counters. Nothing in the
 //! request path is shared but the store and the plan.
 //!
-//! A request's way: [`listen`] → `connection` (hyper behind the `wire` gate, which checks the `framing`) → `service`
+//! A request's way: [`listen`] → `connection` (hyper behind the `gate`, which checks the `framing`) → `service`
 //! (the story) → `forward` or `refuse` → `body`.
 
 mod body;
 mod connection;
 mod forward;
 mod framing;
+mod gate;
 mod headers;
 mod listen;
 mod refuse;

@@ -11,7 +11,7 @@ use hyper::body::{Body as _, Incoming};
 use super::body::{AnswerBody, Download};
 use super::headers::{self, Sender, X_REQUEST_ID};
 use super::refuse;
-use super::service::{BACKEND_VERSION, Turn, request_id};
+use super::service::{BACKEND_VERSION, Turn, drain, request_id};
 use super::wire::BodyFault;
 use crate::gateway::admission::Tightest;
 use crate::gateway::{Backend, RatelimitHeaders, Route, Upstream};
@@ -31,17 +31,19 @@ pub(crate) async fn forward(
     mut turn: Turn,
     delivery: Delivery<'_>,
     mut parts: Parts,
-    body: Incoming,
+    mut body: Incoming,
 ) -> Response<AnswerBody> {
     let plan = Rc::clone(&turn.plan);
     let upstream = plan.gateway.upstream(delivery.route.upstream);
     let upgrade = wanted_upgrade(&parts, &body);
+    if upstream.backend == Backend::Echo {
+        let kept = drain(&parts, &mut body).await;
+        prepare(&mut turn, &delivery, upstream, &mut parts, &body, upgrade.as_ref());
+        return answer_echo(turn, &delivery, &parts, kept);
+    }
     prepare(&mut turn, &delivery, upstream, &mut parts, &body, upgrade.as_ref());
     let upload = UploadState::new(delivery.route.max_body_bytes);
     turn.finish.upload = Some(Rc::clone(&upload));
-    if upstream.backend == Backend::Echo {
-        return answer_echo(turn, &delivery, &parts);
-    }
     let request = Request::from_parts(parts, Upload::new(body, Rc::clone(&upload)));
     let servers = &plan.servers[delivery.route.upstream.0];
     let clock = &turn.connection.worker.shared.clock;
@@ -157,11 +159,14 @@ fn frame(headers: &mut HeaderMap, body: &Incoming) {
     }
 }
 
-fn answer_echo(turn: Turn, delivery: &Delivery<'_>, parts: &Parts) -> Response<AnswerBody> {
+fn answer_echo(turn: Turn, delivery: &Delivery<'_>, parts: &Parts, kept: bool) -> Response<AnswerBody> {
     let mut response = Response::new(echo::echo(parts));
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
     finish_head(&turn, delivery, response.headers_mut());
+    if !kept {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     turn.reply(response, None)
 }
 

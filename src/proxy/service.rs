@@ -74,6 +74,7 @@ impl Turn {
             status: client_gone_status(),
             upload: None,
             sent: 0,
+            unfinished: false,
             error: None,
             record,
         };
@@ -99,6 +100,10 @@ impl Turn {
                 return self.refuse(StatusCode::BAD_REQUEST, reason, "malformed_host", &parts, body).await;
             }
         };
+        if target.path == "*" {
+            // OPTIONS about the server as a whole (RFC 9110 §9.3.7): routes are about paths.
+            return self.no_route(&parts, body).await;
+        }
         let path = match Path::parse(target.path) {
             Ok(path) => path,
             Err(fault) => {
@@ -120,7 +125,7 @@ impl Turn {
             client,
         };
         let Some(index) = gateway.table.find(&request) else {
-            return self.refuse(StatusCode::NOT_FOUND, "no route matches", "no_route", &parts, body).await;
+            return self.no_route(&parts, body).await;
         };
         let route = gateway.route(index);
         self.on_route(index, route);
@@ -146,8 +151,9 @@ impl Turn {
                 self.over_limit(&refusal, tightest.as_ref(), route, &parts, body).await
             }
             Sentence::Admit(delay) if !wait(delay, &self.connection.wire).await => {
-                self.finish.error = Some("client_gone");
-                self.close(Response::new(Bytes::new()), "client_gone")
+                let mut nobody_reads_this = Response::new(Bytes::new());
+                *nobody_reads_this.status_mut() = client_gone_status();
+                self.close(nobody_reads_this, "client_gone")
             }
             Sentence::Admit(_) => {
                 let path = path.form(route.conditions.merge_slashes);
@@ -194,6 +200,10 @@ impl Turn {
         }
     }
 
+    async fn no_route(self, parts: &Parts, body: Incoming) -> Response<AnswerBody> {
+        self.refuse(StatusCode::NOT_FOUND, "no route matches", "no_route", parts, body).await
+    }
+
     /// Answers by ourselves, for another reason than a limit.
     async fn refuse(
         self,
@@ -201,9 +211,9 @@ impl Turn {
         detail: &str,
         error: &'static str,
         parts: &Parts,
-        body: Incoming,
+        mut body: Incoming,
     ) -> Response<AnswerBody> {
-        let kept = drain(parts, body).await;
+        let kept = drain(parts, &mut body).await;
         let response = refuse::problem(status, detail);
         if kept { self.reply(response, Some(error)) } else { self.close(response, error) }
     }
@@ -214,13 +224,13 @@ impl Turn {
         tightest: Option<&Tightest<'_>>,
         route: &Route,
         parts: &Parts,
-        body: Incoming,
+        mut body: Incoming,
     ) -> Response<AnswerBody> {
         if let (Some(record), None) = (&mut self.finish.record, tightest) {
             record.limit = Some(refusal.limit.name.clone());
             record.decision = Some("limited");
         }
-        let kept = drain(parts, body).await;
+        let kept = drain(parts, &mut body).await;
         let reject = route.reject.as_deref().or(refusal.limit.reject.as_deref());
         let mut response = refuse::over_limit(refusal, reject);
         let which = self.plan.gateway.server.ratelimit_headers;
@@ -359,7 +369,7 @@ fn label(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLa
 /// Reads what is left of a small body, so that the connection can serve the next request. False if it cannot.
 ///
 /// A client that waits for `100 Continue` is not asked for its body only to throw it away.
-async fn drain(parts: &Parts, mut body: Incoming) -> bool {
+pub(crate) async fn drain(parts: &Parts, body: &mut Incoming) -> bool {
     if body.is_end_stream() {
         return true;
     }
@@ -368,13 +378,14 @@ async fn drain(parts: &Parts, mut body: Incoming) -> bool {
     }
     let reading = async {
         let mut read = 0;
-        while let Some(Ok(frame)) = body.frame().await {
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
             read += frame.data_ref().map_or(0, Bytes::len) as u64;
             if read > DRAIN_BYTES {
                 return false;
             }
         }
-        body.is_end_stream()
+        true
     };
     timeout(DRAIN_TIME, reading).await.unwrap_or(false)
 }
