@@ -117,8 +117,10 @@ impl Running {
         let (life, born) = life::channel(Life::Running);
         let shared = Arc::new(share(gateway, &access_log, born)?);
         announce(&shared.gateway.load(), admin.as_ref());
+        let workers = Arc::clone(&shared);
+        let work = move |worker, listeners| proxy::run(worker, listeners, Arc::clone(&workers));
         let crew =
-            Crew::start(listeners, &shared).map_err(|error| Fault::System("start a worker thread", error))?;
+            Crew::start(listeners, work).map_err(|error| Fault::System("start a worker thread", error))?;
         Ok(Self { shared, settled, life, signals, crew, admin, access_log })
     }
 

@@ -10,6 +10,9 @@
     reason = "a test fails by panicking, and so do the functions that tests share"
 )]
 
+mod admin_endpoints;
+mod cli_reload;
+mod cli_usage;
 mod client_address;
 mod core_cases;
 mod core_definitions;
