@@ -5,6 +5,7 @@
 )]
 
 mod admin_endpoints;
+mod cli_explain;
 mod cli_reload;
 mod cli_usage;
 mod core_cases;
