@@ -3,6 +3,12 @@
     clippy::disallowed_methods,
     reason = "black-box tests wait for a real process, so they read a clock"
 )]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and so do the functions that tests share"
+)]
 
 mod admin_endpoints;
 mod cli_explain;
