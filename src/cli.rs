@@ -5,6 +5,7 @@
 mod health;
 mod output;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +13,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config;
+use crate::explain::{ExplainRequest, explain};
 use crate::serve::{self, Ended, Fault};
 use output::{fault, show, show_report};
 
@@ -74,6 +76,21 @@ enum Command {
     /// Every fault is shown with its place and a remedy, and the exit status is 2. A good file is summed up in words:
     /// each route and each limit. Warnings go to standard error and do not change the exit status.
     Check,
+    /// Say which route a request takes, which limits apply, and why
+    ///
+    /// Nothing is sent or counted, and no gateway needs to run.
+    Explain {
+        /// GET, POST, …
+        method: String,
+        /// http://host/path?query, or only the path
+        url: String,
+        /// A field of the request; may be repeated
+        #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+        headers: Vec<String>,
+        /// Who connects to the gateway: the client, or a trusted proxy [default: 127.0.0.1]
+        #[arg(long, value_name = "ADDRESS")]
+        ip: Option<IpAddr>,
+    },
     /// Print the JSON Schema of the configuration, for editors
     Schema,
     /// Ask a running gateway whether it is alive: for the health check of a container
@@ -114,6 +131,7 @@ impl Arguments {
             None => run(file, self.watch),
             Some(Command::Run { watch }) => run(file, watch || self.watch),
             Some(Command::Check) => check(file),
+            Some(Command::Explain { method, url, headers, ip }) => why(file, &method, &url, &headers, ip),
             Some(Command::Schema) => show(config::SCHEMA),
             Some(Command::Health) => health::ask(file),
         }
@@ -139,6 +157,20 @@ fn check(file: &Path) -> ExitCode {
             show_report(&loaded.warnings);
             show(&config::summary(&loaded.gateway, &file.display().to_string()))
         }
+        Err(report) => {
+            show_report(&report);
+            ExitCode::from(MISTAKE)
+        }
+    }
+}
+
+fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>) -> ExitCode {
+    let request = match ExplainRequest::new(method, url, headers, ip) {
+        Ok(request) => request,
+        Err(error) => return fault(MISTAKE, format_args!("{error}\n  = help: {}", error.help)),
+    };
+    match config::load(file) {
+        Ok(loaded) => show(&explain(&loaded.gateway, &request).to_string()),
         Err(report) => {
             show_report(&report);
             ExitCode::from(MISTAKE)

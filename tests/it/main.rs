@@ -11,6 +11,7 @@
 )]
 
 mod admin_endpoints;
+mod cli_explain;
 mod cli_reload;
 mod cli_usage;
 mod client_address;
