@@ -4,9 +4,10 @@
 //! request path is shared but the store and the plan.
 //!
 //! A request's way: [`listen`] → `connection` (hyper behind the `gate`, which checks the `framing`) → `service`
-//! (the story) → `forward` or `refuse` → `body`.
+//! (the story: what `case` is it, what do the limits say) → `forward` or `refuse` → `body`; `tally` counts and logs.
 
 mod body;
+mod case;
 mod connection;
 mod forward;
 mod framing;
@@ -15,7 +16,9 @@ mod headers;
 mod listen;
 mod refuse;
 mod service;
+mod tally;
 mod tunnel;
+mod turn;
 mod wire;
 mod worker;
 

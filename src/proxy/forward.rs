@@ -5,18 +5,21 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::{Body as _, Incoming};
 
 use super::body::{AnswerBody, Download};
 use super::headers::{self, Sender, X_REQUEST_ID};
 use super::refuse;
-use super::service::{BACKEND_VERSION, Turn, drain, request_id};
+use super::turn::{Turn, drain};
 use super::wire::BodyFault;
 use crate::gateway::admission::Tightest;
 use crate::gateway::{Backend, RatelimitHeaders, Route, Upstream};
 use crate::upstream::upload::{Broken, Upload, UploadState};
 use crate::upstream::{Exchange, Failed, Failure, echo};
+
+/// What backends are spoken to in, and clients answered in unless they speak HTTP/1.0: hyper sees to that.
+const BACKEND_VERSION: Version = Version::HTTP_11;
 
 /// Where an admitted request goes.
 pub(crate) struct Delivery<'a> {
@@ -125,7 +128,7 @@ fn prepare(
     headers::strip_hop_by_hop(headers);
     headers.remove(header::EXPECT);
     frame(headers, body);
-    let id = request_id(turn, headers, trusted);
+    let id = turn.request_id(headers, trusted);
     if let Some(record) = &mut turn.finish.record {
         record.request_id = Box::from(id.to_str().unwrap_or_default());
     }
