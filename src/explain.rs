@@ -9,8 +9,7 @@ use http::HeaderMap;
 use http::header::FORWARDED;
 
 use crate::gateway::{Backend, Gateway, Limit, LimitUse, Mode, Policy, Route, Upstream};
-use crate::limit::Algorithm;
-use crate::limit::units::{Cost, Micros};
+use crate::limit::units::Cost;
 use crate::route::client::{Client, ClientRule};
 use crate::route::key::{Claim, Missing, Secret};
 use crate::route::path::without_prefix;
@@ -259,7 +258,7 @@ fn upstream_words(upstream: &Upstream) -> String {
 }
 
 fn policy_words(policy: &Policy, cost: Option<Cost>) -> String {
-    let words = algorithm_words(&policy.algorithm);
+    let words = format!("{}: {}", policy.algorithm.name(), policy.algorithm);
     let most = policy.algorithm.max_cost();
     match cost {
         Some(cost) if u64::from(cost.units()) > most => {
@@ -267,10 +266,4 @@ fn policy_words(policy: &Policy, cost: Option<Cost>) -> String {
         }
         _ => words,
     }
-}
-
-/// The one place that says what an algorithm means.
-fn algorithm_words(algorithm: &Algorithm) -> String {
-    let Micros(micros) = algorithm.window();
-    format!("{}: {} per {} ms", algorithm.name(), algorithm.quota(), micros.div_ceil(1000))
 }
