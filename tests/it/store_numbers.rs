@@ -18,9 +18,11 @@ fn a_state_under_other_numbers_is_converted_when_it_is_next_used() {
         let store = store(100, &[old.clone(), new.clone()]);
         let (before, _) = old.decide(<_>::default(), NOON, Cost::new(7).unwrap());
         store.decide(&[charge(old, key(0, 0), 7)], NOON);
-        let expected = new.decide(new.convert(old, before, NOON), NOON, Cost::ONE).1;
-        assert_eq!(store.decide(&[charge(new, key(0, 0), 1)], NOON).decisions[0], expected, "{new:?}");
-        assert_eq!(store.keys(), 1.max(if old.name() == "sliding-log" { 2 } else { 1 }), "{new:?}");
+        let later = NOON.plus(Micros(1));
+        let expected = new.decide(new.convert(old, before, later), later, Cost::ONE).1;
+        let decisions = store.decide(&[charge(new, key(0, 0), 1)], later).decisions;
+        assert_eq!(decisions[0], expected, "{new:?}");
+        assert_eq!(store.keys(), if old.name() == "sliding-log" { 2 } else { 1 }, "{new:?}");
     }
 }
 
