@@ -11,6 +11,7 @@ use super::turn::Turn;
 use crate::gateway::admission::Assessment;
 use crate::gateway::{Gateway, Route};
 use crate::route::path::Path;
+use crate::route::pattern::bare_host;
 use crate::route::{Request, RouteIndex};
 
 /// A request with a route.
@@ -117,21 +118,6 @@ impl<'a> Target<'a> {
             "*" => return Err(Objection::no_route()),
             path => path,
         };
-        Ok(Self { host: plain_host(named), path, query: parts.uri.query() })
-    }
-}
-
-/// A host as routes compare it: lower case, without port and final dot.
-fn plain_host(authority: &str) -> Cow<'_, str> {
-    let end = match authority.rfind(']') {
-        Some(bracket) => bracket + 1,
-        None => authority.find(':').unwrap_or(authority.len()),
-    };
-    let host = &authority[..end];
-    let host = host.strip_suffix('.').unwrap_or(host);
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
+        Ok(Self { host: bare_host(named), path, query: parts.uri.query() })
     }
 }

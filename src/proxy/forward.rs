@@ -15,6 +15,7 @@ use super::turn::{Turn, drain};
 use super::wire::BodyFault;
 use crate::gateway::admission::Tightest;
 use crate::gateway::{Backend, RatelimitHeaders, Route, Upstream};
+use crate::route::path::without_prefix;
 use crate::upstream::upload::{Broken, Upload, UploadState};
 use crate::upstream::{Exchange, Failed, Failure, echo};
 
@@ -79,12 +80,7 @@ fn label(upstream: &Upstream, authority: &str) -> Box<str> {
 /// The target that the backend sees, if it is not the one that the client sent: the normalised path less the route's
 /// prefix, in origin-form.
 pub(crate) fn forwarded_uri(sent: &Uri, path: &str, query: Option<&str>, route: &Route) -> Option<Uri> {
-    let path = match route.strip_prefix.as_deref().and_then(|prefix| path.strip_prefix(prefix)) {
-        Some("") => "/",
-        // Only whole segments are a prefix: `/search` is none of `/searching`.
-        Some(rest) if rest.starts_with('/') => rest,
-        _ => path,
-    };
+    let path = route.strip_prefix.as_deref().map_or(path, |prefix| without_prefix(path, prefix));
     if sent.authority().is_none() && sent.path() == path {
         return None;
     }
