@@ -58,3 +58,4 @@ mod store_samples;
 mod telemetry_access_log;
 mod telemetry_exposition;
 mod telemetry_metrics;
+mod trace;
