@@ -1,0 +1,105 @@
+//! The fixed window: `rate`'s count per window of `rate`'s period.
+//!
+//! Bound: no more than the count is admitted in one window, so up to twice the count in a span that crosses an edge. A
+//! debt ends with its window.
+
+use super::units::{Cost, Micros, Rate, Timestamp};
+use super::{Align, Decision, Verdict, Wait, changed};
+
+/// A fixed window's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FixedWindow {
+    pub(super) rate: Rate,
+    pub(super) align: Align,
+}
+
+/// The window that was last charged, and what was charged in it: at most 2^32 - 1 units. The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    start: Timestamp,
+    count: u32,
+}
+
+impl FixedWindow {
+    /// Windows of `rate`'s period that begin as `align` says.
+    pub fn new(rate: Rate, align: Align) -> Self {
+        Self { rate, align }
+    }
+
+    /// Decides one request.
+    pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
+        let window = self.current(state, now);
+        match self.verdict(window, now, cost) {
+            refusal @ Verdict::Deny(_) => (state, self.report(refusal, window, now)),
+            pass => {
+                let window = State { count: window.count.saturating_add(cost.units()), ..window };
+                (window, self.report(pass, window, now))
+            }
+        }
+    }
+
+    /// What [`Self::decide`] would say, with the numbers of the uncharged state.
+    pub fn peek(&self, state: State, now: Timestamp, cost: Cost) -> Decision {
+        let window = self.current(state, now);
+        self.report(self.verdict(window, now, cost), window, now)
+    }
+
+    /// Corrects the window's count, if `admitted_at` lies in the window that is current at `now`.
+    pub fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
+        let window = self.current(state, now);
+        if !(window.start..self.end(window)).contains(&admitted_at) {
+            return state;
+        }
+        match changed(window.count, difference) {
+            0 => State::default(),
+            count => State { count, ..window },
+        }
+    }
+
+    /// Keeps the count if the windows are as long as under `from`.
+    pub fn convert(&self, from: &Self, state: State) -> State {
+        if from.rate.period() == self.rate.period() { state } else { State::default() }
+    }
+
+    /// The end of the window, if anything was charged in it.
+    pub fn forget_at(&self, state: State) -> Timestamp {
+        if state.count == 0 { Timestamp(0) } else { self.end(state) }
+    }
+
+    /// Units charged in the window that is current at `now`.
+    pub fn used(&self, state: State, now: Timestamp) -> u64 {
+        self.current(state, now).count.into()
+    }
+
+    /// The window that `now` falls into. A moment before the state's window is taken to lie in it.
+    fn current(&self, state: State, now: Timestamp) -> State {
+        if state.count > 0 && now < self.end(state) {
+            return state;
+        }
+        let start = match self.align {
+            Align::Clock => Timestamp(now.0 - now.0 % self.rate.period().0),
+            Align::FirstRequest => now,
+        };
+        State { start, count: 0 }
+    }
+
+    fn verdict(&self, window: State, now: Timestamp, cost: Cost) -> Verdict {
+        if cost.units() > self.rate.count() {
+            Verdict::Deny(Wait::Never)
+        } else if window.count <= self.rate.count() - cost.units() {
+            Verdict::Allow
+        } else {
+            Verdict::Deny(Wait::After(self.end(window).since(now)))
+        }
+    }
+
+    fn report(&self, verdict: Verdict, window: State, now: Timestamp) -> Decision {
+        let remaining = self.rate.count().saturating_sub(window.count).into();
+        let reset_after = if window.count == 0 { Micros(0) } else { self.end(window).since(now) };
+        Decision { verdict, remaining, reset_after }
+    }
+
+    fn end(&self, window: State) -> Timestamp {
+        window.start.plus(self.rate.period())
+    }
+}

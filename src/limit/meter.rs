@@ -1,0 +1,221 @@
+//! An exact meter: what the token bucket, GCRA and the leaky bucket have in common.
+//!
+//! A *level* rises by [`Meter::unit`] ticks for each unit charged and drains by `drain` ticks every `step` µs. Unit and
+//! drain are the reduced fraction p/q = period ÷ count (µs for each unit): a unit is p ticks and q ticks drain in each
+//! µs, so nothing is ever rounded. Where the exact ticks of a full bucket would pass 2^52, the finest scale that fits is
+//! taken, with the unit rounded up: against the client, by less than 10^-6 of the rate (`error_is_small_and_against_the_client`).
+//!
+//! The level stays below 2^53, so doubles hold it. A product that passes 2^53 is larger than any level, and only ever
+//! compared with one or subtracted down to zero: saturating here and rounding in a double give the same answer.
+
+use super::units::{Cost, EXACT, Micros, Rate, Timestamp};
+use super::{Decision, Verdict};
+
+/// The largest level: what is charged beyond it is forgiven.
+const MAX_TICKS: u64 = EXACT - 1;
+/// The largest level that a full bucket may have: as much again is left for debt.
+const MAX_FULL: u64 = EXACT / 2;
+
+/// How the units of one rate are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Meter {
+    unit: u64,
+    drain: u64,
+    step: u64,
+}
+
+/// What one key has used, in ticks. The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    at: Timestamp,
+    ticks: u64,
+}
+
+impl Level {
+    /// The ticks in use.
+    pub(super) const fn ticks(self) -> u64 {
+        self.ticks
+    }
+
+    /// When it stood so: the last moment that the key was charged, or less than one step before it.
+    pub(super) const fn at(self) -> Timestamp {
+        self.at
+    }
+}
+
+impl Meter {
+    /// A meter that counts up to `units` units exactly, and as many again in debt.
+    pub(super) fn counting(rate: Rate, units: Cost) -> Self {
+        let most = MAX_FULL / u64::from(units.units());
+        let fine = Self::finest(rate, most);
+        if fine.unit <= most {
+            return fine;
+        }
+        // To use up such a bucket takes more than 2^52 µs (142 years) of refill: a tick may well be some µs.
+        let step = fine.unit.div_ceil(most);
+        Self { unit: scaled(rate, 1, step), drain: 1, step }
+    }
+
+    /// A meter that holds any cost and is never coarser than 1 µs. It saturates only where draining lasts past the end
+    /// of time, 2^53 µs.
+    pub(super) fn timing(rate: Rate) -> Self {
+        Self::finest(rate, MAX_FULL / u64::from(Cost::MAX))
+    }
+
+    /// The exact scale if a unit has no more than `most` ticks in it, else the finest that has; but at least one tick a µs.
+    fn finest(rate: Rate, most: u64) -> Self {
+        let divisor = greatest_common_divisor(rate.period().0, u64::from(rate.count()));
+        let (span, count) = (rate.period().0 / divisor, u64::from(rate.count()) / divisor);
+        let drain = if span <= most { count } else { (narrow(wide(most) * wide(count) / wide(span))).max(1) };
+        Self { unit: scaled(rate, drain, 1), drain, step: 1 }
+    }
+
+    /// Ticks that one unit costs.
+    pub(super) const fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    /// The ticks of `units` units, at most the largest level.
+    pub(super) fn ticks(&self, units: u64) -> u64 {
+        units.saturating_mul(self.unit).min(MAX_TICKS)
+    }
+
+    /// The ticks that drain in `span`, at most the largest level.
+    pub(super) fn drained_in(&self, span: Micros) -> u64 {
+        (span.0 / self.step).saturating_mul(self.drain).min(MAX_TICKS)
+    }
+
+    /// The least span in which `ticks` drain.
+    pub(super) fn span(&self, ticks: u64) -> Micros {
+        Micros(ticks.div_ceil(self.drain).saturating_mul(self.step).min(EXACT))
+    }
+
+    /// `level` as it stands at `now`. A moment before the level's own is taken for the level's own.
+    pub(super) fn drained(&self, level: Level, now: Timestamp) -> Level {
+        let elapsed = now.since(level.at).0;
+        let steps = if self.step == 1 { elapsed } else { elapsed / self.step };
+        match level.ticks.saturating_sub(steps.saturating_mul(self.drain)) {
+            0 => Level { at: now, ticks: 0 },
+            // Only whole steps are taken off, so that the rest of a step is not lost.
+            ticks => Level { at: level.at.plus(Micros(steps * self.step)), ticks },
+        }
+    }
+
+    /// `level` with `cost` on top.
+    pub(super) fn charged(&self, level: Level, cost: Cost) -> Level {
+        Level { ticks: level.ticks.saturating_add(self.ticks(cost.units().into())).min(MAX_TICKS), ..level }
+    }
+
+    /// When `level` has drained to `ticks`; its own moment if it stands no higher. At most 2^53, the end of time.
+    pub(super) fn falls_to(&self, level: Level, ticks: u64) -> Timestamp {
+        let moment = level.at.plus(self.span(level.ticks.saturating_sub(ticks)));
+        moment.min(Timestamp(EXACT))
+    }
+
+    /// A bucket's answer: of `full` ticks `level` are in use.
+    pub(super) fn report(&self, verdict: Verdict, level: Level, full: u64, now: Timestamp) -> Decision {
+        let remaining = full.saturating_sub(level.ticks) / self.unit;
+        let reset_after = match full - remaining * self.unit {
+            0 => Micros(0),
+            // One unit more is free when the level has sunk by what is missing to it.
+            taken => self.falls_to(level, taken - self.unit).since(now),
+        };
+        Decision { verdict, remaining, reset_after }
+    }
+
+    /// `level` with `difference` units more, or fewer but never less than none.
+    pub(super) fn settled(&self, level: Level, difference: i64, now: Timestamp) -> Level {
+        let level = self.drained(level, now);
+        let change = self.ticks(difference.unsigned_abs());
+        let ticks = if difference < 0 {
+            level.ticks.saturating_sub(change)
+        } else {
+            level.ticks.saturating_add(change).min(MAX_TICKS)
+        };
+        if ticks == 0 { Level::default() } else { Level { ticks, ..level } }
+    }
+
+    /// The same units on this meter as `level` shows on the meter `from`, rounded up to whole units where the scales differ.
+    pub(super) fn converted(&self, from: &Self, level: Level, now: Timestamp) -> Level {
+        let level = from.drained(level, now);
+        if level.ticks == 0 {
+            return Level::default();
+        }
+        let ticks =
+            if self.unit == from.unit { level.ticks } else { self.ticks(level.ticks.div_ceil(from.unit)) };
+        Level { at: level.at.max(now), ticks }
+    }
+
+    /// When nothing is left of `level`.
+    pub(super) fn forget_at(&self, level: Level) -> Timestamp {
+        self.falls_to(level, 0)
+    }
+}
+
+/// The ticks of a unit when `drain` ticks drain every `step` µs, rounded up: the longer a unit lasts, the lower the rate.
+fn scaled(rate: Rate, drain: u64, step: u64) -> u64 {
+    narrow((wide(rate.period().0) * wide(drain)).div_ceil(wide(rate.count().into()) * wide(step)))
+}
+
+// Products of up to 2^90 appear only here, when a limit is made; Redis' Lua is handed the results.
+fn wide(number: u64) -> u128 {
+    number.into()
+}
+
+/// What was divided by more than it was multiplied with fits again.
+fn narrow(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(count: u32, period: u64) -> Rate {
+        Rate::new(count, Micros(period)).unwrap()
+    }
+
+    /// µs that a unit lasts on `meter`, over what it should last, minus one.
+    fn error(meter: &Meter, rate: Rate) -> f64 {
+        let lasts = (wide(meter.unit) * wide(meter.step) * wide(rate.count().into())) as f64;
+        let should = (wide(rate.period().0) * wide(meter.drain)) as f64;
+        lasts / should - 1.0
+    }
+
+    #[test]
+    fn ordinary_rates_are_exact() {
+        for (count, period) in
+            [(10, 1_000_000), (100, 60_000_000), (3, 1_000_000), (1_000_000, 86_400_000_000)]
+        {
+            let rate = rate(count, period);
+            for meter in [Meter::counting(rate, Cost::new(count).unwrap()), Meter::timing(rate)] {
+                assert_eq!(meter.unit * u64::from(count), period * meter.drain, "{rate:?} {meter:?}");
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn error_is_small_and_against_the_client(
+            count in proptest::prop_oneof![1..=1000_u32, 999_000_000..=Cost::MAX, 1..=Cost::MAX],
+            period in proptest::prop_oneof![1_000..=2_000_000_u64, 31_000_000_000_000..=Rate::MAX_PERIOD.0],
+            units in proptest::prop_oneof![1..=1000_u32, 999_000_000..=Cost::MAX],
+        ) {
+            let rate = rate(count, period);
+            let units = Cost::new(units).unwrap();
+            let counting = Meter::counting(rate, units);
+            assert!(counting.unit * u64::from(units.units()) <= MAX_FULL);
+            for meter in [counting, Meter::timing(rate)] {
+                let error = error(&meter, rate);
+                assert!((-1e-15..1e-6).contains(&error), "{meter:?} is off by {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The sliding log: every admitted request of the last period is remembered, so it is exact.
+//!
+//! An event at t counts until t + period and no longer. With `spacing` s, two admitted requests are at least s apart; a
+//! spacing longer than the period stretches the period to itself (requests that far apart never meet in one period anyway).
+//!
+//! With `count_denied` refused attempts are remembered too, and the wait that a refused client is told counts its own
+//! attempt: it is admitted after it if it keeps quiet. No more than the newest `count` units are kept then: while those
+//! last nothing is admitted, and what is older is gone before them, so the rest could never decide anything. An attempt
+//! that could never be admitted is not remembered.
+//!
+//! Bound: no more than the count is admitted in any half-open span of a period's length. Events are kept in order of
+//! time, one per µs; a decision looks at no more events than its cost, and removes each once.
+
+use std::collections::VecDeque;
+
+use super::units::{Cost, Micros, Rate, Timestamp};
+use super::{Decision, Verdict, Wait, changed};
+
+/// A log that has room for so many times its events gives memory back.
+const ROOMY: usize = 8;
+
+/// A sliding log's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingLog {
+    pub(super) rate: Rate,
+    pub(super) spacing: Option<Micros>,
+    pub(super) count_denied: bool,
+    /// How long an event counts.
+    horizon: Micros,
+}
+
+/// What happened, oldest first. The default is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    events: VecDeque<Event>,
+    /// The sum of all events.
+    units: u64,
+    /// The newest event with admitted units.
+    admitted_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Event {
+    at: Timestamp,
+    admitted: u32,
+    denied: u32,
+}
+
+/// A state as it stands at a moment.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    log: &'a State,
+    /// The moment: now, or the newest event's if that is later.
+    at: Timestamp,
+    /// How many events at the front have expired.
+    expired: usize,
+    /// The sum of the others.
+    units: u64,
+}
+
+impl SlidingLog {
+    /// `rate`'s count in any span of `rate`'s period.
+    pub fn new(rate: Rate, spacing: Option<Micros>, count_denied: bool) -> Self {
+        let spacing = spacing.filter(|span| span.0 > 0);
+        let horizon = rate.period().max(spacing.unwrap_or_default());
+        Self { rate, spacing, count_denied, horizon }
+    }
+
+    /// Decides one request.
+    pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
+        let view = self.view(&state, now);
+        let verdict = self.verdict(view, now, cost);
+        let (admitted, denied) = match verdict {
+            Verdict::Deny(Wait::After(_)) if self.count_denied => (0, cost.units()),
+            Verdict::Deny(_) => {
+                let decision = self.report(verdict, view, now);
+                return (state, decision);
+            }
+            Verdict::Allow | Verdict::Delay(_) => (cost.units(), 0),
+        };
+        let (at, expired) = (view.at, view.expired);
+        let state = self.logged(state, expired, Event { at, admitted, denied });
+        let decision = self.report(verdict, self.view(&state, now), now);
+        (state, decision)
+    }
+
+    /// What [`Self::decide`] would say, with the numbers of the uncharged state.
+    pub fn peek(&self, state: &State, now: Timestamp, cost: Cost) -> Decision {
+        let view = self.view(state, now);
+        self.report(self.verdict(view, now, cost), view, now)
+    }
+
+    /// Corrects what was admitted at `admitted_at`, if that still counts at `now`.
+    pub fn settle(&self, mut state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
+        let Ok(index) = state.events.binary_search_by_key(&admitted_at, |event| event.at) else {
+            return state;
+        };
+        if index < self.view(&state, now).expired {
+            return state;
+        }
+        let event = &mut state.events[index];
+        let before = event.units();
+        event.admitted = changed(event.admitted, difference);
+        let after = event.units();
+        state.units = state.units - before + after;
+        if after == 0 {
+            state.events.remove(index);
+        }
+        state.admitted_at = state.events.iter().rev().find(|event| event.admitted > 0).map(|event| event.at);
+        state
+    }
+
+    /// Keeps the events if the period is that of `from`.
+    pub fn convert(&self, from: &Self, state: State) -> State {
+        if from.rate.period() == self.rate.period() { state } else { State::default() }
+    }
+
+    /// When the newest event expires.
+    pub fn forget_at(&self, state: &State) -> Timestamp {
+        state.events.back().map_or(Timestamp(0), |event| event.at.plus(self.horizon))
+    }
+
+    /// Units that count at `now`.
+    pub fn used(&self, state: &State, now: Timestamp) -> u64 {
+        self.view(state, now).units
+    }
+
+    fn view<'a>(&self, log: &'a State, now: Timestamp) -> View<'a> {
+        let newest = log.events.back().map_or(Timestamp(0), |event| event.at);
+        if newest.plus(self.horizon) <= now {
+            return View { log, at: now, expired: log.events.len(), units: 0 };
+        }
+        let at = now.max(newest);
+        let (mut expired, mut units) = (0, log.units);
+        while let Some(event) = log.events.get(expired).filter(|event| event.at.plus(self.horizon) <= at) {
+            expired += 1;
+            units -= event.units();
+        }
+        View { log, at, expired, units }
+    }
+
+    fn verdict(&self, view: View<'_>, now: Timestamp, cost: Cost) -> Verdict {
+        let (count, cost) = (u64::from(self.rate.count()), u64::from(cost.units()));
+        if cost > count {
+            return Verdict::Deny(Wait::Never);
+        }
+        if view.units + cost <= count && self.spaced_at(view.log) <= view.at {
+            return Verdict::Allow;
+        }
+        let own = if self.count_denied { cost } else { 0 };
+        Verdict::Deny(Wait::After(self.opens(view, own, cost).since(now)))
+    }
+
+    fn report(&self, verdict: Verdict, view: View<'_>, now: Timestamp) -> Decision {
+        let room = u64::from(self.rate.count()).saturating_sub(view.units);
+        let (remaining, most) = match self.spacing {
+            None => (room, u64::from(self.rate.count())),
+            // Requests at one moment are not spaced: no second one passes.
+            Some(_) if self.spaced_at(view.log) > view.at => (0, 1),
+            Some(_) => (room.min(1), 1),
+        };
+        let reset_after =
+            if remaining == most { Micros(0) } else { self.opens(view, 0, remaining + 1).since(now) };
+        Decision { verdict, remaining, reset_after }
+    }
+
+    /// From when on `spacing` admits a request.
+    fn spaced_at(&self, log: &State) -> Timestamp {
+        match (self.spacing, log.admitted_at) {
+            (Some(spacing), Some(last)) => last.plus(spacing),
+            _ => Timestamp(0),
+        }
+    }
+
+    /// The first moment at which `units` pass, if an attempt of `own` units is logged now and nothing else happens.
+    fn opens(&self, view: View<'_>, own: u64, units: u64) -> Timestamp {
+        let mut excess = (view.units + own + units).saturating_sub(self.rate.count().into());
+        let mut moment = view.at;
+        for event in view.log.events.range(view.expired..) {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(event.units());
+            moment = event.at.plus(self.horizon);
+        }
+        if excess > 0 {
+            moment = view.at.plus(self.horizon);
+        }
+        moment.max(self.spaced_at(view.log))
+    }
+
+    /// `state` without its expired events and with `event`.
+    fn logged(&self, mut state: State, expired: usize, event: Event) -> State {
+        for gone in state.events.drain(..expired) {
+            state.units -= gone.units();
+        }
+        state.units += event.units();
+        if event.admitted > 0 {
+            state.admitted_at = Some(event.at);
+        }
+        match state.events.back_mut().filter(|newest| newest.at == event.at) {
+            Some(newest) => {
+                newest.admitted = newest.admitted.saturating_add(event.admitted);
+                newest.denied = newest.denied.saturating_add(event.denied);
+            }
+            None => state.events.push_back(event),
+        }
+        if self.count_denied {
+            state.trim(self.rate.count().into());
+        }
+        if state.events.capacity() > ROOMY * state.events.len() {
+            state.events.shrink_to(2 * state.events.len());
+        }
+        state
+    }
+}
+
+impl State {
+    /// How many events are kept.
+    pub fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Forgets the oldest units beyond the newest `most`, of one event the refused ones first.
+    fn trim(&mut self, most: u64) {
+        while self.units > most {
+            let excess = u32::try_from(self.units - most).unwrap_or(u32::MAX);
+            let Some(oldest) = self.events.front_mut() else { return };
+            let before = oldest.units();
+            let denied = oldest.denied.min(excess);
+            oldest.denied -= denied;
+            oldest.admitted = oldest.admitted.saturating_sub(excess - denied);
+            let after = oldest.units();
+            self.units = self.units - before + after;
+            if after == 0 {
+                self.events.pop_front();
+            }
+        }
+    }
+}
+
+impl Event {
+    fn units(&self) -> u64 {
+        u64::from(self.admitted) + u64::from(self.denied)
+    }
+}

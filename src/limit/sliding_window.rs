@@ -1,0 +1,202 @@
+//! The sliding window: current count + previous count × overlap, in windows aligned to the clock.
+//!
+//! With a window of P µs, of which e have gone, and counts c and b of this window and the one before, c + b × (P - e) ÷ P
+//! units are in use: the counter that Cloudflare described in 2017, here in exact integers. What is left of b is rounded up to whole
+//! units, which decides the same, as costs and counts are whole.
+//!
+//! Bound: no more than the count n is admitted in one aligned window, and less than 2n in any span of a window's length.
+
+use super::units::{Cost, Micros, Rate, Timestamp};
+use super::{Decision, Verdict, Wait, changed};
+
+/// A sliding window's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingWindow {
+    pub(super) rate: Rate,
+}
+
+/// When the key was last charged, and the counts of that window and of the one before, at most 2^32 - 1 units each.
+/// The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    last: Timestamp,
+    current: u32,
+    previous: u32,
+}
+
+/// A state as it stands at a moment.
+#[derive(Clone, Copy)]
+struct View {
+    /// The moment: now, or the state's own if that is later.
+    at: Timestamp,
+    /// Where the moment's window begins.
+    start: Timestamp,
+    current: u32,
+    previous: u32,
+}
+
+impl SlidingWindow {
+    /// `rate`'s count in windows of `rate`'s period.
+    pub fn new(rate: Rate) -> Self {
+        Self { rate }
+    }
+
+    /// Decides one request.
+    pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
+        let view = self.view(state, now);
+        match self.verdict(view, now, cost) {
+            refusal @ Verdict::Deny(_) => (state, self.report(refusal, view, now)),
+            pass => {
+                let view = View { current: view.current.saturating_add(cost.units()), ..view };
+                (view.state(), self.report(pass, view, now))
+            }
+        }
+    }
+
+    /// What [`Self::decide`] would say, with the numbers of the uncharged state.
+    pub fn peek(&self, state: State, now: Timestamp, cost: Cost) -> Decision {
+        let view = self.view(state, now);
+        self.report(self.verdict(view, now, cost), view, now)
+    }
+
+    /// Corrects the count of the window that `admitted_at` lies in, if it is the current or the previous one.
+    pub fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
+        let mut view = self.view(state, now);
+        if admitted_at >= view.start {
+            view.current = changed(view.current, difference);
+        } else if admitted_at.plus(self.rate.period()) >= view.start {
+            view.previous = changed(view.previous, difference);
+        } else {
+            return state;
+        }
+        if view.current == 0 && view.previous == 0 { State::default() } else { view.state() }
+    }
+
+    /// Keeps the counts if the windows are as long as under `from`.
+    pub fn convert(&self, from: &Self, state: State) -> State {
+        if from.rate.period() == self.rate.period() { state } else { State::default() }
+    }
+
+    /// The end of the last window in which what was charged has any weight.
+    pub fn forget_at(&self, state: State) -> Timestamp {
+        let start = Timestamp(state.last.0 - state.last.0 % self.rate.period().0);
+        match (state.current, state.previous) {
+            (0, 0) => Timestamp(0),
+            (0, _) => start.plus(self.rate.period()),
+            _ => start.plus(self.rate.period()).plus(self.rate.period()),
+        }
+    }
+
+    /// Units in use at `now`, rounded up.
+    pub fn used(&self, state: State, now: Timestamp) -> u64 {
+        self.in_use(self.view(state, now))
+    }
+
+    fn view(&self, state: State, now: Timestamp) -> View {
+        let at = now.max(state.last);
+        let start = Timestamp(at.0 - at.0 % self.rate.period().0);
+        let (current, previous) = if state.last >= start {
+            (state.current, state.previous)
+        } else if state.last.plus(self.rate.period()) >= start {
+            (0, state.current)
+        } else {
+            (0, 0)
+        };
+        View { at, start, current, previous }
+    }
+
+    fn in_use(&self, view: View) -> u64 {
+        let previous = u64::from(view.previous);
+        let gone = multiply_divide(previous, view.at.since(view.start).0, self.rate.period().0);
+        u64::from(view.current) + previous - gone
+    }
+
+    fn verdict(&self, view: View, now: Timestamp, cost: Cost) -> Verdict {
+        let count = self.rate.count();
+        if cost.units() > count {
+            Verdict::Deny(Wait::Never)
+        } else if self.in_use(view) <= u64::from(count - cost.units()) {
+            Verdict::Allow
+        } else {
+            Verdict::Deny(Wait::After(self.opens(view, cost.units()).since(now)))
+        }
+    }
+
+    fn report(&self, verdict: Verdict, view: View, now: Timestamp) -> Decision {
+        let remaining =
+            self.rate.count().saturating_sub(u32::try_from(self.in_use(view)).unwrap_or(u32::MAX));
+        let reset_after = if remaining == self.rate.count() {
+            Micros(0)
+        } else {
+            self.opens(view, remaining + 1).since(now)
+        };
+        Decision { verdict, remaining: remaining.into(), reset_after }
+    }
+
+    /// The first moment at which `units` fit, where they do not yet: `units` is at most the window's count.
+    fn opens(&self, view: View, units: u32) -> Timestamp {
+        let next = view.start.plus(self.rate.period());
+        let room = self.rate.count() - units;
+        if let Some(room) = room.checked_sub(view.current) {
+            let moment = view.start.plus(self.sinks(view.previous, room));
+            if moment < next {
+                return moment;
+            }
+        }
+        // In the next window the current count is the previous one; in the one after that it is gone.
+        next.plus(self.sinks(view.current, room))
+    }
+
+    /// How far into a window the weight of `previous` has sunk to `room`: the whole window if it never does inside.
+    fn sinks(&self, previous: u32, room: u32) -> Micros {
+        let period = self.rate.period().0;
+        if previous <= room {
+            return Micros(0);
+        }
+        Micros(period - multiply_divide(room.into(), period, previous.into()))
+    }
+}
+
+impl View {
+    fn state(self) -> State {
+        State { last: self.at, current: self.current, previous: self.previous }
+    }
+}
+
+/// a × b ÷ c, rounded down, exact for a < 2^32, b < 2^45 and any c > 0 with a quotient below 2^53.
+///
+/// Doubles find the same number by long division of `a` in digits of seven bits (`long_division_in_doubles` below).
+fn multiply_divide(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product / c,
+        None => u64::try_from(u128::from(a) * u128::from(b) / u128::from(c)).unwrap_or(u64::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What the Lua twin does: a remainder below c and a digit below 2^7 give sums below 2^53.
+    fn long_division_in_doubles(a: f64, b: f64, c: f64) -> f64 {
+        let (mut quotient, mut rest) = (0.0, 0.0);
+        for place in (0..5).rev() {
+            let digit = (a / 128_f64.powi(place)).floor() % 128.0;
+            let part = rest * 128.0 + digit * b;
+            quotient = quotient * 128.0 + (part / c).floor();
+            rest = part % c;
+        }
+        quotient
+    }
+
+    proptest! {
+        #[test]
+        fn doubles_give_the_same(a in 0..=u32::MAX, b in 0..=Rate::MAX_PERIOD.0, c in 1..=Rate::MAX_PERIOD.0, small in 1..=u32::MAX) {
+            for (a, b, c) in [(a, b, c.max(b)), (a.min(small), b, u64::from(small.max(a)))] {
+                let exact = multiply_divide(a.into(), b, c);
+                prop_assert_eq!(exact as f64, long_division_in_doubles(a.into(), b as f64, c as f64));
+            }
+        }
+    }
+}
