@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --bench decisions`. No clock is read: the time is passed in, to governor as well. Names under `hot` ask for one
 //! key again and again, those under `million` for a million keys in random order; `t=2` is two threads at once.
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot be set up should stop")]
 
 use std::cell::Cell;
 use std::hash::{BuildHasher as _, RandomState};
@@ -96,7 +97,7 @@ fn store(algorithm: &Algorithm) -> MemoryStore {
 mod pure {
     use super::*;
 
-    #[divan::bench(args = ALGORITHMS)]
+    #[divan::bench(args = ALGORITHMS, min_time = 0.3)]
     fn admitted(bencher: Bencher, name: &str) {
         let (algorithm, mut state, mut now) = (open(name), State::default(), NOON);
         bencher.bench_local(|| {
@@ -107,7 +108,7 @@ mod pure {
         });
     }
 
-    #[divan::bench(args = ALGORITHMS)]
+    #[divan::bench(args = ALGORITHMS, min_time = 0.3)]
     fn refused(bencher: Bencher, name: &str) {
         let (algorithm, mut state) = (closed(name), State::default());
         for _ in 0..11 {
@@ -124,14 +125,14 @@ mod pure {
 mod hot {
     use super::*;
 
-    #[divan::bench(args = ALGORITHMS, threads = [1, 2])]
+    #[divan::bench(args = ALGORITHMS, threads = [1, 2], min_time = 0.3)]
     fn admitted(bencher: Bencher, name: &str) {
         let algorithm = open(name);
         let (store, charge) = (store(&algorithm), charge(&algorithm, 0));
         bencher.bench(|| store.decide(&[charge], NOON.plus(Micros(turn() * 1_000))));
     }
 
-    #[divan::bench(args = ALGORITHMS, threads = [1, 2])]
+    #[divan::bench(args = ALGORITHMS, threads = [1, 2], min_time = 0.3)]
     fn refused(bencher: Bencher, name: &str) {
         let algorithm = closed(name);
         let (store, charge) = (store(&algorithm), charge(&algorithm, 0));
@@ -141,14 +142,14 @@ mod hot {
         bencher.bench(|| store.decide(&[charge], NOON));
     }
 
-    #[divan::bench]
+    #[divan::bench(min_time = 0.3)]
     fn three_limits_admitted(bencher: Bencher) {
         let algorithm = open("token-bucket");
         let (store, charges) = (store(&algorithm), [0, 1, 2].map(|client| charge(&algorithm, client)));
         bencher.bench(|| store.decide(&charges, NOON.plus(Micros(turn() * 1_000))));
     }
 
-    #[divan::bench]
+    #[divan::bench(min_time = 0.3)]
     fn three_limits_refused(bencher: Bencher) {
         let (open, closed) = (open("token-bucket"), closed("token-bucket"));
         let store = store(&open);
@@ -163,7 +164,7 @@ mod hot {
 mod million {
     use super::*;
 
-    #[divan::bench(args = ALGORITHMS, threads = [1, 2])]
+    #[divan::bench(args = ALGORITHMS, threads = [1, 2], min_time = 0.3)]
     fn admitted(bencher: Bencher, name: &str) {
         let algorithm = algorithm(name, 1_000, DAY);
         let store = match name {
@@ -183,7 +184,7 @@ mod million {
     }
 
     /// Every request brings a new key to a full table: the price of an eviction.
-    #[divan::bench(args = ["token-bucket", "sliding-window"])]
+    #[divan::bench(args = ["token-bucket", "sliding-window"], min_time = 0.3)]
     fn flood(bencher: Bencher, name: &str) {
         let algorithm = algorithm(name, 1_000, DAY);
         let store = MemoryStore::new(1_000_000);
@@ -229,33 +230,33 @@ mod governor_crate {
         RateLimiter::new(quota, DashMapStateStore::default(), clock)
     }
 
-    #[divan::bench(threads = [1, 2])]
+    #[divan::bench(threads = [1, 2], min_time = 0.3)]
     fn direct_hot_admitted(bencher: Bencher) {
         let limiter = RateLimiter::direct_with_clock(quota(1_000, Duration::from_millis(10)), OPEN);
         bencher.bench(|| limiter.check().is_ok());
     }
 
-    #[divan::bench(threads = [1, 2])]
+    #[divan::bench(threads = [1, 2], min_time = 0.3)]
     fn direct_hot_refused(bencher: Bencher) {
         let limiter = RateLimiter::direct_with_clock(quota(10, Duration::from_secs(86_400)), CLOSED);
         while limiter.check().is_ok() {}
         bencher.bench(|| limiter.check().is_ok());
     }
 
-    #[divan::bench(threads = [1, 2])]
+    #[divan::bench(threads = [1, 2], min_time = 0.3)]
     fn keyed_hot_admitted(bencher: Bencher) {
         let limiter = keyed(quota(1_000, Duration::from_millis(10)), OPEN);
         bencher.bench(|| limiter.check_key(&0).is_ok());
     }
 
-    #[divan::bench(threads = [1, 2])]
+    #[divan::bench(threads = [1, 2], min_time = 0.3)]
     fn keyed_hot_refused(bencher: Bencher) {
         let limiter = keyed(quota(10, Duration::from_secs(86_400)), CLOSED);
         while limiter.check_key(&0).is_ok() {}
         bencher.bench(|| limiter.check_key(&0).is_ok());
     }
 
-    #[divan::bench(threads = [1, 2])]
+    #[divan::bench(threads = [1, 2], min_time = 0.3)]
     fn keyed_million_admitted(bencher: Bencher) {
         let limiter = keyed(quota(1_000, Duration::from_secs(86_400)), Passed(1_000));
         for client in 0..MILLION {

@@ -3,18 +3,22 @@
 //! One worker is one thread: its own listeners, its own connections to backends, its own counters. Nothing in the
 //! request path is shared but the store and the plan.
 //!
-//! A request's way: [`listen`] → `connection` (hyper behind the `wire` gate, which checks the `framing`) → `service`
-//! (the story) → `forward` or `refuse` → `body`.
+//! A request's way: [`listen`] → `connection` (hyper behind the `gate`, which checks the `framing`) → `service`
+//! (the story: what `case` is it, what do the limits say) → `forward` or `refuse` → `body`; `tally` counts and logs.
 
 mod body;
+mod case;
 mod connection;
 mod forward;
 mod framing;
+mod gate;
 mod headers;
 mod listen;
 mod refuse;
 mod service;
+mod tally;
 mod tunnel;
+mod turn;
 mod wire;
 mod worker;
 

@@ -156,12 +156,13 @@ impl Servers {
                 },
             };
             let sent = connection.exchange(request, state, timeout, deadline).await;
-            let (failure, unsent) = match sent {
+            let lost = match sent {
                 Ok((response, lease)) => return Ok(Exchange { response, lease }),
-                Err(failed) => failed,
+                Err(lost) => lost,
             };
-            let again = unsent.map(|request| *request).or_else(|| {
-                let safe = matches!(failure, Failure::Reset) && state.is_untouched();
+            let failure = lost.failure;
+            let again = lost.unsent.map(|request| *request).or_else(|| {
+                let safe = failure == Failure::Reset && lost.unanswered && state.is_untouched();
                 spare.as_ref().filter(|_| safe).map(request_from)
             });
             let next = if reused { Some(place) } else { self.retry_place(&mut attempt, place) };

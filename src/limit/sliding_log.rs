@@ -33,6 +33,8 @@ pub struct SlidingLog {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     events: VecDeque<Event>,
+    /// When the log was last written: no earlier than the newest event.
+    last: Timestamp,
     /// The sum of all events.
     units: u64,
     /// The newest event with admitted units.
@@ -50,7 +52,7 @@ struct Event {
 #[derive(Clone, Copy)]
 struct View<'a> {
     log: &'a State,
-    /// The moment: now, or the newest event's if that is later.
+    /// The moment: now, or the log's own if that is later.
     at: Timestamp,
     /// How many events at the front have expired.
     expired: usize,
@@ -106,6 +108,9 @@ impl SlidingLog {
         if after == 0 {
             state.events.remove(index);
         }
+        if state.events.is_empty() {
+            return State::default();
+        }
         state.admitted_at = state.events.iter().rev().find(|event| event.admitted > 0).map(|event| event.at);
         state
     }
@@ -126,11 +131,10 @@ impl SlidingLog {
     }
 
     fn view<'a>(&self, log: &'a State, now: Timestamp) -> View<'a> {
-        let newest = log.events.back().map_or(Timestamp(0), |event| event.at);
-        if newest.plus(self.horizon) <= now {
-            return View { log, at: now, expired: log.events.len(), units: 0 };
+        let at = now.max(log.last);
+        if self.forget_at(log) <= at {
+            return View { log, at, expired: log.events.len(), units: 0 };
         }
-        let at = now.max(newest);
         let (mut expired, mut units) = (0, log.units);
         while let Some(event) = log.events.get(expired).filter(|event| event.at.plus(self.horizon) <= at) {
             expired += 1;
@@ -195,6 +199,7 @@ impl SlidingLog {
             state.units -= gone.units();
         }
         state.units += event.units();
+        state.last = event.at;
         if event.admitted > 0 {
             state.admitted_at = Some(event.at);
         }

@@ -113,6 +113,7 @@ impl Body for AnswerBody {
             Some(Err(Cut)) => this.finish.error = Some("response_cut"),
             None => {}
         }
+        this.finish.unfinished = !matches!(frame, None | Some(Err(Cut))) && !this.is_end_stream();
         Poll::Ready(frame)
     }
 
@@ -142,6 +143,8 @@ pub(crate) struct Finish {
     pub(crate) status: StatusCode,
     pub(crate) upload: Option<Rc<UploadState>>,
     pub(crate) sent: u64,
+    /// A part of the body has gone, but not its end.
+    pub(crate) unfinished: bool,
     pub(crate) error: Option<&'static str>,
     /// The rest of the access record, if one is wanted.
     pub(crate) record: Option<Box<Record>>,
@@ -154,6 +157,9 @@ pub(crate) fn client_gone_status() -> StatusCode {
 
 impl Drop for Finish {
     fn drop(&mut self) {
+        if self.unfinished && self.error.is_none() {
+            self.error = Some(if self.wire.is_stalled() { "write_timeout" } else { "client_gone" });
+        }
         let duration = self.worker.shared.clock.now().since(self.started);
         self.plan.metrics.request(self.route, self.status, duration);
         self.wire.answered();

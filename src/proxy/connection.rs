@@ -15,7 +15,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::wire::{Bounds, Gate, SharedGate, Wire};
+use super::gate::{Bounds, Gate, SharedGate};
+use super::wire::Wire;
 use super::worker::Worker;
 use super::{headers, refuse, service, tunnel};
 use crate::gateway::Server;
@@ -63,9 +64,8 @@ impl Connection {
 }
 
 /// Serves a connection until either side closes it.
-pub(crate) async fn serve(stream: TcpStream, peer: IpAddr, worker: Rc<Worker>) {
+pub(crate) async fn serve(wire: Rc<Wire>, peer: IpAddr, worker: Rc<Worker>) {
     let peer = peer.to_canonical();
-    let wire = Wire::new(stream);
     let plan = worker.plan();
     let gate = SharedGate::new(Gate::new(Rc::clone(&wire), bounds(&plan.gateway.server)));
     let connection = Rc::new(Connection {
@@ -82,6 +82,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: IpAddr, worker: Rc<Worker>) {
     let lease = connection.tunnel.borrow_mut().take();
     match lease {
         Some(lease) => tunnel::run(gate, lease).await,
+        None if connection.wire.is_evicted() => {}
         None => linger(gate).await,
     }
 }
@@ -89,12 +90,10 @@ pub(crate) async fn serve(stream: TcpStream, peer: IpAddr, worker: Rc<Worker>) {
 /// Lets hyper serve requests until the connection is closed or upgraded.
 async fn drive(connection: &Rc<Connection>, gate: SharedGate, buffer: usize) {
     let for_service = Rc::clone(connection);
-    let mut driver = pin!(
-        http1::Builder::new().half_close(true).pipeline_flush(true).max_buf_size(buffer).serve_connection(
-            TokioIo::new(gate),
-            service_fn(move |request| service::answer(Rc::clone(&for_service), request)),
-        )
-    );
+    let mut driver = pin!(http1::Builder::new().half_close(true).max_buf_size(buffer).serve_connection(
+        TokioIo::new(gate),
+        service_fn(move |request| service::answer(Rc::clone(&for_service), request)),
+    ));
     let mut life = connection.worker.life.clone();
     let mut draining = pin!(life.wait_for(|life| *life == Life::Draining));
     let mut drained = false;

@@ -5,18 +5,22 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::{Body as _, Incoming};
 
 use super::body::{AnswerBody, Download};
 use super::headers::{self, Sender, X_REQUEST_ID};
 use super::refuse;
-use super::service::{BACKEND_VERSION, Turn, request_id};
+use super::turn::{Turn, drain};
 use super::wire::BodyFault;
 use crate::gateway::admission::Tightest;
 use crate::gateway::{Backend, RatelimitHeaders, Route, Upstream};
+use crate::route::path::without_prefix;
 use crate::upstream::upload::{Broken, Upload, UploadState};
 use crate::upstream::{Exchange, Failed, Failure, echo};
+
+/// What backends are spoken to in, and clients answered in unless they speak HTTP/1.0: hyper sees to that.
+const BACKEND_VERSION: Version = Version::HTTP_11;
 
 /// Where an admitted request goes.
 pub(crate) struct Delivery<'a> {
@@ -31,17 +35,19 @@ pub(crate) async fn forward(
     mut turn: Turn,
     delivery: Delivery<'_>,
     mut parts: Parts,
-    body: Incoming,
+    mut body: Incoming,
 ) -> Response<AnswerBody> {
     let plan = Rc::clone(&turn.plan);
     let upstream = plan.gateway.upstream(delivery.route.upstream);
     let upgrade = wanted_upgrade(&parts, &body);
+    if upstream.backend == Backend::Echo {
+        let kept = drain(&parts, &mut body).await;
+        prepare(&mut turn, &delivery, upstream, &mut parts, &body, upgrade.as_ref());
+        return answer_echo(turn, &delivery, &parts, kept);
+    }
     prepare(&mut turn, &delivery, upstream, &mut parts, &body, upgrade.as_ref());
     let upload = UploadState::new(delivery.route.max_body_bytes);
     turn.finish.upload = Some(Rc::clone(&upload));
-    if upstream.backend == Backend::Echo {
-        return answer_echo(turn, &delivery, &parts);
-    }
     let request = Request::from_parts(parts, Upload::new(body, Rc::clone(&upload)));
     let servers = &plan.servers[delivery.route.upstream.0];
     let clock = &turn.connection.worker.shared.clock;
@@ -74,12 +80,7 @@ fn label(upstream: &Upstream, authority: &str) -> Box<str> {
 /// The target that the backend sees, if it is not the one that the client sent: the normalised path less the route's
 /// prefix, in origin-form.
 pub(crate) fn forwarded_uri(sent: &Uri, path: &str, query: Option<&str>, route: &Route) -> Option<Uri> {
-    let path = match route.strip_prefix.as_deref().and_then(|prefix| path.strip_prefix(prefix)) {
-        Some("") => "/",
-        // Only whole segments are a prefix: `/search` is none of `/searching`.
-        Some(rest) if rest.starts_with('/') => rest,
-        _ => path,
-    };
+    let path = route.strip_prefix.as_deref().map_or(path, |prefix| without_prefix(path, prefix));
     if sent.authority().is_none() && sent.path() == path {
         return None;
     }
@@ -123,7 +124,7 @@ fn prepare(
     headers::strip_hop_by_hop(headers);
     headers.remove(header::EXPECT);
     frame(headers, body);
-    let id = request_id(turn, headers, trusted);
+    let id = turn.request_id(headers, trusted);
     if let Some(record) = &mut turn.finish.record {
         record.request_id = Box::from(id.to_str().unwrap_or_default());
     }
@@ -157,11 +158,14 @@ fn frame(headers: &mut HeaderMap, body: &Incoming) {
     }
 }
 
-fn answer_echo(turn: Turn, delivery: &Delivery<'_>, parts: &Parts) -> Response<AnswerBody> {
+fn answer_echo(turn: Turn, delivery: &Delivery<'_>, parts: &Parts, kept: bool) -> Response<AnswerBody> {
     let mut response = Response::new(echo::echo(parts));
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
     finish_head(&turn, delivery, response.headers_mut());
+    if !kept {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     turn.reply(response, None)
 }
 

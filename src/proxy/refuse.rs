@@ -31,6 +31,11 @@ pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
     headers.insert(header::CACHE_CONTROL, NO_STORE);
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        // RFC 9110 §15.5.6 wants them named: what a backend takes beyond these, it may say itself.
+        headers
+            .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    }
     response
 }
 

@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
 
-use super::wire::SharedGate;
+use super::gate::SharedGate;
 use crate::upstream::connection::Lease;
 
 /// Joins client and backend. What the client sent behind its request still waits at the gate.

@@ -1,9 +1,10 @@
 //! One worker: a thread, its runtime, its connections.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use super::connection;
 use super::listen::Listeners;
+use super::wire::Wire;
 use crate::gateway::Gateway;
 use crate::shared::{Life, Shared};
 use crate::telemetry::metrics::WorkerMetrics;
@@ -56,6 +58,10 @@ pub(crate) struct Worker {
     pools: Pools,
     /// Clients' connections open now.
     open: Cell<usize>,
+    /// The same, but those turned away, by the order in which they were accepted.
+    wires: RefCell<HashMap<u64, Rc<Wire>>>,
+    /// Connections accepted so far.
+    accepted: Cell<u64>,
     closed: Notify,
     /// The next request id: 64 random bits of this worker, then a counter.
     request_id: Cell<(u64, u64)>,
@@ -80,6 +86,8 @@ impl Worker {
             plan: RefCell::new(Rc::new(plan)),
             pools,
             open: Cell::new(0),
+            wires: RefCell::default(),
+            accepted: Cell::new(0),
             closed: Notify::new(),
             request_id: Cell::new((RandomState::new().build_hasher().finish(), 0)),
             shared,
@@ -105,6 +113,14 @@ impl Worker {
         hexadecimal(number, &mut text[16..]);
         // Hexadecimal digits are always a good value.
         HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0"))
+    }
+
+    /// Closes the connection that is idle for longest. False if none of this worker's is.
+    fn make_room(&self) -> bool {
+        let wires = self.wires.borrow();
+        let idle = wires.values().filter_map(|wire| Some((wire.idle_since()?, wire)));
+        let oldest = idle.min_by_key(|(since, _)| *since);
+        oldest.inspect(|(_, wire)| wire.evict()).is_some()
     }
 
     async fn drained(&self) {
@@ -156,19 +172,22 @@ async fn accept(place: usize, listener: TcpListener, worker: Rc<Worker>) {
     }
 }
 
-/// Serves a connection, or turns it away if there are too many.
-fn admit(place: usize, stream: TcpStream, peer: std::net::SocketAddr, worker: &Rc<Worker>) {
-    let open = Open::new(place, Rc::clone(worker));
-    let most = open.plan.gateway.server.max_connections;
-    if worker.shared.connections.load(Ordering::Relaxed) > most {
+/// Serves a connection. Where there are too many, the one that is idle for longest makes room; where none is idle, the
+/// new one is turned away.
+fn admit(place: usize, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
+    let most = worker.plan().gateway.server.max_connections;
+    if worker.shared.connections.load(Ordering::Relaxed) >= most && !worker.make_room() {
+        let open = Open::new(place, Rc::clone(worker), None);
         tokio::task::spawn_local(async move {
             connection::turn_away(stream).await;
             drop(open);
         });
     } else {
+        let wire = Wire::new(stream);
+        let open = Open::new(place, Rc::clone(worker), Some(&wire));
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            connection::serve(stream, peer.ip(), worker).await;
+            connection::serve(wire, peer.ip(), worker).await;
             drop(open);
         });
     }
@@ -180,25 +199,32 @@ fn is_the_clients(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-/// Counts a connection for as long as it is open.
+/// Counts a connection for as long as it is open, and lists it among those that can make room.
 struct Open {
     place: usize,
+    number: u64,
     worker: Rc<Worker>,
     plan: Rc<Plan>,
 }
 
 impl Open {
-    fn new(place: usize, worker: Rc<Worker>) -> Self {
+    fn new(place: usize, worker: Rc<Worker>, wire: Option<&Rc<Wire>>) -> Self {
         let plan = worker.plan();
+        let number = worker.accepted.get();
+        worker.accepted.set(number + 1);
+        if let Some(wire) = wire {
+            worker.wires.borrow_mut().insert(number, Rc::clone(wire));
+        }
         worker.open.set(worker.open.get() + 1);
         worker.shared.connections.fetch_add(1, Ordering::Relaxed);
         plan.metrics.connection_opened(place);
-        Self { place, worker, plan }
+        Self { place, number, worker, plan }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
+        self.worker.wires.borrow_mut().remove(&self.number);
         self.worker.open.set(self.worker.open.get() - 1);
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.plan.metrics.connection_closed(self.place);

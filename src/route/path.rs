@@ -68,6 +68,12 @@ impl<'a> Path<'a> {
             _ => &self.merged,
         }
     }
+
+    /// The same path, on its own.
+    pub fn into_owned(self) -> Path<'static> {
+        let own = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
+        Path { merged: own(self.merged), kept: self.kept.map(own) }
+    }
 }
 
 /// `path` without the leading segments `prefix`, as `strip_prefix` forwards it: always begins with `/`. A prefix that

@@ -13,7 +13,7 @@ use http::{Request, Response, header};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -33,6 +33,8 @@ pub struct Connection {
     pool: Rc<EndpointPool>,
     sender: SendRequest<Upload>,
     stream: Rc<TcpStream>,
+    /// Bytes received on it so far.
+    received: Rc<Cell<u64>>,
     /// How long it may stay unused.
     idle_timeout: Duration,
     /// Whether the request under way asks for an upgrade: only then is the socket handed back.
@@ -48,6 +50,23 @@ pub struct Lease {
     kept_for: Option<Duration>,
 }
 
+/// An exchange that brought no response.
+#[derive(Debug)]
+pub(super) struct Lost {
+    /// Why.
+    pub(super) failure: Failure,
+    /// The request, if no byte of it was written.
+    pub(super) unsent: Option<Box<Request<Upload>>>,
+    /// Whether no byte of an answer came.
+    pub(super) unanswered: bool,
+}
+
+impl Lost {
+    const fn for_good(failure: Failure) -> Self {
+        Self { failure, unsent: None, unanswered: false }
+    }
+}
+
 impl Connection {
     /// Speaks HTTP/1.1 on a fresh socket.
     pub(super) async fn open(
@@ -55,10 +74,11 @@ impl Connection {
         pool: Rc<EndpointPool>,
         idle_timeout: Duration,
     ) -> Result<Self, Failure> {
-        let stream = Rc::new(stream);
+        let (stream, received) = (Rc::new(stream), Rc::new(Cell::new(0)));
+        let backend = BackendStream { stream: Rc::clone(&stream), received: Rc::clone(&received) };
         let (sender, mut driver) = http1::Builder::new()
             .max_buf_size(BUFFER)
-            .handshake(TokioIo::new(BackendStream(Rc::clone(&stream))))
+            .handshake(TokioIo::new(backend))
             .await
             .map_err(|_| Failure::Connect)?;
         let (hand_back, upgraded) = oneshot::channel();
@@ -72,7 +92,7 @@ impl Connection {
                 let _ = hand_back.send((parts.io.into_inner(), parts.read_buf));
             }
         });
-        Ok(Self { pool, sender, stream, idle_timeout, upgrading, upgraded })
+        Ok(Self { pool, sender, stream, received, idle_timeout, upgrading, upgraded })
     }
 
     /// Whether a request can be sent at once.
@@ -87,17 +107,17 @@ impl Connection {
         matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Sends a request and waits for the response head. The request comes back with the failure if no byte of it was written.
+    /// Sends a request and waits for the response head.
     pub(super) async fn exchange(
         mut self,
         request: Request<Upload>,
         state: &UploadState,
         timeout: Duration,
         deadline: &mut Deadline,
-    ) -> Result<(Response<Incoming>, Lease), (Failure, Option<Box<Request<Upload>>>)> {
+    ) -> Result<(Response<Incoming>, Lease), Lost> {
         self.upgrading.set(request.headers().contains_key(header::UPGRADE));
         let mut sending = pin!(self.sender.try_send_request(request));
-        let started = now();
+        let (started, received) = (now(), self.received.get());
         let sent = poll_fn(|context| {
             if let Poll::Ready(sent) = sending.as_mut().poll(context) {
                 return Poll::Ready(Some(sent));
@@ -107,15 +127,16 @@ impl Connection {
         })
         .await;
         match sent {
-            None => Err((Failure::Timeout, None)),
-            Some(Ok(response)) if is_ambiguous(&response) => Err((Failure::Protocol, None)),
+            None => Err(Lost::for_good(Failure::Timeout)),
+            Some(Ok(response)) if is_ambiguous(&response) => Err(Lost::for_good(Failure::Protocol)),
             Some(Ok(response)) => {
                 let kept_for = keep_alive(&response, self.idle_timeout);
                 Ok((response, Lease { connection: Some(self), kept_for }))
             }
             Some(Err(mut failed)) => {
                 let unsent = failed.take_message().map(Box::new);
-                Err((failure_of(failed.error(), state), unsent))
+                let unanswered = self.received.get() == received;
+                Err(Lost { failure: failure_of(failed.error(), state), unsent, unanswered })
             }
         }
     }
@@ -175,7 +196,11 @@ fn failure_of(error: &hyper::Error, state: &UploadState) -> Failure {
 
 /// A socket that the pool can look at while hyper reads and writes it.
 #[derive(Debug)]
-pub struct BackendStream(Rc<TcpStream>);
+pub struct BackendStream {
+    stream: Rc<TcpStream>,
+    /// Bytes received so far.
+    received: Rc<Cell<u64>>,
+}
 
 impl AsyncRead for BackendStream {
     fn poll_read(
@@ -184,24 +209,39 @@ impl AsyncRead for BackendStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.0.poll_read_ready(context))?;
-            match self.0.try_read_buf(buffer) {
+            ready!(self.stream.poll_read_ready(context))?;
+            let room = buffer.remaining();
+            match self.stream.try_read_buf(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result.map(|_| ())),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(read) => {
+                    self.received.set(self.received.get() + read as u64);
+                    if 0 < read && read < room {
+                        self.is_drained();
+                    }
+                    return Poll::Ready(Ok(()));
+                }
             }
         }
     }
 }
 
 impl BackendStream {
+    /// A short read took all there was: the next poll waits for more instead of asking the kernel in vain. (epoll is
+    /// edge-triggered, so what comes from now on is announced anew.)
+    fn is_drained(&self) {
+        let nothing = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
+        let _ = self.stream.try_io(Interest::READABLE, nothing);
+    }
+
     fn poll_send(
         &self,
         context: &mut Context<'_>,
         send: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(context))?;
-            match send(&self.0) {
+            ready!(self.stream.poll_write_ready(context))?;
+            match send(&self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return Poll::Ready(result),
             }
@@ -231,6 +271,6 @@ impl AsyncWrite for BackendStream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(socket2::SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write))
+        Poll::Ready(socket2::SockRef::from(&*self.stream).shutdown(std::net::Shutdown::Write))
     }
 }

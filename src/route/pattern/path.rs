@@ -62,13 +62,13 @@ impl PathPattern {
         self
     }
 
-    /// The more specific pattern first: exact, then with parameters, then prefixes, of these the longest. Equals of one kind
-    /// are compared segment by segment from the left, where a literal comes before a parameter. Two patterns that are
-    /// `Equal` and match a path in common match the same paths.
+    /// The more specific pattern first: exact, then with parameters, then prefixes; of one kind the longest (exact ones that
+    /// match one path differ in length only by `//`); then segment by segment from the left, a literal before a parameter.
+    /// Two patterns that are `Equal` and match a path in common match the same paths.
     pub(in crate::route) fn specificity(&self, other: &Self) -> Ordering {
         let rank = |pattern: &Self| {
-            let prefix = Reverse(if pattern.below { pattern.segments.len() } else { 0 });
-            (pattern.below, !pattern.below && pattern.kinds().any(|parameter| parameter), prefix)
+            let parameters = !pattern.below && pattern.kinds().any(|parameter| parameter);
+            (pattern.below, parameters, Reverse(pattern.segments.len()))
         };
         rank(self).cmp(&rank(other)).then_with(|| self.kinds().cmp(other.kinds()))
     }

@@ -1,6 +1,6 @@
 //! Which numbers an old state was written under.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -28,8 +28,8 @@ pub(super) enum Registered {
 /// Two half-full maps instead of an ordered one: when the newer is full it becomes the older, and the older is forgotten.
 #[derive(Debug, Default)]
 struct Generations {
-    newer: HashMap<NumbersId, Option<Algorithm>>,
-    older: HashMap<NumbersId, Option<Algorithm>>,
+    newer: BTreeMap<NumbersId, Option<Algorithm>>,
+    older: BTreeMap<NumbersId, Option<Algorithm>>,
 }
 
 impl Registry {
@@ -44,7 +44,7 @@ impl Registry {
             generations.older = std::mem::take(&mut generations.newer);
         }
         let unique = before.is_none_or(|before| before.as_ref() == Some(algorithm));
-        generations.newer.insert(numbers, unique.then(|| algorithm.clone()));
+        generations.newer.insert(numbers, unique.then_some(*algorithm));
         if unique { Registered::Unique } else { Registered::Ambiguous }
     }
 
