@@ -186,6 +186,17 @@ fn request_lines_that_are_none() {
     );
 }
 
+/// The client reads no body after HEAD, so one would be taken for the next answer.
+#[test]
+fn a_malformed_head_request_is_refused_without_a_body() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&everything_to(&backend, ""));
+    let mut client = Client::connect(gateway.addr());
+    client.write("HEAD / HTTP/1.1\r\nhost: a\r\nx: y\u{1}z\r\n\r\n");
+    client.read_for("HEAD").expect(400);
+    assert!(client.closes(), "nothing follows the head");
+}
+
 /// The head is fine, so the backend may see the request; what stands behind the broken chunk it must never see.
 #[test]
 fn chunks_that_are_broken() {

@@ -119,6 +119,8 @@ fn what_lies_between_never_smuggles() {
                 seen.header_all("content-length").len() + seen.header_all("transfer-encoding").len();
             assert!(framings < 2, "{}: forwarded with two framings:\n{}", vector.name, seen.head);
         } else {
+            // What a refusal of HEAD carries is another test's question.
+            while !client.read_some(1 << 16).is_empty() {}
             assert!(client.closes(), "{}: refused, but the connection stays open", vector.name);
             assert_eq!(backend.count(), before, "{}: refused, but the backend saw something", vector.name);
         }
