@@ -20,7 +20,6 @@ use super::wire::Wire;
 use super::worker::Worker;
 use super::{headers, refuse, service, tunnel};
 use crate::gateway::Server;
-use crate::shared::Life;
 use crate::upstream::connection::Lease;
 
 /// Requests on one connection; the last is answered with `connection: close`.
@@ -94,11 +93,17 @@ async fn drive(connection: &Rc<Connection>, gate: SharedGate, buffer: usize) {
         TokioIo::new(gate),
         service_fn(move |request| service::answer(Rc::clone(&for_service), request)),
     ));
-    let mut life = connection.worker.life.clone();
-    let mut draining = pin!(life.wait_for(|life| *life == Life::Draining));
+    // Polled once, to be woken: what it waits for is looked up, which costs less than to ask it every time.
+    let mut woken = pin!(connection.worker.drain_begins());
+    let mut listening = false;
     let mut drained = false;
     let ended = poll_fn(|context| {
-        if !drained && draining.as_mut().poll(context).is_ready() {
+        if !listening {
+            listening = true;
+            // Woken or not, the next line looks.
+            let _ = woken.as_mut().poll(context);
+        }
+        if !drained && connection.worker.is_draining() {
             drained = true;
             driver.as_mut().graceful_shutdown();
         }

@@ -53,7 +53,9 @@ fn adopt(listener: StdListener) -> io::Result<TcpListener> {
 pub(crate) struct Worker {
     index: usize,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) life: watch::Receiver<Life>,
+    life: watch::Receiver<Life>,
+    draining: Cell<bool>,
+    drain: Notify,
     plan: RefCell<Rc<Plan>>,
     pools: Pools,
     /// Clients' connections open now.
@@ -83,6 +85,8 @@ impl Worker {
         Self {
             index,
             life: shared.life.clone(),
+            draining: Cell::new(false),
+            drain: Notify::new(),
             plan: RefCell::new(Rc::new(plan)),
             pools,
             open: Cell::new(0),
@@ -115,6 +119,16 @@ impl Worker {
         HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0"))
     }
 
+    /// Whether draining has begun.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Ends when draining begins; who asks after that looks at [`Self::is_draining`] first.
+    pub(crate) async fn drain_begins(&self) {
+        self.drain.notified().await;
+    }
+
     /// Closes the connection that is idle for longest. False if none of this worker's is.
     fn make_room(&self) -> bool {
         let wires = self.wires.borrow();
@@ -127,6 +141,8 @@ impl Worker {
         let mut life = self.life.clone();
         // The sender lives as long as the process.
         let _ = life.wait_for(|life| *life == Life::Draining).await;
+        self.draining.set(true);
+        self.drain.notify_waiters();
         while self.open.get() > 0 {
             self.closed.notified().await;
         }
