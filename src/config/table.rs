@@ -34,11 +34,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Where it stands: its header.
-    pub(super) fn place(&self) -> Place {
-        self.place
-    }
-
     /// Where faults go.
     pub(super) fn reader(&self) -> &'a Reader<'a> {
         self.reader
