@@ -15,6 +15,7 @@ mod cli_explain;
 mod cli_reload;
 mod cli_usage;
 mod client_address;
+mod config_files;
 mod core_bounds;
 mod core_cases;
 mod core_convert;
