@@ -11,7 +11,8 @@ const MAX_CANDIDATES: usize = 1_000;
 pub(super) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters = text.chars().count();
     let allowed = (letters / 3).max(1).min(letters.saturating_sub(1));
-    let distance = |candidate: &str| strsim::damerau_levenshtein(&text.to_lowercase(), candidate);
+    let lower = text.to_lowercase();
+    let distance = |candidate: &str| strsim::damerau_levenshtein(&lower, candidate);
     candidates
         .into_iter()
         .take(MAX_CANDIDATES)

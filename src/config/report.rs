@@ -176,6 +176,11 @@ impl Findings {
         }
     }
 
+    /// Whether a further error would be shown, so that a costly remedy is worth its while.
+    pub(super) fn shows_more_errors(&self) -> bool {
+        self.errors < MAX_SHOWN
+    }
+
     /// How many errors so far.
     pub(super) fn errors(&self) -> usize {
         self.errors
