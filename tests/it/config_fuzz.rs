@@ -116,15 +116,16 @@ fn rate(text: &str) -> Option<(u64, Micros)> {
     );
     let gateway = parse(file).ok()?.gateway;
     let algorithm: &Algorithm = &gateway.limits[0].policies[0].algorithm;
-    Some((algorithm.quota().into(), algorithm.window()))
+    Some((algorithm.quota(), algorithm.window()))
 }
 
-/// A timeout of `[server]` and a bound on bodies as the loader reads them, if it does.
+/// A timeout of `[server]` as the loader reads it, if it does.
 fn duration(text: &str) -> Option<Duration> {
     let file = format!("[server]\ndrain_timeout = {}\n{ROUTE}", quoted(text));
     parse(file).ok().map(|loaded| loaded.gateway.server.drain_timeout)
 }
 
+/// A bound on bodies as the loader reads it, if it does.
 fn size(text: &str) -> Option<Option<u64>> {
     let file = format!("[server]\nmax_body_bytes = {}\n{ROUTE}", quoted(text));
     parse(file).ok().map(|loaded| loaded.gateway.routes[0].max_body_bytes)
