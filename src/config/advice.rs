@@ -10,8 +10,8 @@ use crate::route::key::Part;
 
 /// Warns of what stands in the file without effect, and of limits that protect nothing.
 pub(super) fn advise(draft: &Draft, reader: &Reader<'_>) {
-    // A route with faults may have meant what seems unused.
-    if draft.routes.iter().all(|route| route.route.is_some()) {
+    // A route with faults, or one that is still to be written, may have meant what seems unused.
+    if !draft.routes.is_empty() && draft.routes.iter().all(|route| route.route.is_some()) {
         unused_limits(draft, reader);
         unused_upstreams(draft, reader);
     }

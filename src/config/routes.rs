@@ -57,7 +57,7 @@ struct Charge {
 
 /// Reads one of `[[routes]]`.
 pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft> {
-    let mut table = value.table("[[routes]]")?;
+    let mut table = value.table("`[[routes]]`")?;
     for key in ["cors", "redirect", "rewrite"] {
         table.later(key, key);
     }
@@ -122,7 +122,7 @@ fn one_use(value: &Value<'_>, route_charge: Charge, around: &Surroundings<'_>) -
     let (limit, charge) = if value.is_text() {
         (around.limits.find(&value.text()?), route_charge)
     } else {
-        let mut table = value.table("an item of `limits`")?;
+        let mut table = value.table_beside_text("an item of `limits`")?;
         let limit = table.require("name", "\"NAME\"", |value| around.limits.find(&value.text()?));
         let charge = table.or("cost", route_charge, |value| charge(&value));
         table.finish();
