@@ -19,6 +19,7 @@ mod config_files;
 mod config_fuzz;
 mod config_report;
 mod config_schema;
+mod config_summary;
 mod config_tour;
 mod core_bounds;
 mod core_cases;
