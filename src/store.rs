@@ -16,7 +16,7 @@ use memory::MemoryStore;
 pub const MAX_CHARGES: usize = 32;
 
 /// A hash of an algorithm and its numbers, equal in every process: the version that a stored state carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NumbersId(pub u32);
 
 impl NumbersId {

@@ -21,8 +21,10 @@ impl Plain {
     fn decide(&mut self, charges: &[Charge<'_>], now: Timestamp) -> Vec<Decision> {
         let mut decisions = HashMap::new();
         let admitted = self.decide_group(charges, Group::Enforced, now, true, &mut decisions);
-        for shadow in 0..=u8::MAX {
-            self.decide_group(charges, Group::Shadow(shadow), now, admitted, &mut decisions);
+        for (index, Charge { group, .. }) in charges.iter().enumerate() {
+            if !decisions.contains_key(&index) {
+                self.decide_group(charges, *group, now, admitted, &mut decisions);
+            }
         }
         (0..charges.len()).map(|index| decisions[&index]).collect()
     }

@@ -66,6 +66,12 @@ impl Table {
 
     /// Locks the sets of the charges' keys, each once and in ascending order: no two requests can wait for each other.
     pub(super) fn lock(&self, charges: &[Charge<'_>]) -> Held<'_> {
+        if let [charge] = charges {
+            let place = self.place(charge.key);
+            let mut sets = SmallVec::new();
+            sets.push((place, self.sets[place].lock()));
+            return Held { table: self, sets };
+        }
         let mut places: SmallVec<[usize; 8]> = charges.iter().map(|charge| self.place(charge.key)).collect();
         places.sort_unstable();
         places.dedup();
@@ -94,6 +100,14 @@ impl Table {
     /// Live states dropped for want of room.
     pub(super) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
+    }
+
+    /// [`Self::weight`] as counted slot by slot.
+    #[cfg(test)]
+    pub(super) fn recounted(&self) -> u64 {
+        let weigh =
+            |set: &Mutex<Set>| set.lock().iter().map(|slot| weigh(&slot.state)).map(u64::from).sum::<u64>();
+        self.sets.iter().map(weigh).sum()
     }
 
     fn count_eviction(&self) {
