@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --bench decisions`. No clock is read: the time is passed in, to governor as well. Names under `hot` ask for one
 //! key again and again, those under `million` for a million keys in random order; `t=2` is two threads at once.
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot be set up should stop")]
 
 use std::cell::Cell;
 use std::hash::{BuildHasher as _, RandomState};

@@ -1,1 +1,98 @@
-//! Stub.
+//! The admin listener: is it alive, is it ready, what has it counted.
+//!
+//! It lives on the control thread with a small bound of its own, so that traffic cannot starve it nor it traffic.
+//! Every connection serves one request and has [`WHOLE_TIMEOUT`] for all of it: there is nothing to keep idle.
+
+mod answer;
+mod guard;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::gateway::Admin;
+use crate::shared::Shared;
+use guard::Guard;
+
+/// Connections at once; one more is closed unanswered.
+const MAX_CONNECTIONS: usize = 64;
+/// First byte to whole head.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// From accepting a connection to its end, a slow reader of a large page included.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a request head; hyper takes no less.
+const MAX_HEAD: usize = 8_192;
+/// Fields of a request.
+const MAX_FIELDS: usize = 64;
+/// How long accepting rests when the process is out of descriptors or memory.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// The listener, ready to be served.
+#[derive(Debug)]
+pub struct AdminListener {
+    listener: TcpListener,
+    guard: Guard,
+}
+
+impl AdminListener {
+    /// Binds the address of `[admin]`. Needs a tokio runtime around it. Fails if another process listens there.
+    pub fn bind(admin: &Admin) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(admin.listen)?;
+        listener.set_nonblocking(true)?;
+        let guard = Guard::new(listener.local_addr()?, admin.token.clone());
+        Ok(Self { listener: TcpListener::from_std(listener)?, guard })
+    }
+
+    /// Where it listens: port 0 is resolved.
+    pub fn address(&self) -> SocketAddr {
+        self.guard.listen()
+    }
+
+    /// Serves until the task is dropped.
+    pub async fn run(self, shared: Arc<Shared>) {
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let guard = Arc::new(self.guard);
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    // Without a free slot the stream is dropped, which closes it.
+                    let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+                    let (guard, shared) = (Arc::clone(&guard), Arc::clone(&shared));
+                    tokio::spawn(async move {
+                        serve(stream, &guard, &shared).await;
+                        drop(slot);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the admin listener cannot accept; trying again");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, guard: &Guard, shared: &Shared) {
+    let service = service_fn(async |request: Request<Incoming>| {
+        Ok::<_, std::convert::Infallible>(answer::answer(&request, guard, shared))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .keep_alive(false)
+        .half_close(true)
+        .max_buf_size(MAX_HEAD)
+        .max_headers(MAX_FIELDS)
+        .serve_connection(TokioIo::new(stream), service);
+    // How a connection ends is its client's business: nobody could act on it.
+    let _ = tokio::time::timeout(WHOLE_TIMEOUT, connection).await;
+}

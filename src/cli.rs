@@ -1,5 +1,179 @@
-//! Stub.
-/// Stub.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+//! What a person types, and what comes back: one function a command, texts on standard output, faults on standard error.
+//!
+//! Exit status: 0 good, 1 failed while running, 2 bad usage or bad configuration; 130 if told twice to stop.
+
+mod health;
+mod output;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::config;
+use crate::explain::{ExplainRequest, explain};
+use crate::serve::{self, Ended, Fault};
+use output::{fault, show, show_report};
+
+/// Something failed while it ran.
+const FAILED: u8 = 1;
+/// The command line or the configuration is wrong.
+const MISTAKE: u8 = 2;
+/// As shells report a process that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate check                         is gateway.toml good, and what does it mean?
+  tollgate --watch                       start, and reload whenever gateway.toml changes
+  tollgate -c /etc/tollgate.toml         start with another file
+  tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
+
+Signals:
+  SIGHUP            reload the file; one with faults changes nothing
+  SIGTERM, SIGINT   drain: requests in flight finish, then exit with 0
+                    (a second one exits at once, with 130)
+
+Exit status:
+  0  good
+  1  failed while running
+  2  bad usage or bad configuration
+
+The program log goes to standard error, the access log to standard output.
+NO_COLOR turns colours off.";
+
+/// A rate-limiting reverse proxy: stops excess traffic at the edge
+///
+/// For every request, tollgate decides whose allowance it spends, how much it costs and whether it may pass; what may
+/// not is answered 429 before a backend feels it. Limits, routes and upstreams stand in one TOML file.
+///
+/// Without a command it starts the gateway.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, after_long_help = EXAMPLES, after_help = "More: tollgate --help")]
+struct Arguments {
+    /// The configuration
+    #[arg(short, long, value_name = "FILE", default_value = "gateway.toml", global = true)]
+    config: PathBuf,
+    /// Reload when the file changes
+    #[arg(long)]
+    watch: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the gateway (the default command)
+    Run {
+        /// Reload when the file changes
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Say what is wrong with the configuration, or what it means
+    ///
+    /// Every fault is shown with its place and a remedy, and the exit status is 2. A good file is summed up in words:
+    /// each route and each limit. Warnings go to standard error and do not change the exit status.
+    Check,
+    /// Say which route a request takes, which limits apply, and why
+    ///
+    /// Nothing is sent or counted, and no gateway needs to run.
+    Explain {
+        /// GET, POST, …
+        method: String,
+        /// http://host/path?query, or only the path
+        url: String,
+        /// A field of the request; may be repeated
+        #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+        headers: Vec<String>,
+        /// Who connects to the gateway: the client, or a trusted proxy [default: 127.0.0.1]
+        #[arg(long, value_name = "ADDRESS")]
+        ip: Option<IpAddr>,
+    },
+    /// Print the JSON Schema of the configuration, for editors
+    Schema,
+    /// Ask a running gateway whether it is alive: for the health check of a container
+    ///
+    /// Asks `/healthz` of the admin listener that the configuration names, for at most 2 seconds. The exit status is 0
+    /// if it is alive, 1 if not, and 2 if the file names no admin listener.
+    Health,
+}
+
+/// Runs what the command line says. Never panics, whatever standard output and standard error are.
+pub fn main() -> ExitCode {
+    match Arguments::try_parse().and_then(Arguments::checked) {
+        Ok(arguments) => arguments.run(),
+        // `--help` and `--version` come this way too, with exit status 0; if nobody reads them, so be it.
+        Err(error) => {
+            let _ = error.print();
+            if error.use_stderr() { ExitCode::from(MISTAKE) } else { ExitCode::SUCCESS }
+        }
+    }
+}
+
+impl Arguments {
+    /// `--watch` before a command is only for `run`, which the parser cannot know.
+    fn checked(self) -> Result<Self, clap::Error> {
+        match self.command {
+            None | Some(Command::Run { .. }) => Ok(self),
+            Some(_) if !self.watch => Ok(self),
+            Some(_) => {
+                let message = "`--watch` is only for `tollgate run`";
+                Err(Self::command().error(ErrorKind::ArgumentConflict, message))
+            }
+        }
+    }
+
+    fn run(self) -> ExitCode {
+        let file = self.config.as_path();
+        match self.command {
+            None => run(file, self.watch),
+            Some(Command::Run { watch }) => run(file, watch || self.watch),
+            Some(Command::Check) => check(file),
+            Some(Command::Explain { method, url, headers, ip }) => why(file, &method, &url, &headers, ip),
+            Some(Command::Schema) => show(config::SCHEMA),
+            Some(Command::Health) => health::ask(file),
+        }
+    }
+}
+
+fn run(file: &Path, watch: bool) -> ExitCode {
+    match serve::run(file, watch) {
+        Ok(Ended::Drained) => ExitCode::SUCCESS,
+        Ok(Ended::AtOnce) => ExitCode::from(INTERRUPTED),
+        Err(Fault::Config(report)) => {
+            show_report(&report);
+            ExitCode::from(MISTAKE)
+        }
+        // An address in use counts among these: the file is right, the machine's state is not.
+        Err(error) => fault(FAILED, error),
+    }
+}
+
+fn check(file: &Path) -> ExitCode {
+    match config::load(file) {
+        Ok(loaded) => {
+            show_report(&loaded.warnings);
+            show(&config::summary(&loaded.gateway, &file.display().to_string()))
+        }
+        Err(report) => {
+            show_report(&report);
+            ExitCode::from(MISTAKE)
+        }
+    }
+}
+
+fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>) -> ExitCode {
+    let request = match ExplainRequest::new(method, url, headers, ip) {
+        Ok(request) => request,
+        Err(error) => return fault(MISTAKE, format_args!("{error}\n  = help: {}", error.help)),
+    };
+    match config::load(file) {
+        Ok(loaded) => show(&explain(&loaded.gateway, &request).to_string()),
+        Err(report) => {
+            show_report(&report);
+            ExitCode::from(MISTAKE)
+        }
+    }
 }

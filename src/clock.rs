@@ -1,5 +1,7 @@
 //! What time it is. The one place of the program that reads a clock.
 
+pub mod deadline;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

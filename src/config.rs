@@ -1,1 +1,139 @@
-//! Stub.
+//! `gateway.toml`: from its text to the plan, or to a report of every fault with its place and a remedy.
+//!
+//! TOML text → [`toml`]'s own spanned tree → `file` (what may be written, section by section) → `compile` (what it
+//! means as a whole) → [`Gateway`]. A syntax fault stands alone; all other faults are reported together.
+
+mod admin;
+mod advice;
+mod algorithm;
+mod compile;
+mod conditions;
+mod endpoint;
+mod file;
+mod headers;
+mod limits;
+mod log;
+mod name;
+mod nearest;
+mod policy;
+mod reader;
+mod reject;
+mod report;
+mod routes;
+mod schema;
+mod server;
+mod store;
+mod summary;
+mod syntax;
+mod table;
+mod text;
+mod units;
+mod upstreams;
+mod value;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use toml::de::DeTable;
+
+use crate::gateway::Gateway;
+use reader::Reader;
+use report::Place;
+
+pub use reader::Environment;
+pub use report::Report;
+pub use schema::SCHEMA;
+pub use summary::summary;
+
+/// A larger file is a fault.
+pub const MAX_FILE_BYTES: usize = 16 << 20;
+
+/// A file without errors.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What it means.
+    pub gateway: Gateway,
+    /// What is allowed in it, but hardly meant; often empty.
+    pub warnings: Report,
+}
+
+/// Loads the file at `path`, with the environment of this process.
+///
+/// # Errors
+/// Every fault of the file; or that it can not be read, is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
+pub fn load(path: &Path) -> Result<Loaded, Report> {
+    let name = path.display().to_string();
+    let bytes = read(path).map_err(|error| unreadable(&name, &error))?;
+    parse(&bytes, &name, &|variable| std::env::var(variable).ok())
+}
+
+/// Parses the text of a file that reports call `name`.
+///
+/// # Errors
+/// As [`load`], but for reading.
+pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<Loaded, Report> {
+    if bytes.len() > MAX_FILE_BYTES {
+        let message = format!("`{name}` is larger than 16 MiB");
+        return Err(Report::whole_file(
+            name,
+            message,
+            "split the gateway, or look whether this is the right file".into(),
+        ));
+    }
+    let reader = Reader::new(environment);
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    let gateway = match std::str::from_utf8(bytes) {
+        Ok(text) => parse_text(text, &reader),
+        Err(error) => {
+            syntax::not_utf8(&error, &reader);
+            None
+        }
+    };
+    let report = Report::new(name, &String::from_utf8_lossy(bytes), reader.into_findings());
+    match gateway {
+        Some(gateway) => Ok(Loaded { gateway, warnings: report }),
+        None => Err(report),
+    }
+}
+
+fn parse_text(text: &str, reader: &Reader<'_>) -> Option<Gateway> {
+    let document = match DeTable::parse(text) {
+        Ok(document) => document,
+        Err(error) => {
+            syntax::report(&error, text, reader);
+            return None;
+        }
+    };
+    if document.get_ref().is_empty() {
+        let help =
+            "begin with an upstream and a route: see the example `gateway.toml` that comes with tollgate";
+        reader.fault(Place::default(), "the file says nothing", help);
+        return None;
+    }
+    let draft = file::read(document.get_ref(), reader);
+    advice::advise(&draft, reader);
+    compile::compile(draft, reader)
+}
+
+/// The file's bytes; one more than [`MAX_FILE_BYTES`] at most, which is enough to see that it is too large.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let bound = u64::try_from(MAX_FILE_BYTES + 1).unwrap_or(u64::MAX);
+    File::open(path)?.take(bound).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn unreadable(name: &str, error: &io::Error) -> Report {
+    let (why, help) = match error.kind() {
+        io::ErrorKind::NotFound => {
+            ("there is no such file", "name the file with `-c FILE`, or run tollgate where it lies")
+        }
+        io::ErrorKind::PermissionDenied => {
+            ("permission denied", "let the user that tollgate runs as read it")
+        }
+        io::ErrorKind::IsADirectory => ("it is a directory", "name the file in it"),
+        _ => ("it can not be read to its end", "look at the file system that it lies on"),
+    };
+    Report::whole_file(name, format!("can not read `{name}`: {why}"), help.to_owned())
+}

@@ -1,5 +1,7 @@
 //! The compiled, immutable plan: what `gateway.toml` means. `config` builds it, `proxy` runs it.
 
+pub mod admission;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,20 +1,26 @@
 //! The data plane: takes requests, asks the plan and the store, forwards or refuses.
+//!
+//! One worker is one thread: its own listeners, its own connections to backends, its own counters. Nothing in the
+//! request path is shared but the store and the plan.
+//!
+//! A request's way: [`listen`] → `connection` (hyper behind the `gate`, which checks the `framing`) → `service`
+//! (the story: what `case` is it, what do the limits say) → `forward` or `refuse` → `body`; `tally` counts and logs.
 
-use std::net::TcpListener;
-use std::sync::Arc;
+mod body;
+mod case;
+mod connection;
+mod forward;
+mod framing;
+mod gate;
+mod headers;
+mod listen;
+mod refuse;
+mod service;
+mod tally;
+mod tunnel;
+mod turn;
+mod wire;
+mod worker;
 
-use crate::shared::Shared;
-
-/// One worker's listeners, in the order of `server.listen`.
-pub type Listeners = Vec<TcpListener>;
-
-/// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime.
-pub fn run(_worker: usize, _listeners: Listeners, _shared: Arc<Shared>) -> std::io::Result<()> {
-    Ok(())
-}
-
-/// Binds every address of `server.listen` once per worker (SO_REUSEPORT), after making sure that no other process listens there.
-/// Returns one list per worker. Port 0 is resolved once; all workers share the port.
-pub fn bind(_addresses: &[std::net::SocketAddr], _workers: usize) -> std::io::Result<Vec<Listeners>> {
-    Ok(Vec::new())
-}
+pub use listen::{Listeners, bind};
+pub use worker::run;

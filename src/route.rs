@@ -1,15 +1,25 @@
 //! Which rule a request falls under, and whose allowance it spends.
 
 pub mod client;
+mod cookie;
+mod exemption;
 pub mod key;
+mod part;
 pub mod path;
 pub mod pattern;
+mod query;
+mod table;
+mod trie;
+
+use std::cmp::{Ordering, Reverse};
+use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use client::Client;
 use path::Path;
 use pattern::{HostPattern, PathPattern};
+pub use table::RouteTable;
 
 /// A route's place in the file, and in [`crate::gateway::Gateway::routes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +30,8 @@ pub struct RouteIndex(pub usize);
 pub struct Request<'a> {
     /// The method, case-sensitive.
     pub method: &'a Method,
-    /// The host: lower case, without port and final dot. May be empty (HTTP/1.0 without Host).
+    /// The host as [`pattern::bare_host`] gives it: lower case, without port and final dot. May be empty (HTTP/1.0
+    /// without Host).
     pub host: &'a str,
     /// The path, normalised.
     pub path: &'a Path<'a>,
@@ -39,7 +50,7 @@ pub struct Conditions {
     pub hosts: Vec<HostPattern>,
     /// The path.
     pub path: PathPattern,
-    /// Any of these; empty: any method.
+    /// Any of these, as written: GET does not include HEAD. Empty: any method.
     pub methods: Vec<Method>,
     /// All of these, each equal to one of the field's values; empty: any.
     pub headers: Vec<(HeaderName, HeaderValue)>,
@@ -47,46 +58,72 @@ pub struct Conditions {
     pub merge_slashes: bool,
 }
 
-/// Why a route did not match, or that it did; in words through `Display`.
+/// Why a route did not match, or that it did; in words through `Display`. Of several reasons the first in the order of
+/// these variants: a route told as `Host`, `Method` or `Header` has the request's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
     /// This is the route.
     Chosen,
     /// All conditions hold, but that route is more specific.
     LessSpecific(RouteIndex),
-    /// None of its hosts is the request's.
-    Host,
     /// The path differs.
     Path,
+    /// None of its hosts is the request's.
+    Host,
     /// The method is not among the route's.
     Method,
     /// This field is absent or differs.
     Header(HeaderName),
 }
 
-/// All routes, compiled for lookup.
-#[derive(Debug)]
-pub struct RouteTable {}
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Chosen => f.write_str("matches"),
+            Self::LessSpecific(_) => f.write_str("matches too, but another route is more specific"),
+            Self::Path => f.write_str("the path differs"),
+            Self::Host => f.write_str("the host differs"),
+            Self::Method => f.write_str("the method differs"),
+            Self::Header(name) => write!(f, "the field `{name}` is absent or differs"),
+        }
+    }
+}
 
-impl RouteTable {
-    /// Compiles the routes; their order breaks ties.
-    pub fn new(_routes: Vec<Conditions>) -> Self {
-        Self {}
+impl Conditions {
+    /// The more specific first, hosts aside: by path, methods given, number of headers.
+    fn specificity(&self, other: &Self) -> Ordering {
+        let rest = |route: &Self| (route.methods.is_empty(), Reverse(route.headers.len()));
+        self.path.specificity(&other.path).then_with(|| rest(self).cmp(&rest(other)))
     }
 
-    /// The most specific route of those whose conditions all hold: host (exact, wildcard, any), then path (exact,
-    /// parameter, longest prefix), then methods given, then more headers, then file order.
-    pub fn find(&self, _request: &Request<'_>) -> Option<RouteIndex> {
-        None
+    /// The first condition that does not hold.
+    fn mismatch(&self, request: &Request<'_>) -> Option<Match> {
+        if !self.path.matches(request.path.form(self.merge_slashes)) {
+            return Some(Match::Path);
+        }
+        if !self.hosts.is_empty() && !self.hosts.iter().any(|host| host.matches(request.host)) {
+            return Some(Match::Host);
+        }
+        self.mismatch_but_for_place(request)
     }
 
-    /// For every route in file order: why it did or did not match.
-    pub fn explain(&self, _request: &Request<'_>) -> Vec<Match> {
-        Vec::new()
+    /// As [`Self::mismatch`], of a request whose host and path are known to match.
+    fn mismatch_but_for_place(&self, request: &Request<'_>) -> Option<Match> {
+        if !self.methods.is_empty() && !self.methods.contains(request.method) {
+            return Some(Match::Method);
+        }
+        let missing = self.headers.iter().find(|(name, value)| !carries(request.headers, name, value));
+        missing.map(|(name, _)| Match::Header(name.clone()))
     }
 
-    /// Routes that no request can reach, each with the route that takes all of theirs.
-    pub fn unreachable(&self) -> Vec<(RouteIndex, RouteIndex)> {
-        Vec::new()
+    /// Whether hosts and methods include all of `other`'s, where both name some or neither does.
+    fn includes(&self, other: &Self) -> bool {
+        other.hosts.iter().all(|host| self.hosts.contains(host))
+            && other.methods.iter().all(|method| self.methods.contains(method))
     }
+}
+
+/// Whether one of the field's values is exactly `value`.
+fn carries(headers: &HeaderMap, name: &HeaderName, value: &HeaderValue) -> bool {
+    headers.get_all(name).iter().any(|sent| sent == value)
 }

@@ -4,6 +4,7 @@
 //! counters are one set per worker.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
@@ -30,6 +31,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// The access log.
     pub access_log: AccessLogger,
+    /// Clients' connections open now, over all workers; held against `max_connections`.
+    pub connections: AtomicUsize,
     /// Running or draining.
     pub life: watch::Receiver<Life>,
 }

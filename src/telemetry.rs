@@ -2,3 +2,4 @@
 
 pub mod access_log;
 pub mod metrics;
+pub mod program_log;

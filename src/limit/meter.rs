@@ -137,6 +137,9 @@ impl Meter {
 
     /// The same units on this meter as `level` shows on the meter `from`, rounded up to whole units where the scales differ.
     pub(super) fn converted(&self, from: &Self, level: Level, now: Timestamp) -> Level {
+        if self == from {
+            return level;
+        }
         let level = from.drained(level, now);
         if level.ticks == 0 {
             return Level::default();

@@ -1,9 +1,23 @@
 //! Who asks: the client's address behind trusted proxies.
+//!
+//! A proxy appends to the right of `Forwarded` (RFC 7239) or `X-Forwarded-For`; what stands further left came from whoever
+//! spoke to it. So both are read from the right, past trusted addresses, and the first that is not trusted is the client.
+//!
+//! Most proxies write one of the two fields and pass the other as the client sent it. Nothing in a request tells which
+//! one the proxy wrote, so if both are there and tell different stories, neither is believed: the client is then the
+//! trusted proxy itself, a shared allowance. Were either field to win, a client could invent the other and with it a fresh
+//! allowance for every request.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::HeaderMap;
+use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// At most so many items of a list of hops are read, empty ones included.
+const MAX_ITEMS: usize = 64;
 
 /// A client's address, and the network that stands for it in keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,30 +29,197 @@ pub struct Client {
 }
 
 /// Whose word is believed, and how wide a client is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRule {
     /// Proxies whose Forwarded and X-Forwarded-For are believed.
     pub trusted_proxies: Vec<IpNet>,
-    /// Prefix length of an IPv4 client, 0 to 32.
+    /// Prefix length of an IPv4 client, 0 to 32 (more counts as 32).
     pub ipv4_prefix: u8,
-    /// Prefix length of an IPv6 client, 0 to 128.
+    /// Prefix length of an IPv6 client, 0 to 128 (more counts as 128).
     pub ipv6_prefix: u8,
+}
+
+impl Default for ClientRule {
+    /// Nobody is trusted; a client is one IPv4 address or one IPv6 /64, which is what one subscriber gets (RFC 6177).
+    fn default() -> Self {
+        Self { trusted_proxies: Vec::new(), ipv4_prefix: 32, ipv6_prefix: 64 }
+    }
 }
 
 impl ClientRule {
     /// Whether `peer` is a trusted proxy.
-    pub fn trusts(&self, _peer: IpAddr) -> bool {
-        false
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.trusted_proxies.iter().any(|network| covers(network, peer))
     }
 
     /// The client that stands for `address`.
     pub fn client(&self, address: IpAddr) -> Client {
-        Client { address, network: address }
+        let address = address.to_canonical();
+        let network = match address {
+            IpAddr::V4(v4) => {
+                let host_bits = 32_u32.saturating_sub(self.ipv4_prefix.into());
+                let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
+            }
+            IpAddr::V6(v6) => {
+                let host_bits = 128_u32.saturating_sub(self.ipv6_prefix.into());
+                let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
+            }
+        };
+        Client { address, network }
     }
 
-    /// The client behind `peer`: the peer itself unless it is trusted; else `Forwarded`, or without it
-    /// `X-Forwarded-For`, read from the right past trusted addresses. At most 64 items are read; garbage ends the walk at the last good hop.
-    pub fn identify(&self, peer: IpAddr, _headers: &HeaderMap) -> Client {
-        self.client(peer)
+    /// The client behind `peer`: the peer itself unless it is trusted; else whom `Forwarded` and `X-Forwarded-For` name,
+    /// read from the right past trusted addresses, provided that they agree if both are there. At most 64 items of each
+    /// are read; garbage, `unknown` and obfuscated names (`_id`) end the walk at the last good hop. Does not allocate.
+    pub fn identify(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
+        if !self.trusts(peer) {
+            return self.client(peer);
+        }
+        let list = |name| headers.get_all(name).iter().rev().map(HeaderValue::as_bytes);
+        let forwarded = list(&FORWARDED).flat_map(|line| Items::new(line, b',')).map(forwarded_for);
+        let x_forwarded_for =
+            list(&X_FORWARDED_FOR).flat_map(|line| line.rsplit(|&byte| byte == b',')).map(hop);
+        let address = match (headers.contains_key(FORWARDED), headers.contains_key(X_FORWARDED_FOR)) {
+            (false, _) => self.walk(peer, x_forwarded_for),
+            (true, false) => self.walk(peer, forwarded),
+            (true, true) => {
+                let address = self.walk(peer, forwarded);
+                if address == self.walk(peer, x_forwarded_for) { address } else { peer }
+            }
+        };
+        self.client(address)
     }
+
+    /// The first address that is not trusted, or else the last before the list ends or turns into garbage.
+    fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Hop>) -> IpAddr {
+        let mut address = peer;
+        for hop in hops.take(MAX_ITEMS) {
+            match hop {
+                Hop::Empty => {}
+                Hop::Garbage => break,
+                Hop::Address(next) => address = next,
+            }
+            if !self.trusts(address) {
+                break;
+            }
+        }
+        address
+    }
+}
+
+/// Whether `network` holds `address` (canonical: not IPv4-mapped). A network written in IPv4-mapped form holds IPv4
+/// addresses; one as wide as `::/0` does not.
+pub(super) fn covers(network: &IpNet, address: IpAddr) -> bool {
+    match (network, address) {
+        (IpNet::V6(network), IpAddr::V4(v4)) => {
+            network.prefix_len() >= 96 && network.contains(&v4.to_ipv6_mapped())
+        }
+        _ => network.contains(&address),
+    }
+}
+
+/// One item of a list of hops.
+enum Hop {
+    /// Lists may hold empty items (RFC 9110 §5.6.1).
+    Empty,
+    Garbage,
+    Address(IpAddr),
+}
+
+/// An item of `X-Forwarded-For`: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
+fn hop(item: &[u8]) -> Hop {
+    let item = item.trim_ascii();
+    if item.is_empty() {
+        return Hop::Empty;
+    }
+    std::str::from_utf8(item).ok().and_then(node).map_or(Hop::Garbage, Hop::Address)
+}
+
+/// An element of `Forwarded`: its one `for=`. An element without, or with two, is garbage.
+fn forwarded_for(element: &[u8]) -> Hop {
+    if element.trim_ascii().is_empty() {
+        return Hop::Empty;
+    }
+    let mut nodes = Items::new(element, b';').filter_map(|pair| {
+        let (name, value) = pair.split_at_checked(pair.iter().position(|&byte| byte == b'=')?)?;
+        name.trim_ascii().eq_ignore_ascii_case(b"for").then_some(&value[1..])
+    });
+    match (nodes.next(), nodes.next()) {
+        (Some(value), None) => match hop(unquoted(value.trim_ascii())) {
+            Hop::Address(address) => Hop::Address(address),
+            Hop::Empty | Hop::Garbage => Hop::Garbage,
+        },
+        _ => Hop::Garbage,
+    }
+}
+
+/// What stands between the quotes. Escapes stay, and thereby make an address garbage: no address needs one.
+fn unquoted(value: &[u8]) -> &[u8] {
+    value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value)
+}
+
+/// An address with or without port (RFC 7239 §6). A zone id is no address: it means nothing on this machine.
+fn node(text: &str) -> Option<IpAddr> {
+    if let Some(bracketed) = text.strip_prefix('[') {
+        let (address, rest) = bracketed.split_once(']')?;
+        let port_ok = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
+        return address.parse::<Ipv6Addr>().ok().filter(|_| port_ok).map(|v6| IpAddr::V6(v6).to_canonical());
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(address.to_canonical());
+    }
+    let (address, port) = text.split_once(':')?;
+    address.parse::<Ipv4Addr>().ok().filter(|_| is_port(port)).map(IpAddr::V4)
+}
+
+/// A port number, or an obfuscated port (`_` and a name).
+fn is_port(text: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    match text.strip_prefix('_') {
+        Some(name) => !name.is_empty() && name.bytes().all(known),
+        None => text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok(),
+    }
+}
+
+/// The items of a list from the right, split at a delimiter outside quoted strings (RFC 9110 §5.6.4).
+///
+/// From the right, since what trusted proxies appended must be understood whatever stands to its left: read from the
+/// left, one quote that a client leaves open would swallow it.
+struct Items<'v> {
+    rest: Option<&'v [u8]>,
+    delimiter: u8,
+}
+
+impl<'v> Items<'v> {
+    fn new(list: &'v [u8], delimiter: u8) -> Self {
+        Self { rest: Some(list), delimiter }
+    }
+}
+
+impl<'v> Iterator for Items<'v> {
+    type Item = &'v [u8];
+
+    fn next(&mut self) -> Option<&'v [u8]> {
+        let list = self.rest.take()?;
+        let mut quoted = false;
+        for at in (0..list.len()).rev() {
+            match list[at] {
+                b'"' if !(quoted && is_escaped(list, at)) => quoted = !quoted,
+                byte if byte == self.delimiter && !quoted => {
+                    self.rest = Some(&list[..at]);
+                    return Some(&list[at + 1..]);
+                }
+                _ => {}
+            }
+        }
+        Some(list)
+    }
+}
+
+/// Whether an odd number of backslashes stands before `at`.
+fn is_escaped(list: &[u8], at: usize) -> bool {
+    list[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }

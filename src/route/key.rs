@@ -1,23 +1,43 @@
-//! Whose allowance a request spends: keys, what happens when they are missing, and who is exempt.
+//! Whose allowance a request spends: keys, and what happens when they are missing.
+//!
+//! A key becomes a fingerprint: SipHash-1-3 with a secret key, 128 bits, over a text of tagged, length-prefixed parts:
+//!
+//! ```text
+//! identity                                  8 bytes; all integers little-endian
+//! one a part:  tag                          1 byte: which kind of part this is, or what stands in for it
+//!              count                        8 bytes; only of a header: how many values follow
+//!              length, bytes                8 bytes, and so many; an address has 4 or 16
+//! ```
+//!
+//! The text can be read back, so two keys are equal only if all their parts are: `("a:b", "c")` is not `("a", "b:c")`, one value
+//! `x, y` is not two values, and an address that stands in for a header is not a header with those bytes. That a client
+//! finds two texts with one fingerprint is as unlikely as that it guesses the secret.
 
-use http::{HeaderName, HeaderValue};
-use ipnet::IpNet;
+use std::fmt;
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use http::HeaderValue;
+use http::header::GetAll;
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::Request;
-use super::pattern::PathPattern;
+pub use super::exemption::Exemption;
+use super::part::Found;
+pub use super::part::Part;
 use crate::limit::units::Fingerprint;
 
 /// The secret that keys fingerprints, so that clients cannot make keys collide.
 #[derive(Clone, Copy)]
 pub struct Secret(pub [u8; 16]);
 
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
 }
 
-/// A key: its parts in order. One part, or several for a composite.
+/// A key: its parts in order. One part, or several for a composite. In words through `Display`: `per client address and path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// At least one.
@@ -26,52 +46,18 @@ pub struct Key {
     pub missing: Missing,
 }
 
-/// One part of a key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// The client's network.
-    Ip,
-    /// All values of a field, as sent.
-    Header(HeaderName),
-    /// A cookie's value.
-    Cookie(String),
-    /// A query parameter's value, percent-decoded.
-    Query(String),
-    /// The host.
-    Host,
-    /// The path.
-    Path,
-    /// The method.
-    Method,
-    /// The route's name.
-    Route,
-    /// Nothing: everybody shares one counter.
-    Global,
-}
-
-/// What happens when a header, cookie or query part of the key is absent.
+/// What happens when a header, cookie or query part of the key is absent. In words through `Display`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
-    /// The client's network stands in.
+    /// The client's network stands in for that part.
     #[default]
     Ip,
-    /// All such requests share one counter.
+    /// All such requests share one counter (of a composite: all whose other parts are equal).
     Shared,
     /// The limit does not apply.
     Skip,
     /// Refused with 429.
     Deny,
-}
-
-/// Who is exempt from a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Exemption {
-    /// Clients in this network (by address, not by prefix).
-    Ip(IpNet),
-    /// Requests that carry this field with this value.
-    Header(HeaderName, HeaderValue),
-    /// Requests to this path.
-    Path(PathPattern),
 }
 
 /// What is wrong with a key or an exemption, and what would be right.
@@ -95,53 +81,136 @@ pub enum Claim {
     Deny,
 }
 
-impl Part {
-    /// Parses `"ip"`, `"header:NAME"`, … as written in the file.
-    pub fn parse(_text: &str) -> Result<Self, KeyFault> {
-        Ok(Self::Global)
-    }
-
-    /// Whether a client can invent the value at will (header, cookie, query), so that it alone protects nothing.
-    pub fn invented_by_client(&self) -> bool {
-        false
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ip => "the client address stands in",
+            Self::Shared => "all such requests share one counter",
+            Self::Skip => "the limit does not apply",
+            Self::Deny => "the request is refused",
+        })
     }
 }
 
-impl Exemption {
-    /// Parses `"ip:10.0.0.0/8"`, `"header:x-internal=1"`, `"path:/health"` as written in the file.
-    pub fn parse(_text: &str) -> Result<Self, KeyFault> {
-        Err(KeyFault { message: String::new(), help: String::new() })
-    }
-
-    /// Whether the request is exempt.
-    pub fn holds(&self, _request: &Request<'_>) -> bool {
-        false
+impl KeyFault {
+    pub(super) fn new<T>(message: impl Into<String>, help: impl Into<String>) -> Result<T, Self> {
+        Err(Self { message: message.into(), help: help.into() })
     }
 }
 
 impl Key {
+    /// Whether a request may lack a part of the key, so that [`Missing`] says what happens.
+    pub fn may_be_missing(&self) -> bool {
+        self.parts.iter().any(Part::invented_by_client)
+    }
+
     /// The fingerprint of (`identity`, parts): parts are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ.
     /// `identity` names limit, algorithm and policy. `route` is the matched route's name and `merge_slashes` its form of the path.
+    /// Allocates only to decode an escaped query parameter.
     pub fn claim(
         &self,
-        _secret: &Secret,
-        _identity: u64,
-        _request: &Request<'_>,
-        _route: &str,
-        _merge_slashes: bool,
+        secret: &Secret,
+        identity: u64,
+        request: &Request<'_>,
+        route: &str,
+        merge_slashes: bool,
     ) -> Claim {
-        Claim::Skip
+        let mut text = KeyText::new(secret, identity);
+        for part in &self.parts {
+            match (part.find(request, route, merge_slashes), self.missing) {
+                (Found::Missing, Missing::Ip) => text.address(KeyText::IP_STANDS_IN, request.client.network),
+                (Found::Missing, Missing::Shared) => text.tag(KeyText::SHARED),
+                (Found::Missing, Missing::Skip) => return Claim::Skip,
+                (Found::Missing, Missing::Deny) => return Claim::Deny,
+                (Found::Nothing, _) => text.tag(part.tag()),
+                (Found::Address(address), _) => text.address(part.tag(), address),
+                (Found::Bytes(bytes), _) => text.bytes(part.tag(), &bytes),
+                (Found::Values(values), _) => text.values(part.tag(), &values),
+            }
+        }
+        Claim::Key(text.fingerprint())
     }
 
     /// The parts with the request's values, for people: `("header:x-api-key", Some("k-12…"))`. Values of header, cookie and
-    /// query parts are shortened unless `reveal`.
+    /// query parts are shortened unless `reveal`: to their first four characters, or of fewer than twelve to none.
+    /// A missing part is told as what stands in for it (`ip, as header:x-api-key is missing`), or without a value.
     pub fn describe(
         &self,
-        _request: &Request<'_>,
-        _route: &str,
-        _merge_slashes: bool,
-        _reveal: bool,
+        request: &Request<'_>,
+        route: &str,
+        merge_slashes: bool,
+        reveal: bool,
     ) -> Vec<(String, Option<String>)> {
-        Vec::new()
+        let describe = |part: &Part| match (part.find(request, route, merge_slashes), self.missing) {
+            (Found::Missing, Missing::Ip) => {
+                (format!("ip, as {part} is missing"), Some(request.client.network.to_string()))
+            }
+            (Found::Missing, Missing::Shared) => (format!("everybody, as {part} is missing"), None),
+            (Found::Missing, Missing::Skip | Missing::Deny) => (format!("{part} is missing"), None),
+            (found, _) => (part.to_string(), found.words(reveal || !part.invented_by_client())),
+        };
+        self.parts.iter().map(describe).collect()
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<_> =
+            self.parts.iter().filter(|part| **part != Part::Global).map(Part::words).collect();
+        match parts.split_last() {
+            None => f.write_str("for everybody together"),
+            Some((only, [])) => write!(f, "per {only}"),
+            Some((last, first)) => write!(f, "per {} and {last}", first.join(", ")),
+        }
+    }
+}
+
+/// The text whose hash is the fingerprint; see the module.
+struct KeyText(SipHasher13);
+
+impl KeyText {
+    /// Tags of what stands in for a missing part; those of parts are [`Part::tag`].
+    const IP_STANDS_IN: u8 = 254;
+    const SHARED: u8 = 255;
+
+    fn new(secret: &Secret, identity: u64) -> Self {
+        let mut hasher = SipHasher13::new_with_key(&secret.0);
+        hasher.write(&identity.to_le_bytes());
+        Self(hasher)
+    }
+
+    fn tag(&mut self, tag: u8) {
+        self.0.write(&[tag]);
+    }
+
+    fn number(&mut self, number: usize) {
+        self.0.write(&(number as u64).to_le_bytes()); // usize has at most 64 bits
+    }
+
+    fn prefixed(&mut self, bytes: &[u8]) {
+        self.number(bytes.len());
+        self.0.write(bytes);
+    }
+
+    fn bytes(&mut self, tag: u8, bytes: &[u8]) {
+        self.tag(tag);
+        self.prefixed(bytes);
+    }
+
+    fn address(&mut self, tag: u8, address: IpAddr) {
+        match address {
+            IpAddr::V4(v4) => self.bytes(tag, &v4.octets()),
+            IpAddr::V6(v6) => self.bytes(tag, &v6.octets()),
+        }
+    }
+
+    fn values(&mut self, tag: u8, values: &GetAll<'_, HeaderValue>) {
+        self.tag(tag);
+        self.number(values.iter().count());
+        values.iter().for_each(|value| self.prefixed(value.as_bytes()));
+    }
+
+    fn fingerprint(self) -> Fingerprint {
+        Fingerprint(self.0.finish128().as_u128())
     }
 }

@@ -1,12 +1,11 @@
-//! Patterns of hosts and paths.
+//! Patterns of hosts and paths, as written in the file.
 
-/// `api.example.com` or `*.example.com`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPattern {}
+mod host;
+mod path;
 
-/// `/a` exact · `/a/{id}` one segment · `/a/*` this and all below.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathPattern {}
+pub use host::{HostPattern, bare_host};
+pub use path::PathPattern;
+pub(super) use path::Segment;
 
 /// What is wrong with a pattern, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,21 +17,6 @@ pub struct PatternFault {
     pub help: String,
 }
 
-impl HostPattern {
-    /// Parses a host as written in the file; compared lower-case, without final dot.
-    pub fn parse(_text: &str) -> Result<Self, PatternFault> {
-        Ok(Self {})
-    }
-}
-
-impl PathPattern {
-    /// Parses a path pattern as written in the file. The pattern is normalised as requests are.
-    pub fn parse(_text: &str) -> Result<Self, PatternFault> {
-        Ok(Self {})
-    }
-
-    /// Whether a normalised path matches.
-    pub fn matches(&self, _path: &str) -> bool {
-        false
-    }
+fn fault<T>(message: impl Into<String>, help: impl Into<String>) -> Result<T, PatternFault> {
+    Err(PatternFault { message: message.into(), help: help.into() })
 }

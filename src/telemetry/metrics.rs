@@ -1,20 +1,48 @@
-//! Counters and histograms, one set per worker, summed when they are scraped. Labels are bounded by the configuration.
+//! Counters and histograms, one set per worker, summed when they are scraped.
+//!
+//! Labels are bounded by the configuration: never a key, a path or an address of a client. A route that was never
+//! asked for has no series and costs a few machine words a worker.
+//!
+//! The counters are our own and not those of a metrics crate, because those are shared by all threads: a locked
+//! instruction and a travelling cache line per request. A worker's are written by its thread alone.
 
+mod counter;
+mod exposition;
+mod scrape;
+mod series;
+
+use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
 use http::StatusCode;
 
 use crate::gateway::{Gateway, UpstreamIndex};
 use crate::limit::units::Micros;
 use crate::route::RouteIndex;
+use series::Series;
+
+/// The `route` label of requests that no route was found for. (A route that is given this name shares its series.)
+pub const NO_ROUTE: &str = "none";
 
 /// All counters of the process. They outlive plans: a reload keeps the counters of names that stay.
 #[derive(Debug)]
-pub struct Metrics {}
+pub struct Metrics {
+    /// What each worker counts under its present plan.
+    workers: Vec<ArcSwap<Series>>,
+    reloads_succeeded: AtomicU64,
+    reloads_failed: AtomicU64,
+}
 
-/// A worker's own counters for one plan. Not shared between threads: recording touches only this worker's cache lines.
+/// A worker's own counters for one plan. Recording touches only this worker's cache lines.
+///
+/// It has one writer and stays on the thread that made it (it is not `Send`); so it needs no locked instructions.
 #[derive(Debug)]
-pub struct WorkerMetrics {}
+pub struct WorkerMetrics {
+    series: Arc<Series>,
+    stays_on_its_thread: PhantomData<*const ()>,
+}
 
 /// What happened to a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,34 +61,94 @@ pub enum DecisionLabel {
     StoreError,
 }
 
+impl DecisionLabel {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 6] =
+        [Self::Allowed, Self::Delayed, Self::Limited, Self::ShadowLimited, Self::Exempt, Self::StoreError];
+
+    /// The `decision` label of `tollgate_decisions_total` and of the access log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Delayed => "delayed",
+            Self::Limited => "limited",
+            Self::ShadowLimited => "shadow_limited",
+            Self::Exempt => "exempt",
+            Self::StoreError => "store_error",
+        }
+    }
+}
+
 impl Metrics {
     /// Counters for so many workers.
-    pub fn new(_workers: usize) -> Arc<Self> {
-        Arc::new(Self {})
+    pub fn new(workers: usize) -> Arc<Self> {
+        Arc::new(Self {
+            workers: (0..workers).map(|_| ArcSwap::default()).collect(),
+            reloads_succeeded: AtomicU64::new(0),
+            reloads_failed: AtomicU64::new(0),
+        })
     }
 
-    /// A worker's counters for a plan. Called when a worker starts and when it notices a new plan.
-    pub fn worker(self: &Arc<Self>, _worker: usize, _gateway: &Gateway) -> WorkerMetrics {
-        WorkerMetrics {}
+    /// A worker's counters for a plan. Called on the worker's thread when it starts and when it notices a new plan.
+    ///
+    /// Names that were in its last plan go on counting where they stood; the others are forgotten, so that reloads
+    /// cannot pile up series. A worker beyond those of [`Self::new`] counts, but is never scraped.
+    pub fn worker(self: &Arc<Self>, worker: usize, gateway: &Gateway) -> WorkerMetrics {
+        let series = match self.workers.get(worker) {
+            Some(current) => {
+                let next = Arc::new(current.load().under(gateway));
+                current.store(Arc::clone(&next));
+                next
+            }
+            None => Arc::new(Series::default().under(gateway)),
+        };
+        WorkerMetrics { series, stays_on_its_thread: PhantomData }
     }
 
     /// A reload succeeded or failed.
-    pub fn reloaded(&self, _good: bool) {}
+    pub fn reloaded(&self, good: bool) {
+        let counter = if good { &self.reloads_succeeded } else { &self.reloads_failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl WorkerMetrics {
     /// A request was answered; `route` is `None` where none matched or none was looked for.
-    pub fn request(&self, _route: Option<RouteIndex>, _status: StatusCode, _duration: Micros) {}
+    pub fn request(&self, route: Option<RouteIndex>, status: StatusCode, duration: Micros) {
+        let answers = match route.and_then(|route| self.series.routes.get(route.0)) {
+            Some(route) => route.answers.cells(),
+            None => self.series.unrouted.cells(),
+        };
+        answers.codes.count(status);
+        answers.duration.record(duration);
+    }
 
     /// A limit decided. `limit_use` is its place in the route's `limits`.
-    pub fn decision(&self, _route: RouteIndex, _limit_use: usize, _decision: DecisionLabel) {}
+    pub fn decision(&self, route: RouteIndex, limit_use: usize, decision: DecisionLabel) {
+        let limits = self.series.routes.get(route.0).map(|route| &route.limits);
+        if let Some(limit) = limits.and_then(|limits| limits.get(limit_use)) {
+            limit.cells().of(decision).add(1);
+        }
+    }
 
     /// An upstream answered (its response head came) after this long.
-    pub fn upstream(&self, _upstream: UpstreamIndex, _duration: Micros) {}
+    pub fn upstream(&self, upstream: UpstreamIndex, duration: Micros) {
+        if let Some(upstream) = self.series.upstreams.get(upstream.0) {
+            upstream.cells().record(duration);
+        }
+    }
 
     /// A client connected to the listener at this place of `server.listen`.
-    pub fn connection_opened(&self, _listener: usize) {}
+    pub fn connection_opened(&self, listener: usize) {
+        if let Some(listener) = self.series.listeners.get(listener) {
+            listener.cells().opened.add(1);
+        }
+    }
 
     /// A client's connection ended.
-    pub fn connection_closed(&self, _listener: usize) {}
+    pub fn connection_closed(&self, listener: usize) {
+        if let Some(listener) = self.series.listeners.get(listener) {
+            listener.cells().closed.add(1);
+        }
+    }
 }

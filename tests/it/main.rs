@@ -1,10 +1,61 @@
 //! Black-box and seam tests: one binary, one module a subject.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "black-box tests wait for a real process, so they read a clock"
+)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and so do the functions that tests share"
+)]
 
+mod admin_endpoints;
+mod cli_explain;
+mod cli_reload;
+mod cli_usage;
+mod client_address;
+mod core_bounds;
 mod core_cases;
+mod core_convert;
 mod core_definitions;
 mod core_promises;
+mod core_settle;
+mod core_vectors;
+mod harness;
+mod imports;
+mod key_claim;
+mod key_exemption;
+mod key_words;
+mod limits_answers;
+mod limits_exact;
+mod limits_keys;
+mod limits_seed;
+mod proxy_forward;
+mod proxy_framing;
+mod proxy_fuzz;
+mod proxy_headers;
+mod proxy_identity;
+mod proxy_pipeline;
+mod proxy_retry;
+mod proxy_statuses;
+mod proxy_streaming;
+mod proxy_upgrade;
+mod proxy_vectors;
+mod reload_drain;
+mod reload_plan;
+mod route_explain;
+mod route_path;
+mod route_pattern;
+mod route_sample;
+mod route_table;
+mod route_unreachable;
 mod store_exactness;
 mod store_flood;
 mod store_numbers;
 mod store_oracle;
 mod store_samples;
+mod telemetry_access_log;
+mod telemetry_exposition;
+mod telemetry_metrics;
+mod trace;

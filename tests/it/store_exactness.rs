@@ -7,7 +7,7 @@ use tollgate::limit::units::{Micros, Timestamp};
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
 use tollgate::store::{Charge, Group, Store};
 
-use crate::store_samples::{DAY, NOON, admits, admitted, all, charge, key, prompt, store};
+use crate::store_samples::{DAY, NOON, admits, admitted, all, charge, key, place, prompt, store};
 
 const THREADS: usize = 8;
 
@@ -44,12 +44,12 @@ fn twenty_thousand_requests_against_an_allowance_of_777_admit_777() {
 fn limits_that_share_counters_in_different_orders_neither_deadlock_nor_leak() {
     for tight in prompt(100, DAY) {
         let (wide, wider) = (prompt(150, DAY).remove(0), prompt(201, DAY).remove(4));
-        let store = store(1_000, &[tight.clone(), wide.clone(), wider.clone()]);
+        let store = store(1_000, &[tight, wide, wider]);
         let (a, b) = (charge(&tight, key(0, 0), 1), charge(&wide, key(1, 0), 1));
         let c = charge(&wider, key(2, 0), 2);
         let passed = passed(6_000, |turn, now| {
             let orders = [[a, b, c], [a, c, b], [b, a, c], [b, c, a], [c, a, b], [c, b, a]];
-            admitted(&store, &orders[turn as usize % 6], now)
+            admitted(&store, &orders[place(turn % 6)], now)
         });
         assert_eq!(passed, 100, "{tight:?}");
         let left =
@@ -65,7 +65,7 @@ fn of_overlapping_limits_the_sums_never_exceed_any() {
     let keys: Vec<_> = (0..6).map(|number| charge(&algorithm, key(0, number), 1)).collect();
     let spent: Vec<_> = keys.iter().map(|_| AtomicU32::new(0)).collect();
     passed(12_000, |turn, now| {
-        let (first, second) = ((turn % 6) as usize, (turn / 6 % 5 + turn % 6 + 1) as usize % 6);
+        let (first, second) = (place(turn % 6), place((turn / 6 % 5 + turn % 6 + 1) % 6));
         let yes = admitted(&store, &[keys[first], keys[second]], now);
         if yes {
             spent[first].fetch_add(1, Ordering::Relaxed);
@@ -129,7 +129,7 @@ fn a_refusal_of_a_new_key_takes_no_room() {
 fn count_denied_counts_what_it_refuses_itself_and_nothing_else() {
     let log = Algorithm::sliding_log(rate(2, 10), None, true);
     let other = Algorithm::fixed_window(rate(1, 86_400), tollgate::limit::Align::Clock);
-    let store = store(100, &[log.clone(), other.clone()]);
+    let store = store(100, &[log, other]);
     let (mine, closed) = (charge(&log, key(0, 0), 1), charge(&other, key(1, 0), 1));
     let at = |second: u64| NOON.plus(Micros(second * 1_000_000));
     assert!(admitted(&store, &[closed], at(0)));

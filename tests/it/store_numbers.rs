@@ -15,7 +15,7 @@ fn window(count: u32) -> Algorithm {
 #[test]
 fn a_state_under_other_numbers_is_converted_when_it_is_next_used() {
     for (old, new) in all(10, DAY).iter().zip(&all(20, DAY)) {
-        let store = store(100, &[old.clone(), new.clone()]);
+        let store = store(100, &[*old, *new]);
         let (before, _) = old.decide(<_>::default(), NOON, Cost::new(7).unwrap());
         store.decide(&[charge(old, key(0, 0), 7)], NOON);
         let later = NOON.plus(Micros(1));
@@ -29,7 +29,7 @@ fn a_state_under_other_numbers_is_converted_when_it_is_next_used() {
 #[test]
 fn conversion_happens_also_where_several_limits_decide() {
     let (old, new) = (window(10), window(20));
-    let store = store(100, &[old.clone(), new.clone()]);
+    let store = store(100, &[old, new]);
     store.decide(&[charge(&old, key(0, 0), 7)], NOON);
     let decisions = store.decide(&[charge(&new, key(0, 0), 1), charge(&new, key(0, 1), 1)], NOON).decisions;
     assert_eq!([decisions[0].remaining, decisions[1].remaining], [12, 19]);

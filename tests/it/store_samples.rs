@@ -63,3 +63,8 @@ pub(crate) fn store(max_keys: usize, algorithms: &[Algorithm]) -> MemoryStore {
     algorithms.iter().for_each(|algorithm| store.register(algorithm));
     store
 }
+
+/// A small number as a place in a list.
+pub(crate) fn place(number: u64) -> usize {
+    usize::try_from(number).expect("small")
+}

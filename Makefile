@@ -1,0 +1,47 @@
+# What a developer does with tollgate. `make help` lists it.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+# nextest runs every test in a process of its own; without it, cargo's own runner does the same tests.
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test fmt clippy units docs lint deny bench compare
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## start the gateway with gateway.toml
+	cargo run --release -- run -c gateway.toml
+
+test: fmt clippy units docs ## everything that must hold before a commit lands
+	@echo
+	@echo "make test: formatting, lints, tests and documentation examples are all good"
+
+fmt:
+	cargo fmt --check
+
+clippy:
+	cargo clippy --locked --all-targets -- -D warnings
+
+units:
+ifeq ($(NEXTEST),yes)
+	cargo nextest run --locked
+else
+	cargo test --locked --lib --bins --tests
+endif
+
+docs:
+	cargo test --locked --doc
+
+lint: fmt clippy deny ## formatting, lints, and the dependencies' licences and advisories
+
+deny:
+	@if command -v cargo-deny >/dev/null; then cargo deny check; \
+	else echo "cargo-deny is not installed, so dependencies go unchecked: cargo install cargo-deny --locked"; fi
+
+bench: ## ns per decision for each algorithm, against the governor crate
+	cargo bench --locked
+
+compare: ## requests/s and CPU per request against nginx and HAProxy
+	benches/compare.sh

@@ -1,0 +1,53 @@
+//! `[admin]`.
+
+use std::net::SocketAddr;
+
+use super::server::socket_address;
+use super::table::Table;
+use super::value::Value;
+use crate::gateway::{Admin, Token};
+
+/// Reads `[admin]`. `taken` are the addresses of `[server]`. `None` if it has faults.
+pub(super) fn read(mut table: Table<'_>, taken: &[SocketAddr]) -> Option<Admin> {
+    let listen = table.require("listen", "\"127.0.0.1:9900\"", |value| address(&value, taken));
+    let given = table.take("token_env");
+    if let Some((address, place)) = listen
+        && given.is_none()
+        && !address.ip().to_canonical().is_loopback()
+    {
+        table.reader().fault(
+            place,
+            format!("`[admin]` listens on `{address}`, which others can reach, without a token"),
+            "add `token_env = \"TOLLGATE_ADMIN_TOKEN\"` and put a secret into that variable, or listen on `127.0.0.1`",
+        );
+    }
+    let token = given.and_then(|value| token(&value));
+    table.finish().then_some(())?;
+    listen.map(|(listen, _)| Admin { listen, token })
+}
+
+fn address(value: &Value<'_>, taken: &[SocketAddr]) -> Option<(SocketAddr, super::report::Place)> {
+    let address = value.text()?.parse("an address with a port", socket_address)?;
+    if address.port() != 0 && taken.contains(&address) {
+        let message = format!("`[admin]` listens on `{address}`, where `[server]` listens too");
+        value.fault(message, "give the admin listener a port of its own, such as `127.0.0.1:9900`");
+    }
+    Some((address, value.place()))
+}
+
+/// The token in the environment variable that `value` names.
+fn token(value: &Value<'_>) -> Option<Token> {
+    let name = value.text()?;
+    let help = || format!("set it before tollgate starts: `export {}=…`", name.as_str());
+    match (value.reader().environment)(name.as_str()) {
+        Some(secret) if secret.trim().is_empty() => {
+            value.fault(format!("the environment variable {} is empty", name.quoted()), help());
+            None
+        }
+        Some(secret) => Some(Token(secret)),
+        None => {
+            value.fault(format!("the environment variable {} is not set", name.quoted()), help());
+            None
+        }
+    }
+}

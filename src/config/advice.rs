@@ -1,0 +1,115 @@
+//! Warnings: what is allowed, but hardly meant.
+
+use super::file::Draft;
+use super::reader::Reader;
+use super::report::{listed, quoted};
+use super::routes::{self, Use};
+use crate::gateway::{Limit, LimitIndex, Mode};
+use crate::limit::Algorithm;
+use crate::route::key::Part;
+
+/// Warns of what stands in the file without effect, and of limits that protect nothing.
+pub(super) fn advise(draft: &Draft, reader: &Reader<'_>) {
+    // A route with faults may have meant what seems unused.
+    if draft.routes.iter().all(|route| route.route.is_some()) {
+        unused_limits(draft, reader);
+        unused_upstreams(draft, reader);
+    }
+    for (index, limit) in draft.limits.iter().enumerate() {
+        if let Some(sound) = &limit.limit {
+            invented_key(LimitIndex(index), sound, draft, reader);
+            crowded_log(limit.place, sound, draft, reader);
+        }
+    }
+    for route in &draft.routes {
+        idle_limits(route, reader);
+    }
+}
+
+fn unused_limits(draft: &Draft, reader: &Reader<'_>) {
+    let mut used = vec![false; draft.limits.len()];
+    for one in draft.routes.iter().flat_map(|route| &route.uses) {
+        used[one.limit_use.limit.0] = true;
+    }
+    for (limit, _) in draft.limits.iter().zip(used).filter(|(_, used)| !used) {
+        let message = format!("no route uses the limit {}", quoted(&limit.name));
+        reader.warn(limit.place, message, "name it in `limits` of a route, or leave it out");
+    }
+}
+
+fn unused_upstreams(draft: &Draft, reader: &Reader<'_>) {
+    let mut used = vec![false; draft.upstreams.len()];
+    for index in draft.routes.iter().filter_map(|route| route.upstream) {
+        used[index.0] = true;
+    }
+    for (upstream, _) in draft.upstreams.iter().zip(used).filter(|(_, used)| !used) {
+        let message = format!("no route uses the upstream {}", quoted(&upstream.name));
+        reader.warn(upstream.place, message, "name it as `upstream` of a route, or leave it out");
+    }
+}
+
+/// A client that invents a new key for every request is never limited, unless something it can not invent limits it too.
+fn invented_key(index: LimitIndex, limit: &Limit, draft: &Draft, reader: &Reader<'_>) {
+    let parts = &limit.key.parts;
+    if limit.mode == Mode::Shadow || counts_addresses(limit) || !parts.iter().any(Part::invented_by_client) {
+        return;
+    }
+    let uses_it = |route: &&routes::Draft| route.uses.iter().any(|used| used.limit_use.limit == index);
+    let mut exposed = draft.routes.iter().filter(uses_it).filter(|route| !has_address_limit(route, draft));
+    let Some(first) = exposed.next() else { return };
+    let others = match exposed.count() {
+        0 => String::new(),
+        count => format!(" (and on {count} more)"),
+    };
+    let key: Vec<String> = parts.iter().map(Part::to_string).collect();
+    let message = format!(
+        "a client can invent the key {} of limit {}, and no limit by `ip` stands beside it on route {}{others}",
+        listed(key.iter().map(String::as_str)),
+        quoted(&limit.name),
+        quoted(&first.name),
+    );
+    let place =
+        first.uses.iter().find(|used| used.limit_use.limit == index).map_or(first.place, |used| used.place);
+    reader.warn(
+        place,
+        message,
+        "add a limit with `key = \"ip\"` to the route, wide enough for honest clients",
+    );
+}
+
+fn counts_addresses(limit: &Limit) -> bool {
+    limit.key.parts.contains(&Part::Ip)
+}
+
+fn has_address_limit(route: &routes::Draft, draft: &Draft) -> bool {
+    let limit = |used: &Use| draft.limits[used.limit_use.limit.0].limit.as_ref();
+    route.uses.iter().filter_map(limit).any(|limit| limit.mode == Mode::Enforce && counts_addresses(limit))
+}
+
+/// The store counts each event of a sliding log; a log that is longer than the store loses its oldest events.
+fn crowded_log(place: super::report::Place, limit: &Limit, draft: &Draft, reader: &Reader<'_>) {
+    let logs = limit.policies.iter().filter(|policy| matches!(policy.algorithm, Algorithm::SlidingLog(_)));
+    let Some(longest) = logs.map(|policy| policy.algorithm.quota()).max() else { return };
+    let max_keys = draft.store.max_keys;
+    if usize::try_from(longest).is_ok_and(|longest| longest <= max_keys) {
+        return;
+    }
+    let message = format!(
+        "limit {} keeps up to {longest} events for one key, but the store holds only {max_keys} in all",
+        quoted(&limit.name)
+    );
+    reader.warn(
+        place,
+        message,
+        "raise `max_keys` of `[store]`, or use `sliding-window`, which keeps two counts",
+    );
+}
+
+/// Limits on a route that charges nothing to any of them.
+fn idle_limits(route: &routes::Draft, reader: &Reader<'_>) {
+    let Some(first) = route.uses.first() else { return };
+    if route.uses.iter().all(|used| used.limit_use.cost.is_none()) {
+        let message = format!("route {} costs 0, so its limits never refuse it", quoted(&route.name));
+        reader.warn(first.cost_place.unwrap_or(first.place), message, "raise `cost`, or leave `limits` out");
+    }
+}

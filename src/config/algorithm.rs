@@ -1,0 +1,165 @@
+//! `algorithm` and its parameters: one algorithm a rate.
+
+use super::report::{listed, quoted};
+use super::table::Table;
+use super::units;
+use super::value::Value;
+use crate::clock::micros;
+use crate::limit::units::{Cost, Micros, Rate};
+use crate::limit::{Algorithm, Align};
+use crate::store::MAX_CHARGES;
+
+/// How long a request waits in a leaky bucket unless the file says otherwise.
+const DEFAULT_MAX_WAIT: Micros = Micros(10_000_000);
+
+/// One rate of a limit, as written, and what decides by it.
+pub(super) struct Rated {
+    pub(super) rate: String,
+    pub(super) algorithm: Algorithm,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    TokenBucket,
+    Gcra,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
+    SlidingLog,
+    Concurrency,
+}
+
+const KINDS: [(&str, Kind); 7] = [
+    ("token-bucket", Kind::TokenBucket),
+    ("gcra", Kind::Gcra),
+    ("leaky-bucket", Kind::LeakyBucket),
+    ("fixed-window", Kind::FixedWindow),
+    ("sliding-window", Kind::SlidingWindow),
+    ("sliding-log", Kind::SlidingLog),
+    ("concurrency", Kind::Concurrency),
+];
+const ALIGN: [(&str, Align); 2] = [("clock", Align::Clock), ("first-request", Align::FirstRequest)];
+/// All parameters but `rate`, which every algorithm takes.
+const PARAMETERS: [&str; 6] = ["burst", "queue", "max_wait", "align", "spacing", "count_denied"];
+
+impl Kind {
+    /// Which of [`PARAMETERS`] it takes.
+    fn parameters(self) -> &'static [&'static str] {
+        match self {
+            Self::TokenBucket | Self::Gcra => &["burst"],
+            Self::LeakyBucket => &["queue", "max_wait"],
+            Self::FixedWindow => &["align"],
+            Self::SlidingWindow | Self::Concurrency => &[],
+            Self::SlidingLog => &["spacing", "count_denied"],
+        }
+    }
+
+    fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// Reads the algorithm of a limit with its parameters. `None` if there are faults.
+pub(super) fn read(table: &mut Table<'_>) -> Option<Vec<Rated>> {
+    let kind = table.require("algorithm", "\"token-bucket\"", kind);
+    let Some(kind) = kind else {
+        // Without it nobody knows what the parameters mean, so only their names are taken note of.
+        table.skip(&["rate", "max"]);
+        table.skip(&PARAMETERS);
+        return None;
+    };
+    refuse_foreign(table, kind);
+    let rates = table.require("rate", "\"10/s\"", |value| rates(&value));
+    let with = algorithm_maker(table, kind);
+    Some(rates?.into_iter().map(|(written, rate)| Rated { rate: written, algorithm: with(rate) }).collect())
+}
+
+fn kind(value: Value<'_>) -> Option<Kind> {
+    let kind = value.choice(&KINDS)?;
+    if kind == Kind::Concurrency {
+        value.reader().not_available(value.place(), "algorithm = \"concurrency\"");
+        return None;
+    }
+    Some(kind)
+}
+
+/// Parameters of other algorithms are faults: they would change nothing.
+fn refuse_foreign(table: &mut Table<'_>, kind: Kind) {
+    let own = kind.parameters();
+    let takes = listed(["rate"].into_iter().chain(own.iter().copied()));
+    for parameter in PARAMETERS.into_iter().filter(|parameter| !own.contains(parameter)) {
+        let message = format!("`{parameter}` means nothing to `{}`", kind.name());
+        table.misplaced(parameter, &message, &format!("`{}` takes {takes}", kind.name()));
+    }
+}
+
+/// Reads the parameters beside `rate`. What comes back makes the algorithm for a rate.
+fn algorithm_maker(table: &mut Table<'_>, kind: Kind) -> Box<dyn Fn(Rate) -> Algorithm> {
+    match kind {
+        Kind::TokenBucket => {
+            let burst = table.optional("burst", |value| units(&value));
+            Box::new(move |rate| Algorithm::token_bucket(rate, burst.unwrap_or(count_of(rate))))
+        }
+        Kind::Gcra => {
+            let burst = table.or("burst", Cost::ONE, |value| units(&value));
+            Box::new(move |rate| Algorithm::gcra(rate, burst))
+        }
+        Kind::LeakyBucket => {
+            let queue = table.optional("queue", |value| units(&value));
+            let max_wait = table.or("max_wait", DEFAULT_MAX_WAIT, |value| value.duration().map(micros));
+            Box::new(move |rate| Algorithm::leaky_bucket(rate, queue.unwrap_or(count_of(rate)), max_wait))
+        }
+        Kind::FixedWindow => {
+            let align = table.or("align", Align::Clock, |value| value.choice(&ALIGN));
+            Box::new(move |rate| Algorithm::fixed_window(rate, align))
+        }
+        Kind::SlidingWindow | Kind::Concurrency => Box::new(Algorithm::sliding_window),
+        Kind::SlidingLog => {
+            let spacing = table.optional("spacing", |value| value.duration().map(micros));
+            let count_denied = table.or("count_denied", false, |value| value.boolean());
+            Box::new(move |rate| Algorithm::sliding_log(rate, spacing, count_denied))
+        }
+    }
+}
+
+/// A rate's count as a burst or a queue.
+fn count_of(rate: Rate) -> Cost {
+    // A rate's count has the range of a cost.
+    Cost::new(rate.count()).unwrap_or(Cost::ONE)
+}
+
+fn units(value: &Value<'_>) -> Option<Cost> {
+    Cost::new(value.count(1, Cost::MAX)?)
+}
+
+/// One rate or a list of them; none twice.
+fn rates(value: &Value<'_>) -> Option<Vec<(String, Rate)>> {
+    if !value.is_list() {
+        return one_rate(value).map(|rate| vec![rate]);
+    }
+    let mut rates: Vec<(String, Rate)> = Vec::new();
+    value.some_of(|item| {
+        let (written, rate) = one_rate(&item)?;
+        if let Some((other, _)) = rates.iter().find(|(_, other)| *other == rate) {
+            item.fault(
+                format!("the rates {} and {} are the same", quoted(other), quoted(&written)),
+                "leave one of the two out",
+            );
+        }
+        rates.push((written, rate));
+        Some(())
+    })?;
+    if rates.len() > MAX_CHARGES {
+        value.fault("more rates than a limit may have", format!("name at most {MAX_CHARGES}"));
+    }
+    Some(rates)
+}
+
+fn one_rate(value: &Value<'_>) -> Option<(String, Rate)> {
+    if !value.is_text() {
+        return value.mismatch("a rate", "write it in quotes, with its period: `\"10/s\"`");
+    }
+    let text = value.text()?;
+    let rate = text.parse("a rate", units::rate)?;
+    Some((text.into_string(), rate))
+}

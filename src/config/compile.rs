@@ -1,0 +1,127 @@
+//! What a file means as a whole: that names are names of one thing, that every route can be reached, and that every
+//! cost can be admitted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::file::Draft;
+use super::limits;
+use super::reader::Reader;
+use super::report::{Place, quoted};
+use super::routes::{self, Use};
+use crate::gateway::{Gateway, Limit, Mode, Policy};
+use crate::limit::Algorithm;
+use crate::route::{RouteIndex, RouteTable};
+use crate::store::MAX_CHARGES;
+
+/// Checks what spans sections. `None` if the file has faults.
+pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
+    duplicate_names(&draft.routes, reader);
+    let table = reachable(&draft.routes, reader);
+    for route in &draft.routes {
+        too_many_charges(route, &draft.limits, reader);
+        for used in &route.uses {
+            never_admitted(route, used, &draft.limits, reader);
+        }
+    }
+    if reader.errors() > 0 {
+        return None;
+    }
+    Some(Gateway {
+        server: draft.server,
+        admin: draft.admin,
+        store: draft.store,
+        log: draft.log,
+        limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
+        upstreams: draft
+            .upstreams
+            .into_iter()
+            .map(|draft| draft.upstream.map(Arc::new))
+            .collect::<Option<_>>()?,
+        routes: draft.routes.into_iter().map(|draft| draft.route).collect::<Option<_>>()?,
+        table,
+    })
+}
+
+fn duplicate_names(routes: &[routes::Draft], reader: &Reader<'_>) {
+    let mut named: HashMap<&str, &routes::Draft> = HashMap::new();
+    for route in routes.iter().filter(|route| !route.name.is_empty()) {
+        if let Some(first) = named.get(&*route.name) {
+            let help = match (first.is_named, route.is_named) {
+                (_, true) => "give one of the two another name",
+                (_, false) => "give this route a `name`: without one it is named after its path",
+            };
+            reader.fault(route.place, format!("two routes have the name {}", quoted(&route.name)), help);
+        }
+        named.entry(&route.name).or_insert(route);
+    }
+}
+
+/// The table of all routes whose conditions are sound; of them, those that no request can reach are faults.
+fn reachable(routes: &[routes::Draft], reader: &Reader<'_>) -> RouteTable {
+    let sound: Vec<_> = routes.iter().filter_map(|route| Some((route, route.conditions.clone()?))).collect();
+    let (sound, conditions): (Vec<_>, Vec<_>) = sound.into_iter().unzip();
+    let table = RouteTable::new(conditions);
+    for (RouteIndex(hidden), RouteIndex(taker)) in table.unreachable() {
+        let (hidden, taker): (&routes::Draft, &routes::Draft) = (sound[hidden], sound[taker]);
+        let message = format!(
+            "route {} can never match: route {} takes all its requests",
+            quoted(&hidden.name),
+            quoted(&taker.name)
+        );
+        reader.fault(hidden.place, message, "give one of the two other conditions, or leave this route out");
+    }
+    table
+}
+
+fn too_many_charges(route: &routes::Draft, limits: &[limits::Draft], reader: &Reader<'_>) {
+    let rates =
+        |used: &Use| limits[used.limit_use.limit.0].limit.as_ref().map_or(1, |limit| limit.policies.len());
+    let charges: usize = route.uses.iter().map(rates).sum();
+    if charges > MAX_CHARGES {
+        let message = format!("route {} is charged to {charges} rates at once", quoted(&route.name));
+        reader.fault(route.place, message, format!("name limits with at most {MAX_CHARGES} rates in all"));
+    }
+}
+
+/// A cost beyond what a limit ever holds would be refused for ever.
+fn never_admitted(route: &routes::Draft, used: &Use, limits: &[limits::Draft], reader: &Reader<'_>) {
+    let (Some(limit), Some(cost)) = (&limits[used.limit_use.limit.0].limit, used.limit_use.cost) else {
+        return;
+    };
+    let cost = u64::from(cost.units());
+    let Some(least) = limit.policies.iter().min_by_key(|policy| policy.algorithm.max_cost()) else { return };
+    let holds = least.algorithm.max_cost();
+    if cost <= holds {
+        return;
+    }
+    let consequence = match limit.mode {
+        Mode::Enforce => "every request would be refused",
+        Mode::Shadow => "every request would count as limited",
+    };
+    let message = format!(
+        "route {} costs {cost}, but limit {} holds only {holds}, so {consequence}",
+        quoted(&route.name),
+        quoted(&limit.name),
+    );
+    let place: Place = used.cost_place.unwrap_or(used.place);
+    reader.fault(place, message, format!("{} to {cost} or more, or lower the cost", raise(limit, least)));
+}
+
+/// What to raise so that a policy holds more.
+fn raise(limit: &Limit, policy: &Policy) -> String {
+    let of = quoted(&limit.name);
+    match policy.algorithm {
+        Algorithm::TokenBucket(_) | Algorithm::Gcra(_) => format!("raise `burst` of {of}"),
+        Algorithm::LeakyBucket(_) => format!("raise `queue` of {of}"),
+        _ if limit.policies.len() > 1 => {
+            format!("raise the count of the rate {} of {of}", quoted(rate_of(policy)))
+        }
+        _ => format!("raise the count of `rate` of {of}"),
+    }
+}
+
+/// The rate in a policy's name, `NAME:RATE`.
+fn rate_of(policy: &Policy) -> &str {
+    policy.name.rsplit(':').next().unwrap_or("")
+}

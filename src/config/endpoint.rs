@@ -1,0 +1,106 @@
+//! The URL of a server: `http://HOST[:PORT]`, or `builtin:echo`.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use super::report::quoted;
+use super::text::Refusal;
+use crate::gateway::{Backend, Endpoint};
+
+/// What the URL of a server names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// tollgate itself.
+    Echo,
+    /// A server, of weight 1.
+    Server(Endpoint),
+}
+
+impl Target {
+    /// A backend of nothing else.
+    pub(super) fn alone(self) -> Backend {
+        match self {
+            Self::Echo => Backend::Echo,
+            Self::Server(server) => Backend::Servers(vec![server]),
+        }
+    }
+}
+
+/// Parses `http://HOST[:PORT]`. A lone `/` may follow; a path, query, fragment or user is a fault, because what is
+/// forwarded is the request's own.
+pub(super) fn parse(text: &str) -> Result<Target, Refusal> {
+    if text == "builtin:echo" {
+        return Ok(Target::Echo);
+    }
+    let Some(rest) = text.strip_prefix("http://") else {
+        let message = format!("{} is not the URL of a server", quoted(text));
+        return Err(Refusal::new(message, "write `http://HOST:PORT`, or `builtin:echo`"));
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority_text, after) = rest.split_at(end);
+    if !matches!(after, "" | "/") {
+        let message = format!("{} has a path, a query or a fragment", quoted(text));
+        let help =
+            format!("write `http://{authority_text}`: the path is the request's own, see `strip_prefix`");
+        return Err(Refusal::new(message, help));
+    }
+    if authority_text.contains('@') {
+        // The text is not repeated: what stands before the `@` may be a password.
+        let help = "leave out what stands before the `@`, and use `set_request_headers` for `authorization`";
+        return Err(Refusal::new("the URL of the server has a user", help));
+    }
+    authority(authority_text, 80).map(Target::Server)
+}
+
+/// Parses `HOST[:PORT]`, the host a name, an IPv4 address, or an IPv6 address in brackets.
+pub(super) fn authority(text: &str, default_port: u16) -> Result<Endpoint, Refusal> {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, after)) => (host, after),
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let is_bracketed = text.starts_with('[');
+    let is_host = if is_bracketed { host.parse::<Ipv6Addr>().is_ok() } else { is_name_or_ipv4(host) };
+    if !is_host {
+        let message = format!("{} is not a host", quoted(text));
+        return Err(Refusal::new(message, host_help(text)));
+    }
+    let port = match port.strip_prefix(':') {
+        None if port.is_empty() => default_port,
+        port => port.and_then(parse_port).ok_or_else(|| {
+            Refusal::new(format!("{} has no valid port", quoted(text)), "a port is a number from 1 to 65535")
+        })?,
+    };
+    let host = host.to_ascii_lowercase();
+    let shown = if is_bracketed { format!("[{host}]") } else { host.clone() };
+    let authority: Arc<str> = format!("{shown}:{port}").into();
+    Ok(Endpoint { host, port, authority, weight: 1 })
+}
+
+fn host_help(text: &str) -> String {
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return format!("put the IPv6 address in brackets: `[{text}]`");
+    }
+    "write a name, an IPv4 address, or an IPv6 address in brackets, such as `[::1]`".to_owned()
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|port| is_number && *port > 0)
+}
+
+/// A DNS name as it is used (RFC 1123, and `_`), or an IPv4 address. A name of digits only would be neither.
+fn is_name_or_ipv4(host: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let is_numeric =
+        name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    if is_numeric {
+        return host.parse::<Ipv4Addr>().is_ok();
+    }
+    name.len() <= 253 && name.split('.').all(is_label)
+}

@@ -1,0 +1,115 @@
+//! Header fields in the file: names, values, and which of them are tollgate's own business.
+
+use http::{HeaderName, HeaderValue, header};
+
+use super::report::quoted;
+use super::text::Refusal;
+use super::value::Value;
+
+/// Says of a field that must not be named there what to do instead.
+pub(super) type Objection = fn(&HeaderName) -> Option<&'static str>;
+
+/// Fields that frame a message or belong to one connection (RFC 9110 §7.6.1, RFC 9112 §6): setting or removing them
+/// would break the framing, or open it to smuggling.
+const FRAMING: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// For fields of a response.
+pub(super) fn framing(name: &HeaderName) -> Option<&'static str> {
+    FRAMING.contains(name).then_some("leave it out: tollgate frames messages itself")
+}
+
+/// For fields of a request that is forwarded.
+pub(super) fn framing_or_host(name: &HeaderName) -> Option<&'static str> {
+    if name == header::HOST {
+        return Some("use `host` of the upstream to choose the Host that it sees");
+    }
+    framing(name)
+}
+
+/// For fields of a refusal.
+pub(super) fn framing_or_content_type(name: &HeaderName) -> Option<&'static str> {
+    if name == header::CONTENT_TYPE {
+        return Some("use `content_type` beside `body`");
+    }
+    framing(name)
+}
+
+/// For fields that are only compared.
+pub(super) fn any(_name: &HeaderName) -> Option<&'static str> {
+    None
+}
+
+/// `{ name = "value" }`: names differ, whatever their case.
+pub(super) fn fields(value: &Value<'_>, objection: Objection) -> Option<Vec<(HeaderName, HeaderValue)>> {
+    let mut fields: Vec<(HeaderName, HeaderValue)> = Vec::new();
+    for entry in value.entries()? {
+        let name = checked_name(entry.key, value.label(), objection).and_then(|name| {
+            let is_new = fields.iter().all(|(other, _)| *other != name);
+            is_new.then_some(name).ok_or_else(|| named_twice(entry.key, value.label()))
+        });
+        match name {
+            Ok(name) => fields.extend(field_value(&entry.value).map(|value| (name, value))),
+            Err(refusal) => value.reader().fault(entry.key_place, refusal.message, refusal.help),
+        }
+    }
+    Some(fields)
+}
+
+/// `["name"]`: names differ, whatever their case.
+pub(super) fn names(value: &Value<'_>, objection: Objection) -> Option<Vec<HeaderName>> {
+    let mut names: Vec<HeaderName> = Vec::new();
+    for item in value.list()? {
+        let name = item.text().and_then(|text| {
+            text.parse("the name of a header field", |text| checked_name(text, value.label(), objection))
+        });
+        match name {
+            Some(name) if names.contains(&name) => {
+                let refusal = named_twice(name.as_str(), value.label());
+                item.fault(refusal.message, refusal.help);
+            }
+            name => names.extend(name),
+        }
+    }
+    Some(names)
+}
+
+/// A string that may stand as a field's value.
+pub(super) fn field_value(value: &Value<'_>) -> Option<HeaderValue> {
+    value.text()?.parse("the value of a header field", |text| {
+        let is_trimmed = text.trim() == text;
+        HeaderValue::from_bytes(text.as_bytes()).ok().filter(|_| is_trimmed).ok_or_else(|| {
+            let message = format!("{} can not be the value of a header field", quoted(text));
+            Refusal::new(message, "a value has no control characters, and no blanks at its ends")
+        })
+    })
+}
+
+/// Parses a field's name.
+pub(super) fn field_name(text: &str) -> Result<HeaderName, Refusal> {
+    HeaderName::from_bytes(text.as_bytes()).map_err(|_| {
+        let message = format!("{} is not the name of a header field", quoted(text));
+        Refusal::new(message, "a name has letters, digits, `-` and `_`, such as `x-api-key`")
+    })
+}
+
+fn checked_name(text: &str, label: &str, objection: Objection) -> Result<HeaderName, Refusal> {
+    let name = field_name(text)?;
+    match objection(&name) {
+        Some(help) => Err(Refusal::new(format!("{label} can not name {}", quoted(name.as_str())), help)),
+        None => Ok(name),
+    }
+}
+
+fn named_twice(name: &str, label: &str) -> Refusal {
+    let message = format!("{} is named twice in {label}", quoted(name));
+    Refusal::new(message, "leave one of the two out; the names of header fields are the same in any case")
+}

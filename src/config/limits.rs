@@ -1,0 +1,107 @@
+//! `[limits.NAME]`.
+
+use std::sync::Arc;
+
+use super::report::{Place, quoted};
+use super::table::Table;
+use super::value::{Entry, Value};
+use super::{algorithm, name, policy, reject, store};
+use crate::gateway::{Limit, Mode};
+use crate::route::key::{Exemption, Key, Missing, Part};
+
+/// Parts of a composite key.
+const MAX_PARTS: usize = 16;
+
+const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
+const MISSING: [(&str, Missing); 4] =
+    [("ip", Missing::Ip), ("shared", Missing::Shared), ("skip", Missing::Skip), ("deny", Missing::Deny)];
+
+/// A limit of the file.
+pub(super) struct Draft {
+    pub(super) name: Arc<str>,
+    pub(super) place: Place,
+    /// `None` if it has faults.
+    pub(super) limit: Option<Limit>,
+}
+
+/// Reads one entry of `[limits]`.
+pub(super) fn read(entry: &Entry<'_>) -> Draft {
+    name::check_limit(entry.key, entry.key_place, entry.value.reader());
+    let limit =
+        entry.value.table(&format!("[limits.{}]", entry.key)).and_then(|table| limit(entry.key, table));
+    Draft { name: entry.key.into(), place: entry.key_place, limit }
+}
+
+fn limit(name: &str, mut table: Table<'_>) -> Option<Limit> {
+    for key in ["sync", "ban", "tiers"] {
+        table.later(key, key);
+    }
+    let rated = algorithm::read(&mut table);
+    let key = key(&mut table);
+    table.optional("on_error", |value| store::on_error(&value));
+    let exempt = table.or("exempt", Vec::new(), |value| value.each(|item| exemption(&item)));
+    let mode = table.or("mode", Mode::Enforce, |value| value.choice(&MODES));
+    let reject = table.optional("reject", |value| reject::read(&value));
+    let reveal = table.or("reveal", false, |value| value.boolean());
+    table.finish().then_some(())?;
+    let key = key?;
+    let policies = policy::policies(name, &key, rated?);
+    Some(Limit { name: name.into(), policies, key, exempt, mode, reject, reveal })
+}
+
+fn key(table: &mut Table<'_>) -> Option<Key> {
+    let parts = table.require("key", "\"ip\"", |value| parts(&value));
+    let given = table.take("missing");
+    let missing = given.as_ref().map_or(Some(Missing::Ip), |value| value.choice(&MISSING))?;
+    let parts = parts?;
+    if let Some(given) = given
+        && !parts.iter().any(Part::invented_by_client)
+    {
+        given.reader().warn(
+            given.place(),
+            "`missing` has no effect: no part of this key can be missing",
+            "leave it out; it speaks of `header:`, `cookie:` and `query:`",
+        );
+    }
+    Some(Key { parts, missing })
+}
+
+fn parts(value: &Value<'_>) -> Option<Vec<Part>> {
+    if !value.is_list() {
+        return part(value).map(|part| vec![part]);
+    }
+    let mut parts: Vec<Part> = Vec::new();
+    value.some_of(|item| {
+        let part = part(&item)?;
+        if parts.contains(&part) {
+            item.fault(format!("the key names `{part}` twice"), "leave one of the two out");
+        }
+        parts.push(part);
+        Some(())
+    })?;
+    if parts.len() > MAX_PARTS {
+        value.fault("the key has too many parts", format!("name at most {MAX_PARTS}"));
+    }
+    Some(parts)
+}
+
+fn part(value: &Value<'_>) -> Option<Part> {
+    let text = value.text()?;
+    if text.as_str().starts_with("jwt:") {
+        value.reader().not_available(text.place(), "jwt:");
+        return None;
+    }
+    text.parse("a key", Part::parse)
+}
+
+fn exemption(value: &Value<'_>) -> Option<Exemption> {
+    let exemption = value.text()?.parse("an exemption", Exemption::parse)?;
+    if let Exemption::Header(name, _) = &exemption {
+        value.reader().warn(
+            value.place(),
+            format!("any client can send the field {} and be exempt", quoted(name.as_str())),
+            "exempt by `ip:`, or make sure that a proxy in front drops this field from outside requests",
+        );
+    }
+    Some(exemption)
+}

@@ -1,0 +1,72 @@
+//! The names of limits, upstreams and routes: what may be a name, and finding what a name stands for.
+
+use std::collections::HashMap;
+
+use super::nearest::did_you_mean;
+use super::reader::Reader;
+use super::report::{Place, listed, quoted};
+use super::text::Text;
+
+/// A limit's name stands in every response.
+const MAX_LIMIT_NAME: usize = 64;
+/// Any other name, in bytes.
+const MAX_LABEL: usize = 256;
+/// Names listed in a message.
+const MAX_LISTED: usize = 12;
+
+/// A limit's name is sent in the RateLimit fields, as a string of structured fields (RFC 9651): so only plain characters.
+pub(super) fn check_limit(name: &str, place: Place, reader: &Reader<'_>) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    if name.is_empty() || name.len() > MAX_LIMIT_NAME || !name.bytes().all(is_plain) {
+        let message = format!("{} can not be the name of a limit", quoted(name));
+        let help =
+            format!("it is sent in responses: use 1 to {MAX_LIMIT_NAME} letters, digits, `-`, `_` and `.`");
+        reader.fault(place, message, help);
+    }
+}
+
+/// Names of upstreams and routes stand in logs and metrics.
+pub(super) fn check_label(name: &str, place: Place, reader: &Reader<'_>) {
+    if name.is_empty() || name.len() > MAX_LABEL || name.chars().any(char::is_control) {
+        let message = format!("{} can not be a name", quoted(name));
+        reader.fault(place, message, format!("use 1 to {MAX_LABEL} bytes without control characters"));
+    }
+}
+
+/// All names of one kind, each with its place in the file's order.
+pub(super) struct Directory<'a> {
+    kind: &'static str,
+    names: Vec<&'a str>,
+    places: HashMap<&'a str, usize>,
+}
+
+impl<'a> Directory<'a> {
+    /// `kind` is what messages call one of them: `limit`, `upstream`.
+    pub(super) fn new(kind: &'static str, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<_> = names.into_iter().collect();
+        let places = names.iter().copied().zip(0..).collect();
+        Self { kind, names, places }
+    }
+
+    /// What `text` stands for. A name that stands for nothing is a fault.
+    pub(super) fn find(&self, text: &Text<'_>) -> Option<usize> {
+        let name = text.as_str();
+        let found = self.places.get(name).copied();
+        if found.is_none() {
+            let help = did_you_mean(name, self.names.iter().copied(), &self.known());
+            text.reader().fault(text.place(), format!("there is no {} {}", self.kind, text.quoted()), help);
+        }
+        found
+    }
+
+    fn known(&self) -> String {
+        let kind = self.kind;
+        let shown = listed(self.names.iter().copied().take(MAX_LISTED));
+        match self.names.len() {
+            0 => format!("define it: `[{kind}s.NAME]`"),
+            1 => format!("the only {kind} is {shown}"),
+            count if count > MAX_LISTED => format!("the {kind}s are {shown} and {} more", count - MAX_LISTED),
+            _ => format!("the {kind}s are {shown}"),
+        }
+    }
+}

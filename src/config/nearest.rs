@@ -1,0 +1,35 @@
+//! "Did you mean …?"
+
+use super::report::quoted;
+
+/// Longer texts than this are not compared: nobody mistypes them.
+const MAX_COMPARED: usize = 64;
+/// At most so many candidates are compared.
+const MAX_CANDIDATES: usize = 1_000;
+
+/// The candidate that differs least from `text`, if it differs by a third of its letters or less.
+pub(super) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let letters = text.chars().count();
+    let allowed = (letters / 3).max(1).min(letters.saturating_sub(1));
+    let distance = |candidate: &str| strsim::damerau_levenshtein(&text.to_lowercase(), candidate);
+    candidates
+        .into_iter()
+        .take(MAX_CANDIDATES)
+        .filter(|candidate| text.len().max(candidate.len()) <= MAX_COMPARED)
+        .map(|candidate| (distance(candidate), candidate))
+        .filter(|&(distance, _)| distance <= allowed)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// The remedy for a name that is not among `candidates`: the nearest of them, if any is near, then `otherwise`.
+pub(super) fn did_you_mean<'a>(
+    text: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    otherwise: &str,
+) -> String {
+    match nearest(text, candidates) {
+        Some(candidate) => format!("did you mean {}? {otherwise}", quoted(candidate)),
+        None => otherwise.to_owned(),
+    }
+}

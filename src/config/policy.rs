@@ -1,0 +1,57 @@
+//! What tells the policies of all limits apart, across reloads and processes, and how responses name them.
+
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use siphasher::sip::SipHasher24;
+
+use super::algorithm::Rated;
+use crate::gateway::Policy;
+use crate::limit::Algorithm;
+use crate::route::key::Key;
+use crate::store::NumbersId;
+
+/// The largest integer of a structured field (RFC 9651 §3.3.1).
+const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
+
+/// One policy for every rate of the limit `name`.
+pub(super) fn policies(name: &str, key: &Key, rated: Vec<Rated>) -> Vec<Policy> {
+    let is_alone = rated.len() == 1;
+    let policy = |(place, rated): (u64, Rated)| {
+        let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{}", rated.rate) };
+        Policy {
+            field: field(&policy_name, &rated.algorithm),
+            name: Arc::from(policy_name),
+            identity: identity(name, &rated.algorithm, key, place),
+            numbers: NumbersId::of(&rated.algorithm),
+            algorithm: rated.algorithm,
+        }
+    };
+    (0..).zip(rated).map(policy).collect()
+}
+
+/// A hash of what a reload must leave as it is for the counters to stay: everything but the numbers. The hash's key is
+/// fixed, so that every process computes the same.
+fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u64 {
+    let mut hasher = SipHasher24::new_with_keys(0, 0);
+    let mut add = |text: &str| {
+        hasher.write(&text.len().to_le_bytes());
+        hasher.write(text.as_bytes());
+    };
+    add(limit);
+    add(algorithm.name());
+    for part in &key.parts {
+        add(&part.to_string());
+    }
+    hasher.write(&place.to_le_bytes());
+    hasher.finish()
+}
+
+/// `"NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers. Names have only characters that need no escape.
+fn field(name: &str, algorithm: &Algorithm) -> HeaderValue {
+    let window = algorithm.window().seconds_rounded_up().min(MAX_FIELD_INTEGER);
+    let text = format!("\"{name}\";q={};w={window}", algorithm.quota());
+    // Names that are not plain ASCII are faults, so what they make is never used.
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+}

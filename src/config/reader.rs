@@ -1,0 +1,50 @@
+//! What all parts of one reading share: the faults found so far, and the environment.
+
+use std::cell::RefCell;
+
+use super::report::{Fault, Findings, Place, Severity};
+
+/// Looks an environment variable up by name; `None` if it is not set or not UTF-8.
+pub type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+/// One reading of one file. Every section reports here and goes on, so that all faults come to light at once.
+pub(super) struct Reader<'a> {
+    pub(super) environment: &'a Environment<'a>,
+    findings: RefCell<Findings>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(environment: &'a Environment<'a>) -> Self {
+        Self { environment, findings: RefCell::default() }
+    }
+
+    /// Reports something that makes the file unusable.
+    pub(super) fn fault(&self, place: Place, message: impl Into<String>, help: impl Into<String>) {
+        self.push(Severity::Error, place, message.into(), help.into());
+    }
+
+    /// Reports something that is allowed, but hardly meant.
+    pub(super) fn warn(&self, place: Place, message: impl Into<String>, help: impl Into<String>) {
+        self.push(Severity::Warning, place, message.into(), help.into());
+    }
+
+    /// Reports a name that belongs to a later version. It is never ignored silently: it may be what the user relies on.
+    pub(super) fn not_available(&self, place: Place, what: &str) {
+        let message = format!("`{what}` is not available in this version of tollgate");
+        self.fault(place, message, "leave it out");
+    }
+
+    /// How many errors so far: a part that began and ended at the same count is sound.
+    pub(super) fn errors(&self) -> usize {
+        self.findings.borrow().errors()
+    }
+
+    /// All that was found.
+    pub(super) fn into_findings(self) -> Findings {
+        self.findings.into_inner()
+    }
+
+    fn push(&self, severity: Severity, place: Place, message: String, help: String) {
+        self.findings.borrow_mut().push(Fault { severity, message, place: Some(place), help });
+    }
+}

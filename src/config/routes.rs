@@ -1,0 +1,217 @@
+//! `[[routes]]`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::conditions;
+use super::headers::{self, Objection};
+use super::name::{self, Directory};
+use super::reject;
+use super::report::{Place, quoted};
+use super::server::{body_bound, seconds};
+use super::table::Table;
+use super::text::{Refusal, Text};
+use super::value::Value;
+use crate::gateway::{HeaderEdits, LimitIndex, LimitUse, Reject, Route, UpstreamIndex};
+use crate::limit::units::Cost;
+use crate::route::Conditions;
+
+/// A route of the file.
+pub(super) struct Draft {
+    pub(super) name: Arc<str>,
+    /// Where its name stands, or what takes the name's place.
+    pub(super) place: Place,
+    /// Whether it was given a name.
+    pub(super) is_named: bool,
+    /// `None` if they have faults.
+    pub(super) conditions: Option<Conditions>,
+    pub(super) upstream: Option<UpstreamIndex>,
+    /// The limits it names, those that do not exist left out.
+    pub(super) uses: Vec<Use>,
+    /// `None` if it has faults.
+    pub(super) route: Option<Route>,
+}
+
+/// A limit as a route names it.
+pub(super) struct Use {
+    pub(super) limit_use: LimitUse,
+    pub(super) place: Place,
+    /// Where its cost stands: here, on the route, or (the default) nowhere.
+    pub(super) cost_place: Option<Place>,
+}
+
+/// What routes refer to.
+pub(super) struct Surroundings<'a> {
+    pub(super) limits: Directory<'a>,
+    pub(super) upstreams: Directory<'a>,
+    /// The bound on bodies that routes inherit.
+    pub(super) max_body_bytes: Option<u64>,
+}
+
+/// A cost with its place.
+#[derive(Clone, Copy)]
+struct Charge {
+    cost: Option<Cost>,
+    place: Option<Place>,
+}
+
+/// Reads one of `[[routes]]`.
+pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft> {
+    let mut table = value.table("[[routes]]")?;
+    for key in ["cors", "redirect", "rewrite"] {
+        table.later(key, key);
+    }
+    let given_name = table.optional("name", |value| name_of(&value));
+    let path = table.require("path", "\"/*\"", |value| value.text());
+    let conditions = conditions::read(&mut table, path.as_ref());
+    let upstream = table.require("upstream", "\"NAME\"", |value| around.upstreams.find(&value.text()?));
+    let upstream = upstream.map(UpstreamIndex);
+    let default_cost = Charge { cost: Some(Cost::ONE), place: None };
+    let charge = table.or("cost", default_cost, |value| charge(&value));
+    let uses = table.or("limits", Vec::new(), |value| uses(&value, charge, around));
+    let rest = Rest::read(&mut table, path.as_ref(), around);
+    let is_sound = table.finish();
+
+    let is_named = given_name.is_some();
+    let by_path = || {
+        path.as_ref().map_or((String::new(), value.place()), |path| (path.as_str().to_owned(), path.place()))
+    };
+    let (name, place) = given_name.unwrap_or_else(by_path);
+    let name: Arc<str> = name.into();
+    let route = match (is_sound, &conditions, upstream) {
+        (true, Some(conditions), Some(upstream)) => {
+            let limits = uses.iter().map(|used| used.limit_use).collect();
+            Some(rest.into_route(Arc::clone(&name), conditions.clone(), upstream, charge.cost, limits))
+        }
+        _ => None,
+    };
+    Some(Draft { name, place, is_named, conditions, upstream, uses, route })
+}
+
+fn name_of(value: &Value<'_>) -> Option<(String, Place)> {
+    let text = value.text()?;
+    name::check_label(text.as_str(), text.place(), text.reader());
+    let place = text.place();
+    Some((text.into_string(), place))
+}
+
+fn charge(value: &Value<'_>) -> Option<Charge> {
+    let cost = Cost::new(value.count(0, Cost::MAX)?);
+    Some(Charge { cost, place: Some(value.place()) })
+}
+
+fn uses(value: &Value<'_>, charge: Charge, around: &Surroundings<'_>) -> Option<Vec<Use>> {
+    let mut uses: Vec<Use> = Vec::new();
+    for item in value.list()? {
+        let Some(used) = one_use(&item, charge, around) else { continue };
+        if uses.iter().any(|other| other.limit_use.limit == used.limit_use.limit) {
+            let message = "this route names the same limit twice";
+            value.reader().fault(
+                used.place,
+                message,
+                "leave one of the two out: a limit is charged once a request",
+            );
+            continue;
+        }
+        uses.push(used);
+    }
+    Some(uses)
+}
+
+fn one_use(value: &Value<'_>, route_charge: Charge, around: &Surroundings<'_>) -> Option<Use> {
+    let (limit, charge) = if value.is_text() {
+        (around.limits.find(&value.text()?), route_charge)
+    } else {
+        let mut table = value.table("an item of `limits`")?;
+        let limit = table.require("name", "\"NAME\"", |value| around.limits.find(&value.text()?));
+        let charge = table.or("cost", route_charge, |value| charge(&value));
+        table.finish();
+        (limit, charge)
+    };
+    let limit_use = LimitUse { limit: LimitIndex(limit?), cost: charge.cost };
+    Some(Use { limit_use, place: value.place(), cost_place: charge.place })
+}
+
+/// The part of a route that refers to nothing else.
+struct Rest {
+    timeout: Duration,
+    read_timeout: Duration,
+    max_body_bytes: Option<u64>,
+    strip_prefix: Option<Box<str>>,
+    request_headers: HeaderEdits,
+    response_headers: HeaderEdits,
+    reject: Option<Arc<Reject>>,
+}
+
+impl Rest {
+    fn read(table: &mut Table<'_>, path: Option<&Text<'_>>, around: &Surroundings<'_>) -> Self {
+        let request = ("set_request_headers", "remove_request_headers");
+        let response = ("set_response_headers", "remove_response_headers");
+        Self {
+            timeout: seconds(table, "timeout", 30),
+            read_timeout: seconds(table, "read_timeout", 60),
+            max_body_bytes: table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value)),
+            strip_prefix: table.optional("strip_prefix", |value| {
+                value.text()?.parse("a prefix", |text| prefix(text, path.map(Text::as_str)))
+            }),
+            request_headers: edits(table, request, headers::framing_or_host),
+            response_headers: edits(table, response, headers::framing),
+            reject: table.optional("reject", |value| reject::read(&value)),
+        }
+    }
+
+    fn into_route(
+        self,
+        name: Arc<str>,
+        conditions: Conditions,
+        upstream: UpstreamIndex,
+        cost: Option<Cost>,
+        limits: Vec<LimitUse>,
+    ) -> Route {
+        Route {
+            name,
+            conditions,
+            upstream,
+            cost,
+            limits,
+            timeout: self.timeout,
+            read_timeout: self.read_timeout,
+            max_body_bytes: self.max_body_bytes,
+            strip_prefix: self.strip_prefix,
+            request_headers: self.request_headers,
+            response_headers: self.response_headers,
+            reject: self.reject,
+        }
+    }
+}
+
+fn edits(
+    table: &mut Table<'_>,
+    (set, remove): (&'static str, &'static str),
+    objection: Objection,
+) -> HeaderEdits {
+    HeaderEdits {
+        set: table.or(set, Vec::new(), |value| headers::fields(&value, objection)),
+        remove: table.or(remove, Vec::new(), |value| headers::names(&value, objection)),
+    }
+}
+
+/// Parses a prefix that every path of the route begins with, whole segments only.
+fn prefix(text: &str, path: Option<&str>) -> Result<Box<str>, Refusal> {
+    let is_whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/');
+    if !is_whole || text.contains(['{', '}', '*', '?', '#', '%']) {
+        let message = format!("{} can not be stripped", quoted(text));
+        return Err(Refusal::new(message, "write whole segments, such as `/search` or `/api/v1`"));
+    }
+    let after = path.map_or(Some(""), |path| path.strip_prefix(text));
+    match after {
+        Some(after) if after.is_empty() || after.starts_with('/') => Ok(text.into()),
+        _ => {
+            let message = format!("no path of this route begins with {}", quoted(text));
+            Err(Refusal::new(
+                message,
+                format!("strip a part of `path`, which is {}", quoted(path.unwrap_or(""))),
+            ))
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `[server]`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::report::quoted;
+use super::table::Table;
+use super::text::Refusal;
+use super::value::Value;
+use crate::gateway::{RatelimitHeaders, Server};
+use crate::route::client::ClientRule;
+
+/// Where tollgate listens if the file does not say.
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+/// Threads beyond this help nobody.
+const MAX_WORKERS: u32 = 1_024;
+/// More than any kernel holds descriptors for.
+const MAX_CONNECTIONS: u32 = 10_000_000;
+/// A request head smaller than this holds no ordinary request, one larger is an attack.
+const HEADER_BYTES: (u64, u64) = (1 << 10, 1 << 20);
+
+const RATELIMIT_HEADERS: [(&str, RatelimitHeaders); 4] = [
+    ("standard", RatelimitHeaders::Standard),
+    ("legacy", RatelimitHeaders::Legacy),
+    ("both", RatelimitHeaders::Both),
+    ("off", RatelimitHeaders::Off),
+];
+
+/// Reads `[server]`, with the bound on bodies that routes inherit (`None`: no bound).
+pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
+    table.later("tls", "[[server.tls]]");
+    table.later("max_connections_per_client", "max_connections_per_client");
+    let max_body_bytes = table.or("max_body_bytes", Some(10 << 20), |value| body_bound(&value));
+    let server = Server {
+        listen: table.or("listen", vec![DEFAULT_LISTEN], |value| listen(&value)),
+        workers: table.or("workers", available_cpus(), |value| positive(&value, MAX_WORKERS)),
+        client: client_rule(&mut table),
+        max_connections: table.or("max_connections", 10_000, |value| positive(&value, MAX_CONNECTIONS)),
+        max_header_bytes: table.or("max_header_bytes", 32 << 10, |value| header_bound(&value)),
+        header_timeout: seconds(&mut table, "header_timeout", 10),
+        body_timeout: seconds(&mut table, "body_timeout", 10),
+        idle_timeout: seconds(&mut table, "idle_timeout", 60),
+        write_timeout: seconds(&mut table, "write_timeout", 30),
+        drain_timeout: seconds(&mut table, "drain_timeout", 30),
+        ratelimit_headers: table
+            .or("ratelimit_headers", RatelimitHeaders::Both, |value| value.choice(&RATELIMIT_HEADERS)),
+        via: table.or("via", false, |value| value.boolean()),
+    };
+    table.finish();
+    (server, max_body_bytes)
+}
+
+/// The value of a duration's key, or so many seconds.
+pub(super) fn seconds(table: &mut Table<'_>, key: &'static str, default: u64) -> Duration {
+    table.or(key, Duration::from_secs(default), |value| value.duration())
+}
+
+/// A bound on bodies: `None` (no bound) for 0.
+pub(super) fn body_bound(value: &Value<'_>) -> Option<Option<u64>> {
+    value.size(0, i64::MAX.unsigned_abs()).map(|bytes| (bytes > 0).then_some(bytes))
+}
+
+/// Parses `ADDRESS:PORT`.
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, Refusal> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+        let help = match (text.split(':').next(), port) {
+            (Some(""), Some(port)) => {
+                format!("for all addresses of this machine write `0.0.0.0:{port}` or `[::]:{port}`")
+            }
+            (Some("localhost"), Some(port)) => format!("write an address, not a name: `127.0.0.1:{port}`"),
+            _ => "write an IP address and a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_owned(),
+        };
+        Refusal::new(format!("{} is not an address with a port", quoted(text)), help)
+    })
+}
+
+/// The CPUs that the affinity and the cgroup quota of this process leave it.
+fn available_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+}
+
+fn positive(value: &Value<'_>, most: u32) -> Option<usize> {
+    usize::try_from(value.count(1, most)?).ok()
+}
+
+fn header_bound(value: &Value<'_>) -> Option<usize> {
+    let (least, most) = HEADER_BYTES;
+    usize::try_from(value.size(least, most)?).ok()
+}
+
+fn client_rule(table: &mut Table<'_>) -> ClientRule {
+    ClientRule {
+        trusted_proxies: table.or("trusted_proxies", Vec::new(), |value| value.each(|item| network(&item))),
+        ipv4_prefix: table.or("ipv4_prefix", 32, |value| prefix(&value, 32)),
+        ipv6_prefix: table.or("ipv6_prefix", 64, |value| prefix(&value, 128)),
+    }
+}
+
+fn prefix(value: &Value<'_>, longest: u32) -> Option<u8> {
+    u8::try_from(value.count(0, longest)?).ok()
+}
+
+fn network(value: &Value<'_>) -> Option<IpNet> {
+    value.text()?.parse("a network", |text| {
+        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        text.parse().ok().or_else(address).ok_or_else(|| {
+            let message = format!("{} is not a network", quoted(text));
+            Refusal::new(message, "write an address, or a network such as `10.0.0.0/8` or `fd00::/8`")
+        })
+    })
+}
+
+fn listen(value: &Value<'_>) -> Option<Vec<SocketAddr>> {
+    let mut addresses = Vec::new();
+    value.some_of(|item| {
+        let address = listener(&item)?;
+        if address.port() != 0 && addresses.contains(&address) {
+            item.fault(format!("the address `{address}` is listed twice"), "leave one of the two out");
+        }
+        addresses.push(address);
+        Some(())
+    })?;
+    Some(addresses)
+}
+
+fn listener(value: &Value<'_>) -> Option<SocketAddr> {
+    if value.is_text() {
+        return value.text()?.parse("an address with a port", socket_address);
+    }
+    let mut table = value.table("an item of `listen`")?;
+    let address = table.require("address", "\"127.0.0.1:8080\"", |value| {
+        value.text()?.parse("an address with a port", socket_address)
+    });
+    off(&mut table, "tls");
+    off(&mut table, "proxy_protocol");
+    table.finish();
+    address
+}
+
+/// A switch that this version knows only as off.
+fn off(table: &mut Table<'_>, key: &'static str) {
+    if let Some(value) = table.take(key)
+        && value.boolean() == Some(true)
+    {
+        value.reader().not_available(value.place(), &format!("{key} = true"));
+    }
+}

@@ -1,0 +1,91 @@
+//! What a good file means, in words: for `tollgate check`.
+
+use std::fmt::Write as _;
+
+use crate::gateway::{Backend, Gateway, Limit, LimitUse, Mode, Route, Upstream};
+use crate::limit::Algorithm;
+
+/// A line that counts, then each route with its limits. Ends with a line break.
+pub fn summary(gateway: &Gateway, file: &str) -> String {
+    let mut text = format!(
+        "{file} is good: {}, {}, {}.\n",
+        counted(gateway.routes.len(), "route"),
+        counted(gateway.limits.len(), "limit"),
+        counted(gateway.upstreams.len(), "upstream"),
+    );
+    for route in &gateway.routes {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{}", route_words(gateway, route));
+    }
+    text
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+fn route_words(gateway: &Gateway, route: &Route) -> String {
+    let upstream = upstream_words(gateway.upstream(route.upstream));
+    let cost = route.cost.map_or_else(|| "never charged".to_owned(), |cost| format!("cost {}", cost.units()));
+    let mut text = format!("route `{}`: {} → {upstream}, {cost}\n", route.name, conditions_words(route));
+    for used in &route.limits {
+        let _ = writeln!(text, "  {}", limit_words(gateway.limit(used.limit), used, route));
+    }
+    if route.limits.is_empty() {
+        text.push_str("  no limit\n");
+    }
+    text
+}
+
+/// `GET or POST api.example.com/search/* with x-plan`: values of fields may be secrets.
+fn conditions_words(route: &Route) -> String {
+    let conditions = &route.conditions;
+    let joined = |parts: Vec<String>| parts.join(" or ");
+    let methods = joined(conditions.methods.iter().map(ToString::to_string).collect());
+    let hosts = joined(conditions.hosts.iter().map(ToString::to_string).collect());
+    let fields: Vec<_> = conditions.headers.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let space = if methods.is_empty() { "" } else { " " };
+    let with = if fields.is_empty() { String::new() } else { format!(" with {}", fields.join(" and ")) };
+    format!("{methods}{space}{hosts}{}{with}", conditions.path)
+}
+
+fn upstream_words(upstream: &Upstream) -> String {
+    match &upstream.backend {
+        Backend::Echo => format!("`{}` (the built-in echo)", upstream.name),
+        Backend::Servers(servers) => format!("`{}` ({})", upstream.name, counted(servers.len(), "server")),
+    }
+}
+
+/// ``limit `per-client` (token-bucket): 50 at once, then one every 100 ms, per client address; 5 of these requests at once``.
+fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
+    let first = limit.policies.first();
+    let algorithm = first.map_or("", |policy| policy.algorithm.name());
+    let shadow = if limit.mode == Mode::Shadow { ", shadow: counts, never refuses" } else { "" };
+    let policies: Vec<_> = limit.policies.iter().map(|policy| policy.algorithm.to_string()).collect();
+    let mut text =
+        format!("limit `{}` ({algorithm}{shadow}): {}, {}", limit.name, policies.join("; and "), limit.key);
+    let _ = match used.cost {
+        None => write!(text, "; free here"),
+        Some(cost) if cost.units() > 1 => write!(text, "{}", cost_words(limit, used, route)),
+        Some(_) => Ok(()),
+    };
+    if !limit.exempt.is_empty() {
+        let exempt: Vec<_> = limit.exempt.iter().map(|exemption| format!("`{exemption}`")).collect();
+        let _ = write!(text, "; exempt: {}", exempt.join(", "));
+    }
+    text
+}
+
+/// What a request here spends, and how many pass from a full allowance. (Any cost may join a leaky bucket's queue.)
+fn cost_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
+    let cost = used.cost.map_or(0, |cost| u64::from(cost.units()));
+    let own = if used.cost == route.cost { "" } else { " here" };
+    let counts = limit.policies.iter().map(|policy| &policy.algorithm);
+    let least =
+        counts.filter(|algorithm| algorithm.max_cost() == algorithm.quota()).map(Algorithm::quota).min();
+    match least.map(|least| least / cost.max(1)) {
+        None => format!("; a request{own} spends {cost}"),
+        Some(1) => format!("; a request{own} spends {cost}, so one passes at once"),
+        Some(most) => format!("; a request{own} spends {cost}, so {most} pass at once"),
+    }
+}

@@ -1,0 +1,120 @@
+//! A table of the file, read key by key. It remembers which keys were asked for, so that an unknown key is whatever is
+//! left in the end, and the list of known keys is never written down twice.
+
+use toml::de::DeTable;
+
+use super::nearest::did_you_mean;
+use super::reader::Reader;
+use super::report::{Place, listed, quoted};
+use super::value::Value;
+
+/// A cursor over one table.
+pub(super) struct Table<'a> {
+    title: String,
+    place: Place,
+    entries: &'a DeTable<'a>,
+    known: Vec<&'static str>,
+    foreign: Vec<&'static str>,
+    errors_before: usize,
+    reader: &'a Reader<'a>,
+}
+
+impl<'a> Table<'a> {
+    /// Begins to read a table. `title` names it in messages: `[server]`.
+    pub(super) fn new(title: &str, place: Place, entries: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Self {
+        let (known, foreign) = (Vec::new(), Vec::new());
+        Self {
+            title: title.to_owned(),
+            place,
+            entries,
+            known,
+            foreign,
+            errors_before: reader.errors(),
+            reader,
+        }
+    }
+
+    /// Where faults go.
+    pub(super) fn reader(&self) -> &'a Reader<'a> {
+        self.reader
+    }
+
+    /// The value of `key`, if it is given.
+    pub(super) fn take(&mut self, key: &'static str) -> Option<Value<'a>> {
+        self.known.push(key);
+        self.entries.get(key).map(|inner| Value::of_key(key, inner, self.reader))
+    }
+
+    /// What `read` makes of `key`; `None` if it is absent or faulty.
+    pub(super) fn optional<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(Value<'a>) -> Option<T>,
+    ) -> Option<T> {
+        self.take(key).and_then(read)
+    }
+
+    /// What `read` makes of `key`, or `default`.
+    pub(super) fn or<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        read: impl FnOnce(Value<'a>) -> Option<T>,
+    ) -> T {
+        self.optional(key, read).unwrap_or(default)
+    }
+
+    /// What `read` makes of `key`, which must be given, for example as in `example`.
+    pub(super) fn require<T>(
+        &mut self,
+        key: &'static str,
+        example: &str,
+        read: impl FnOnce(Value<'a>) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.take(key);
+        if value.is_none() {
+            let message = format!("`{}` has no `{key}`", self.title);
+            self.reader.fault(self.place, message, format!("add, for example, `{key} = {example}`"));
+        }
+        value.and_then(read)
+    }
+
+    /// A key of a later version: a fault if it is given. `what` is its full name for the message.
+    pub(super) fn later(&mut self, key: &'static str, what: &str) {
+        if let Some(place) = self.foreign(key) {
+            self.reader.not_available(place, what);
+        }
+    }
+
+    /// A key that has no meaning beside what else the table says: a fault if it is given.
+    pub(super) fn misplaced(&mut self, key: &'static str, message: &str, help: &str) {
+        if let Some(place) = self.foreign(key) {
+            self.reader.fault(place, message, help);
+        }
+    }
+
+    /// Keys that are known, but not read this time because something that gives them their meaning is missing.
+    pub(super) fn skip(&mut self, keys: &[&'static str]) {
+        self.known.extend(keys);
+    }
+
+    /// Reports keys that nobody asked for. Whether the whole table is sound.
+    pub(super) fn finish(self) -> bool {
+        for (key, _) in self.entries {
+            let name: &str = key.get_ref();
+            if !self.known.contains(&name) && !self.foreign.contains(&name) {
+                let known = format!("known here: {}", listed(self.known.iter().copied()));
+                let help = did_you_mean(name, self.known.iter().copied(), &known);
+                let message = format!("unknown key {} in `{}`", quoted(name), self.title);
+                self.reader.fault(key.span().into(), message, help);
+            }
+        }
+        self.reader.errors() == self.errors_before
+    }
+
+    /// Where a key stands that is never listed among the known ones.
+    fn foreign(&mut self, key: &'static str) -> Option<Place> {
+        self.foreign.push(key);
+        self.entries.get_key_value(key).map(|(written, _)| written.span().into())
+    }
+}

@@ -1,0 +1,143 @@
+//! A string of the file, with `${NAME}` replaced by the environment variable NAME.
+//!
+//! `$${` stands for `${` itself; any other `$` is an ordinary character. What a variable holds is not searched again,
+//! and never shows in a message: it may be a secret.
+
+use super::reader::{Environment, Reader};
+use super::report::{Place, quoted};
+use super::value::Value;
+use crate::route::key::KeyFault;
+use crate::route::pattern::PatternFault;
+
+/// A string after the environment was filled in, together with what the file says.
+pub(super) struct Text<'a> {
+    content: String,
+    written: &'a str,
+    value: Value<'a>,
+}
+
+/// What is wrong with a piece of text, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// What is wrong, with the text in back-ticks.
+    pub(super) message: String,
+    /// What would be right.
+    pub(super) help: String,
+}
+
+impl Refusal {
+    pub(super) fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { message: message.into(), help: help.into() }
+    }
+}
+
+impl From<PatternFault> for Refusal {
+    fn from(fault: PatternFault) -> Self {
+        Self::new(fault.message, fault.help)
+    }
+}
+
+impl From<KeyFault> for Refusal {
+    fn from(fault: KeyFault) -> Self {
+        Self::new(fault.message, fault.help)
+    }
+}
+
+impl<'a> Text<'a> {
+    /// Fills the environment in. A variable that is not set is a fault.
+    pub(super) fn expand(written: &'a str, value: Value<'a>) -> Option<Self> {
+        match expand(written, value.reader().environment) {
+            Ok(content) => Some(Self { content, written, value }),
+            Err(refusal) => {
+                value.fault(refusal.message, refusal.help);
+                None
+            }
+        }
+    }
+
+    /// What it means.
+    pub(super) fn as_str(&self) -> &str {
+        &self.content
+    }
+
+    /// What it means, owned.
+    pub(super) fn into_string(self) -> String {
+        self.content
+    }
+
+    /// What the file says, in back-ticks.
+    pub(super) fn quoted(&self) -> String {
+        quoted(self.written)
+    }
+
+    /// Where it stands.
+    pub(super) fn place(&self) -> Place {
+        self.value.place()
+    }
+
+    /// Where faults go.
+    pub(super) fn reader(&self) -> &'a Reader<'a> {
+        self.value.reader()
+    }
+
+    /// What `parse` makes of it. `what` says what was expected (`a rate`), for when the text came from the environment:
+    /// then what `parse` complains of is not repeated.
+    pub(super) fn parse<T, E: Into<Refusal>>(
+        &self,
+        what: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let refusal: Refusal = match parse(&self.content) {
+            Ok(parsed) => return Some(parsed),
+            Err(refusal) => refusal.into(),
+        };
+        if self.content == self.written {
+            self.value.fault(refusal.message, refusal.help);
+        } else {
+            let message = format!("{} is not {what} once the environment is filled in", self.quoted());
+            self.value.fault(message, "look at what the variable holds");
+        }
+        None
+    }
+}
+
+fn expand(written: &str, environment: &Environment<'_>) -> Result<String, Refusal> {
+    let mut expanded = String::with_capacity(written.len());
+    let mut rest = written;
+    while let Some(at) = rest.find("${") {
+        let (before, variable) = (&rest[..at], &rest[at + 2..]);
+        if let Some(literal) = before.strip_suffix('$') {
+            expanded.push_str(literal);
+            expanded.push_str("${");
+            rest = variable;
+            continue;
+        }
+        let Some((name, after)) = variable.split_once('}') else {
+            let message = format!("`${{` without `}}` in {}", quoted(written));
+            return Err(Refusal::new(
+                message,
+                "write `${NAME}` for a variable, or `$${` for the characters `${`",
+            ));
+        };
+        expanded.push_str(before);
+        expanded.push_str(&lookup(name, environment)?);
+        rest = after;
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+fn lookup(name: &str, environment: &Environment<'_>) -> Result<String, Refusal> {
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+    if !is_name {
+        let message = format!("{} is not the name of an environment variable", quoted(name));
+        return Err(Refusal::new(
+            message,
+            "a name has letters, digits and `_`; `$${` stands for the characters `${`",
+        ));
+    }
+    environment(name).ok_or_else(|| {
+        let message = format!("the environment variable `{name}` is not set");
+        Refusal::new(message, format!("set it before tollgate starts: `export {name}=…`"))
+    })
+}

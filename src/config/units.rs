@@ -1,0 +1,168 @@
+//! Durations, sizes and rates as people write them: `"250ms"`, `"1MiB"`, `"100/min"`.
+
+use std::time::Duration;
+
+use super::nearest::did_you_mean;
+use super::report::quoted;
+use super::text::Refusal;
+use super::value::Value;
+use crate::limit::units::{Cost, Micros, Rate};
+
+/// The units of time, in milliseconds.
+const TIME_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("day", 86_400_000)];
+/// Names of these units elsewhere, with ours.
+const OTHER_TIME_UNITS: [(&str, &str); 18] = [
+    ("msec", "ms"),
+    ("millis", "ms"),
+    ("milliseconds", "ms"),
+    ("sec", "s"),
+    ("secs", "s"),
+    ("second", "s"),
+    ("seconds", "s"),
+    ("m", "min"),
+    ("mins", "min"),
+    ("minute", "min"),
+    ("minutes", "min"),
+    ("hr", "h"),
+    ("hrs", "h"),
+    ("hour", "h"),
+    ("hours", "h"),
+    ("d", "day"),
+    ("days", "day"),
+    ("D", "day"),
+];
+/// The units of size, in bytes.
+const SIZE_UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+/// Names of these units elsewhere, with ours.
+const OTHER_SIZE_UNITS: [(&str, &str); 9] = [
+    ("b", "B"),
+    ("k", "KiB"),
+    ("K", "KiB"),
+    ("KB", "KiB"),
+    ("kB", "KiB"),
+    ("M", "MiB"),
+    ("MB", "MiB"),
+    ("G", "GiB"),
+    ("GB", "GiB"),
+];
+/// The longest duration, in milliseconds: 366 days.
+const MAX_MILLISECONDS: u64 = Rate::MAX_PERIOD.0 / 1_000;
+
+const DURATION_HELP: &str = "write a whole number and a unit, such as `250ms`, `3s`, `15min`, `1h` or `1day`";
+const SIZE_HELP: &str = "write a whole number and a unit, such as `512B`, `16KiB`, `1MiB` or `1GiB`";
+const RATE_HELP: &str = "write a count, `/` and a period, such as `10/s`, `100/min`, `20/30s` or `1/250ms`";
+
+/// Parses a duration from 1 ms to 366 days.
+pub(super) fn duration(text: &str) -> Result<Duration, Refusal> {
+    milliseconds(text).map(Duration::from_millis)
+}
+
+/// Parses a size in bytes. A number without a unit is bytes.
+pub(super) fn size(text: &str) -> Result<u64, Refusal> {
+    let Some((number, unit)) = number_and_unit(text) else {
+        return Err(Refusal::new(format!("{} is not a size", quoted(text)), SIZE_HELP));
+    };
+    let factor =
+        if unit.is_empty() { 1 } else { unit_named(text, number, unit, &SIZE_UNITS, &OTHER_SIZE_UNITS)? };
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+        .ok_or_else(|| Refusal::new(format!("{} is more than can be counted", quoted(text)), SIZE_HELP))
+}
+
+/// Parses a rate: a count from 1 to 10^9 per period from 1 ms to 366 days. A period without a number is one of its unit.
+pub(super) fn rate(text: &str) -> Result<Rate, Refusal> {
+    let not_a_rate = || Refusal::new(format!("{} is not a rate", quoted(text)), RATE_HELP);
+    let (count, period) = text.split_once('/').ok_or_else(not_a_rate)?;
+    if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) || period.is_empty() {
+        return Err(not_a_rate());
+    }
+    let is_unit_alone = !period.starts_with(|first: char| first.is_ascii_digit());
+    let period = if is_unit_alone { format!("1{period}") } else { period.to_owned() };
+    let period = milliseconds(&period).map_err(|refusal| {
+        Refusal::new(format!("in the rate {}: {}", quoted(text), refusal.message), refusal.help)
+    })?;
+    let count = count.parse().unwrap_or(u32::MAX);
+    Rate::new(count, Micros(period * 1_000)).ok_or_else(|| {
+        let message = format!("{} has a count outside the range", quoted(text));
+        Refusal::new(message, format!("a rate's count is 1 to {}", Cost::MAX))
+    })
+}
+
+impl Value<'_> {
+    /// A duration from 1 ms to 366 days.
+    pub(super) fn duration(&self) -> Option<Duration> {
+        if !self.is_text() {
+            return self.mismatch("a duration", "write it in quotes, with a unit: `\"10s\"`");
+        }
+        self.text()?.parse("a duration", duration)
+    }
+
+    /// A size in bytes from `least` to `most`: `"16KiB"`, or a number of bytes.
+    pub(super) fn size(&self, least: u64, most: u64) -> Option<u64> {
+        if self.is_whole() {
+            return self.whole(least..=most);
+        }
+        if !self.is_text() {
+            return self.mismatch("a size", "write it in quotes, with a unit: `\"1MiB\"`");
+        }
+        let text = self.text()?;
+        let bytes = text.parse("a size", size)?;
+        if !(least..=most).contains(&bytes) {
+            self.fault(
+                format!("{} can not be {}", self.label(), text.quoted()),
+                format!("the range is {} to {}", size_in_words(least), size_in_words(most)),
+            );
+            return None;
+        }
+        Some(bytes)
+    }
+}
+
+/// A size as one would write it.
+pub(super) fn size_in_words(bytes: u64) -> String {
+    let fits = |factor: u64| bytes > 0 && bytes.is_multiple_of(factor);
+    let (unit, factor) = SIZE_UNITS.into_iter().rev().find(|(_, factor)| fits(*factor)).unwrap_or(("B", 1));
+    format!("{}{unit}", bytes / factor)
+}
+
+fn milliseconds(text: &str) -> Result<u64, Refusal> {
+    let Some((number, unit)) = number_and_unit(text).filter(|(_, unit)| !unit.is_empty()) else {
+        return Err(Refusal::new(format!("{} is not a duration", quoted(text)), DURATION_HELP));
+    };
+    let factor = unit_named(text, number, unit, &TIME_UNITS, &OTHER_TIME_UNITS)?;
+    let span = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).unwrap_or(u64::MAX);
+    if (1..=MAX_MILLISECONDS).contains(&span) {
+        return Ok(span);
+    }
+    Err(Refusal::new(format!("{} is outside the range", quoted(text)), "a duration is 1 ms to 366 days"))
+}
+
+/// Splits `15min` into `15` and `min`. `None` if it does not begin with a digit or goes on after the unit.
+fn number_and_unit(text: &str) -> Option<(&str, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let is_split = !number.is_empty() && unit.bytes().all(|byte| byte.is_ascii_alphabetic());
+    is_split.then_some((number, unit))
+}
+
+fn unit_named(
+    text: &str,
+    number: &str,
+    unit: &str,
+    units: &[(&str, u64)],
+    others: &[(&str, &str)],
+) -> Result<u64, Refusal> {
+    if let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) {
+        return Ok(*factor);
+    }
+    let names = units.iter().map(|(name, _)| *name);
+    let known = format!("the units are {}", super::report::listed(names.clone()));
+    let help = match others.iter().find(|(other, _)| *other == unit) {
+        Some((_, ours)) => format!("did you mean `{number}{ours}`? {known}"),
+        None => did_you_mean(unit, names, &known),
+    };
+    Err(Refusal::new(format!("{} has the unknown unit {}", quoted(text), quoted(unit)), help))
+}

@@ -1,0 +1,154 @@
+//! `[upstreams.NAME]`: short (`NAME = "http://…"`) or as a table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use super::endpoint::{self, Target};
+use super::name;
+use super::report::{Place, quoted};
+use super::server::seconds;
+use super::table::Table;
+use super::text::Refusal;
+use super::value::{Entry, Value};
+use crate::gateway::{Backend, Endpoint, Retry, Upstream};
+
+/// Servers of one upstream.
+const MAX_SERVERS: usize = 1_024;
+/// A server's share.
+const MAX_WEIGHT: u32 = 1_000;
+/// More attempts than this multiply a failure instead of hiding it.
+const MAX_ATTEMPTS: u32 = 10;
+
+const DEFAULT_RETRY: Retry = Retry { attempts: 2, budget_permille: 200 };
+
+/// An upstream of the file.
+pub(super) struct Draft {
+    pub(super) name: Arc<str>,
+    pub(super) place: Place,
+    /// `None` if it has faults.
+    pub(super) upstream: Option<Upstream>,
+}
+
+/// Reads one entry of `[upstreams]`.
+pub(super) fn read(entry: &Entry<'_>) -> Draft {
+    let name: Arc<str> = entry.key.into();
+    name::check_label(entry.key, entry.key_place, entry.value.reader());
+    let upstream = if entry.value.is_text() { short(&name, &entry.value) } else { long(&name, &entry.value) };
+    Draft { name, place: entry.key_place, upstream }
+}
+
+fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
+    Some(Upstream {
+        name: Arc::clone(name),
+        backend: target(value)?.alone(),
+        connect_timeout: Duration::from_secs(2),
+        idle_timeout: Duration::from_secs(60),
+        host: None,
+        retry: DEFAULT_RETRY,
+    })
+}
+
+fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
+    let mut table = value.table(&format!("[upstreams.{name}]"))?;
+    for key in ["health", "eject", "hash_key", "tls", "max_connections", "max_pending"] {
+        table.later(key, key);
+    }
+    first_choice_only(&mut table, "balance", &["round-robin", "least-requests", "random", "hash"]);
+    first_choice_only(&mut table, "protocol", &["http1", "http2"]);
+    let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| servers(&value));
+    let connect_timeout = seconds(&mut table, "connect_timeout", 2);
+    let idle_timeout = seconds(&mut table, "idle_timeout", 60);
+    let host = table.optional("host", |value| value.text()?.parse("a host", host));
+    let retry = table.or("retry", DEFAULT_RETRY, |value| retry(&value));
+    table.finish().then_some(())?;
+    Some(Upstream { name: Arc::clone(name), backend: backend?, connect_timeout, idle_timeout, host, retry })
+}
+
+/// A choice of which this version offers only the first.
+fn first_choice_only(table: &mut Table<'_>, key: &'static str, choices: &[&'static str]) {
+    let places: Vec<(&str, usize)> = choices.iter().copied().zip(0..).collect();
+    if let Some(value) = table.take(key)
+        && let Some(place) = value.choice(&places).filter(|place| *place > 0)
+    {
+        value.reader().not_available(value.place(), &format!("{key} = \"{}\"", choices[place]));
+    }
+}
+
+fn servers(value: &Value<'_>) -> Option<Backend> {
+    let items = value.list()?;
+    if items.len() > MAX_SERVERS {
+        value.fault(format!("{} names more than {MAX_SERVERS} servers", value.label()), "leave some out");
+        return None;
+    }
+    if let [only] = items.as_slice()
+        && only.is_text()
+    {
+        return target(only).map(Target::alone);
+    }
+    let mut servers: Vec<Endpoint> = Vec::new();
+    value.some_of(|item| {
+        let server = server(&item)?;
+        if servers.iter().any(|other| other.authority == server.authority) {
+            let message = format!("the server `{}` is listed twice", server.authority);
+            item.fault(message, "leave one of the two out, or give it a larger `weight`");
+        }
+        servers.push(server);
+        Some(())
+    })?;
+    Some(Backend::Servers(servers))
+}
+
+fn server(value: &Value<'_>) -> Option<Endpoint> {
+    if value.is_text() {
+        return endpoint_at(value, 1);
+    }
+    let mut table = value.table("an item of `servers`")?;
+    let weight = table.or("weight", 1, |value| value.count(1, MAX_WEIGHT));
+    let server = table.require("url", "\"http://127.0.0.1:9001\"", |value| endpoint_at(&value, weight));
+    table.finish();
+    server
+}
+
+fn endpoint_at(value: &Value<'_>, weight: u32) -> Option<Endpoint> {
+    match target(value)? {
+        Target::Server(server) => Some(Endpoint { weight, ..server }),
+        Target::Echo => {
+            value.fault("`builtin:echo` can not stand among servers", "make it an upstream of its own");
+            None
+        }
+    }
+}
+
+fn target(value: &Value<'_>) -> Option<Target> {
+    let text = value.text()?;
+    if text.as_str().starts_with("https://") {
+        value.reader().not_available(text.place(), "https://");
+        return None;
+    }
+    text.parse("the URL of a server", endpoint::parse)
+}
+
+fn host(text: &str) -> Result<HeaderValue, Refusal> {
+    let refused = || {
+        let message = format!("{} is not a host", quoted(text));
+        Refusal::new(message, "write a name or an address, with a port if need be: `search.internal:8080`")
+    };
+    endpoint::authority(text, 80).map_err(|_| refused())?;
+    HeaderValue::from_str(text).map_err(|_| refused())
+}
+
+fn retry(value: &Value<'_>) -> Option<Retry> {
+    let mut table = value.table("retry")?;
+    let attempts = table.or("attempts", DEFAULT_RETRY.attempts, |value| value.count(1, MAX_ATTEMPTS));
+    let budget_permille =
+        table.or("budget", DEFAULT_RETRY.budget_permille, |value| value.share().map(permille));
+    table.finish();
+    Some(Retry { attempts, budget_permille })
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share lies between 0 and 1")]
+fn permille(share: f64) -> u32 {
+    (share * 1_000.0).round() as u32
+}

@@ -1,0 +1,203 @@
+//! One value of the file, asked for by type. A value of another type is reported with its place, and read as `None`.
+
+use std::ops::RangeInclusive;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::nearest::did_you_mean;
+use super::reader::Reader;
+use super::report::{Place, listed, quoted};
+use super::table::Table;
+use super::text::Text;
+
+/// A value with the name that messages give it.
+#[derive(Clone)]
+pub(super) struct Value<'a> {
+    label: String,
+    inner: &'a Spanned<DeValue<'a>>,
+    reader: &'a Reader<'a>,
+}
+
+/// One key of a table whose keys are the user's own: `[limits.NAME]`, `headers = { NAME = … }`.
+pub(super) struct Entry<'a> {
+    pub(super) key: &'a str,
+    pub(super) key_place: Place,
+    pub(super) value: Value<'a>,
+}
+
+impl<'a> Value<'a> {
+    /// The value of `key`.
+    pub(super) fn of_key(key: &str, inner: &'a Spanned<DeValue<'a>>, reader: &'a Reader<'a>) -> Self {
+        Self { label: quoted(key), inner, reader }
+    }
+
+    /// Where it stands: the value itself, or for a table its header.
+    pub(super) fn place(&self) -> Place {
+        self.inner.span().into()
+    }
+
+    /// What messages call it, back-ticks included.
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Where faults go.
+    pub(super) fn reader(&self) -> &'a Reader<'a> {
+        self.reader
+    }
+
+    /// Whether it is a string.
+    pub(super) fn is_text(&self) -> bool {
+        self.inner.get_ref().is_str()
+    }
+
+    /// Whether it is a whole number.
+    pub(super) fn is_whole(&self) -> bool {
+        self.inner.get_ref().is_integer()
+    }
+
+    /// Whether it is a list.
+    pub(super) fn is_list(&self) -> bool {
+        self.inner.get_ref().is_array()
+    }
+
+    /// A string, with `${NAME}` replaced from the environment.
+    pub(super) fn text(&self) -> Option<Text<'a>> {
+        match self.inner.get_ref() {
+            DeValue::String(written) => Text::expand(written, self.clone()),
+            _ => self.mismatch("a string", "put it in quotes: `\"…\"`"),
+        }
+    }
+
+    /// `true` or `false`.
+    pub(super) fn boolean(&self) -> Option<bool> {
+        match self.inner.get_ref() {
+            DeValue::Boolean(value) => Some(*value),
+            _ => self.mismatch("`true` or `false`", "write it without quotes"),
+        }
+    }
+
+    /// A whole number in `range`.
+    pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let DeValue::Integer(number) = self.inner.get_ref() else {
+            let help = format!("write a number without quotes, from {} to {}", range.start(), range.end());
+            return self.mismatch("a whole number", help);
+        };
+        let value = u64::from_str_radix(number.as_str().trim_start_matches('+'), number.radix());
+        let value = value.ok().filter(|value| range.contains(value));
+        if value.is_none() {
+            self.out_of_range(&number.to_string(), &range.start().to_string(), &range.end().to_string());
+        }
+        value
+    }
+
+    /// A whole number from `least` to `most`.
+    pub(super) fn count(&self, least: u32, most: u32) -> Option<u32> {
+        self.whole(u64::from(least)..=u64::from(most)).and_then(|value| u32::try_from(value).ok())
+    }
+
+    /// A number from 0 to 1.
+    pub(super) fn share(&self) -> Option<f64> {
+        let written = match self.inner.get_ref() {
+            DeValue::Float(number) => number.as_str(),
+            DeValue::Integer(number) => number.as_str(),
+            _ => return self.mismatch("a number", "write a number from 0 to 1, such as `0.2`"),
+        };
+        let value = written.parse().ok().filter(|value| (0.0..=1.0).contains(value));
+        if value.is_none() {
+            self.out_of_range(written, "0", "1");
+        }
+        value
+    }
+
+    /// One of these words, with what it stands for.
+    pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.text()?;
+        let chosen = choices.iter().find(|(word, _)| *word == text.as_str());
+        if chosen.is_none() {
+            let words = || choices.iter().map(|(word, _)| *word);
+            let help = did_you_mean(text.as_str(), words(), &format!("the choices are {}", listed(words())));
+            self.fault(format!("{} can not be {}", self.label, text.quoted()), help);
+        }
+        chosen.map(|(_, meaning)| *meaning)
+    }
+
+    /// The values of a list, none of which may be missing.
+    pub(super) fn list(&self) -> Option<Vec<Value<'a>>> {
+        let DeValue::Array(items) = self.inner.get_ref() else {
+            let help = match self.inner.get_ref() {
+                DeValue::String(text) => format!("put it in brackets: `[\"{}\"]`", text.escape_debug()),
+                _ => "put it in brackets: `[…]`".to_owned(),
+            };
+            return self.mismatch("a list", help);
+        };
+        let label = format!("each of {}", self.label);
+        let item = |inner| Value { label: label.clone(), inner, reader: self.reader };
+        Some(items.iter().map(item).collect())
+    }
+
+    /// What `read` makes of the items of a list; those that it refuses are left out.
+    pub(super) fn each<T>(&self, read: impl FnMut(Value<'a>) -> Option<T>) -> Option<Vec<T>> {
+        Some(self.list()?.into_iter().filter_map(read).collect())
+    }
+
+    /// As [`Self::each`], for a list that must name at least one.
+    pub(super) fn some_of<T>(&self, read: impl FnMut(Value<'a>) -> Option<T>) -> Option<Vec<T>> {
+        let items = self.list()?;
+        if items.is_empty() {
+            self.fault(format!("{} is an empty list", self.label), "name at least one");
+            return None;
+        }
+        Some(items.into_iter().filter_map(read).collect())
+    }
+
+    /// A table whose keys are tollgate's. `title` names it in messages: `[server]`.
+    pub(super) fn table(&self, title: &str) -> Option<Table<'a>> {
+        let help = || format!("write `{title}`, or `{{ … }}`");
+        self.entries_of("a table", help).map(|table| Table::new(title, self.place(), table, self.reader))
+    }
+
+    /// A table whose keys are the user's own.
+    pub(super) fn entries(&self) -> Option<Vec<Entry<'a>>> {
+        let table = self.entries_of("a table", || "write `{ name = \"…\" }`".to_owned())?;
+        let entry = |(key, inner): (&'a Spanned<_>, _)| -> Entry<'a> {
+            let text: &'a std::borrow::Cow<'a, str> = key.get_ref();
+            Entry { key: text, key_place: key.span().into(), value: Value::of_key(text, inner, self.reader) }
+        };
+        Some(table.iter().map(entry).collect())
+    }
+
+    /// Reports a fault at this value.
+    pub(super) fn fault(&self, message: impl Into<String>, help: impl Into<String>) {
+        self.reader.fault(self.place(), message, help);
+    }
+
+    /// Reports a value of the wrong type.
+    pub(super) fn mismatch<T>(&self, expected: &str, help: impl Into<String>) -> Option<T> {
+        let found = match self.inner.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "a whole number",
+            DeValue::Float(_) => "a fraction",
+            DeValue::Boolean(_) => "`true` or `false`",
+            DeValue::Datetime(_) => "a date or time",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        self.fault(format!("{} should be {expected}, but this is {found}", self.label), help);
+        None
+    }
+
+    /// Reports a number or quantity that lies outside its range.
+    pub(super) fn out_of_range(&self, found: &str, least: &str, most: &str) {
+        let message = format!("{} can not be {}", self.label, quoted(found));
+        self.fault(message, format!("the range is {least} to {most}"));
+    }
+
+    fn entries_of(&self, expected: &str, help: impl FnOnce() -> String) -> Option<&'a DeTable<'a>> {
+        match self.inner.get_ref() {
+            DeValue::Table(table) => Some(table),
+            _ => self.mismatch(expected, help()),
+        }
+    }
+}

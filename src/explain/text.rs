@@ -1,0 +1,101 @@
+//! The explanation as text, for whoever is on call.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{Applied, Explanation, Standing, Taken};
+use crate::gateway::Mode;
+use crate::route::key::Missing;
+
+impl Display for Explanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.request)?;
+        line(f, "client", format_args!("{}: {}", self.client.address, self.identified))?;
+        if self.client.network != self.client.address {
+            detail(f, "network", format_args!("{} stands for it in keys", self.client.network))?;
+        }
+        match &self.route {
+            Some(route) => route.fmt(f)?,
+            None => line(f, "route", "none matches: answered 404")?,
+        }
+        self.write_others(f)
+    }
+}
+
+impl Explanation {
+    fn write_others(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if !self.others.is_empty() {
+            writeln!(f, "\nother routes")?;
+        }
+        for (name, why) in &self.others {
+            writeln!(f, "  `{name}`: {why}")?;
+        }
+        match (self.untold, self.others.is_empty()) {
+            (0, _) => Ok(()),
+            (untold, true) => writeln!(f, "\n{untold} other routes, none for this path"),
+            (untold, false) => writeln!(f, "  and {untold} more"),
+        }
+    }
+}
+
+impl Display for Taken {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        line(f, "route", format_args!("`{}`", self.name))?;
+        for (name, why) in &self.conditions {
+            detail(f, name, why)?;
+        }
+        line(f, "upstream", format_args!("{} gets `{}`", self.upstream, self.forwarded))?;
+        if self.limits.is_empty() {
+            line(f, "limits", "none: every request passes")?;
+        }
+        self.limits.iter().try_for_each(|limit| limit.fmt(f))
+    }
+}
+
+impl Display for Applied {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mode = match self.mode {
+            Mode::Enforce => "",
+            Mode::Shadow => " (shadow: only counted, never refuses)",
+        };
+        line(f, "limit", format_args!("`{}`{mode} {}", self.name, self.standing))?;
+        for (part, value) in &self.key {
+            match value {
+                Some(value) => detail(f, "key", format_args!("{part} = {value}"))?,
+                None => detail(f, "key", part)?,
+            }
+        }
+        if let Some(missing) = self.missing {
+            detail(f, "missing", Without(missing))?;
+        }
+        self.policies.iter().try_for_each(|policy| detail(f, "allows", policy))
+    }
+}
+
+impl Display for Standing {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Charged(cost) => write!(f, "charges {}", cost.units()),
+            Self::Free => f.write_str("charges nothing: the route costs 0 there"),
+            Self::Exempt(exemption) => write!(f, "charges nothing: exempt by `{exemption}`"),
+            Self::Skipped => f.write_str("does not apply: a part of its key is missing"),
+            Self::Missing => f.write_str("refuses: a part of its key is missing"),
+        }
+    }
+}
+
+/// What happens without the key.
+struct Without(Missing);
+
+impl Display for Without {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "without a value, {}", self.0)
+    }
+}
+
+fn line(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
+    writeln!(f, "{name:<10}{words}")
+}
+
+fn detail(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
+    writeln!(f, "  {name:<8}{words}")
+}

@@ -1,0 +1,206 @@
+//! From a request to its charges, and from the store's outcome to a ruling. Pure: the store is asked in between.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Gateway, Limit, LimitUse, Mode, Policy, Route};
+use crate::limit::units::{Cost, Micros};
+use crate::limit::{Decision, Verdict, Wait};
+use crate::route::Request;
+use crate::route::key::{Claim, Secret};
+use crate::store::{Charge, Group, Outcome};
+
+/// What a request owes: one entry per limit of the route, and the charges to ask the store for.
+#[derive(Debug)]
+pub struct Assessment<'a> {
+    /// In the order of [`Route::limits`].
+    pub uses: SmallVec<[Use<'a>; 4]>,
+    /// In the same order; a limit with several rates has several.
+    pub charges: SmallVec<[Charge<'a>; 4]>,
+}
+
+/// One limit of the route, for this request.
+#[derive(Clone, Copy, Debug)]
+pub struct Use<'a> {
+    /// The limit.
+    pub limit: &'a Limit,
+    /// Whether and how it applies.
+    pub standing: Standing,
+}
+
+/// Whether and how a limit applies to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its policies are charged this much; their charges begin at this place.
+    Charged(Cost, usize),
+    /// The request costs nothing here.
+    Free,
+    /// An exemption holds.
+    Exempt,
+    /// A part of the key is missing, and the limit is skipped then.
+    Skipped,
+    /// A part of the key is missing, and the request is refused then.
+    Missing,
+}
+
+/// What becomes of the request.
+#[derive(Debug)]
+pub struct Ruling<'a> {
+    /// Pass, wait, or refuse.
+    pub sentence: Sentence<'a>,
+    /// The tightest policy: the one that refused longest, else that with the least `remaining ÷ cost`. `None` if no enforced limit applied.
+    pub tightest: Option<Tightest<'a>>,
+}
+
+/// Pass, wait, or refuse.
+#[derive(Debug)]
+pub enum Sentence<'a> {
+    /// Forward, after this span (zero: now).
+    Admit(Micros),
+    /// Refuse.
+    Refuse(Refusal<'a>),
+}
+
+/// Who refused, and for how long.
+#[derive(Debug)]
+pub struct Refusal<'a> {
+    /// The limit with the longest wait.
+    pub limit: &'a Limit,
+    /// The wait after which the same request is admitted; `None`: waiting cannot help.
+    pub wait: Option<Micros>,
+    /// The names of all policies that refuse, longest wait first.
+    pub violated: SmallVec<[Arc<str>; 2]>,
+    /// A part of the limit's key is missing: the request was not even counted.
+    pub missing: bool,
+}
+
+/// The numbers that a response shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Tightest<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// The limit it belongs to.
+    pub limit: &'a Limit,
+    /// What it decided.
+    pub decision: Decision,
+    /// What the request costs there.
+    pub cost: Cost,
+}
+
+impl<'a> Assessment<'a> {
+    /// Works out what a request to `route` owes. Look at [`Self::missing`] before the store is asked.
+    pub fn new(gateway: &'a Gateway, route: &'a Route, request: &Request<'_>, secret: &Secret) -> Self {
+        let mut assessment = Self { uses: SmallVec::new(), charges: SmallVec::new() };
+        for (place, limit_use) in route.limits.iter().enumerate() {
+            let limit = gateway.limit(limit_use.limit);
+            let standing = assessment.stand(place, limit, limit_use, route, request, secret);
+            assessment.uses.push(Use { limit, standing });
+        }
+        assessment
+    }
+
+    /// How the limit stands; its charges are added if it applies whole.
+    fn stand(
+        &mut self,
+        place: usize,
+        limit: &'a Limit,
+        limit_use: &LimitUse,
+        route: &Route,
+        request: &Request<'_>,
+        secret: &Secret,
+    ) -> Standing {
+        let Some(cost) = limit_use.cost else { return Standing::Free };
+        if limit.exempt.iter().any(|exemption| exemption.holds(request, route.conditions.merge_slashes)) {
+            return Standing::Exempt;
+        }
+        let first = self.charges.len();
+        let group = match limit.mode {
+            Mode::Enforce => Group::Enforced,
+            // `config` bounds the limits of a route far below 256.
+            Mode::Shadow => Group::Shadow(u8::try_from(place).unwrap_or(u8::MAX)),
+        };
+        for policy in &limit.policies {
+            let merge_slashes = route.conditions.merge_slashes;
+            match limit.key.claim(secret, policy.identity, request, &route.name, merge_slashes) {
+                Claim::Key(key) => self.charges.push(Charge {
+                    algorithm: &policy.algorithm,
+                    numbers: policy.numbers,
+                    key,
+                    cost,
+                    group,
+                }),
+                Claim::Skip => return Standing::Skipped,
+                Claim::Deny => return Standing::Missing,
+            }
+        }
+        Standing::Charged(cost, first)
+    }
+
+    /// The refusal of an enforced limit whose key is missing: the store need not be asked.
+    pub fn missing(&self) -> Option<Refusal<'a>> {
+        let missing =
+            |used: &&Use<'a>| used.standing == Standing::Missing && used.limit.mode == Mode::Enforce;
+        self.uses.iter().find(missing).map(|used| Refusal {
+            limit: used.limit,
+            wait: None,
+            violated: used.limit.policies.iter().map(|policy| Arc::clone(&policy.name)).collect(),
+            missing: true,
+        })
+    }
+
+    /// What follows from the store's outcome.
+    pub fn rule(&self, outcome: &Outcome) -> Ruling<'a> {
+        let mut tightest: Option<Tightest<'a>> = None;
+        let mut refused: SmallVec<[(Wait, Tightest<'a>); 2]> = SmallVec::new();
+        let mut delay = Micros(0);
+        for used in self.uses.iter().filter(|used| used.limit.mode == Mode::Enforce) {
+            let Standing::Charged(cost, _) = used.standing else { continue };
+            for (policy, decision) in used.limit.policies.iter().zip(used.decisions(outcome)) {
+                let this = Tightest { policy, limit: used.limit, decision: *decision, cost };
+                match decision.verdict {
+                    Verdict::Allow => {}
+                    Verdict::Delay(span) => delay = delay.max(span),
+                    Verdict::Deny(wait) => refused.push((wait, this)),
+                }
+                if tightest.as_ref().is_none_or(|tightest| this.is_tighter_than(tightest)) {
+                    tightest = Some(this);
+                }
+            }
+        }
+        // Stable: of equal waits the first named on the route leads.
+        refused.sort_by_key(|&(wait, _)| std::cmp::Reverse(wait));
+        match refused.first() {
+            None => Ruling { sentence: Sentence::Admit(delay), tightest },
+            Some(&(wait, longest)) => {
+                let violated = refused.iter().map(|(_, one)| Arc::clone(&one.policy.name)).collect();
+                let wait = match wait {
+                    Wait::After(span) => Some(span),
+                    Wait::Never => None,
+                };
+                let refusal = Refusal { limit: longest.limit, wait, violated, missing: false };
+                Ruling { sentence: Sentence::Refuse(refusal), tightest: Some(longest) }
+            }
+        }
+    }
+}
+
+impl<'a> Use<'a> {
+    /// The decisions on this limit's charges; empty if it was not charged or the store was not asked.
+    pub fn decisions<'o>(&self, outcome: &'o Outcome) -> &'o [Decision] {
+        match self.standing {
+            Standing::Charged(_, first) => {
+                outcome.decisions.get(first..first + self.limit.policies.len()).unwrap_or_default()
+            }
+            _ => &[],
+        }
+    }
+}
+
+impl Tightest<'_> {
+    /// Less `remaining ÷ cost`, compared without dividing.
+    fn is_tighter_than(&self, other: &Self) -> bool {
+        u128::from(self.decision.remaining) * u128::from(other.cost.units())
+            < u128::from(other.decision.remaining) * u128::from(self.cost.units())
+    }
+}

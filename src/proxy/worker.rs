@@ -1,0 +1,240 @@
+//! One worker: a thread, its runtime, its connections.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, watch};
+
+use super::connection;
+use super::listen::Listeners;
+use super::wire::Wire;
+use crate::gateway::Gateway;
+use crate::shared::{Life, Shared};
+use crate::telemetry::metrics::WorkerMetrics;
+use crate::upstream::{Pools, Servers};
+
+/// How long accepting rests when the process is out of descriptors or memory.
+const ACCEPT_REST: Duration = Duration::from_millis(50);
+/// How often unused backend connections are looked through.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime.
+pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(async move {
+        let worker = Rc::new(Worker::new(worker, shared));
+        let listeners: Vec<TcpListener> = listeners.into_iter().map(adopt).collect::<io::Result<_>>()?;
+        for (place, listener) in listeners.into_iter().enumerate() {
+            tokio::task::spawn_local(accept(place, listener, Rc::clone(&worker)));
+        }
+        tokio::task::spawn_local(expire(Rc::clone(&worker)));
+        worker.drained().await;
+        Ok(())
+    })
+}
+
+fn adopt(listener: StdListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+/// What all connections of a worker share. Lives on its thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    index: usize,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) life: watch::Receiver<Life>,
+    plan: RefCell<Rc<Plan>>,
+    pools: Pools,
+    /// Clients' connections open now.
+    open: Cell<usize>,
+    /// The same, but those turned away, by the order in which they were accepted.
+    wires: RefCell<HashMap<u64, Rc<Wire>>>,
+    /// Connections accepted so far.
+    accepted: Cell<u64>,
+    closed: Notify,
+    /// The next request id: 64 random bits of this worker, then a counter.
+    request_id: Cell<(u64, u64)>,
+}
+
+/// The plan in force, with what a worker needs at hand to run it.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) metrics: WorkerMetrics,
+    /// In the order of the plan's upstreams.
+    pub(crate) servers: Vec<Rc<Servers>>,
+}
+
+impl Worker {
+    fn new(index: usize, shared: Arc<Shared>) -> Self {
+        let pools = Pools::default();
+        let plan = Plan::new(index, &shared, &pools, shared.gateway.load_full());
+        Self {
+            index,
+            life: shared.life.clone(),
+            plan: RefCell::new(Rc::new(plan)),
+            pools,
+            open: Cell::new(0),
+            wires: RefCell::default(),
+            accepted: Cell::new(0),
+            closed: Notify::new(),
+            request_id: Cell::new((RandomState::new().build_hasher().finish(), 0)),
+            shared,
+        }
+    }
+
+    /// The plan in force now. A request keeps the one it began with.
+    pub(crate) fn plan(&self) -> Rc<Plan> {
+        let current = self.shared.gateway.load();
+        let mut plan = self.plan.borrow_mut();
+        if !Arc::ptr_eq(&current, &plan.gateway) {
+            *plan = Rc::new(Plan::new(self.index, &self.shared, &self.pools, Arc::clone(&current)));
+        }
+        Rc::clone(&plan)
+    }
+
+    /// A request id that no other request of this process, and hardly one of another, has.
+    pub(crate) fn next_request_id(&self) -> HeaderValue {
+        let (prefix, number) = self.request_id.get();
+        self.request_id.set((prefix, number + 1));
+        let mut text = [0; 32];
+        hexadecimal(prefix, &mut text[..16]);
+        hexadecimal(number, &mut text[16..]);
+        // Hexadecimal digits are always a good value.
+        HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0"))
+    }
+
+    /// Closes the connection that is idle for longest. False if none of this worker's is.
+    fn make_room(&self) -> bool {
+        let wires = self.wires.borrow();
+        let idle = wires.values().filter_map(|wire| Some((wire.idle_since()?, wire)));
+        let oldest = idle.min_by_key(|(since, _)| *since);
+        oldest.inspect(|(_, wire)| wire.evict()).is_some()
+    }
+
+    async fn drained(&self) {
+        let mut life = self.life.clone();
+        // The sender lives as long as the process.
+        let _ = life.wait_for(|life| *life == Life::Draining).await;
+        while self.open.get() > 0 {
+            self.closed.notified().await;
+        }
+    }
+}
+
+impl Plan {
+    fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Gateway>) -> Self {
+        let metrics = shared.metrics.worker(index, &gateway);
+        let servers = pools.adopt(&gateway.upstreams, gateway.server.workers);
+        Self { gateway, metrics, servers }
+    }
+}
+
+fn hexadecimal(mut number: u64, digits: &mut [u8]) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 0xf) as usize];
+        number >>= 4;
+    }
+}
+
+/// Takes connections until draining begins; the listener is closed then.
+async fn accept(place: usize, listener: TcpListener, worker: Rc<Worker>) {
+    let mut life = worker.life.clone();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = life.wait_for(|life| *life == Life::Draining) => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                // Small answers must not wait for acknowledgements; a socket that refuses still works.
+                let _ = stream.set_nodelay(true);
+                admit(place, stream, peer, &worker);
+            }
+            Err(error) if is_the_clients(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections; trying again");
+                tokio::time::sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+}
+
+/// Serves a connection. Where there are too many, the one that is idle for longest makes room; where none is idle, the
+/// new one is turned away.
+fn admit(place: usize, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
+    let most = worker.plan().gateway.server.max_connections;
+    if worker.shared.connections.load(Ordering::Relaxed) >= most && !worker.make_room() {
+        let open = Open::new(place, Rc::clone(worker), None);
+        tokio::task::spawn_local(async move {
+            connection::turn_away(stream).await;
+            drop(open);
+        });
+    } else {
+        let wire = Wire::new(stream);
+        let open = Open::new(place, Rc::clone(worker), Some(&wire));
+        let worker = Rc::clone(worker);
+        tokio::task::spawn_local(async move {
+            connection::serve(wire, peer.ip(), worker).await;
+            drop(open);
+        });
+    }
+}
+
+/// Errors that concern one connection: the client left before it was accepted.
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+/// Counts a connection for as long as it is open, and lists it among those that can make room.
+struct Open {
+    place: usize,
+    number: u64,
+    worker: Rc<Worker>,
+    plan: Rc<Plan>,
+}
+
+impl Open {
+    fn new(place: usize, worker: Rc<Worker>, wire: Option<&Rc<Wire>>) -> Self {
+        let plan = worker.plan();
+        let number = worker.accepted.get();
+        worker.accepted.set(number + 1);
+        if let Some(wire) = wire {
+            worker.wires.borrow_mut().insert(number, Rc::clone(wire));
+        }
+        worker.open.set(worker.open.get() + 1);
+        worker.shared.connections.fetch_add(1, Ordering::Relaxed);
+        plan.metrics.connection_opened(place);
+        Self { place, number, worker, plan }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.worker.wires.borrow_mut().remove(&self.number);
+        self.worker.open.set(self.worker.open.get() - 1);
+        self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.plan.metrics.connection_closed(self.place);
+        self.worker.closed.notify_one();
+    }
+}
+
+async fn expire(worker: Rc<Worker>) {
+    loop {
+        tokio::time::sleep(EXPIRE_EVERY).await;
+        worker.pools.expire();
+    }
+}

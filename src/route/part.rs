@@ -1,0 +1,191 @@
+//! What a key is made of, and what that is in a request.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+
+use http::header::GetAll;
+use http::{HeaderName, HeaderValue};
+
+use super::key::KeyFault;
+use super::{Request, cookie, query};
+
+/// One part of a key. `Display` writes it as in the file: `header:x-api-key`.
+///
+/// A header, cookie or query parameter with an empty value counts as absent: so a client cannot get around
+/// `missing` by sending nothing under the right name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The client's network.
+    Ip,
+    /// All values of a field, in order, byte for byte and whole. Absent if there is none, or all are empty.
+    Header(HeaderName),
+    /// The value of the first cookie of this name, without quotes around it. Names are case-sensitive.
+    Cookie(String),
+    /// The value of the first query parameter of this name, percent-decoded, `+` as blank. Names are case-sensitive.
+    Query(String),
+    /// The host.
+    Host,
+    /// The path, in the form that the route matched.
+    Path,
+    /// The method.
+    Method,
+    /// The route's name.
+    Route,
+    /// Nothing: everybody shares one counter.
+    Global,
+}
+
+/// What a part is in a request.
+pub(super) enum Found<'r> {
+    Missing,
+    /// A part that is the same for everybody.
+    Nothing,
+    Address(IpAddr),
+    Bytes(Cow<'r, [u8]>),
+    /// At least one, and not all empty.
+    Values(GetAll<'r, HeaderValue>),
+}
+
+impl Part {
+    /// Parses `"ip"`, `"header:NAME"`, … as written in the file.
+    ///
+    /// # Errors
+    /// Any other word, and a name that no header, cookie or query parameter can have.
+    pub fn parse(text: &str) -> Result<Self, KeyFault> {
+        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route` or `global`";
+        match text.split_once(':') {
+            None => match text {
+                "ip" => Ok(Self::Ip),
+                "host" => Ok(Self::Host),
+                "path" => Ok(Self::Path),
+                "method" => Ok(Self::Method),
+                "route" => Ok(Self::Route),
+                "global" => Ok(Self::Global),
+                "header" | "cookie" | "query" => {
+                    KeyFault::new(format!("the key `{text}` lacks a name"), format!("write `{text}:NAME`"))
+                }
+                _ => KeyFault::new(format!("`{text}` is not a key"), ALL),
+            },
+            Some((kind @ ("header" | "cookie" | "query"), name)) => Self::named(kind, name),
+            Some((kind @ ("ip" | "host" | "path" | "method" | "route" | "global"), _)) => {
+                KeyFault::new(format!("the key `{kind}` takes no name"), format!("write `{kind}`"))
+            }
+            Some(("jwt", _)) => {
+                KeyFault::new(format!("the key `{text}` is not available in this version"), ALL)
+            }
+            Some(_) => KeyFault::new(format!("`{text}` is not a key"), ALL),
+        }
+    }
+
+    /// Whether a client can invent the value at will (header, cookie, query), so that it alone protects nothing. These
+    /// are also the parts that may be missing.
+    pub fn invented_by_client(&self) -> bool {
+        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
+    }
+
+    fn named(kind: &str, name: &str) -> Result<Self, KeyFault> {
+        // Cookies' names are tokens (RFC 6265 §4.1.1), as fields' are (RFC 9110 §5.1); parameters' are any text.
+        let token = HeaderName::try_from(name).ok();
+        match (kind, token) {
+            ("header", Some(token)) => Ok(Self::Header(token)),
+            ("cookie", Some(_)) => Ok(Self::Cookie(name.into())),
+            ("query", _) if !name.is_empty() => Ok(Self::Query(name.into())),
+            _ => KeyFault::new(
+                format!("the key `{kind}:{name}` lacks a valid name"),
+                format!("write `{kind}:NAME`, as in `{kind}:api-key`"),
+            ),
+        }
+    }
+
+    /// What this part is in a request.
+    pub(super) fn find<'r>(&self, request: &Request<'r>, route: &'r str, merge_slashes: bool) -> Found<'r> {
+        let text = |text: &'r str| Found::Bytes(Cow::Borrowed(text.as_bytes()));
+        match self {
+            Self::Ip => Found::Address(request.client.network),
+            Self::Header(name) => {
+                let values = request.headers.get_all(name);
+                if values.iter().all(HeaderValue::is_empty) { Found::Missing } else { Found::Values(values) }
+            }
+            Self::Cookie(name) => Found::or_missing(cookie::first(request.headers, name).map(Cow::Borrowed)),
+            Self::Query(name) => Found::or_missing(request.query.and_then(|query| query::first(query, name))),
+            Self::Host => text(request.host),
+            Self::Path => text(request.path.form(merge_slashes)),
+            Self::Method => text(request.method.as_str()),
+            Self::Route => text(route),
+            Self::Global => Found::Nothing,
+        }
+    }
+
+    /// Which kind of part this is, in a fingerprint.
+    pub(super) fn tag(&self) -> u8 {
+        match self {
+            Self::Ip => 0,
+            Self::Header(_) => 1,
+            Self::Cookie(_) => 2,
+            Self::Query(_) => 3,
+            Self::Host => 4,
+            Self::Path => 5,
+            Self::Method => 6,
+            Self::Route => 7,
+            Self::Global => 8,
+        }
+    }
+
+    /// As in `per client address`.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Ip => "client address".into(),
+            Self::Header(name) => format!("header `{name}`"),
+            Self::Cookie(name) => format!("cookie `{name}`"),
+            Self::Query(name) => format!("query parameter `{name}`"),
+            Self::Host => "host".into(),
+            Self::Path => "path".into(),
+            Self::Method => "method".into(),
+            Self::Route => "route".into(),
+            Self::Global => "everybody".into(),
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip => f.write_str("ip"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Query(name) => write!(f, "query:{name}"),
+            Self::Host => f.write_str("host"),
+            Self::Path => f.write_str("path"),
+            Self::Method => f.write_str("method"),
+            Self::Route => f.write_str("route"),
+            Self::Global => f.write_str("global"),
+        }
+    }
+}
+
+impl<'r> Found<'r> {
+    fn or_missing(value: Option<Cow<'r, [u8]>>) -> Self {
+        value.filter(|value| !value.is_empty()).map_or(Self::Missing, Self::Bytes)
+    }
+
+    /// For people: shortened unless `whole`, controls and bytes that are not UTF-8 escaped.
+    pub(super) fn words(&self, whole: bool) -> Option<String> {
+        let text = match self {
+            Self::Missing | Self::Nothing => return None,
+            Self::Address(address) => return Some(address.to_string()),
+            Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Self::Values(values) => {
+                let texts: Vec<_> =
+                    values.iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+                texts.join(", ")
+            }
+        };
+        let shown = match text.chars().count() {
+            _ if whole => text.escape_debug().to_string(),
+            ..12 => "…".into(),
+            12.. => format!("{}…", text.chars().take(4).flat_map(char::escape_debug).collect::<String>()),
+        };
+        Some(shown)
+    }
+}

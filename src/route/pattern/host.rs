@@ -1,0 +1,116 @@
+//! Hosts: one by name or address, or all below a domain.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use super::{PatternFault, fault};
+
+/// `api.example.com`, `192.0.2.1`, `[2001:db8::1]`, or `*.example.com`: one label or more in front of `example.com`, but
+/// not `example.com` itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// This host: lower case, without final dot, an IPv6 address in brackets and in its canonical form (RFC 5952).
+    Exact(Box<str>),
+    /// Every host that ends with this suffix, which begins with a dot, and has something in front of it.
+    Below(Box<str>),
+}
+
+impl HostPattern {
+    /// Parses a host as written in the file; compared lower-case, without final dot.
+    ///
+    /// # Errors
+    /// Whatever is not a host name of at most 253 bytes (RFC 1035 §2.3.4; `_` is let through, as resolvers do), an IP address,
+    /// or one of those names behind `*.`; above all a port, a scheme, and a name that is not ASCII.
+    pub fn parse(text: &str) -> Result<Self, PatternFault> {
+        if text == "*" {
+            return fault("the host `*` says nothing", "leave `hosts` away to match any host");
+        }
+        if let Some(address) = ipv6(text) {
+            return Ok(Self::Exact(format!("[{address}]").into()));
+        }
+        let lower = text.to_ascii_lowercase();
+        let name = lower.strip_prefix("*.").unwrap_or(&lower);
+        let name = name.strip_suffix('.').unwrap_or(name);
+        check_name(text, name)?;
+        Ok(if lower.starts_with("*.") {
+            Self::Below(format!(".{name}").into())
+        } else {
+            Self::Exact(name.into())
+        })
+    }
+
+    /// Whether a host as [`bare_host`] gives it matches.
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Exact(name) => host == &**name,
+            Self::Below(suffix) => host.len() > suffix.len() && host.ends_with(&**suffix),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => f.write_str(name),
+            Self::Below(suffix) => write!(f, "*{suffix}"),
+        }
+    }
+}
+
+/// The host of an authority (`host`, `host:port`, `[v6]:port`; no userinfo) as patterns compare it: lower case, without
+/// port and final dot, an IPv6 address in brackets and in its canonical form. Borrows where that is how it was sent.
+pub fn bare_host(authority: &str) -> Cow<'_, str> {
+    let host = match authority.rfind(']') {
+        Some(bracket) => &authority[..=bracket],
+        None => authority.split(':').next().unwrap_or(authority),
+    };
+    let host = host.strip_suffix('.').unwrap_or(host);
+    match host.strip_prefix('[').and_then(|_| ipv6(host)) {
+        Some(address) => {
+            let canonical = format!("[{address}]");
+            if canonical == host { Cow::Borrowed(host) } else { Cow::Owned(canonical) }
+        }
+        None if host.bytes().any(|byte| byte.is_ascii_uppercase()) => Cow::Owned(host.to_ascii_lowercase()),
+        None => Cow::Borrowed(host),
+    }
+}
+
+/// An IPv6 address, in brackets or not.
+fn ipv6(text: &str) -> Option<Ipv6Addr> {
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    inner.unwrap_or(text).parse().ok()
+}
+
+fn check_name(text: &str, name: &str) -> Result<(), PatternFault> {
+    const EXAMPLE: &str = "write a name such as `api.example.com`, or `*.example.com` for all names below it";
+    if text.contains("://") || text.contains('/') {
+        return fault(format!("the host `{text}` is a URL"), EXAMPLE);
+    }
+    if let Some((host, port)) = text.rsplit_once(':')
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return fault(
+            format!("the host `{text}` has a port"),
+            format!("write `{host}`: hosts are compared without port"),
+        );
+    }
+    if !text.is_ascii() {
+        return fault(
+            format!("the host `{text}` is not ASCII"),
+            "write it as clients send it, in its `xn--…` form",
+        );
+    }
+    if name.contains('*') {
+        return fault(format!("`*` in the host `{text}` is not a whole label in front"), EXAMPLE);
+    }
+    if name.len() > 253 || !name.split('.').all(is_label) {
+        return fault(format!("`{text}` is not a host name"), EXAMPLE);
+    }
+    Ok(())
+}
+
+fn is_label(label: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=63).contains(&label.len()) && label.bytes().all(known)
+}

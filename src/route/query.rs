@@ -1,0 +1,23 @@
+//! Parameters of a query, as forms write them: `a=1&b=2` (application/x-www-form-urlencoded, URL Standard §5).
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode;
+
+/// The decoded value of the first parameter of this name: `+` is a blank, escapes are decoded once, and one that is none stays as
+/// it is. Names are decoded too and case-sensitive; a name without `=` has the empty value. Allocates only to decode.
+pub(super) fn first<'r>(query: &'r str, name: &str) -> Option<Cow<'r, [u8]>> {
+    query.split('&').find_map(|pair| {
+        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (*decoded(found) == *name.as_bytes()).then(|| decoded(value))
+    })
+}
+
+fn decoded(text: &str) -> Cow<'_, [u8]> {
+    let bytes = text.as_bytes();
+    if memchr::memchr2(b'%', b'+', bytes).is_none() {
+        return Cow::Borrowed(bytes);
+    }
+    let blanks: Vec<u8> = bytes.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
+    Cow::Owned(percent_decode(&blanks).collect())
+}

@@ -1,0 +1,132 @@
+//! A trie over path segments: finds the best of thousands of patterns by looking at few of them.
+//!
+//! It knows nothing of requests. A route is its *rank*, its place among all routes from most to least specific, so "the
+//! most specific route that matches" is "the least rank that is accepted": the walk may try branches in any order, and
+//! drops every branch whose best rank cannot beat what it has.
+//!
+//! Bound: a segment leads to at most two children (its literal, and a parameter), and a node is reached by one way only,
+//! so a walk sees no node twice. However a path is made, one walk costs at most the nodes that there are, and typically
+//! one or two for each of its segments; a path deeper than the patterns costs nothing more.
+
+use std::collections::HashMap;
+
+use super::pattern::{PathPattern, Segment};
+
+/// A route's place among all routes, the most specific first.
+pub(super) type Rank = usize;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Trie {
+    /// The first is the root.
+    nodes: Vec<Node>,
+}
+
+/// Where the segments so far lead.
+#[derive(Debug)]
+struct Node {
+    /// The least rank here and below.
+    best: Rank,
+    literals: HashMap<Box<str>, usize>,
+    parameter: Option<usize>,
+    /// Patterns that end here, by rank.
+    here: Vec<Rank>,
+    /// Patterns that go on with `/*`, by rank.
+    below: Vec<Rank>,
+}
+
+impl Default for Trie {
+    fn default() -> Self {
+        Self { nodes: vec![Node::new()] }
+    }
+}
+
+impl Trie {
+    /// Adds a pattern. Ranks must come in ascending order.
+    pub(super) fn insert(&mut self, pattern: &PathPattern, rank: Rank) {
+        let mut at = 0;
+        self.nodes[at].best = self.nodes[at].best.min(rank);
+        for segment in pattern.segments() {
+            at = self.child(at, segment);
+            self.nodes[at].best = self.nodes[at].best.min(rank);
+        }
+        let node = &mut self.nodes[at];
+        if pattern.is_prefix() { &mut node.below } else { &mut node.here }.push(rank);
+    }
+
+    /// The least rank below `bound` of those whose pattern matches `path` and that `accepts` takes. `accepts` is asked of each rank at
+    /// most once. No allocation.
+    pub(super) fn least(&self, path: &str, bound: Rank, accepts: impl FnMut(Rank) -> bool) -> Option<Rank> {
+        let below_root = path.strip_prefix('/')?;
+        let mut walk = Walk { nodes: &self.nodes, accepts, best: bound };
+        walk.visit(0, Some(below_root));
+        (walk.best < bound).then_some(walk.best)
+    }
+
+    /// The child of the node at `at` for this segment, made if it is not there.
+    fn child(&mut self, at: usize, segment: &Segment) -> usize {
+        let new = self.nodes.len();
+        let node = &mut self.nodes[at];
+        let child = match segment {
+            Segment::Literal(literal) => *node.literals.entry(literal.clone()).or_insert(new),
+            Segment::Parameter(_) => *node.parameter.get_or_insert(new),
+        };
+        if child == new {
+            self.nodes.push(Node::new());
+        }
+        child
+    }
+}
+
+impl Node {
+    fn new() -> Self {
+        let (here, below) = (Vec::new(), Vec::new());
+        Self { best: Rank::MAX, literals: HashMap::new(), parameter: None, here, below }
+    }
+}
+
+/// One lookup.
+struct Walk<'t, F> {
+    nodes: &'t [Node],
+    accepts: F,
+    /// What is to be beaten: the least rank accepted so far.
+    best: Rank,
+}
+
+impl<F: FnMut(Rank) -> bool> Walk<'_, F> {
+    /// `rest` is what follows the slash behind the segments so far; `None` at the path's end. Recursion is as deep as the
+    /// deepest pattern: at most [`PathPattern::MAX_SEGMENTS`].
+    fn visit(&mut self, at: usize, rest: Option<&str>) {
+        let node = &self.nodes[at];
+        if node.best >= self.best {
+            return;
+        }
+        match rest {
+            None => self.offer(&node.here),
+            Some(rest) => self.descend(node, rest),
+        }
+        self.offer(&node.below);
+    }
+
+    fn descend(&mut self, node: &Node, rest: &str) {
+        let (segment, rest) = match memchr::memchr(b'/', rest.as_bytes()) {
+            Some(slash) => (&rest[..slash], Some(&rest[slash + 1..])),
+            None => (rest, None),
+        };
+        if let Some(&child) = node.literals.get(segment) {
+            self.visit(child, rest);
+        }
+        if let Some(child) = node.parameter
+            && !segment.is_empty()
+        {
+            self.visit(child, rest);
+        }
+    }
+
+    fn offer(&mut self, ranks: &[Rank]) {
+        let better = ranks.iter().take_while(|&&rank| rank < self.best);
+        if let Some(&rank) = better.copied().find(|&rank| (self.accepts)(rank)).as_ref() {
+            self.best = rank;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Another plan under the running traffic.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::Receiver;
+
+use crate::config::{self, Report};
+use crate::gateway::{Admin, Gateway};
+use crate::shared::Shared;
+use crate::store::Store;
+use crate::telemetry::program_log::{ProgramLog, colour_on};
+
+/// How long triggers gather: however many come, there is one reload in this time.
+const GATHER: Duration = Duration::from_millis(50);
+/// At most so many names are told of what changed.
+const MAX_NAMES: usize = 10;
+
+/// Loads the file again whenever that is due.
+#[derive(Debug)]
+pub(super) struct Reloader {
+    file: PathBuf,
+    shared: Arc<Shared>,
+    settled: Settled,
+    log: ProgramLog,
+}
+
+/// What is settled when the process starts: a reload cannot change it.
+#[derive(Clone, Debug)]
+pub(super) struct Settled {
+    /// `server.listen` as written.
+    listen: Vec<SocketAddr>,
+    /// The same with port 0 resolved.
+    addresses: Vec<SocketAddr>,
+    workers: usize,
+    admin: Option<Admin>,
+    max_keys: usize,
+}
+
+impl Settled {
+    pub(super) fn of(gateway: &Gateway, addresses: Vec<SocketAddr>) -> Self {
+        Self {
+            listen: gateway.server.listen.clone(),
+            addresses,
+            workers: gateway.server.workers,
+            admin: gateway.admin.clone(),
+            max_keys: gateway.store.max_keys,
+        }
+    }
+
+    /// Makes a plan say what is settled, so that a plan in force always tells the truth.
+    pub(super) fn impose_on(&self, gateway: &mut Gateway) {
+        gateway.server.listen.clone_from(&self.addresses);
+        gateway.server.workers = self.workers;
+        gateway.admin.clone_from(&self.admin);
+        gateway.store.max_keys = self.max_keys;
+    }
+
+    /// Which settings of `gateway` wait for a restart.
+    fn unlike(&self, gateway: &Gateway) -> Vec<&'static str> {
+        let settings = [
+            ("server.listen", gateway.server.listen != self.listen),
+            ("server.workers", gateway.server.workers != self.workers),
+            ("admin", gateway.admin != self.admin),
+            ("store.max_keys", gateway.store.max_keys != self.max_keys),
+        ];
+        settings.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
+    }
+}
+
+impl Reloader {
+    pub(super) fn new(file: PathBuf, shared: Arc<Shared>, settled: Settled, log: ProgramLog) -> Self {
+        Self { file, shared, settled, log }
+    }
+
+    /// Reloads for each trigger, or for several that come close together.
+    pub(super) async fn run(self, mut due: Receiver<()>) {
+        while due.recv().await.is_some() {
+            tokio::time::sleep(GATHER).await;
+            while due.try_recv().is_ok() {}
+            self.reload();
+        }
+    }
+
+    /// Puts the file's plan in force, or leaves everything as it is if the file has faults.
+    fn reload(&self) {
+        match config::load(&self.file) {
+            Ok(loaded) => {
+                tell(&loaded.warnings);
+                self.adopt(loaded.gateway);
+                self.shared.metrics.reloaded(true);
+            }
+            Err(report) => {
+                tell(&report);
+                let errors = match report.errors() {
+                    1 => "one error".to_owned(),
+                    count => format!("{count} errors"),
+                };
+                tracing::error!("not reloaded: {errors} in the file; everything stays as it was");
+                self.shared.metrics.reloaded(false);
+            }
+        }
+    }
+
+    fn adopt(&self, mut gateway: Gateway) {
+        for setting in self.settled.unlike(&gateway) {
+            tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
+        }
+        self.settled.impose_on(&mut gateway);
+        register(&self.shared.store, &gateway);
+        self.log.set_level(&gateway.log.level);
+        self.shared.access_log.set_mode(gateway.log.access);
+        let last = self.shared.gateway.swap(Arc::new(gateway));
+        tracing::info!("reloaded: {}", changes(&last, &self.shared.gateway.load()));
+    }
+}
+
+/// Makes all policies of a plan known to the store, which must be done before the plan is used.
+pub(super) fn register(store: &Store, gateway: &Gateway) {
+    for policy in gateway.limits.iter().flat_map(|limit| &limit.policies) {
+        store.register(&policy.algorithm);
+    }
+}
+
+/// Shows a report to whoever looks at standard error; an empty one says nothing.
+pub(super) fn tell(report: &Report) {
+    let stderr = std::io::stderr();
+    // Nobody there to read it: nothing to be done.
+    let _ = stderr.lock().write_all(report.render(colour_on(&stderr)).as_bytes());
+}
+
+/// What came and went, by name.
+fn changes(last: &Gateway, next: &Gateway) -> String {
+    let routes = |gateway: &Gateway| gateway.routes.iter().map(|route| Arc::clone(&route.name)).collect();
+    let limits = |gateway: &Gateway| gateway.limits.iter().map(|limit| Arc::clone(&limit.name)).collect();
+    let upstreams =
+        |gateway: &Gateway| gateway.upstreams.iter().map(|upstream| Arc::clone(&upstream.name)).collect();
+    let parts = [
+        differences("route", &routes(last), &routes(next)),
+        differences("limit", &limits(last), &limits(next)),
+        differences("upstream", &upstreams(last), &upstreams(next)),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        "the same routes, limits and upstreams by name".to_owned()
+    } else {
+        parts.join("; ")
+    }
+}
+
+/// `routes added: …`, `routes removed: …`.
+fn differences(noun: &str, last: &BTreeSet<Arc<str>>, next: &BTreeSet<Arc<str>>) -> Vec<String> {
+    let came = names(next.difference(last)).map(|names| format!("{noun}s added: {names}"));
+    let went = names(last.difference(next)).map(|names| format!("{noun}s removed: {names}"));
+    came.into_iter().chain(went).collect()
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Option<String> {
+    let names: Vec<String> = names.map(|name| format!("`{}`", name.escape_debug())).collect();
+    let untold = names.len().saturating_sub(MAX_NAMES);
+    let told = names.get(..MAX_NAMES).unwrap_or(&names).join(", ");
+    match (names.len(), untold) {
+        (0, _) => None,
+        (_, 0) => Some(told),
+        _ => Some(format!("{told} and {untold} more")),
+    }
+}

@@ -1,0 +1,85 @@
+//! `--watch`: notices that the file has changed.
+//!
+//! The system's notices make it prompt. They are about the file's folder, because editors and Kubernetes replace
+//! files instead of writing them; and since they miss some changes (network file systems, files mounted singly into
+//! containers, symbolic links to elsewhere), it also looks by itself now and then. Either way the contents decide.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::config::MAX_FILE_BYTES;
+
+/// How long a file must have been left alone: editors write in several steps.
+const SETTLE: Duration = Duration::from_millis(100);
+/// How often it looks without being told to.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Triggers a reload whenever `file` no longer has the contents that were `seen`. Needs a tokio runtime around it.
+pub(super) fn start(file: PathBuf, seen: Option<Vec<u8>>, triggers: Sender<()>) {
+    let (notices, noticed) = channel(1);
+    let watcher = watcher(&file, notices)
+        .inspect_err(|error| {
+            tracing::warn!(
+                "the system does not tell of changes ({error}); looking every {LOOK_EVERY:?} instead"
+            );
+        })
+        .ok();
+    tokio::spawn(async move {
+        // Dropped, it would stop.
+        let _watcher = watcher;
+        run(&file, seen, noticed, &triggers).await;
+    });
+}
+
+/// What the file holds; `None` if it cannot be read.
+pub(super) fn contents(file: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = u64::try_from(MAX_FILE_BYTES + 1).unwrap_or(u64::MAX);
+    File::open(file).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+async fn run(file: &Path, mut seen: Option<Vec<u8>>, mut noticed: Receiver<()>, triggers: &Sender<()>) {
+    loop {
+        tokio::select! {
+            Some(()) = noticed.recv() => settle(&mut noticed).await,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        let found = contents(file);
+        if found != seen {
+            seen = found;
+            // Full: a reload is due anyway, and it will read what was found here.
+            let _ = triggers.try_send(());
+        }
+    }
+}
+
+/// Waits until there was no notice for [`SETTLE`], but no longer than until it would look by itself.
+async fn settle(noticed: &mut Receiver<()>) {
+    let quiet = async {
+        while tokio::time::timeout(SETTLE, noticed.recv()).await.is_ok_and(|more| more.is_some()) {}
+    };
+    // Whether it became quiet or was cut short, the file is looked at next.
+    let _ = tokio::time::timeout(LOOK_EVERY, quiet).await;
+}
+
+fn watcher(file: &Path, notices: Sender<()>) -> notify::Result<RecommendedWatcher> {
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Reading the file is noticed too; it must not make us read it again.
+        if event.is_ok_and(|event| !event.kind.is_access()) {
+            // Full: somebody looks soon.
+            let _ = notices.try_send(());
+        }
+    })?;
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    watcher.watch(folder, RecursiveMode::NonRecursive)?;
+    Ok(watcher)
+}

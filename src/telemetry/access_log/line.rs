@@ -1,0 +1,169 @@
+//! One record as one line of text. Whatever bytes a client sends, they can neither end the line nor the field.
+
+use std::io::{self, Write};
+
+use http::Version;
+use serde::Serialize;
+use serde_json::ser::{CompactFormatter, Formatter, Serializer};
+use time::OffsetDateTime;
+
+use super::Record;
+use crate::gateway::AccessLog;
+use crate::limit::units::{Micros, Timestamp};
+
+/// Appends the record and a line feed; nothing if the log is off.
+pub(super) fn append(batch: &mut Vec<u8>, record: &Record, mode: AccessLog) {
+    let start = batch.len();
+    let written = match mode {
+        AccessLog::Off => return,
+        AccessLog::Json => json(batch, record),
+        AccessLog::Combined => combined(batch, record),
+    };
+    match written {
+        Ok(()) => batch.push(b'\n'),
+        // Nothing in a record can fail to be written to memory; if it did, half a line would be worse than none.
+        Err(_) => batch.truncate(start),
+    }
+}
+
+/// The fields of the JSON format, in their order. All are on every line: `null` where there is nothing to say.
+#[derive(Serialize)]
+struct Fields<'a> {
+    time: &'a str,
+    method: &'a str,
+    host: &'a str,
+    path: &'a str,
+    route: Option<&'a str>,
+    status: u16,
+    bytes_in: u64,
+    bytes_out: u64,
+    duration_ms: f64,
+    upstream: Option<&'a str>,
+    upstream_ms: Option<f64>,
+    client: std::net::IpAddr,
+    request_id: &'a str,
+    limit: Option<&'a str>,
+    decision: Option<&'a str>,
+    remaining: Option<u64>,
+    cost: Option<u32>,
+    error: Option<&'a str>,
+}
+
+fn json(batch: &mut Vec<u8>, record: &Record) -> io::Result<()> {
+    let fields = Fields {
+        time: &rfc3339(record.time),
+        method: record.method.as_str(),
+        host: &record.host,
+        path: &record.path,
+        route: record.route.as_deref(),
+        status: record.status.as_u16(),
+        bytes_in: record.bytes_in,
+        bytes_out: record.bytes_out,
+        duration_ms: milliseconds(record.duration),
+        upstream: record.upstream.as_deref(),
+        upstream_ms: record.upstream_duration.map(milliseconds),
+        client: record.client,
+        request_id: &record.request_id,
+        limit: record.limit.as_deref(),
+        decision: record.decision,
+        remaining: record.remaining,
+        cost: record.cost,
+        error: record.error,
+    };
+    Ok(fields.serialize(&mut Serializer::with_formatter(batch, Plain))?)
+}
+
+/// Compact JSON without any control character: serde's own leaves DEL, C1 and Unicode's line separators as they are,
+/// which some readers take for ends of lines and some terminals for commands.
+struct Plain;
+
+impl Formatter for Plain {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) =
+            rest.find(|char: char| char.is_control() || matches!(char, '\u{2028}' | '\u{2029}'))
+        {
+            let (clean, tail) = rest.split_at(at);
+            CompactFormatter.write_string_fragment(writer, clean)?;
+            let mut chars = tail.chars();
+            if let Some(char) = chars.next() {
+                write!(writer, "\\u{:04x}", u32::from(char))?;
+            }
+            rest = chars.as_str();
+        }
+        CompactFormatter.write_string_fragment(writer, rest)
+    }
+}
+
+/// Apache's combined format: `client - - [time] "request" status bytes "referer" "user-agent"`.
+fn combined(batch: &mut Vec<u8>, record: &Record) -> io::Result<()> {
+    write!(batch, "{} - - [{}] \"", record.client, common_time(record.time))?;
+    escape(batch, record.method.as_str().as_bytes());
+    batch.push(b' ');
+    escape(batch, record.path.as_bytes());
+    write!(batch, " {}\" {} {} \"", version(record.version), record.status.as_u16(), record.bytes_out)?;
+    escape(batch, record.referer.as_deref().unwrap_or(b"-"));
+    batch.extend_from_slice(b"\" \"");
+    escape(batch, record.user_agent.as_deref().unwrap_or(b"-"));
+    batch.push(b'"');
+    Ok(())
+}
+
+/// As Apache does: quotes and backslashes behind a backslash, everything but printable ASCII as `\xHH`.
+fn escape(batch: &mut Vec<u8>, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => batch.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => batch.push(byte),
+            _ => {
+                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 0xf));
+                batch.extend_from_slice(&[b'\\', b'x', DIGITS[high], DIGITS[low]]);
+            }
+        }
+    }
+}
+
+fn version(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "HTTP/0.9",
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// Milliseconds, exact to the microsecond: below 2^53 a double holds the number.
+#[expect(clippy::cast_precision_loss, reason = "spans lie below 2^53")]
+fn milliseconds(span: Micros) -> f64 {
+    span.0 as f64 / 1_000.0
+}
+
+/// `2026-01-31T23:59:59.999Z` (RFC 3339).
+fn rfc3339(time: Timestamp) -> String {
+    let utc = utc(time);
+    let (date, month) = (utc.date(), u8::from(utc.month()));
+    let (hour, minute, second, millisecond) = utc.time().as_hms_milli();
+    format!(
+        "{:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z",
+        date.year(),
+        date.day()
+    )
+}
+
+/// `31/Jan/2026:23:59:59 +0000`, as in the common log format.
+fn common_time(time: Timestamp) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let utc = utc(time);
+    let month = MONTHS[usize::from(u8::from(utc.month())) - 1];
+    let (hour, minute, second) = utc.time().as_hms();
+    format!("{:02}/{month}/{:04}:{hour:02}:{minute:02}:{second:02} +0000", utc.day(), utc.year())
+}
+
+/// Moments beyond the year 9999, which no clock of ours gives, are shown as 1970.
+fn utc(time: Timestamp) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(time.0) * 1_000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}

@@ -1,0 +1,91 @@
+//! Prometheus' text format, version 0.0.4: every Prometheus reads it.
+//!
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. It is written by hand because the `prometheus-client`
+//! crate writes only OpenMetrics, where the family of `tollgate_requests_total` has another name, and because of
+//! that crate we would need nothing else.
+
+use std::fmt::{Display, Write as _};
+
+use super::counter::{BOUNDS, HistogramTotal};
+
+/// A page of metrics.
+#[derive(Debug, Default)]
+pub(super) struct Exposition {
+    text: String,
+}
+
+/// A label's name and value.
+pub(super) type Label<'a> = (&'static str, &'a str);
+
+/// What a family holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts by duration.
+    Histogram,
+}
+
+impl Exposition {
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// Begins a family; its samples follow. `help` has neither a backslash nor a line feed.
+    pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    pub(super) fn sample(&mut self, name: &str, labels: &[Label<'_>], value: impl Display) {
+        self.text.push_str(name);
+        for (place, (label, value)) in labels.iter().enumerate() {
+            self.text.push(if place == 0 { '{' } else { ',' });
+            self.text.push_str(label);
+            self.text.push_str("=\"");
+            self.escape(value);
+            self.text.push('"');
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        self.line(format_args!(" {value}"));
+    }
+
+    /// The samples of one histogram, whose family is `name`.
+    pub(super) fn histogram(&mut self, name: &str, label: Label<'_>, total: &HistogramTotal) {
+        let bucket = format!("{name}_bucket");
+        let mut count = 0;
+        let bounds = BOUNDS.iter().map(|(_, bound)| *bound).chain(["+Inf"]);
+        for (bound, amount) in bounds.zip(&total.buckets) {
+            count += amount;
+            self.sample(&bucket, &[label, ("le", bound)], count);
+        }
+        let (seconds, micros) = (total.sum.0 / 1_000_000, total.sum.0 % 1_000_000);
+        self.sample(&format!("{name}_sum"), &[label], format_args!("{seconds}.{micros:06}"));
+        self.sample(&format!("{name}_count"), &[label], count);
+    }
+
+    fn line(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(self.text, "{text}");
+    }
+
+    fn escape(&mut self, value: &str) {
+        for char in value.chars() {
+            match char {
+                '\\' => self.text.push_str("\\\\"),
+                '"' => self.text.push_str("\\\""),
+                '\n' => self.text.push_str("\\n"),
+                _ => self.text.push(char),
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What `/metrics` answers: all workers' counters together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::counter::HistogramTotal;
+use super::exposition::{Exposition, Kind};
+use super::series::Series;
+use super::{DecisionLabel, Metrics};
+use crate::gateway::{Backend, Gateway};
+use crate::store::Store;
+
+/// A route's answers over all workers.
+#[derive(Debug, Default)]
+struct AnswersTotal {
+    codes: BTreeMap<u16, u64>,
+    duration: HistogramTotal,
+}
+
+impl Metrics {
+    /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is how many records the access log lost.
+    ///
+    /// Of routes, limits and upstreams, only those that were used have series.
+    pub fn render(&self, gateway: &Gateway, store: &Store, access_log_dropped: u64) -> String {
+        let workers: Vec<Arc<Series>> = self.workers.iter().map(arc_swap::ArcSwapAny::load_full).collect();
+        let mut page = Exposition::default();
+        answers(&mut page, &workers);
+        decisions(&mut page, &workers);
+        upstreams(&mut page, &workers);
+        servers(&mut page, gateway);
+        connections(&mut page, &workers);
+        self.process(&mut page, store, access_log_dropped);
+        page.into_text()
+    }
+
+    /// What has no worker's counter.
+    fn process(&self, page: &mut Exposition, store: &Store, access_log_dropped: u64) {
+        let reloads = "tollgate_config_reloads_total";
+        page.family(reloads, Kind::Counter, "Reloads of the configuration.");
+        page.sample(reloads, &[("result", "success")], self.reloads_succeeded.load(Ordering::Relaxed));
+        page.sample(reloads, &[("result", "failure")], self.reloads_failed.load(Ordering::Relaxed));
+        let single = [
+            ("tollgate_store_keys", Kind::Gauge, store.keys(), "Entries that the store holds."),
+            (
+                "tollgate_store_evictions_total",
+                Kind::Counter,
+                store.evictions(),
+                "Live entries evicted because the store was full.",
+            ),
+            // The memory store, the only one so far, always decides.
+            ("tollgate_store_errors_total", Kind::Counter, 0, "Decisions that the store could not make."),
+            (
+                "tollgate_access_log_dropped_total",
+                Kind::Counter,
+                access_log_dropped,
+                "Access records dropped because the queue was full or the output failed.",
+            ),
+        ];
+        for (name, kind, value, help) in single {
+            page.family(name, kind, help);
+            page.sample(name, &[], value);
+        }
+        let build = "tollgate_build_info";
+        page.family(build, Kind::Gauge, "Always 1; the label tells the version.");
+        page.sample(build, &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    }
+}
+
+fn answers(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<&str, AnswersTotal> = BTreeMap::new();
+    for series in workers {
+        let routes = series.routes.iter().map(|route| &route.answers);
+        for named in routes.chain([&series.unrouted]) {
+            if let Some(answers) = named.used() {
+                let total = totals.entry(&named.name).or_default();
+                answers.codes.add_to(&mut total.codes);
+                total.duration.add(&answers.duration);
+            }
+        }
+    }
+    let requests = "tollgate_requests_total";
+    page.family(requests, Kind::Counter, "Requests answered, by route and status code.");
+    for (route, total) in &totals {
+        for (code, count) in &total.codes {
+            page.sample(requests, &[("route", route), ("code", &code.to_string())], count);
+        }
+    }
+    let duration = "tollgate_request_duration_seconds";
+    page.family(duration, Kind::Histogram, "Head of the request to end of the response.");
+    for (route, total) in &totals {
+        page.histogram(duration, ("route", route), &total.duration);
+    }
+}
+
+fn decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<(&str, &str), [u64; DecisionLabel::ALL.len()]> = BTreeMap::new();
+    for route in workers.iter().flat_map(|series| &series.routes) {
+        for limit in &route.limits {
+            if let Some(decisions) = limit.used() {
+                let total = totals.entry((&route.answers.name, &limit.name)).or_default();
+                for (total, label) in total.iter_mut().zip(DecisionLabel::ALL) {
+                    *total += decisions.of(label).get();
+                }
+            }
+        }
+    }
+    let name = "tollgate_decisions_total";
+    page.family(name, Kind::Counter, "What each limit said of the requests of a route.");
+    for ((route, limit), total) in &totals {
+        for (count, label) in total.iter().zip(DecisionLabel::ALL) {
+            let labels = [("route", *route), ("limit", *limit), ("decision", label.as_str())];
+            page.sample(name, &labels, count);
+        }
+    }
+}
+
+fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<&str, HistogramTotal> = BTreeMap::new();
+    for upstream in workers.iter().flat_map(|series| &series.upstreams) {
+        if let Some(histogram) = upstream.used() {
+            totals.entry(&upstream.name).or_default().add(histogram);
+        }
+    }
+    let name = "tollgate_upstream_duration_seconds";
+    page.family(name, Kind::Histogram, "Request sent to the upstream until its response head.");
+    for (upstream, total) in &totals {
+        page.histogram(name, ("upstream", upstream), total);
+    }
+}
+
+/// Every server counts as up: nothing checks them yet.
+fn servers(page: &mut Exposition, gateway: &Gateway) {
+    let name = "tollgate_upstream_up";
+    page.family(name, Kind::Gauge, "Whether requests are sent to the server.");
+    for upstream in &gateway.upstreams {
+        let servers: Vec<&str> = match &upstream.backend {
+            Backend::Echo => vec!["builtin:echo"],
+            Backend::Servers(servers) => servers.iter().map(|server| &*server.authority).collect(),
+        };
+        for server in distinct(servers) {
+            page.sample(name, &[("upstream", &upstream.name), ("server", server)], 1);
+        }
+    }
+}
+
+fn connections(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+    for listener in workers.iter().flat_map(|series| &series.listeners) {
+        let open = listener.used().map_or(0, |connections| connections.open());
+        *totals.entry(&listener.name).or_default() += open;
+    }
+    let name = "tollgate_connections";
+    page.family(name, Kind::Gauge, "Clients' connections open now.");
+    for (listener, open) in &totals {
+        page.sample(name, &[("listener", listener)], open);
+    }
+}
+
+/// A server listed twice has one series.
+fn distinct(mut servers: Vec<&str>) -> Vec<&str> {
+    servers.sort_unstable();
+    servers.dedup();
+    servers
+}

@@ -1,0 +1,92 @@
+//! What one worker counts under one plan, by the names of the plan.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use super::NO_ROUTE;
+use super::counter::{Answers, Connections, Decisions, Histogram};
+use crate::gateway::{Gateway, Route};
+
+/// A worker's series; each list is in the order of the plan's.
+#[derive(Debug, Default)]
+pub(super) struct Series {
+    pub(super) unrouted: Named<Answers>,
+    pub(super) routes: Vec<RouteSeries>,
+    pub(super) upstreams: Vec<Named<Histogram>>,
+    pub(super) listeners: Vec<Named<Connections>>,
+}
+
+/// A route's series.
+#[derive(Debug)]
+pub(super) struct RouteSeries {
+    pub(super) answers: Named<Answers>,
+    /// In the order of the route's limits.
+    pub(super) limits: Vec<Named<Decisions>>,
+}
+
+/// Counters with the name that labels them, allocated when first used and kept from plan to plan.
+#[derive(Debug)]
+pub(super) struct Named<T> {
+    pub(super) name: Arc<str>,
+    cells: Arc<OnceLock<Box<T>>>,
+}
+
+impl Series {
+    /// The series of the next plan: names that stay keep their counters.
+    pub(super) fn under(&self, gateway: &Gateway) -> Self {
+        let mut routes: HashMap<&str, &RouteSeries> =
+            self.routes.iter().map(|route| (&*route.answers.name, route)).collect();
+        let mut series_of = |route: &Route| {
+            let limits = route.limits.iter().map(|used| Arc::clone(&gateway.limit(used.limit).name));
+            RouteSeries::new(Arc::clone(&route.name), limits, routes.remove(&*route.name))
+        };
+        let upstreams = gateway.upstreams.iter().map(|upstream| Arc::clone(&upstream.name));
+        let listeners = gateway.server.listen.iter().map(|address| Arc::from(address.to_string()));
+        Self {
+            unrouted: Named { name: Arc::from(NO_ROUTE), cells: Arc::clone(&self.unrouted.cells) },
+            routes: gateway.routes.iter().map(&mut series_of).collect(),
+            upstreams: Named::after(&self.upstreams, upstreams),
+            listeners: Named::after(&self.listeners, listeners),
+        }
+    }
+}
+
+impl RouteSeries {
+    fn new(name: Arc<str>, limits: impl Iterator<Item = Arc<str>>, last: Option<&Self>) -> Self {
+        let cells = last.map(|last| Arc::clone(&last.answers.cells)).unwrap_or_default();
+        let last = last.map(|last| last.limits.as_slice()).unwrap_or_default();
+        Self { answers: Named { name, cells }, limits: Named::after(last, limits) }
+    }
+}
+
+impl<T> Named<T> {
+    /// One for each name: with the counters that it has among `last`, or new ones.
+    fn after(last: &[Self], names: impl Iterator<Item = Arc<str>>) -> Vec<Self> {
+        // Taken out when found: were a name there twice, it would be summed twice.
+        let mut last: HashMap<&str, &Self> = last.iter().map(|named| (&*named.name, named)).collect();
+        names
+            .map(|name| {
+                let cells = last.remove(&*name).map(|named| Arc::clone(&named.cells)).unwrap_or_default();
+                Self { name, cells }
+            })
+            .collect()
+    }
+
+    /// The counters, if they were ever used.
+    pub(super) fn used(&self) -> Option<&T> {
+        self.cells.get().map(Box::as_ref)
+    }
+}
+
+impl<T: Default> Named<T> {
+    /// The counters, to count with.
+    pub(super) fn cells(&self) -> &T {
+        self.cells.get_or_init(Box::default)
+    }
+}
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self { name: Arc::from(""), cells: Arc::default() }
+    }
+}

@@ -1,0 +1,87 @@
+//! Kept-alive connections to one server, in one worker.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use super::Failure;
+use super::connection::Connection;
+use crate::gateway::Endpoint;
+
+/// Unused connections kept for one server by one worker; more are closed.
+const MAX_IDLE: usize = 1024;
+
+/// One server's connections that are not in use.
+#[derive(Debug)]
+pub struct EndpointPool {
+    endpoint: Endpoint,
+    /// The address, where the host is one.
+    address: Option<IpAddr>,
+    /// The last used at the end: it is used next, so that the others can go.
+    idle: RefCell<Vec<(Connection, Instant)>>,
+}
+
+impl EndpointPool {
+    /// No connections yet.
+    pub fn new(endpoint: &Endpoint) -> Self {
+        let endpoint = endpoint.clone();
+        Self { address: endpoint.host.parse().ok(), endpoint, idle: RefCell::default() }
+    }
+
+    /// `host:port`.
+    pub fn authority(&self) -> &Arc<str> {
+        &self.endpoint.authority
+    }
+
+    /// A kept connection, if one is usable. `careful`: the socket itself is asked.
+    pub(super) fn take(&self, careful: bool) -> Option<Connection> {
+        let mut idle = self.idle.borrow_mut();
+        loop {
+            let (connection, _) = idle.pop()?;
+            if connection.is_usable() && (!careful || connection.is_silent()) {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Keeps a connection until `expiry`.
+    pub(super) fn put(&self, connection: Connection, expiry: Instant) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < MAX_IDLE {
+            idle.push((connection, expiry));
+        }
+    }
+
+    /// Closes connections whose time is over, and those that the server has closed.
+    pub(super) fn expire(&self, now: Instant) {
+        self.idle.borrow_mut().retain(|(connection, expiry)| *expiry > now && connection.is_usable());
+    }
+
+    /// Opens a connection; names are resolved anew each time.
+    pub(super) async fn connect(
+        self: &Rc<Self>,
+        connect_timeout: Duration,
+        idle_timeout: Duration,
+    ) -> Result<Connection, Failure> {
+        let port = self.endpoint.port;
+        let connecting = async {
+            match self.address {
+                Some(address) => TcpStream::connect((address, port)).await,
+                None => TcpStream::connect((self.endpoint.host.as_str(), port)).await,
+            }
+        };
+        let stream = match timeout(connect_timeout, connecting).await {
+            Err(_) => return Err(Failure::ConnectTimeout),
+            Ok(Err(_)) => return Err(Failure::Connect),
+            Ok(Ok(stream)) => stream,
+        };
+        // Small requests must not wait for acknowledgements; a socket that refuses still works.
+        let _ = stream.set_nodelay(true);
+        Connection::open(stream, Rc::clone(self), idle_timeout).await
+    }
+}

@@ -1,0 +1,96 @@
+//! How many retries an upstream may cost: a bounded share of its requests, so that retries never turn a hiccup into a flood.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The budget looks back so many slots of a second.
+const SLOTS: usize = 10;
+/// Retries that are always allowed, a second, for the whole process.
+const FLOOR: u64 = 10;
+
+/// One upstream's retry budget in one worker: at most a share of the requests of the last 10 s, and at least 10 a second
+/// (split between the workers).
+#[derive(Debug)]
+pub struct Budget {
+    permille: u64,
+    floor: u64,
+    slots: [Slot; SLOTS],
+    /// When the newest slot began, and its place.
+    newest: Option<(Instant, usize)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    requests: u64,
+    retries: u64,
+}
+
+impl Budget {
+    /// `permille` thousandths of the requests may be retries.
+    pub fn new(permille: u32, workers: usize) -> Self {
+        let workers = workers.max(1) as u64;
+        Self {
+            permille: u64::from(permille),
+            floor: (FLOOR * SLOTS as u64).div_ceil(workers),
+            slots: [Slot::default(); SLOTS],
+            newest: None,
+        }
+    }
+
+    /// A request begins.
+    pub fn request(&mut self, now: Instant) {
+        self.slot(now).requests += 1;
+    }
+
+    /// Spends one retry if the budget allows it.
+    pub fn spend(&mut self, now: Instant) -> bool {
+        self.slot(now);
+        let (requests, retries) =
+            self.slots.iter().fold((0, 0), |sum, slot| (sum.0 + slot.requests, sum.1 + slot.retries));
+        let allowed = retries < self.floor.max(requests * self.permille / 1000);
+        if allowed {
+            self.slot(now).retries += 1;
+        }
+        allowed
+    }
+
+    /// The slot of `now`; slots that have passed are emptied on the way.
+    fn slot(&mut self, now: Instant) -> &mut Slot {
+        let (mut began, mut place) = self.newest.unwrap_or((now, 0));
+        let passed = now.saturating_duration_since(began).as_secs();
+        for _ in 0..passed.min(SLOTS as u64) {
+            place = (place + 1) % SLOTS;
+            self.slots[place] = Slot::default();
+        }
+        began += Duration::from_secs(passed);
+        self.newest = Some((began, place));
+        &mut self.slots[place]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_of_the_last_ten_seconds_and_ten_a_second_at_least() {
+        let start = crate::clock::deadline::now();
+        let mut budget = Budget::new(200, 1);
+        assert_eq!((0..1000).filter(|_| budget.spend(start)).count(), 100, "the floor: 10 a second for 10 s");
+        for _ in 0..1000 {
+            budget.request(start);
+        }
+        assert_eq!(
+            (0..1000).filter(|_| budget.spend(start)).count(),
+            100,
+            "a fifth of 1,000, less the 100 spent"
+        );
+        let later = start + Duration::from_secs(10);
+        assert_eq!(
+            (0..1000).filter(|_| budget.spend(later)).count(),
+            100,
+            "all that is forgotten after 10 s"
+        );
+    }
+}

@@ -1,0 +1,58 @@
+//! A load generator: many keep-alive connections, each with a thread of its own.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Client;
+
+/// How much load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Requests in all.
+    pub(crate) requests: usize,
+    /// Connections at once.
+    pub(crate) concurrency: usize,
+}
+
+impl Load {
+    /// Sends `request(n)` for every `n` below `requests` and counts the answers by status.
+    pub(crate) fn run(
+        self,
+        address: SocketAddr,
+        request: impl Fn(usize) -> String + Sync,
+    ) -> BTreeMap<u16, usize> {
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let connection = || self.drive(address, &next, &request);
+            let threads: Vec<_> = (0..self.concurrency).map(|_| scope.spawn(connection)).collect();
+            threads.into_iter().fold(BTreeMap::new(), |mut sum, thread| {
+                for (status, count) in thread.join().expect("the connection's thread succeeds") {
+                    *sum.entry(status).or_default() += count;
+                }
+                sum
+            })
+        })
+    }
+
+    fn drive(
+        self,
+        address: SocketAddr,
+        next: &AtomicUsize,
+        request: &(impl Fn(usize) -> String + Sync),
+    ) -> BTreeMap<u16, usize> {
+        let mut statuses = BTreeMap::new();
+        let mut client = Client::connect(address);
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.requests {
+                return statuses;
+            }
+            let response = client.exchange(request(number));
+            *statuses.entry(response.status).or_default() += 1;
+            if response.closed {
+                client = Client::connect(address);
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Whose counter a request spends from.
+
+use std::net::Ipv4Addr;
+
+use proptest::prelude::*;
+use tollgate::limit::units::Fingerprint;
+use tollgate::route::key::{Claim, Key, Missing, Part, Secret};
+
+use crate::route_sample::{Sample, get};
+
+fn key(parts: &str, missing: Missing) -> Key {
+    Key { parts: parts.split(' ').map(|part| Part::parse(part).unwrap()).collect(), missing }
+}
+
+fn claim(key: &Key, sample: &Sample) -> Claim {
+    sample.ask(|request| key.claim(&Secret([7; 16]), 1, request, "route", true))
+}
+
+fn fingerprint(parts: &str, sample: &Sample) -> Fingerprint {
+    match claim(&key(parts, Missing::Ip), sample) {
+        Claim::Key(fingerprint) => fingerprint,
+        other => panic!("{parts} gave {other:?}"),
+    }
+}
+
+fn same(parts: &str, one: &Sample, other: &Sample) -> bool {
+    fingerprint(parts, one) == fingerprint(parts, other)
+}
+
+#[test]
+fn each_part_sees_its_own_piece_of_the_request() {
+    let one = get("/a?q=1").host("a.test").header("x-key", "k1").header("cookie", "sid=s1").from("192.0.2.1");
+    let other =
+        get("/b?q=2").host("b.test").header("x-key", "k2").header("cookie", "sid=s2").from("192.0.2.2");
+    let other = other.method("PUT");
+    for part in ["ip", "header:x-key", "cookie:sid", "query:q", "host", "path", "method"] {
+        assert!(!same(part, &one, &other), "{part}");
+        assert!(same(part, &one, &one.clone().header("x-other", "1")), "{part}");
+    }
+    for part in ["global", "route"] {
+        assert!(same(part, &one, &other), "{part}");
+    }
+    assert!(!same("global ip", &one, &other));
+}
+
+#[test]
+fn secret_identity_route_and_path_form_are_part_of_the_claim() {
+    let ask = |parts: &str, secret, identity, route: &str, merge_slashes| {
+        let key = key(parts, Missing::Ip);
+        get("//a").ask(|request| key.claim(&Secret([secret; 16]), identity, request, route, merge_slashes))
+    };
+    assert_eq!(ask("ip", 1, 1, "r", true), ask("ip", 1, 1, "s", false));
+    assert_ne!(ask("ip", 1, 1, "r", true), ask("ip", 2, 1, "r", true));
+    assert_ne!(ask("ip", 1, 1, "r", true), ask("ip", 1, 2, "r", true));
+    assert_ne!(ask("route", 1, 1, "r", true), ask("route", 1, 1, "s", true));
+    assert_ne!(ask("path", 1, 1, "r", true), ask("path", 1, 1, "r", false));
+}
+
+/// Shared by several gateways over one store, fingerprints must be the same in each: this one was computed by hand from
+/// the text that the module describes, with another SipHash.
+#[test]
+fn a_fingerprint_is_the_hash_of_the_text_that_is_documented() {
+    let mut text = 1_u64.to_le_bytes().to_vec();
+    text.push(1);
+    text.extend(2_u64.to_le_bytes());
+    for value in ["a", "bc"] {
+        text.extend((value.len() as u64).to_le_bytes());
+        text.extend(value.as_bytes());
+    }
+    text.push(254);
+    text.extend(4_u64.to_le_bytes());
+    text.extend([192, 0, 2, 1]);
+    text.push(8);
+    let expected = siphasher::sip128::SipHasher13::new_with_key(&[7; 16]).hash(&text).as_u128();
+    let sample = get("/").header("x-key", "a").header("x-key", "bc");
+    assert_eq!(fingerprint("header:x-key cookie:sid global", &sample), Fingerprint(expected));
+}
+
+#[test]
+fn a_header_is_all_its_values_byte_for_byte() {
+    let with = |values: &[&[u8]]| values.iter().fold(get("/"), |sample, value| sample.header("X-Key", value));
+    let distinct: &[&[&[u8]]] = &[
+        &[b"a", b"b"],
+        &[b"b", b"a"],
+        &[b"a, b"],
+        &[b"a,b"],
+        &[b"ab"],
+        &[b"a"],
+        &[b"A"],
+        &[b"a", b""],
+        &[b"", b"a"],
+        &[b"\xff"],
+        &[b"\xfe"],
+        &[&[b'k'; 8000]],
+        &[&[b'k'; 8001]],
+    ];
+    for (place, one) in distinct.iter().enumerate() {
+        assert!(same("header:x-KEY", &with(one), &with(one)));
+        for other in &distinct[place + 1..] {
+            assert!(!same("header:x-key", &with(one), &with(other)), "{one:?} and {other:?}");
+        }
+    }
+}
+
+#[test]
+fn composite_parts_never_run_together() {
+    let pair = |a: &str, b: &str| get("/").header("a", a).header("b", b);
+    assert!(!same("header:a header:b", &pair("a:b", "c"), &pair("a", "b:c")));
+    assert!(!same("header:a header:b", &pair("x", "yz"), &pair("xy", "z")));
+    assert!(!same("header:a header:b", &pair("x", "y"), &pair("y", "x")));
+}
+
+#[test]
+fn the_first_cookie_of_the_name_counts() {
+    let with = |lines: &[&str]| lines.iter().fold(get("/"), |sample, line| sample.header("cookie", line));
+    let expected = with(&["sid=abc"]);
+    let cases: &[&[&str]] = &[
+        &["other=1; sid=abc; sid=later"],
+        &["sid=\"abc\""],
+        &["  sid = abc  "],
+        &["other=1;sid=abc"],
+        &["other=1", "sid=abc", "sid=later"],
+        &["xsid=1; SID=2; sid; =3; sid=abc"],
+    ];
+    for lines in cases {
+        assert!(same("cookie:sid", &expected, &with(lines)), "{lines:?}");
+    }
+    assert!(!same("cookie:sid", &with(&["sid=a=b"]), &with(&["sid=a"])), "a value may hold `=`");
+}
+
+#[test]
+fn the_first_query_parameter_of_the_name_counts_decoded() {
+    let expected = get("/?q=a+b%2Bc");
+    for query in ["q=a%20b%2bc", "x=1&q=a+b%2Bc&q=2", "&&%71=%61+b%2bc", "xq=1&Q=2&q=a+b%2bc"] {
+        assert!(same("query:q", &expected, &get(&format!("/?{query}"))), "{query}");
+    }
+    assert!(!same("query:q", &get("/?q=100%"), &get("/?q=100")), "a bad escape stays");
+    assert!(
+        same("query:a%20b", &get("/?a%2520b=1"), &get("/?x&a%2520b=1")),
+        "names in the file are plain text"
+    );
+}
+
+#[test]
+fn missing_says_what_happens_without_a_value() {
+    let absent = [
+        get("/"),
+        get("/?q").header("x-key", "").header("cookie", "sid=; other=1"),
+        get("/?q=&q=later").header("x-key", "").header("x-key", "").header("cookie", "sid=\"\"; sid=later"),
+    ];
+    for part in ["header:x-key", "cookie:sid", "query:q"] {
+        for sample in &absent {
+            assert_eq!(claim(&key(part, Missing::Skip), sample), Claim::Skip, "{part}");
+            assert_eq!(claim(&key(part, Missing::Deny), sample), Claim::Deny, "{part}");
+            let elsewhere = sample.clone().from("192.0.2.2");
+            let (ip, shared) = (key(part, Missing::Ip), key(part, Missing::Shared));
+            assert_ne!(claim(&ip, sample), claim(&ip, &elsewhere), "{part}");
+            assert_eq!(claim(&shared, sample), claim(&shared, &elsewhere), "{part}");
+            assert_ne!(claim(&ip, sample), claim(&shared, sample), "{part}");
+        }
+    }
+    let present = get("/").header("x-key", "k");
+    assert_eq!(
+        claim(&key("header:x-key", Missing::Skip), &present),
+        claim(&key("header:x-key", Missing::Ip), &present)
+    );
+}
+
+#[test]
+fn of_a_composite_only_the_missing_part_is_replaced() {
+    let shared = key("header:a header:b", Missing::Shared);
+    let with = |a: &str| get("/").header("a", a);
+    assert_ne!(claim(&shared, &with("1")), claim(&shared, &with("2")));
+    assert_eq!(claim(&shared, &with("1")), claim(&shared, &with("1").from("192.0.2.2")));
+    let ip = key("header:a header:b", Missing::Ip);
+    assert_ne!(claim(&ip, &with("1")), claim(&ip, &with("1").from("192.0.2.2")));
+    assert_ne!(claim(&ip, &with("1")), claim(&ip, &get("/").header("b", "1")));
+    assert_eq!(claim(&key("ip header:a", Missing::Deny), &get("/")), Claim::Deny);
+}
+
+#[test]
+fn a_header_never_passes_for_the_address_that_stands_in() {
+    let address = Ipv4Addr::new(192, 168, 200, 201);
+    let stands_in = get("/").from(&address.to_string());
+    assert!(!same("header:x-key", &stands_in, &get("/").header("x-key", address.octets())));
+    assert!(!same("header:x-key", &stands_in, &get("/").header("x-key", address.to_string())));
+    assert!(!same("cookie:sid", &stands_in, &get("/").header("cookie", format!("sid={address}"))));
+}
+
+#[test]
+fn clients_of_one_network_share_an_allowance() {
+    let from = |address: &str| get("/").from(address);
+    assert!(same("ip", &from("2001:db8:1:2::1"), &from("2001:db8:1:2:ffff::9")));
+    assert!(!same("ip", &from("2001:db8:1:2::1"), &from("2001:db8:1:3::1")));
+    assert!(same("ip", &from("::ffff:192.0.2.1"), &from("192.0.2.1")));
+}
+
+proptest! {
+    #[test]
+    fn claims_are_equal_only_if_all_values_are(
+        one in prop::collection::vec("[ab]{0,3}", 0..4),
+        other in prop::collection::vec("[ab]{0,3}", 0..4),
+    ) {
+        let with = |values: &[String]| values.iter().fold(get("/"), |sample, value| sample.header("x-key", value));
+        let present = |values: &[String]| values.iter().any(|value| !value.is_empty());
+        let equal = if present(&one) || present(&other) { one == other } else { true };
+        prop_assert_eq!(same("header:x-key", &with(&one), &with(&other)), equal);
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(prop_oneof![32..127_u8, 128..=255_u8], 0..40), query in "[a-z%&=+;]{0,30}") {
+        let sample = get(&format!("/?{query}")).header("cookie", &bytes).header("x-key", &bytes);
+        for missing in [Missing::Ip, Missing::Deny] {
+            let key = key("header:x-key cookie:a query:a", missing);
+            claim(&key, &sample);
+            sample.ask(|request| key.describe(request, "route", true, true));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Keys as people write and read them.
+
+use proptest::prelude::*;
+use tollgate::route::key::{Key, Missing, Part};
+
+use crate::route_sample::{Sample, get};
+
+fn key(parts: &str) -> Key {
+    Key { parts: parts.split(' ').map(|part| Part::parse(part).unwrap()).collect(), missing: Missing::Ip }
+}
+
+fn described(key: &Key, sample: &Sample, reveal: bool) -> Vec<(String, Option<String>)> {
+    sample.ask(|request| key.describe(request, "search", true, reveal))
+}
+
+#[test]
+fn parts_are_written_as_in_the_file() {
+    for text in
+        ["ip", "header:x-api-key", "cookie:Sid", "query:a b", "host", "path", "method", "route", "global"]
+    {
+        assert_eq!(Part::parse(text).unwrap().to_string(), text);
+    }
+    assert_eq!(Part::parse("header:X-API-Key").unwrap().to_string(), "header:x-api-key");
+}
+
+#[test]
+fn faults_say_what_would_be_right() {
+    let cases = [
+        ("", "`` is not a key", "write `ip`, `header:NAME`"),
+        ("IP", "`IP` is not a key", "write `ip`, "),
+        ("user", "`user` is not a key", "write `ip`, "),
+        ("x:y", "`x:y` is not a key", "write `ip`, "),
+        ("header", "the key `header` lacks a name", "write `header:NAME`"),
+        ("header:", "the key `header:` lacks a valid name", "write `header:NAME`, as in `header:api-key`"),
+        ("header:x y", "the key `header:x y` lacks a valid name", "write `header:NAME`"),
+        ("cookie:a=b", "the key `cookie:a=b` lacks a valid name", "write `cookie:NAME`"),
+        ("query:", "the key `query:` lacks a valid name", "write `query:NAME`"),
+        ("ip:1", "the key `ip` takes no name", "write `ip`"),
+        ("jwt:sub", "the key `jwt:sub` is not available in this version", "write `ip`, "),
+    ];
+    for (text, message, help) in cases {
+        let fault = Part::parse(text).unwrap_err();
+        assert_eq!(fault.to_string(), message, "{text}");
+        assert!(fault.help.starts_with(help), "{text}: {}", fault.help);
+    }
+}
+
+#[test]
+fn keys_have_words() {
+    let cases = [
+        ("ip", "per client address"),
+        ("header:x-api-key", "per header `x-api-key`"),
+        ("cookie:sid", "per cookie `sid`"),
+        ("query:q", "per query parameter `q`"),
+        ("ip path", "per client address and path"),
+        ("ip host method", "per client address, host and method"),
+        ("route", "per route"),
+        ("global", "for everybody together"),
+        ("global path", "per path"),
+    ];
+    for (parts, words) in cases {
+        assert_eq!(key(parts).to_string(), words);
+    }
+    assert!(key("ip query:q").may_be_missing() && !key("ip path host method route global").may_be_missing());
+    assert_eq!(Missing::Shared.to_string(), "all such requests share one counter");
+}
+
+#[test]
+fn values_are_shortened_unless_revealed() {
+    let sample =
+        get("/a?q=abc").host("a.test").header("cookie", "sid=k-1234567890").header("x-key", "secret-one");
+    let all = key("ip host path method route global cookie:sid query:q header:x-key");
+    let values =
+        |reveal| described(&all, &sample, reveal).into_iter().map(|(_, value)| value.unwrap_or_default());
+    let open = ["192.0.2.1", "a.test", "/a", "GET", "search", ""];
+    assert!(values(false).eq(open.into_iter().chain(["k-12…", "…", "…"])));
+    assert!(values(true).eq(open.into_iter().chain(["k-1234567890", "abc", "secret-one"])));
+    let twice = get("/").header("x-key", b"\xff\"").header("x-key", "ééééé\u{85}ééé");
+    assert_eq!(
+        described(&key("header:x-key"), &twice, true)[0].1.as_deref(),
+        Some("\u{fffd}\\\", ééééé\\u{85}ééé")
+    );
+    assert_eq!(described(&key("header:x-key"), &twice, false)[0].1.as_deref(), Some("\u{fffd}\\\", …"));
+}
+
+#[test]
+fn a_missing_part_is_told_as_what_stands_in() {
+    let mut key = key("header:x-key path");
+    let mut first = |missing| {
+        key.missing = missing;
+        described(&key, &get("/a").from("2001:db8::7"), false).swap_remove(0)
+    };
+    let address = Some("2001:db8::".to_owned());
+    assert_eq!(first(Missing::Ip), ("ip, as header:x-key is missing".into(), address));
+    assert_eq!(first(Missing::Shared), ("everybody, as header:x-key is missing".into(), None));
+    assert_eq!(first(Missing::Skip), ("header:x-key is missing".into(), None));
+    assert_eq!(first(Missing::Deny), ("header:x-key is missing".into(), None));
+}
+
+proptest! {
+    #[test]
+    fn what_is_parsed_is_written_the_same(text in "(ip|header|cookie|query|global|:|a|B|=| |é){0,5}") {
+        if let Ok(part) = Part::parse(&text) {
+            prop_assert_eq!(Part::parse(&part.to_string()).unwrap(), part);
+        }
+    }
+
+    #[test]
+    fn a_short_value_shows_nothing(value in "[a-z]{1,11}") {
+        let sample = get("/").header("x-key", &value);
+        let told = described(&key("header:x-key"), &sample, false);
+        prop_assert_eq!(told, [("header:x-key".to_owned(), Some("…".to_owned()))]);
+    }
+}

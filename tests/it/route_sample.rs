@@ -1,0 +1,86 @@
+//! Requests as tests write them.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use tollgate::route::client::{Client, ClientRule};
+use tollgate::route::path::Path;
+use tollgate::route::pattern::{HostPattern, PathPattern};
+use tollgate::route::{Conditions, Request};
+
+/// A request that owns what [`Request`] borrows.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    method: Method,
+    host: String,
+    path: String,
+    query: Option<String>,
+    headers: HeaderMap,
+    client: Client,
+}
+
+/// `GET path` from 192.0.2.1, without host; `path` may have a query.
+pub(crate) fn get(path: &str) -> Sample {
+    let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query.into())));
+    let client = ClientRule::default().client("192.0.2.1".parse().unwrap());
+    let headers = HeaderMap::new();
+    Sample { method: Method::GET, host: String::new(), path: path.into(), query, headers, client }
+}
+
+impl Sample {
+    pub(crate) fn method(mut self, method: &str) -> Self {
+        self.method = method.parse().unwrap();
+        self
+    }
+
+    pub(crate) fn host(mut self, host: &str) -> Self {
+        self.host = host.into();
+        self
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        let value = HeaderValue::from_bytes(value.as_ref()).unwrap();
+        self.headers.append(name.parse::<HeaderName>().unwrap(), value);
+        self
+    }
+
+    pub(crate) fn from(mut self, address: &str) -> Self {
+        self.client = ClientRule::default().client(address.parse().unwrap());
+        self
+    }
+
+    pub(crate) fn ask<R>(&self, question: impl FnOnce(&Request<'_>) -> R) -> R {
+        question(&Request {
+            method: &self.method,
+            host: &self.host,
+            path: &Path::parse(&self.path).unwrap(),
+            query: self.query.as_deref(),
+            headers: &self.headers,
+            client: self.client,
+        })
+    }
+}
+
+/// A route for any host, method and header.
+pub(crate) fn route(path: &str) -> Conditions {
+    Conditions {
+        hosts: Vec::new(),
+        path: PathPattern::parse(path).unwrap(),
+        methods: Vec::new(),
+        headers: Vec::new(),
+        merge_slashes: true,
+    }
+}
+
+/// A route with these hosts and methods, each a list parted by blanks.
+pub(crate) fn narrow(hosts: &str, path: &str, methods: &str) -> Conditions {
+    Conditions {
+        hosts: hosts.split_whitespace().map(|host| HostPattern::parse(host).unwrap()).collect(),
+        methods: methods.split_whitespace().map(|method| method.parse().unwrap()).collect(),
+        ..route(path)
+    }
+}
+
+/// The same with a header condition more.
+pub(crate) fn with_header(mut route: Conditions, name: &'static str, value: &'static str) -> Conditions {
+    route.headers.push((HeaderName::from_static(name), HeaderValue::from_static(value)));
+    route
+}

@@ -1,0 +1,260 @@
+//! The access log: whole lines, no line that a client wrote, and traffic that never waits for it.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use http::{Method, StatusCode, Version};
+use proptest::prelude::*;
+use serde_json::Value;
+use tollgate::gateway::AccessLog;
+use tollgate::limit::units::{Micros, Timestamp};
+use tollgate::telemetry::access_log::{AccessLogger, Record};
+
+use crate::harness::{PATIENCE, eventually};
+
+/// Keeps what was written, for the test to read.
+#[derive(Clone, Debug, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Kept {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).expect("UTF-8")
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn record() -> Record {
+    Record {
+        time: Timestamp(1_767_225_599_999_999),
+        method: Method::GET,
+        version: Version::HTTP_11,
+        host: "example.com".into(),
+        path: "/a?b=c".into(),
+        route: Some("search".into()),
+        status: StatusCode::TOO_MANY_REQUESTS,
+        bytes_in: 1,
+        bytes_out: 2,
+        duration: Micros(1_234),
+        upstream: Some("api/127.0.0.1:9001".into()),
+        upstream_duration: Some(Micros(1_000)),
+        client: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+        request_id: "r1".into(),
+        limit: Some("per-client".into()),
+        decision: Some("limited"),
+        remaining: Some(0),
+        cost: Some(10),
+        error: None,
+        referer: None,
+        user_agent: Some(Box::from(*b"curl/8")),
+    }
+}
+
+/// What the log writes for these records.
+fn written(mode: AccessLog, records: impl IntoIterator<Item = Record>) -> String {
+    let kept = Kept::default();
+    let writer = AccessLogger::start(mode, kept.clone()).expect("a thread");
+    for record in records {
+        writer.logger().record(record);
+    }
+    assert!(writer.finish(PATIENCE));
+    kept.text()
+}
+
+#[test]
+fn a_json_line_has_every_field_in_its_order() {
+    assert_eq!(
+        written(AccessLog::Json, [record()]),
+        "{\"time\":\"2025-12-31T23:59:59.999Z\",\"method\":\"GET\",\"host\":\"example.com\",\"path\":\"/a?b=c\",\
+         \"route\":\"search\",\"status\":429,\"bytes_in\":1,\"bytes_out\":2,\"duration_ms\":1.234,\
+         \"upstream\":\"api/127.0.0.1:9001\",\"upstream_ms\":1.0,\"client\":\"192.0.2.1\",\"request_id\":\"r1\",\
+         \"limit\":\"per-client\",\"decision\":\"limited\",\"remaining\":0,\"cost\":10,\"error\":null}\n"
+    );
+}
+
+#[test]
+fn what_there_is_nothing_to_say_of_is_null() {
+    let bare = Record { route: None, upstream: None, upstream_duration: None, limit: None, ..record() };
+    let line: Value = serde_json::from_str(&written(AccessLog::Json, [bare])).unwrap();
+    for field in ["route", "upstream", "upstream_ms", "limit"] {
+        assert_eq!(line.get(field), Some(&Value::Null), "{field}");
+    }
+}
+
+#[test]
+fn a_combined_line_is_apaches() {
+    assert_eq!(
+        written(AccessLog::Combined, [record()]),
+        "192.0.2.1 - - [31/Dec/2025:23:59:59 +0000] \"GET /a?b=c HTTP/1.1\" 429 2 \"-\" \"curl/8\"\n"
+    );
+    let hostile = Record { user_agent: Some(Box::from(*b"\"\\\r\n\x1b[2J\xff")), ..record() };
+    let line = written(AccessLog::Combined, [hostile]);
+    assert!(line.ends_with(" \"\\\"\\\\\\x0d\\x0a\\x1b[2J\\xff\"\n"), "{line}");
+}
+
+#[test]
+fn months_and_leap_days_are_right() {
+    for (seconds, json, combined) in [
+        (0, "1970-01-01T00:00:00.000Z", "01/Jan/1970:00:00:00 +0000"),
+        (951_782_400, "2000-02-29T00:00:00.000Z", "29/Feb/2000:00:00:00 +0000"),
+        (4_107_542_399, "2100-02-28T23:59:59.000Z", "28/Feb/2100:23:59:59 +0000"),
+    ] {
+        let moment = || Record { time: Timestamp(seconds * 1_000_000), ..record() };
+        assert!(written(AccessLog::Json, [moment()]).contains(json), "{json}");
+        assert!(written(AccessLog::Combined, [moment()]).contains(combined), "{combined}");
+    }
+}
+
+#[test]
+fn the_form_can_change_and_off_means_off() {
+    let kept = Kept::default();
+    let writer = AccessLogger::start(AccessLog::Off, kept.clone()).expect("a thread");
+    let logger = writer.logger();
+    assert!(!logger.enabled());
+    logger.set_mode(AccessLog::Combined);
+    assert!(logger.enabled());
+    logger.record(record());
+    eventually("a line, though the log goes on", || kept.text().starts_with("192.").then_some(()));
+    logger.set_mode(AccessLog::Json);
+    logger.record(record());
+    eventually("a line of JSON", || kept.text().contains("\n{").then_some(()));
+    logger.set_mode(AccessLog::Off);
+    logger.record(record());
+    assert!(writer.finish(PATIENCE));
+    assert_eq!(kept.text().lines().count(), 2);
+    assert!(!AccessLogger::disabled().enabled());
+}
+
+#[test]
+fn all_that_was_handed_over_is_written_at_the_end() {
+    let records = (0..5_000).map(|number| Record { bytes_in: number, ..record() });
+    let text = written(AccessLog::Json, records);
+    let numbers: Vec<u64> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["bytes_in"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, (0..5_000).collect::<Vec<_>>());
+}
+
+/// Takes nothing until it is told to.
+struct Stuck(Receiver<()>);
+
+impl Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.recv();
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_stuck_reader_stops_nobody_and_what_is_lost_is_counted() {
+    let (release, stuck): (Sender<()>, _) = channel();
+    let writer = AccessLogger::start(AccessLog::Json, Stuck(stuck)).expect("a thread");
+    let (logger, started) = (writer.logger(), Instant::now());
+    for _ in 0..50_000 {
+        logger.record(record());
+    }
+    assert!(started.elapsed() < PATIENCE, "handing over never waits");
+    // Two queues' worth at most are held: one queued, one in the writer's hands.
+    assert!(logger.dropped() >= 50_000 - 3 * 8_192, "{}", logger.dropped());
+    assert!(!writer.finish(Duration::from_millis(50)), "nor does the end wait longer than it is told");
+    drop(release);
+}
+
+/// A disk that is full at first.
+#[derive(Debug)]
+struct Full {
+    kept: Kept,
+    /// It takes so many bytes, then fails so often.
+    room: usize,
+    failures: usize,
+}
+
+impl Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.failures > 0 {
+            if self.room == 0 {
+                self.failures -= 1;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let taken = self.room.min(bytes.len());
+            self.room -= taken;
+            return self.kept.write(&bytes[..taken]);
+        }
+        self.kept.write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_output_that_fails_costs_the_lines_it_refused_and_no_other() {
+    let kept = Kept::default();
+    let full = Full { kept: kept.clone(), room: 5, failures: 1 };
+    let writer = AccessLogger::start(AccessLog::Json, full).expect("a thread");
+    let logger = writer.logger();
+    logger.record(record());
+    eventually("the loss to be counted", || (logger.dropped() == 1).then_some(()));
+    logger.record(record());
+    assert!(writer.finish(PATIENCE));
+    let text = kept.text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "the torn line is ended: {text}");
+    assert!(serde_json::from_str::<Value>(lines[1]).is_ok(), "the next is whole: {text}");
+    assert_eq!(logger.dropped(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever a client sends: one line, and its fields say what was sent.
+    #[test]
+    fn json_cannot_be_injected(host in ".{0,20}", path in "(?s).{0,40}", id in "[\"\\\\\r\n\u{85}\u{2028}{},:]{0,20}") {
+        let hostile = Record {
+            host: host.as_str().into(),
+            path: path.as_str().into(),
+            request_id: id.as_str().into(),
+            ..record()
+        };
+        let text = written(AccessLog::Json, [hostile, record()]);
+        prop_assert_eq!(text.matches('\n').count(), 2);
+        let lines = text.strip_suffix('\n').unwrap();
+        let unsafe_char = |char: char| (char.is_control() && char != '\n') || char == '\u{2028}';
+        prop_assert!(!lines.contains(unsafe_char), "{:?}", lines);
+        let line: Value = serde_json::from_str(lines.split('\n').next().unwrap()).unwrap();
+        prop_assert_eq!(line["host"].as_str(), Some(host.as_str()));
+        prop_assert_eq!(line["path"].as_str(), Some(path.as_str()));
+        prop_assert_eq!(line["request_id"].as_str(), Some(id.as_str()));
+        prop_assert_eq!(line["status"].as_u64(), Some(429));
+    }
+
+    /// Printable ASCII on one line, and quotes only where the format has them.
+    #[test]
+    fn combined_cannot_be_injected(path in "(?s).{0,40}", agent: Vec<u8>, referer: Vec<u8>) {
+        let hostile = Record {
+            path: path.into(),
+            user_agent: Some(agent.into()),
+            referer: Some(referer.into()),
+            ..record()
+        };
+        let text = written(AccessLog::Combined, [hostile]);
+        let line = text.strip_suffix('\n').unwrap();
+        prop_assert!(line.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{}", line);
+        let bare = line.replace("\\\\", "").replace("\\\"", "");
+        prop_assert_eq!(bare.matches('"').count(), 6, "{}", line);
+    }
+}

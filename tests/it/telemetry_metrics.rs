@@ -1,0 +1,201 @@
+//! What is counted, how workers add up, and what outlives a reload.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use proptest::prelude::*;
+use tollgate::config;
+use tollgate::gateway::{Gateway, UpstreamIndex};
+use tollgate::limit::units::Micros;
+use tollgate::route::RouteIndex;
+use tollgate::store::Store;
+use tollgate::telemetry::metrics::{DecisionLabel, Metrics, NO_ROUTE, WorkerMetrics};
+
+use crate::telemetry_exposition::Page;
+
+/// A plan with one route for each name; all send to `api` and use the limit `per-client`.
+fn plan(routes: &[&str]) -> Gateway {
+    let head = "[server]\nlisten = [\"127.0.0.1:8080\", \"[::1]:8080\"]\nworkers = 2\n\
+        [upstreams.api]\nservers = [\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]\n\
+        [limits.per-client]\nalgorithm = \"token-bucket\"\nkey = \"ip\"\nrate = \"10/s\"\n";
+    let route = |(place, name): (usize, &&str)| {
+        let name = toml::Value::from(*name);
+        format!(
+            "[[routes]]\nname = {name}\npath = \"/{place}\"\nupstream = \"api\"\nlimits = [\"per-client\"]\n"
+        )
+    };
+    let text = head.to_owned() + &routes.iter().enumerate().map(route).collect::<String>();
+    match config::parse(text.as_bytes(), "test.toml", &|_| None) {
+        Ok(loaded) => loaded.gateway,
+        Err(report) => panic!("{report}"),
+    }
+}
+
+fn scrape(metrics: &Metrics, gateway: &Gateway) -> Page {
+    Page::parse(&metrics.render(gateway, &Store::memory(10), 7))
+}
+
+fn count(worker: &WorkerMetrics) {
+    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500));
+    worker.request(None, StatusCode::NOT_FOUND, Micros(10));
+    worker.decision(RouteIndex(0), 0, DecisionLabel::Limited);
+    worker.upstream(UpstreamIndex(0), Micros(20_000));
+    worker.connection_opened(1);
+}
+
+#[test]
+fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
+    let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
+    count(&metrics.worker(0, &gateway));
+    let page = scrape(&metrics, &gateway);
+    let expected = [
+        ("tollgate_access_log_dropped_total", "counter", vec![]),
+        ("tollgate_build_info", "gauge", vec!["version"]),
+        ("tollgate_config_reloads_total", "counter", vec!["result"]),
+        ("tollgate_connections", "gauge", vec!["listener"]),
+        ("tollgate_decisions_total", "counter", vec!["decision", "limit", "route"]),
+        ("tollgate_request_duration_seconds", "histogram", vec!["route"]),
+        ("tollgate_requests_total", "counter", vec!["code", "route"]),
+        ("tollgate_store_errors_total", "counter", vec![]),
+        ("tollgate_store_evictions_total", "counter", vec![]),
+        ("tollgate_store_keys", "gauge", vec![]),
+        ("tollgate_upstream_duration_seconds", "histogram", vec!["upstream"]),
+        ("tollgate_upstream_up", "gauge", vec!["server", "upstream"]),
+    ];
+    let kinds: Vec<_> = expected.iter().map(|(name, kind, _)| (*name, *kind)).collect();
+    assert_eq!(page.kinds(), kinds);
+    for (name, _, labels) in expected {
+        assert_eq!(page.labels_of(name).into_iter().collect::<Vec<_>>(), [labels], "{name}");
+    }
+}
+
+#[test]
+fn what_is_counted_is_what_is_shown() {
+    let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
+    let worker = metrics.worker(0, &gateway);
+    count(&worker);
+    worker.connection_opened(1);
+    worker.connection_closed(1);
+    metrics.reloaded(true);
+    metrics.reloaded(false);
+    metrics.reloaded(false);
+    let page = scrape(&metrics, &gateway);
+    for (name, labels, value) in [
+        ("tollgate_requests_total", &[("route", "a"), ("code", "200")][..], 1.0),
+        ("tollgate_requests_total", &[("route", NO_ROUTE), ("code", "404")], 1.0),
+        (
+            "tollgate_decisions_total",
+            &[("route", "a"), ("limit", "per-client"), ("decision", "limited")],
+            1.0,
+        ),
+        (
+            "tollgate_decisions_total",
+            &[("route", "a"), ("limit", "per-client"), ("decision", "allowed")],
+            0.0,
+        ),
+        ("tollgate_request_duration_seconds_bucket", &[("route", "a"), ("le", "0.001")], 0.0),
+        ("tollgate_request_duration_seconds_bucket", &[("route", "a"), ("le", "0.0025")], 1.0),
+        ("tollgate_request_duration_seconds_sum", &[("route", "a")], 0.0015),
+        ("tollgate_upstream_duration_seconds_sum", &[("upstream", "api")], 0.02),
+        ("tollgate_upstream_up", &[("upstream", "api"), ("server", "10.0.0.2:9000")], 1.0),
+        ("tollgate_connections", &[("listener", "[::1]:8080")], 1.0),
+        ("tollgate_connections", &[("listener", "127.0.0.1:8080")], 0.0),
+        ("tollgate_config_reloads_total", &[("result", "success")], 1.0),
+        ("tollgate_config_reloads_total", &[("result", "failure")], 2.0),
+        ("tollgate_access_log_dropped_total", &[], 7.0),
+        ("tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0),
+    ] {
+        assert_eq!(page.get(name, labels), Some(value), "{name} {labels:?}");
+    }
+}
+
+#[test]
+fn workers_add_up() {
+    let (metrics, gateway) = (Metrics::new(3), Arc::new(plan(&["a", "b"])));
+    std::thread::scope(|scope| {
+        for worker in 0..3 {
+            let (metrics, gateway) = (&metrics, &gateway);
+            scope.spawn(move || {
+                let worker = metrics.worker(worker, gateway);
+                (0..1_000).for_each(|_| count(&worker));
+            });
+        }
+    });
+    let page = scrape(&metrics, &gateway);
+    assert_eq!(page.get("tollgate_requests_total", &[("route", "a"), ("code", "200")]), Some(3_000.0));
+    assert_eq!(page.get("tollgate_connections", &[("listener", "[::1]:8080")]), Some(3_000.0));
+    assert_eq!(page.get("tollgate_upstream_duration_seconds_count", &[("upstream", "api")]), Some(3_000.0));
+    assert!(
+        page.get("tollgate_request_duration_seconds_count", &[("route", "b")]).is_none(),
+        "never asked for"
+    );
+}
+
+#[test]
+fn names_that_stay_keep_their_counters_wherever_they_move() {
+    let (metrics, first) = (Metrics::new(1), plan(&["a", "b"]));
+    let before = metrics.worker(0, &first);
+    count(&before);
+    let second = plan(&["c", "a"]);
+    let after = metrics.worker(0, &second);
+    after.request(Some(RouteIndex(1)), StatusCode::OK, Micros(1));
+    // A request in flight still counts under the plan that it began with.
+    before.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1));
+    before.connection_closed(1);
+    let page = scrape(&metrics, &second);
+    assert_eq!(page.get("tollgate_requests_total", &[("route", "a"), ("code", "200")]), Some(3.0));
+    let decision = [("route", "a"), ("limit", "per-client"), ("decision", "limited")];
+    assert_eq!(page.get("tollgate_decisions_total", &decision), Some(1.0));
+    assert_eq!(page.get("tollgate_connections", &[("listener", "[::1]:8080")]), Some(0.0));
+}
+
+#[test]
+fn names_that_go_take_their_series_along() {
+    let metrics = Metrics::new(1);
+    for number in 0..100 {
+        let gateway = plan(&[&format!("route-{number}")]);
+        count(&metrics.worker(0, &gateway));
+    }
+    let last = plan(&["route-99"]);
+    let text = metrics.render(&last, &Store::memory(1), 0);
+    assert_eq!(text.matches("tollgate_requests_total{route=\"route-").count(), 1, "{text}");
+}
+
+#[test]
+fn a_route_that_bears_the_name_for_none_shares_its_series() {
+    let (metrics, gateway) = (Metrics::new(1), plan(&[NO_ROUTE]));
+    count(&metrics.worker(0, &gateway));
+    count(&metrics.worker(0, &gateway));
+    let page = scrape(&metrics, &gateway);
+    assert_eq!(page.get("tollgate_requests_total", &[("route", NO_ROUTE), ("code", "200")]), Some(2.0));
+    assert_eq!(page.get("tollgate_requests_total", &[("route", NO_ROUTE), ("code", "404")]), Some(2.0));
+}
+
+#[test]
+fn places_that_no_plan_has_are_ignored() {
+    let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
+    let worker = metrics.worker(9, &gateway);
+    worker.request(Some(RouteIndex(7)), StatusCode::OK, Micros(u64::MAX));
+    worker.decision(RouteIndex(0), 7, DecisionLabel::Allowed);
+    worker.upstream(UpstreamIndex(7), Micros(1));
+    worker.connection_opened(7);
+    scrape(&metrics, &gateway);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a route is called, the page stays well formed and says it.
+    #[test]
+    fn any_name_is_a_good_label(name in "\\PC{1,12}|[a\"\\\\\n]{1,6}") {
+        let gateway = {
+            let mut gateway = plan(&["a"]);
+            gateway.routes[0].name = name.as_str().into();
+            gateway
+        };
+        let metrics = Metrics::new(1);
+        metrics.worker(0, &gateway).request(Some(RouteIndex(0)), StatusCode::OK, Micros(1));
+        let page = scrape(&metrics, &gateway);
+        prop_assert_eq!(page.get("tollgate_requests_total", &[("route", &name), ("code", "200")]), Some(1.0));
+    }
+}
