@@ -149,7 +149,7 @@ impl<'a> Held<'a> {
                 slot.state = state;
             }
             None if state == State::default() => {}
-            _ => self.place(self.table.place(charge.key), Slot::new(charge, weight, state), &census()),
+            _ => self.insert(self.table.place(charge.key), Slot::new(charge, weight, state), &census()),
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a> Held<'a> {
     }
 
     /// Puts in a slot that is new or of a new weight.
-    fn place(&mut self, place: usize, slot: Slot, census: &Census<'_>) {
+    fn insert(&mut self, place: usize, slot: Slot, census: &Census<'_>) {
         let needed = u64::from(slot.weight);
         let mut room = self.vacate(place, |old| old.tag == slot.tag || census.is_expired(old));
         room += self.table.room.take(needed.saturating_sub(room));
