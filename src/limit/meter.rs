@@ -138,11 +138,12 @@ impl Meter {
     /// The same units on this meter as `level` shows on the meter `from`, rounded up to whole units where the scales differ.
     pub(super) fn converted(&self, from: &Self, level: Level, now: Timestamp) -> Level {
         let level = from.drained(level, now);
-        if level.ticks == 0 {
-            return Level::default();
+        if self == from || level.ticks == 0 {
+            return level;
         }
-        let ticks =
-            if self.unit == from.unit { level.ticks } else { self.ticks(level.ticks.div_ceil(from.unit)) };
+        let same_scale = self.unit == from.unit;
+        let ticks = if same_scale { level.ticks } else { self.ticks(level.ticks.div_ceil(from.unit)) };
+        // Part of a step may have gone since `level.at`: it is not carried over to steps of another length.
         Level { at: level.at.max(now), ticks }
     }
 
