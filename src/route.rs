@@ -64,8 +64,8 @@ pub struct Conditions {
 pub enum Match {
     /// This is the route.
     Chosen,
-    /// All conditions hold, but that route is more specific.
-    LessSpecific(RouteIndex),
+    /// All conditions hold, but that route wins.
+    LessSpecific(RouteIndex, Criterion),
     /// The path differs.
     Path,
     /// None of its hosts is the request's.
@@ -76,11 +76,39 @@ pub enum Match {
     Header(HeaderName),
 }
 
+/// What decides between two routes that both match: the first of these in which they differ. In words, of the one that
+/// wins, through `Display`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Criterion {
+    /// Exact, wildcard (the longer suffix first), any.
+    Host,
+    /// Exact, parameter, longest prefix.
+    Path,
+    /// Methods given.
+    Methods,
+    /// More headers.
+    Headers,
+    /// File order.
+    Order,
+}
+
+impl fmt::Display for Criterion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "its host is more specific",
+            Self::Path => "its path is more specific",
+            Self::Methods => "it names methods",
+            Self::Headers => "it asks for more fields",
+            Self::Order => "it stands earlier in the file",
+        })
+    }
+}
+
 impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Chosen => f.write_str("matches"),
-            Self::LessSpecific(_) => f.write_str("matches too, but another route is more specific"),
+            Self::LessSpecific(_, criterion) => write!(f, "matches too, but another route wins: {criterion}"),
             Self::Path => f.write_str("the path differs"),
             Self::Host => f.write_str("the host differs"),
             Self::Method => f.write_str("the method differs"),
@@ -94,6 +122,21 @@ impl Conditions {
     fn specificity(&self, other: &Self) -> Ordering {
         let rest = |route: &Self| (route.methods.is_empty(), Reverse(route.headers.len()));
         self.path.specificity(&other.path).then_with(|| rest(self).cmp(&rest(other)))
+    }
+
+    /// Why this route, which wins for a request of this host, wins over `other`, which matches too.
+    fn wins_by(&self, other: &Self, host: &str) -> Criterion {
+        let closest = |route: &Self| {
+            let matching = route.hosts.iter().filter(|pattern| pattern.matches(host));
+            matching.map(HostPattern::specificity).max()
+        };
+        match (closest(self) == closest(other), self.path.specificity(&other.path)) {
+            (false, _) => Criterion::Host,
+            (true, Ordering::Less | Ordering::Greater) => Criterion::Path,
+            _ if self.methods.is_empty() != other.methods.is_empty() => Criterion::Methods,
+            _ if self.headers.len() != other.headers.len() => Criterion::Headers,
+            _ => Criterion::Order,
+        }
     }
 
     /// The first condition that does not hold.

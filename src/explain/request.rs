@@ -6,7 +6,7 @@ use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use crate::route::path::Path;
+use crate::route::path::{Path, PathFault};
 use crate::route::pattern::bare_host;
 
 /// A request as a person describes it, checked as the gateway checks one.
@@ -51,15 +51,10 @@ impl ExplainRequest {
         let (path, query) =
             target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let path = if path.is_empty() { "/" } else { path };
-        let normal = Path::parse(path).or_else(|cause| {
-            fault(
-                format!("`{url}` is refused with 400: {cause}"),
-                "percent-encode what is not plain: a blank is `%20`",
-            )
-        })?;
+        let normal = Path::parse(path).or_else(|cause| not_a_path(url, cause))?;
         if query.is_some_and(|query| !query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')) {
             return fault(
-                format!("the query of `{url}` contains what is not plain ASCII"),
+                format!("the query of `{}` contains what is not plain ASCII", url.escape_debug()),
                 "percent-encode it, and leave a fragment (`#…`) away: clients never send it",
             );
         }
@@ -123,6 +118,17 @@ fn check_authority(text: &str) -> Result<(), ExplainFault> {
             "write one such as `api.example.com`",
         ),
     }
+}
+
+fn not_a_path<T>(url: &str, cause: PathFault) -> Result<T, ExplainFault> {
+    let help = match cause {
+        PathFault::Forbidden(b'#') => "leave a fragment (`#…`) away: clients never send it",
+        PathFault::AboveRoot => "leave the `..` away that has nothing before it",
+        PathFault::NotAbsolute | PathFault::Forbidden(_) | PathFault::BadEscape | PathFault::Nul => {
+            "percent-encode what is not plain: a blank is `%20`, the percent sign `%25`"
+        }
+    };
+    fault(format!("`{}` is refused with 400: {cause}", url.escape_debug()), help)
 }
 
 fn parse_headers(lines: &[String], authority: Option<&str>) -> Result<HeaderMap, ExplainFault> {

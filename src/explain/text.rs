@@ -4,7 +4,6 @@ use std::fmt::{self, Display, Formatter};
 
 use super::{Applied, Explanation, Standing, Taken};
 use crate::gateway::Mode;
-use crate::route::key::Missing;
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -65,7 +64,7 @@ impl Display for Applied {
             }
         }
         if let Some(missing) = self.missing {
-            detail(f, "missing", Without(missing))?;
+            detail(f, "absent", missing)?;
         }
         self.policies.iter().try_for_each(|policy| detail(f, "allows", policy))
     }
@@ -80,15 +79,6 @@ impl Display for Standing {
             Self::Skipped => f.write_str("does not apply: a part of its key is missing"),
             Self::Missing => f.write_str("refuses: a part of its key is missing"),
         }
-    }
-}
-
-/// What happens without the key.
-struct Without(Missing);
-
-impl Display for Without {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "without a value, {}", self.0)
     }
 }
 

@@ -133,7 +133,7 @@ impl Key {
 
     /// The parts with the request's values, for people: `("header:x-api-key", Some("k-12…"))`. Values of header, cookie and
     /// query parts are shortened unless `reveal`: to their first four characters, or of fewer than twelve to none.
-    /// A missing part is told as what stands in for it (`ip, as header:x-api-key is missing`), or without a value.
+    /// A missing part is told as what stands in for it (`ip (header:x-api-key is missing)`), or without a value.
     pub fn describe(
         &self,
         request: &Request<'_>,
@@ -143,9 +143,9 @@ impl Key {
     ) -> Vec<(String, Option<String>)> {
         let describe = |part: &Part| match (part.find(request, route, merge_slashes), self.missing) {
             (Found::Missing, Missing::Ip) => {
-                (format!("ip, as {part} is missing"), Some(request.client.network.to_string()))
+                (format!("ip ({part} is missing)"), Some(request.client.network.to_string()))
             }
-            (Found::Missing, Missing::Shared) => (format!("everybody, as {part} is missing"), None),
+            (Found::Missing, Missing::Shared) => (format!("everybody ({part} is missing)"), None),
             (Found::Missing, Missing::Skip | Missing::Deny) => (format!("{part} is missing"), None),
             (found, _) => (part.to_string(), found.words(reveal || !part.invented_by_client())),
         };

@@ -80,9 +80,16 @@ impl RouteTable {
     /// For every route in file order: why it did or did not match.
     pub fn explain(&self, request: &Request<'_>) -> Vec<Match> {
         let chosen = self.find(request);
-        let verdict = |(index, &rank): (usize, &Rank)| match self.ranked[rank].conditions.mismatch(request) {
-            Some(mismatch) => mismatch,
-            None => chosen.filter(|chosen| chosen.0 != index).map_or(Match::Chosen, Match::LessSpecific),
+        let verdict = |(index, &rank): (usize, &Rank)| {
+            let route = &self.ranked[rank].conditions;
+            match (route.mismatch(request), chosen) {
+                (Some(mismatch), _) => mismatch,
+                (None, Some(chosen)) if chosen.0 != index => {
+                    let winner = &self.ranked[self.ranks[chosen.0]].conditions;
+                    Match::LessSpecific(chosen, winner.wins_by(route, request.host))
+                }
+                (None, _) => Match::Chosen,
+            }
         };
         self.ranks.iter().enumerate().map(verdict).collect()
     }

@@ -91,8 +91,8 @@ fn a_missing_part_is_told_as_what_stands_in() {
         described(&key, &get("/a").from("2001:db8::7"), false).swap_remove(0)
     };
     let address = Some("2001:db8::".to_owned());
-    assert_eq!(first(Missing::Ip), ("ip, as header:x-key is missing".into(), address));
-    assert_eq!(first(Missing::Shared), ("everybody, as header:x-key is missing".into(), None));
+    assert_eq!(first(Missing::Ip), ("ip (header:x-key is missing)".into(), address));
+    assert_eq!(first(Missing::Shared), ("everybody (header:x-key is missing)".into(), None));
     assert_eq!(first(Missing::Skip), ("header:x-key is missing".into(), None));
     assert_eq!(first(Missing::Deny), ("header:x-key is missing".into(), None));
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use proptest::prelude::*;
-use tollgate::route::{Conditions, Match, RouteIndex, RouteTable};
+use tollgate::route::{Conditions, Criterion, Match, RouteIndex, RouteTable};
 
 use crate::route_sample::{Sample, get, narrow, route, with_header};
 
@@ -133,11 +133,33 @@ fn explain_says_why_for_each_route() {
         Match::Path,
         Match::Method,
         Match::Header("x-plan".parse().unwrap()),
-        Match::LessSpecific(RouteIndex(5)),
+        Match::LessSpecific(RouteIndex(5), Criterion::Path),
         Match::Chosen,
     ];
     assert_eq!(told, expected);
     assert_eq!(told[3].to_string(), "the field `x-plan` is absent or differs");
+}
+
+#[test]
+fn explain_says_by_what_a_route_wins() {
+    let won_by = |winner: Conditions, loser: Conditions| {
+        let table = RouteTable::new(vec![loser, winner]);
+        let sample = get("/a").host("x.a.test").header("x-plan", "gold");
+        match sample.ask(|request| table.explain(request)).as_slice() {
+            [Match::LessSpecific(RouteIndex(1), criterion), Match::Chosen] => *criterion,
+            other => panic!("{other:?}"),
+        }
+    };
+    let plan = |route| with_header(route, "x-plan", "gold");
+    assert_eq!(won_by(narrow("*.test x.a.test", "/*", ""), narrow("*.a.test", "/a", "")), Criterion::Host);
+    assert_eq!(won_by(narrow("*.a.test", "/*", ""), narrow("*.test", "/a", "")), Criterion::Host);
+    assert_eq!(won_by(narrow("*.test", "/*", ""), route("/a")), Criterion::Host);
+    assert_eq!(won_by(route("/{p}"), narrow("", "/*", "GET")), Criterion::Path);
+    assert_eq!(won_by(narrow("", "/a", "GET"), plan(route("/a"))), Criterion::Methods);
+    assert_eq!(won_by(plan(route("/a")), route("/a")), Criterion::Headers);
+    let table = RouteTable::new(vec![route("/a"), route("/a")]);
+    let told = get("/a").ask(|request| table.explain(request));
+    assert_eq!(told[1], Match::LessSpecific(RouteIndex(0), Criterion::Order));
 }
 
 /// 10,000 routes whose parameters and literals branch at every segment, and paths that fit nearly all branches: a lookup

@@ -47,6 +47,14 @@ impl HostPattern {
             Self::Below(suffix) => host.len() > suffix.len() && host.ends_with(&**suffix),
         }
     }
+
+    /// Larger for the more specific of two patterns that match one host.
+    pub(in crate::route) fn specificity(&self) -> usize {
+        match self {
+            Self::Exact(_) => usize::MAX,
+            Self::Below(suffix) => suffix.len(),
+        }
+    }
 }
 
 impl fmt::Display for HostPattern {

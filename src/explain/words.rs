@@ -1,0 +1,115 @@
+//! Reasons in words.
+
+use http::HeaderMap;
+use http::header::FORWARDED;
+
+use super::ExplainRequest;
+use crate::gateway::{Backend, Gateway, Policy, Upstream};
+use crate::limit::units::Cost;
+use crate::route::client::{Client, ClientRule};
+use crate::route::pattern::HostPattern;
+use crate::route::{self, Conditions, Match};
+
+/// How the client was found out.
+pub(super) fn identified(rule: &ClientRule, request: &ExplainRequest, client: Client) -> String {
+    let peer = request.peer;
+    let said = |headers: &HeaderMap| match (
+        headers.contains_key(FORWARDED),
+        headers.contains_key("x-forwarded-for"),
+    ) {
+        (true, true) => Some("Forwarded and X-Forwarded-For"),
+        (true, false) => Some("Forwarded"),
+        (false, true) => Some("X-Forwarded-For"),
+        (false, false) => None,
+    };
+    match (rule.trusts(peer), said(&request.headers)) {
+        (false, Some(fields)) => {
+            format!("the peer itself, no trusted proxy: what it says in {fields} is not believed")
+        }
+        (false, None) => "the peer itself".into(),
+        (true, None) => "the peer itself, a trusted proxy that names nobody".into(),
+        (true, Some(fields)) if client.address == peer => {
+            format!("the peer itself, a trusted proxy: nobody that can be believed is named in {fields}")
+        }
+        (true, Some(fields)) => format!("named in {fields} by the trusted proxy {peer}"),
+    }
+}
+
+/// Each condition, and why it holds.
+pub(super) fn why(conditions: &Conditions, request: &route::Request<'_>) -> Vec<(&'static str, String)> {
+    let path = request.path.form(conditions.merge_slashes);
+    let host = conditions.hosts.iter().find(|host| host.matches(request.host));
+    let mut reasons = vec![
+        ("path", format!("`{path}` matches `{}`", conditions.path)),
+        ("host", host.map_or_else(|| "any".into(), |host| format!("`{}` matches `{host}`", request.host))),
+    ];
+    reasons.push(match conditions.methods.as_slice() {
+        [] => ("method", "any".into()),
+        methods => ("method", format!("`{}` is {}", request.method, one_of(methods))),
+    });
+    // Without the value: it may be a secret of the file.
+    let fields = conditions.headers.iter();
+    reasons
+        .extend(fields.map(|(name, _)| ("field", format!("`{name}` has the value that the route asks for"))));
+    reasons
+}
+
+/// Why a route is not the one.
+pub(super) fn why_not(
+    gateway: &Gateway,
+    conditions: &Conditions,
+    verdict: &Match,
+    request: &route::Request<'_>,
+) -> String {
+    match verdict {
+        Match::Chosen => verdict.to_string(),
+        Match::LessSpecific(chosen, criterion) => {
+            format!("matches too, but `{}` wins: {criterion}", gateway.route(*chosen).name)
+        }
+        Match::Path => format!("the path is not `{}`", conditions.path),
+        Match::Host => {
+            let hosts: Vec<_> = conditions.hosts.iter().map(HostPattern::to_string).collect();
+            match request.host {
+                "" => format!("no host is named, and it must be {}", one_of(&hosts)),
+                host => format!("the host `{host}` is not {}", one_of(&hosts)),
+            }
+        }
+        Match::Method => format!("the method is not {}", one_of(&conditions.methods)),
+        Match::Header(name) if request.headers.contains_key(name) => {
+            format!("the field `{name}` has another value")
+        }
+        Match::Header(name) => format!("the field `{name}` is absent"),
+    }
+}
+
+/// `GET`, `GET or POST`, `GET, POST or PUT`.
+fn one_of(choices: &[impl ToString]) -> String {
+    let choices: Vec<_> = choices.iter().map(|choice| format!("`{}`", choice.to_string())).collect();
+    match choices.split_last() {
+        Some((last, first)) if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => choices.concat(),
+    }
+}
+
+/// Who answers.
+pub(super) fn upstream(upstream: &Upstream) -> String {
+    match &upstream.backend {
+        Backend::Echo => format!("`{}` (the built-in echo)", upstream.name),
+        Backend::Servers(servers) => {
+            let servers: Vec<_> = servers.iter().map(|server| &*server.authority).collect();
+            format!("`{}` ({})", upstream.name, servers.join(", "))
+        }
+    }
+}
+
+/// What a policy allows, and whether so high a cost can ever pass.
+pub(super) fn policy(policy: &Policy, cost: Option<Cost>) -> String {
+    let words = format!("{}: {}", policy.algorithm.name(), policy.algorithm);
+    let most = policy.algorithm.max_cost();
+    match cost {
+        Some(cost) if u64::from(cost.units()) > most => {
+            format!("{words}; never passes, as it admits at most {most} at once")
+        }
+        _ => words,
+    }
+}
