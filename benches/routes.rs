@@ -1,6 +1,7 @@
 //! What it costs to normalise a path, to find a route among ten and among ten thousand, and to claim a key.
 //!
 //! `cargo bench --bench routes`
+#![expect(clippy::expect_used, reason = "a benchmark that cannot be set up should stop")]
 
 use divan::{Bencher, black_box};
 use http::{HeaderMap, HeaderValue, Method};
