@@ -67,6 +67,26 @@ impl MemoryStore {
 
     /// The usual case: one limit, so its algorithm's word is final, and the state need not be copied.
     fn decide_alone(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
+        self.decide_in_place(charge, now).unwrap_or_else(|| self.decide_anew(charge, now))
+    }
+
+    /// The hot path: a known key whose state keeps its size. `None` for any other.
+    fn decide_in_place(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
+        if matches!(charge.algorithm, Algorithm::SlidingLog(_)) {
+            return None;
+        }
+        let mut set = self.table.lock_one(charge.key);
+        let slot = set.iter_mut().find(|slot| slot.is_of(charge.key))?;
+        if slot.numbers != charge.numbers {
+            return None;
+        }
+        let (after, decision) = charge.algorithm.decide(std::mem::take(&mut slot.state), now, charge.cost);
+        slot.state = after;
+        Some(decision)
+    }
+
+    /// A key that is new, was written under other numbers, or whose log grows or shrinks.
+    fn decide_anew(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         let charges = std::slice::from_ref(charge);
         let mut held = self.table.lock(charges);
         let before = held.slot(charge.key).map(Slot::take);

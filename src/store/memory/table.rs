@@ -41,7 +41,7 @@ pub(super) struct Slot {
     pub(super) state: State,
 }
 
-type Set = Vec<Slot>;
+pub(super) type Set = Vec<Slot>;
 
 impl Table {
     /// Keys in a set when the table is full, on average: long enough to make good company at an eviction, short enough to
@@ -77,6 +77,11 @@ impl Table {
         places.dedup();
         let sets = places.into_iter().map(|place| (place, self.sets[place].lock())).collect();
         Held { table: self, sets }
+    }
+
+    /// Locks the set of one key.
+    pub(super) fn lock_one(&self, key: Fingerprint) -> MutexGuard<'_, Set> {
+        self.sets[self.place(key)].lock()
     }
 
     /// Drops every state written under `numbers`. Walks the whole table, one set at a time; not for the request path.
