@@ -38,10 +38,10 @@ trap 'exit 130' INT TERM
 
 listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# A port on which nobody listens. Sets `port`.
+# A port on which nobody listens, below those that the system gives to outgoing connections. Sets `port`.
 free_port() {
   for _ in $(seq 100); do
-    port=$((20000 + RANDOM % 30000))
+    port=$((12000 + RANDOM % 18000))
     listening "$port" || return 0
   done
   echo "compare.sh: no free port" >&2

@@ -10,8 +10,8 @@ use crate::route::key::Part;
 
 /// Warns of what stands in the file without effect, and of limits that protect nothing.
 pub(super) fn advise(draft: &Draft, reader: &Reader<'_>) {
-    // A route with faults may have meant what seems unused.
-    if draft.routes.iter().all(|route| route.route.is_some()) {
+    // A route with faults, or one that is still to be written, may have meant what seems unused.
+    if !draft.routes.is_empty() && draft.routes.iter().all(|route| route.route.is_some()) {
         unused_limits(draft, reader);
         unused_upstreams(draft, reader);
     }
@@ -81,9 +81,11 @@ fn counts_addresses(limit: &Limit) -> bool {
     limit.key.parts.contains(&Part::Ip)
 }
 
+/// A limit with faults may be meant as one.
 fn has_address_limit(route: &routes::Draft, draft: &Draft) -> bool {
+    let guards = |limit: &Limit| limit.mode == Mode::Enforce && counts_addresses(limit);
     let limit = |used: &Use| draft.limits[used.limit_use.limit.0].limit.as_ref();
-    route.uses.iter().filter_map(limit).any(|limit| limit.mode == Mode::Enforce && counts_addresses(limit))
+    route.uses.iter().map(limit).any(|limit| limit.is_none_or(guards))
 }
 
 /// The store counts each event of a sliding log; a log that is longer than the store loses its oldest events.

@@ -26,17 +26,15 @@ enum Kind {
     FixedWindow,
     SlidingWindow,
     SlidingLog,
-    Concurrency,
 }
 
-const KINDS: [(&str, Kind); 7] = [
+const KINDS: [(&str, Kind); 6] = [
     ("token-bucket", Kind::TokenBucket),
     ("gcra", Kind::Gcra),
     ("leaky-bucket", Kind::LeakyBucket),
     ("fixed-window", Kind::FixedWindow),
     ("sliding-window", Kind::SlidingWindow),
     ("sliding-log", Kind::SlidingLog),
-    ("concurrency", Kind::Concurrency),
 ];
 const ALIGN: [(&str, Align); 2] = [("clock", Align::Clock), ("first-request", Align::FirstRequest)];
 /// All parameters but `rate`, which every algorithm takes.
@@ -49,7 +47,7 @@ impl Kind {
             Self::TokenBucket | Self::Gcra => &["burst"],
             Self::LeakyBucket => &["queue", "max_wait"],
             Self::FixedWindow => &["align"],
-            Self::SlidingWindow | Self::Concurrency => &[],
+            Self::SlidingWindow => &[],
             Self::SlidingLog => &["spacing", "count_denied"],
         }
     }
@@ -61,10 +59,12 @@ impl Kind {
 
 /// Reads the algorithm of a limit with its parameters. `None` if there are faults.
 pub(super) fn read(table: &mut Table<'_>) -> Option<Vec<Rated>> {
-    let kind = table.require("algorithm", "\"token-bucket\"", kind);
+    let kind =
+        table.require("algorithm", "\"token-bucket\"", |value| value.choice_now(&KINDS, &["concurrency"]));
     let Some(kind) = kind else {
-        // Without it nobody knows what the parameters mean, so only their names are taken note of.
-        table.skip(&["rate", "max"]);
+        // Without it nobody knows what the other parameters mean, so only their names are taken note of.
+        table.optional("rate", |value| rates(&value));
+        table.skip(&["max"]);
         table.skip(&PARAMETERS);
         return None;
     };
@@ -72,15 +72,6 @@ pub(super) fn read(table: &mut Table<'_>) -> Option<Vec<Rated>> {
     let rates = table.require("rate", "\"10/s\"", |value| rates(&value));
     let with = algorithm_maker(table, kind);
     Some(rates?.into_iter().map(|(written, rate)| Rated { rate: written, algorithm: with(rate) }).collect())
-}
-
-fn kind(value: Value<'_>) -> Option<Kind> {
-    let kind = value.choice(&KINDS)?;
-    if kind == Kind::Concurrency {
-        value.reader().not_available(value.place(), "algorithm = \"concurrency\"");
-        return None;
-    }
-    Some(kind)
 }
 
 /// Parameters of other algorithms are faults: they would change nothing.
@@ -113,7 +104,7 @@ fn algorithm_maker(table: &mut Table<'_>, kind: Kind) -> Box<dyn Fn(Rate) -> Alg
             let align = table.or("align", Align::Clock, |value| value.choice(&ALIGN));
             Box::new(move |rate| Algorithm::fixed_window(rate, align))
         }
-        Kind::SlidingWindow | Kind::Concurrency => Box::new(Algorithm::sliding_window),
+        Kind::SlidingWindow => Box::new(Algorithm::sliding_window),
         Kind::SlidingLog => {
             let spacing = table.optional("spacing", |value| value.duration().map(micros));
             let count_denied = table.or("count_denied", false, |value| value.boolean());

@@ -29,12 +29,12 @@ static NOTHING: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new
 pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Draft {
     let mut file = Table::new("the file", Place::default(), document, reader);
     file.later("trace", "[trace]");
-    let (server, max_body_bytes) = server::read(section(&mut file, "server", "[server]"));
+    let (server, max_body_bytes) = server::read(section(&mut file, "server", "`[server]`"));
     let admin = file
-        .optional("admin", |value| value.table("[admin]"))
+        .optional("admin", |value| value.table("`[admin]`"))
         .and_then(|table| admin::read(table, &server.listen));
-    let store = store::read(section(&mut file, "store", "[store]"));
-    let log = log::read(section(&mut file, "log", "[log]"));
+    let store = store::read(section(&mut file, "store", "`[store]`"));
+    let log = log::read(section(&mut file, "log", "`[log]`"));
     let upstreams: Vec<_> = entries(&mut file, "upstreams").iter().map(upstreams::read).collect();
     let limits: Vec<_> = entries(&mut file, "limits").iter().map(limits::read).collect();
     let around = Surroundings {
@@ -54,7 +54,12 @@ fn section<'a>(file: &mut Table<'a>, key: &'static str, title: &str) -> Table<'a
 }
 
 fn entries<'a>(file: &mut Table<'a>, key: &'static str) -> Vec<Entry<'a>> {
-    file.optional(key, |value| value.entries()).unwrap_or_default()
+    let help = format!("each stands below its own header: `[{key}.NAME]`");
+    file.optional(
+        key,
+        |value| if value.is_table() { value.entries() } else { value.mismatch("a table", help) },
+    )
+    .unwrap_or_default()
 }
 
 fn routes(file: &mut Table<'_>, around: &Surroundings<'_>) -> Vec<routes::Draft> {
@@ -70,5 +75,8 @@ fn routes(file: &mut Table<'_>, around: &Surroundings<'_>) -> Vec<routes::Draft>
 }
 
 fn read_routes(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Vec<routes::Draft>> {
+    if !value.is_list() {
+        return value.mismatch("a list", "each route stands below a header with two brackets: `[[routes]]`");
+    }
     value.some_of(|item| routes::read(&item, around))
 }

@@ -27,8 +27,10 @@ pub(super) struct Draft {
 /// Reads one entry of `[limits]`.
 pub(super) fn read(entry: &Entry<'_>) -> Draft {
     name::check_limit(entry.key, entry.key_place, entry.value.reader());
-    let limit =
-        entry.value.table(&format!("[limits.{}]", entry.key)).and_then(|table| limit(entry.key, table));
+    let limit = entry
+        .value
+        .table(&quoted(&format!("[limits.{}]", entry.key)))
+        .and_then(|table| limit(entry.key, table));
     Draft { name: entry.key.into(), place: entry.key_place, limit }
 }
 
@@ -88,7 +90,10 @@ fn parts(value: &Value<'_>) -> Option<Vec<Part>> {
 fn part(value: &Value<'_>) -> Option<Part> {
     let text = value.text()?;
     if text.as_str().starts_with("jwt:") {
-        value.reader().not_available(text.place(), "jwt:");
+        value.fault(
+            "a key by `jwt:` is not available in this version of tollgate",
+            "use another key, such as `header:NAME`",
+        );
         return None;
     }
     text.parse("a key", Part::parse)

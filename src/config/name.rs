@@ -53,7 +53,11 @@ impl<'a> Directory<'a> {
         let name = text.as_str();
         let found = self.places.get(name).copied();
         if found.is_none() {
-            let help = did_you_mean(name, self.names.iter().copied(), &self.known());
+            // A search through all names for each of many faults would take long, for remedies that nobody sees.
+            let help = match text.reader().shows_more_errors() {
+                true => did_you_mean(name, self.names.iter().copied(), &self.known()),
+                false => String::new(),
+            };
             text.reader().fault(text.place(), format!("there is no {} {}", self.kind, text.quoted()), help);
         }
         found

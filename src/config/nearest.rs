@@ -11,15 +11,16 @@ const MAX_CANDIDATES: usize = 1_000;
 pub(super) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters = text.chars().count();
     let allowed = (letters / 3).max(1).min(letters.saturating_sub(1));
-    let distance = |candidate: &str| strsim::damerau_levenshtein(&text.to_lowercase(), candidate);
+    let lower = text.to_lowercase();
+    let distance = |candidate: &str| strsim::damerau_levenshtein(&lower, candidate);
     candidates
         .into_iter()
         .take(MAX_CANDIDATES)
         .filter(|candidate| text.len().max(candidate.len()) <= MAX_COMPARED)
-        .map(|candidate| (distance(candidate), candidate))
-        .filter(|&(distance, _)| distance <= allowed)
+        .map(|candidate| (distance(candidate), !begins_alike(text, candidate), candidate))
+        .filter(|&(distance, ..)| distance <= allowed)
         .min()
-        .map(|(_, candidate)| candidate)
+        .map(|(.., candidate)| candidate)
 }
 
 /// The remedy for a name that is not among `candidates`: the nearest of them, if any is near, then `otherwise`.
@@ -32,4 +33,9 @@ pub(super) fn did_you_mean<'a>(
         Some(candidate) => format!("did you mean {}? {otherwise}", quoted(candidate)),
         None => otherwise.to_owned(),
     }
+}
+
+/// Of two that are equally near, the one that begins alike is meant: `hosts` and not `cost` by `host`.
+fn begins_alike(text: &str, candidate: &str) -> bool {
+    text.chars().next() == candidate.chars().next()
 }

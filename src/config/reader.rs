@@ -39,6 +39,11 @@ impl<'a> Reader<'a> {
         self.findings.borrow().errors()
     }
 
+    /// Whether a further error would be shown, so that a costly remedy is worth its while.
+    pub(super) fn shows_more_errors(&self) -> bool {
+        self.findings.borrow().shows_more_errors()
+    }
+
     /// All that was found.
     pub(super) fn into_findings(self) -> Findings {
         self.findings.into_inner()

@@ -14,7 +14,7 @@ const MAX_BODY: usize = 64 << 10;
 
 /// Reads `reject`.
 pub(super) fn read(value: &Value<'_>) -> Option<Arc<Reject>> {
-    let mut table = value.table("reject")?;
+    let mut table = value.table("`reject`")?;
     let status = table.or("status", StatusCode::TOO_MANY_REQUESTS, |value| status(&value));
     let type_given = table.take("content_type");
     let content_type = type_given.as_ref().and_then(field_value);

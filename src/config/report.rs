@@ -2,12 +2,16 @@
 
 use std::fmt;
 
-use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 /// At most so many errors, and so many warnings, are shown of one file; the rest are only counted.
 const MAX_SHOWN: usize = 100;
 /// At most so many characters of a file's text are quoted in a message.
 const MAX_QUOTED: usize = 80;
+/// At most so many characters of a message or a remedy are kept.
+const MAX_MESSAGE: usize = 1_000;
+/// At most so many bytes of a line are shown. A place beyond them is only named.
+const MAX_LINE: usize = 1_000;
 
 /// Everything found in one file, in file order. Empty for a good file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,20 +94,32 @@ impl Report {
     }
 
     fn render_fault(&self, fault: &Fault, colour: bool) -> String {
-        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
-        let title = fault.severity.level().primary_title(fault.message.as_str());
-        let (head, gutter) = match fault.place.map(|place| self.line_of(place)) {
-            Some(line) => {
-                let snippet = Snippet::source(line.text)
-                    .path(self.file.as_str())
-                    .line_start(line.number)
-                    .annotation(AnnotationKind::Primary.span(line.start..line.end));
-                (renderer.render(&[title.element(snippet)]), line.number.to_string().len() + 1)
-            }
-            None => (renderer.render(&[annotate_snippets::Group::with_title(title)]), 2),
-        };
+        let line = fault.place.map(|place| self.line_of(place));
+        let gutter = line.as_ref().map_or(2, |line| line.number.to_string().len() + 1);
+        let head = self.render_head(fault, line.as_ref(), colour);
         let (bold, plain) = if colour { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
         format!("{head}\n{:gutter$}= {bold}help{plain}: {}\n", "", fault.help)
+    }
+
+    fn render_head(&self, fault: &Fault, line: Option<&Line<'_>>, colour: bool) -> String {
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let title = fault.severity.level().primary_title(fault.message.as_str());
+        let Some(line) = line else {
+            return renderer.render(&[Group::with_title(title)]);
+        };
+        let Some(text) = line.shown() else {
+            let title = renderer.render(&[Group::with_title(title)]);
+            let Line { number, start, .. } = line;
+            let column = line.text[..*start].chars().count() + 1;
+            let indent = number.to_string().len();
+            return format!("{title}\n{:indent$}--> {}:{number}:{column}", "", self.file);
+        };
+        let end = line.end.min(text.len());
+        let snippet = Snippet::source(text)
+            .path(self.file.as_str())
+            .line_start(line.number)
+            .annotation(AnnotationKind::Primary.span(line.start..end));
+        renderer.render(&[title.element(snippet)])
     }
 
     /// The line on which `place` begins, with the place's columns in it. Only this line is handed to the renderer, so
@@ -129,6 +145,15 @@ struct Line<'a> {
     end: usize,
 }
 
+impl Line<'_> {
+    /// What of it is shown, or `None` if the place lies beyond that. The renderer knows the control characters of ASCII;
+    /// those beyond are replaced by a character of as many bytes.
+    fn shown(&self) -> Option<String> {
+        let text = &self.text[..self.text.floor_char_boundary(MAX_LINE)];
+        (self.start <= text.len()).then(|| text.replace(|c: char| ('\u{80}'..='\u{9f}').contains(&c), "·"))
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.render(false))
@@ -146,8 +171,14 @@ impl Findings {
         };
         *count += 1;
         if *count <= MAX_SHOWN {
-            self.faults.push(fault);
+            let (message, help) = (readable(&fault.message), readable(&fault.help));
+            self.faults.push(Fault { message, help, ..fault });
         }
+    }
+
+    /// Whether a further error would be shown, so that a costly remedy is worth its while.
+    pub(super) fn shows_more_errors(&self) -> bool {
+        self.errors < MAX_SHOWN
     }
 
     /// How many errors so far.
@@ -171,18 +202,26 @@ impl From<std::ops::Range<usize>> for Place {
     }
 }
 
-/// A text of the user's in back-ticks: control characters shown as `␣`, so that nothing in a file can steer a terminal,
-/// and cut after 80 characters.
+/// A text of the user's in back-ticks: without control characters, and cut after 80 characters.
 pub(super) fn quoted(text: &str) -> String {
-    let mut shown: String =
-        text.chars().take(MAX_QUOTED).map(|c| if c.is_control() { '␣' } else { c }).collect();
-    if text.chars().nth(MAX_QUOTED).is_some() {
-        shown.push('…');
-    }
-    format!("`{shown}`")
+    format!("`{}`", cut(text, MAX_QUOTED))
 }
 
 /// Several texts in back-ticks, separated by commas.
 pub(super) fn listed<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     texts.into_iter().map(quoted).collect::<Vec<_>>().join(", ")
+}
+
+/// A message or a remedy, whoever made it: patterns and keys quote what they refuse as it is.
+fn readable(text: &str) -> String {
+    cut(text, MAX_MESSAGE)
+}
+
+/// The first characters of a text; control characters shown as `␣`, so that nothing in a file can steer a terminal.
+fn cut(text: &str, most: usize) -> String {
+    let mut shown: String = text.chars().take(most).map(|c| if c.is_control() { '␣' } else { c }).collect();
+    if text.chars().nth(most).is_some() {
+        shown.push('…');
+    }
+    shown
 }

@@ -57,7 +57,7 @@ struct Charge {
 
 /// Reads one of `[[routes]]`.
 pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft> {
-    let mut table = value.table("[[routes]]")?;
+    let mut table = value.table("`[[routes]]`")?;
     for key in ["cors", "redirect", "rewrite"] {
         table.later(key, key);
     }
@@ -122,7 +122,7 @@ fn one_use(value: &Value<'_>, route_charge: Charge, around: &Surroundings<'_>) -
     let (limit, charge) = if value.is_text() {
         (around.limits.find(&value.text()?), route_charge)
     } else {
-        let mut table = value.table("an item of `limits`")?;
+        let mut table = value.table_beside_text("an item of `limits`")?;
         let limit = table.require("name", "\"NAME\"", |value| around.limits.find(&value.text()?));
         let charge = table.or("cost", route_charge, |value| charge(&value));
         table.finish();
@@ -196,22 +196,32 @@ fn edits(
     }
 }
 
-/// Parses a prefix that every path of the route begins with, whole segments only.
+/// Parses a prefix of whole segments that some path of the route can begin with. (Others are forwarded whole.)
 fn prefix(text: &str, path: Option<&str>) -> Result<Box<str>, Refusal> {
     let is_whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/');
-    if !is_whole || text.contains(['{', '}', '*', '?', '#', '%']) {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}*?#%\\".contains(&byte));
+    if !is_whole || !is_plain {
         let message = format!("{} can not be stripped", quoted(text));
         return Err(Refusal::new(message, "write whole segments, such as `/search` or `/api/v1`"));
     }
-    let after = path.map_or(Some(""), |path| path.strip_prefix(text));
-    match after {
-        Some(after) if after.is_empty() || after.starts_with('/') => Ok(text.into()),
-        _ => {
+    match path {
+        Some(path) if !may_begin(path, text) => {
             let message = format!("no path of this route begins with {}", quoted(text));
-            Err(Refusal::new(
-                message,
-                format!("strip a part of `path`, which is {}", quoted(path.unwrap_or(""))),
-            ))
+            Err(Refusal::new(message, format!("strip a part of `path`, which is {}", quoted(path))))
+        }
+        _ => Ok(text.into()),
+    }
+}
+
+/// Whether a path that matches `pattern` can begin with the segments of `prefix`.
+fn may_begin(pattern: &str, prefix: &str) -> bool {
+    let mut pattern = pattern.split('/').skip(1);
+    for segment in prefix.split('/').skip(1) {
+        match pattern.next() {
+            Some("*") => return true,
+            Some(known) if known == segment || known.starts_with('{') => {}
+            _ => return false,
         }
     }
+    true
 }

@@ -130,7 +130,7 @@ fn listener(value: &Value<'_>) -> Option<SocketAddr> {
     if value.is_text() {
         return value.text()?.parse("an address with a port", socket_address);
     }
-    let mut table = value.table("an item of `listen`")?;
+    let mut table = value.table_beside_text("an item of `listen`")?;
     let address = table.require("address", "\"127.0.0.1:8080\"", |value| {
         value.text()?.parse("an address with a port", socket_address)
     });

@@ -28,11 +28,7 @@ pub(super) fn on_error(value: &Value<'_>) -> Option<()> {
 }
 
 fn backend(value: &Value<'_>) -> Option<()> {
-    let is_memory = value.choice(&[("memory", true), ("redis", false)])?;
-    if !is_memory {
-        value.reader().not_available(value.place(), "backend = \"redis\"");
-    }
-    Some(())
+    value.choice_now(&[("memory", ())], &["redis"])
 }
 
 fn urls(value: &Value<'_>) -> Option<()> {

@@ -42,11 +42,14 @@ fn conditions_words(route: &Route) -> String {
     let conditions = &route.conditions;
     let joined = |parts: Vec<String>| parts.join(" or ");
     let methods = joined(conditions.methods.iter().map(ToString::to_string).collect());
-    let hosts = joined(conditions.hosts.iter().map(ToString::to_string).collect());
+    let place = match conditions.hosts.as_slice() {
+        [] => conditions.path.to_string(),
+        hosts => joined(hosts.iter().map(|host| format!("{host}{}", conditions.path)).collect()),
+    };
     let fields: Vec<_> = conditions.headers.iter().map(|(name, _)| format!("`{name}`")).collect();
     let space = if methods.is_empty() { "" } else { " " };
     let with = if fields.is_empty() { String::new() } else { format!(" with {}", fields.join(" and ")) };
-    format!("{methods}{space}{hosts}{}{with}", conditions.path)
+    format!("{methods}{space}{place}{with}")
 }
 
 fn upstream_words(upstream: &Upstream) -> String {
@@ -64,6 +67,9 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     let policies: Vec<_> = limit.policies.iter().map(|policy| policy.algorithm.to_string()).collect();
     let mut text =
         format!("limit `{}` ({algorithm}{shadow}): {}, {}", limit.name, policies.join("; and "), limit.key);
+    if limit.key.may_be_missing() {
+        let _ = write!(text, " (without it {})", limit.key.missing);
+    }
     let _ = match used.cost {
         None => write!(text, "; free here"),
         Some(cost) if cost.units() > 1 => write!(text, "{}", cost_words(limit, used, route)),

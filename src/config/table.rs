@@ -20,7 +20,7 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Begins to read a table. `title` names it in messages: `[server]`.
+    /// Begins to read a table. `title` is what messages call it, back-ticks included.
     pub(super) fn new(title: &str, place: Place, entries: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Self {
         let (known, foreign) = (Vec::new(), Vec::new());
         Self {
@@ -73,7 +73,7 @@ impl<'a> Table<'a> {
     ) -> Option<T> {
         let value = self.take(key);
         if value.is_none() {
-            let message = format!("`{}` has no `{key}`", self.title);
+            let message = format!("{} has no `{key}`", self.title);
             self.reader.fault(self.place, message, format!("add, for example, `{key} = {example}`"));
         }
         value.and_then(read)
@@ -105,7 +105,7 @@ impl<'a> Table<'a> {
             if !self.known.contains(&name) && !self.foreign.contains(&name) {
                 let known = format!("known here: {}", listed(self.known.iter().copied()));
                 let help = did_you_mean(name, self.known.iter().copied(), &known);
-                let message = format!("unknown key {} in `{}`", quoted(name), self.title);
+                let message = format!("unknown key {} in {}", quoted(name), self.title);
                 self.reader.fault(key.span().into(), message, help);
             }
         }

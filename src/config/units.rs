@@ -79,7 +79,10 @@ pub(super) fn rate(text: &str) -> Result<Rate, Refusal> {
     if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) || period.is_empty() {
         return Err(not_a_rate());
     }
-    let is_unit_alone = !period.starts_with(|first: char| first.is_ascii_digit());
+    let is_unit_alone = period.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if is_unit_alone {
+        unit_named(text, &format!("{count}/"), period, &TIME_UNITS, &OTHER_TIME_UNITS)?;
+    }
     let period = if is_unit_alone { format!("1{period}") } else { period.to_owned() };
     let period = milliseconds(&period).map_err(|refusal| {
         Refusal::new(format!("in the rate {}: {}", quoted(text), refusal.message), refusal.help)

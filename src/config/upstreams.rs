@@ -9,7 +9,6 @@ use super::endpoint::{self, Target};
 use super::name;
 use super::report::{Place, quoted};
 use super::server::seconds;
-use super::table::Table;
 use super::text::Refusal;
 use super::value::{Entry, Value};
 use crate::gateway::{Backend, Endpoint, Retry, Upstream};
@@ -51,12 +50,14 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
 }
 
 fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
-    let mut table = value.table(&format!("[upstreams.{name}]"))?;
+    let mut table = value.table_beside_text(&quoted(&format!("[upstreams.{name}]")))?;
     for key in ["health", "eject", "hash_key", "tls", "max_connections", "max_pending"] {
         table.later(key, key);
     }
-    first_choice_only(&mut table, "balance", &["round-robin", "least-requests", "random", "hash"]);
-    first_choice_only(&mut table, "protocol", &["http1", "http2"]);
+    table.optional("balance", |value| {
+        value.choice_now(&[("round-robin", ())], &["least-requests", "random", "hash"])
+    });
+    table.optional("protocol", |value| value.choice_now(&[("http1", ())], &["http2"]));
     let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| servers(&value));
     let connect_timeout = seconds(&mut table, "connect_timeout", 2);
     let idle_timeout = seconds(&mut table, "idle_timeout", 60);
@@ -64,16 +65,6 @@ fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let retry = table.or("retry", DEFAULT_RETRY, |value| retry(&value));
     table.finish().then_some(())?;
     Some(Upstream { name: Arc::clone(name), backend: backend?, connect_timeout, idle_timeout, host, retry })
-}
-
-/// A choice of which this version offers only the first.
-fn first_choice_only(table: &mut Table<'_>, key: &'static str, choices: &[&'static str]) {
-    let places: Vec<(&str, usize)> = choices.iter().copied().zip(0..).collect();
-    if let Some(value) = table.take(key)
-        && let Some(place) = value.choice(&places).filter(|place| *place > 0)
-    {
-        value.reader().not_available(value.place(), &format!("{key} = \"{}\"", choices[place]));
-    }
 }
 
 fn servers(value: &Value<'_>) -> Option<Backend> {
@@ -104,7 +95,7 @@ fn server(value: &Value<'_>) -> Option<Endpoint> {
     if value.is_text() {
         return endpoint_at(value, 1);
     }
-    let mut table = value.table("an item of `servers`")?;
+    let mut table = value.table_beside_text("an item of `servers`")?;
     let weight = table.or("weight", 1, |value| value.count(1, MAX_WEIGHT));
     let server = table.require("url", "\"http://127.0.0.1:9001\"", |value| endpoint_at(&value, weight));
     table.finish();
@@ -124,7 +115,8 @@ fn endpoint_at(value: &Value<'_>, weight: u32) -> Option<Endpoint> {
 fn target(value: &Value<'_>) -> Option<Target> {
     let text = value.text()?;
     if text.as_str().starts_with("https://") {
-        value.reader().not_available(text.place(), "https://");
+        let help = "write `http://HOST:PORT`";
+        value.fault("`https://` to a server is not available in this version of tollgate", help);
         return None;
     }
     text.parse("the URL of a server", endpoint::parse)
@@ -140,7 +132,7 @@ fn host(text: &str) -> Result<HeaderValue, Refusal> {
 }
 
 fn retry(value: &Value<'_>) -> Option<Retry> {
-    let mut table = value.table("retry")?;
+    let mut table = value.table("`retry`")?;
     let attempts = table.or("attempts", DEFAULT_RETRY.attempts, |value| value.count(1, MAX_ATTEMPTS));
     let budget_permille =
         table.or("budget", DEFAULT_RETRY.budget_permille, |value| value.share().map(permille));

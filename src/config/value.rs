@@ -57,6 +57,11 @@ impl<'a> Value<'a> {
         self.inner.get_ref().is_integer()
     }
 
+    /// Whether it is a table.
+    pub(super) fn is_table(&self) -> bool {
+        self.inner.get_ref().is_table()
+    }
+
     /// Whether it is a list.
     pub(super) fn is_list(&self) -> bool {
         self.inner.get_ref().is_array()
@@ -111,13 +116,24 @@ impl<'a> Value<'a> {
         value
     }
 
+    /// As [`Self::choice`]; `later` are choices of a later version.
+    pub(super) fn choice_now<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
+        let text = self.text()?;
+        if later.contains(&text.as_str()) {
+            let what = format!("{} = \"{}\"", self.label.trim_matches('`'), text.as_str());
+            self.fault(format!("`{what}` is not available in this version of tollgate"), all(choices));
+            return None;
+        }
+        self.choice(choices)
+    }
+
     /// One of these words, with what it stands for.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         let chosen = choices.iter().find(|(word, _)| *word == text.as_str());
         if chosen.is_none() {
             let words = || choices.iter().map(|(word, _)| *word);
-            let help = did_you_mean(text.as_str(), words(), &format!("the choices are {}", listed(words())));
+            let help = did_you_mean(text.as_str(), words(), &all(choices));
             self.fault(format!("{} can not be {}", self.label, text.quoted()), help);
         }
         chosen.map(|(_, meaning)| *meaning)
@@ -152,15 +168,19 @@ impl<'a> Value<'a> {
         Some(items.into_iter().filter_map(read).collect())
     }
 
-    /// A table whose keys are tollgate's. `title` names it in messages: `[server]`.
+    /// A table whose keys are tollgate's. `title` is what messages call it, back-ticks included.
     pub(super) fn table(&self, title: &str) -> Option<Table<'a>> {
-        let help = || format!("write `{title}`, or `{{ … }}`");
-        self.entries_of("a table", help).map(|table| Table::new(title, self.place(), table, self.reader))
+        self.table_where(title, "a table")
+    }
+
+    /// As [`Self::table`], where a string may stand too.
+    pub(super) fn table_beside_text(&self, title: &str) -> Option<Table<'a>> {
+        self.table_where(title, "a string or a table")
     }
 
     /// A table whose keys are the user's own.
     pub(super) fn entries(&self) -> Option<Vec<Entry<'a>>> {
-        let table = self.entries_of("a table", || "write `{ name = \"…\" }`".to_owned())?;
+        let table = self.entries_of("a table", "write `{ name = \"…\" }`")?;
         let entry = |(key, inner): (&'a Spanned<_>, _)| -> Entry<'a> {
             let text: &'a std::borrow::Cow<'a, str> = key.get_ref();
             Entry { key: text, key_place: key.span().into(), value: Value::of_key(text, inner, self.reader) }
@@ -194,10 +214,23 @@ impl<'a> Value<'a> {
         self.fault(message, format!("the range is {least} to {most}"));
     }
 
-    fn entries_of(&self, expected: &str, help: impl FnOnce() -> String) -> Option<&'a DeTable<'a>> {
+    fn table_where(&self, title: &str, expected: &str) -> Option<Table<'a>> {
+        let help = "the keys of a table stand in braces, `{ … }`, or below its header, `[…]`";
+        self.entries_of(expected, help).map(|table| Table::new(title, self.place(), table, self.reader))
+    }
+
+    fn entries_of(&self, expected: &str, help: &str) -> Option<&'a DeTable<'a>> {
         match self.inner.get_ref() {
             DeValue::Table(table) => Some(table),
-            _ => self.mismatch(expected, help()),
+            _ => self.mismatch(expected, help),
         }
+    }
+}
+
+/// All words of a choice, in words.
+fn all<T>(choices: &[(&str, T)]) -> String {
+    match choices {
+        [(only, _)] => format!("the only choice is {}", quoted(only)),
+        _ => format!("the choices are {}", listed(choices.iter().map(|(word, _)| *word))),
     }
 }

@@ -141,11 +141,12 @@ impl Meter {
             return level;
         }
         let level = from.drained(level, now);
-        if level.ticks == 0 {
-            return Level::default();
+        if self == from || level.ticks == 0 {
+            return level;
         }
-        let ticks =
-            if self.unit == from.unit { level.ticks } else { self.ticks(level.ticks.div_ceil(from.unit)) };
+        let same_scale = self.unit == from.unit;
+        let ticks = if same_scale { level.ticks } else { self.ticks(level.ticks.div_ceil(from.unit)) };
+        // Part of a step may have gone since `level.at`: it is not carried over to steps of another length.
         Level { at: level.at.max(now), ticks }
     }
 

@@ -104,3 +104,40 @@ impl MemoryStore {
         known.get(numbers).map_or_else(State::default, |from| charge.algorithm.convert(from, state, now))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limit::units::{Cost, Fingerprint, Micros, Rate};
+    use crate::store::Group;
+
+    proptest! {
+        /// What the store says it holds is what stands in its sets, whatever is overwritten, evicted or forgotten.
+        #[test]
+        fn what_is_counted_is_what_is_held(
+            max_keys in prop_oneof![1..20_usize, 60..300_usize],
+            requests in prop::collection::vec((any::<bool>(), 0..200_u128, 0..200_u128, 0..300_000_u64), 1..300),
+        ) {
+            let rate = Rate::new(20, Micros::SECOND).unwrap();
+            let algorithms = [Algorithm::sliding_log(rate, None, false), Algorithm::gcra(rate, Cost::ONE)];
+            let store = MemoryStore::new(max_keys);
+            algorithms.iter().for_each(|algorithm| store.register(algorithm));
+            let mut now = Timestamp(1);
+            for (log, one, other, pause) in requests {
+                now = now.plus(Micros(pause));
+                let algorithm = &algorithms[usize::from(log)];
+                let key = |client: u128| Fingerprint((client + 1).wrapping_mul(u128::MAX / 201));
+                let (numbers, cost, group) = (NumbersId::of(algorithm), Cost::ONE, Group::Enforced);
+                let charge = |client| Charge { algorithm, numbers, key: key(client), cost, group };
+                store.decide(&[charge(one), charge(other)][..if one < 50 { 1 } else { 2 }], now);
+                prop_assert_eq!(store.keys(), store.table.recounted());
+                prop_assert!(store.keys() <= max_keys as u64);
+            }
+            store.table.forget(NumbersId::of(&algorithms[0]));
+            store.table.forget(NumbersId::of(&algorithms[1]));
+            prop_assert_eq!((store.keys(), store.table.recounted()), (0, 0));
+        }
+    }
+}

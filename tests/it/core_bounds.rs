@@ -1,13 +1,13 @@
 //! Never more than an algorithm's stated bound in any interval, whatever is asked.
 
 use proptest::prelude::*;
-use tollgate::limit::units::{Cost, Micros, Timestamp};
-use tollgate::limit::{Algorithm, Align, Verdict};
+use tollgate::limit::units::{Cost, Micros, Rate, Timestamp};
+use tollgate::limit::{Algorithm, Align, State, Verdict};
 
-use super::core_cases::{any_rate, cost, forward_trace, ordinary_rate, passes, play};
+use super::core_cases::{Step, any_rate, cost, forward_trace, ordinary_rate, passes, play, rate};
 
 /// Times and costs of what passed.
-fn admitted(algorithm: &Algorithm, trace: &[super::core_cases::Step]) -> Vec<(u64, u128)> {
+fn admitted(algorithm: &Algorithm, trace: &[Step]) -> Vec<(u64, u128)> {
     let mut admitted = Vec::new();
     play(algorithm, trace, |seen| {
         if passes(seen.decision.verdict) {
@@ -28,7 +28,7 @@ fn stretches(admitted: &[(u64, u128)]) -> impl Iterator<Item = (u128, u128)> + '
     })
 }
 
-fn rates() -> impl Strategy<Value = tollgate::limit::units::Rate> {
+fn rates() -> impl Strategy<Value = Rate> {
     prop_oneof![ordinary_rate().boxed(), any_rate().boxed()]
 }
 
@@ -107,9 +107,8 @@ proptest! {
 
     #[test]
     fn a_log_that_counts_refusals_stays_small(count in 1..=20_u32, hammering in 1..2_000_u64) {
-        let rate = tollgate::limit::units::Rate::new(count, Micros(1_000_000)).unwrap();
-        let algorithm = Algorithm::sliding_log(rate, None, true);
-        let mut state = tollgate::limit::State::default();
+        let algorithm = Algorithm::sliding_log(rate(count, 1_000_000), None, true);
+        let mut state = State::default();
         for at in 0..hammering {
             (state, _) = algorithm.decide(state, Timestamp(at), Cost::ONE);
             assert!(state.weight() <= usize::try_from(count).unwrap());

@@ -1,5 +1,7 @@
 //! Random limits and random traces for the tests of the core, ordinary and extreme.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use proptest::prelude::*;
 use tollgate::limit::units::{Cost, EXACT, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, Decision, State, Verdict};

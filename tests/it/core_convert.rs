@@ -1,15 +1,15 @@
 //! A stored state under new numbers: rounded against the client by less than one unit, never in its favour.
 
 use proptest::prelude::*;
-use tollgate::limit::units::{Cost, Micros};
-use tollgate::limit::{Algorithm, Align, State};
+use tollgate::limit::units::{Cost, Micros, Rate, Timestamp};
+use tollgate::limit::{Algorithm, Align, State, Verdict, Wait};
 
 use super::core_cases::{
     START, any_algorithm, cost, forward_trace, ordinary_algorithm, ordinary_rate, passes, play, rate,
 };
 
 /// Units in use: how far the largest burst that passes falls short of the quota.
-fn used(algorithm: &Algorithm, state: &State, now: tollgate::limit::units::Timestamp) -> u64 {
+fn used(algorithm: &Algorithm, state: &State, now: Timestamp) -> u64 {
     algorithm.quota() - algorithm.peek(state, now, Cost::ONE).remaining
 }
 
@@ -42,9 +42,7 @@ proptest! {
         play(&from, &trace, |seen| {
             if from.name() != to.name() {
                 assert_eq!(to.convert(&from, seen.after.clone(), seen.now), State::default());
-            }
-            // Nor is a state of another kind ever misread.
-            if from.name() != to.name() {
+                // Nor is a state of another kind ever misread.
                 assert_eq!(to.peek(seen.after, seen.now, Cost::ONE), to.peek(&State::default(), seen.now, Cost::ONE));
             }
         });
@@ -53,7 +51,7 @@ proptest! {
 
 #[test]
 fn windows_keep_their_counts_while_they_last_as_long() {
-    type New = fn(tollgate::limit::units::Rate) -> Algorithm;
+    type New = fn(Rate) -> Algorithm;
     let kinds: [New; 3] = [
         |rate| Algorithm::fixed_window(rate, Align::Clock),
         Algorithm::sliding_window,
@@ -80,12 +78,12 @@ fn a_queue_keeps_its_length_and_a_bucket_its_debt() {
     );
     let (state, _) = from.decide(State::default(), START, cost(4));
     let state = to.convert(&from, state, START);
-    let wait = tollgate::limit::Verdict::Delay(Micros(200_000));
+    let wait = Verdict::Delay(Micros(200_000));
     assert_eq!(to.peek(&state, START, Cost::ONE).verdict, wait);
 
     let (from, to) = (Algorithm::token_bucket(slow, cost(5)), Algorithm::token_bucket(fast, cost(5)));
     let state = from.settle(State::default(), START, 15, START);
     let state = to.convert(&from, state, START);
-    let wait = tollgate::limit::Wait::After(Micros(550_000));
-    assert_eq!(to.peek(&state, START, Cost::ONE).verdict, tollgate::limit::Verdict::Deny(wait));
+    let wait = Wait::After(Micros(550_000));
+    assert_eq!(to.peek(&state, START, Cost::ONE).verdict, Verdict::Deny(wait));
 }

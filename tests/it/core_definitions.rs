@@ -3,6 +3,8 @@
 //!
 //! A definition only says whether a request passes; how much remains and how long to wait is found by trying.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! Correcting a cost after the fact.
 
 use proptest::prelude::*;
-use tollgate::limit::units::{Cost, Micros, Timestamp};
+use tollgate::limit::units::{Cost, EXACT, Micros, Timestamp};
 use tollgate::limit::{Algorithm, Align, State, Verdict, Wait};
 
 use super::core_cases::{
@@ -38,7 +38,7 @@ proptest! {
                 let refund = -i64::from(seen.cost.units());
                 let state = algorithm.settle(seen.after.clone(), seen.now, refund, seen.now);
                 // A leaky bucket in which 10^9 units take longer than the end of time can't tell how much longer.
-                let endless = algorithm.forget_at(seen.after).0 >= tollgate::limit::units::EXACT;
+                let endless = algorithm.forget_at(seen.after).0 >= EXACT;
                 assert!(endless || alike(&algorithm, &state, seen.before, seen.now));
             }
         });
@@ -103,8 +103,8 @@ fn a_log_gives_back_only_what_the_admitted_had() {
     let (state, _) = log.decide(State::default(), START, cost(3));
     let (state, refused) = log.decide(state, START, cost(3));
     assert!(!passes(refused.verdict));
-    let state = log.settle(state, START, -3, START);
-    // Of the refused attempt's three units only two had room beside the admitted ones, so two are left.
+    // Of the six units the newest five are kept: three admitted, two refused.
+    let state = log.settle(state, START, -9, START);
     assert_eq!(log.peek(&state, START, Cost::ONE).remaining, 3);
 }
 

@@ -1,5 +1,7 @@
 //! Vectors of other limiters' own tests (`tests/vectors/ratelimit.json` names them), replayed with a fake clock.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 use serde_json::Value;
 use tollgate::limit::units::{Cost, Micros, Timestamp};
 use tollgate::limit::{Algorithm, State, Verdict, Wait};

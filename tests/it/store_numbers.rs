@@ -62,6 +62,15 @@ fn ids_tell_algorithms_and_numbers_apart() {
     assert_eq!(ids.len(), algorithms.len());
 }
 
+/// Processes of different builds must agree on these: a change here makes every stored state start afresh.
+#[test]
+fn ids_are_the_same_in_every_process() {
+    let (rate, units) = (Rate::new(10, Micros::SECOND).unwrap(), Cost::new(50).unwrap());
+    let ids = [Algorithm::token_bucket(rate, units), Algorithm::sliding_log(rate, Some(Micros(5)), true)]
+        .map(|algorithm| NumbersId::of(&algorithm).0);
+    assert_eq!(ids, [1_400_755_076, 1_877_505_734]);
+}
+
 /// A collision is found by trying some 100,000 numbers; then no state under the common id may be read as the other's.
 #[test]
 fn two_algorithms_under_one_id_start_afresh() {

@@ -1,170 +1,325 @@
-//! One specification, several executors: `tests/traces/*.trace` are tables that a person can read, played against the pure
-//! functions and against the memory store.
+//! `tests/traces/*.trace`: what limits do, as tables that a person can read, played against every executor there is.
 //!
 //! ```text
-//! # a comment
+//! # A bucket of 10.
 //! limit token-bucket rate 10/s burst 10
-//! at 0ms cost 5 → allow remaining 5 reset 100ms
-//! at 0ms cost 10 → deny wait 500ms remaining 5
+//! at 0ms    cost 5 → allow remaining 5 reset 100ms
+//! at 0ms    cost 10 → deny wait 500ms remaining 5
+//! at 0ms    cost 1 x5 → allow remaining 0
+//! at 100ms  settle -2 of 0ms → remaining 3
 //! ```
-//!
-//! A `limit` line begins afresh. Times count from midnight UTC. `remaining` and `reset` may be left out.
+//! Times count from a midnight. `xN` is N requests that all get the answer; `remaining` and `reset` are those of the last, and
+//! what a line leaves out is not compared. A second `limit` line begins afresh. Only the pure functions can `settle` so far.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, Decision, State, Verdict, Wait};
 use tollgate::store::{Charge, Group, NumbersId, Store};
 
-/// 2026-01-01T00:00:00Z, where windows of all ordinary lengths begin.
-const MIDNIGHT: Timestamp = Timestamp(1_767_225_600_000_000);
+use super::core_cases::START;
 
-/// Something that decides one request after the other.
+/// Whatever can play a trace: one key under one limit.
 trait Executor {
-    fn decide(&mut self, algorithm: &Algorithm, now: Timestamp, cost: Cost) -> Decision;
+    /// A fresh key.
+    fn begin(&mut self, algorithm: Algorithm);
+    fn decide(&mut self, now: Timestamp, cost: Cost) -> Decision;
+    /// What remains after the correction, or `None` if this executor cannot correct.
+    fn settle(&mut self, admitted_at: Timestamp, difference: i64, now: Timestamp) -> Option<u64>;
 }
 
+/// The functions of the core themselves.
 #[derive(Default)]
-struct Pure(State);
+struct Pure {
+    limit: Option<Algorithm>,
+    state: State,
+}
 
 impl Executor for Pure {
-    fn decide(&mut self, algorithm: &Algorithm, now: Timestamp, cost: Cost) -> Decision {
-        let (state, decision) = algorithm.decide(std::mem::take(&mut self.0), now, cost);
-        self.0 = state;
+    fn begin(&mut self, algorithm: Algorithm) {
+        *self = Self { limit: Some(algorithm), state: State::default() };
+    }
+
+    fn decide(&mut self, now: Timestamp, cost: Cost) -> Decision {
+        let state = std::mem::take(&mut self.state);
+        let (state, decision) = self.limit.unwrap().decide(state, now, cost);
+        self.state = state;
         decision
     }
+
+    fn settle(&mut self, admitted_at: Timestamp, difference: i64, now: Timestamp) -> Option<u64> {
+        let (limit, state) = (self.limit.unwrap(), std::mem::take(&mut self.state));
+        self.state = limit.settle(state, admitted_at, difference, now);
+        Some(limit.peek(&self.state, now, Cost::ONE).remaining)
+    }
 }
 
-struct InMemory(Store);
+/// A memory store: each request is one charge.
+struct Memory {
+    limit: Option<Algorithm>,
+    store: Store,
+    runtime: tokio::runtime::Runtime,
+    keys: u128,
+}
 
-impl Executor for InMemory {
-    fn decide(&mut self, algorithm: &Algorithm, now: Timestamp, cost: Cost) -> Decision {
-        self.0.register(algorithm);
-        let numbers = NumbersId::of(algorithm);
-        let charge = Charge { algorithm, numbers, key: Fingerprint(7), cost, group: Group::Enforced };
+impl Memory {
+    fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(self.0.decide(&[charge], now)).decisions[0]
+        Self { limit: None, store: Store::memory(10_000), runtime, keys: 0 }
+    }
+}
+
+impl Executor for Memory {
+    fn begin(&mut self, algorithm: Algorithm) {
+        self.store.register(&algorithm);
+        self.limit = Some(algorithm);
+        self.keys += 1;
+    }
+
+    fn decide(&mut self, now: Timestamp, cost: Cost) -> Decision {
+        let algorithm = self.limit.as_ref().unwrap();
+        let charge = Charge {
+            algorithm,
+            numbers: NumbersId::of(algorithm),
+            key: Fingerprint(self.keys),
+            cost,
+            group: Group::Enforced,
+        };
+        let outcome = self.runtime.block_on(self.store.decide(&[charge], now));
+        assert_eq!(outcome.decisions.len(), 1, "one charge, one decision");
+        outcome.decisions[0]
+    }
+
+    fn settle(&mut self, _admitted_at: Timestamp, _difference: i64, _now: Timestamp) -> Option<u64> {
+        None
     }
 }
 
 #[test]
-fn traces_hold_for_the_pure_functions() {
-    play_all(|| Box::new(Pure::default()));
+fn pure_functions_play_the_traces() {
+    play_all(&mut Pure::default());
 }
 
 #[test]
-fn traces_hold_for_the_memory_store() {
-    play_all(|| Box::new(InMemory(Store::memory(100))));
+fn the_memory_store_plays_the_traces() {
+    play_all(&mut Memory::new());
 }
 
-fn play_all(executor: impl Fn() -> Box<dyn Executor>) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    assert!(files.len() >= 6, "one trace an algorithm at least, but found {files:?}");
+#[test]
+fn a_wrong_answer_is_found() {
+    let table = "limit gcra rate 10/s\nat 0ms cost 1 → allow\nat 0ms cost 1 → allow";
+    let told = play(&mut Pure::default(), table).unwrap_err();
+    assert_eq!(told, "line 3: `at 0ms cost 1 → allow`: it was `deny wait 100ms remaining 0 reset 100ms`");
+    for broken in
+        ["at 0ms cost 1 → allow", "limit gcra rate 10/s\nat 0ms cost 1 → perhaps", "limit gcra speed 9"]
+    {
+        assert!(play(&mut Pure::default(), broken).is_err(), "{broken}");
+    }
+}
+
+/// Plays every trace of the folder and tells all that went wrong.
+fn play_all(executor: &mut impl Executor) {
+    let files = traces();
+    assert!(files.len() >= 12, "only {} traces found", files.len());
+    let mut wrong = String::new();
     for file in files {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let steps = play(&text, &file.display().to_string(), &executor);
-        assert!(steps > 0, "{} has no steps", file.display());
+        let table = std::fs::read_to_string(&file).unwrap();
+        if let Err(told) = play(executor, &table) {
+            writeln!(wrong, "{}: {told}", file.file_name().unwrap().display()).unwrap();
+        }
     }
+    assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// Plays a file and says how many steps it had.
-fn play(text: &str, file: &str, executor: &impl Fn() -> Box<dyn Executor>) -> usize {
-    let mut limit: Option<(Algorithm, Box<dyn Executor>)> = None;
-    let mut steps = 0;
-    for (index, line) in text.lines().enumerate() {
-        let line = line.split('#').next().unwrap_or_default();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let place = format!("{file}:{}: {line}", index + 1);
-        match words.as_slice() {
-            [] => {}
-            ["limit", name, parameters @ ..] => {
-                limit = Some((algorithm(name, parameters, &place), executor()))
-            }
-            ["at", at, "cost", cost, "→", expected @ ..] => {
-                let (algorithm, executor) = limit.as_mut().unwrap_or_else(|| panic!("{place}: no limit yet"));
-                let cost = Cost::new(cost.parse().unwrap()).unwrap();
-                let decision = executor.decide(algorithm, MIDNIGHT.plus(span(at)), cost);
-                expect(&decision, expected, &place);
+fn traces() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "trace")).collect()
+}
+
+/// Plays one table. The error names the first line that is not so, and what was so.
+fn play(executor: &mut impl Executor, table: &str) -> Result<(), String> {
+    let (mut begun, mut steps) = (false, 0);
+    for (number, line) in table.lines().enumerate() {
+        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let step = match words.as_slice() {
+            [] => continue,
+            ["limit", limit @ ..] => limit_in(limit).map(|limit| {
+                executor.begin(limit);
+                begun = true;
+            }),
+            _ if !begun => Err("no `limit` line stands above it".to_owned()),
+            ["at", at, "cost", cost, request @ ..] => {
                 steps += 1;
+                request_in(executor, at, cost, request)
             }
-            _ => panic!("{place}: neither `limit …` nor `at TIME cost N → …`"),
-        }
+            ["at", at, "settle", units, "of", admitted_at, "→", "remaining", left] => {
+                match settle_in(executor, at, units, admitted_at, left) {
+                    // What follows a correction that can't be made means nothing.
+                    Ok(false) => return Ok(()),
+                    other => other.map(|_| ()),
+                }
+            }
+            _ => Err("not understood".to_owned()),
+        };
+        step.map_err(|told| format!("line {}: `{}`: {told}", number + 1, line.trim()))?;
     }
-    steps
+    if steps > 0 { Ok(()) } else { Err("no request in it".to_owned()) }
 }
 
-fn algorithm(name: &str, parameters: &[&str], place: &str) -> Algorithm {
-    let value = |name: &str| {
-        parameters.iter().position(|word| *word == name).map(|position| parameters[position + 1])
-    };
-    let (count, period) = value("rate").unwrap().split_once('/').unwrap();
-    let rate = Rate::new(count.parse().unwrap(), span(period)).unwrap();
-    let units =
-        |name, default: u32| Cost::new(value(name).map_or(default, |text| text.parse().unwrap())).unwrap();
-    match name {
-        "token-bucket" => Algorithm::token_bucket(rate, units("burst", rate.count())),
-        "gcra" => Algorithm::gcra(rate, units("burst", 1)),
-        "leaky-bucket" => Algorithm::leaky_bucket(
-            rate,
-            units("queue", rate.count()),
-            span(value("max_wait").unwrap_or("10s")),
+fn request_in(executor: &mut impl Executor, at: &str, cost: &str, words: &[&str]) -> Result<(), String> {
+    let (times, expected) = match words {
+        ["→", expected @ ..] => (1, expected),
+        [times, "→", expected @ ..] => (
+            times
+                .strip_prefix('x')
+                .ok_or("`x50` repeats")
+                .and_then(|n| n.parse().map_err(|_| "not a number"))?,
+            expected,
         ),
-        "fixed-window" if value("align") == Some("first-request") => {
-            Algorithm::fixed_window(rate, Align::FirstRequest)
+        _ => return Err("no `→`".to_owned()),
+    };
+    let (now, cost) = (moment(at)?, units(cost)?);
+    for time in 1..=times {
+        let decision = executor.decide(now, cost);
+        let was = in_words(decision);
+        let skip = if time < times { &["remaining", "reset"][..] } else { &[] };
+        if !agrees(expected, &was, skip)? {
+            return Err(format!("it was `{was}`"));
         }
-        "fixed-window" => Algorithm::fixed_window(rate, Align::Clock),
+    }
+    Ok(())
+}
+
+fn settle_in(
+    executor: &mut impl Executor,
+    at: &str,
+    units: &str,
+    admitted_at: &str,
+    left: &str,
+) -> Result<bool, String> {
+    let difference = units.parse().map_err(|_| format!("`{units}` is no number"))?;
+    match executor.settle(moment(admitted_at)?, difference, moment(at)?) {
+        None => Ok(false),
+        Some(remaining) if remaining.to_string() == left => Ok(true),
+        Some(remaining) => Err(format!("it was `remaining {remaining}`")),
+    }
+}
+
+/// Whether what is `expected` stands in what `was`; the verdict must always be told.
+fn agrees(expected: &[&str], was: &str, skip: &[&str]) -> Result<bool, String> {
+    let was: Vec<&str> = was.split(' ').collect();
+    let said = |name: &str| was.iter().position(|word| *word == name).map(|index| was[index + 1]);
+    let (verdict, mut fields) = match expected {
+        ["allow", fields @ ..] => (was[0] == "allow", fields),
+        ["deny", "never", fields @ ..] => (was[..2] == ["deny", "never"], fields),
+        ["deny", "wait", span, fields @ ..] => {
+            (was[0] == "deny" && said("wait").is_some_and(|w| same(w, span)), fields)
+        }
+        ["delay", span, fields @ ..] => (was[0] == "delay" && same(was[1], span), fields),
+        _ => return Err("not `allow`, `delay SPAN`, `deny wait SPAN` or `deny never`".to_owned()),
+    };
+    let mut agrees = verdict;
+    while let [name, value, rest @ ..] = fields {
+        if !["remaining", "reset"].contains(name) {
+            return Err(format!("`{name}` is not understood"));
+        }
+        agrees &= skip.contains(name) || said(name).is_some_and(|w| w == *value || same(w, value));
+        fields = rest;
+    }
+    if fields.is_empty() { Ok(agrees) } else { Err(format!("`{}` says nothing", fields[0])) }
+}
+
+fn same(one: &str, other: &str) -> bool {
+    matches!((span(one), span(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+fn in_words(decision: Decision) -> String {
+    let verdict = match decision.verdict {
+        Verdict::Allow => "allow".to_owned(),
+        Verdict::Delay(wait) => format!("delay {}", span_in_words(wait)),
+        Verdict::Deny(Wait::After(wait)) => format!("deny wait {}", span_in_words(wait)),
+        Verdict::Deny(Wait::Never) => "deny never".to_owned(),
+    };
+    format!("{verdict} remaining {} reset {}", decision.remaining, span_in_words(decision.reset_after))
+}
+
+fn span_in_words(Micros(span): Micros) -> String {
+    if span.is_multiple_of(1000) { format!("{}ms", span / 1000) } else { format!("{span}us") }
+}
+
+/// `token-bucket rate 10/s burst 10`, with the parameters and defaults of `gateway.toml`.
+fn limit_in(words: &[&str]) -> Result<Algorithm, String> {
+    let [name, "rate", rate, parameters @ ..] = words else { return Err("no `NAME rate RATE`".to_owned()) };
+    let rate = rate_in(rate)?;
+    let count = Cost::new(rate.count()).unwrap();
+    let given = |wanted: &str| {
+        parameters.chunks(2).find(|pair| pair[0] == wanted).and_then(|pair| pair.get(1).copied())
+    };
+    let known = ["burst", "queue", "max_wait", "align", "spacing", "count_denied"];
+    if let Some(unknown) = parameters.chunks(2).find(|pair| !known.contains(&pair[0])) {
+        return Err(format!("`{}` is not understood", unknown[0]));
+    }
+    Ok(match *name {
+        "token-bucket" => Algorithm::token_bucket(rate, given("burst").map_or(Ok(count), units)?),
+        "gcra" => Algorithm::gcra(rate, given("burst").map_or(Ok(Cost::ONE), units)?),
+        "leaky-bucket" => {
+            let queue = given("queue").map_or(Ok(count), units)?;
+            Algorithm::leaky_bucket(rate, queue, span(given("max_wait").unwrap_or("10s"))?)
+        }
+        "fixed-window" => {
+            let align =
+                if given("align") == Some("first-request") { Align::FirstRequest } else { Align::Clock };
+            Algorithm::fixed_window(rate, align)
+        }
         "sliding-window" => Algorithm::sliding_window(rate),
         "sliding-log" => {
-            Algorithm::sliding_log(rate, value("spacing").map(span), value("count_denied") == Some("true"))
+            let spacing = given("spacing").map(span).transpose()?;
+            Algorithm::sliding_log(rate, spacing, given("count_denied") == Some("true"))
         }
-        _ => panic!("{place}: no such algorithm"),
-    }
+        _ => return Err(format!("`{name}` is no algorithm")),
+    })
 }
 
-/// `500ms`, `1s`, and as a rate's period `s`.
-fn span(text: &str) -> Micros {
-    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap();
+fn rate_in(text: &str) -> Result<Rate, String> {
+    let wrong = || format!("`{text}` is no rate");
+    let (count, period) = text.split_once('/').ok_or_else(wrong)?;
+    let period = if period.starts_with(|first: char| first.is_ascii_digit()) {
+        period.to_owned()
+    } else {
+        format!("1{period}")
+    };
+    Rate::new(count.parse().map_err(|_| wrong())?, span(&period)?).ok_or_else(wrong)
+}
+
+fn units(text: &str) -> Result<Cost, String> {
+    text.parse().ok().and_then(Cost::new).ok_or_else(|| format!("`{text}` is no count"))
+}
+
+fn moment(text: &str) -> Result<Timestamp, String> {
+    Ok(START.plus(span(text)?))
+}
+
+/// `250us`, `100ms`, `1.5s`, `2min`, `1h`, `1day`.
+fn span(text: &str) -> Result<Micros, String> {
+    let wrong = || format!("`{text}` is no span");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
     let (number, unit) = text.split_at(digits);
-    let unit = match unit {
+    let unit: u64 = match unit {
         "us" => 1,
         "ms" => 1_000,
         "s" => 1_000_000,
         "min" => 60_000_000,
         "h" => 3_600_000_000,
         "day" => 86_400_000_000,
-        _ => panic!("`{text}` is no span"),
+        _ => return Err(wrong()),
     };
-    Micros(unit * if number.is_empty() { 1 } else { number.parse::<u64>().unwrap() })
-}
-
-fn expect(decision: &Decision, expected: &[&str], place: &str) {
-    let rest = match expected {
-        ["allow", rest @ ..] => {
-            assert_eq!(decision.verdict, Verdict::Allow, "{place}");
-            rest
-        }
-        ["delay", wait, rest @ ..] => {
-            assert_eq!(decision.verdict, Verdict::Delay(span(wait)), "{place}");
-            rest
-        }
-        ["deny", "wait", wait, rest @ ..] => {
-            assert_eq!(decision.verdict, Verdict::Deny(Wait::After(span(wait))), "{place}");
-            rest
-        }
-        ["deny", "never", rest @ ..] => {
-            assert_eq!(decision.verdict, Verdict::Deny(Wait::Never), "{place}");
-            rest
-        }
-        _ => panic!("{place}: expected `allow`, `delay TIME`, `deny wait TIME` or `deny never`"),
-    };
-    for pair in rest.chunks(2) {
-        match pair {
-            ["remaining", units] => assert_eq!(decision.remaining.to_string(), *units, "{place}"),
-            ["reset", after] => assert_eq!(decision.reset_after, span(after), "{place}"),
-            _ => panic!("{place}: `{}` is unknown here", pair.join(" ")),
-        }
-    }
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let whole: u64 = whole.parse().map_err(|_| wrong())?;
+    let places = u32::try_from(fraction.len()).map_err(|_| wrong())?;
+    let fraction = fraction.parse::<u64>().map_err(|_| wrong())? * unit / 10_u64.pow(places);
+    Ok(Micros(whole * unit + fraction))
 }

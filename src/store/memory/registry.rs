@@ -25,11 +25,18 @@ pub(super) enum Registered {
     Ambiguous,
 }
 
+/// What is known of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    Of(Algorithm),
+    Ambiguous,
+}
+
 /// Two half-full maps instead of an ordered one: when the newer is full it becomes the older, and the older is forgotten.
 #[derive(Debug, Default)]
 struct Generations {
-    newer: BTreeMap<NumbersId, Option<Algorithm>>,
-    older: BTreeMap<NumbersId, Option<Algorithm>>,
+    newer: BTreeMap<NumbersId, Entry>,
+    older: BTreeMap<NumbersId, Entry>,
 }
 
 impl Registry {
@@ -38,13 +45,13 @@ impl Registry {
 
     /// Remembers `algorithm` under `numbers`. Registering again keeps it from being forgotten.
     pub(super) fn register(&self, numbers: NumbersId, algorithm: &Algorithm) -> Registered {
+        let entry = Entry::Of(*algorithm);
         let mut generations = self.generations.write();
-        let before = generations.find(numbers).cloned();
+        let unique = generations.find(numbers).is_none_or(|before| *before == entry);
         if generations.newer.len() >= Self::GENERATION && !generations.newer.contains_key(&numbers) {
             generations.older = std::mem::take(&mut generations.newer);
         }
-        let unique = before.is_none_or(|before| before.as_ref() == Some(algorithm));
-        generations.newer.insert(numbers, unique.then_some(*algorithm));
+        generations.newer.insert(numbers, if unique { entry } else { Entry::Ambiguous });
         if unique { Registered::Unique } else { Registered::Ambiguous }
     }
 
@@ -57,12 +64,15 @@ impl Registry {
 impl Known<'_> {
     /// The algorithm behind `numbers`; `None` if it is forgotten, was never registered, or is ambiguous.
     pub(super) fn get(&self, numbers: NumbersId) -> Option<&Algorithm> {
-        self.0.find(numbers)?.as_ref()
+        match self.0.find(numbers)? {
+            Entry::Of(algorithm) => Some(algorithm),
+            Entry::Ambiguous => None,
+        }
     }
 }
 
 impl Generations {
-    fn find(&self, numbers: NumbersId) -> Option<&Option<Algorithm>> {
+    fn find(&self, numbers: NumbersId) -> Option<&Entry> {
         self.newer.get(&numbers).or_else(|| self.older.get(&numbers))
     }
 }

@@ -102,6 +102,14 @@ impl Table {
         self.evictions.load(Ordering::Relaxed)
     }
 
+    /// [`Self::weight`] as counted slot by slot.
+    #[cfg(test)]
+    pub(super) fn recounted(&self) -> u64 {
+        let weigh =
+            |set: &Mutex<Set>| set.lock().iter().map(|slot| weigh(&slot.state)).map(u64::from).sum::<u64>();
+        self.sets.iter().map(weigh).sum()
+    }
+
     fn count_eviction(&self) {
         self.evictions.fetch_add(1, Ordering::Relaxed);
     }
@@ -141,7 +149,7 @@ impl<'a> Held<'a> {
                 slot.state = state;
             }
             None if state == State::default() => {}
-            _ => self.place(self.table.place(charge.key), Slot::new(charge, weight, state), &census()),
+            _ => self.insert(self.table.place(charge.key), Slot::new(charge, weight, state), &census()),
         }
     }
 
@@ -150,7 +158,7 @@ impl<'a> Held<'a> {
     }
 
     /// Puts in a slot that is new or of a new weight.
-    fn place(&mut self, place: usize, slot: Slot, census: &Census<'_>) {
+    fn insert(&mut self, place: usize, slot: Slot, census: &Census<'_>) {
         let needed = u64::from(slot.weight);
         let mut room = self.vacate(place, |old| old.tag == slot.tag || census.is_expired(old));
         room += self.table.room.take(needed.saturating_sub(room));
