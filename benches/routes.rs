@@ -1,15 +1,18 @@
 //! What it costs to normalise a path, to find a route among ten and among ten thousand, and to claim a key.
 //!
-//! `cargo bench --bench routes`
+//! `cargo bench --bench routes`. Where no allocation is shown, there was none.
 #![expect(clippy::expect_used, reason = "a benchmark that cannot be set up should stop")]
 
-use divan::{Bencher, black_box};
+use divan::{AllocProfiler, Bencher, black_box};
 use http::{HeaderMap, HeaderValue, Method};
 use tollgate::route::client::ClientRule;
 use tollgate::route::key::{Key, Missing, Part, Secret};
 use tollgate::route::path::Path;
 use tollgate::route::pattern::{HostPattern, PathPattern};
 use tollgate::route::{Conditions, Request, RouteTable};
+
+#[global_allocator]
+static ALLOCATOR: AllocProfiler = AllocProfiler::system();
 
 fn main() {
     divan::main();

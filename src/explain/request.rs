@@ -35,8 +35,8 @@ pub struct ExplainFault {
 }
 
 impl ExplainRequest {
-    /// Reads a method, a URL (`http://host/path?query` or only `/path?query`) and fields (`name: value`). `ip` is the peer:
-    /// who connects to the gateway, which is the client unless it is a trusted proxy; 127.0.0.1 if not given.
+    /// Reads a method, a URL (`http://host/path?query` or only `/path?query`) and fields (`name: value`). `ip` is the
+    /// peer: who connects to the gateway, which is the client unless it is a trusted proxy; 127.0.0.1 if not given.
     ///
     /// # Errors
     /// Whatever is no request that the gateway would route; it would answer most of them 400, CONNECT and TRACE 405.

@@ -1,12 +1,13 @@
 //! Who asks: the client's address behind trusted proxies.
 //!
-//! A proxy appends to the right of `Forwarded` (RFC 7239) or `X-Forwarded-For`; what stands further left came from whoever
-//! spoke to it. So both are read from the right, past trusted addresses, and the first that is not trusted is the client.
+//! A proxy appends to the right of `Forwarded` (RFC 7239) or `X-Forwarded-For`; what stands further left came from
+//! whoever spoke to it. So both are read from the right, past trusted addresses, and the first that is not trusted is
+//! the client.
 //!
-//! Most proxies write one of the two fields and pass the other as the client sent it. Nothing in a request tells which
-//! one the proxy wrote, so if both are there and tell different stories, neither is believed: the client is then the
-//! trusted proxy itself, a shared allowance. Were either field to win, a client could invent the other and with it a fresh
-//! allowance for every request.
+//! Most proxies write one of the two fields and pass the other as the client sent it. Nothing in a request tells
+//! which one the proxy wrote, so if both are there and tell different stories, neither is believed: the client is
+//! then the trusted proxy itself, a shared allowance. Were either field to win, a client could invent the other and
+//! with it a fresh allowance for every request.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -71,9 +72,10 @@ impl ClientRule {
         Client { address, network }
     }
 
-    /// The client behind `peer`: the peer itself unless it is trusted; else whom `Forwarded` and `X-Forwarded-For` name,
-    /// read from the right past trusted addresses, provided that they agree if both are there. At most 64 items of each
-    /// are read; garbage, `unknown` and obfuscated names (`_id`) end the walk at the last good hop. Does not allocate.
+    /// The client behind `peer`: the peer itself unless it is trusted; else whom `Forwarded` and `X-Forwarded-For`
+    /// name, read from the right past trusted addresses, provided that they agree if both are there. At most 64 items
+    /// of each are read; garbage, `unknown` and obfuscated names (`_id`) end the walk at the last good hop. Does not
+    /// allocate.
     pub fn identify(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
         if !self.trusts(peer) {
             return self.client(peer);

@@ -3,8 +3,9 @@
 use http::HeaderMap;
 use http::header::COOKIE;
 
-/// The value of the first cookie of this name, over all `Cookie` fields as sent. Names are case-sensitive. One pair of
-/// quotes around the value is left away: backends that read `id="x"` as `id=x` would else see one session where we see two clients.
+/// The value of the first cookie of this name, over all `Cookie` fields as sent. Names are case-sensitive. One pair
+/// of quotes around the value is left away: backends that read `id="x"` as `id=x` would else see one session where we
+/// see two clients.
 pub(super) fn first<'r>(headers: &'r HeaderMap, name: &str) -> Option<&'r [u8]> {
     let fields = headers.get_all(COOKIE).iter();
     let mut pairs = fields.flat_map(|field| field.as_bytes().split(|&byte| byte == b';'));

@@ -23,8 +23,8 @@ pub enum Exemption {
 }
 
 impl Exemption {
-    /// Parses `"ip:10.0.0.0/8"`, `"ip:10.0.0.1"`, `"header:x-internal=1"`, `"path:/health"` as written in the file. Bits of a
-    /// network below its prefix are ignored.
+    /// Parses `"ip:10.0.0.0/8"`, `"ip:10.0.0.1"`, `"header:x-internal=1"`, `"path:/health"` as written in the file.
+    /// Bits of a network below its prefix are ignored.
     ///
     /// # Errors
     /// Any other form; a value that the named field or pattern cannot have.
@@ -43,7 +43,8 @@ impl Exemption {
         }
     }
 
-    /// Whether the request is exempt. `merge_slashes` is the matched route's: its form of the path counts, since that is the one forwarded.
+    /// Whether the request is exempt. `merge_slashes` is the matched route's: its form of the path counts, since that
+    /// is the one forwarded.
     pub fn holds(&self, request: &Request<'_>, merge_slashes: bool) -> bool {
         match self {
             Self::Ip(network) => covers(network, request.client.address),

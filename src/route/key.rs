@@ -9,9 +9,9 @@
 //!              length, bytes                8 bytes, and so many; an address has 4 or 16
 //! ```
 //!
-//! The text can be read back, so two keys are equal only if all their parts are: `("a:b", "c")` is not `("a", "b:c")`, one value
-//! `x, y` is not two values, and an address that stands in for a header is not a header with those bytes. That a client
-//! finds two texts with one fingerprint is as unlikely as that it guesses the secret.
+//! The text can be read back, so two keys are equal only if all their parts are: `("a:b", "c")` is not `("a",
+//! "b:c")`, one value `x, y` is not two values, and an address that stands in for a header is not a header with those
+//! bytes. That a client finds two texts with one fingerprint is as unlikely as that it guesses the secret.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -37,7 +37,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A key: its parts in order. One part, or several for a composite. In words through `Display`: `per client address and path`.
+/// A key: its parts in order. One part, or several for a composite. In words through `Display`: `per client address
+/// and path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// At least one.
@@ -105,8 +106,8 @@ impl Key {
     }
 
     /// The fingerprint of (`identity`, parts): parts are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ.
-    /// `identity` names limit, algorithm and policy. `route` is the matched route's name and `merge_slashes` its form of the path.
-    /// Allocates only to decode an escaped query parameter.
+    /// `identity` names limit, algorithm and policy. `route` is the matched route's name and `merge_slashes` its form
+    /// of the path. Allocates only to decode an escaped query parameter.
     pub fn claim(
         &self,
         secret: &Secret,
@@ -131,9 +132,10 @@ impl Key {
         Claim::Key(text.fingerprint())
     }
 
-    /// The parts with the request's values, for people: `("header:x-api-key", Some("k-12…"))`. Values of header, cookie and
-    /// query parts are shortened unless `reveal`: to their first four characters, or of fewer than twelve to none.
-    /// A missing part is told as what stands in for it (`ip (header:x-api-key is missing)`), or without a value.
+    /// The parts with the request's values, for people: `("header:x-api-key", Some("k-12…"))`. Values of header,
+    /// cookie and query parts are shortened unless `reveal`: to their first four characters, or of fewer than twelve
+    /// to none. A missing part is told as what stands in for it (`ip (header:x-api-key is missing)`), or without a
+    /// value.
     pub fn describe(
         &self,
         request: &Request<'_>,

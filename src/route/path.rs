@@ -1,8 +1,9 @@
 //! Path normalisation: what is matched is what is forwarded.
 //!
-//! Escapes come first: a percent-encoded unreserved character is decoded (so `%2e%2e` is `..`), any other escape stays
-//! and gets upper-case hex digits (RFC 3986 §6.2.2.1 and §6.2.2.2). `%2F`, `%5C` and `%25` therefore stay what they are,
-//! and nothing is decoded twice. Then dot segments go (§5.2.4). Two forms result, because `//` and `..` interact:
+//! Escapes come first: a percent-encoded unreserved character is decoded (so `%2e%2e` is `..`), any other escape
+//! stays and gets upper-case hex digits (RFC 3986 §6.2.2.1 and §6.2.2.2). `%2F`, `%5C` and `%25` therefore stay what
+//! they are, and nothing is decoded twice. Then dot segments go (§5.2.4). Two forms result, because `//` and `..`
+//! interact:
 //!
 //! | raw | merged: `//` is `/`, before dot segments | kept: an empty segment is a segment |
 //! |---|---|---|
@@ -10,8 +11,8 @@
 //! | `/a//../b` | `/b` | `/a/b` |
 //! | `/a//../..` | a fault | a fault, though only the merged form leaves the root |
 //!
-//! Case, a trailing slash and `;` are significant. Characters that a URI may not hold but clients send (`{`, `|`, `"`, …)
-//! are passed as they are, and are not equal to their escapes.
+//! Case, a trailing slash and `;` are significant. Characters that a URI may not hold but clients send (`{`, `|`,
+//! `"`, …) are passed as they are, and are not equal to their escapes.
 
 use std::borrow::Cow;
 

@@ -9,11 +9,12 @@ use super::{Conditions, Match, Request, RouteIndex};
 
 /// All routes, compiled for lookup.
 ///
-/// Hosts are looked up from the most to the least specific (exact, then wildcards from the longest suffix on, then any); for
-/// each, a [trie](super::trie) gives the best route by path, methods, headers and file order. A route whose other
-/// conditions fail is passed over, so the search goes on among wider hosts and paths.
+/// Hosts are looked up from the most to the least specific (exact, then wildcards from the longest suffix on, then
+/// any); for each, a [trie](super::trie) gives the best route by path, methods, headers and file order. A route whose
+/// other conditions fail is passed over, so the search goes on among wider hosts and paths.
 ///
-/// Not handled: thousands of routes of one host *and* one path that differ only by method or header are tried one by one.
+/// Not handled: thousands of routes of one host *and* one path that differ only by method or header are tried one by
+/// one.
 #[derive(Debug)]
 pub struct RouteTable {
     /// From most to least specific, hosts aside.
@@ -64,12 +65,12 @@ impl RouteTable {
         table
     }
 
-    /// The most specific route of those whose conditions all hold: host (exact, wildcard, any; of wildcards the longer suffix),
-    /// then path (exact, parameter, longest prefix; equals segment by segment from the left, literal before parameter),
-    /// then methods given, then more headers, then file order.
+    /// The most specific route of those whose conditions all hold: host (exact, wildcard, any; of wildcards the
+    /// longer suffix), then path (exact, parameter, longest prefix; equals segment by segment from the left, literal
+    /// before parameter), then methods given, then more headers, then file order.
     ///
-    /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written: a route for GET
-    /// does not match HEAD. Does not allocate; bounded as told at [`RouteTable`] and [its trie](super::trie).
+    /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written: a route
+    /// for GET does not match HEAD. Does not allocate; bounded as told at [`RouteTable`] and [its trie](super::trie).
     pub fn find(&self, request: &Request<'_>) -> Option<RouteIndex> {
         let wider = self.wildcards_of(request.host).chain(iter::once(&self.any));
         let mut hosts = self.exact.get(request.host).into_iter().chain(wider);
@@ -96,9 +97,10 @@ impl RouteTable {
 
     /// Routes that no request can reach, each with the first route that takes all of theirs.
     ///
-    /// Only a route shadowed by *one* other is found, not one shadowed by several together. That other has the same path, the
-    /// same headers and at least the same hosts and methods, and stands earlier: a wider condition of any other kind makes it less
-    /// specific, so that it loses. Candidates are bucketed, so that 10,000 routes take milliseconds.
+    /// Only a route shadowed by *one* other is found, not one shadowed by several together. That other has the same
+    /// path, the same headers and at least the same hosts and methods, and stands earlier: a wider condition of any
+    /// other kind makes it less specific, so that it loses. Candidates are bucketed, so that 10,000 routes take
+    /// milliseconds.
     pub fn unreachable(&self) -> Vec<(RouteIndex, RouteIndex)> {
         let mut earlier: HashMap<Bucket<'_>, Vec<usize>> = HashMap::new();
         let mut unreachable = Vec::new();

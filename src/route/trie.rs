@@ -4,9 +4,9 @@
 //! most specific route that matches" is "the least rank that is accepted": the walk may try branches in any order, and
 //! drops every branch whose best rank cannot beat what it has.
 //!
-//! Bound: a segment leads to at most two children (its literal, and a parameter), and a node is reached by one way only,
-//! so a walk sees no node twice. However a path is made, one walk costs at most the nodes that there are, and typically
-//! one or two for each of its segments; a path deeper than the patterns costs nothing more.
+//! Bound: a segment leads to at most two children (its literal, and a parameter), and a node is reached by one way
+//! only, so a walk sees no node twice. However a path is made, one walk costs at most the nodes that there are, and
+//! typically one or two for each of its segments; a path deeper than the patterns costs nothing more.
 
 use std::collections::HashMap;
 
@@ -54,8 +54,8 @@ impl Trie {
         if pattern.is_prefix() { &mut node.below } else { &mut node.here }.push(rank);
     }
 
-    /// The least rank below `bound` of those whose pattern matches `path` and that `accepts` takes. `accepts` is asked of each rank at
-    /// most once. No allocation.
+    /// The least rank below `bound` of those whose pattern matches `path` and that `accepts` takes. `accepts` is
+    /// asked of each rank at most once. No allocation.
     pub(super) fn least(&self, path: &str, bound: Rank, accepts: impl FnMut(Rank) -> bool) -> Option<Rank> {
         let below_root = path.strip_prefix('/')?;
         let mut walk = Walk { nodes: &self.nodes, accepts, best: bound };
@@ -94,8 +94,8 @@ struct Walk<'t, F> {
 }
 
 impl<F: FnMut(Rank) -> bool> Walk<'_, F> {
-    /// `rest` is what follows the slash behind the segments so far; `None` at the path's end. Recursion is as deep as the
-    /// deepest pattern: at most [`PathPattern::MAX_SEGMENTS`].
+    /// `rest` is what follows the slash behind the segments so far; `None` at the path's end. Recursion is as deep as
+    /// the deepest pattern: at most [`PathPattern::MAX_SEGMENTS`].
     fn visit(&mut self, at: usize, rest: Option<&str>) {
         let node = &self.nodes[at];
         if node.best >= self.best {
@@ -124,8 +124,9 @@ impl<F: FnMut(Rank) -> bool> Walk<'_, F> {
     }
 
     fn offer(&mut self, ranks: &[Rank]) {
-        let better = ranks.iter().take_while(|&&rank| rank < self.best);
-        if let Some(&rank) = better.copied().find(|&rank| (self.accepts)(rank)).as_ref() {
+        let bound = self.best;
+        let mut better = ranks.iter().copied().take_while(|&rank| rank < bound);
+        if let Some(rank) = better.find(|&rank| (self.accepts)(rank)) {
             self.best = rank;
         }
     }

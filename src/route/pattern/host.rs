@@ -6,8 +6,8 @@ use std::net::Ipv6Addr;
 
 use super::{PatternFault, fault};
 
-/// `api.example.com`, `192.0.2.1`, `[2001:db8::1]`, or `*.example.com`: one label or more in front of `example.com`, but
-/// not `example.com` itself.
+/// `api.example.com`, `192.0.2.1`, `[2001:db8::1]`, or `*.example.com`: one label or more in front of `example.com`,
+/// but not `example.com` itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// This host: lower case, without final dot, an IPv6 address in brackets and in its canonical form (RFC 5952).
@@ -19,9 +19,9 @@ pub enum HostPattern {
 impl HostPattern {
     /// Parses a host as written in the file; compared lower-case, without final dot.
     ///
-    /// # Errors
-    /// Whatever is not a host name of at most 253 bytes (RFC 1035 §2.3.4; `_` is let through, as resolvers do), an IP address,
-    /// or one of those names behind `*.`; above all a port, a scheme, and a name that is not ASCII.
+    /// # Errors Whatever is not a host name of at most 253 bytes (RFC 1035 §2.3.4; `_` is let through, as resolvers
+    /// do), an IP address, or one of those names behind `*.`; above all a port, a scheme, and a name that is not
+    /// ASCII.
     pub fn parse(text: &str) -> Result<Self, PatternFault> {
         if text == "*" {
             return fault("the host `*` says nothing", "leave `hosts` away to match any host");

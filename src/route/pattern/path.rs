@@ -28,8 +28,8 @@ impl PathPattern {
     /// A pattern has at most so many segments, which bounds how deep a lookup goes.
     pub const MAX_SEGMENTS: usize = 64;
 
-    /// Parses a path pattern as written in the file. The pattern is normalised as requests are; its duplicate slashes are
-    /// kept, for routes with `merge_slashes = false`.
+    /// Parses a path pattern as written in the file. The pattern is normalised as requests are; its duplicate slashes
+    /// are kept, for routes with `merge_slashes = false`.
     ///
     /// # Errors
     /// What no normalised path could match, and `*` or braces that are not a whole segment.
@@ -62,9 +62,9 @@ impl PathPattern {
         self
     }
 
-    /// The more specific pattern first: exact, then with parameters, then prefixes; of one kind the longest (exact ones that
-    /// match one path differ in length only by `//`); then segment by segment from the left, a literal before a parameter.
-    /// Two patterns that are `Equal` and match a path in common match the same paths.
+    /// The more specific pattern first: exact, then with parameters, then prefixes; of one kind the longest (exact
+    /// ones that match one path differ in length only by `//`); then segment by segment from the left, a literal
+    /// before a parameter. Two patterns that are `Equal` and match a path in common match the same paths.
     pub(in crate::route) fn specificity(&self, other: &Self) -> Ordering {
         let rank = |pattern: &Self| {
             let parameters = !pattern.below && pattern.kinds().any(|parameter| parameter);
