@@ -118,40 +118,29 @@ impl Gate {
         loop {
             let before = (self.checked, std::mem::discriminant(&self.stage));
             let unchecked = &self.inbound[self.checked..];
-            let result = match &mut self.stage {
-                Stage::Head(_) => self.check_head(),
+            match &mut self.stage {
+                Stage::Head(_) => match self.check_head() {
+                    Ok(()) => {}
+                    Err(fault) => self.refuse(fault),
+                },
                 Stage::Length(left) => {
                     let here = usize::try_from(*left).unwrap_or(usize::MAX).min(unchecked.len());
                     *left -= here as u64;
                     let done = *left == 0;
                     self.checked += here;
                     self.take_body(here, done);
-                    Ok(())
                 }
                 Stage::Chunked(scanner) => match scanner.advance(unchecked) {
                     Ok(here) => {
                         let done = scanner.is_done();
                         self.checked += here;
                         self.take_body(here, done);
-                        Ok(())
                     }
-                    Err(_) => {
-                        self.break_body(BodyFault::Malformed);
-                        Ok(())
-                    }
+                    Err(_) => self.break_body(BodyFault::Malformed),
                 },
-                Stage::Undecided => {
-                    self.check_upgrade();
-                    Ok(())
-                }
-                Stage::Tunnel => {
-                    self.checked = self.inbound.len();
-                    return;
-                }
-                Stage::Over => return,
-            };
-            if let Err(fault) = result {
-                self.refuse(fault);
+                Stage::Undecided => self.check_upgrade(),
+                Stage::Tunnel => self.checked = self.inbound.len(),
+                Stage::Over => {}
             }
             if before == (self.checked, std::mem::discriminant(&self.stage)) {
                 return;
@@ -249,8 +238,8 @@ impl Gate {
         }
     }
 
-    /// Nothing has come: has it not come for too long? Ready with `true` if what follows should be read as the end.
-    fn poll_overdue(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+    /// Nothing has come. Ready once that has lasted too long, and been acted on.
+    fn poll_overdue(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let started = self.head_begun;
         let allowed = match self.stage {
             // While a request is served, or a tunnel is being decided, the client owes nothing.
@@ -277,7 +266,7 @@ impl Gate {
             Stage::Head(_) => self.stage = Stage::Over,
             _ => self.break_body(BodyFault::Timeout),
         }
-        Poll::Ready(true)
+        Poll::Ready(())
     }
 
     /// Whether the body has come slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
