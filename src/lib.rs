@@ -11,7 +11,8 @@
 //!  config · proxy · admin             the edges; they never see each other
 //!  shared                             what workers, admin and control thread share while running
 //!  telemetry                          what happened: counters and access records
-//!  gateway · upstream                 the waist: the compiled, immutable plan · the backends
+//!  upstream                           the backends
+//!  gateway                            the waist: the compiled, immutable plan; from a request to its charges
 //!  route · store · clock              whose allowance, which rule · where counters live · what time it is
 //!  limit                              the core: std only; no clock, no I/O, no async, no logging
 //! ```

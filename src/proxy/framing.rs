@@ -5,7 +5,7 @@
 
 mod chunks;
 
-use http::StatusCode;
+use http::{StatusCode, Uri};
 
 pub(crate) use chunks::ChunkScanner;
 
@@ -205,6 +205,10 @@ fn check_method(method: &[u8]) -> Result<(), Fault> {
 fn check_target(method: &[u8], target: &[u8]) -> Result<(), Fault> {
     if !target.iter().all(|&byte| matches!(byte, 0x21..=0x7e) && byte != b'#') {
         return Err(Fault::Malformed("the request target has a forbidden character"));
+    }
+    // hyper would refuse some of these, unlogged: what it cannot take is refused here, by the same parser.
+    if target.iter().any(|byte| matches!(byte, b'"' | b'<' | b'>' | b'`')) && Uri::try_from(target).is_err() {
+        return Err(Fault::Malformed("the request target has a character that must be percent-encoded"));
     }
     match target {
         [b'/', ..] => Ok(()),

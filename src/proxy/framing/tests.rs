@@ -62,6 +62,8 @@ fn whatever_has_two_readings_is_refused() {
         (400, "GET a:80 HTTP/1.1\r\nhost: a\r\n\r\n"),
         (400, "GET /#f HTTP/1.1\r\nhost: a\r\n\r\n"),
         (400, "GET /\u{e9} HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (400, "GET /?q=\"x\" HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (400, "GET /<x> HTTP/1.1\r\nhost: a\r\n\r\n"),
         // Host
         (400, "GET / HTTP/1.1\r\n\r\n"),
         (400, "GET / HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n"),
@@ -198,6 +200,16 @@ proptest! {
         prop_assert_eq!(whole, piecemeal);
         if let Ok(Some(length)) = whole {
             let _ = check_head(&bytes[..length]);
+        }
+    }
+
+    /// What hyper would refuse by itself would be answered without a body, and neither counted nor logged.
+    #[test]
+    fn no_target_passes_that_hyper_would_refuse(target in "(/|http://|https://|http://a|http://a:1/)[!-~]{0,12}") {
+        let authority = target.split_once("//").map_or("a", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+        let head = format!("GET {target} HTTP/1.1\r\nhost: {authority}\r\n\r\n");
+        if check_head(head.as_bytes()).is_ok() {
+            prop_assert!(http::Uri::try_from(target.as_str()).is_ok(), "{}", target);
         }
     }
 
