@@ -185,6 +185,13 @@ impl<'a> Assessment<'a> {
     }
 }
 
+impl Refusal<'_> {
+    /// `retry-after`: whole seconds, rounded up, at least 1; `None` where waiting cannot help.
+    pub fn retry_after(&self) -> Option<u64> {
+        self.wait.map(|wait| wait.seconds_rounded_up().max(1))
+    }
+}
+
 impl<'a> Use<'a> {
     /// The decisions on this limit's charges; empty if it was not charged or the store was not asked.
     pub fn decisions<'o>(&self, outcome: &'o Outcome) -> &'o [Decision] {

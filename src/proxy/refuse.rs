@@ -41,7 +41,7 @@ pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
 
 /// The answer to a request that a limit refuses, after `reject` if there is one.
 pub(crate) fn over_limit(refusal: &Refusal<'_>, reject: Option<&Reject>) -> Response<Bytes> {
-    let seconds = refusal.wait.map(|wait| wait.seconds_rounded_up().max(1));
+    let seconds = refusal.retry_after();
     let status = reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status);
     let own_body = reject.and_then(|reject| reject.body.clone());
     let content_type = match (&own_body, reject.and_then(|reject| reject.content_type.clone())) {

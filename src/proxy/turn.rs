@@ -103,8 +103,7 @@ impl Turn {
         let mut response = refuse::over_limit(refusal, reject);
         let which = self.plan.gateway.server.ratelimit_headers;
         if let (Some(tightest), true) = (tightest, which != RatelimitHeaders::Off) {
-            let retry_after = refusal.wait.map(|wait| wait.seconds_rounded_up().max(1));
-            refuse::set_ratelimit(response.headers_mut(), which, tightest, retry_after);
+            refuse::set_ratelimit(response.headers_mut(), which, tightest, refusal.retry_after());
         }
         if !kept {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
