@@ -4,7 +4,9 @@
 #![expect(clippy::expect_used, reason = "a benchmark that cannot be set up should stop")]
 
 use divan::{AllocProfiler, Bencher, black_box};
-use http::{HeaderMap, HeaderValue, Method};
+use http::header::COOKIE;
+use http::{HeaderName, Method};
+use tollgate::http1::fields::{FieldList, Fields};
 use tollgate::route::client::ClientRule;
 use tollgate::route::key::{Key, Missing, Part, Secret};
 use tollgate::route::path::Path;
@@ -56,21 +58,21 @@ fn find_nothing(bencher: Bencher<'_, '_>, count: usize) {
 fn claim(bencher: Bencher<'_, '_>, parts: &str) {
     let parts = parts.split(' ').map(|part| Part::parse(part).expect("a part")).collect();
     let key = Key { parts, missing: Missing::Ip };
-    let mut headers = HeaderMap::new();
-    headers.insert("x-api-key", HeaderValue::from_static("0123456789abcdef0123456789abcdef"));
-    headers.insert("cookie", HeaderValue::from_static("theme=dark; sid=0123456789abcdef0123456789abcdef"));
-    with_request("api.example.com", "/api/v1/users/12345/posts", &headers, |request| {
+    let mut headers = FieldList::default();
+    headers.push(&HeaderName::from_static("x-api-key"), b"0123456789abcdef0123456789abcdef");
+    headers.push(&COOKIE, b"theme=dark; sid=0123456789abcdef0123456789abcdef");
+    with_request("api.example.com", "/api/v1/users/12345/posts", headers.fields(), |request| {
         bencher.bench_local(|| key.claim(&Secret([7; 16]), 1, black_box(request), "users", true));
     });
 }
 
 fn bench_find(bencher: Bencher<'_, '_>, table: &RouteTable, host: &str, path: &str) {
-    with_request(host, path, &HeaderMap::new(), |request| {
+    with_request(host, path, Fields::NONE, |request| {
         bencher.bench_local(|| table.find(black_box(request)));
     });
 }
 
-fn with_request(host: &str, path: &str, headers: &HeaderMap, ask: impl FnOnce(&Request<'_>)) {
+fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&Request<'_>)) {
     let path = Path::parse(path).expect("a good path");
     let client = ClientRule::default().client([192, 0, 2, 1].into());
     let query = Some("page=2&key=0123456789abcdef");

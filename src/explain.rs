@@ -83,13 +83,13 @@ pub enum Standing {
 /// Explains what the gateway would do with the request. Pure: no counter is read or charged.
 pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Explanation {
     let rule = &gateway.server.client;
-    let client = rule.identify(request.peer, &request.headers);
+    let client = rule.identify(request.peer, request.headers.fields());
     let seen = route::Request {
         method: &request.method,
         host: &request.host,
         path: &request.path,
         query: request.query.as_deref(),
-        headers: &request.headers,
+        headers: request.headers.fields(),
         client,
     };
     let chosen = gateway.table.find(&seen).map(|index| gateway.route(index));

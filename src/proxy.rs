@@ -6,21 +6,25 @@
 //! A request's way: [`listen`] → `connection` (hyper behind the `gate`, which checks the `framing`) → `service`
 //! (the story: what `case` is it, what do the limits say) → `forward` or `refuse` → `body`; `tally` counts and logs.
 
-mod body;
+mod answer;
+mod buffers;
 mod case;
 mod connection;
+mod download;
+mod echo;
 mod forward;
-mod framing;
-mod gate;
 mod headers;
 mod listen;
+mod presence;
+mod reader;
 mod refuse;
 mod service;
 mod tally;
 mod tunnel;
 mod turn;
-mod wire;
+mod upload;
 mod worker;
+mod writer;
 
 pub use listen::{Listeners, bind};
 pub use worker::run;

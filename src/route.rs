@@ -14,8 +14,9 @@ mod trie;
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method};
 
+use crate::http1::fields::Fields;
 use client::Client;
 use path::Path;
 use pattern::{HostPattern, PathPattern};
@@ -38,7 +39,7 @@ pub struct Request<'a> {
     /// The query without its `?`, as sent.
     pub query: Option<&'a str>,
     /// The fields as sent.
-    pub headers: &'a HeaderMap,
+    pub headers: Fields<'a>,
     /// Who asks.
     pub client: Client,
 }
@@ -167,6 +168,6 @@ impl Conditions {
 }
 
 /// Whether one of the field's values is exactly `value`.
-fn carries(headers: &HeaderMap, name: &HeaderName, value: &HeaderValue) -> bool {
-    headers.get_all(name).iter().any(|sent| sent == value)
+fn carries(headers: Fields<'_>, name: &HeaderName, value: &HeaderValue) -> bool {
+    headers.all(name).iter().any(|sent| sent == value.as_bytes())
 }

@@ -1,28 +1,24 @@
 //! The backends: connections to them, kept per worker, and the exchange of one request for one response.
 
 pub mod balance;
-pub mod connection;
-pub mod echo;
+pub mod exchange;
 pub mod pool;
 pub mod retry;
-pub mod upload;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response};
-use hyper::body::Incoming;
-
 use crate::clock::deadline::{Deadline, now};
 use crate::gateway::{Backend, Endpoint, Upstream};
+use crate::http1::response::ResponseHead;
 use balance::RoundRobin;
-use connection::{Connection, Lease};
-use pool::EndpointPool;
+use exchange::{Exchange, Request, Upload};
+use pool::{Connection, EndpointPool};
 use retry::Budget;
-use upload::{Upload, UploadState};
 
 /// Why a backend gave no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,19 +31,10 @@ pub enum Failure {
     Timeout,
     /// It closed the connection before its response head was complete.
     Reset,
-    /// What it sent is not HTTP/1.1.
+    /// What it sent is not HTTP/1, or has two readings.
     Protocol,
     /// The request's body broke off: not the backend's fault.
     Upload,
-}
-
-/// A response head, and the connection that its body comes from.
-#[derive(Debug)]
-pub struct Exchange {
-    /// The head, and the body to come.
-    pub response: Response<Incoming>,
-    /// Returns the connection to the pool once the body is read.
-    pub lease: Lease,
 }
 
 /// A failure, and which server it came from.
@@ -126,52 +113,47 @@ impl Servers {
     }
 
     /// Sends a request and waits for the response head, trying again by the upstream's rule: on another server when no
-    /// byte was written, or when the method is idempotent, the request has no body and no byte of an answer was seen.
+    /// byte was written, or when the method is idempotent, the request's body was not begun and no byte of an answer was
+    /// seen.
     ///
     /// A kept-alive connection that the server closed in the meantime is no failure of the server: the request goes out
     /// on a fresh connection to the same one. `timeout` runs from the moment the request is sent whole.
-    pub async fn send(
+    pub async fn send<'r, U: Upload>(
         &self,
-        mut request: Request<Upload>,
-        state: &UploadState,
+        mut request: Request<'r, U>,
         timeout: Duration,
         deadline: &mut Deadline,
-    ) -> Result<Exchange, Failed> {
+    ) -> Result<(Exchange<'r, U>, ResponseHead), Failed> {
         self.budget.borrow_mut().request(now());
-        // A body that was given to a connection is gone with it, so only requests without one can be sent again.
-        let spare = (is_idempotent(request.method()) && request.body().is_empty()).then(|| head_of(&request));
+        // What cannot be sent twice is sent on a connection that was looked at just now.
+        let careful = !(request.idempotent && request.body.is_done());
+        request.body.take_ready(request.message);
         let mut place = self.turn.borrow_mut().next();
         let mut fresh = false;
         let mut attempt = 1;
         loop {
             let pool = &self.pools[place];
-            let (connection, reused) = match self.connection(pool, &request, fresh).await {
-                Ok(got) => got,
-                Err(failure) => match self.retry_place(&mut attempt, place) {
-                    Some(other) => {
-                        place = other;
-                        continue;
-                    }
-                    None => return Err(Failed { failure, authority: Arc::clone(pool.authority()) }),
-                },
+            let failed = |failure| Failed { failure, authority: Arc::clone(pool.authority()) };
+            let connection = match self.connection(pool, careful, fresh).await {
+                Ok(connection) => connection,
+                Err(failure) => {
+                    place = self.retry_place(&mut attempt, place).ok_or_else(|| failed(failure))?;
+                    continue;
+                }
             };
-            let sent = connection.exchange(request, state, timeout, deadline).await;
-            let lost = match sent {
-                Ok((response, lease)) => return Ok(Exchange { response, lease }),
-                Err(lost) => lost,
+            let reused = connection.reused;
+            let mut exchange = Exchange::new(request, connection);
+            let failure = match poll_fn(|context| exchange.poll_head(context, timeout, deadline)).await {
+                Ok(head) => return Ok((exchange, head)),
+                Err(failure) => failure,
             };
-            let failure = lost.failure;
-            let again = lost.unsent.map(|request| *request).or_else(|| {
-                let safe = failure == Failure::Reset && lost.unanswered && state.is_untouched();
-                spare.as_ref().filter(|_| safe).map(request_from)
-            });
-            let next = if reused { Some(place) } else { self.retry_place(&mut attempt, place) };
-            let (Some(again), Some(next)) = (again, next) else {
-                return Err(Failed { failure, authority: Arc::clone(pool.authority()) });
-            };
-            request = again;
+            let unspent = if failure == Failure::Reset { exchange.into_unspent() } else { None };
+            request = unspent.ok_or_else(|| failed(failure))?;
+            request.answer.bytes.clear();
+            if !reused {
+                place = self.retry_place(&mut attempt, place).ok_or_else(|| failed(failure))?;
+            }
             fresh = reused;
-            place = next;
         }
     }
 
@@ -179,16 +161,14 @@ impl Servers {
     async fn connection(
         &self,
         pool: &Rc<EndpointPool>,
-        request: &Request<Upload>,
+        careful: bool,
         fresh: bool,
-    ) -> Result<(Connection, bool), Failure> {
-        // What cannot be sent twice is sent on a connection that was looked at just now.
-        let careful = !is_idempotent(request.method()) || !request.body().is_empty();
-        if !fresh && let Some(connection) = pool.take(careful) {
-            return Ok((connection, true));
+    ) -> Result<Connection, Failure> {
+        let kept = if fresh { None } else { pool.take(careful) };
+        match kept {
+            Some(connection) => Ok(connection),
+            None => pool.connect(self.upstream.connect_timeout).await,
         }
-        let connection = pool.connect(self.upstream.connect_timeout, self.upstream.idle_timeout).await?;
-        Ok((connection, false))
     }
 
     /// Where another attempt may go: to another server, within the attempts and the budget.
@@ -203,21 +183,4 @@ impl Servers {
             other
         })
     }
-}
-
-/// RFC 9110 §9.2.2.
-fn is_idempotent(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
-}
-
-fn head_of(request: &Request<Upload>) -> Request<()> {
-    let mut head = Request::new(());
-    head.method_mut().clone_from(request.method());
-    head.uri_mut().clone_from(request.uri());
-    head.headers_mut().clone_from(request.headers());
-    head
-}
-
-fn request_from(head: &Request<()>) -> Request<Upload> {
-    head.clone().map(|()| Upload::empty())
 }

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use http::header::HOST;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method};
 
+use crate::http1::fields::FieldList;
 use crate::route::path::{Path, PathFault};
 use crate::route::pattern::bare_host;
 
@@ -19,7 +20,7 @@ pub struct ExplainRequest {
     pub(super) host: String,
     pub(super) path: Path<'static>,
     pub(super) query: Option<String>,
-    pub(super) headers: HeaderMap,
+    pub(super) headers: FieldList,
     /// Who connects to the gateway.
     pub(super) peer: IpAddr,
 }
@@ -60,8 +61,9 @@ impl ExplainRequest {
         }
         let headers = parse_headers(headers, authority)?;
         let host = headers
-            .get(HOST)
-            .and_then(|host| host.to_str().ok())
+            .fields()
+            .first(&HOST)
+            .and_then(|host| std::str::from_utf8(host).ok())
             .map_or_else(String::new, |host| bare_host(host).into());
         Ok(Self {
             method,
@@ -131,20 +133,20 @@ fn not_a_path<T>(url: &str, cause: PathFault) -> Result<T, ExplainFault> {
     fault(format!("`{}` is refused with 400: {cause}", url.escape_debug()), help)
 }
 
-fn parse_headers(lines: &[String], authority: Option<&str>) -> Result<HeaderMap, ExplainFault> {
-    let mut headers = HeaderMap::new();
+fn parse_headers(lines: &[String], authority: Option<&str>) -> Result<FieldList, ExplainFault> {
+    let mut headers = FieldList::default();
     for line in lines {
         let (name, value) = parse_header(line)?;
-        if name == HOST && headers.contains_key(HOST) {
+        if name == HOST && headers.fields().first(&HOST).is_some() {
             return fault("there are two Host fields", "give one: a request with two is answered 400");
         }
-        headers.append(name, value);
+        headers.push(&name, value.as_bytes());
     }
-    let host = headers.get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
+    let host = headers.fields().first(&HOST).map(|host| String::from_utf8_lossy(host).into_owned());
     match (host, authority) {
         (None, None) => {}
         (None, Some(authority)) => {
-            headers.insert(HOST, parse_header(&format!("host: {authority}"))?.1);
+            headers.push(&HOST, parse_header(&format!("host: {authority}"))?.1.as_bytes());
         }
         (Some(host), None) => check_authority(&host)?,
         (Some(host), Some(authority)) if host.eq_ignore_ascii_case(authority) => {}

@@ -1,10 +1,9 @@
 //! Reasons in words.
 
-use http::HeaderMap;
-use http::header::FORWARDED;
-
 use super::ExplainRequest;
 use crate::gateway::{Backend, Gateway, Policy, Upstream};
+use crate::http1::fields::Fields;
+use crate::http1::name::Name;
 use crate::limit::units::Cost;
 use crate::route::client::{Client, ClientRule};
 use crate::route::pattern::HostPattern;
@@ -13,16 +12,16 @@ use crate::route::{self, Conditions, Match};
 /// How the client was found out.
 pub(super) fn identified(rule: &ClientRule, request: &ExplainRequest, client: Client) -> String {
     let peer = request.peer;
-    let said = |headers: &HeaderMap| match (
-        headers.contains_key(FORWARDED),
-        headers.contains_key("x-forwarded-for"),
+    let said = |fields: Fields<'_>| match (
+        fields.known(Name::Forwarded).is_some(),
+        fields.known(Name::XForwardedFor).is_some(),
     ) {
         (true, true) => Some("Forwarded and X-Forwarded-For"),
         (true, false) => Some("Forwarded"),
         (false, true) => Some("X-Forwarded-For"),
         (false, false) => None,
     };
-    match (rule.trusts(peer), said(&request.headers)) {
+    match (rule.trusts(peer), said(request.headers.fields())) {
         (false, Some(fields)) => {
             format!("the peer itself, no trusted proxy: what it says in {fields} is not believed")
         }
@@ -75,7 +74,7 @@ pub(super) fn why_not(
             }
         }
         Match::Method => format!("the method is not {}", one_of(&conditions.methods)),
-        Match::Header(name) if request.headers.contains_key(name) => {
+        Match::Header(name) if request.headers.first(name).is_some() => {
             format!("the field `{name}` has another value")
         }
         Match::Header(name) => format!("the field `{name}` is absent"),

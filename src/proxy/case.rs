@@ -1,27 +1,28 @@
 //! What a request comes down to before any limit is asked: its route, its charges, or what is wrong with it.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
-use http::request::Parts;
-use http::{StatusCode, Uri, header};
-use hyper::body::{Body as _, Incoming};
+use http::StatusCode;
 
-use super::forward;
 use super::turn::Turn;
 use crate::gateway::admission::Assessment;
 use crate::gateway::{Gateway, Route};
-use crate::route::path::Path;
+use crate::http1::body::Body;
+use crate::http1::name::Name;
+use crate::http1::request::RequestHead;
+use crate::route::path::{Path, without_prefix};
 use crate::route::pattern::bare_host;
 use crate::route::{Request, RouteIndex};
 
 /// A request with a route.
-pub(crate) struct Case<'a> {
+pub(crate) struct Case<'p, 'h> {
     pub(crate) index: RouteIndex,
-    pub(crate) route: &'a Route,
+    pub(crate) route: &'p Route,
     /// What it owes.
-    pub(crate) assessment: Assessment<'a>,
-    /// The target that the backend is to see; `None`: as the client sent it.
-    pub(crate) uri: Option<Uri>,
+    pub(crate) assessment: Assessment<'p>,
+    /// Path and query that the backend is to see.
+    pub(crate) target: Cow<'h, str>,
 }
 
 /// Why a request is refused before any limit is asked.
@@ -33,38 +34,59 @@ pub(crate) struct Objection {
     pub(crate) error: &'static str,
 }
 
-impl<'a> Case<'a> {
+impl<'p, 'h> Case<'p, 'h> {
     /// Looks at the request as the client sent it: keys are computed before anything is stripped.
     pub(crate) fn examine(
         turn: &mut Turn,
-        gateway: &'a Gateway,
-        parts: &Parts,
-        body: &Incoming,
+        gateway: &'p Gateway,
+        head: &RequestHead<'h>,
+        peer: IpAddr,
     ) -> Result<Self, Objection> {
-        let target = Target::of(parts)?;
-        let path = Path::parse(target.path)
+        let host = host_of(head)?;
+        if head.target.path == "*" {
+            // OPTIONS about the server as a whole (RFC 9110 §9.3.7): routes are about paths.
+            return Err(Objection::no_route());
+        }
+        let path = Path::parse(head.target.path)
             .map_err(|fault| Objection::new(400, fault.to_string(), "malformed_path"))?;
-        let client = gateway.server.client.identify(turn.connection.peer, &parts.headers);
-        turn.identify(client.address, &target.host);
+        let client = gateway.server.client.identify(peer, head.fields);
+        turn.identify(client.address, &host);
         let request = Request {
-            method: &parts.method,
-            host: &target.host,
+            method: &head.method,
+            host: &host,
             path: &path,
-            query: target.query,
-            headers: &parts.headers,
+            query: head.target.query,
+            headers: head.fields,
             client,
         };
         let index = gateway.table.find(&request).ok_or_else(Objection::no_route)?;
         let route = gateway.route(index);
         turn.on_route(index, route);
-        check(parts, body, route)?;
-        let path = path.form(route.conditions.merge_slashes);
-        Ok(Self {
-            index,
-            route,
-            uri: forward::forwarded_uri(&parts.uri, path, target.query, route),
-            assessment: Assessment::new(gateway, route, &request, &turn.connection.worker.shared.secret),
-        })
+        check(head, route)?;
+        let assessment = Assessment::new(gateway, route, &request, &turn.worker.shared.secret);
+        Ok(Self { index, route, assessment, target: forwarded(head, &path, route) })
+    }
+}
+
+/// The host that the request names: lower case, without port and final dot. Empty if it names none.
+fn host_of<'h>(head: &RequestHead<'h>) -> Result<Cow<'h, str>, Objection> {
+    let named = match (head.target.authority, head.fields.known(Name::Host)) {
+        (Some(authority), _) => authority,
+        (None, Some(host)) => std::str::from_utf8(host)
+            .map_err(|_| Objection::new(400, "the Host is not text", "malformed_host"))?,
+        (None, None) => "",
+    };
+    Ok(bare_host(named))
+}
+
+/// The target that the backend sees: the normalised path less the route's prefix, in origin-form.
+fn forwarded<'h>(head: &RequestHead<'h>, path: &Path<'_>, route: &Route) -> Cow<'h, str> {
+    let path = path.form(route.conditions.merge_slashes);
+    let path = route.strip_prefix.as_deref().map_or(path, |prefix| without_prefix(path, prefix));
+    match head.target.query {
+        _ if head.target.authority.is_none() && head.target.path == path => head.target.text.into(),
+        Some(query) => format!("{path}?{query}").into(),
+        None => path.to_owned().into(),
     }
 }
 
@@ -80,44 +102,15 @@ impl Objection {
 }
 
 /// What a route demands of a request beyond its conditions.
-fn check(parts: &Parts, body: &Incoming, route: &Route) -> Result<(), Objection> {
-    let expectation = parts.headers.get(header::EXPECT);
-    if expectation.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+fn check(head: &RequestHead<'_>, route: &Route) -> Result<(), Objection> {
+    let expectation = head.fields.known(Name::Expect);
+    if expectation.is_some_and(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
         return Err(Objection::new(417, "this expectation cannot be met", "expectation"));
     }
-    match route.max_body_bytes {
-        Some(most) if body.size_hint().lower() > most => {
+    match (route.max_body_bytes, head.body) {
+        (Some(most), Body::Length(length)) if length > most => {
             Err(Objection::new(413, "the request body is too large", "body_too_large"))
         }
         _ => Ok(()),
-    }
-}
-
-/// Where a request is addressed to.
-struct Target<'a> {
-    /// Lower case, without port and final dot.
-    host: Cow<'a, str>,
-    path: &'a str,
-    query: Option<&'a str>,
-}
-
-impl<'a> Target<'a> {
-    fn of(parts: &'a Parts) -> Result<Self, Objection> {
-        let named = match parts.uri.authority() {
-            Some(authority) => authority.as_str(),
-            None => match parts.headers.get(header::HOST).map(|host| host.to_str()) {
-                Some(Ok(host)) => host,
-                Some(Err(_)) => return Err(Objection::new(400, "the Host is not text", "malformed_host")),
-                None => "",
-            },
-        };
-        let path = match parts.uri.path() {
-            // An absolute-form target may have no path (RFC 9112 §3.2.2).
-            "" => "/",
-            // OPTIONS about the server as a whole (RFC 9110 §9.3.7): routes are about paths.
-            "*" => return Err(Objection::no_route()),
-            path => path,
-        };
-        Ok(Self { host: bare_host(named), path, query: parts.uri.query() })
     }
 }

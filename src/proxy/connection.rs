@@ -1,26 +1,28 @@
 //! One client's connection, from accept to close.
 
-use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use bytes::BytesMut;
+use http::StatusCode;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::gate::{Bounds, Gate, SharedGate};
-use super::wire::Wire;
+use super::answer::Form;
+use super::buffers::Buffers;
+use super::presence::Presence;
+use super::reader::{Arrival, Reader};
+use super::refuse::Page;
 use super::worker::Worker;
-use super::{headers, refuse, service, tunnel};
+use super::writer::Writer;
+use super::{service, tunnel};
+use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
-use crate::upstream::connection::Lease;
+use crate::http1::request::HeadScanner;
 
 /// Requests on one connection; the last is answered with `connection: close`.
 const MAX_REQUESTS: u64 = 10_000;
@@ -28,89 +30,144 @@ const MAX_REQUESTS: u64 = 10_000;
 const MAX_AGE: Duration = Duration::from_secs(3600);
 /// How long a closing connection is read, so that the answer is not lost to a reset (RFC 9112 §9.6).
 const LINGER: Duration = Duration::from_secs(2);
-/// hyper's buffer beyond the largest head that the gate lets through.
-const SPARE_BUFFER: usize = 32 << 10;
 
-/// What the requests of one connection share.
+/// The bounds of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) max_header_bytes: usize,
+    pub(crate) header_timeout: Duration,
+    pub(crate) body_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
+}
+
+/// What becomes of the connection when a request has been answered.
+#[derive(Debug)]
+pub(crate) enum After {
+    /// The next request is awaited.
+    Keep,
+    /// It is closed, once the client has had the time to read the answer.
+    Close,
+    /// It is closed at once: the client has left, takes nothing, or must learn that something is missing.
+    Drop,
+    /// It is joined to this backend.
+    Tunnel(TcpStream),
+}
+
+/// One client's connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) wire: Rc<Wire>,
+    pub(crate) stream: Rc<TcpStream>,
     pub(crate) peer: IpAddr,
     /// The peer's address as text, made once.
-    pub(crate) peer_value: HeaderValue,
-    /// Requests taken up so far.
-    requests: Cell<u64>,
-    opened: tokio::time::Instant,
-    /// The backend's side of an upgrade that was granted.
-    pub(crate) tunnel: RefCell<Option<Lease>>,
+    pub(crate) peer_text: Box<str>,
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
     /// For waits on backends; armed lazily, so it is kept from request to request.
-    pub(crate) backend_deadline: RefCell<crate::clock::deadline::Deadline>,
+    pub(crate) backend_deadline: Deadline,
+    /// Empty while no request is under way.
+    pub(crate) buffers: Option<Box<Buffers>>,
+    presence: Rc<Presence>,
+    /// Requests taken up so far.
+    requests: u64,
+    opened: Instant,
 }
 
 impl Connection {
-    /// The place of the next request among the heads of this connection.
-    pub(crate) fn take_up(&self) -> u64 {
-        let place = self.requests.get();
-        self.requests.set(place + 1);
-        place
+    fn new(stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) -> Self {
+        let (stream, peer) = (Rc::new(stream), peer.to_canonical());
+        let server = &worker.plan().gateway.server;
+        Self {
+            reader: Reader::new(Rc::clone(&stream), bounds(server)),
+            writer: Writer::new(Rc::clone(&stream), server.write_timeout),
+            stream,
+            peer,
+            peer_text: peer.to_string().into(),
+            backend_deadline: Deadline::default(),
+            buffers: None,
+            presence,
+            requests: 0,
+            opened: now(),
+            worker,
+        }
     }
 
-    /// Whether the answer to the present request should be the last.
-    pub(crate) fn is_worn_out(&self) -> bool {
-        self.requests.get() >= MAX_REQUESTS || self.opened.elapsed() > MAX_AGE
+    /// Whether the answer to the present request may leave the connection open.
+    pub(crate) fn may_keep(&self) -> bool {
+        let worn_out = self.requests >= MAX_REQUESTS || self.reader.since() - self.opened > MAX_AGE;
+        !worn_out && !self.worker.is_draining()
+    }
+
+    /// Serves requests until the connection shall be kept no longer.
+    async fn run(&mut self) -> After {
+        let worker = Rc::clone(&self.worker);
+        // Polled once, to be woken: what it waits for is looked up, which costs less than to ask it every time.
+        let mut woken = pin!(worker.drain_begins());
+        let mut listening = false;
+        loop {
+            let mut scanner = HeadScanner::default();
+            self.reader.turn_to_head();
+            let arrival = poll_fn(|context| {
+                if !std::mem::replace(&mut listening, true) {
+                    // Woken or not, what follows looks.
+                    let _: Poll<()> = woken.as_mut().poll(context);
+                }
+                self.poll_arrival(context, &mut scanner)
+            });
+            let after = match arrival.await {
+                Arrival::Nothing => {
+                    return if self.presence.is_evicted() { After::Drop } else { After::Close };
+                }
+                Arrival::Head(length) => {
+                    self.requests += 1;
+                    service::answer(self, length).await
+                }
+                Arrival::Fault(fault) => service::refuse_unread(self, fault).await,
+            };
+            if !matches!(after, After::Keep) {
+                return after;
+            }
+        }
+    }
+
+    /// Waits for the next head. While nothing of it has come, the connection holds no buffers and may be closed.
+    fn poll_arrival(&mut self, context: &mut Context<'_>, scanner: &mut HeadScanner) -> Poll<Arrival> {
+        let buffers = self.buffers.get_or_insert_with(|| self.worker.spare.take());
+        let arrival = self.reader.poll_head(context, &mut buffers.inbound, scanner);
+        if arrival.is_pending() && buffers.inbound.is_empty() {
+            if self.presence.is_evicted() || self.worker.is_draining() {
+                return Poll::Ready(Arrival::Nothing);
+            }
+            self.presence.rest(self.reader.since(), context);
+            self.worker.spare.put(self.buffers.take());
+        } else {
+            self.presence.rouse();
+        }
+        arrival
+    }
+
+    /// Closes our side and reads on for a while: closing a socket with unread bytes would reset it, and the client might
+    /// never see the answer that is under way to it.
+    async fn linger(&mut self) {
+        if self.writer.close().is_ok() {
+            let mut scrap = BytesMut::new();
+            // However it ends, the connection is closed now.
+            let _ = timeout(LINGER, self.reader.discard(&mut scrap)).await;
+        }
     }
 }
 
 /// Serves a connection until either side closes it.
-pub(crate) async fn serve(wire: Rc<Wire>, peer: IpAddr, worker: Rc<Worker>) {
-    let peer = peer.to_canonical();
-    let plan = worker.plan();
-    let gate = SharedGate::new(Gate::new(Rc::clone(&wire), bounds(&plan.gateway.server)));
-    let connection = Rc::new(Connection {
-        wire,
-        peer,
-        peer_value: headers::address_value(peer),
-        requests: Cell::new(0),
-        opened: crate::clock::deadline::now(),
-        tunnel: RefCell::new(None),
-        backend_deadline: RefCell::default(),
-        worker,
-    });
-    drive(&connection, gate.clone(), plan.gateway.server.max_header_bytes + SPARE_BUFFER).await;
-    let lease = connection.tunnel.borrow_mut().take();
-    match lease {
-        Some(lease) => tunnel::run(gate, lease).await,
-        None if connection.wire.is_evicted() => {}
-        None => linger(gate).await,
+pub(crate) async fn serve(stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
+    let mut connection = Connection::new(stream, presence, peer, worker);
+    match connection.run().await {
+        After::Keep | After::Drop => {}
+        After::Close => connection.linger().await,
+        After::Tunnel(backend) => {
+            let Connection { stream, buffers, .. } = &mut connection;
+            tunnel::run(stream, backend, buffers.take().unwrap_or_default()).await;
+        }
     }
-}
-
-/// Lets hyper serve requests until the connection is closed or upgraded.
-async fn drive(connection: &Rc<Connection>, gate: SharedGate, buffer: usize) {
-    let for_service = Rc::clone(connection);
-    let mut driver = pin!(http1::Builder::new().half_close(true).max_buf_size(buffer).serve_connection(
-        TokioIo::new(gate),
-        service_fn(move |request| service::answer(Rc::clone(&for_service), request)),
-    ));
-    // Polled once, to be woken: what it waits for is looked up, which costs less than to ask it every time.
-    let mut woken = pin!(connection.worker.drain_begins());
-    let mut listening = false;
-    let mut drained = false;
-    let ended = poll_fn(|context| {
-        if !listening {
-            listening = true;
-            // Woken or not, the next line looks.
-            let _ = woken.as_mut().poll(context);
-        }
-        if !drained && connection.worker.is_draining() {
-            drained = true;
-            driver.as_mut().graceful_shutdown();
-        }
-        driver.as_mut().poll(context)
-    });
-    // What fails here is the client's connection: there is nobody left to tell.
-    let _ = ended.await;
 }
 
 fn bounds(server: &Server) -> Bounds {
@@ -119,36 +176,18 @@ fn bounds(server: &Server) -> Bounds {
         header_timeout: server.header_timeout,
         body_timeout: server.body_timeout,
         idle_timeout: server.idle_timeout,
-        write_timeout: server.write_timeout,
-    }
-}
-
-/// Closes our side and reads on for a while: closing a socket with unread bytes would reset it, and the client might
-/// never see the answer that is under way to it.
-async fn linger(mut gate: SharedGate) {
-    if gate.shutdown().await.is_ok() {
-        // However it ends, the connection is closed now.
-        let _ = timeout(LINGER, gate.discard()).await;
     }
 }
 
 /// Answers a connection over the bound with 503, unread, and closes it.
-pub(crate) async fn turn_away(mut stream: TcpStream) {
-    let response = refuse::problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
-    let body = response.body();
-    let head = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
-         retry-after: 1\r\ncache-control: no-store\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    let answer = async {
-        stream.write_all(head.as_bytes()).await?;
-        stream.write_all(body).await?;
-        stream.shutdown().await?;
-        let mut unread = [0; 4096];
-        while stream.read(&mut unread).await? > 0 {}
-        std::io::Result::Ok(())
-    };
-    // However it ends, the connection is closed now.
-    let _ = timeout(LINGER, answer).await;
+pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
+    let mut connection = Connection::new(stream, presence, peer, worker);
+    let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
+    let date = connection.worker.date(connection.worker.shared.clock.now());
+    let form = Form { http_11: true, to_head: false, keep: false };
+    let page = Page { scrap: &mut scrap, outbound: &mut outbound, date: &date, form };
+    page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
+    if let Ok(Ok(())) = timeout(LINGER, connection.writer.flush(&mut outbound)).await {
+        connection.linger().await;
+    }
 }

@@ -1,75 +1,166 @@
 //! An admitted request on its way to its backend, and the backend's answer on its way back.
 
+use std::borrow::Cow;
+use std::future::{Future as _, poll_fn};
+use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
 
-use bytes::Bytes;
-use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
-use hyper::body::{Body as _, Incoming};
+use bytes::{Buf as _, BytesMut};
+use http::{Method, StatusCode};
 
-use super::body::{AnswerBody, Download};
-use super::headers::{self, Sender, X_REQUEST_ID};
-use super::refuse;
-use super::turn::{Turn, drain};
-use super::wire::BodyFault;
+use super::answer::{Form, put_connection};
+use super::buffers::Buffers;
+use super::case::Case;
+use super::connection::{After, Connection};
+use super::download::{self, Cut, Download};
+use super::echo;
+use super::headers::{Onward, put_answer_fields, put_field, put_number, put_status, wanted_upgrade};
+use super::reader::{BodyFault, Watch};
+use super::refuse::{is_ratelimit, put_ratelimit};
+use super::service::send;
+use super::turn::Turn;
+use super::upload::{Terms, Upload};
+use super::writer::Writer;
+use crate::clock::deadline::Deadline;
 use crate::gateway::admission::Tightest;
 use crate::gateway::{Backend, RatelimitHeaders, Route, Upstream};
-use crate::route::path::without_prefix;
-use crate::upstream::upload::{Broken, Upload, UploadState};
-use crate::upstream::{Exchange, Failed, Failure, echo};
+use crate::http1::fields::Fields;
+use crate::http1::name::Name;
+use crate::http1::request::RequestHead;
+use crate::http1::response::{Framing, ResponseHead};
+use crate::http1::syntax::has_item;
+use crate::upstream::exchange::{self, Answer, Exchange, Request};
+use crate::upstream::{Failed, Failure};
 
-/// What backends are spoken to in, and clients answered in unless they speak HTTP/1.0: hyper sees to that.
-const BACKEND_VERSION: Version = Version::HTTP_11;
-
-/// Where an admitted request goes.
-pub(crate) struct Delivery<'a> {
-    pub(crate) route: &'a Route,
-    pub(crate) tightest: Option<&'a Tightest<'a>>,
-    /// The target that the backend sees; `None`: as the client sent it.
-    pub(crate) uri: Option<Uri>,
+/// Where an admitted request goes, and what its answer depends on. Outlives the request's head.
+pub(crate) struct Delivery<'p> {
+    route: &'p Route,
+    tightest: Option<Tightest<'p>>,
+    /// Sending it twice does what sending it once does (RFC 9110 §9.2.2).
+    idempotent: bool,
+    /// The client may be told to switch protocols.
+    upgrade: bool,
+    /// It takes trailers.
+    trailers: bool,
 }
 
-/// Sends the request on and passes the answer back.
+impl<'p> Delivery<'p> {
+    pub(crate) fn new(case: &Case<'p, '_>, head: &RequestHead<'_>, tightest: Option<Tightest<'p>>) -> Self {
+        let takes_trailers = |value| has_item(value, b"trailers");
+        Self {
+            route: case.route,
+            tightest,
+            idempotent: is_idempotent(&head.method),
+            upgrade: wanted_upgrade(head).is_some(),
+            trailers: head.fields.all_known(Name::Te).any(takes_trailers),
+        }
+    }
+
+    /// Writes the head that the backend is to see.
+    pub(crate) fn write_head(
+        &self,
+        turn: &mut Turn,
+        head: &RequestHead<'_>,
+        target: Cow<'_, str>,
+        peer: (IpAddr, &str),
+        out: &mut BytesMut,
+    ) {
+        let plan = Rc::clone(&turn.plan);
+        let server = &plan.gateway.server;
+        let trusted = server.client.trusts(peer.0);
+        let made = turn.worker.next_request_id();
+        let request_id = head.fields.known(Name::XRequestId).filter(|_| trusted).unwrap_or(&made);
+        if let Some(record) = &mut turn.record {
+            record.request_id = String::from_utf8_lossy(request_id).into();
+        }
+        let onward = Onward {
+            target,
+            host: self.upstream(turn).host.as_ref().map(http::HeaderValue::as_bytes),
+            peer: peer.1.as_bytes(),
+            trusted,
+            request_id,
+            upgrade: wanted_upgrade(head),
+            via: server.via,
+            edits: &self.route.request_headers,
+        };
+        onward.write(head, out);
+    }
+
+    /// A switch of protocols that nobody asked for is no answer.
+    fn accept<'r, U: exchange::Upload>(
+        &self,
+        (mut exchange, head): (Exchange<'r, U>, ResponseHead),
+    ) -> Result<(Exchange<'r, U>, ResponseHead), Failed> {
+        let named = exchange.answer().fields(&head).known(Name::Upgrade).is_some();
+        if head.status == StatusCode::SWITCHING_PROTOCOLS && !(self.upgrade && named) {
+            return Err(Failed { failure: Failure::Protocol, authority: Arc::clone(exchange.authority()) });
+        }
+        Ok((exchange, head))
+    }
+
+    fn upstream<'t>(&self, turn: &'t Turn) -> &'t Upstream {
+        turn.plan.gateway.upstream(self.route.upstream)
+    }
+}
+
+/// RFC 9110 §9.2.2.
+fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
+}
+
+/// Sends the request on, whose head stands in the message, and passes the answer back.
 pub(crate) async fn forward(
+    connection: &mut Connection,
     mut turn: Turn,
     delivery: Delivery<'_>,
-    mut parts: Parts,
-    mut body: Incoming,
-) -> Response<AnswerBody> {
+    terms: Terms,
+    form: Form,
+) -> After {
     let plan = Rc::clone(&turn.plan);
-    let upstream = plan.gateway.upstream(delivery.route.upstream);
-    let upgrade = wanted_upgrade(&parts, &body);
-    if upstream.backend == Backend::Echo {
-        let kept = drain(&parts, &mut body).await;
-        prepare(&mut turn, &delivery, upstream, &mut parts, &body, upgrade.as_ref());
-        return answer_echo(turn, &delivery, &parts, kept);
+    if plan.gateway.upstream(delivery.route.upstream).backend == Backend::Echo {
+        return echo::answer(connection, turn, &delivery, terms, form).await;
     }
-    prepare(&mut turn, &delivery, upstream, &mut parts, &body, upgrade.as_ref());
-    let upload = UploadState::new(delivery.route.max_body_bytes);
-    turn.finish.upload = Some(Rc::clone(&upload));
-    let request = Request::from_parts(parts, Upload::new(body, Rc::clone(&upload)));
-    let servers = &plan.servers[delivery.route.upstream.0];
-    let clock = &turn.connection.worker.shared.clock;
-    let asked = clock.now();
+    let Connection { stream, reader, writer, backend_deadline, buffers, .. } = &mut *connection;
+    let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
+    answer.bytes.clear();
+    let mut watch = Watch::new(reader);
+    let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
+    let Delivery { route, idempotent, .. } = delivery;
+    let request = Request { message, body: &mut upload, answer, idempotent, to_head: form.to_head };
+    let asked = turn.worker.shared.clock.now();
     let sent = {
-        // Only this connection's requests wait here, and they are served one at a time.
-        let mut deadline = turn.connection.backend_deadline.take();
-        let sent = servers.send(request, &upload, delivery.route.timeout, &mut deadline).await;
-        turn.connection.backend_deadline.replace(deadline);
-        sent
+        let mut sending = pin!(plan.servers[route.upstream.0].send(request, route.timeout, backend_deadline));
+        poll_fn(|context| match sending.as_mut().poll(context) {
+            Poll::Ready(sent) => Poll::Ready(Some(sent)),
+            Poll::Pending => watch.poll(context).map(|()| None),
+        })
+        .await
     };
-    match sent {
-        Ok(exchange) => {
-            let took = clock.now().since(asked);
-            plan.metrics.upstream(delivery.route.upstream, took);
-            if let Some(record) = &mut turn.finish.record {
-                record.upstream_duration = Some(took);
-                record.upstream = exchange.lease.authority().map(|authority| label(upstream, authority));
-            }
-            pass_back(turn, &delivery, exchange, &upload, upgrade.as_ref())
+    match sent.map(|sent| sent.and_then(|answered| delivery.accept(answered))) {
+        None => {
+            turn.received = upload.bytes();
+            turn.error = Some("client_gone");
+            After::Drop
         }
-        Err(failed) => fail(turn, upstream, &failed, &upload),
+        Some(Ok((exchange, head))) => {
+            let took = turn.worker.shared.clock.now().since(asked);
+            plan.metrics.upstream(route.upstream, took);
+            if let Some(record) = &mut turn.record {
+                record.upstream_duration = Some(took);
+                record.upstream = Some(label(plan.gateway.upstream(route.upstream), exchange.authority()));
+            }
+            let passage = Passage { delivery, form, turn, outbound, writer, deadline: backend_deadline };
+            passage.run(exchange, head).await
+        }
+        Some(Err(failed)) => {
+            turn.received = upload.bytes();
+            outbound.extend_from_slice(upload.end_interim());
+            let (done, fault) = (upload.is_done(), upload.fault());
+            fail(connection, turn, &delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
+        }
     }
 }
 
@@ -77,145 +168,136 @@ fn label(upstream: &Upstream, authority: &str) -> Box<str> {
     format!("{}/{authority}", upstream.name).into()
 }
 
-/// The target that the backend sees, if it is not the one that the client sent: the normalised path less the route's
-/// prefix, in origin-form.
-pub(crate) fn forwarded_uri(sent: &Uri, path: &str, query: Option<&str>, route: &Route) -> Option<Uri> {
-    let path = route.strip_prefix.as_deref().map_or(path, |prefix| without_prefix(path, prefix));
-    if sent.authority().is_none() && sent.path() == path {
-        return None;
-    }
-    let text = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-    // Path and query were both parts of a good target.
-    PathAndQuery::from_maybe_shared(Bytes::from(text)).ok().map(Uri::from)
-}
-
-/// The protocol that the client asks to switch to. `h2c` is not passed on: behind such a tunnel requests would go unseen.
-fn wanted_upgrade(parts: &Parts, body: &Incoming) -> Option<HeaderValue> {
-    let named = parts
-        .headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .any(|value| value.as_bytes().split(|&byte| byte == b',').any(is_upgrade));
-    let protocol = parts.headers.get(header::UPGRADE)?;
-    let http2 = protocol.as_bytes().to_ascii_lowercase().starts_with(b"h2");
-    (named && body.is_end_stream() && !http2).then(|| protocol.clone())
-}
-
-fn is_upgrade(item: &[u8]) -> bool {
-    item.trim_ascii().eq_ignore_ascii_case(b"upgrade")
-}
-
-/// Makes the client's head the backend's.
-fn prepare(
-    turn: &mut Turn,
-    delivery: &Delivery<'_>,
-    upstream: &Upstream,
-    parts: &mut Parts,
-    body: &Incoming,
-    upgrade: Option<&HeaderValue>,
-) {
-    let server = &turn.plan.gateway.server;
-    let trusted = server.client.trusts(turn.connection.peer);
-    let headers = &mut parts.headers;
-    if let Some(authority) = parts.uri.authority().and_then(|name| HeaderValue::from_str(name.as_str()).ok())
-    {
-        headers.insert(header::HOST, authority);
-    }
-    headers::strip_hop_by_hop(headers);
-    headers.remove(header::EXPECT);
-    frame(headers, body);
-    let id = turn.request_id(headers, trusted);
-    if let Some(record) = &mut turn.finish.record {
-        record.request_id = Box::from(id.to_str().unwrap_or_default());
-    }
-    headers.insert(X_REQUEST_ID, id);
-    headers::set_forwarded(headers, Sender { peer: &turn.connection.peer_value, trusted });
-    if let Some(protocol) = upgrade {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(header::UPGRADE, protocol.clone());
-    }
-    if let Some(host) = &upstream.host {
-        headers.insert(header::HOST, host.clone());
-    }
-    if !headers.contains_key(header::HOST) {
-        // An HTTP/1.0 client may send none, but HTTP/1.1 wants one.
-        headers.insert(header::HOST, HeaderValue::from_static("localhost"));
-    }
-    if server.via {
-        headers::append_via(headers);
-    }
-    headers::edit(headers, &delivery.route.request_headers);
-    if let Some(uri) = &delivery.uri {
-        parts.uri = uri.clone();
-    }
-    parts.version = BACKEND_VERSION;
-}
-
-/// Says how the body is framed: hyper's client sends no body with GET, HEAD or CONNECT unless told so.
-fn frame(headers: &mut HeaderMap, body: &Incoming) {
-    if !body.is_end_stream() && body.size_hint().exact().is_none() {
-        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-}
-
-fn answer_echo(turn: Turn, delivery: &Delivery<'_>, parts: &Parts, kept: bool) -> Response<AnswerBody> {
-    let mut response = Response::new(echo::echo(parts));
-    let text = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, text);
-    finish_head(&turn, delivery, response.headers_mut());
-    if !kept {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    turn.reply(response, None)
-}
-
-/// The last touches to a backend's head: the route's edits, and the fields of the tightest limit.
-fn finish_head(turn: &Turn, delivery: &Delivery<'_>, headers: &mut HeaderMap) {
-    headers::edit(headers, &delivery.route.response_headers);
-    let which = turn.plan.gateway.server.ratelimit_headers;
-    if let (Some(tightest), true) = (delivery.tightest, which != RatelimitHeaders::Off) {
-        refuse::set_ratelimit(headers, which, tightest, None);
-    }
-}
-
-/// Passes the backend's answer to the client.
-fn pass_back(
+/// An answer on its way from a backend to the client.
+struct Passage<'c, 'p> {
+    delivery: Delivery<'p>,
+    form: Form,
     turn: Turn,
-    delivery: &Delivery<'_>,
-    exchange: Exchange,
-    upload: &Rc<UploadState>,
-    upgrade: Option<&HeaderValue>,
-) -> Response<AnswerBody> {
-    let (mut head, body) = exchange.response.into_parts();
-    head.version = BACKEND_VERSION;
-    if head.status == StatusCode::SWITCHING_PROTOCOLS {
-        let accepted = head.headers.get(header::UPGRADE).cloned();
-        let (Some(_), Some(accepted)) = (upgrade, accepted) else {
-            let response = refuse::problem(StatusCode::BAD_GATEWAY, "the upstream sent an invalid response");
-            return turn.reply(response, Some("protocol"));
-        };
-        headers::strip_hop_by_hop(&mut head.headers);
-        head.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        head.headers.insert(header::UPGRADE, accepted);
-        finish_head(&turn, delivery, &mut head.headers);
-        turn.connection.tunnel.replace(Some(exchange.lease));
-        turn.connection.wire.grant_upgrade();
-        return turn.seal(Response::from_parts(head, Bytes::new()), AnswerBody::whole);
-    }
-    headers::strip_hop_by_hop(&mut head.headers);
-    finish_head(&turn, delivery, &mut head.headers);
-    if !upload.is_done() {
+    outbound: &'c mut BytesMut,
+    writer: &'c mut Writer,
+    deadline: &'c mut Deadline,
+}
+
+impl Passage<'_, '_> {
+    async fn run(mut self, mut exchange: Exchange<'_, Upload<'_>>, head: ResponseHead) -> After {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            return self.switch(exchange, &head).await;
+        }
         // An early answer: what is left of the request's body would have to be read before the next request.
-        head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        self.form.keep &= exchange.body().is_done() && !self.turn.worker.is_draining();
+        let framing = self.frame(&head);
+        let declared = self.declared(exchange.answer().fields(&head));
+        self.outbound.extend_from_slice(exchange.body().end_interim());
+        self.put_head(exchange.answer(), &head, framing);
+        exchange.answer().bytes.advance(head.length);
+        self.turn.answered(head.status, None);
+        let mut download = Download::new(head.framing, framing, declared, self.delivery.route.read_timeout);
+        let Self { outbound, writer, deadline, .. } = &mut self;
+        let passed =
+            poll_fn(|context| download.poll_pass(context, &mut exchange, outbound, writer, deadline)).await;
+        self.turn.sent = download.sent();
+        self.turn.received = exchange.body().bytes();
+        match passed {
+            Ok(()) => {
+                exchange.finish(&head, self.delivery.upstream(&self.turn).idle_timeout);
+                if self.form.keep { After::Keep } else { After::Close }
+            }
+            Err(cut) => {
+                let unbounded = framing == download::Form::Plain && head.content_length.is_none();
+                self.cut(cut, unbounded)
+            }
+        }
     }
-    let download = Download::new(body, exchange.lease, Rc::clone(upload), delivery.route.read_timeout);
-    turn.seal(Response::from_parts(head, download), AnswerBody::download)
+
+    /// How the body is framed for the client.
+    fn frame(&mut self, head: &ResponseHead) -> download::Form {
+        match head.framing {
+            Framing::None | Framing::Length(_) => download::Form::Plain,
+            Framing::Chunked | Framing::UntilClose if self.form.http_11 => download::Form::Chunked,
+            Framing::Chunked | Framing::UntilClose => {
+                // HTTP/1.0 has no chunks: the end of the connection ends the body.
+                self.form.keep = false;
+                download::Form::Plain
+            }
+        }
+    }
+
+    /// Which trailers may travel on: those that the backend declared, if the client takes any.
+    fn declared(&self, fields: Fields<'_>) -> Vec<u8> {
+        let declared = fields.known(Name::Trailer).filter(|_| self.delivery.trailers);
+        declared.unwrap_or_default().to_vec()
+    }
+
+    /// Writes the backend's head as the client is to see it.
+    fn put_head(&mut self, answer: &Answer, head: &ResponseHead, framing: download::Form) {
+        let out = &mut *self.outbound;
+        put_status(out, self.form.http_11, head.status, answer.bytes.get(head.reason.0..head.reason.1));
+        put_fields(&self.turn, &self.delivery, answer.fields(head), out);
+        match (framing, head.content_length) {
+            (download::Form::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
+            (download::Form::Plain, Some(length)) => put_number(out, b"content-length", length),
+            (download::Form::Plain, None) => {}
+        }
+        put_connection(self.form, out);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// The backend agrees to switch protocols: what follows is not HTTP.
+    async fn switch(mut self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> After {
+        let fields = exchange.answer().fields(head);
+        let protocol = fields.known(Name::Upgrade).unwrap_or_default();
+        let out = &mut *self.outbound;
+        put_status(out, true, head.status, None);
+        put_fields(&self.turn, &self.delivery, fields, out);
+        put_field(out, b"connection", b"upgrade");
+        put_field(out, b"upgrade", protocol);
+        out.extend_from_slice(b"\r\n");
+        exchange.answer().bytes.advance(head.length);
+        self.turn.answered(head.status, None);
+        match self.writer.flush(self.outbound).await {
+            Ok(()) => After::Tunnel(exchange.into_stream()),
+            Err(_) => self.cut(Cut::Client, false),
+        }
+    }
+
+    /// The head is out, the body will not come: only the connection can tell.
+    /// `unbounded`: as the end of the connection ends the body, too, only a reset says that it is not whole.
+    fn cut(mut self, cut: Cut, unbounded: bool) -> After {
+        let client = if self.writer.is_stalled() { "write_timeout" } else { "client_gone" };
+        self.turn.error = Some(if cut == Cut::Backend { "response_cut" } else { client });
+        if unbounded {
+            self.writer.reset();
+        }
+        if cut == Cut::Backend && !unbounded { After::Close } else { After::Drop }
+    }
+}
+
+/// Writes the fields of an answer that was admitted: the route's edits, and what the tightest limit says.
+pub(super) fn put_fields(turn: &Turn, delivery: &Delivery<'_>, fields: Fields<'_>, out: &mut BytesMut) {
+    let which = turn.plan.gateway.server.ratelimit_headers;
+    let tightest = delivery.tightest.as_ref().filter(|_| which != RatelimitHeaders::Off);
+    let replaced = |name: &[u8]| tightest.is_some() && is_ratelimit(which, name);
+    put_answer_fields(fields, &delivery.route.response_headers, replaced, out);
+    if let Some(tightest) = tightest {
+        put_ratelimit(out, which, tightest, None);
+    }
+    if fields.known(Name::Date).is_none() {
+        put_field(out, b"date", &turn.worker.date(turn.started));
+    }
 }
 
 /// The answer where the backend gave none.
-fn fail(mut turn: Turn, upstream: &Upstream, failed: &Failed, upload: &UploadState) -> Response<AnswerBody> {
-    if let Some(record) = &mut turn.finish.record {
-        record.upstream = Some(label(upstream, &failed.authority));
+async fn fail(
+    connection: &mut Connection,
+    mut turn: Turn,
+    delivery: &Delivery<'_>,
+    failed: &Failed,
+    body: Option<BodyFault>,
+    form: Form,
+) -> After {
+    let upstream = label(delivery.upstream(&turn), &failed.authority);
+    if let Some(record) = &mut turn.record {
+        record.upstream = Some(upstream);
     }
     let (status, detail, error) = match failed.failure {
         Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", "connect"),
@@ -225,26 +307,23 @@ fn fail(mut turn: Turn, upstream: &Upstream, failed: &Failed, upload: &UploadSta
         Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", "timeout"),
         Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", "reset"),
         Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", "protocol"),
-        Failure::Upload => upload_fault(upload, turn.connection.wire.body_fault()),
+        Failure::Upload => upload_fault(body),
     };
-    let response = refuse::problem(status, detail);
-    if upload.is_done() { turn.reply(response, Some(error)) } else { turn.close(response, error) }
+    turn.answered(status, Some(error));
+    send(connection, turn, form, |page| page.problem(status, detail)).await
 }
 
 /// What was wrong with the request's body.
-fn upload_fault(
-    upload: &UploadState,
-    on_the_wire: Option<BodyFault>,
-) -> (StatusCode, &'static str, &'static str) {
-    match (upload.broken(), on_the_wire) {
-        (Some(Broken::TooLarge), _) => {
+fn upload_fault(fault: Option<BodyFault>) -> (StatusCode, &'static str, &'static str) {
+    match fault {
+        Some(BodyFault::TooLarge) => {
             (StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large", "body_too_large")
         }
-        (_, Some(BodyFault::Timeout)) => {
+        Some(BodyFault::Timeout) => {
             (StatusCode::REQUEST_TIMEOUT, "the request body did not come in time", "body_timeout")
         }
-        (_, Some(BodyFault::Gone)) => (StatusCode::BAD_REQUEST, "the request body broke off", "client_gone"),
-        (_, Some(BodyFault::Malformed) | None) => {
+        Some(BodyFault::Gone) => (StatusCode::BAD_REQUEST, "the request body broke off", "client_gone"),
+        Some(BodyFault::Malformed) | None => {
             (StatusCode::BAD_REQUEST, "the request body is malformed", "malformed_body")
         }
     }

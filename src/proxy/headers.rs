@@ -1,176 +1,271 @@
-//! Header fields on their way through: hop-by-hop fields stay behind, forwarding fields are set, edits are made.
+//! Heads on their way through: hop-by-hop fields stay behind, forwarding fields are set, the route's edits are made.
+//!
+//! A head is copied once, from where it was read to where it is sent from.
 
-use std::net::IpAddr;
+use std::borrow::Cow;
 
-use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
+use bytes::{BufMut as _, BytesMut};
+use http::StatusCode;
 
 use crate::gateway::HeaderEdits;
+use crate::http1::body::Body;
+use crate::http1::fields::{Field, Fields};
+use crate::http1::name::Name;
+use crate::http1::request::RequestHead;
+use crate::http1::syntax::has_item;
 
-/// Fields that concern one connection only (RFC 9110 §7.6.1). `trailer` travels on: it describes the body.
-const HOP_BY_HOP: [HeaderName; 9] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("http2-settings"),
-];
-
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// What a stranger says of whom it speaks for; beside `x-forwarded-for`, which is replaced.
-const HEARSAY: [HeaderName; 4] = [header::FORWARDED, X_REAL_IP, X_FORWARDED_PROTO, X_FORWARDED_HOST];
-
-/// Drops hop-by-hop fields and those that `connection` names, except what frames or addresses the message.
-pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    if let Some(nominations) = headers.get(header::CONNECTION) {
-        // `keep-alive`, `close` and `upgrade` name no other field, and nearly always stand alone.
-        if !matches!(nominations.as_bytes(), b"keep-alive" | b"close" | b"upgrade" | b"Upgrade") {
-            strip_nominated(headers);
-        }
-    }
-    remove_all(headers, &HOP_BY_HOP);
+/// Appends `name: value`.
+pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
+    out.put_slice(name);
+    out.put_slice(b": ");
+    out.put_slice(value);
+    out.put_slice(b"\r\n");
 }
 
-/// Removes these fields. Most messages have none of them, and a look at each name costs less than a look-up of each.
-fn remove_all(headers: &mut HeaderMap, names: &[HeaderName]) {
-    if headers.keys().any(|name| names.contains(name)) {
-        for name in names {
-            headers.remove(name);
-        }
-    }
+/// Appends a field whose value is a number.
+pub(crate) fn put_number(out: &mut BytesMut, name: &[u8], value: u64) {
+    put_field(out, name, itoa::Buffer::new().format(value).as_bytes());
 }
 
-fn strip_nominated(headers: &mut HeaderMap) {
-    let nominated: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH)
-        .collect();
-    for name in nominated {
-        headers.remove(name);
-    }
+/// Appends a status line. Without a reason of the backend's own, the usual one.
+pub(crate) fn put_status(out: &mut BytesMut, http_11: bool, status: StatusCode, reason: Option<&[u8]>) {
+    let reason = reason.unwrap_or_else(|| status.canonical_reason().unwrap_or_default().as_bytes());
+    out.reserve(15 + reason.len());
+    out.put_slice(if http_11 { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
+    out.put_slice(status.as_str().as_bytes());
+    out.put_u8(b' ');
+    out.put_slice(reason);
+    out.put_slice(b"\r\n");
 }
 
-/// Who sent the request, for the forwarding fields.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sender<'a> {
+/// What the backend is to learn beside what the client sent.
+#[derive(Debug)]
+pub(crate) struct Onward<'a> {
+    /// Path and query that the backend sees.
+    pub(crate) target: Cow<'a, str>,
+    /// The Host that it sees; `None`: the client's.
+    pub(crate) host: Option<&'a [u8]>,
     /// The peer's address as text.
-    pub(crate) peer: &'a HeaderValue,
+    pub(crate) peer: &'a [u8],
     /// Whether the peer is a trusted proxy.
     pub(crate) trusted: bool,
+    /// `x-request-id`.
+    pub(crate) request_id: &'a [u8],
+    /// The protocol that the client may switch to.
+    pub(crate) upgrade: Option<&'a [u8]>,
+    /// Whether to append this proxy to `via`.
+    pub(crate) via: bool,
+    /// The route's edits.
+    pub(crate) edits: &'a HeaderEdits,
 }
 
-/// Sets `x-forwarded-*`: anew for a stranger, continued for a trusted proxy.
-pub(crate) fn set_forwarded(headers: &mut HeaderMap, sender: Sender<'_>) {
-    let host = headers.get(header::HOST).cloned();
-    if sender.trusted {
-        append_forwarded_for(headers, sender.peer);
-    } else {
-        remove_all(headers, &HEARSAY);
-        headers.insert(X_FORWARDED_FOR, sender.peer.clone());
+impl Onward<'_> {
+    /// Writes the head that the backend is to see (RFC 9110 §7.6).
+    pub(crate) fn write(&self, head: &RequestHead<'_>, out: &mut BytesMut) {
+        self.put_request_line(head, out);
+        // The target's authority wins where there is one (RFC 9112 §3.2.2).
+        let sent = head.target.authority.map(str::as_bytes).or_else(|| head.fields.known(Name::Host));
+        // An HTTP/1.0 client may send none, but HTTP/1.1 wants one.
+        self.put_own(out, b"host", self.host.or(sent).unwrap_or(b"localhost"));
+        let nominations = Nominations::of(head.fields);
+        let keeps = |field: &Field<'_>| self.passes(field) && !nominations.name(field.name);
+        head.fields.iter().filter(keeps).for_each(|field| put_field(out, field.name, field.value));
+        match head.body {
+            Body::Chunked => put_field(out, b"transfer-encoding", b"chunked"),
+            Body::Length(length) if head.fields.known(Name::ContentLength).is_some() => {
+                put_number(out, b"content-length", length);
+            }
+            Body::Length(_) => {}
+        }
+        self.put_own(out, b"x-request-id", self.request_id);
+        self.put_forwarded(head.fields, sent, &nominations, out);
+        if let Some(protocol) = self.upgrade {
+            put_field(out, b"connection", b"upgrade");
+            put_field(out, b"upgrade", protocol);
+        }
+        if self.via {
+            // RFC 9110 §7.6.3.
+            self.put_own(out, b"via", b"1.1 tollgate");
+        }
+        put_edits(out, self.edits);
+        out.extend_from_slice(b"\r\n");
     }
-    set_if_absent(headers, X_FORWARDED_PROTO, || HeaderValue::from_static("http"));
-    if let Some(host) = host {
-        set_if_absent(headers, X_FORWARDED_HOST, || host);
+
+    fn put_request_line(&self, head: &RequestHead<'_>, out: &mut BytesMut) {
+        out.extend_from_slice(head.method.as_str().as_bytes());
+        out.extend_from_slice(b" ");
+        out.extend_from_slice(self.target.as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+    }
+
+    /// Whether a field goes on as it came. Those that are written anew do not.
+    fn passes(&self, field: &Field<'_>) -> bool {
+        match field.known {
+            Name::Other | Name::Date | Name::Trailer => {}
+            Name::Host | Name::ContentLength | Name::Expect | Name::XRequestId | Name::XForwardedFor => {
+                return false;
+            }
+            // What a stranger says of whom it speaks for.
+            Name::Forwarded | Name::XRealIp | Name::XForwardedHost | Name::XForwardedProto
+                if !self.trusted =>
+            {
+                return false;
+            }
+            known if known.is_hop_by_hop() => return false,
+            _ => {}
+        }
+        !touches(self.edits, field.name)
+    }
+
+    /// Sets `x-forwarded-*`: anew for a stranger, continued for a trusted proxy.
+    fn put_forwarded(
+        &self,
+        fields: Fields<'_>,
+        host: Option<&[u8]>,
+        nominations: &Nominations<'_>,
+        out: &mut BytesMut,
+    ) {
+        let kept = |name: &[u8]| self.trusted && !nominations.name(name);
+        let (list, proto, for_host) = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host");
+        if !touches(self.edits, list) {
+            out.extend_from_slice(b"x-forwarded-for: ");
+            if kept(list) {
+                // One line: what came, in order, and the peer behind it.
+                for value in fields.all_known(Name::XForwardedFor) {
+                    out.extend_from_slice(value);
+                    out.extend_from_slice(b", ");
+                }
+            }
+            out.extend_from_slice(self.peer);
+            out.extend_from_slice(b"\r\n");
+        }
+        if !(kept(proto) && fields.known(Name::XForwardedProto).is_some()) {
+            self.put_own(out, proto, b"http");
+        }
+        match host {
+            Some(host) if !(kept(for_host) && fields.known(Name::XForwardedHost).is_some()) => {
+                self.put_own(out, for_host, host);
+            }
+            _ => {}
+        }
+    }
+
+    /// A field of ours, unless the route's edits have the last word on it.
+    fn put_own(&self, out: &mut BytesMut, name: &[u8], value: &[u8]) {
+        if !touches(self.edits, name) {
+            put_field(out, name, value);
+        }
     }
 }
 
-fn set_if_absent(headers: &mut HeaderMap, name: HeaderName, value: impl FnOnce() -> HeaderValue) {
-    if let Entry::Vacant(vacant) = headers.entry(name) {
-        vacant.insert(value());
+/// The protocol that the client asks to switch to. `h2c` is not passed on: behind such a tunnel requests would go unseen.
+pub(crate) fn wanted_upgrade<'h>(head: &RequestHead<'h>) -> Option<&'h [u8]> {
+    let protocol = head.fields.known(Name::Upgrade).filter(|_| head.upgrade)?;
+    let http2 = protocol.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(b"h2"));
+    (!http2).then_some(protocol)
+}
+
+/// Writes the fields of an answer that the client may see: not those of the backend's hop, those that the route edits,
+/// and those that `replaced` names.
+pub(crate) fn put_answer_fields(
+    fields: Fields<'_>,
+    edits: &HeaderEdits,
+    replaced: impl Fn(&[u8]) -> bool,
+    out: &mut BytesMut,
+) {
+    let nominations = Nominations::of(fields);
+    let passes = |field: &Field<'_>| {
+        let framing = field.known == Name::ContentLength || field.known.is_hop_by_hop();
+        !framing && !nominations.name(field.name) && !touches(edits, field.name) && !replaced(field.name)
+    };
+    fields.iter().filter(passes).for_each(|field| put_field(out, field.name, field.value));
+    put_edits(out, edits);
+}
+
+/// The fields that `connection` names: they concern one connection only (RFC 9110 §7.6.1).
+#[derive(Debug)]
+struct Nominations<'h> {
+    /// `None`: there are none, as nearly always.
+    fields: Option<Fields<'h>>,
+}
+
+impl<'h> Nominations<'h> {
+    fn of(fields: Fields<'h>) -> Self {
+        // `keep-alive`, `close` and `upgrade` name no other field, and nearly always stand alone.
+        let usual = |value: &[u8]| matches!(value, b"keep-alive" | b"close" | b"upgrade" | b"Upgrade");
+        let usual = fields.all_known(Name::Connection).all(usual);
+        Self { fields: (!usual).then_some(fields) }
+    }
+
+    fn name(&self, name: &[u8]) -> bool {
+        self.fields
+            .is_some_and(|fields| fields.all_known(Name::Connection).any(|value| has_item(value, name)))
     }
 }
 
-/// One line: what came, in order, and the peer behind it.
-fn append_forwarded_for(headers: &mut HeaderMap, peer: &HeaderValue) {
-    let mut list = Vec::new();
-    for value in headers.get_all(X_FORWARDED_FOR) {
-        list.extend_from_slice(value.as_bytes());
-        list.extend_from_slice(b", ");
-    }
-    list.extend_from_slice(peer.as_bytes());
-    // Joined from values that were good on their own.
-    if let Ok(value) = HeaderValue::from_bytes(&list) {
-        headers.insert(X_FORWARDED_FOR, value);
-    }
+/// Whether the route removes or sets this field.
+pub(crate) fn touches(edits: &HeaderEdits, name: &[u8]) -> bool {
+    let mut names = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
+    names.any(|edited| edited.as_str().as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Appends this proxy to `via` (RFC 9110 §7.6.3).
-pub(crate) fn append_via(headers: &mut HeaderMap) {
-    headers.append(header::VIA, HeaderValue::from_static("1.1 tollgate"));
-}
-
-/// The edits of a route: first removed, then set.
-pub(crate) fn edit(headers: &mut HeaderMap, edits: &HeaderEdits) {
-    for name in &edits.remove {
-        headers.remove(name);
-    }
+fn put_edits(out: &mut BytesMut, edits: &HeaderEdits) {
     for (name, value) in &edits.set {
-        headers.insert(name, value.clone());
+        put_field(out, name.as_str().as_bytes(), value.as_bytes());
     }
-}
-
-/// An address as a field value.
-pub(crate) fn address_value(address: IpAddr) -> HeaderValue {
-    // Digits, letters, dots and colons are always a good value.
-    HeaderValue::from_str(&address.to_string()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
-        fields
-            .iter()
-            .map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
-            .collect()
+    /// The head that a backend sees of this one, sent by 192.0.2.1.
+    fn onward(head: &str, trusted: bool) -> String {
+        let mut spans = Vec::new();
+        let head = RequestHead::parse(head.as_bytes(), &mut spans).expect("a good head");
+        let onward = Onward {
+            target: head.target.text.into(),
+            host: None,
+            peer: b"192.0.2.1",
+            trusted,
+            request_id: b"7",
+            upgrade: None,
+            via: false,
+            edits: &HeaderEdits::default(),
+        };
+        let mut out = BytesMut::new();
+        onward.write(&head, &mut out);
+        String::from_utf8(out.to_vec()).expect("text")
     }
 
     #[test]
     fn nominated_fields_are_dropped_but_never_framing_or_host() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in map(&[("host", "a"), ("content-length", "3"), ("x-foo", "1"), ("x-bar", "2")]) {
-            headers.append(name.unwrap(), value);
-        }
-        headers.append("connection", HeaderValue::from_static("close, X-Foo,host"));
-        headers.append("connection", HeaderValue::from_static("content-length , keep-alive"));
-        strip_hop_by_hop(&mut headers);
-        assert_eq!(headers, map(&[("host", "a"), ("content-length", "3"), ("x-bar", "2")]));
+        let sent = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\nx-foo: 1\r\nx-bar: 2\r\nconnection: close, X-Foo,host\r\n\
+                    connection: content-length , keep-alive\r\n\r\n";
+        assert_eq!(
+            onward(sent, false),
+            "POST / HTTP/1.1\r\nhost: a\r\nx-bar: 2\r\ncontent-length: 3\r\nx-request-id: 7\r\nx-forwarded-for: 192.0.2.1\r\n\
+             x-forwarded-proto: http\r\nx-forwarded-host: a\r\n\r\n"
+        );
     }
 
     #[test]
     fn a_stranger_is_not_believed_and_a_trusted_proxy_is_continued() {
-        let peer = address_value("192.0.2.1".parse().unwrap());
-        let sent = [
-            ("host", "h"),
-            ("x-forwarded-for", "6.6.6.6"),
-            ("x-forwarded-proto", "https"),
-            ("forwarded", "for=6.6.6.6"),
-            ("x-real-ip", "6.6.6.6"),
-        ];
-        let mut headers = map(&sent);
-        set_forwarded(&mut headers, Sender { peer: &peer, trusted: false });
-        let anew = [
-            ("host", "h"),
-            ("x-forwarded-for", "192.0.2.1"),
-            ("x-forwarded-proto", "http"),
-            ("x-forwarded-host", "h"),
-        ];
-        assert_eq!(headers, map(&anew));
-        let mut headers = map(&sent);
-        set_forwarded(&mut headers, Sender { peer: &peer, trusted: true });
-        assert_eq!(headers["x-forwarded-for"], "6.6.6.6, 192.0.2.1");
-        assert_eq!(headers["x-forwarded-proto"], "https");
+        let sent = "GET / HTTP/1.1\r\nhost: h\r\nx-forwarded-for: 6.6.6.6\r\nx-forwarded-proto: https\r\nforwarded: for=6.6.6.6\r\n\
+                    X-Real-IP: 6.6.6.6\r\n\r\n";
+        assert_eq!(
+            onward(sent, false),
+            "GET / HTTP/1.1\r\nhost: h\r\nx-request-id: 7\r\nx-forwarded-for: 192.0.2.1\r\nx-forwarded-proto: http\r\n\
+             x-forwarded-host: h\r\n\r\n"
+        );
+        assert_eq!(
+            onward(sent, true),
+            "GET / HTTP/1.1\r\nhost: h\r\nx-forwarded-proto: https\r\nforwarded: for=6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\n\
+             x-request-id: 7\r\nx-forwarded-for: 6.6.6.6, 192.0.2.1\r\nx-forwarded-host: h\r\n\r\n"
+        );
+        let nominated =
+            "GET / HTTP/1.1\r\nhost: h\r\nx-forwarded-for: 6.6.6.6\r\nconnection: x-forwarded-for\r\n\r\n";
+        assert!(onward(nominated, true).contains("x-forwarded-for: 192.0.2.1\r\n"));
     }
 }

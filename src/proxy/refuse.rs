@@ -1,132 +1,179 @@
 //! Refusals: what a client reads when tollgate answers by itself.
 
-use std::fmt::Write as _;
+use bytes::BytesMut;
+use http::StatusCode;
 
-use bytes::Bytes;
-use http::header::{self, HeaderName, HeaderValue};
-use http::{HeaderMap, Response, StatusCode};
-
+use super::answer::{Form, Own};
+use super::headers::{put_field, put_number};
 use crate::gateway::admission::{Refusal, Tightest};
 use crate::gateway::{RatelimitHeaders, Reject};
 
-const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const PROBLEM_JSON: &[u8] = b"application/problem+json";
+const PLAIN_TEXT: &[u8] = b"text/plain; charset=utf-8";
 /// The problem type of draft-ietf-httpapi-ratelimit-headers §5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// A short problem document (RFC 9457) that leaks no internals. `detail` is ours, never the client's or the backend's text.
-pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
-    let title = title_of(status);
-    let body = format!(
-        r#"{{"type":"about:blank","title":"{title}","status":{},"detail":"{detail}","error":"{title}"}}"#,
-        status.as_u16()
-    );
-    let mut response = Response::new(Bytes::from(body));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
-    headers.insert(header::CACHE_CONTROL, NO_STORE);
-    if status == StatusCode::METHOD_NOT_ALLOWED {
-        // RFC 9110 §15.5.6 wants them named: what a backend takes beyond these, it may say itself.
-        headers
-            .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
-    }
-    response
+/// Where an answer of our own is written: its body is made in `scrap` first, since its length stands before it.
+#[derive(Debug)]
+pub(crate) struct Page<'b> {
+    pub(crate) scrap: &'b mut BytesMut,
+    pub(crate) outbound: &'b mut BytesMut,
+    /// The value of `date`.
+    pub(crate) date: &'b [u8],
+    pub(crate) form: Form,
 }
 
-/// The answer to a request that a limit refuses, after `reject` if there is one.
-pub(crate) fn over_limit(refusal: &Refusal<'_>, reject: Option<&Reject>) -> Response<Bytes> {
-    let seconds = refusal.retry_after();
-    let status = reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status);
-    let own_body = reject.and_then(|reject| reject.body.clone());
-    let content_type = match (&own_body, reject.and_then(|reject| reject.content_type.clone())) {
-        (_, Some(content_type)) => content_type,
-        (Some(_), None) => HeaderValue::from_static("text/plain; charset=utf-8"),
-        (None, None) => PROBLEM_JSON,
-    };
-    let body = own_body.unwrap_or_else(|| over_limit_body(status, refusal, seconds).into());
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, content_type);
-    headers.insert(header::CACHE_CONTROL, NO_STORE);
-    if let Some(seconds) = seconds {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+/// A limit that refuses, and how that is told.
+#[derive(Debug)]
+pub(crate) struct OverLimit<'a> {
+    pub(crate) refusal: &'a Refusal<'a>,
+    /// What the rate-limit fields tell of.
+    pub(crate) tightest: Option<&'a Tightest<'a>>,
+    /// How it looks, if not the default.
+    pub(crate) reject: Option<&'a Reject>,
+    /// Which rate-limit fields there are.
+    pub(crate) which: RatelimitHeaders,
+}
+
+impl Page<'_> {
+    /// A short problem document (RFC 9457) that leaks no internals. `detail` is ours, never the client's or the backend's
+    /// text. Returns the length of its body.
+    pub(crate) fn problem(self, status: StatusCode, detail: &str) -> usize {
+        self.scrap.clear();
+        let title = title_of(status);
+        put_all(
+            self.scrap,
+            &[r#"{"type":"about:blank","title":""#, title, r#"","status":"#, status.as_str()],
+        );
+        put_all(self.scrap, &[r#","detail":""#, detail, r#"","error":""#, title, r#""}"#]);
+        let own = Own { status, content_type: PROBLEM_JSON, body: self.scrap, no_store: true };
+        own.write(self.form, self.date, self.outbound, |out| {
+            if status == StatusCode::METHOD_NOT_ALLOWED {
+                // RFC 9110 §15.5.6 wants them named: what a backend takes beyond these, it may say itself.
+                put_field(out, b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+            }
+            if status == StatusCode::SERVICE_UNAVAILABLE {
+                put_field(out, b"retry-after", b"1");
+            }
+        });
+        self.scrap.len()
     }
-    for (name, value) in reject.into_iter().flat_map(|reject| &reject.headers) {
-        headers.insert(name, value.clone());
+
+    /// The answer to a request that a limit refuses. Returns the length of its body.
+    pub(crate) fn over_limit(self, over: &OverLimit<'_>) -> usize {
+        self.scrap.clear();
+        let reject = over.reject;
+        let status = over.status();
+        let own_body = reject.and_then(|reject| reject.body.as_deref());
+        if own_body.is_none() {
+            put_over_limit(self.scrap, status, over.refusal);
+        }
+        let own_type = reject.and_then(|reject| reject.content_type.as_ref());
+        let content_type = match own_type {
+            Some(own_type) => own_type.as_bytes(),
+            None if own_body.is_some() => PLAIN_TEXT,
+            None => PROBLEM_JSON,
+        };
+        let body = own_body.unwrap_or(self.scrap);
+        let no_store = !over.sets(b"cache-control");
+        let own = Own { status, content_type, body, no_store };
+        own.write(self.form, self.date, self.outbound, |out| over.put_fields(out));
+        body.len()
     }
-    response
+}
+
+impl OverLimit<'_> {
+    /// The answer's status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status)
+    }
+
+    /// Whether the file gives the answer a field of this name.
+    fn sets(&self, name: &[u8]) -> bool {
+        let mut fields = self.reject.iter().flat_map(|reject| &reject.headers);
+        fields.any(|(own, _)| own.as_str().as_bytes() == name)
+    }
+
+    fn put_fields(&self, out: &mut BytesMut) {
+        let seconds = self.refusal.retry_after();
+        if let (Some(seconds), false) = (seconds, self.sets(b"retry-after")) {
+            put_number(out, b"retry-after", seconds);
+        }
+        for (name, value) in self.reject.iter().flat_map(|reject| &reject.headers) {
+            let ours = self.tightest.is_some() && is_ratelimit(self.which, name.as_str().as_bytes());
+            if !ours {
+                put_field(out, name.as_str().as_bytes(), value.as_bytes());
+            }
+        }
+        if let Some(tightest) = self.tightest {
+            put_ratelimit(out, self.which, tightest, seconds);
+        }
+    }
+}
+
+fn put_all(out: &mut BytesMut, texts: &[&str]) {
+    texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
 }
 
 /// Limit and policy names are letters, digits and `_.-:/`, so nothing here needs escaping.
-fn over_limit_body(status: StatusCode, refusal: &Refusal<'_>, seconds: Option<u64>) -> String {
-    let mut body = String::with_capacity(384);
-    let (title, limit) = (title_of(status), &refusal.limit.name);
-    // Writing to a string cannot fail.
-    let _ = write!(
-        body,
-        r#"{{"type":"{QUOTA_EXCEEDED}","title":"{title}","status":{},"detail":""#,
-        status.as_u16()
-    );
-    let _ = match seconds {
-        _ if refusal.missing => write!(body, "the request lacks what limit `{limit}` counts by"),
-        Some(seconds) => write!(body, "limit `{limit}` is used up; retry after {seconds} s"),
-        None => write!(body, "the request costs more than limit `{limit}` ever holds"),
-    };
-    let _ = write!(body, r#"","error":"{title}","violated-policies":["#);
+fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>) {
+    let (title, limit) = (title_of(status), &*refusal.limit.name);
+    let mut buffer = itoa::Buffer::new();
+    let seconds = refusal.retry_after().map(|seconds| buffer.format(seconds));
+    put_all(out, &[r#"{"type":""#, QUOTA_EXCEEDED, r#"","title":""#, title, r#"","status":"#]);
+    put_all(out, &[status.as_str(), r#","detail":""#]);
+    match seconds {
+        _ if refusal.missing => put_all(out, &["the request lacks what limit `", limit, "` counts by"]),
+        Some(seconds) => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),
+        None => put_all(out, &["the request costs more than limit `", limit, "` ever holds"]),
+    }
+    put_all(out, &[r#"","error":""#, title, r#"","violated-policies":["#]);
     for (place, policy) in refusal.violated.iter().enumerate() {
-        let comma = if place > 0 { "," } else { "" };
-        let _ = write!(body, r#"{comma}"{policy}""#);
+        put_all(out, &[if place > 0 { ",\"" } else { "\"" }, policy, "\""]);
     }
-    body.push(']');
+    put_all(out, &["]"]);
     if let Some(seconds) = seconds {
-        let _ = write!(body, r#","retry_after":{seconds}"#);
+        put_all(out, &[r#","retry_after":"#, seconds]);
     }
-    body.push('}');
-    body
+    put_all(out, &["}"]);
 }
 
 fn title_of(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Refused")
 }
 
-/// Sets the rate-limit fields for the tightest policy. `retry_after` bounds the reset of a refusal.
-pub(crate) fn set_ratelimit(
-    headers: &mut HeaderMap,
+/// Whether the gateway sets this field where it sets any.
+pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
+    let is_one_of = |names: &[&[u8]]| names.iter().any(|one| one.eq_ignore_ascii_case(name));
+    let standard = || is_one_of(&[b"ratelimit-policy", b"ratelimit"]);
+    let legacy = || is_one_of(&[b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"]);
+    match which {
+        RatelimitHeaders::Off => false,
+        RatelimitHeaders::Standard => standard(),
+        RatelimitHeaders::Legacy => legacy(),
+        RatelimitHeaders::Both => standard() || legacy(),
+    }
+}
+
+/// Writes the rate-limit fields for the tightest policy. `retry_after` bounds the reset of a refusal.
+pub(crate) fn put_ratelimit(
+    out: &mut BytesMut,
     which: RatelimitHeaders,
     tightest: &Tightest<'_>,
     retry_after: Option<u64>,
 ) {
-    let remaining = tightest.decision.remaining;
     let reset = tightest.decision.reset_after.seconds_rounded_up();
     let reset = retry_after.map_or(reset, |seconds| reset.min(seconds));
+    let (mut buffer, mut other) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (remaining, reset) = (buffer.format(tightest.decision.remaining), other.format(reset));
     if matches!(which, RatelimitHeaders::Standard | RatelimitHeaders::Both) {
-        headers.insert(RATELIMIT_POLICY, tightest.policy.field.clone());
-        headers.insert(RATELIMIT, ratelimit_value(&tightest.policy.name, remaining, reset));
+        put_field(out, b"ratelimit-policy", tightest.policy.field.as_bytes());
+        // `"per-client";r=49;t=1`.
+        put_all(out, &["ratelimit: \"", &tightest.policy.name, "\";r=", remaining, ";t=", reset, "\r\n"]);
     }
     if matches!(which, RatelimitHeaders::Legacy | RatelimitHeaders::Both) {
-        headers.insert(X_RATELIMIT_LIMIT, HeaderValue::from(tightest.policy.algorithm.quota()));
-        headers.insert(X_RATELIMIT_REMAINING, HeaderValue::from(remaining));
-        headers.insert(X_RATELIMIT_RESET, HeaderValue::from(reset));
+        put_number(out, b"x-ratelimit-limit", tightest.policy.algorithm.quota());
+        put_field(out, b"x-ratelimit-remaining", remaining.as_bytes());
+        put_field(out, b"x-ratelimit-reset", reset.as_bytes());
     }
-}
-
-/// `"per-client";r=49;t=1`.
-fn ratelimit_value(policy: &str, remaining: u64, reset: u64) -> HeaderValue {
-    let mut text = Vec::with_capacity(policy.len() + 48);
-    let mut number = itoa::Buffer::new();
-    text.push(b'"');
-    text.extend_from_slice(policy.as_bytes());
-    text.extend_from_slice(b"\";r=");
-    text.extend_from_slice(number.format(remaining).as_bytes());
-    text.extend_from_slice(b";t=");
-    text.extend_from_slice(number.format(reset).as_bytes());
-    // Policy names are checked when the file is loaded, so this is always a good value, and no copy.
-    HeaderValue::from_maybe_shared(Bytes::from(text)).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }

@@ -1,64 +1,111 @@
 //! The story of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
 
-use std::convert::Infallible;
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::request::Parts;
-use http::{Request, Response};
-use hyper::body::Incoming;
+use bytes::{Buf as _, BytesMut};
+use tokio::time::timeout;
 
-use super::body::{AnswerBody, client_gone_status};
-use super::case::Case;
-use super::connection::Connection;
+use super::answer::Form;
+use super::buffers::Buffers;
+use super::case::{Case, Objection};
+use super::connection::{After, Connection};
 use super::forward::{self, Delivery};
-use super::refuse;
+use super::reader::Reader;
+use super::refuse::{OverLimit, Page};
 use super::turn::Turn;
-use super::wire::Wire;
-use crate::gateway::admission::{Assessment, Ruling, Sentence};
+use super::upload::{Terms, Upload};
+use super::worker::Plan;
+use crate::gateway::Route;
+use crate::gateway::admission::{Assessment, Refusal, Ruling, Sentence, Tightest};
+use crate::http1::body::Body;
+use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::Micros;
 use crate::store::Outcome;
 
-/// Answers one request.
-pub(crate) async fn answer(
-    connection: Rc<Connection>,
-    request: Request<Incoming>,
-) -> Result<Response<AnswerBody>, Infallible> {
-    let place = connection.take_up();
-    let (parts, body) = request.into_parts();
-    let turn = Turn::begin(connection, &parts);
-    let response = match turn.connection.wire.fault_of(place) {
-        Some(fault) => turn.unread().close(refuse::problem(fault.status(), fault.reason()), fault.reason()),
-        None => judge(turn, parts, body).await,
-    };
-    Ok(response)
+/// An unread body up to this size is read before a refusal, so that the connection can stay open.
+const DRAIN_BYTES: u64 = 64 << 10;
+/// How long that may take.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// What is to be done with a request.
+enum Verdict<'p, 'h> {
+    /// It goes to its backend, which sees this path and query.
+    Forward(Delivery<'p>, Cow<'h, str>),
+    /// It is refused before any limit is asked.
+    Object(Objection),
+    /// A limit refuses.
+    Refuse { refusal: Refusal<'p>, tightest: Option<Tightest<'p>>, route: &'p Route },
+    /// The client left while it waited: its slot passes unused.
+    GiveUp,
 }
 
-/// Finds the route, asks the limits, and acts on what they say.
-async fn judge(mut turn: Turn, parts: Parts, body: Incoming) -> Response<AnswerBody> {
+/// Answers the request whose head stands at the front of what has come.
+pub(crate) async fn answer(connection: &mut Connection, length: usize) -> After {
+    let mut turn = Turn::begin(&connection.worker);
     let plan = Rc::clone(&turn.plan);
-    let case = match Case::examine(&mut turn, &plan.gateway, &parts, &body) {
-        Ok(case) => case,
-        Err(objection) => return turn.object(&objection, &parts, body).await,
+    let may_keep = connection.may_keep();
+    let Connection { reader, peer, peer_text, buffers, .. } = &mut *connection;
+    let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
+    let head = match RequestHead::parse(&inbound[..length], spans) {
+        Ok(head) => head,
+        Err(fault) => return refuse(connection, turn, fault).await,
     };
+    turn.open_record(*peer, Some(&head));
+    let form =
+        Form { http_11: head.http_11, to_head: head.method == "HEAD", keep: may_keep && head.keep_alive };
+    let verdict = judge(&mut turn, &plan, &head, *peer, reader).await;
+    let terms = Terms::of(&head);
+    match verdict {
+        Verdict::Forward(delivery, target) => {
+            message.clear();
+            delivery.write_head(&mut turn, &head, target, (*peer, peer_text), message);
+            inbound.advance(length);
+            forward::forward(connection, turn, delivery, terms, form).await
+        }
+        Verdict::Object(objection) => {
+            inbound.advance(length);
+            object(connection, turn, &objection, terms, form).await
+        }
+        Verdict::Refuse { refusal, tightest, route } => {
+            inbound.advance(length);
+            over_limit(connection, turn, (&refusal, tightest.as_ref(), route), terms, form).await
+        }
+        Verdict::GiveUp => {
+            turn.error = Some("client_gone");
+            After::Drop
+        }
+    }
+}
+
+/// Finds the route, asks the limits, and says what follows.
+async fn judge<'p, 'h>(
+    turn: &mut Turn,
+    plan: &'p Plan,
+    head: &RequestHead<'h>,
+    peer: IpAddr,
+    reader: &Reader,
+) -> Verdict<'p, 'h> {
+    let case = match Case::examine(turn, &plan.gateway, head, peer) {
+        Ok(case) => case,
+        Err(objection) => return Verdict::Object(objection),
+    };
+    let route = case.route;
     if let Some(refusal) = case.assessment.missing() {
         turn.count(&case, &Outcome::default());
-        return turn.over_limit(&refusal, None, case.route, &parts, body).await;
+        return Verdict::Refuse { refusal, tightest: None, route };
     }
-    let outcome = decide(&turn, &case.assessment).await;
+    let outcome = decide(turn, &case.assessment).await;
     turn.count(&case, &outcome);
     let Ruling { sentence, tightest } = case.assessment.rule(&outcome);
     turn.note(tightest.as_ref());
     match sentence {
-        Sentence::Refuse(refusal) => {
-            turn.over_limit(&refusal, tightest.as_ref(), case.route, &parts, body).await
-        }
-        Sentence::Admit(delay) if !wait(delay, &turn.connection.wire).await => give_up(turn),
-        Sentence::Admit(_) => {
-            let delivery = Delivery { route: case.route, tightest: tightest.as_ref(), uri: case.uri };
-            forward::forward(turn, delivery, parts, body).await
-        }
+        Sentence::Refuse(refusal) => Verdict::Refuse { refusal, tightest, route },
+        Sentence::Admit(delay) if !wait(delay, reader).await => Verdict::GiveUp,
+        Sentence::Admit(_) => Verdict::Forward(Delivery::new(&case, head, tightest), case.target),
     }
 }
 
@@ -67,24 +114,102 @@ async fn decide(turn: &Turn, assessment: &Assessment<'_>) -> Outcome {
     if assessment.charges.is_empty() {
         return Outcome::default();
     }
-    turn.connection.worker.shared.store.decide(&assessment.charges, turn.finish.started).await
+    turn.worker.shared.store.decide(&assessment.charges, turn.started).await
 }
 
-/// Waits for the request's turn. False if the client left meanwhile: its slot passes unused.
-async fn wait(delay: Micros, wire: &Wire) -> bool {
+/// Waits for the request's turn. False if the client left meanwhile.
+async fn wait(delay: Micros, reader: &Reader) -> bool {
     if delay == Micros(0) {
         return true;
     }
     tokio::select! {
         biased;
-        () = wire.client_gone() => false,
+        () = reader.gone() => false,
         () = tokio::time::sleep(Duration::from_micros(delay.0)) => true,
     }
 }
 
-/// The client left: nothing is forwarded, and nobody reads this answer.
-fn give_up(turn: Turn) -> Response<AnswerBody> {
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = client_gone_status();
-    turn.close(response, "client_gone")
+/// Answers what came in place of a head. Nothing can be read behind it.
+pub(crate) async fn refuse_unread(connection: &mut Connection, fault: Fault) -> After {
+    let turn = Turn::begin(&connection.worker);
+    refuse(connection, turn, fault).await
+}
+
+async fn refuse(connection: &mut Connection, mut turn: Turn, fault: Fault) -> After {
+    turn.open_record(connection.peer, None);
+    turn.answered(fault.status(), Some(fault.reason()));
+    let to_head = connection.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
+    let form = Form { http_11: true, to_head, keep: false };
+    send(connection, turn, form, |page| page.problem(fault.status(), fault.reason())).await
+}
+
+async fn object(
+    connection: &mut Connection,
+    mut turn: Turn,
+    objection: &Objection,
+    terms: Terms,
+    mut form: Form,
+) -> After {
+    form.keep &= drain(connection, &mut turn, terms).await;
+    turn.answered(objection.status, Some(objection.error));
+    send(connection, turn, form, |page| page.problem(objection.status, &objection.detail)).await
+}
+
+async fn over_limit(
+    connection: &mut Connection,
+    mut turn: Turn,
+    (refusal, tightest, route): (&Refusal<'_>, Option<&Tightest<'_>>, &Route),
+    terms: Terms,
+    mut form: Form,
+) -> After {
+    turn.note_refusal(refusal, tightest);
+    form.keep &= drain(connection, &mut turn, terms).await;
+    let reject = route.reject.as_deref().or(refusal.limit.reject.as_deref());
+    let which = turn.plan.gateway.server.ratelimit_headers;
+    let over = OverLimit { refusal, tightest, reject, which };
+    turn.answered(over.status(), None);
+    send(connection, turn, form, |page| page.over_limit(&over)).await
+}
+
+/// Sends an answer of our own. `write` writes it and says how long its body is.
+pub(crate) async fn send(
+    connection: &mut Connection,
+    mut turn: Turn,
+    form: Form,
+    write: impl FnOnce(Page<'_>) -> usize,
+) -> After {
+    let date = turn.worker.date(turn.started);
+    let Connection { writer, buffers, .. } = connection;
+    let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
+    let body = write(Page { scrap, outbound, date: &date, form });
+    match writer.flush(outbound).await {
+        Ok(()) => {
+            turn.sent = if form.to_head { 0 } else { body as u64 };
+            if form.keep { After::Keep } else { After::Close }
+        }
+        Err(_) => {
+            let reason = if writer.is_stalled() { "write_timeout" } else { "client_gone" };
+            turn.error = turn.error.or(Some(reason));
+            After::Drop
+        }
+    }
+}
+
+/// Reads what is left of a small body, so that the connection can serve the next request. False if it cannot.
+///
+/// A client that waits for `100 Continue` is not asked for its body only to throw it away.
+pub(crate) async fn drain(connection: &mut Connection, turn: &mut Turn, terms: Terms) -> bool {
+    if terms.body() == Body::EMPTY {
+        return true;
+    }
+    if terms.expects_continue() || terms.length() > DRAIN_BYTES {
+        return false;
+    }
+    let Connection { stream, reader, buffers, .. } = connection;
+    let inbound: &mut BytesMut = &mut buffers.get_or_insert_default().inbound;
+    let mut upload = Upload::new(terms, None, stream, reader, inbound);
+    let draining = poll_fn(|context| upload.poll_drain(context, DRAIN_BYTES));
+    let drained = timeout(DRAIN_TIME, draining).await.unwrap_or(false);
+    turn.received = upload.bytes();
+    drained
 }

@@ -2,17 +2,16 @@
 
 use std::net::IpAddr;
 
-use http::request::Parts;
-use http::{HeaderValue, StatusCode, Uri, header};
+use http::{Method, StatusCode, Version, header};
 
 use super::case::Case;
 use super::turn::Turn;
-use crate::gateway::admission::{Standing, Tightest, Use};
+use crate::gateway::admission::{Refusal, Standing, Tightest, Use};
 use crate::gateway::{Mode, Route};
+use crate::http1::request::RequestHead;
 use crate::limit::Verdict;
 use crate::limit::units::{Micros, Timestamp};
 use crate::route::RouteIndex;
-use crate::route::client::Client;
 use crate::store::Outcome;
 use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::DecisionLabel;
@@ -20,7 +19,7 @@ use crate::telemetry::metrics::DecisionLabel;
 impl Turn {
     /// Notes who asks, and what for.
     pub(crate) fn identify(&mut self, client: IpAddr, host: &str) {
-        if let Some(record) = &mut self.finish.record {
+        if let Some(record) = &mut self.record {
             record.client = client;
             record.host = Box::from(host);
         }
@@ -28,14 +27,14 @@ impl Turn {
 
     /// Notes the route.
     pub(crate) fn on_route(&mut self, index: RouteIndex, route: &Route) {
-        self.finish.route = Some(index);
-        if let Some(record) = &mut self.finish.record {
+        self.route = Some(index);
+        if let Some(record) = &mut self.record {
             record.route = Some(route.name.clone());
         }
     }
 
     /// Counts what each limit of the route said.
-    pub(crate) fn count(&self, case: &Case<'_>, outcome: &Outcome) {
+    pub(crate) fn count(&self, case: &Case<'_, '_>, outcome: &Outcome) {
         let assessment = &case.assessment;
         let admitted = assessment.missing().is_none()
             && assessment
@@ -50,9 +49,17 @@ impl Turn {
         }
     }
 
+    /// Notes a refusal that no decision tells of: a part of the limit's key is missing.
+    pub(crate) fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&Tightest<'_>>) {
+        if let (Some(record), None) = (&mut self.record, tightest) {
+            record.limit = Some(refusal.limit.name.clone());
+            record.decision = Some("limited");
+        }
+    }
+
     /// Notes the tightest limit for the access log.
     pub(crate) fn note(&mut self, tightest: Option<&Tightest<'_>>) {
-        if let (Some(record), Some(tightest)) = (&mut self.finish.record, tightest) {
+        if let (Some(record), Some(tightest)) = (&mut self.record, tightest) {
             record.limit = Some(tightest.limit.name.clone());
             record.remaining = Some(tightest.decision.remaining);
             record.cost = Some(tightest.cost.units());
@@ -86,15 +93,17 @@ fn label(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLa
     }
 }
 
-/// A record of the request as it came; the rest is filled in as it becomes known.
-pub(crate) fn new_record(started: Timestamp, parts: &Parts, client: Client) -> Record {
-    let field = |name| parts.headers.get(name).map(|value: &HeaderValue| Box::from(value.as_bytes()));
+/// A record of the request as it came; the rest is filled in as it becomes known. What was refused unread has neither
+/// method nor target: the record says `-`.
+pub(crate) fn new_record(started: Timestamp, head: Option<&RequestHead<'_>>, client: IpAddr) -> Record {
+    let field = |name| head.and_then(|head| head.fields.first(name)).map(Box::from);
+    let version = if head.is_some_and(|head| !head.http_11) { Version::HTTP_10 } else { Version::HTTP_11 };
     Record {
         time: started,
-        method: parts.method.clone(),
-        version: parts.version,
+        method: head.map_or_else(no_method, |head| head.method.clone()),
+        version,
         host: Box::default(),
-        path: sent_target(&parts.uri),
+        path: head.map_or("-", |head| head.target.path_and_query()).into(),
         route: None,
         status: StatusCode::OK,
         bytes_in: 0,
@@ -102,18 +111,18 @@ pub(crate) fn new_record(started: Timestamp, parts: &Parts, client: Client) -> R
         duration: Micros(0),
         upstream: None,
         upstream_duration: None,
-        client: client.address,
+        client,
         request_id: Box::default(),
         limit: None,
         decision: None,
         remaining: None,
         cost: None,
         error: None,
-        referer: field(header::REFERER),
-        user_agent: field(header::USER_AGENT),
+        referer: field(&header::REFERER),
+        user_agent: field(&header::USER_AGENT),
     }
 }
 
-fn sent_target(uri: &Uri) -> Box<str> {
-    uri.path_and_query().map_or_else(|| Box::from(uri.path()), |path| Box::from(path.as_str()))
+fn no_method() -> Method {
+    Method::from_bytes(b"-").unwrap_or_default()
 }

@@ -1,17 +1,60 @@
 //! An upgraded connection (RFC 9110 §7.8): bytes pass both ways until one side closes or the worker is drained.
 
-use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
 
-use super::gate::SharedGate;
-use crate::upstream::connection::Lease;
+use bytes::{Buf as _, BytesMut};
+use tokio::net::TcpStream;
 
-/// Joins client and backend. What the client sent behind its request still waits at the gate.
-pub(crate) async fn run(mut client: SharedGate, lease: Lease) {
-    let Some((mut backend, greeting)) = lease.upgraded().await else { return };
-    let joined = async {
-        client.write_all(&greeting).await?;
-        copy_bidirectional(&mut client, &mut backend).await
-    };
+use super::buffers::Buffers;
+use crate::socket;
+
+/// Bytes taken from one side at once.
+const PART: usize = 16 << 10;
+
+/// Joins client and backend. What either has sent behind its head stands in the buffers.
+pub(crate) async fn run(client: &TcpStream, backend: TcpStream, mut buffers: Box<Buffers>) {
+    let mut up = Way::default();
+    let mut down = Way::default();
+    let Buffers { inbound, answer, .. } = &mut *buffers;
     // Either side may break the tunnel off at any time; that is how tunnels end.
-    let _ = joined.await;
+    let _: io::Result<()> = poll_fn(|context| {
+        let up = up.poll(context, client, &backend, inbound)?;
+        let down = down.poll(context, &backend, client, &mut answer.bytes)?;
+        if up.is_ready() && down.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// One of a tunnel's two directions.
+#[derive(Debug, Default)]
+struct Way {
+    ended: bool,
+    closed: bool,
+}
+
+impl Way {
+    /// Ready once one side has closed and the other has been told.
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<()>> {
+        while !self.closed {
+            if !buffer.is_empty() {
+                let written = ready!(socket::poll_write(to, context, buffer, &[]))?;
+                buffer.advance(written);
+            } else if self.ended {
+                // A side that is gone already needs not be told.
+                let _ = socket::close_sending(to);
+                self.closed = true;
+            } else {
+                self.ended = ready!(socket::poll_read(from, context, buffer, PART))? == 0;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
 }

@@ -8,17 +8,18 @@ use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use http::HeaderValue;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, watch};
 
+use super::buffers::Spare;
 use super::connection;
 use super::listen::Listeners;
-use super::wire::Wire;
+use super::presence::Presence;
 use crate::gateway::Gateway;
+use crate::limit::units::{Micros, Timestamp};
 use crate::shared::{Life, Shared};
 use crate::telemetry::metrics::WorkerMetrics;
 use crate::upstream::{Pools, Servers};
@@ -61,7 +62,10 @@ pub(crate) struct Worker {
     /// Clients' connections open now.
     open: Cell<usize>,
     /// The same, but those turned away, by the order in which they were accepted.
-    wires: RefCell<HashMap<u64, Rc<Wire>>>,
+    present: RefCell<HashMap<u64, Rc<Presence>>>,
+    /// Buffers that no connection needs now.
+    pub(crate) spare: Spare,
+    date: Cell<Date>,
     /// Connections accepted so far.
     accepted: Cell<u64>,
     closed: Notify,
@@ -90,7 +94,9 @@ impl Worker {
             plan: RefCell::new(Rc::new(plan)),
             pools,
             open: Cell::new(0),
-            wires: RefCell::default(),
+            present: RefCell::default(),
+            spare: Spare::default(),
+            date: Cell::default(),
             accepted: Cell::new(0),
             closed: Notify::new(),
             request_id: Cell::new((RandomState::new().build_hasher().finish(), 0)),
@@ -109,14 +115,24 @@ impl Worker {
     }
 
     /// A request id that no other request of this process, and hardly one of another, has.
-    pub(crate) fn next_request_id(&self) -> HeaderValue {
+    pub(crate) fn next_request_id(&self) -> [u8; 32] {
         let (prefix, number) = self.request_id.get();
         self.request_id.set((prefix, number + 1));
         let mut text = [0; 32];
         hexadecimal(prefix, &mut text[..16]);
         hexadecimal(number, &mut text[16..]);
-        // Hexadecimal digits are always a good value.
-        HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0"))
+        text
+    }
+
+    /// The value of `date` at `now`; made once a second.
+    pub(crate) fn date(&self, now: Timestamp) -> [u8; 29] {
+        let second = now.0 / Micros::SECOND.0;
+        let mut date = self.date.get();
+        if date.second != second {
+            date = Date::at(second);
+            self.date.set(date);
+        }
+        date.text
     }
 
     /// Whether draining has begun.
@@ -131,10 +147,10 @@ impl Worker {
 
     /// Closes the connection that is idle for longest. False if none of this worker's is.
     fn make_room(&self) -> bool {
-        let wires = self.wires.borrow();
-        let idle = wires.values().filter_map(|wire| Some((wire.idle_since()?, wire)));
+        let present = self.present.borrow();
+        let idle = present.values().filter_map(|presence| Some((presence.idle_since()?, presence)));
         let oldest = idle.min_by_key(|(since, _)| *since);
-        oldest.inspect(|(_, wire)| wire.evict()).is_some()
+        oldest.inspect(|(_, presence)| presence.evict()).is_some()
     }
 
     async fn drained(&self) {
@@ -154,6 +170,31 @@ impl Plan {
         let metrics = shared.metrics.worker(index, &gateway);
         let servers = pools.adopt(&gateway.upstreams, gateway.server.workers);
         Self { gateway, metrics, servers }
+    }
+}
+
+/// The text of a second, as `date` says it (RFC 9110 §5.6.7).
+#[derive(Clone, Copy, Debug)]
+struct Date {
+    second: u64,
+    text: [u8; 29],
+}
+
+impl Default for Date {
+    fn default() -> Self {
+        Self::at(0)
+    }
+}
+
+impl Date {
+    fn at(second: u64) -> Self {
+        let moment = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        let mut text = [b' '; 29];
+        // The length of this form is fixed.
+        text.copy_from_slice(
+            httpdate::fmt_http_date(moment).as_bytes().first_chunk::<29>().unwrap_or(&[b' '; 29]),
+        );
+        Self { second, text }
     }
 }
 
@@ -194,16 +235,17 @@ fn admit(place: usize, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>)
     let most = worker.plan().gateway.server.max_connections;
     if worker.shared.connections.load(Ordering::Relaxed) >= most && !worker.make_room() {
         let open = Open::new(place, Rc::clone(worker), None);
+        let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            connection::turn_away(stream).await;
+            connection::turn_away(stream, Presence::new(), peer.ip(), worker).await;
             drop(open);
         });
     } else {
-        let wire = Wire::new(stream);
-        let open = Open::new(place, Rc::clone(worker), Some(&wire));
+        let presence = Presence::new();
+        let open = Open::new(place, Rc::clone(worker), Some(&presence));
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            connection::serve(wire, peer.ip(), worker).await;
+            connection::serve(stream, presence, peer.ip(), worker).await;
             drop(open);
         });
     }
@@ -224,12 +266,12 @@ struct Open {
 }
 
 impl Open {
-    fn new(place: usize, worker: Rc<Worker>, wire: Option<&Rc<Wire>>) -> Self {
+    fn new(place: usize, worker: Rc<Worker>, presence: Option<&Rc<Presence>>) -> Self {
         let plan = worker.plan();
         let number = worker.accepted.get();
         worker.accepted.set(number + 1);
-        if let Some(wire) = wire {
-            worker.wires.borrow_mut().insert(number, Rc::clone(wire));
+        if let Some(presence) = presence {
+            worker.present.borrow_mut().insert(number, Rc::clone(presence));
         }
         worker.open.set(worker.open.get() + 1);
         worker.shared.connections.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +282,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.worker.wires.borrow_mut().remove(&self.number);
+        self.worker.present.borrow_mut().remove(&self.number);
         self.worker.open.set(self.worker.open.get() - 1);
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.plan.metrics.connection_closed(self.place);

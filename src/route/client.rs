@@ -11,11 +11,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::header::FORWARDED;
-use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+use crate::http1::fields::Fields;
+use crate::http1::name::Name;
 
 /// At most so many items of a list of hops are read, empty ones included.
 const MAX_ITEMS: usize = 64;
@@ -76,15 +75,16 @@ impl ClientRule {
     /// name, read from the right past trusted addresses, provided that they agree if both are there. At most 64 items
     /// of each are read; garbage, `unknown` and obfuscated names (`_id`) end the walk at the last good hop. Does not
     /// allocate.
-    pub fn identify(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
+    pub fn identify(&self, peer: IpAddr, headers: Fields<'_>) -> Client {
         if !self.trusts(peer) {
             return self.client(peer);
         }
-        let list = |name| headers.get_all(name).iter().rev().map(HeaderValue::as_bytes);
-        let forwarded = list(&FORWARDED).flat_map(|line| Items::new(line, b',')).map(forwarded_for);
+        let list = |name| headers.all_known(name).rev();
+        let forwarded = list(Name::Forwarded).flat_map(|line| Items::new(line, b',')).map(forwarded_for);
         let x_forwarded_for =
-            list(&X_FORWARDED_FOR).flat_map(|line| line.rsplit(|&byte| byte == b',')).map(hop);
-        let address = match (headers.contains_key(FORWARDED), headers.contains_key(X_FORWARDED_FOR)) {
+            list(Name::XForwardedFor).flat_map(|line| line.rsplit(|&byte| byte == b',')).map(hop);
+        let said = |name| headers.known(name).is_some();
+        let address = match (said(Name::Forwarded), said(Name::XForwardedFor)) {
             (false, _) => self.walk(peer, x_forwarded_for),
             (true, false) => self.walk(peer, forwarded),
             (true, true) => {

@@ -17,14 +17,13 @@ use std::fmt;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use http::HeaderValue;
-use http::header::GetAll;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::Request;
 pub use super::exemption::Exemption;
 use super::part::Found;
 pub use super::part::Part;
+use crate::http1::fields::Values;
 use crate::limit::units::Fingerprint;
 
 /// The secret that keys fingerprints, so that clients cannot make keys collide.
@@ -126,7 +125,7 @@ impl Key {
                 (Found::Nothing, _) => text.tag(part.tag()),
                 (Found::Address(address), _) => text.address(part.tag(), address),
                 (Found::Bytes(bytes), _) => text.bytes(part.tag(), &bytes),
-                (Found::Values(values), _) => text.values(part.tag(), &values),
+                (Found::Values(values), _) => text.values(part.tag(), values),
             }
         }
         Claim::Key(text.fingerprint())
@@ -206,10 +205,10 @@ impl KeyText {
         }
     }
 
-    fn values(&mut self, tag: u8, values: &GetAll<'_, HeaderValue>) {
+    fn values(&mut self, tag: u8, values: Values<'_, '_>) {
         self.tag(tag);
         self.number(values.iter().count());
-        values.iter().for_each(|value| self.prefixed(value.as_bytes()));
+        values.iter().for_each(|value| self.prefixed(value));
     }
 
     fn fingerprint(self) -> Fingerprint {

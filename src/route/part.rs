@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
-use http::header::GetAll;
-use http::{HeaderName, HeaderValue};
+use http::HeaderName;
 
 use super::key::KeyFault;
 use super::{Request, cookie, query};
+use crate::http1::fields::Values;
 
 /// One part of a key. `Display` writes it as in the file: `header:x-api-key`.
 ///
@@ -44,7 +44,7 @@ pub(super) enum Found<'r> {
     Address(IpAddr),
     Bytes(Cow<'r, [u8]>),
     /// At least one, and not all empty.
-    Values(GetAll<'r, HeaderValue>),
+    Values(Values<'r, 'r>),
 }
 
 impl Part {
@@ -99,13 +99,18 @@ impl Part {
     }
 
     /// What this part is in a request.
-    pub(super) fn find<'r>(&self, request: &Request<'r>, route: &'r str, merge_slashes: bool) -> Found<'r> {
+    pub(super) fn find<'r>(
+        &'r self,
+        request: &Request<'r>,
+        route: &'r str,
+        merge_slashes: bool,
+    ) -> Found<'r> {
         let text = |text: &'r str| Found::Bytes(Cow::Borrowed(text.as_bytes()));
         match self {
             Self::Ip => Found::Address(request.client.network),
             Self::Header(name) => {
-                let values = request.headers.get_all(name);
-                if values.iter().all(HeaderValue::is_empty) { Found::Missing } else { Found::Values(values) }
+                let values = request.headers.all(name);
+                if values.iter().all(<[u8]>::is_empty) { Found::Missing } else { Found::Values(values) }
             }
             Self::Cookie(name) => Found::or_missing(cookie::first(request.headers, name).map(Cow::Borrowed)),
             Self::Query(name) => Found::or_missing(request.query.and_then(|query| query::first(query, name))),
@@ -176,8 +181,7 @@ impl<'r> Found<'r> {
             Self::Address(address) => return Some(address.to_string()),
             Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Self::Values(values) => {
-                let texts: Vec<_> =
-                    values.iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+                let texts: Vec<_> = values.iter().map(String::from_utf8_lossy).collect();
                 texts.join(", ")
             }
         };

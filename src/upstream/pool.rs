@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::Failure;
-use super::connection::Connection;
 use crate::gateway::Endpoint;
+use crate::socket::{self, Sight};
 
 /// Unused connections kept for one server by one worker; more are closed.
 const MAX_IDLE: usize = 1024;
@@ -23,7 +23,18 @@ pub struct EndpointPool {
     /// The address, where the host is one.
     address: Option<IpAddr>,
     /// The last used at the end: it is used next, so that the others can go.
-    idle: RefCell<Vec<(Connection, Instant)>>,
+    idle: RefCell<Vec<(TcpStream, Instant)>>,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket.
+    pub(super) stream: TcpStream,
+    /// Where it may go when it is not in use.
+    pub(super) pool: Rc<EndpointPool>,
+    /// Whether it has served a request before.
+    pub(super) reused: bool,
 }
 
 impl EndpointPool {
@@ -39,35 +50,32 @@ impl EndpointPool {
     }
 
     /// A kept connection, if one is usable. `careful`: the socket itself is asked.
-    pub(super) fn take(&self, careful: bool) -> Option<Connection> {
+    pub(super) fn take(self: &Rc<Self>, careful: bool) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         loop {
-            let (connection, _) = idle.pop()?;
-            if connection.is_usable() && (!careful || connection.is_silent()) {
-                return Some(connection);
+            let (stream, _) = idle.pop()?;
+            // What has something to say unasked says that it closes.
+            if !socket::has_news(&stream) && (!careful || socket::look(&stream) == Sight::Silence) {
+                return Some(Connection { stream, pool: Rc::clone(self), reused: true });
             }
         }
     }
 
     /// Keeps a connection until `expiry`.
-    pub(super) fn put(&self, connection: Connection, expiry: Instant) {
+    pub(super) fn put(&self, stream: TcpStream, expiry: Instant) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < MAX_IDLE {
-            idle.push((connection, expiry));
+            idle.push((stream, expiry));
         }
     }
 
     /// Closes connections whose time is over, and those that the server has closed.
     pub(super) fn expire(&self, now: Instant) {
-        self.idle.borrow_mut().retain(|(connection, expiry)| *expiry > now && connection.is_usable());
+        self.idle.borrow_mut().retain(|(stream, expiry)| *expiry > now && !socket::has_news(stream));
     }
 
     /// Opens a connection; names are resolved anew each time.
-    pub(super) async fn connect(
-        self: &Rc<Self>,
-        connect_timeout: Duration,
-        idle_timeout: Duration,
-    ) -> Result<Connection, Failure> {
+    pub(super) async fn connect(self: &Rc<Self>, connect_timeout: Duration) -> Result<Connection, Failure> {
         let port = self.endpoint.port;
         let connecting = async {
             match self.address {
@@ -82,6 +90,6 @@ impl EndpointPool {
         };
         // Small requests must not wait for acknowledgements; a socket that refuses still works.
         let _ = stream.set_nodelay(true);
-        Connection::open(stream, Rc::clone(self), idle_timeout).await
+        Ok(Connection { stream, pool: Rc::clone(self), reused: false })
     }
 }

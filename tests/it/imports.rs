@@ -15,8 +15,8 @@ const LAYERS: &[&[&str]] = &[
     &["telemetry"],
     &["upstream"],
     &["gateway"],
-    &["route", "store", "clock"],
-    &["limit"],
+    &["route", "store", "clock", "socket"],
+    &["limit", "http1"],
 ];
 
 /// Long files hide more than one noun.

@@ -1,6 +1,7 @@
 //! Requests as tests write them.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method};
+use tollgate::http1::fields::FieldList;
 use tollgate::route::client::{Client, ClientRule};
 use tollgate::route::path::Path;
 use tollgate::route::pattern::{HostPattern, PathPattern};
@@ -13,7 +14,7 @@ pub(crate) struct Sample {
     host: String,
     path: String,
     query: Option<String>,
-    headers: HeaderMap,
+    headers: FieldList,
     client: Client,
 }
 
@@ -21,7 +22,7 @@ pub(crate) struct Sample {
 pub(crate) fn get(path: &str) -> Sample {
     let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query.into())));
     let client = ClientRule::default().client("192.0.2.1".parse().unwrap());
-    let headers = HeaderMap::new();
+    let headers = FieldList::default();
     Sample { method: Method::GET, host: String::new(), path: path.into(), query, headers, client }
 }
 
@@ -38,7 +39,7 @@ impl Sample {
 
     pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let value = HeaderValue::from_bytes(value.as_ref()).unwrap();
-        self.headers.append(name.parse::<HeaderName>().unwrap(), value);
+        self.headers.push(&name.parse::<HeaderName>().unwrap(), value.as_bytes());
         self
     }
 
@@ -53,7 +54,7 @@ impl Sample {
             host: &self.host,
             path: &Path::parse(&self.path).unwrap(),
             query: self.query.as_deref(),
-            headers: &self.headers,
+            headers: self.headers.fields(),
             client: self.client,
         })
     }

@@ -272,7 +272,7 @@ proptest! {
                     (route.hosts.is_empty() || route.hosts.iter().any(|host| host.matches(request.host)))
                         && route.path.matches(request.path.form(route.merge_slashes))
                         && (route.methods.is_empty() || route.methods.contains(request.method))
-                        && route.headers.iter().all(|(name, value)| request.headers.get_all(name).iter().any(|sent| sent == value))
+                        && route.headers.iter().all(|(name, value)| request.headers.all(name).iter().any(|sent: &[u8]| sent == value.as_bytes()))
                 };
                 let matching = (0..routes.len()).filter(|&index| holds(&conditions[index]));
                 matching.min_by_key(|&index| routes[index].order(request.host)).map(RouteIndex)

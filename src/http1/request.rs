@@ -1,23 +1,25 @@
-//! Strict HTTP/1.1 request framing (RFC 9112): where a message ends, decided once, before hyper sees a byte.
+//! A request's head, read strictly (RFC 9112): whatever passes here has exactly one reading.
 //!
-//! hyper accepts what other parsers read differently (bare LF, Content-Length beside Transfer-Encoding, several Hosts):
-//! the raw material of request smuggling. Whatever passes here has exactly one reading.
+//! What parsers read differently (bare LF, Content-Length beside Transfer-Encoding, several Hosts, …) is the raw material
+//! of request smuggling: it is refused, not repaired.
 
-mod chunks;
+use http::{Method, StatusCode};
 
-use http::{StatusCode, Uri};
-
-pub(crate) use chunks::ChunkScanner;
+use super::body::Body;
+use super::fields::{Fields, Span};
+use super::name::Name;
+use super::syntax::{has_item, is_token, parse_length, split_field};
 
 /// Fields in one head.
-pub(crate) const MAX_FIELDS: usize = 100;
+pub const MAX_FIELDS: usize = 100;
 /// Bytes of one field line.
 const MAX_LINE: usize = 16 << 10;
 /// Bytes of a request target.
 const MAX_TARGET: usize = 8 << 10;
+
 /// Why a head, or the framing of a body, is refused. The connection is closed after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// 400: not the grammar of RFC 9112, or ambiguous.
     Malformed(&'static str),
     /// 405: TRACE and CONNECT are not for a reverse proxy.
@@ -36,7 +38,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// The status that says so.
-    pub(crate) const fn status(self) -> StatusCode {
+    pub const fn status(self) -> StatusCode {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -49,7 +51,7 @@ impl Fault {
     }
 
     /// What was wrong, for the client and the access log; never the client's own bytes.
-    pub(crate) const fn reason(self) -> &'static str {
+    pub const fn reason(self) -> &'static str {
         match self {
             Self::Malformed(reason) => reason,
             Self::Method => "this method is not served here",
@@ -62,27 +64,125 @@ impl Fault {
     }
 }
 
-/// How long the message's body is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Body {
-    /// So many bytes; may be 0.
-    Length(u64),
-    /// Chunked.
-    Chunked,
+/// A request's head, where its bytes stand.
+#[derive(Clone, Debug)]
+pub struct RequestHead<'h> {
+    /// An upper-case token; never CONNECT or TRACE.
+    pub method: Method,
+    /// What it asks for.
+    pub target: Target<'h>,
+    /// Whether it is HTTP/1.1 (else HTTP/1.0).
+    pub http_11: bool,
+    /// What follows it.
+    pub body: Body,
+    /// The client asks to switch protocols, and no body follows: what comes next may not be HTTP.
+    pub upgrade: bool,
+    /// Whether the client wants to keep the connection (RFC 9112 §9.3).
+    pub keep_alive: bool,
+    /// Its fields.
+    pub fields: Fields<'h>,
 }
 
-/// What framing needs to know of a good head.
+/// A request's target (RFC 9112 §3.2): origin-form, absolute-form of http and https, or `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    /// What follows it.
-    pub(crate) body: Body,
-    /// The client asks to switch protocols, and no body follows: what comes next may not be HTTP.
-    pub(crate) upgrade: bool,
+pub struct Target<'h> {
+    /// As sent.
+    pub text: &'h str,
+    /// Of an absolute-form.
+    pub authority: Option<&'h str>,
+    /// Begins with `/`, or is `*`.
+    pub path: &'h str,
+    /// Behind the `?`.
+    pub query: Option<&'h str>,
+}
+
+impl<'h> RequestHead<'h> {
+    /// Reads a whole head (request line, fields, empty line; every line known to end in CR LF). The places of its fields
+    /// go to `spans`, whose former content is dropped.
+    ///
+    /// # Errors
+    /// Whatever is not the grammar of RFC 9112, is ambiguous, or is not for a reverse proxy.
+    pub fn parse(head: &'h [u8], spans: &'h mut Vec<Span>) -> Result<Self, Fault> {
+        spans.clear();
+        let line_end = memchr::memchr(b'\n', head).map_or(head.len(), |newline| newline + 1);
+        let line = RequestLine::parse(head[..line_end].strip_suffix(b"\r\n").unwrap_or_default())?;
+        let mut framing = Framing::default();
+        let mut at = line_end;
+        while let Some(found) = memchr::memchr(b'\n', &head[at..]) {
+            let field = &head[at..at + found.saturating_sub(1)];
+            if field.is_empty() {
+                break;
+            }
+            framing.take(field, at, spans)?;
+            at += found + 1;
+        }
+        framing.check_host(&line)?;
+        let body = framing.body(&line)?;
+        let keep_alive = if line.http_11 { !framing.close } else { framing.keep_alive && !framing.close };
+        Ok(Self {
+            method: Method::from_bytes(line.method).map_err(|_| BAD_METHOD)?,
+            target: line.target,
+            http_11: line.http_11,
+            body,
+            upgrade: framing.upgrade && framing.connection_upgrade && line.http_11 && body == Body::EMPTY,
+            keep_alive,
+            fields: Fields::new(head, spans),
+        })
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
+    pub fn expects_continue(&self) -> bool {
+        self.http_11 && self.body != Body::EMPTY && self.fields.known(Name::Expect).is_some()
+    }
+}
+
+impl<'h> Target<'h> {
+    /// Path and query as sent.
+    pub fn path_and_query(&self) -> &'h str {
+        match (self.authority, self.text.find("//")) {
+            (Some(authority), Some(slashes)) => match &self.text[slashes + 2 + authority.len()..] {
+                "" => "/",
+                rest => rest,
+            },
+            _ => self.text,
+        }
+    }
+
+    /// origin-form, absolute-form of http and https, or `*` for OPTIONS.
+    fn parse(method: &[u8], target: &'h [u8]) -> Result<Self, Fault> {
+        if !target.iter().all(|&byte| matches!(byte, 0x21..=0x7e) && byte != b'#') {
+            return Err(Fault::Malformed("the request target has a forbidden character"));
+        }
+        let no_target = Fault::Malformed("the request target is neither a path nor an http URL");
+        let text = std::str::from_utf8(target).map_err(|_| no_target)?;
+        let (authority, rest) = match target {
+            [b'/', ..] => (None, text),
+            b"*" if method == b"OPTIONS" => (None, text),
+            _ => {
+                let rest = strip_scheme(text).ok_or(no_target)?;
+                let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+                (Some(authority), rest)
+            }
+        };
+        let (path, query) = match memchr::memchr(b'?', rest.as_bytes()) {
+            Some(mark) => (&rest[..mark], Some(&rest[mark + 1..])),
+            None => (rest, None),
+        };
+        // An absolute-form target may have no path (RFC 9112 §3.2.2).
+        Ok(Self { text, authority, path: if path.is_empty() { "/" } else { path }, query })
+    }
+}
+
+fn strip_scheme(target: &str) -> Option<&str> {
+    ["http://", "https://"].into_iter().find_map(|scheme| {
+        let (head, rest) = target.split_at_checked(scheme.len())?;
+        head.eq_ignore_ascii_case(scheme).then_some(rest)
+    })
 }
 
 /// Finds the end of a head in bytes that arrive piecemeal; each byte is looked at once.
 #[derive(Debug, Default)]
-pub(crate) struct HeadScanner {
+pub struct HeadScanner {
     /// Where the line being read begins.
     line: usize,
     /// How far the search for its end has come.
@@ -90,8 +190,12 @@ pub(crate) struct HeadScanner {
 }
 
 impl HeadScanner {
-    /// The length of the head including its empty line, once it is all there. `bytes` begins at the request line and only ever grows.
-    pub(crate) fn advance(&mut self, bytes: &[u8], max_head: usize) -> Result<Option<usize>, Fault> {
+    /// The length of the head including its empty line, once it is all there. `bytes` begins at the request line and only
+    /// ever grows.
+    ///
+    /// # Errors
+    /// A line that does not end in CR LF, or a bound that is passed.
+    pub fn advance(&mut self, bytes: &[u8], max_head: usize) -> Result<Option<usize>, Fault> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
             let newline = self.searched + found;
             let line = match bytes[self.line..newline] {
@@ -118,61 +222,30 @@ impl HeadScanner {
     }
 }
 
-/// Checks a whole head (request line, fields, empty line; every line known to end in CR LF).
-pub(crate) fn check_head(head: &[u8]) -> Result<Head, Fault> {
-    let mut lines = Lines(head);
-    let request_line = RequestLine::parse(lines.next().unwrap_or_default())?;
-    let mut fields = Fields::default();
-    for line in lines {
-        fields.take(line)?;
-    }
-    fields.conclude(&request_line)
-}
-
-/// The lines of a head without their CR LF, up to the empty line.
-struct Lines<'a>(&'a [u8]);
-
-impl<'a> Iterator for Lines<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let newline = memchr::memchr(b'\n', self.0)?;
-        let (line, rest) = self.0.split_at(newline + 1);
-        self.0 = rest;
-        let line = &line[..newline.saturating_sub(1)];
-        (!line.is_empty()).then_some(line)
-    }
-}
-
 /// `method SP request-target SP HTTP-version` (RFC 9112 §3).
-struct RequestLine<'a> {
-    method: &'a [u8],
-    target: &'a [u8],
+struct RequestLine<'h> {
+    method: &'h [u8],
+    target: Target<'h>,
     http_11: bool,
 }
 
-impl<'a> RequestLine<'a> {
-    fn parse(line: &'a [u8]) -> Result<Self, Fault> {
-        let mut words = line.split(|&byte| byte == b' ');
-        let (Some(method), Some(target), Some(version), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Err(Fault::Malformed("the request line is not `METHOD TARGET VERSION`"));
-        };
+const BAD_METHOD: Fault = Fault::Malformed("the method is not an upper-case token");
+
+impl<'h> RequestLine<'h> {
+    fn parse(line: &'h [u8]) -> Result<Self, Fault> {
+        let bad = Fault::Malformed("the request line is not `METHOD TARGET VERSION`");
+        let first = memchr::memchr(b' ', line).ok_or(bad)?;
+        let last = memchr::memrchr(b' ', line).filter(|&last| last > first).ok_or(bad)?;
+        let (method, target, version) = (&line[..first], &line[first + 1..last], &line[last + 1..]);
+        if memchr::memchr(b' ', target).is_some() {
+            return Err(bad);
+        }
         check_method(method)?;
         let http_11 = parse_version(version)?;
         if target.len() > MAX_TARGET {
             return Err(Fault::Target);
         }
-        check_target(method, target)?;
-        Ok(Self { method, target, http_11 })
-    }
-
-    /// The authority of an absolute-form target.
-    fn authority(&self) -> Option<&'a [u8]> {
-        let rest = strip_scheme(self.target)?;
-        let end = rest.iter().position(|&byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
-        Some(&rest[..end])
+        Ok(Self { method, target: Target::parse(method, target)?, http_11 })
     }
 }
 
@@ -194,65 +267,43 @@ fn parse_version(version: &[u8]) -> Result<bool, Fault> {
 fn check_method(method: &[u8]) -> Result<(), Fault> {
     let good = !method.is_empty() && method.iter().all(|&byte| is_token(byte) && !byte.is_ascii_lowercase());
     match method {
-        _ if !good => Err(Fault::Malformed("the method is not an upper-case token")),
+        _ if !good => Err(BAD_METHOD),
         b"PRI" => Err(Fault::Malformed("HTTP/2 is not spoken on this listener")),
         b"CONNECT" | b"TRACE" => Err(Fault::Method),
         _ => Ok(()),
     }
 }
 
-/// origin-form, absolute-form of http and https, or `*` for OPTIONS (RFC 9112 §3.2).
-fn check_target(method: &[u8], target: &[u8]) -> Result<(), Fault> {
-    if !target.iter().all(|&byte| matches!(byte, 0x21..=0x7e) && byte != b'#') {
-        return Err(Fault::Malformed("the request target has a forbidden character"));
-    }
-    // hyper would refuse some of these, unlogged: what it cannot take is refused here, by the same parser.
-    if target.iter().any(|byte| matches!(byte, b'"' | b'<' | b'>' | b'`')) && Uri::try_from(target).is_err() {
-        return Err(Fault::Malformed("the request target has a character that must be percent-encoded"));
-    }
-    match target {
-        [b'/', ..] => Ok(()),
-        b"*" if method == b"OPTIONS" => Ok(()),
-        _ if strip_scheme(target).is_some() => Ok(()),
-        _ => Err(Fault::Malformed("the request target is neither a path nor an http URL")),
-    }
-}
-
-fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
-    [b"http://".as_slice(), b"https://"].into_iter().find_map(|scheme| {
-        let (head, rest) = target.split_at_checked(scheme.len())?;
-        head.eq_ignore_ascii_case(scheme).then_some(rest)
-    })
-}
-
 /// What the fields say about framing, gathered line by line.
 #[derive(Default)]
-struct Fields<'a> {
-    count: usize,
-    host: Option<&'a [u8]>,
+struct Framing<'h> {
+    host: Option<&'h [u8]>,
     content_length: Option<u64>,
-    transfer_encoding: Option<&'a [u8]>,
+    transfer_encoding: Option<&'h [u8]>,
     upgrade: bool,
     connection_upgrade: bool,
+    close: bool,
+    keep_alive: bool,
 }
 
-impl<'a> Fields<'a> {
-    fn take(&mut self, line: &'a [u8]) -> Result<(), Fault> {
-        self.count += 1;
-        if self.count > MAX_FIELDS || line.len() > MAX_LINE {
+impl<'h> Framing<'h> {
+    /// Takes the field that stands at `at` in the head.
+    fn take(&mut self, line: &'h [u8], at: usize, spans: &mut Vec<Span>) -> Result<(), Fault> {
+        if spans.len() == MAX_FIELDS || line.len() > MAX_LINE {
             return Err(Fault::HeadTooLarge);
         }
-        let (name, value) = split_field(line)?;
-        // The first letter decides for most fields that nothing more need be compared.
-        match name[0] | 0x20 {
-            b'h' if name.eq_ignore_ascii_case(b"host") => self.host(value),
-            b'c' if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value),
-            b'c' if name.eq_ignore_ascii_case(b"connection") => {
-                self.connection_upgrade |= has_item(value, b"upgrade");
+        let (name, value_at, value) = split_field(line).map_err(Fault::Malformed)?;
+        let span = Span::new(at, name, at + value_at, value).ok_or(Fault::HeadTooLarge)?;
+        spans.push(span);
+        match span.name() {
+            Name::Host => self.host(value),
+            Name::ContentLength => self.content_length(value),
+            Name::TransferEncoding => self.transfer_encoding(value),
+            Name::Connection => {
+                self.connection(value);
                 Ok(())
             }
-            b't' if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value),
-            b'u' if name.eq_ignore_ascii_case(b"upgrade") => {
+            Name::Upgrade => {
                 self.upgrade = true;
                 Ok(())
             }
@@ -260,7 +311,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn host(&mut self, value: &'a [u8]) -> Result<(), Fault> {
+    fn host(&mut self, value: &'h [u8]) -> Result<(), Fault> {
         if self.host.replace(value).is_some() {
             return Err(Fault::Malformed("there is more than one Host"));
         }
@@ -278,34 +329,41 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    fn transfer_encoding(&mut self, value: &'a [u8]) -> Result<(), Fault> {
+    fn transfer_encoding(&mut self, value: &'h [u8]) -> Result<(), Fault> {
         if self.transfer_encoding.replace(value).is_some() {
             return Err(Fault::Malformed("there is more than one Transfer-Encoding"));
         }
         Ok(())
     }
 
-    fn conclude(self, line: &RequestLine<'_>) -> Result<Head, Fault> {
-        self.check_host(line)?;
-        let body = match (self.transfer_encoding, self.content_length) {
+    fn connection(&mut self, value: &[u8]) {
+        match value {
+            b"keep-alive" => self.keep_alive = true,
+            b"close" => self.close = true,
+            _ => {
+                self.connection_upgrade |= has_item(value, b"upgrade");
+                self.keep_alive |= has_item(value, b"keep-alive");
+                self.close |= has_item(value, b"close");
+            }
+        }
+    }
+
+    fn body(&self, line: &RequestLine<'_>) -> Result<Body, Fault> {
+        match (self.transfer_encoding, self.content_length) {
             (Some(_), Some(_)) => {
-                return Err(Fault::Malformed("both Transfer-Encoding and Content-Length are given"));
+                Err(Fault::Malformed("both Transfer-Encoding and Content-Length are given"))
             }
-            (Some(_), None) if !line.http_11 => {
-                return Err(Fault::Malformed("HTTP/1.0 has no Transfer-Encoding"));
-            }
-            (Some(coding), None) => check_coding(coding)?,
-            (None, length) => Body::Length(length.unwrap_or(0)),
-        };
-        let upgrade = self.upgrade && self.connection_upgrade && line.http_11 && body == Body::Length(0);
-        Ok(Head { body, upgrade })
+            (Some(_), None) if !line.http_11 => Err(Fault::Malformed("HTTP/1.0 has no Transfer-Encoding")),
+            (Some(coding), None) => check_coding(coding),
+            (None, length) => Ok(Body::Length(length.unwrap_or(0))),
+        }
     }
 
     fn check_host(&self, line: &RequestLine<'_>) -> Result<(), Fault> {
         if line.http_11 && self.host.is_none() {
             return Err(Fault::Malformed("there is no Host"));
         }
-        let Some(authority) = line.authority() else {
+        let Some(authority) = line.target.authority.map(str::as_bytes) else {
             // `Host:` may be empty only where the target has no authority (RFC 9110 §7.2): useless to route by.
             return match self.host {
                 Some([]) if line.method != b"OPTIONS" => Err(Fault::Malformed("the Host is empty")),
@@ -345,44 +403,6 @@ fn check_coding(value: &[u8]) -> Result<Body, Fault> {
     }
 }
 
-/// Splits and checks `field-name ":" OWS field-value OWS` (RFC 9112 §5).
-fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
-    let colon = memchr::memchr(b':', line).ok_or(Fault::Malformed("a field has no colon"))?;
-    let (name, value) = (&line[..colon], &line[colon + 1..]);
-    if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) {
-        return Err(Fault::Malformed("a field name is not a token"));
-    }
-    // obs-text (0x80 and above) is opaque but legal; HTAB is the only control allowed.
-    if value.iter().any(|&byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
-        return Err(Fault::Malformed("a field value has a control character"));
-    }
-    Ok((name, trim_blanks(value)))
-}
-
-fn trim_blanks(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
-}
-
-/// Whether a comma-separated list has this item.
-fn has_item(list: &[u8], item: &[u8]) -> bool {
-    list.split(|&byte| byte == b',').any(|part| trim_blanks(part).eq_ignore_ascii_case(item))
-}
-
-/// 1*DIGIT below 2^63; no sign, no blank, no list.
-fn parse_length(value: &[u8]) -> Option<u64> {
-    if value.is_empty() {
-        return None;
-    }
-    let length = value.iter().try_fold(0_u64, |sum, &byte| {
-        let digit = byte.is_ascii_digit().then_some(u64::from(byte.wrapping_sub(b'0')))?;
-        sum.checked_mul(10)?.checked_add(digit)
-    })?;
-    (length < 1 << 63).then_some(length)
-}
-
 /// `uri-host [":" port]` without userinfo: a registered name, an IPv4 address, or an IP literal in brackets.
 fn is_authority(text: &[u8]) -> bool {
     let (host, port) = match text {
@@ -410,40 +430,6 @@ fn is_ip_literal(text: &[u8]) -> bool {
 const fn is_host_character(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
-
-/// tchar of RFC 9110 §5.6.2.
-const fn is_token(byte: u8) -> bool {
-    TOKEN[byte as usize]
-}
-
-const TOKEN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        #[expect(clippy::cast_possible_truncation, reason = "below 256")]
-        let character = byte as u8;
-        table[byte] = character.is_ascii_alphanumeric()
-            || matches!(
-                character,
-                b'!' | b'#'
-                    | b'$'
-                    | b'%'
-                    | b'&'
-                    | b'\''
-                    | b'*'
-                    | b'+'
-                    | b'-'
-                    | b'.'
-                    | b'^'
-                    | b'_'
-                    | b'`'
-                    | b'|'
-                    | b'~'
-            );
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests;

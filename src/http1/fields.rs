@@ -1,0 +1,152 @@
+//! Header fields where they stand: found once, looked at often, never copied.
+
+use http::{HeaderName, HeaderValue};
+
+use super::name::Name;
+
+/// Where one field stands in a head.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    name_at: u32,
+    value_at: u32,
+    name_length: u16,
+    value_length: u16,
+    name: Name,
+}
+
+impl Span {
+    /// The place of a field whose name and value begin there; `None` beyond 4 GiB, or 64 KiB of a name or value.
+    pub fn new(name_at: usize, name: &[u8], value_at: usize, value: &[u8]) -> Option<Self> {
+        Some(Self {
+            name_at: u32::try_from(name_at).ok()?,
+            value_at: u32::try_from(value_at).ok()?,
+            name_length: u16::try_from(name.len()).ok()?,
+            value_length: u16::try_from(value.len()).ok()?,
+            name: Name::of(name),
+        })
+    }
+
+    /// Which field it is, if it is one that a proxy knows.
+    pub fn name(&self) -> Name {
+        self.name
+    }
+}
+
+/// One field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<'h> {
+    /// Which one, if it is one that a proxy knows.
+    pub known: Name,
+    /// Its name as sent, in any case.
+    pub name: &'h [u8],
+    /// Its value without the blanks around it.
+    pub value: &'h [u8],
+}
+
+/// The fields of a head, in the order in which they were sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'h> {
+    head: &'h [u8],
+    spans: &'h [Span],
+}
+
+impl<'h> Fields<'h> {
+    /// No field.
+    pub const NONE: Fields<'static> = Fields { head: &[], spans: &[] };
+
+    /// The fields at these places of `head`. Whoever found the places looks them up in the same bytes.
+    pub fn new(head: &'h [u8], spans: &'h [Span]) -> Self {
+        Self { head, spans }
+    }
+
+    /// All fields in order.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = Field<'h>> + Clone {
+        self.spans.iter().map(move |span| self.at(span))
+    }
+
+    fn at(self, span: &Span) -> Field<'h> {
+        Field { known: span.name, name: self.name(span), value: self.value(span) }
+    }
+
+    fn name(self, span: &Span) -> &'h [u8] {
+        let at = span.name_at as usize;
+        &self.head[at..at + usize::from(span.name_length)]
+    }
+
+    fn value(self, span: &Span) -> &'h [u8] {
+        let at = span.value_at as usize;
+        &self.head[at..at + usize::from(span.value_length)]
+    }
+
+    /// The value of the first field that a proxy knows by this name.
+    pub fn known(self, name: Name) -> Option<&'h [u8]> {
+        self.spans.iter().find(|span| span.name == name).map(|span| self.value(span))
+    }
+
+    /// The values of all fields that a proxy knows by this name.
+    pub fn all_known(self, name: Name) -> impl DoubleEndedIterator<Item = &'h [u8]> + Clone {
+        self.spans.iter().filter(move |span| span.name == name).map(move |span| self.value(span))
+    }
+
+    /// The values of all fields of this name, in order.
+    pub fn all<'n>(self, name: &'n HeaderName) -> Values<'h, 'n> {
+        Values { fields: self, name: name.as_str() }
+    }
+
+    /// The value of the first field of this name.
+    pub fn first(self, name: &HeaderName) -> Option<&'h [u8]> {
+        self.all(name).iter().next()
+    }
+}
+
+/// All values of one name.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'h, 'n> {
+    fields: Fields<'h>,
+    name: &'n str,
+}
+
+impl<'h, 'n> Values<'h, 'n> {
+    /// In the order in which they were sent.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = &'h [u8]> + Clone + use<'h, 'n> {
+        let Self { fields, name } = self;
+        let same = move |span: &&Span| {
+            usize::from(span.name_length) == name.len()
+                && fields.name(span).eq_ignore_ascii_case(name.as_bytes())
+        };
+        fields.spans.iter().filter(same).map(move |span| fields.value(span))
+    }
+}
+
+/// Fields that belong to nobody's head: written down one by one.
+#[derive(Clone, Debug, Default)]
+pub struct FieldList {
+    text: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl FieldList {
+    /// Adds a field behind the others. One whose value is longer than 64 KiB is no field, and is left out.
+    pub fn push(&mut self, name: &HeaderName, value: &[u8]) {
+        let name = name.as_str().as_bytes();
+        let at = self.text.len();
+        if let Some(span) = Span::new(at, name, at + name.len(), value) {
+            self.text.extend_from_slice(name);
+            self.text.extend_from_slice(value);
+            self.spans.push(span);
+        }
+    }
+
+    /// What was pushed.
+    pub fn fields(&self) -> Fields<'_> {
+        Fields::new(&self.text, &self.spans)
+    }
+}
+
+impl FromIterator<(HeaderName, HeaderValue)> for FieldList {
+    fn from_iter<I: IntoIterator<Item = (HeaderName, HeaderValue)>>(fields: I) -> Self {
+        let mut list = Self::default();
+        fields.into_iter().for_each(|(name, value)| list.push(&name, value.as_bytes()));
+        list
+    }
+}

@@ -1,0 +1,86 @@
+//! The fields that a proxy itself has to know.
+
+/// A field's name, as far as a proxy treats it in a way of its own. Told once when a head is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Any other.
+    Other,
+    /// `connection`.
+    Connection,
+    /// `content-length`.
+    ContentLength,
+    /// `date`.
+    Date,
+    /// `expect`.
+    Expect,
+    /// `forwarded`.
+    Forwarded,
+    /// `host`.
+    Host,
+    /// `keep-alive`.
+    KeepAlive,
+    /// `http2-settings`, `proxy-authenticate`, `proxy-authorization`, `proxy-connection`: for the next hop only.
+    NextHop,
+    /// `te`.
+    Te,
+    /// `trailer`.
+    Trailer,
+    /// `transfer-encoding`.
+    TransferEncoding,
+    /// `upgrade`.
+    Upgrade,
+    /// `x-forwarded-for`.
+    XForwardedFor,
+    /// `x-forwarded-host`.
+    XForwardedHost,
+    /// `x-forwarded-proto`.
+    XForwardedProto,
+    /// `x-real-ip`.
+    XRealIp,
+    /// `x-request-id`.
+    XRequestId,
+}
+
+impl Name {
+    /// Which name this is. Names are case-insensitive (RFC 9110 §5.1).
+    pub fn of(name: &[u8]) -> Self {
+        // Length and first letter leave at most one candidate, or two.
+        let (candidate, known): (&[u8], Self) = match (name.len(), name.first().map(|byte| byte | 0x20)) {
+            (2, Some(b't')) => (b"te", Self::Te),
+            (4, Some(b'h')) => (b"host", Self::Host),
+            (4, Some(b'd')) => (b"date", Self::Date),
+            (6, Some(b'e')) => (b"expect", Self::Expect),
+            (7, Some(b'u')) => (b"upgrade", Self::Upgrade),
+            (7, Some(b't')) => (b"trailer", Self::Trailer),
+            (9, Some(b'f')) => (b"forwarded", Self::Forwarded),
+            (9, Some(b'x')) => (b"x-real-ip", Self::XRealIp),
+            (10, Some(b'c')) => (b"connection", Self::Connection),
+            (10, Some(b'k')) => (b"keep-alive", Self::KeepAlive),
+            (12, Some(b'x')) => (b"x-request-id", Self::XRequestId),
+            (14, Some(b'c')) => (b"content-length", Self::ContentLength),
+            (14, Some(b'h')) => (b"http2-settings", Self::NextHop),
+            (15, Some(b'x')) => (b"x-forwarded-for", Self::XForwardedFor),
+            (16, Some(b'p')) => (b"proxy-connection", Self::NextHop),
+            (16, Some(b'x')) => (b"x-forwarded-host", Self::XForwardedHost),
+            (17, Some(b't')) => (b"transfer-encoding", Self::TransferEncoding),
+            (17, Some(b'x')) => (b"x-forwarded-proto", Self::XForwardedProto),
+            (18, Some(b'p')) => (b"proxy-authenticate", Self::NextHop),
+            (19, Some(b'p')) => (b"proxy-authorization", Self::NextHop),
+            _ => return Self::Other,
+        };
+        if name.eq_ignore_ascii_case(candidate) { known } else { Self::Other }
+    }
+
+    /// Whether it concerns one connection only (RFC 9110 §7.6.1). `trailer` travels on: it describes the body.
+    pub fn is_hop_by_hop(self) -> bool {
+        matches!(
+            self,
+            Self::Connection
+                | Self::KeepAlive
+                | Self::NextHop
+                | Self::Te
+                | Self::TransferEncoding
+                | Self::Upgrade
+        )
+    }
+}

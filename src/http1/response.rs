@@ -1,0 +1,284 @@
+//! A backend's response head (RFC 9112): read leniently where only one reading is possible, refused where there are two.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::fields::{Fields, Span};
+use super::name::Name;
+use super::request::MAX_FIELDS;
+use super::syntax::{has_item, items, parse_length, split_field};
+
+/// Bytes of a response head.
+pub const MAX_HEAD: usize = 64 << 10;
+
+/// What came is not an HTTP/1 response, or says two things about where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response is malformed")]
+pub struct Malformed;
+
+/// How a response's body ends (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none, whatever the head says: the answer to HEAD, 204, 304.
+    None,
+    /// After so many bytes.
+    Length(u64),
+    /// With the last chunk.
+    Chunked,
+    /// With the connection.
+    UntilClose,
+}
+
+/// A response's head, less its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// Bytes of the head, its empty line included.
+    pub length: usize,
+    /// The status.
+    pub status: StatusCode,
+    /// Where the reason phrase stands in the head.
+    pub reason: (usize, usize),
+    /// How the body ends.
+    pub framing: Framing,
+    /// `content-length`, if there is one; of an answer to HEAD it tells of a body that does not come.
+    pub content_length: Option<u64>,
+    /// Whether the connection can serve another request.
+    pub kept: bool,
+    /// How long the backend says that it keeps the connection: `keep-alive: timeout=`.
+    pub keep_alive: Option<Duration>,
+}
+
+/// Finds the end of a head in bytes that arrive piecemeal. Lines may end in LF alone (RFC 9112 §2.2).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeadEnd {
+    /// Where the line being read begins.
+    line: usize,
+    /// How far the search has come.
+    searched: usize,
+}
+
+impl HeadEnd {
+    /// The length of the head, empty line included, once it is all there.
+    ///
+    /// # Errors
+    /// A head over [`MAX_HEAD`].
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+        while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
+            let newline = self.searched + found;
+            let line = without_cr(&bytes[self.line..newline]);
+            if newline >= MAX_HEAD {
+                return Err(Malformed);
+            }
+            if line.is_empty() {
+                return Ok(Some(newline + 1));
+            }
+            self.line = newline + 1;
+            self.searched = newline + 1;
+        }
+        self.searched = bytes.len();
+        if bytes.len() > MAX_HEAD { Err(Malformed) } else { Ok(None) }
+    }
+}
+
+fn without_cr(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+impl ResponseHead {
+    /// Reads a whole head, which answers a HEAD request or another. The places of its fields go to `spans`, whose former
+    /// content is dropped.
+    ///
+    /// # Errors
+    /// Whatever is not a response, or is ambiguous.
+    pub fn parse(head: &[u8], to_head: bool, spans: &mut Vec<Span>) -> Result<Self, Malformed> {
+        spans.clear();
+        let mut at = memchr::memchr(b'\n', head).ok_or(Malformed)? + 1;
+        let line = StatusLine::parse(without_cr(&head[..at - 1]))?;
+        while let Some(found) = memchr::memchr(b'\n', &head[at..]) {
+            let field = without_cr(&head[at..at + found]);
+            if field.is_empty() {
+                break;
+            }
+            if spans.len() == MAX_FIELDS {
+                return Err(Malformed);
+            }
+            let (name, value_at, value) = split_field(field).map_err(|_| Malformed)?;
+            spans.push(Span::new(at, name, at + value_at, value).ok_or(Malformed)?);
+            at += found + 1;
+        }
+        let fields = Fields::new(head, spans);
+        let content_length = content_length(fields)?;
+        let framing = framing(fields, content_length, &line, to_head)?;
+        Ok(Self {
+            length: head.len(),
+            status: line.status,
+            reason: line.reason,
+            framing,
+            content_length,
+            kept: framing != Framing::UntilClose && is_kept(fields, line.http_11),
+            keep_alive: fields.known(Name::KeepAlive).and_then(announced),
+        })
+    }
+
+    /// Whether it only precedes the real one (RFC 9110 §15.2).
+    pub fn is_interim(&self) -> bool {
+        self.status.is_informational() && self.status != StatusCode::SWITCHING_PROTOCOLS
+    }
+}
+
+/// `HTTP-version SP status-code [SP reason-phrase]` (RFC 9112 §4).
+struct StatusLine {
+    http_11: bool,
+    status: StatusCode,
+    reason: (usize, usize),
+}
+
+impl StatusLine {
+    fn parse(line: &[u8]) -> Result<Self, Malformed> {
+        let (version, rest) = line.split_at_checked(9).ok_or(Malformed)?;
+        let http_11 = match version {
+            b"HTTP/1.1 " => true,
+            b"HTTP/1.0 " => false,
+            _ => return Err(Malformed),
+        };
+        let (digits, rest) = rest.split_at_checked(3).ok_or(Malformed)?;
+        let status = StatusCode::from_bytes(digits).map_err(|_| Malformed)?;
+        let reason = match rest {
+            [] => (line.len(), line.len()),
+            [b' ', reason @ ..]
+                if reason.iter().all(|&byte| byte >= b' ' && byte != 0x7f || byte == b'\t') =>
+            {
+                (13, line.len())
+            }
+            _ => return Err(Malformed),
+        };
+        Ok(Self { http_11, status, reason })
+    }
+}
+
+/// One number, however often it is said.
+fn content_length(fields: Fields<'_>) -> Result<Option<u64>, Malformed> {
+    let mut said = None;
+    for number in fields.all_known(Name::ContentLength).flat_map(items) {
+        let length = parse_length(number).ok_or(Malformed)?;
+        if said.replace(length).is_some_and(|before| before != length) {
+            return Err(Malformed);
+        }
+    }
+    Ok(said)
+}
+
+fn framing(
+    fields: Fields<'_>,
+    content_length: Option<u64>,
+    line: &StatusLine,
+    to_head: bool,
+) -> Result<Framing, Malformed> {
+    let mut codings = fields.all_known(Name::TransferEncoding);
+    let coding = match (codings.next(), codings.next()) {
+        (None, _) => None,
+        (Some(coding), None) if line.http_11 && content_length.is_none() => Some(coding),
+        // Said twice, beside a length, or by HTTP/1.0, which knows no codings: one of them lies.
+        _ => return Err(Malformed),
+    };
+    if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"chunked")) {
+        return Err(Malformed);
+    }
+    let bodiless = line.status.is_informational()
+        || matches!(line.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    Ok(match (coding, content_length) {
+        _ if to_head || bodiless => Framing::None,
+        (Some(_), _) => Framing::Chunked,
+        (None, Some(length)) => Framing::Length(length),
+        (None, None) => Framing::UntilClose,
+    })
+}
+
+/// RFC 9112 §9.3.
+fn is_kept(fields: Fields<'_>, http_11: bool) -> bool {
+    let says = |item: &[u8]| fields.all_known(Name::Connection).any(|value| has_item(value, item));
+    if http_11 { !says(b"close") } else { says(b"keep-alive") && !says(b"close") }
+}
+
+/// `timeout=5, max=100`: 5 s.
+fn announced(value: &[u8]) -> Option<Duration> {
+    let seconds = items(value).find_map(|item| item.strip_prefix(b"timeout="))?;
+    parse_length(super::syntax::trim_blanks(seconds)).map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<ResponseHead, Malformed> {
+        let length = HeadEnd::default().advance(text.as_bytes())?.ok_or(Malformed)?;
+        ResponseHead::parse(&text.as_bytes()[..length], false, &mut Vec::new())
+    }
+
+    #[test]
+    fn a_body_ends_in_one_way() {
+        let framing =
+            |fields: &str| parse(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n")).map(|head| head.framing);
+        assert_eq!(framing(""), Ok(Framing::UntilClose));
+        assert_eq!(framing("content-length: 5\r\n"), Ok(Framing::Length(5)));
+        assert_eq!(framing("content-length: 5, 5\r\nContent-Length: 5\r\n"), Ok(Framing::Length(5)));
+        assert_eq!(framing("transfer-encoding: Chunked\n"), Ok(Framing::Chunked));
+        for bad in [
+            "content-length: 5\r\ncontent-length: 6\r\n",
+            "content-length: -5\r\n",
+            "content-length: 5\r\ntransfer-encoding: chunked\r\n",
+            "transfer-encoding: gzip, chunked\r\n",
+            "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+            "x : y\r\n",
+            "x: y\r\n folded\r\n",
+        ] {
+            assert_eq!(framing(bad), Err(Malformed), "{bad:?}");
+        }
+        for bodiless in ["204 No Content", "304 Not Modified", "101 Switching Protocols"] {
+            let head = parse(&format!("HTTP/1.1 {bodiless}\r\ncontent-length: 5\r\n\r\n"));
+            assert_eq!(head.map(|head| head.framing), Ok(Framing::None), "{bodiless}");
+        }
+    }
+
+    #[test]
+    fn the_connection_is_kept_where_both_ends_know_it() {
+        let kept = |text: &str| parse(text).map(|head| head.kept);
+        assert_eq!(kept("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"), Ok(true));
+        assert_eq!(kept("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: x, Close\r\n\r\n"), Ok(false));
+        assert_eq!(kept("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n"), Ok(false));
+        assert_eq!(kept("HTTP/1.0 200 OK\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n"), Ok(true));
+        assert_eq!(kept("HTTP/1.1 200 OK\r\n\r\n"), Ok(false), "the body ends with the connection");
+        let announced = parse("HTTP/1.1 200\r\ncontent-length: 0\r\nkeep-alive: max=9, timeout=5\r\n\r\n");
+        assert_eq!(announced.map(|head| head.keep_alive), Ok(Some(Duration::from_secs(5))));
+    }
+
+    #[test]
+    fn what_is_no_status_line_is_no_response() {
+        for bad in
+            ["HTTP/2 200 OK", "HTTP/1.1 2000 OK", "HTTP/1.1 099 x", "HTTP/1.1  200", "hello", "HTTP/1.1 20"]
+        {
+            assert_eq!(parse(&format!("{bad}\r\n\r\n")), Err(Malformed), "{bad}");
+        }
+        assert!(parse(&format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(65 << 10))).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic_and_cuts_change_nothing(bytes in "(HTTP/1.[01] [0-9]{2,4}( OK)?|[a-z:]{0,9})(\r?\n([a-z-]{0,17}:? ?[a-z0-9]{0,9})){0,5}\r?\n\r?\n[ -~]{0,9}", cut in 1..9_usize) {
+            let bytes = bytes.as_bytes();
+            let whole = HeadEnd::default().advance(bytes);
+            let (mut piecemeal, mut end, mut come) = (Ok(None), HeadEnd::default(), 0);
+            while come < bytes.len() && piecemeal == Ok(None) {
+                come = (come + cut).min(bytes.len());
+                piecemeal = end.advance(&bytes[..come]);
+            }
+            prop_assert_eq!(whole, piecemeal);
+            if let Ok(Some(length)) = whole {
+                let _ = ResponseHead::parse(&bytes[..length], false, &mut Vec::new());
+            }
+        }
+    }
+}

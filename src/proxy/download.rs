@@ -1,0 +1,167 @@
+//! A backend's body on its way to the client.
+
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::time::Instant;
+
+use super::writer::Writer;
+use crate::clock::deadline::{Deadline, now};
+use crate::http1::chunks::{ChunkDecoder, encode, encode_end};
+use crate::http1::response::Framing;
+use crate::upstream::exchange::{Exchange, Upload};
+
+/// Bytes of a chunked body that are framed anew at once.
+const PART: usize = 32 << 10;
+
+/// Why the client did not get the whole body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The backend broke it off, or was silent for too long.
+    Backend,
+    /// The client left, or takes nothing.
+    Client,
+}
+
+/// How a body is framed for the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As the backend's bytes stand: it has a length, or ends with the connection.
+    Plain,
+    /// In chunks, with trailers or without.
+    Chunked,
+}
+
+/// A body being passed on.
+#[derive(Debug)]
+pub(crate) struct Download {
+    rest: Rest,
+    form: Form,
+    /// Which trailers may travel on.
+    declared: Vec<u8>,
+    /// Body bytes handed to the client's socket, or framed for it.
+    sent: u64,
+    /// How long it may be silent.
+    read_timeout: Duration,
+    silent_since: Option<Instant>,
+}
+
+/// What is still to come.
+#[derive(Debug)]
+enum Rest {
+    Nothing,
+    Length(u64),
+    Chunked(ChunkDecoder),
+    UntilClose,
+}
+
+impl Download {
+    pub(crate) fn new(framing: Framing, form: Form, declared: Vec<u8>, read_timeout: Duration) -> Self {
+        let rest = match framing {
+            Framing::None | Framing::Length(0) => Rest::Nothing,
+            Framing::Length(length) => Rest::Length(length),
+            Framing::Chunked => Rest::Chunked(ChunkDecoder::default()),
+            Framing::UntilClose => Rest::UntilClose,
+        };
+        Self { rest, form, declared, sent: 0, read_timeout, silent_since: None }
+    }
+
+    /// Body bytes sent so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Sends `outbound`, where the head stands, and the body behind it, as it comes.
+    pub(crate) fn poll_pass<U: Upload>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        outbound: &mut BytesMut,
+        writer: &mut Writer,
+        deadline: &mut Deadline,
+    ) -> Poll<Result<(), Cut>> {
+        exchange.send_on(context);
+        loop {
+            let inbound = &mut exchange.answer().bytes;
+            self.reframe(inbound, outbound)?;
+            let straight = self.straight(inbound.len());
+            if outbound.len() + straight > 0 {
+                let written = writer.poll_write(context, outbound, &inbound[..straight]);
+                let written = ready!(written).map_err(|_| Cut::Client)?;
+                let head = written.min(outbound.len());
+                outbound.advance(head);
+                inbound.advance(written - head);
+                self.passed(written - head);
+                continue;
+            }
+            if matches!(self.rest, Rest::Nothing) {
+                return Poll::Ready(Ok(()));
+            }
+            match exchange.poll_body(context) {
+                Poll::Ready(Ok(1..)) => self.silent_since = None,
+                Poll::Ready(Ok(0)) if matches!(self.rest, Rest::UntilClose) => self.end(&[], outbound),
+                Poll::Ready(_) => return Poll::Ready(Err(Cut::Backend)),
+                Poll::Pending => {
+                    let since = *self.silent_since.get_or_insert_with(now);
+                    ready!(deadline.poll(context, since + self.read_timeout));
+                    return Poll::Ready(Err(Cut::Backend));
+                }
+            }
+        }
+    }
+
+    /// How many bytes of the backend's can go to the client as they stand.
+    fn straight(&self, come: usize) -> usize {
+        match (&self.rest, self.form) {
+            (Rest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(come),
+            (Rest::UntilClose, Form::Plain) => come,
+            _ => 0,
+        }
+    }
+
+    fn passed(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+        if let Rest::Length(left) = &mut self.rest {
+            *left -= bytes as u64;
+            if *left == 0 {
+                self.rest = Rest::Nothing;
+            }
+        }
+    }
+
+    /// Frames what cannot go as it stands.
+    fn reframe(&mut self, inbound: &mut BytesMut, outbound: &mut BytesMut) -> Result<(), Cut> {
+        match &mut self.rest {
+            Rest::Chunked(decoder) => {
+                while !inbound.is_empty() && !decoder.is_done() && outbound.len() < PART {
+                    let (taken, data) = decoder.decode(inbound).map_err(|_| Cut::Backend)?;
+                    match self.form {
+                        Form::Plain => outbound.extend_from_slice(data),
+                        Form::Chunked => encode(data, outbound),
+                    }
+                    self.sent += data.len() as u64;
+                    inbound.advance(taken);
+                }
+                if decoder.is_done() {
+                    let trailers = decoder.trailers(&self.declared);
+                    self.end(&trailers, outbound);
+                }
+            }
+            Rest::UntilClose if self.form == Form::Chunked => {
+                encode(inbound, outbound);
+                self.sent += inbound.len() as u64;
+                inbound.clear();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: &[u8], outbound: &mut BytesMut) {
+        self.rest = Rest::Nothing;
+        if self.form == Form::Chunked {
+            encode_end(trailers, outbound);
+        }
+    }
+}

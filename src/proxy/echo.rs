@@ -1,0 +1,48 @@
+//! `builtin:echo`: answers by itself with the request as a backend would have seen it, for trying things out.
+
+use bytes::BytesMut;
+use http::StatusCode;
+
+use super::answer::{Form, put_connection};
+use super::connection::{After, Connection};
+use super::forward::{Delivery, put_fields};
+use super::headers::{put_field, put_number, put_status};
+use super::service::{drain, send};
+use super::turn::Turn;
+use super::upload::Terms;
+use crate::http1::fields::Fields;
+
+/// Answers the request whose head for the backend stands in the message.
+pub(crate) async fn answer(
+    connection: &mut Connection,
+    mut turn: Turn,
+    delivery: &Delivery<'_>,
+    terms: Terms,
+    mut form: Form,
+) -> After {
+    form.keep &= drain(connection, &mut turn, terms).await;
+    turn.answered(StatusCode::OK, None);
+    let mut fields = BytesMut::new();
+    put_fields(&turn, delivery, Fields::NONE, &mut fields);
+    send(connection, turn, form, |page| {
+        let text = as_text(page.scrap);
+        let out = page.outbound;
+        put_status(out, form.http_11, StatusCode::OK, None);
+        put_field(out, b"content-type", b"text/plain; charset=utf-8");
+        out.extend_from_slice(&fields);
+        put_number(out, b"content-length", text.len() as u64);
+        put_connection(form, out);
+        out.extend_from_slice(b"\r\n");
+        if !form.to_head {
+            out.extend_from_slice(text.as_bytes());
+        }
+        text.len()
+    })
+    .await
+}
+
+/// A head as text, a line a field. Bytes that are not text are shown escaped.
+fn as_text(head: &[u8]) -> String {
+    let lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
+    lines.filter(|line| !line.is_empty()).map(|line| format!("{}\n", line.escape_ascii())).collect()
+}

@@ -1,0 +1,55 @@
+//! A client's connection as the rest of its worker sees it: whether it is idle, and that it shall make room.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use tokio::time::Instant;
+
+/// Listed at the worker for as long as the connection is open.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    /// Since when it waits for another request.
+    idle_since: Cell<Option<Instant>>,
+    /// It is to make room for another if it is still idle.
+    evicted: Cell<bool>,
+    waiting: RefCell<Option<Waker>>,
+}
+
+impl Presence {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::default()
+    }
+
+    /// The connection waits for another request since then.
+    pub(super) fn rest(&self, since: Instant, context: &Context<'_>) {
+        self.idle_since.set(Some(since));
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
+            *waiting = Some(context.waker().clone());
+        }
+    }
+
+    /// A request has come.
+    pub(super) fn rouse(&self) {
+        self.idle_since.set(None);
+    }
+
+    /// Since when the connection could make room for another without harm; `None` if a request is being served.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        self.idle_since.get().filter(|_| !self.is_evicted())
+    }
+
+    /// Closes the connection if it is still idle.
+    pub(crate) fn evict(&self) {
+        self.evicted.set(true);
+        if let Some(waker) = self.waiting.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether it was told to make room.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.evicted.get()
+    }
+}

@@ -1,0 +1,227 @@
+//! The client's sending side: heads and bodies, and how long they may take.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::connection::Bounds;
+use crate::clock::deadline::{Deadline, now};
+use crate::http1::request::{Fault, HeadScanner};
+use crate::socket::{self, Sight};
+
+/// Room made for one read of heads, and of bodies.
+const HEAD_READ: usize = 4 << 10;
+/// See [`HEAD_READ`].
+const BODY_READ: usize = 32 << 10;
+/// The least average rate of an awaited request body, in bytes a second, over [`RATE_WINDOW`].
+const LEAST_BODY_RATE: u64 = 256;
+/// See [`LEAST_BODY_RATE`].
+const RATE_WINDOW: Duration = Duration::from_secs(30);
+/// How often a waiting client that has sent ahead is looked at.
+const GONE_CHECK: Duration = Duration::from_millis(50);
+
+/// What came when a request was awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// A whole head of this length.
+    Head(usize),
+    /// What is no head, or took too long.
+    Fault(Fault),
+    /// Nothing more will come, or is waited for.
+    Nothing,
+}
+
+/// Why a request body broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFault {
+    /// It grew beyond the route's bound.
+    TooLarge,
+    /// Its chunks are malformed.
+    Malformed,
+    /// No byte for `body_timeout`, or too few.
+    Timeout,
+    /// The client closed its side.
+    Gone,
+}
+
+/// The client's sending side.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    stream: Rc<TcpStream>,
+    bounds: Bounds,
+    deadline: Deadline,
+    /// Since when the reader waits for what it waits for.
+    since: Instant,
+    /// No head has come yet.
+    fresh: bool,
+    /// A byte of the awaited head has come.
+    begun: bool,
+    /// Since when, and how many bytes since, the body's rate is measured.
+    rate: Option<(Instant, u64)>,
+}
+
+impl Reader {
+    pub(crate) fn new(stream: Rc<TcpStream>, bounds: Bounds) -> Self {
+        Self {
+            stream,
+            bounds,
+            deadline: Deadline::default(),
+            since: now(),
+            fresh: true,
+            begun: false,
+            rate: None,
+        }
+    }
+
+    /// Waits until `inbound` begins with a whole head.
+    pub(crate) fn poll_head(
+        &mut self,
+        context: &mut Context<'_>,
+        inbound: &mut BytesMut,
+        scanner: &mut HeadScanner,
+    ) -> Poll<Arrival> {
+        loop {
+            skip_empty_lines(inbound, scanner);
+            if !inbound.is_empty() && !std::mem::replace(&mut self.begun, true) && !self.fresh {
+                // The head's time runs from its first byte, not from the end of the last answer.
+                self.since = now();
+            }
+            match scanner.advance(inbound, self.bounds.max_header_bytes) {
+                Ok(Some(length)) => {
+                    self.fresh = false;
+                    return Poll::Ready(Arrival::Head(length));
+                }
+                Ok(None) => {}
+                Err(fault) => return Poll::Ready(Arrival::Fault(fault)),
+            }
+            match socket::poll_read(&self.stream, context, inbound, HEAD_READ) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Arrival::Nothing),
+                Poll::Pending => {
+                    // A connection that never brought a head gets no longer than the head itself.
+                    let bounds = &self.bounds;
+                    let allowed =
+                        if self.fresh || self.begun { bounds.header_timeout } else { bounds.idle_timeout };
+                    ready!(self.deadline.poll(context, self.since + allowed));
+                    let overdue = Arrival::Fault(Fault::HeadTimeout);
+                    return Poll::Ready(if inbound.is_empty() { Arrival::Nothing } else { overdue });
+                }
+            }
+        }
+    }
+
+    /// Since when it waits for what it waits for.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// The wait for the next request begins.
+    pub(crate) fn turn_to_head(&mut self) {
+        self.since = now();
+        self.begun = false;
+    }
+
+    /// The wait for a body begins.
+    pub(crate) fn turn_to_body(&mut self) {
+        self.since = now();
+        self.rate = None;
+    }
+
+    /// Reads more of a body. Whoever is late, or sends slower than [`LEAST_BODY_RATE`], has broken it off.
+    pub(crate) fn poll_body(
+        &mut self,
+        context: &mut Context<'_>,
+        inbound: &mut BytesMut,
+    ) -> Poll<Result<(), BodyFault>> {
+        match socket::poll_read(&self.stream, context, inbound, BODY_READ) {
+            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(BodyFault::Gone)),
+            Poll::Ready(Ok(read)) => {
+                self.since = now();
+                let since = self.since;
+                self.rate.get_or_insert((since, 0)).1 += read as u64;
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                if !self.body_crawls() {
+                    ready!(self.deadline.poll(context, self.since + self.bounds.body_timeout));
+                }
+                Poll::Ready(Err(BodyFault::Timeout))
+            }
+        }
+    }
+
+    /// Whether the body has come slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
+    fn body_crawls(&mut self) -> bool {
+        let now = now();
+        let (since, bytes) = *self.rate.get_or_insert((now, 0));
+        if now - since < RATE_WINDOW {
+            return false;
+        }
+        self.rate = Some((now, 0));
+        bytes < LEAST_BODY_RATE * RATE_WINDOW.as_secs()
+    }
+
+    /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are unread.
+    pub(crate) async fn gone(&self) {
+        // Bytes that nobody reads yet would make the socket ready at once, again and again: look now and then instead.
+        loop {
+            match self.stream.ready(tokio::io::Interest::READABLE).await {
+                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(GONE_CHECK).await,
+                _ => return,
+            }
+        }
+    }
+
+    /// Reads and drops whatever the client still sends, until it closes.
+    pub(crate) async fn discard(&self, inbound: &mut BytesMut) {
+        loop {
+            inbound.clear();
+            let read =
+                std::future::poll_fn(|context| socket::poll_read(&self.stream, context, inbound, BODY_READ));
+            if !matches!(read.await, Ok(1..)) {
+                return;
+            }
+        }
+    }
+}
+
+/// RFC 9112 §2.2: empty lines before the request line are ignored.
+fn skip_empty_lines(inbound: &mut BytesMut, scanner: &mut HeadScanner) {
+    while inbound.starts_with(b"\r\n") {
+        inbound.advance(2);
+        *scanner = HeadScanner::default();
+    }
+}
+
+/// Notices that a client breaks its connection off while its answer is awaited. One that merely closes its sending side
+/// still wants the answer.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    stream: Rc<TcpStream>,
+    watching: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(reader: &Reader) -> Self {
+        Self { stream: Rc::clone(&reader.stream), watching: true }
+    }
+
+    /// Ready once the connection is broken.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.watching {
+            return Poll::Pending;
+        }
+        match ready!(socket::poll_look(&self.stream, context)) {
+            Sight::Broken => Poll::Ready(()),
+            // What has been sent ahead hides what comes behind it.
+            Sight::Silence | Sight::Bytes | Sight::End => {
+                self.watching = false;
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A request's body on its way from the client.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, BytesMut};
+use tokio::net::TcpStream;
+
+use super::reader::{BodyFault, Reader};
+use crate::http1::body::Body;
+use crate::http1::chunks::{ChunkDecoder, encode, encode_end};
+use crate::http1::name::Name;
+use crate::http1::request::RequestHead;
+use crate::socket;
+use crate::upstream::exchange::{self, Broken};
+
+/// Bytes taken from the client at once.
+const PART: usize = 64 << 10;
+/// RFC 9110 §10.1.1.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// How a body is taken, as its request's head says. Outlives the head.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    body: Body,
+    /// The client waits to be told to continue.
+    expects_continue: bool,
+    /// Which trailers may travel on: the value of `trailer`.
+    declared: Vec<u8>,
+}
+
+impl Terms {
+    pub(crate) fn of(head: &RequestHead<'_>) -> Self {
+        let declared = match head.body {
+            Body::Chunked => head.fields.known(Name::Trailer).unwrap_or_default().to_vec(),
+            Body::Length(_) => Vec::new(),
+        };
+        Self { body: head.body, expects_continue: head.expects_continue(), declared }
+    }
+
+    /// How it is framed.
+    pub(crate) fn body(&self) -> Body {
+        self.body
+    }
+
+    /// Whether the client waits to be told to continue.
+    pub(crate) fn expects_continue(&self) -> bool {
+        self.expects_continue
+    }
+
+    /// How long the body is, if that is known; else at least 0.
+    pub(crate) fn length(&self) -> u64 {
+        match self.body {
+            Body::Length(length) => length,
+            Body::Chunked => 0,
+        }
+    }
+}
+
+/// What is left of a body.
+#[derive(Debug)]
+enum Rest {
+    Length(u64),
+    Chunked(ChunkDecoder),
+    Nothing,
+}
+
+/// A request's body: read from the client, counted, bounded, framed anew.
+#[derive(Debug)]
+pub(crate) struct Upload<'c> {
+    stream: &'c TcpStream,
+    reader: &'c mut Reader,
+    inbound: &'c mut BytesMut,
+    rest: Rest,
+    declared: Vec<u8>,
+    /// Bytes allowed; `None`: no bound.
+    limit: Option<u64>,
+    /// What is unsent of `100 Continue`.
+    interim: &'static [u8],
+    bytes: u64,
+    touched: bool,
+    fault: Option<BodyFault>,
+}
+
+impl<'c> Upload<'c> {
+    /// The body that follows in `inbound` and on `stream`.
+    pub(crate) fn new(
+        terms: Terms,
+        limit: Option<u64>,
+        stream: &'c TcpStream,
+        reader: &'c mut Reader,
+        inbound: &'c mut BytesMut,
+    ) -> Self {
+        let rest = match terms.body {
+            Body::EMPTY => Rest::Nothing,
+            Body::Length(length) => Rest::Length(length),
+            Body::Chunked => Rest::Chunked(ChunkDecoder::default()),
+        };
+        let interim = if terms.expects_continue { CONTINUE } else { b"" };
+        let declared = terms.declared;
+        Self {
+            stream,
+            reader,
+            inbound,
+            rest,
+            declared,
+            limit,
+            interim,
+            bytes: 0,
+            touched: false,
+            fault: None,
+        }
+    }
+
+    /// Bytes that came so far, without their framing.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Why it broke off, if it did.
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        self.fault
+    }
+
+    /// Whether it has come whole.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.rest, Rest::Nothing)
+    }
+
+    /// The answer begins: the client is not told to continue any more. What it has been told of that must be finished.
+    pub(crate) fn end_interim(&mut self) -> &'static [u8] {
+        let rest = std::mem::take(&mut self.interim);
+        if rest.len() < CONTINUE.len() { rest } else { b"" }
+    }
+
+    /// Takes what has come, framed for the next hop if `framed`.
+    fn take(&mut self, out: &mut BytesMut, framed: bool) -> Result<(), BodyFault> {
+        let before = self.inbound.len();
+        match &mut self.rest {
+            Rest::Nothing => {}
+            Rest::Length(left) => {
+                let here = usize::try_from(*left).unwrap_or(usize::MAX).min(before).min(PART);
+                out.extend_from_slice(&self.inbound[..here]);
+                self.inbound.advance(here);
+                self.bytes += here as u64;
+                *left -= here as u64;
+                if *left == 0 {
+                    self.rest = Rest::Nothing;
+                }
+            }
+            Rest::Chunked(_) => self.take_chunks(out, framed)?,
+        }
+        self.touched |= self.inbound.len() < before;
+        match self.limit {
+            Some(limit) if self.bytes > limit => Err(BodyFault::TooLarge),
+            _ => Ok(()),
+        }
+    }
+
+    fn take_chunks(&mut self, out: &mut BytesMut, framed: bool) -> Result<(), BodyFault> {
+        let Rest::Chunked(decoder) = &mut self.rest else { return Ok(()) };
+        while !self.inbound.is_empty() && !decoder.is_done() && out.len() < PART {
+            let (taken, data) = decoder.decode(self.inbound).map_err(|_| BodyFault::Malformed)?;
+            self.bytes += data.len() as u64;
+            if framed {
+                encode(data, out);
+            }
+            self.inbound.advance(taken);
+        }
+        if decoder.is_done() {
+            if framed {
+                encode_end(&decoder.trailers(&self.declared), out);
+            }
+            self.rest = Rest::Nothing;
+        }
+        Ok(())
+    }
+
+    /// Reads on and throws away. Ready once the body is at its end, or more than `most` bytes of it have come: false.
+    pub(crate) fn poll_drain(&mut self, context: &mut Context<'_>, most: u64) -> Poll<bool> {
+        let mut scrap = BytesMut::new();
+        loop {
+            if self.take(&mut scrap, false).is_err() || self.bytes > most {
+                return Poll::Ready(false);
+            }
+            scrap.clear();
+            if self.is_done() {
+                return Poll::Ready(true);
+            }
+            if ready!(self.reader.poll_body(context, self.inbound)).is_err() {
+                return Poll::Ready(false);
+            }
+        }
+    }
+
+    fn break_off(&mut self, fault: BodyFault) -> Poll<Result<(), Broken>> {
+        self.fault = Some(fault);
+        Poll::Ready(Err(Broken))
+    }
+}
+
+impl exchange::Upload for Upload<'_> {
+    fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), Broken>> {
+        if !std::mem::replace(&mut self.touched, true) {
+            self.reader.turn_to_body();
+        }
+        loop {
+            if let Err(fault) = self.take(out, true) {
+                return self.break_off(fault);
+            }
+            if !out.is_empty() || self.is_done() {
+                return Poll::Ready(Ok(()));
+            }
+            while !self.interim.is_empty() {
+                match ready!(socket::poll_write(self.stream, context, self.interim, &[])) {
+                    Ok(sent) => self.interim = &self.interim[sent..],
+                    Err(_) => return self.break_off(BodyFault::Gone),
+                }
+            }
+            if let Err(fault) = ready!(self.reader.poll_body(context, self.inbound)) {
+                return self.break_off(fault);
+            }
+        }
+    }
+
+    fn take_ready(&mut self, out: &mut BytesMut) {
+        // What is wrong with it is found again when more of it is asked for.
+        let _ = self.take(out, true);
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn is_untouched(&self) -> bool {
+        !self.touched
+    }
+}

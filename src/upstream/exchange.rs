@@ -1,0 +1,251 @@
+//! One request on one connection: it goes out while it comes in, and the answer comes back.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::Failure;
+use super::pool::Connection;
+use crate::clock::deadline::{Deadline, now};
+use crate::http1::fields::{Fields, Span};
+use crate::http1::response::{HeadEnd, ResponseHead};
+use crate::socket;
+
+/// Read at once until the answer's head is there, and after it.
+const HEAD_READ: usize = 8 << 10;
+/// See [`HEAD_READ`].
+const BODY_READ: usize = 32 << 10;
+/// 1xx answers before the real one.
+const MAX_INTERIM: u32 = 100;
+/// A backend that announces when it will close is left alone so long before that.
+const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
+
+/// A request's body, as the backend is to read it.
+pub trait Upload {
+    /// Appends what has come, framed. Ready once something was appended or the body has ended.
+    ///
+    /// # Errors
+    /// The body breaks off or grows too large. It is asked no more then.
+    fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), Broken>>;
+
+    /// Appends what has come already; asks for nothing.
+    fn take_ready(&mut self, out: &mut BytesMut);
+
+    /// Whether all of it was appended.
+    fn is_done(&self) -> bool;
+
+    /// Whether nothing of it was asked for or appended.
+    fn is_untouched(&self) -> bool;
+}
+
+/// The client's body broke off, or is not what it may be: not the backend's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+/// A request to be sent.
+#[derive(Debug)]
+pub struct Request<'r, U> {
+    /// The whole head; then parts of the body.
+    pub message: &'r mut BytesMut,
+    /// The body.
+    pub body: &'r mut U,
+    /// Where the answer is read to. Empty.
+    pub answer: &'r mut Answer,
+    /// Whether sending it twice does what sending it once does (RFC 9110 §9.2.2).
+    pub idempotent: bool,
+    /// Whether it is a HEAD, whose answer has no body.
+    pub to_head: bool,
+}
+
+/// What has come of an answer.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// The head until it is consumed, then the body as it was sent.
+    pub bytes: BytesMut,
+    /// Where the head's fields stand.
+    pub spans: Vec<Span>,
+}
+
+impl Answer {
+    /// The fields of the head, which has not been consumed.
+    pub fn fields(&self, head: &ResponseHead) -> Fields<'_> {
+        Fields::new(&self.bytes[..head.length], &self.spans)
+    }
+}
+
+/// One request on one connection.
+#[derive(Debug)]
+pub struct Exchange<'r, U> {
+    request: Request<'r, U>,
+    connection: Connection,
+    /// Bytes of `message` that are sent.
+    sent: usize,
+    /// Bytes sent in all.
+    written: u64,
+    /// `message` still begins with the head.
+    intact: bool,
+    /// The backend takes no more of the request.
+    deaf: bool,
+    /// The body broke off.
+    broken: bool,
+    /// A byte of an answer came.
+    answered: bool,
+    /// When the backend last took something.
+    progress: Instant,
+    end: HeadEnd,
+    interim: u32,
+}
+
+impl<'r, U: Upload> Exchange<'r, U> {
+    pub(super) fn new(request: Request<'r, U>, connection: Connection) -> Self {
+        Self {
+            request,
+            connection,
+            sent: 0,
+            written: 0,
+            intact: true,
+            deaf: false,
+            broken: false,
+            answered: false,
+            progress: now(),
+            end: HeadEnd::default(),
+            interim: 0,
+        }
+    }
+
+    /// The request, if it may be sent again: no byte of it was written, or it is idempotent, its body was not begun and
+    /// nothing was answered.
+    pub(super) fn into_unspent(self) -> Option<Request<'r, U>> {
+        let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
+        (self.intact && !self.broken && (self.written == 0 || untouched)).then_some(self.request)
+    }
+
+    /// `host:port` of the backend.
+    pub fn authority(&self) -> &Arc<str> {
+        self.connection.pool.authority()
+    }
+
+    /// Sends, and waits for the answer's head, at most `timeout` after the request was sent whole.
+    pub(super) fn poll_head(
+        &mut self,
+        context: &mut Context<'_>,
+        timeout: Duration,
+        deadline: &mut Deadline,
+    ) -> Poll<Result<ResponseHead, Failure>> {
+        if let Poll::Ready(Err(Broken)) = self.poll_send(context) {
+            return Poll::Ready(Err(Failure::Upload));
+        }
+        loop {
+            let answer = &mut *self.request.answer;
+            match socket::poll_read(&self.connection.stream, context, &mut answer.bytes, HEAD_READ) {
+                Poll::Ready(Ok(1..)) => self.answered = true,
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Failure::Reset)),
+                Poll::Pending => {
+                    ready!(deadline.poll(context, self.progress + timeout));
+                    return Poll::Ready(Err(Failure::Timeout));
+                }
+            }
+            if let Some(head) = self.take_head().transpose() {
+                return Poll::Ready(head);
+            }
+        }
+    }
+
+    /// The head, if it has come. Those that only precede it are dropped.
+    fn take_head(&mut self) -> Result<Option<ResponseHead>, Failure> {
+        let answer = &mut *self.request.answer;
+        let protocol = |_| Failure::Protocol;
+        while let Some(length) = self.end.advance(&answer.bytes).map_err(protocol)? {
+            let to_head = self.request.to_head;
+            let head = ResponseHead::parse(&answer.bytes[..length], to_head, &mut answer.spans);
+            let head = head.map_err(protocol)?;
+            if !head.is_interim() {
+                return Ok(Some(head));
+            }
+            self.interim += 1;
+            if self.interim > MAX_INTERIM {
+                return Err(Failure::Protocol);
+            }
+            answer.bytes.advance(length);
+            self.end = HeadEnd::default();
+        }
+        Ok(None)
+    }
+
+    /// Sends as much of the request as there is and as the backend takes. Ready once it is sent whole, or the backend
+    /// takes no more.
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let Request { message, body, .. } = &mut self.request;
+        while !self.deaf {
+            if self.sent < message.len() {
+                let rest = &message[self.sent..];
+                match ready!(socket::poll_write(&self.connection.stream, context, rest, &[])) {
+                    // An answer may be on its way all the same.
+                    Err(_) => self.deaf = true,
+                    Ok(sent) => {
+                        self.sent += sent;
+                        self.written += sent as u64;
+                        self.progress = now();
+                    }
+                }
+            } else if body.is_done() {
+                break;
+            } else {
+                message.clear();
+                (self.sent, self.intact) = (0, false);
+                if let Err(broken) = ready!(body.poll_part(context, message)) {
+                    (self.deaf, self.broken) = (true, true);
+                    return Poll::Ready(Err(broken));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads more of the answer's body, and sends on what is left of the request meanwhile. Ready with 0 at the end.
+    pub fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+        socket::poll_read(&self.connection.stream, context, &mut self.request.answer.bytes, BODY_READ)
+    }
+
+    /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.
+    pub fn send_on(&mut self, context: &mut Context<'_>) {
+        let _ = self.poll_send(context);
+    }
+
+    /// What has come of the answer.
+    pub fn answer(&mut self) -> &mut Answer {
+        self.request.answer
+    }
+
+    /// The request's body.
+    pub fn body(&mut self) -> &mut U {
+        self.request.body
+    }
+
+    /// Whether the whole request was sent.
+    pub fn is_sent(&self) -> bool {
+        self.request.body.is_done() && self.sent == self.request.message.len()
+    }
+
+    /// The answer was read to its end: keeps the connection for another request if both sides can.
+    pub fn finish(self, head: &ResponseHead, idle_timeout: Duration) {
+        let clean = self.is_sent() && !self.deaf && self.request.answer.bytes.is_empty();
+        let span = match head.keep_alive {
+            None => Some(idle_timeout),
+            Some(announced) => announced.checked_sub(KEEP_ALIVE_MARGIN).map(|span| span.min(idle_timeout)),
+        };
+        if let (Some(span), true, true) = (span, clean, head.kept) {
+            let Connection { stream, pool, .. } = self.connection;
+            pool.put(stream, self.progress + span);
+        }
+    }
+
+    /// The socket of an exchange that ended in an upgrade. What the backend sent behind its head stays in the answer.
+    pub fn into_stream(self) -> TcpStream {
+        self.connection.stream
+    }
+}
