@@ -46,6 +46,17 @@ impl Clock {
         }
     }
 
+    /// The same moment as time-outs count it, without another reading. A clock that is set by hand has no such moment: the
+    /// present one is returned.
+    pub fn instant(&self, at: Timestamp) -> tokio::time::Instant {
+        match self {
+            Self::System { started, at_start } => {
+                (*started + Duration::from_micros(at.since(*at_start).0)).into()
+            }
+            Self::Manual(_) => deadline::now(),
+        }
+    }
+
     /// Moves a manual clock forward; the system's clock stays as it is.
     pub fn advance(&self, span: Micros) {
         if let Self::Manual(at) = self {

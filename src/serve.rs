@@ -191,7 +191,7 @@ fn share(
         access_log: access_log.logger(),
         connections: AtomicUsize::new(0),
         life,
-        gateway: ArcSwap::from_pointee(gateway),
+        gateway: Arc::new(ArcSwap::from_pointee(gateway)),
     })
 }
 

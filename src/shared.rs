@@ -20,7 +20,7 @@ use crate::telemetry::metrics::Metrics;
 #[derive(Debug)]
 pub struct Shared {
     /// The plan in force; a reload swaps it. A request keeps the one it began with.
-    pub gateway: ArcSwap<Gateway>,
+    pub gateway: Arc<ArcSwap<Gateway>>,
     /// The counters of all limits.
     pub store: Store,
     /// What time it is.

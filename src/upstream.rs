@@ -12,7 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::deadline::{Deadline, now};
+use tokio::time::Instant;
+
+use crate::clock::deadline::{self, Deadline};
 use crate::gateway::{Backend, Endpoint, Upstream};
 use crate::http1::response::ResponseHead;
 use balance::RoundRobin;
@@ -79,7 +81,7 @@ impl Pools {
 
     /// Closes connections that were unused for too long. Called about once a second.
     pub fn expire(&self) {
-        let now = now();
+        let now = deadline::now();
         self.endpoints.borrow().values().for_each(|pool| pool.expire(now));
     }
 }
@@ -117,14 +119,16 @@ impl Servers {
     /// seen.
     ///
     /// A kept-alive connection that the server closed in the meantime is no failure of the server: the request goes out
-    /// on a fresh connection to the same one. `timeout` runs from the moment the request is sent whole.
+    /// on a fresh connection to the same one. `timeout` runs from the moment the request is sent whole; `now` is the
+    /// present one.
     pub async fn send<'r, U: Upload>(
         &self,
         mut request: Request<'r, U>,
+        mut now: Instant,
         timeout: Duration,
-        deadline: &mut Deadline,
+        timer: &mut Deadline,
     ) -> Result<(Exchange<'r, U>, ResponseHead), Failed> {
-        self.budget.borrow_mut().request(now());
+        self.budget.borrow_mut().request(now);
         // What cannot be sent twice is sent on a connection that was looked at just now.
         let careful = !(request.idempotent && request.body.is_done());
         request.body.take_ready(request.message);
@@ -138,12 +142,16 @@ impl Servers {
                 Ok(connection) => connection,
                 Err(failure) => {
                     place = self.retry_place(&mut attempt, place).ok_or_else(|| failed(failure))?;
+                    now = deadline::now();
                     continue;
                 }
             };
             let reused = connection.reused;
-            let mut exchange = Exchange::new(request, connection);
-            let failure = match poll_fn(|context| exchange.poll_head(context, timeout, deadline)).await {
+            if !reused {
+                now = deadline::now();
+            }
+            let mut exchange = Exchange::new(request, connection, now);
+            let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
                 Ok(head) => return Ok((exchange, head)),
                 Err(failure) => failure,
             };
@@ -178,7 +186,7 @@ impl Servers {
         }
         let mut turn = self.turn.borrow_mut();
         let other = turn.next_but(failed)?;
-        self.budget.borrow_mut().spend(now()).then(|| {
+        self.budget.borrow_mut().spend(deadline::now()).then(|| {
             *attempt += 1;
             other
         })

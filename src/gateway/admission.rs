@@ -1,7 +1,5 @@
 //! From a request to its charges, and from the store's outcome to a ruling. Pure: the store is asked in between.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::{Gateway, Limit, LimitUse, Mode, Policy, Route};
@@ -15,9 +13,9 @@ use crate::store::{Charge, Group, Outcome};
 #[derive(Debug)]
 pub struct Assessment<'a> {
     /// In the order of [`Route::limits`].
-    pub uses: SmallVec<[Use<'a>; 4]>,
+    pub uses: SmallVec<[Use<'a>; 2]>,
     /// In the same order; a limit with several rates has several.
-    pub charges: SmallVec<[Charge<'a>; 4]>,
+    pub charges: SmallVec<[Charge<'a>; 2]>,
 }
 
 /// One limit of the route, for this request.
@@ -70,7 +68,7 @@ pub struct Refusal<'a> {
     /// The wait after which the same request is admitted; `None`: waiting cannot help.
     pub wait: Option<Micros>,
     /// The names of all policies that refuse, longest wait first.
-    pub violated: SmallVec<[Arc<str>; 2]>,
+    pub violated: SmallVec<[&'a str; 2]>,
     /// A part of the limit's key is missing: the request was not even counted.
     pub missing: bool,
 }
@@ -144,7 +142,7 @@ impl<'a> Assessment<'a> {
         self.uses.iter().find(missing).map(|used| Refusal {
             limit: used.limit,
             wait: None,
-            violated: used.limit.policies.iter().map(|policy| Arc::clone(&policy.name)).collect(),
+            violated: used.limit.policies.iter().map(|policy| &*policy.name).collect(),
             missing: true,
         })
     }
@@ -173,7 +171,7 @@ impl<'a> Assessment<'a> {
         match refused.first() {
             None => Ruling { sentence: Sentence::Admit(delay), tightest },
             Some(&(wait, longest)) => {
-                let violated = refused.iter().map(|(_, one)| Arc::clone(&one.policy.name)).collect();
+                let violated = refused.iter().map(|(_, one)| &*one.policy.name).collect();
                 let wait = match wait {
                     Wait::After(span) => Some(span),
                     Wait::Never => None,

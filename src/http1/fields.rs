@@ -3,6 +3,7 @@
 use http::{HeaderName, HeaderValue};
 
 use super::name::Name;
+use super::syntax::is_named;
 
 /// Where one field stands in a head.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +65,32 @@ impl<'h> Fields<'h> {
         self.spans.iter().map(move |span| self.at(span))
     }
 
+    /// Calls `copy` with the text of all fields that `passes` holds for, as `name: value` lines in order: neighbours that
+    /// stand in the head in this form already are taken in one piece.
+    pub fn copy_lines(self, passes: impl Fn(&Field<'h>) -> bool, mut copy: impl FnMut(&[u8])) {
+        let (mut from, mut to) = (0, 0);
+        for span in self.spans {
+            let field = self.at(span);
+            if !passes(&field) {
+                continue;
+            }
+            let line = span.name_at as usize..span.value_at as usize + field.value.len() + 2;
+            let plain = span.value_at as usize == line.start + field.name.len() + 2
+                && self.head.get(line.start + field.name.len()..span.value_at as usize) == Some(b": ")
+                && self.head.get(line.end - 2..line.end) == Some(b"\r\n");
+            if plain && line.start == to {
+                to = line.end;
+                continue;
+            }
+            copy(&self.head[from..to]);
+            (from, to) = if plain { (line.start, line.end) } else { (0, 0) };
+            if !plain {
+                [field.name, b": ", field.value, b"\r\n"].into_iter().for_each(&mut copy);
+            }
+        }
+        copy(&self.head[from..to]);
+    }
+
     fn at(self, span: &Span) -> Field<'h> {
         Field { known: span.name, name: self.name(span), value: self.value(span) }
     }
@@ -111,8 +138,7 @@ impl<'h, 'n> Values<'h, 'n> {
     pub fn iter(self) -> impl DoubleEndedIterator<Item = &'h [u8]> + Clone + use<'h, 'n> {
         let Self { fields, name } = self;
         let same = move |span: &&Span| {
-            usize::from(span.name_length) == name.len()
-                && fields.name(span).eq_ignore_ascii_case(name.as_bytes())
+            usize::from(span.name_length) == name.len() && is_named(fields.name(span), name.as_bytes())
         };
         fields.spans.iter().filter(same).map(move |span| fields.value(span))
     }

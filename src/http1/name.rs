@@ -1,5 +1,7 @@
 //! The fields that a proxy itself has to know.
 
+use super::syntax::is_named;
+
 /// A field's name, as far as a proxy treats it in a way of its own. Told once when a head is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
@@ -68,7 +70,7 @@ impl Name {
             (19, Some(b'p')) => (b"proxy-authorization", Self::NextHop),
             _ => return Self::Other,
         };
-        if name.eq_ignore_ascii_case(candidate) { known } else { Self::Other }
+        if is_named(name, candidate) { known } else { Self::Other }
     }
 
     /// Whether it concerns one connection only (RFC 9110 §7.6.1). `trailer` travels on: it describes the body.

@@ -5,21 +5,41 @@
 /// # Errors
 /// What is wrong with it.
 pub fn split_field(line: &[u8]) -> Result<(&[u8], usize, &[u8]), &'static str> {
-    let colon = memchr::memchr(b':', line).ok_or("a field has no colon")?;
+    let colon = line.iter().position(|&byte| !is_token(byte)).ok_or("a field has no colon")?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
-    if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) {
+    if line[colon] != b':' || name.is_empty() {
         return Err("a field name is not a token");
     }
-    // obs-text (0x80 and above) is opaque but legal; HTAB is the only control allowed.
-    if !value.iter().all(|&byte| IS_VALUE[byte as usize]) {
+    if !is_value(value) {
         return Err("a field value has a control character");
     }
-    let blanks = value.iter().take_while(|&&byte| is_blank(byte)).count();
-    Ok((name, colon + 1 + blanks, trim_blanks(value)))
+    let trimmed = trim_blanks_start(value);
+    Ok((name, line.len() - trimmed.len(), trim_blanks(trimmed)))
 }
 
-const fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t')
+/// obs-text (0x80 and above) is opaque but legal; HTAB is the only control allowed (RFC 9110 §5.5).
+fn is_value(value: &[u8]) -> bool {
+    // Without a way out in the middle, so that the compiler looks at many bytes at once.
+    value.iter().fold(true, |good, &byte| good & (((byte >= 0x20) & (byte != 0x7f)) | (byte == b'\t')))
+}
+
+fn trim_blanks_start(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Whether a field's name is this one, which is given in lower case.
+pub fn is_named(name: &[u8], lower: &[u8]) -> bool {
+    // Without a way out in the middle, so that the compiler looks at many bytes at once.
+    name.len() == lower.len()
+        && name.iter().zip(lower).fold(0, |differs, (byte, lower)| differs | (lowered(*byte) ^ lower)) == 0
+}
+
+/// ASCII only.
+const fn lowered(byte: u8) -> u8 {
+    byte | if byte.is_ascii_uppercase() { 0x20 } else { 0 }
 }
 
 /// Without blanks and tabs at both ends.
@@ -66,16 +86,5 @@ const IS_TOKEN: [bool; 256] = {
             || matches!(byte, b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~');
         byte += 1;
     }
-    table
-};
-
-const IS_VALUE: [bool; 256] = {
-    let mut table = [true; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = byte == b'\t' as usize;
-        byte += 1;
-    }
-    table[0x7f] = false;
     table
 };

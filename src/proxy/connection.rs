@@ -106,7 +106,6 @@ impl Connection {
         let mut listening = false;
         loop {
             let mut scanner = HeadScanner::default();
-            self.reader.turn_to_head();
             let arrival = poll_fn(|context| {
                 if !std::mem::replace(&mut listening, true) {
                     // Woken or not, what follows looks.
@@ -127,6 +126,7 @@ impl Connection {
             if !matches!(after, After::Keep) {
                 return after;
             }
+            self.reader.turn_to_head(worker.shared.clock.instant(worker.last_answer.get()));
         }
     }
 

@@ -14,6 +14,8 @@ use crate::upstream::exchange::{Exchange, Upload};
 
 /// Bytes of a chunked body that are framed anew at once.
 const PART: usize = 32 << 10;
+/// Body bytes that are copied behind the head, to be sent with it in one piece.
+const SMALL: usize = 4 << 10;
 
 /// Why the client did not get the whole body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +87,14 @@ impl Download {
         loop {
             let inbound = &mut exchange.answer().bytes;
             self.reframe(inbound, outbound)?;
-            let straight = self.straight(inbound.len());
+            let mut straight = self.straight(inbound.len());
+            if !outbound.is_empty() && straight <= SMALL {
+                // One slice is cheaper to send than two.
+                outbound.extend_from_slice(&inbound[..straight]);
+                inbound.advance(straight);
+                self.passed(straight);
+                straight = 0;
+            }
             if outbound.len() + straight > 0 {
                 let written = writer.poll_write(context, outbound, &inbound[..straight]);
                 let written = ready!(written).map_err(|_| Cut::Client)?;

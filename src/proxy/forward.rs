@@ -32,6 +32,7 @@ use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::syntax::has_item;
+use crate::limit::units::Timestamp;
 use crate::upstream::exchange::{self, Answer, Exchange, Request};
 use crate::upstream::{Failed, Failure};
 
@@ -45,10 +46,17 @@ pub(crate) struct Delivery<'p> {
     upgrade: bool,
     /// It takes trailers.
     trailers: bool,
+    /// When it was admitted, and had waited for its turn.
+    since: Timestamp,
 }
 
 impl<'p> Delivery<'p> {
-    pub(crate) fn new(case: &Case<'p, '_>, head: &RequestHead<'_>, tightest: Option<Tightest<'p>>) -> Self {
+    pub(crate) fn new(
+        case: &Case<'p, '_>,
+        head: &RequestHead<'_>,
+        tightest: Option<Tightest<'p>>,
+        since: Timestamp,
+    ) -> Self {
         let takes_trailers = |value| has_item(value, b"trailers");
         Self {
             route: case.route,
@@ -56,6 +64,7 @@ impl<'p> Delivery<'p> {
             idempotent: is_idempotent(&head.method),
             upgrade: wanted_upgrade(head).is_some(),
             trailers: head.fields.all_known(Name::Te).any(takes_trailers),
+            since,
         }
     }
 
@@ -130,9 +139,11 @@ pub(crate) async fn forward(
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
     let Delivery { route, idempotent, .. } = delivery;
     let request = Request { message, body: &mut upload, answer, idempotent, to_head: form.to_head };
-    let asked = turn.worker.shared.clock.now();
+    let asked = delivery.since;
+    let now = turn.worker.shared.clock.instant(asked);
     let sent = {
-        let mut sending = pin!(plan.servers[route.upstream.0].send(request, route.timeout, backend_deadline));
+        let servers = &plan.servers[route.upstream.0];
+        let mut sending = pin!(servers.send(request, now, route.timeout, backend_deadline));
         poll_fn(|context| match sending.as_mut().poll(context) {
             Poll::Ready(sent) => Poll::Ready(Some(sent)),
             Poll::Pending => watch.poll(context).map(|()| None),
@@ -235,8 +246,11 @@ impl Passage<'_, '_> {
         put_fields(&self.turn, &self.delivery, answer.fields(head), out);
         match (framing, head.content_length) {
             (download::Form::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
-            (download::Form::Plain, Some(length)) => put_number(out, b"content-length", length),
-            (download::Form::Plain, None) => {}
+            // RFC 9110 §8.6 forbids it with 204.
+            (download::Form::Plain, Some(length)) if head.status != StatusCode::NO_CONTENT => {
+                put_number(out, b"content-length", length);
+            }
+            (download::Form::Plain, _) => {}
         }
         put_connection(self.form, out);
         out.extend_from_slice(b"\r\n");

@@ -5,14 +5,14 @@
 use std::borrow::Cow;
 
 use bytes::{BufMut as _, BytesMut};
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 
 use crate::gateway::HeaderEdits;
 use crate::http1::body::Body;
 use crate::http1::fields::{Field, Fields};
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
-use crate::http1::syntax::has_item;
+use crate::http1::syntax::{has_item, is_named};
 
 /// Appends `name: value`.
 pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
@@ -70,7 +70,7 @@ impl Onward<'_> {
         self.put_own(out, b"host", self.host.or(sent).unwrap_or(b"localhost"));
         let nominations = Nominations::of(head.fields);
         let keeps = |field: &Field<'_>| self.passes(field) && !nominations.name(field.name);
-        head.fields.iter().filter(keeps).for_each(|field| put_field(out, field.name, field.value));
+        head.fields.copy_lines(keeps, |text| out.extend_from_slice(text));
         match head.body {
             Body::Chunked => put_field(out, b"transfer-encoding", b"chunked"),
             Body::Length(length) if head.fields.known(Name::ContentLength).is_some() => {
@@ -179,7 +179,7 @@ pub(crate) fn put_answer_fields(
         let framing = field.known == Name::ContentLength || field.known.is_hop_by_hop();
         !framing && !nominations.name(field.name) && !touches(edits, field.name) && !replaced(field.name)
     };
-    fields.iter().filter(passes).for_each(|field| put_field(out, field.name, field.value));
+    fields.copy_lines(passes, |text| out.extend_from_slice(text));
     put_edits(out, edits);
 }
 
@@ -205,9 +205,10 @@ impl<'h> Nominations<'h> {
 }
 
 /// Whether the route removes or sets this field.
+#[inline]
 pub(crate) fn touches(edits: &HeaderEdits, name: &[u8]) -> bool {
-    let mut names = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
-    names.any(|edited| edited.as_str().as_bytes().eq_ignore_ascii_case(name))
+    let is = |edited: &HeaderName| is_named(name, edited.as_str().as_bytes());
+    edits.remove.iter().any(is) || edits.set.iter().any(|(edited, _)| is(edited))
 }
 
 fn put_edits(out: &mut BytesMut, edits: &HeaderEdits) {

@@ -119,9 +119,9 @@ impl Reader {
         self.since
     }
 
-    /// The wait for the next request begins.
-    pub(crate) fn turn_to_head(&mut self) {
-        self.since = now();
+    /// The wait for the next request begins, since the last was answered just now.
+    pub(crate) fn turn_to_head(&mut self, now: Instant) {
+        self.since = now;
         self.begun = false;
     }
 

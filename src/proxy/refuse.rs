@@ -7,6 +7,7 @@ use super::answer::{Form, Own};
 use super::headers::{put_field, put_number};
 use crate::gateway::admission::{Refusal, Tightest};
 use crate::gateway::{RatelimitHeaders, Reject};
+use crate::http1::syntax::is_named;
 
 const PROBLEM_JSON: &[u8] = b"application/problem+json";
 const PLAIN_TEXT: &[u8] = b"text/plain; charset=utf-8";
@@ -25,10 +26,10 @@ pub(crate) struct Page<'b> {
 
 /// A limit that refuses, and how that is told.
 #[derive(Debug)]
-pub(crate) struct OverLimit<'a> {
-    pub(crate) refusal: &'a Refusal<'a>,
+pub(crate) struct OverLimit<'a, 'p> {
+    pub(crate) refusal: &'a Refusal<'p>,
     /// What the rate-limit fields tell of.
-    pub(crate) tightest: Option<&'a Tightest<'a>>,
+    pub(crate) tightest: Option<&'a Tightest<'p>>,
     /// How it looks, if not the default.
     pub(crate) reject: Option<&'a Reject>,
     /// Which rate-limit fields there are.
@@ -60,7 +61,7 @@ impl Page<'_> {
     }
 
     /// The answer to a request that a limit refuses. Returns the length of its body.
-    pub(crate) fn over_limit(self, over: &OverLimit<'_>) -> usize {
+    pub(crate) fn over_limit(self, over: &OverLimit<'_, '_>) -> usize {
         self.scrap.clear();
         let reject = over.reject;
         let status = over.status();
@@ -82,7 +83,7 @@ impl Page<'_> {
     }
 }
 
-impl OverLimit<'_> {
+impl OverLimit<'_, '_> {
     /// The answer's status.
     pub(crate) fn status(&self) -> StatusCode {
         self.reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status)
@@ -144,7 +145,7 @@ fn title_of(status: StatusCode) -> &'static str {
 
 /// Whether the gateway sets this field where it sets any.
 pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
-    let is_one_of = |names: &[&[u8]]| names.iter().any(|one| one.eq_ignore_ascii_case(name));
+    let is_one_of = |names: &[&[u8]]| names.iter().any(|one| is_named(name, one));
     let standard = || is_one_of(&[b"ratelimit-policy", b"ratelimit"]);
     let legacy = || is_one_of(&[b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"]);
     match which {

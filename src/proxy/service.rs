@@ -38,9 +38,17 @@ enum Verdict<'p, 'h> {
     /// It is refused before any limit is asked.
     Object(Objection),
     /// A limit refuses.
-    Refuse { refusal: Refusal<'p>, tightest: Option<Tightest<'p>>, route: &'p Route },
+    Refuse(Refused<'p>),
     /// The client left while it waited: its slot passes unused.
     GiveUp,
+}
+
+/// A limit's refusal.
+struct Refused<'p> {
+    refusal: Refusal<'p>,
+    /// What the rate-limit fields tell of.
+    tightest: Option<Tightest<'p>>,
+    route: &'p Route,
 }
 
 /// Answers the request whose head stands at the front of what has come.
@@ -70,9 +78,9 @@ pub(crate) async fn answer(connection: &mut Connection, length: usize) -> After 
             inbound.advance(length);
             object(connection, turn, &objection, terms, form).await
         }
-        Verdict::Refuse { refusal, tightest, route } => {
+        Verdict::Refuse(refused) => {
             inbound.advance(length);
-            over_limit(connection, turn, (&refusal, tightest.as_ref(), route), terms, form).await
+            over_limit(connection, turn, refused, terms, form).await
         }
         Verdict::GiveUp => {
             turn.error = Some("client_gone");
@@ -96,16 +104,22 @@ async fn judge<'p, 'h>(
     let route = case.route;
     if let Some(refusal) = case.assessment.missing() {
         turn.count(&case, &Outcome::default());
-        return Verdict::Refuse { refusal, tightest: None, route };
+        return Verdict::Refuse(Refused { refusal, tightest: None, route });
     }
     let outcome = decide(turn, &case.assessment).await;
     turn.count(&case, &outcome);
     let Ruling { sentence, tightest } = case.assessment.rule(&outcome);
     turn.note(tightest.as_ref());
     match sentence {
-        Sentence::Refuse(refusal) => Verdict::Refuse { refusal, tightest, route },
-        Sentence::Admit(delay) if !wait(delay, reader).await => Verdict::GiveUp,
-        Sentence::Admit(_) => Verdict::Forward(Delivery::new(&case, head, tightest), case.target),
+        Sentence::Refuse(refusal) => Verdict::Refuse(Refused { refusal, tightest, route }),
+        Sentence::Admit(Micros(0)) => {
+            Verdict::Forward(Delivery::new(&case, head, tightest, turn.started), case.target)
+        }
+        Sentence::Admit(delay) if wait(delay, reader).await => {
+            let now = turn.worker.shared.clock.now();
+            Verdict::Forward(Delivery::new(&case, head, tightest, now), case.target)
+        }
+        Sentence::Admit(_) => Verdict::GiveUp,
     }
 }
 
@@ -119,9 +133,6 @@ async fn decide(turn: &Turn, assessment: &Assessment<'_>) -> Outcome {
 
 /// Waits for the request's turn. False if the client left meanwhile.
 async fn wait(delay: Micros, reader: &Reader) -> bool {
-    if delay == Micros(0) {
-        return true;
-    }
     tokio::select! {
         biased;
         () = reader.gone() => false,
@@ -158,10 +169,12 @@ async fn object(
 async fn over_limit(
     connection: &mut Connection,
     mut turn: Turn,
-    (refusal, tightest, route): (&Refusal<'_>, Option<&Tightest<'_>>, &Route),
+    refused: Refused<'_>,
     terms: Terms,
     mut form: Form,
 ) -> After {
+    let Refused { refusal, tightest, route } = &refused;
+    let tightest = tightest.as_ref();
     turn.note_refusal(refusal, tightest);
     form.keep &= drain(connection, &mut turn, terms).await;
     let reject = route.reject.as_deref().or(refusal.limit.reject.as_deref());

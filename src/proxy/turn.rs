@@ -64,7 +64,9 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let duration = self.worker.shared.clock.now().since(self.started);
+        let now = self.worker.shared.clock.now();
+        self.worker.last_answer.set(now);
+        let duration = now.since(self.started);
         self.plan.metrics.request(self.route, self.status, duration);
         if let Some(mut record) = self.record.take() {
             record.status = self.status;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use arc_swap::{ArcSwap, Cache};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, watch};
@@ -58,6 +59,8 @@ pub(crate) struct Worker {
     draining: Cell<bool>,
     drain: Notify,
     plan: RefCell<Rc<Plan>>,
+    /// Notices a new plan without touching what the workers share.
+    newest: RefCell<Cache<Arc<ArcSwap<Gateway>>, Arc<Gateway>>>,
     pools: Pools,
     /// Clients' connections open now.
     open: Cell<usize>,
@@ -66,6 +69,8 @@ pub(crate) struct Worker {
     /// Buffers that no connection needs now.
     pub(crate) spare: Spare,
     date: Cell<Date>,
+    /// When the last answer was complete.
+    pub(super) last_answer: Cell<Timestamp>,
     /// Connections accepted so far.
     accepted: Cell<u64>,
     closed: Notify,
@@ -92,11 +97,13 @@ impl Worker {
             draining: Cell::new(false),
             drain: Notify::new(),
             plan: RefCell::new(Rc::new(plan)),
+            newest: RefCell::new(Cache::new(Arc::clone(&shared.gateway))),
             pools,
             open: Cell::new(0),
             present: RefCell::default(),
             spare: Spare::default(),
             date: Cell::default(),
+            last_answer: Cell::new(Timestamp(0)),
             accepted: Cell::new(0),
             closed: Notify::new(),
             request_id: Cell::new((RandomState::new().build_hasher().finish(), 0)),
@@ -106,10 +113,11 @@ impl Worker {
 
     /// The plan in force now. A request keeps the one it began with.
     pub(crate) fn plan(&self) -> Rc<Plan> {
-        let current = self.shared.gateway.load();
+        let mut newest = self.newest.borrow_mut();
+        let newest = newest.load();
         let mut plan = self.plan.borrow_mut();
-        if !Arc::ptr_eq(&current, &plan.gateway) {
-            *plan = Rc::new(Plan::new(self.index, &self.shared, &self.pools, Arc::clone(&current)));
+        if !Arc::ptr_eq(newest, &plan.gateway) {
+            *plan = Rc::new(Plan::new(self.index, &self.shared, &self.pools, Arc::clone(newest)));
         }
         Rc::clone(&plan)
     }

@@ -167,7 +167,12 @@ impl fmt::Display for Key {
 }
 
 /// The text whose hash is the fingerprint; see the module.
-struct KeyText(SipHasher13);
+struct KeyText {
+    hasher: SipHasher13,
+    /// What is not hashed yet: the hasher takes one long text faster than many short ones.
+    pending: [u8; 64],
+    length: usize,
+}
 
 impl KeyText {
     /// Tags of what stands in for a missing part; those of parts are [`Part::tag`].
@@ -175,22 +180,40 @@ impl KeyText {
     const SHARED: u8 = 255;
 
     fn new(secret: &Secret, identity: u64) -> Self {
-        let mut hasher = SipHasher13::new_with_key(&secret.0);
-        hasher.write(&identity.to_le_bytes());
-        Self(hasher)
+        let mut text = Self { hasher: SipHasher13::new_with_key(&secret.0), pending: [0; 64], length: 0 };
+        text.write(&identity.to_le_bytes());
+        text
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        match self.pending.get_mut(self.length..self.length + bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.length += bytes.len();
+            }
+            None => {
+                self.flush();
+                self.hasher.write(bytes);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.hasher.write(&self.pending[..self.length]);
+        self.length = 0;
     }
 
     fn tag(&mut self, tag: u8) {
-        self.0.write(&[tag]);
+        self.write(&[tag]);
     }
 
     fn number(&mut self, number: usize) {
-        self.0.write(&(number as u64).to_le_bytes()); // usize has at most 64 bits
+        self.write(&(number as u64).to_le_bytes()); // usize has at most 64 bits
     }
 
     fn prefixed(&mut self, bytes: &[u8]) {
         self.number(bytes.len());
-        self.0.write(bytes);
+        self.write(bytes);
     }
 
     fn bytes(&mut self, tag: u8, bytes: &[u8]) {
@@ -211,7 +234,8 @@ impl KeyText {
         values.iter().for_each(|value| self.prefixed(value));
     }
 
-    fn fingerprint(self) -> Fingerprint {
-        Fingerprint(self.0.finish128().as_u128())
+    fn fingerprint(mut self) -> Fingerprint {
+        self.flush();
+        Fingerprint(self.hasher.finish128().as_u128())
     }
 }

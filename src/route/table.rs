@@ -1,7 +1,10 @@
 //! All routes, compiled for lookup.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::iter;
+
+// Only what the file names is ever put in, so that no client can make the keys collide.
+use foldhash::{HashMap, HashMapExt as _};
 
 use super::pattern::HostPattern;
 use super::trie::{Rank, Trie};

@@ -8,7 +8,7 @@
 //! only, so a walk sees no node twice. However a path is made, one walk costs at most the nodes that there are, and
 //! typically one or two for each of its segments; a path deeper than the patterns costs nothing more.
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt as _};
 
 use super::pattern::{PathPattern, Segment};
 

@@ -94,6 +94,8 @@ pub struct Exchange<'r, U> {
     broken: bool,
     /// A byte of an answer came.
     answered: bool,
+    /// Sending has begun in an earlier poll.
+    begun: bool,
     /// When the backend last took something.
     progress: Instant,
     end: HeadEnd,
@@ -101,7 +103,7 @@ pub struct Exchange<'r, U> {
 }
 
 impl<'r, U: Upload> Exchange<'r, U> {
-    pub(super) fn new(request: Request<'r, U>, connection: Connection) -> Self {
+    pub(super) fn new(request: Request<'r, U>, connection: Connection, now: Instant) -> Self {
         Self {
             request,
             connection,
@@ -111,7 +113,8 @@ impl<'r, U: Upload> Exchange<'r, U> {
             deaf: false,
             broken: false,
             answered: false,
-            progress: now(),
+            progress: now,
+            begun: false,
             end: HeadEnd::default(),
             interim: 0,
         }
@@ -139,6 +142,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
         if let Poll::Ready(Err(Broken)) = self.poll_send(context) {
             return Poll::Ready(Err(Failure::Upload));
         }
+        self.begun = true;
         loop {
             let answer = &mut *self.request.answer;
             match socket::poll_read(&self.connection.stream, context, &mut answer.bytes, HEAD_READ) {
@@ -189,7 +193,9 @@ impl<'r, U: Upload> Exchange<'r, U> {
                     Ok(sent) => {
                         self.sent += sent;
                         self.written += sent as u64;
-                        self.progress = now();
+                        if self.begun {
+                            self.progress = now();
+                        }
                     }
                 }
             } else if body.is_done() {

@@ -69,6 +69,22 @@ impl fmt::Display for HostPattern {
 /// The host of an authority (`host`, `host:port`, `[v6]:port`; no userinfo) as patterns compare it: lower case, without
 /// port and final dot, an IPv6 address in brackets and in its canonical form. Borrows where that is how it was sent.
 pub fn bare_host(authority: &str) -> Cow<'_, str> {
+    let (name, port) = authority.split_at(authority.bytes().take_while(|&byte| is_plain(byte)).count());
+    match port.as_bytes() {
+        [] => name.strip_suffix('.').unwrap_or(name).into(),
+        [b':', digits @ ..] if digits.iter().all(u8::is_ascii_digit) => {
+            name.strip_suffix('.').unwrap_or(name).into()
+        }
+        _ => normal_host(authority),
+    }
+}
+
+/// What nearly all names are made of: nothing to be made lower, no brackets, no colon.
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_')
+}
+
+fn normal_host(authority: &str) -> Cow<'_, str> {
     let host = match authority.rfind(']') {
         Some(bracket) => &authority[..=bracket],
         None => authority.split(':').next().unwrap_or(authority),
