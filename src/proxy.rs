@@ -3,8 +3,9 @@
 //! One worker is one thread: its own listeners, its own connections to backends, its own counters. Nothing in the
 //! request path is shared but the store and the plan.
 //!
-//! A request's way: [`listen`] → `connection` (hyper behind the `gate`, which checks the `framing`) → `service`
-//! (the story: what `case` is it, what do the limits say) → `forward` or `refuse` → `body`; `tally` counts and logs.
+//! A request's way: [`listen`] → `connection` (waits at the `reader` for a head) → `service` (the story: what `case` is
+//! it, what do the limits say) → `forward` (`headers`, `upload`, `download`) or `refuse` → `writer`; `turn` and `tally`
+//! count and log.
 
 mod answer;
 mod buffers;

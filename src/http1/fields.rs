@@ -176,3 +176,39 @@ impl FromIterator<(HeaderName, HeaderValue)> for FieldList {
         list
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::http1::request::RequestHead;
+
+    proptest! {
+        /// However the lines of a head are spaced, they are copied as if each were written anew.
+        #[test]
+        fn lines_are_copied_as_if_written_anew(
+            fields in prop::collection::vec(("[a-zA-Z-]{1,4}", "[ \t]{0,2}", "([!-~]{1,3}( [!-~]{1,3})?)?", "[ \t]{0,2}", any::<bool>()), 0..8),
+        ) {
+            let mut head = String::from("GET / HTTP/1.0\r\n");
+            let mut expected = String::new();
+            let mut passing = Vec::new();
+            for (name, before, value, after, passes) in &fields {
+                let name = format!("x{name}"); // none that a parser has to understand
+                head += &format!("{name}:{before}{value}{after}\r\n");
+                passing.push(*passes);
+                if *passes {
+                    expected += &format!("{name}: {value}\r\n");
+                }
+            }
+            head += "\r\n";
+            let mut spans = Vec::new();
+            let parsed = RequestHead::parse(head.as_bytes(), &mut spans).expect("a good head");
+            let mut copied = Vec::new();
+            let verdicts = std::cell::RefCell::new(passing.into_iter());
+            let passes = |_: &Field<'_>| verdicts.borrow_mut().next().expect("one verdict a field");
+            parsed.fields.copy_lines(passes, |text| copied.extend_from_slice(text));
+            prop_assert_eq!(String::from_utf8(copied).expect("text"), expected);
+        }
+    }
+}
