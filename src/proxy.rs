@@ -11,6 +11,7 @@ mod answer;
 mod buffers;
 mod case;
 mod connection;
+mod date;
 mod download;
 mod echo;
 mod forward;

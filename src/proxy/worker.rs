@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,10 +17,11 @@ use tokio::sync::{Notify, watch};
 
 use super::buffers::Spare;
 use super::connection;
+use super::date::Date;
 use super::listen::Listeners;
 use super::presence::Presence;
 use crate::gateway::Gateway;
-use crate::limit::units::{Micros, Timestamp};
+use crate::limit::units::Timestamp;
 use crate::shared::{Life, Shared};
 use crate::telemetry::metrics::WorkerMetrics;
 use crate::upstream::{Pools, Servers};
@@ -74,8 +75,8 @@ pub(crate) struct Worker {
     /// Connections accepted so far.
     accepted: Cell<u64>,
     closed: Notify,
-    /// The next request id: 64 random bits of this worker, then a counter.
-    request_id: Cell<(u64, u64)>,
+    /// The last request id: 64 random bits of this worker, then a counter, in hexadecimal.
+    request_id: Cell<[u8; 32]>,
 }
 
 /// The plan in force, with what a worker needs at hand to run it.
@@ -106,7 +107,7 @@ impl Worker {
             last_answer: Cell::new(Timestamp(0)),
             accepted: Cell::new(0),
             closed: Notify::new(),
-            request_id: Cell::new((RandomState::new().build_hasher().finish(), 0)),
+            request_id: Cell::new(first_request_id()),
             shared,
         }
     }
@@ -124,23 +125,27 @@ impl Worker {
 
     /// A request id that no other request of this process, and hardly one of another, has.
     pub(crate) fn next_request_id(&self) -> [u8; 32] {
-        let (prefix, number) = self.request_id.get();
-        self.request_id.set((prefix, number + 1));
-        let mut text = [0; 32];
-        hexadecimal(prefix, &mut text[..16]);
-        hexadecimal(number, &mut text[16..]);
+        let mut text = self.request_id.get();
+        // Counted in digits, of which one changes as a rule: cheaper than to write a number out.
+        for digit in text.iter_mut().rev() {
+            match digit {
+                b'f' => *digit = b'0',
+                b'9' => *digit = b'a',
+                _ => *digit += 1,
+            }
+            if *digit != b'0' {
+                break;
+            }
+        }
+        self.request_id.set(text);
         text
     }
 
     /// The value of `date` at `now`; made once a second.
     pub(crate) fn date(&self, now: Timestamp) -> [u8; 29] {
-        let second = now.0 / Micros::SECOND.0;
-        let mut date = self.date.get();
-        if date.second != second {
-            date = Date::at(second);
-            self.date.set(date);
-        }
-        date.text
+        let date = self.date.get().at(now);
+        self.date.set(date);
+        date.text()
     }
 
     /// Whether draining has begun.
@@ -181,36 +186,11 @@ impl Plan {
     }
 }
 
-/// The text of a second, as `date` says it (RFC 9110 §5.6.7).
-#[derive(Clone, Copy, Debug)]
-struct Date {
-    second: u64,
-    text: [u8; 29],
-}
-
-impl Default for Date {
-    fn default() -> Self {
-        Self::at(0)
-    }
-}
-
-impl Date {
-    fn at(second: u64) -> Self {
-        let moment = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-        let mut text = [b' '; 29];
-        // The length of this form is fixed.
-        text.copy_from_slice(
-            httpdate::fmt_http_date(moment).as_bytes().first_chunk::<29>().unwrap_or(&[b' '; 29]),
-        );
-        Self { second, text }
-    }
-}
-
-fn hexadecimal(mut number: u64, digits: &mut [u8]) {
-    for digit in digits.iter_mut().rev() {
-        *digit = b"0123456789abcdef"[(number & 0xf) as usize];
-        number >>= 4;
-    }
+fn first_request_id() -> [u8; 32] {
+    let prefix = format!("{:016x}", RandomState::new().build_hasher().finish());
+    let mut text = [b'0'; 32];
+    text.iter_mut().zip(prefix.bytes()).for_each(|(digit, random)| *digit = random);
+    text
 }
 
 /// Takes connections until draining begins; the listener is closed then.
