@@ -150,7 +150,9 @@ impl<'h> Target<'h> {
 
     /// origin-form, absolute-form of http and https, or `*` for OPTIONS.
     fn parse(method: &[u8], target: &'h [u8]) -> Result<Self, Fault> {
-        if !target.iter().all(|&byte| matches!(byte, 0x21..=0x7e) && byte != b'#') {
+        // Without a way out in the middle, so that the compiler looks at many bytes at once.
+        let good = |byte: u8| (byte > b' ') & (byte < 0x7f) & (byte != b'#');
+        if !target.iter().fold(true, |all, &byte| all & good(byte)) {
             return Err(Fault::Malformed("the request target has a forbidden character"));
         }
         let no_target = Fault::Malformed("the request target is neither a path nor an http URL");
@@ -234,12 +236,10 @@ const BAD_METHOD: Fault = Fault::Malformed("the method is not an upper-case toke
 impl<'h> RequestLine<'h> {
     fn parse(line: &'h [u8]) -> Result<Self, Fault> {
         let bad = Fault::Malformed("the request line is not `METHOD TARGET VERSION`");
-        let first = memchr::memchr(b' ', line).ok_or(bad)?;
-        let last = memchr::memrchr(b' ', line).filter(|&last| last > first).ok_or(bad)?;
-        let (method, target, version) = (&line[..first], &line[first + 1..last], &line[last + 1..]);
-        if memchr::memchr(b' ', target).is_some() {
-            return Err(bad);
-        }
+        let (rest, version) = line.split_last_chunk::<8>().ok_or(bad)?;
+        let rest = rest.strip_suffix(b" ").ok_or(bad)?;
+        let blank = memchr::memchr(b' ', rest).ok_or(bad)?;
+        let (method, target) = (&rest[..blank], &rest[blank + 1..]);
         check_method(method)?;
         let http_11 = parse_version(version)?;
         if target.len() > MAX_TARGET {
@@ -250,7 +250,7 @@ impl<'h> RequestLine<'h> {
 }
 
 /// Whether it is HTTP/1.1 (else HTTP/1.0).
-fn parse_version(version: &[u8]) -> Result<bool, Fault> {
+fn parse_version(version: &[u8; 8]) -> Result<bool, Fault> {
     match version {
         b"HTTP/1.1" => Ok(true),
         b"HTTP/1.0" => Ok(false),
@@ -411,15 +411,14 @@ fn is_authority(text: &[u8]) -> bool {
             Some(end) if is_ip_literal(&rest[..end]) => (&text[..1], &rest[end + 1..]),
             _ => return false,
         },
-        _ => text.split_at(text.iter().position(|&byte| byte == b':').unwrap_or(text.len())),
+        _ => text.split_at(text.iter().position(|&byte| !IS_HOST[byte as usize]).unwrap_or(text.len())),
     };
     let port_is_good = match port {
         [] => true,
         [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
         _ => false,
     };
-    let host_is_good = text[0] == b'[' || host.iter().all(|&byte| is_host_character(byte));
-    !host.is_empty() && host_is_good && port_is_good
+    !host.is_empty() && port_is_good
 }
 
 fn is_ip_literal(text: &[u8]) -> bool {
@@ -427,9 +426,15 @@ fn is_ip_literal(text: &[u8]) -> bool {
 }
 
 /// unreserved and sub-delims of RFC 3986, less what no host name has; percent-encoded names are refused too.
-const fn is_host_character(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
-}
+const IS_HOST: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 0x80 {
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests;

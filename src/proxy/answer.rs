@@ -1,9 +1,16 @@
 //! The form in which a client is answered, and the fields that every answer needs.
 
-use bytes::BytesMut;
+use bytes::{BufMut as _, BytesMut};
 use http::StatusCode;
 
 use super::headers::{put_field, put_number, put_status};
+
+/// The media type of a problem document (RFC 9457 §3).
+pub(crate) const PROBLEM_JSON: &[u8] = b"application/problem+json";
+/// The first lines of a usual refusal.
+const REFUSAL: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\n";
+/// Room for a head of ours, so that it is made at once.
+const HEAD_ROOM: usize = 512;
 
 /// What the form of an answer depends on.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +42,24 @@ impl Own<'_> {
         out: &mut BytesMut,
         fields: impl FnOnce(&mut BytesMut),
     ) {
-        put_status(out, form.http_11, self.status, None);
-        put_field(out, b"content-type", self.content_type);
-        if self.no_store {
-            out.extend_from_slice(b"cache-control: no-store\r\n");
+        out.reserve(HEAD_ROOM + self.body.len());
+        match self {
+            // What a flood is answered with, in one piece.
+            Self {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                content_type: PROBLEM_JSON,
+                no_store: true,
+                ..
+            } if form.http_11 => {
+                out.put_slice(REFUSAL);
+            }
+            _ => {
+                put_status(out, form.http_11, self.status, None);
+                put_field(out, b"content-type", self.content_type);
+                if self.no_store {
+                    out.put_slice(b"cache-control: no-store\r\n");
+                }
+            }
         }
         fields(out);
         put_number(out, b"content-length", self.body.len() as u64);

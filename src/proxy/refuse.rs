@@ -3,16 +3,19 @@
 use bytes::BytesMut;
 use http::StatusCode;
 
-use super::answer::{Form, Own};
+use super::answer::{Form, Own, PROBLEM_JSON};
 use super::headers::{put_field, put_number};
 use crate::gateway::admission::{Refusal, Tightest};
 use crate::gateway::{RatelimitHeaders, Reject};
 use crate::http1::syntax::is_named;
 
-const PROBLEM_JSON: &[u8] = b"application/problem+json";
 const PLAIN_TEXT: &[u8] = b"text/plain; charset=utf-8";
 /// The problem type of draft-ietf-httpapi-ratelimit-headers §5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// How the usual refusal begins.
+const TOO_MANY: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":""#;
+/// Room for a body of ours, so that it is made at once.
+const BODY_ROOM: usize = 512;
 
 /// Where an answer of our own is written: its body is made in `scrap` first, since its length stands before it.
 #[derive(Debug)]
@@ -121,8 +124,13 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
     let (title, limit) = (title_of(status), &*refusal.limit.name);
     let mut buffer = itoa::Buffer::new();
     let seconds = refusal.retry_after().map(|seconds| buffer.format(seconds));
-    put_all(out, &[r#"{"type":""#, QUOTA_EXCEEDED, r#"","title":""#, title, r#"","status":"#]);
-    put_all(out, &[status.as_str(), r#","detail":""#]);
+    out.reserve(BODY_ROOM);
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        put_all(out, &[TOO_MANY]);
+    } else {
+        put_all(out, &[r#"{"type":""#, QUOTA_EXCEEDED, r#"","title":""#, title, r#"","status":"#]);
+        put_all(out, &[status.as_str(), r#","detail":""#]);
+    }
     match seconds {
         _ if refusal.missing => put_all(out, &["the request lacks what limit `", limit, "` counts by"]),
         Some(seconds) => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),

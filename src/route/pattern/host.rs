@@ -69,7 +69,8 @@ impl fmt::Display for HostPattern {
 /// The host of an authority (`host`, `host:port`, `[v6]:port`; no userinfo) as patterns compare it: lower case, without
 /// port and final dot, an IPv6 address in brackets and in its canonical form. Borrows where that is how it was sent.
 pub fn bare_host(authority: &str) -> Cow<'_, str> {
-    let (name, port) = authority.split_at(authority.bytes().take_while(|&byte| is_plain(byte)).count());
+    let end = authority.bytes().position(|byte| !IS_PLAIN[byte as usize]).unwrap_or(authority.len());
+    let (name, port) = authority.split_at(end);
     match port.as_bytes() {
         [] => name.strip_suffix('.').unwrap_or(name).into(),
         [b':', digits @ ..] if digits.iter().all(u8::is_ascii_digit) => {
@@ -80,9 +81,15 @@ pub fn bare_host(authority: &str) -> Cow<'_, str> {
 }
 
 /// What nearly all names are made of: nothing to be made lower, no brackets, no colon.
-const fn is_plain(byte: u8) -> bool {
-    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_')
-}
+const IS_PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 0x80 {
+        table[byte as usize] = matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_');
+        byte += 1;
+    }
+    table
+};
 
 fn normal_host(authority: &str) -> Cow<'_, str> {
     let host = match authority.rfind(']') {
