@@ -109,7 +109,7 @@ impl OverLimit<'_, '_> {
                 put_field(out, name.as_str().as_bytes(), value.as_bytes());
             }
         }
-        if let Some(tightest) = self.tightest {
+        if let (Some(tightest), true) = (self.tightest, self.which != RatelimitHeaders::Off) {
             put_ratelimit(out, self.which, tightest, seconds);
         }
     }
