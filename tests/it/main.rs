@@ -42,6 +42,7 @@ mod proxy_framing;
 mod proxy_fuzz;
 mod proxy_headers;
 mod proxy_identity;
+mod proxy_integrity;
 mod proxy_passage;
 mod proxy_pipeline;
 mod proxy_retry;
