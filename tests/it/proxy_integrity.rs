@@ -58,7 +58,7 @@ fn framed(body: &[u8], framing: Framing) -> Vec<u8> {
 
 /// Bytes of which none equals its neighbours, so that nothing can be lost, doubled or swapped unseen.
 fn body(length: usize) -> Vec<u8> {
-    (0..length).map(|place| (place % 251) as u8).collect()
+    (0..=250_u8).cycle().take(length).collect()
 }
 
 #[test]
