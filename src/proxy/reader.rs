@@ -54,8 +54,10 @@ pub(crate) struct Reader {
     stream: Rc<TcpStream>,
     bounds: Bounds,
     deadline: Deadline,
-    /// Since when the reader waits for what it waits for.
+    /// Since when a head, or its first byte, is awaited.
     since: Instant,
+    /// Since when the next byte of a body is awaited.
+    silent_since: Option<Instant>,
     /// No head has come yet.
     fresh: bool,
     /// A byte of the awaited head has come.
@@ -73,6 +75,7 @@ impl Reader {
             since: now(),
             fresh: true,
             begun: false,
+            silent_since: None,
             rate: None,
         }
     }
@@ -114,7 +117,7 @@ impl Reader {
         }
     }
 
-    /// Since when it waits for what it waits for.
+    /// Since when a head, or its first byte, is awaited.
     pub(crate) fn since(&self) -> Instant {
         self.since
     }
@@ -125,9 +128,9 @@ impl Reader {
         self.begun = false;
     }
 
-    /// The wait for a body begins.
+    /// A body is read from now on.
     pub(crate) fn turn_to_body(&mut self) {
-        self.since = now();
+        self.silent_since = None;
         self.rate = None;
     }
 
@@ -140,14 +143,17 @@ impl Reader {
         match socket::poll_read(&self.stream, context, inbound, BODY_READ) {
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(BodyFault::Gone)),
             Poll::Ready(Ok(read)) => {
-                self.since = now();
-                let since = self.since;
-                self.rate.get_or_insert((since, 0)).1 += read as u64;
+                self.silent_since = None;
+                if let Some((_, bytes)) = &mut self.rate {
+                    *bytes += read as u64;
+                }
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => {
-                if !self.body_crawls() {
-                    ready!(self.deadline.poll(context, self.since + self.bounds.body_timeout));
+                let now = now();
+                let since = *self.silent_since.get_or_insert(now);
+                if !self.body_crawls(now) {
+                    ready!(self.deadline.poll(context, since + self.bounds.body_timeout));
                 }
                 Poll::Ready(Err(BodyFault::Timeout))
             }
@@ -155,8 +161,7 @@ impl Reader {
     }
 
     /// Whether the body has come slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
-    fn body_crawls(&mut self) -> bool {
-        let now = now();
+    fn body_crawls(&mut self, now: Instant) -> bool {
         let (since, bytes) = *self.rate.get_or_insert((now, 0));
         if now - since < RATE_WINDOW {
             return false;

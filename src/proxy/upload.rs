@@ -95,6 +95,7 @@ impl<'c> Upload<'c> {
             Body::Length(length) => Rest::Length(length),
             Body::Chunked => Rest::Chunked(ChunkDecoder::default()),
         };
+        reader.turn_to_body();
         let interim = if terms.expects_continue { CONTINUE } else { b"" };
         let declared = terms.declared;
         Self {
@@ -200,9 +201,7 @@ impl<'c> Upload<'c> {
 
 impl exchange::Upload for Upload<'_> {
     fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), Broken>> {
-        if !std::mem::replace(&mut self.touched, true) {
-            self.reader.turn_to_body();
-        }
+        self.touched = true;
         loop {
             if let Err(fault) = self.take(out, true) {
                 return self.break_off(fault);

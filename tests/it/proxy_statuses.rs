@@ -215,6 +215,19 @@ fn a_slow_body_gets_408() {
 }
 
 #[test]
+fn a_bodys_time_runs_from_when_it_is_awaited() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&everything_to(&backend, "[server]\nbody_timeout = \"2s\""));
+    let mut client = Client::connect(gateway.addr());
+    std::thread::sleep(Duration::from_millis(2500)); // no part of the body's time
+    client.write("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nso");
+    std::thread::sleep(Duration::from_millis(200));
+    client.write("me");
+    client.read().expect(200);
+    assert_eq!(backend.only().body, b"some");
+}
+
+#[test]
 fn an_idle_connection_is_closed_without_a_word() {
     let backend = Backend::ok();
     let gateway = Gateway::start(&everything_to(&backend, "[server]\nidle_timeout = \"300ms\""));
