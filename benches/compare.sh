@@ -1,27 +1,36 @@
 #!/usr/bin/env bash
 # Measures tollgate beside nginx and HAProxy, in turn and before the same nginx backend, and prints tables.
 #
-#   benches/compare.sh [TABLE…]
+#   benches/compare.sh TABLE…    some of them
+#   benches/compare.sh all       all of them, and writes them into docs/benchmarks.md: about 20 minutes
 #
-#   proxied      CPU a proxied request, without a limit and with one that admits
-#   refused      CPU a refused request
+#   proxied       CPU a proxied request, without a limit and with one that never refuses
+#   keys          the same with a million keys
+#   refused       CPU a refused request
+#   latency       percentiles at half of what nginx bears
+#   flood         percentiles of a client while others bring new keys
+#   syscalls      system calls a proxied request (wants strace)
+#   allocations   allocations a request
+#   inside        what `cargo bench` prints of decisions, the store, routes and keys
 #
-# Environment: ROUNDS=5, SECONDS_EACH=4, CONNECTIONS=64, TOLLGATE=/path/to/tollgate (else it is built),
-# BASELINE=/path/to/another (measured as well), GATEWAYS="tollgate headers nginx haproxy".
+# From the environment:
+#   ROUNDS=5  SECONDS_EACH=4  CONNECTIONS=64  KEYS=1000000
+#   TOLLGATE=/path/to/tollgate    measures this one instead of building it
+#   BASELINE=/path/to/tollgate    measures another one beside it
+#   GATEWAYS='tollgate nginx'     measures only these
 #
-# Everything stays on the loopback, on free ports, and ends with the script. The order turns round from round to round.
-# CPU is what the gateway's own processes used, to the nanosecond, by the requests that were answered meanwhile: what the load
-# and the backend burn beside it on the same processors does not count.
+# Everything stays on the loopback, on free ports, and ends with the script. The method is told in docs/benchmarks.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source benches/compare/processes.sh
-source benches/compare/gateways.sh
+for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
+tables=(proxied keys refused latency flood syscalls allocations inside)
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}
+many=${KEYS:-1000000}
 
-# load NAME OPTION…: loads the server of that name.
+# load NAME OPTION…: loads the server of that name, which is watched.
 load() {
   local name=$1
   shift
@@ -39,8 +48,10 @@ record() {
   sed "s/^/$1 $2 $3 /" <<<"$output" >>"$work/results"
   awk -v name="$2" -v at="$1" '
     { value[$1] = $2 }
-    END { printf "  %-9s %-9s %6.0f requests/s  CPU %6.2f µs  p99 %7.0f µs\n", at, name, value["requests_per_second"], value["cpu_us"], value["p99_us"] }
-  ' <<<"$output" >&2
+    END {
+      printf "  %-9s %-9s %6.0f requests/s  CPU %6.2f µs  p99 %7.0f µs\n",
+        at, name, value["requests_per_second"], value["cpu_us"], value["p99_us"]
+    }' <<<"$output" >&2
 }
 
 # in_turn ROUND NAME…: the names, from behind in every other round.
@@ -48,17 +59,6 @@ in_turn() {
   local round=$1
   shift
   if ((round % 2)); then printf '%s\n' "$@"; else printf '%s\n' "$@" | tac; fi
-}
-
-cpu_table() {
-  table 'cpu_us:CPU_µs/request:2 user_us:user:2 system_us:system:2 requests_per_second:requests/s:0' 'nginx haproxy'
-}
-
-# table COLUMNS REFERENCES: of the results so far, which are then forgotten.
-table() {
-  echo
-  LC_ALL=C awk -v columns="$1" -v references="$2" -v ratios="$work/ratios" -f benches/compare/table.awk "$work/results"
-  rm "$work/results"
 }
 
 # fresh CASE STATUS NAME…: each round, each gateway is started, loaded and stopped.
@@ -74,39 +74,68 @@ fresh() {
   done
 }
 
-proxied() {
-  fresh unlimited 200 "${gateways[@]/headers/}"
-  fresh admitted 200 "${gateways[@]}"
-  cpu_table
+cpu_table() {
+  table 'cpu_us:CPU_µs/request:2 user_us:user:2 system_us:system:2 requests_per_second:requests/s:0' 'nginx haproxy'
 }
 
-refused() {
-  fresh refused 429 "${gateways[@]}"
-  cpu_table
+# table COLUMNS REFERENCES: of the results so far, which are then forgotten.
+table() {
+  LC_ALL=C awk -v columns="$1" -v references="$2" -v ratios="$work/ratios" -f benches/compare/table.awk "$work/results"
+  rm "$work/results"
 }
 
 build() {
+  local target=${CARGO_TARGET_DIR:-target}/release
   cargo build --release --locked --quiet --example load
-  load=${CARGO_TARGET_DIR:-target}/release/examples/load
+  load=$target/examples/load
   if [ -z "${TOLLGATE:-}" ]; then
     cargo build --release --locked --quiet
-    TOLLGATE=${CARGO_TARGET_DIR:-target}/release/tollgate
+    TOLLGATE=$target/tollgate
   fi
 }
 
+missing() { echo "compare.sh: \`$1\` is missing, so it is left out: apt-get install $1" >&2; }
+
+# Sets `gateways`, those that have a part in every table, and two sorts that have it in some: `headers` and `others`.
 find_gateways() {
   local name
-  gateways=()
-  for name in ${GATEWAYS:-tollgate headers ${BASELINE:+baseline} nginx haproxy}; do
+  command -v nginx >/dev/null || fail "nginx is missing, and it is the backend too: apt-get install nginx"
+  gateways=() headers=() others=()
+  for name in ${GATEWAYS:-tollgate ${BASELINE:+baseline} nginx haproxy}; do
     case $name in
-      tollgate | headers | baseline) gateways+=("$name") ;;
-      *) if command -v "$name" >/dev/null; then gateways+=("$name"); else echo "compare.sh: \`$name\` is missing: apt-get install $name" >&2; fi ;;
+      tollgate | baseline) gateways+=("$name") ;;
+      *) if command -v "$name" >/dev/null; then gateways+=("$name"); else missing "$name"; fi ;;
     esac
   done
-  command -v nginx >/dev/null || fail "nginx is the backend too: apt-get install nginx"
+  if [ -n "${GATEWAYS:-}" ]; then return 0; fi
+  headers=(headers)
+  for name in envoy traefik caddy; do
+    # One that is too old or too new for its configuration is left out.
+    if command -v "$name" >/dev/null && start "$name" unlimited; then
+      stop "$name"
+      others+=("$name")
+    fi
+  done
 }
 
+wanted=("$@")
+if [ "$*" = all ]; then wanted=("${tables[@]}"); fi
+for name in "${wanted[@]:-none}"; do
+  case " ${tables[*]} " in
+    *" $name "*) ;;
+    *) sed -n '2,/^set/s/^# \?//p' "$0" >&2; exit 2 ;;
+  esac
+done
+
 build
-find_gateways
 start_backend
-for name in "${@:-proxied}"; do "$name"; done
+find_gateways
+touch "$work/ratios" "$work/musts"
+for name in "${wanted[@]}"; do
+  echo "$name" >&2
+  # Not through a pipe: what runs in a subshell could not be ended from here.
+  "$name" >"$work/$name.md"
+  printf '\n%s\n\n' "$(cat "$work/$name.md")"
+done
+targets_table
+if [ "$*" = all ]; then write_document; fi

@@ -7,6 +7,7 @@
 #   admitted   a limit by client address that never refuses
 #   keys       a limit by `x-api-key` that never refuses: a unit takes a minute to come back, so that keys stay live
 #   refused    a limit by client address that is used up
+#   flood      (tollgate) a limit by `x-api-key` whose keys stay live for a day, in a store that holds just so many
 
 start_backend() {
   find_free_port
@@ -26,7 +27,7 @@ start() {
 }
 
 tollgate_config() {
-  local numbers='' use=''
+  local numbers='' use='' algorithm=token-bucket max_keys=1500000
   case $1 in
     admitted) numbers='key = "ip"
 rate = "1000000/s"' ;;
@@ -35,10 +36,13 @@ rate = "1/min"
 burst = 1000' ;;
     refused) numbers='key = "ip"
 rate = "1/day"' ;;
+    flood) algorithm=fixed-window max_keys=$many numbers='key = "header:x-api-key"
+rate = "1000000000/day"
+align = "first-request"' ;;
   esac
   if [ -n "$numbers" ]; then
     use='limits = ["l"]'
-    numbers=$'[limits.l]\nalgorithm = "token-bucket"\n'$numbers
+    numbers=$'[limits.l]\nalgorithm = "'$algorithm$'"\n'$numbers
   fi
   cat <<CONF
 [server]
@@ -46,7 +50,7 @@ listen = ["127.0.0.1:$free"]
 workers = 2
 ratelimit_headers = "${ratelimit_headers:-off}"
 [store]
-max_keys = 1_500_000
+max_keys = $max_keys
 [log]
 access = "off"
 level = "error"
@@ -146,3 +150,70 @@ backend b
 CONF
 }
 haproxy_run() { exec haproxy -db -f "$1"; }
+
+# The others know no limit like these out of the box, or count it otherwise: they are measured without one.
+envoy_config() {
+  cat <<CONF
+static_resources:
+  listeners:
+  - address: { socket_address: { address: 127.0.0.1, port_value: $free } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: f
+          codec_type: HTTP1
+          generate_request_id: false
+          route_config:
+            virtual_hosts:
+            - { name: all, domains: ["*"], routes: [{ match: { prefix: "/" }, route: { cluster: api } }] }
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+              suppress_envoy_headers: true
+              dynamic_stats: false
+  clusters:
+  - name: api
+    type: STATIC
+    load_assignment:
+      cluster_name: api
+      endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: $backend } } } }] }]
+CONF
+}
+envoy_run() { exec envoy --config-yaml "$(<"$1")" --concurrency 2 --log-level error --disable-hot-restart; }
+
+traefik_config() {
+  cat <<CONF
+http:
+  routers: { all: { rule: "PathPrefix(\`/\`)", service: api } }
+  services: { api: { loadBalancer: { servers: [{ url: "http://127.0.0.1:$backend" }], serversTransport: kept } } }
+  serversTransports: { kept: { maxIdleConnsPerHost: 256 } }
+CONF
+}
+traefik_run() {
+  GOMAXPROCS=2 exec traefik --entryPoints.f.address="127.0.0.1:$free" --providers.file.filename="$1" --log.level=ERROR \
+    --global.checkNewVersion=false --global.sendAnonymousUsage=false
+}
+
+caddy_config() {
+  cat <<CONF
+{
+  admin off
+  auto_https off
+  persist_config off
+}
+http://:$free {
+  bind 127.0.0.1
+  reverse_proxy 127.0.0.1:$backend {
+    transport http {
+      keepalive_idle_conns_per_host 256
+    }
+  }
+}
+CONF
+}
+caddy_run() {
+  GOMAXPROCS=2 XDG_DATA_HOME=$work XDG_CONFIG_HOME=$work exec caddy run --config "$1" --adapter caddyfile
+}

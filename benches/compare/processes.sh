@@ -32,7 +32,7 @@ find_free_port() {
   fail "no free port"
 }
 
-# run_server NAME COMMAND…: runs a server in the background until it listens at `free`.
+# run_server NAME COMMAND…: runs a server in the background until it listens at `free`; false if it does not.
 run_server() {
   local name=$1
   shift
@@ -44,16 +44,15 @@ run_server() {
     kill -0 "${process[$name]}" 2>/dev/null || break
     sleep 0.05
   done
-  cat "$work/$name.log" >&2
-  fail "$name does not start"
+  echo "compare.sh: $name does not start: $(cat "$work/$name.log")" >&2
+  return 1
 }
 
-# stop NAME…: ends servers at once; what they had open is gone with them.
+# stop NAME…: ends servers and waits for it. Nobody is connected any more, so none has anything to drain.
 stop() {
   local name
   for name in "$@"; do
     kill "${process[$name]}" 2>/dev/null || true
-    # tollgate and HAProxy would wait for the connections in flight; there are none, but nginx's children count.
     wait "${process[$name]}" 2>/dev/null || true
     unset "process[$name]" "port[$name]"
   done

@@ -30,6 +30,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const EVENTS: usize = 256;
 
 #[derive(Parser)]
+#[command(args_override_self = true)]
 struct Options {
     /// Where the gateway listens.
     address: SocketAddr,
