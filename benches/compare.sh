@@ -15,6 +15,7 @@
 #
 # From the environment:
 #   ROUNDS=5  SECONDS_EACH=4  CONNECTIONS=64  KEYS=1000000
+#   RATE=12000                    for latency and flood, instead of half of what nginx bears
 #   TOLLGATE=/path/to/tollgate    measures this one instead of building it
 #   BASELINE=/path/to/tollgate    measures another one beside it
 #   GATEWAYS='tollgate nginx'     measures only these
@@ -29,6 +30,7 @@ rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}
 many=${KEYS:-1000000}
+half_rate=${RATE:-}
 
 # load NAME OPTION…: loads the server of that name, which is watched.
 load() {

@@ -41,13 +41,14 @@ machine() {
 }
 
 version() {
+  local text
   case $1 in
-    tollgate) "$TOLLGATE" --version ;;
-    nginx) nginx -v 2>&1 ;;
-    haproxy) haproxy -v ;;
-    envoy) envoy --version ;;
-    *) "$1" version ;;
-  esac | grep -om1 '[0-9]\+\.[0-9.]*[0-9]' || echo 'not found'
+    tollgate) text=$("$TOLLGATE" --version) ;;
+    nginx | haproxy) text=$("$1" -v 2>&1) || true ;;
+    envoy) text=$(envoy --version) ;;
+    *) text=$("$1" version) ;;
+  esac
+  grep -oE '[0-9]+\.[0-9.]*[0-9]' <<<"${text:-none}" | sed -n 1p
 }
 
 # The case `keys`, which has the most to tell.

@@ -46,13 +46,13 @@ latency() {
       stop "$name"
     done
   done
-  echo "At $half_rate requests/s, half of what nginx bears here:"
+  echo "At $half_rate requests/s:"
   echo
   table 'p99_us:p99_µs:0 p50_us:p50_µs:0 p99.9_us:p99.9_µs:0 cpu_us:CPU_µs/request:2' 'nginx haproxy'
 }
 
 find_half_rate() {
-  [ -z "${half_rate:-}" ] || return 0
+  [ -z "$half_rate" ] || return 0
   start nginx admitted
   half_rate=$(load nginx | awk '$1 == "requests_per_second" { printf "%.0f", $2 / 2 }')
   stop nginx

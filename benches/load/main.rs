@@ -13,7 +13,7 @@ mod processor_time;
 mod summary;
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -69,8 +69,7 @@ fn main() -> io::Result<()> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
     let mut load = Load::start(&options)?;
     load.run()?;
-    print!("{}", load.summary);
-    Ok(())
+    write!(io::stdout(), "{}", load.summary)
 }
 
 /// The state of a run.
