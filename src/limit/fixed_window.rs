@@ -16,8 +16,8 @@ pub struct FixedWindow {
 /// The window that was last charged, and what was charged in it: at most 2^32 - 1 units. The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    start: Timestamp,
-    count: u32,
+    pub(super) start: Timestamp,
+    pub(super) count: u32,
 }
 
 impl FixedWindow {

@@ -73,7 +73,7 @@ impl LeakyBucket {
     /// How many requests of one unit could join a queue of `ticks`; no more than `queue` are told.
     fn joining(&self, ticks: u64) -> u64 {
         match self.limit.checked_sub(ticks) {
-            Some(room) => (room / self.meter.unit() + 1).min(self.queue.units().into()),
+            Some(room) => (self.meter.units(room) + 1).min(self.queue.units().into()),
             None => 0,
         }
     }

@@ -19,9 +19,9 @@ pub struct SlidingWindow {
 /// The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    last: Timestamp,
-    current: u32,
-    previous: u32,
+    pub(super) last: Timestamp,
+    pub(super) current: u32,
+    pub(super) previous: u32,
 }
 
 /// A state as it stands at a moment.

@@ -11,19 +11,28 @@
 
 mod ballot;
 mod census;
+mod displacement;
+mod eviction;
+mod held;
+mod logs;
 mod registry;
 mod room;
+mod set;
+mod slot;
 mod table;
 
 use smallvec::smallvec;
 
 use crate::limit::units::Timestamp;
-use crate::limit::{Algorithm, Decision, State};
+use crate::limit::packed::Packed;
+use crate::limit::{Algorithm, Decision};
 use crate::store::{Charge, NumbersId, Outcome};
 use ballot::Ballot;
 use census::Census;
+use held::Held;
 use registry::{Registered, Registry};
-use table::{Slot, Table};
+use slot::{Content, Slot, Tag};
+use table::Table;
 
 /// Counters in this process, bounded by `max_keys`.
 #[derive(Debug)]
@@ -57,7 +66,7 @@ impl MemoryStore {
 
     /// See [`crate::store::Store::keys`]: cheap and exact, but an expired entry counts until a new key overwrites it.
     pub fn keys(&self) -> u64 {
-        self.table.weight()
+        self.table.room.taken()
     }
 
     /// See [`crate::store::Store::evictions`].
@@ -65,63 +74,50 @@ impl MemoryStore {
         self.table.evictions()
     }
 
-    /// The usual case: one limit, so its algorithm's word is final, and the state need not be copied.
-    fn decide_alone(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
+    /// The usual case: one limit, so its algorithm's word is final.
+    #[inline]
+    pub fn decide_alone(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         self.decide_in_place(charge, now).unwrap_or_else(|| self.decide_anew(charge, now))
     }
 
     /// The hot path: a known key whose state keeps its size. `None` for any other.
+    #[inline]
     fn decide_in_place(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
         if matches!(charge.algorithm, Algorithm::SlidingLog(_)) {
             return None;
         }
-        let mut set = self.table.lock_one(charge.key);
-        let slot = set.iter_mut().find(|slot| slot.is_of(charge.key))?;
-        if slot.numbers != charge.numbers {
-            return None;
+        let wanted = |state| Slot::new(Tag::of(charge.key), charge.numbers, Content::State(state));
+        loop {
+            let seen = self.table.look(charge.key, &wanted(Packed::default()))?;
+            let Content::State(before) = seen.slot.content() else { return None };
+            let (after, decision) = charge.algorithm.decide_packed(before, now, charge.cost)?;
+            if after == before || seen.replace(&wanted(after)).is_ok() {
+                return Some(decision);
+            }
         }
-        let (after, decision) = charge.algorithm.decide(std::mem::take(&mut slot.state), now, charge.cost);
-        slot.state = after;
-        Some(decision)
     }
 
-    /// A key that is new, was written under other numbers, or whose log grows or shrinks.
+    /// A key that is new, was written under other numbers, or has a log.
+    #[cold]
     fn decide_anew(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         let charges = std::slice::from_ref(charge);
-        let mut held = self.table.lock(charges);
-        let before = held.slot(charge.key).map(Slot::take);
-        let before =
-            before.map_or_else(State::default, |(state, numbers)| self.renumber(state, numbers, charge, now));
-        let (after, decision) = charge.algorithm.decide(before, now, charge.cost);
-        held.store(charge, after, || Census { now, known: self.registry.known(), charges });
+        let mut held = Held::new(&self.table, charges);
+        let census = Census::new(charges, &self.registry, now);
+        let (after, decision) = charge.algorithm.decide(held.take(charge, &census), now, charge.cost);
+        held.store(charge, after, &census);
         decision
     }
 
     /// Several limits: all or none.
     fn decide_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-        let mut held = self.table.lock(charges);
-        let ballot = Ballot::new(charges, now, |charge| {
-            let found = held.slot(charge.key).map(|slot| (slot.state.clone(), slot.numbers));
-            found.map_or_else(State::default, |(state, numbers)| self.renumber(state, numbers, charge, now))
-        });
+        let mut held = Held::new(&self.table, charges);
+        let census = Census::new(charges, &self.registry, now);
+        let ballot = Ballot::new(charges, now, |charge| held.copy(charge, &census));
         let (decisions, accounts) = ballot.decide();
         for account in accounts.into_iter().filter(|account| account.changed) {
-            held.store(account.charge, account.state, || Census {
-                now,
-                known: self.registry.known(),
-                charges,
-            });
+            held.store(account.charge, account.state, &census);
         }
         Outcome { decisions }
-    }
-
-    /// The state as the charge's algorithm reads it: converted if it was written under other numbers, fresh if those are forgotten.
-    fn renumber(&self, state: State, numbers: NumbersId, charge: &Charge<'_>, now: Timestamp) -> State {
-        if numbers == charge.numbers {
-            return state;
-        }
-        let known = self.registry.known();
-        known.get(numbers).map_or_else(State::default, |from| charge.algorithm.convert(from, state, now))
     }
 }
 
