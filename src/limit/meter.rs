@@ -39,6 +39,7 @@ impl Level {
     }
 
     /// The ticks in use.
+    #[inline(always)]
     pub(super) const fn ticks(self) -> u64 {
         self.ticks
     }
@@ -81,11 +82,13 @@ impl Meter {
     }
 
     /// Ticks that one unit costs.
+    #[inline]
     pub(super) const fn unit(&self) -> u64 {
         self.unit.get()
     }
 
     /// How many whole units `ticks` are.
+    #[inline]
     pub(super) fn units(&self, ticks: u64) -> u64 {
         self.unit.divide(ticks)
     }
@@ -101,11 +104,13 @@ impl Meter {
     }
 
     /// The least span in which `ticks` drain.
+    #[inline(always)]
     pub(super) fn span(&self, ticks: u64) -> Micros {
         Micros(self.drain.divide_up(ticks).saturating_mul(self.step.get()).min(EXACT))
     }
 
     /// `level` as it stands at `now`. A moment before the level's own is taken for the level's own.
+    #[inline(always)]
     pub(super) fn drained(&self, level: Level, now: Timestamp) -> Level {
         let elapsed = now.since(level.at).0;
         let steps = self.step.divide(elapsed);
@@ -117,17 +122,20 @@ impl Meter {
     }
 
     /// `level` with `cost` on top.
+    #[inline(always)]
     pub(super) fn charged(&self, level: Level, cost: Cost) -> Level {
         Level { ticks: level.ticks.saturating_add(self.ticks(cost.units().into())).min(MAX_TICKS), ..level }
     }
 
     /// When `level` has drained to `ticks`; its own moment if it stands no higher. At most 2^53, the end of time.
+    #[inline(always)]
     pub(super) fn falls_to(&self, level: Level, ticks: u64) -> Timestamp {
         let moment = level.at.plus(self.span(level.ticks.saturating_sub(ticks)));
         moment.min(Timestamp(EXACT))
     }
 
     /// A bucket's answer: of `full` ticks `level` are in use.
+    #[inline(always)]
     pub(super) fn report(&self, verdict: Verdict, level: Level, full: u64, now: Timestamp) -> Decision {
         let remaining = self.units(full.saturating_sub(level.ticks));
         let reset_after = match full - remaining * self.unit() {

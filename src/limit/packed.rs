@@ -16,7 +16,7 @@ pub struct Packed {
 
 impl Algorithm {
     /// [`Self::decide`] on a packed state, for a store's hot path. `None` for a sliding log, which has no such state.
-    #[inline]
+    #[inline(always)]
     pub fn decide_packed(&self, state: Packed, now: Timestamp, cost: Cost) -> Option<(Packed, Decision)> {
         Some(match self {
             Self::TokenBucket(limit) => packed(limit.decide(state.into(), now, cost)),

@@ -21,12 +21,10 @@ mod set;
 mod slot;
 mod table;
 
-use smallvec::smallvec;
-
 use crate::limit::units::Timestamp;
 use crate::limit::packed::Packed;
 use crate::limit::{Algorithm, Decision};
-use crate::store::{Charge, NumbersId, Outcome};
+use crate::store::{Charge, Decisions, NumbersId, Outcome};
 use ballot::Ballot;
 use census::Census;
 use held::Held;
@@ -57,9 +55,10 @@ impl MemoryStore {
     }
 
     /// See [`crate::store::Store::decide`].
+    #[inline]
     pub fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match charges {
-            [charge] => Outcome { decisions: smallvec![self.decide_alone(charge, now)] },
+            [charge] => Outcome { decisions: Decisions::Alone(self.decide_alone(charge, now)) },
             _ => self.decide_together(charges, now),
         }
     }
@@ -81,7 +80,7 @@ impl MemoryStore {
     }
 
     /// The hot path: a known key whose state keeps its size. `None` for any other.
-    #[inline]
+    #[inline(always)]
     fn decide_in_place(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
         if matches!(charge.algorithm, Algorithm::SlidingLog(_)) {
             return None;
@@ -109,6 +108,7 @@ impl MemoryStore {
     }
 
     /// Several limits: all or none.
+    #[inline(never)]
     fn decide_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         let mut held = Held::new(&self.table, charges);
         let census = Census::new(charges, &self.registry, now);
@@ -117,7 +117,7 @@ impl MemoryStore {
         for account in accounts.into_iter().filter(|account| account.changed) {
             held.store(account.charge, account.state, &census);
         }
-        Outcome { decisions }
+        Outcome { decisions: Decisions::Together(decisions) }
     }
 }
 

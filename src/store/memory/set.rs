@@ -58,20 +58,24 @@ pub(super) struct Busy;
 
 impl<'a> Set<'a> {
     /// Looks for the slot that agrees with `wanted`, without a lock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look(self, wanted: &Slot) -> Result<Option<Seen<'a>>, Busy> {
         let version = self.guard().load(Ordering::Acquire);
-        let found = (0..SLOTS).find_map(|index| {
-            let label = self.label(index).load(Ordering::Relaxed);
-            // Most slots are another key's: their second line is not touched.
-            let slot = if label == wanted.label { self.read(index) } else { return None };
-            (slot.agrees(wanted) && !slot.is_empty()).then_some((index, slot))
-        });
+        let mut found = None;
+        for index in 0..SLOTS {
+            if self.label(index).load(Ordering::Relaxed) == wanted.label {
+                let slot = self.read(index);
+                if slot.agrees(wanted) && !slot.is_empty() {
+                    found = Some(Seen { set: self, version, index, slot });
+                    break;
+                }
+            }
+        }
         fence(Ordering::Acquire);
         if version % 2 == 1 || self.guard().load(Ordering::Relaxed) != version {
             return Err(Busy);
         }
-        Ok(found.map(|(index, slot)| Seen { set: self, version, index, slot }))
+        Ok(found)
     }
 
     /// Whether a slot seems to be of `tag`: good only as a hint.
@@ -103,7 +107,7 @@ impl<'a> Set<'a> {
     }
 
     /// Locks the set, if nobody has written since it had this `version`.
-    #[inline]
+    #[inline(always)]
     fn lock_at(self, version: u64) -> Option<Locked<'a>> {
         let (guard, odd) = (self.guard(), version + 1);
         guard.compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed).ok()?;
@@ -111,25 +115,30 @@ impl<'a> Set<'a> {
         Some(Locked { set: self, version })
     }
 
+    #[inline]
     fn read(self, index: usize) -> Slot {
         let [label, moment, used] = [self.label(index), self.moment(index), self.used(index)]
             .map(|word| word.load(Ordering::Relaxed));
         Slot { label, moment, used }
     }
 
+    #[inline]
     fn guard(self) -> &'a AtomicU64 {
         &self.0[0]
     }
 
+    #[inline]
     fn label(self, index: usize) -> &'a AtomicU64 {
         &self.0[1 + index]
     }
 
     /// Moment and use of a slot stand together, so that they share a cache line.
+    #[inline]
     fn moment(self, index: usize) -> &'a AtomicU64 {
         &self.0[1 + SLOTS + 2 * index]
     }
 
+    #[inline]
     fn used(self, index: usize) -> &'a AtomicU64 {
         &self.0[2 + SLOTS + 2 * index]
     }
@@ -137,7 +146,7 @@ impl<'a> Set<'a> {
 
 impl Seen<'_> {
     /// Changes the slot's state, if nobody has written to its set since it was seen.
-    #[inline]
+    #[inline(always)]
     pub(super) fn replace(self, slot: &Slot) -> Result<(), Busy> {
         let locked = self.set.lock_at(self.version).ok_or(Busy)?;
         locked.set.moment(self.index).store(slot.moment, Ordering::Relaxed);

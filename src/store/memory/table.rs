@@ -53,21 +53,29 @@ impl Table {
 
     /// The slot that agrees with `wanted`, in either of the key's sets. `None` if it is not there, or others keep on
     /// writing to its set.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look(&self, key: Fingerprint, wanted: &Slot) -> Option<Seen<'_>> {
         let first = self.first_place(key);
-        self.look_at(first, wanted).or_else(|| self.look_at(self.other_place(first, wanted.tag()), wanted))
+        match self.look_at(first, wanted) {
+            Some(seen) => Some(seen),
+            None => self.look_elsewhere(first, wanted),
+        }
     }
 
-    #[inline]
+    #[inline(never)]
+    fn look_elsewhere(&self, first: usize, wanted: &Slot) -> Option<Seen<'_>> {
+        self.look_at(self.other_place(first, wanted.tag()), wanted)
+    }
+
+    #[inline(always)]
     fn look_at(&self, place: usize, wanted: &Slot) -> Option<Seen<'_>> {
-        (0..Self::TRIES).find_map(|_| match self.set(place).look(wanted) {
-            Ok(found) => Some(found),
-            Err(Busy) => {
-                std::hint::spin_loop();
-                None
+        for _ in 0..Self::TRIES {
+            match self.set(place).look(wanted) {
+                Ok(found) => return found,
+                Err(Busy) => std::hint::spin_loop(),
             }
-        })?
+        }
+        None
     }
 
     /// The sets in which a key may stand.
