@@ -33,9 +33,12 @@ impl Divisor {
         self.number
     }
 
-    /// `dividend` ÷ this, rounded down. Any dividend; quick below 2^53.
+    /// `dividend` ÷ this, rounded down. Any dividend; quick below 2^53, and quickest by one, as which most rates drain.
     #[inline]
     pub(super) fn divide(self, dividend: u64) -> u64 {
+        if self.shift == 0 {
+            return dividend;
+        }
         if dividend >= EXACT {
             return dividend / self.number;
         }
@@ -48,14 +51,11 @@ impl Divisor {
     /// `dividend` ÷ this, rounded up.
     #[inline]
     pub(super) fn divide_up(self, dividend: u64) -> u64 {
+        if self.shift == 0 {
+            return dividend;
+        }
         let quotient = self.divide(dividend);
         quotient + u64::from(quotient * self.number < dividend)
-    }
-
-    /// What is left of `dividend`.
-    #[inline]
-    pub(super) fn remainder(self, dividend: u64) -> u64 {
-        dividend - self.divide(dividend) * self.number
     }
 }
 
@@ -76,7 +76,6 @@ mod tests {
         let divisor = Divisor::new(number);
         assert_eq!(divisor.divide(dividend), dividend / number, "{dividend} by {number}");
         assert_eq!(divisor.divide_up(dividend), dividend.div_ceil(number), "{dividend} by {number}");
-        assert_eq!(divisor.remainder(dividend), dividend % number, "{dividend} by {number}");
     }
 
     /// Of any size: as many small ones as large ones.

@@ -39,7 +39,7 @@ impl Level {
     }
 
     /// The ticks in use.
-    #[inline(always)]
+    #[inline]
     pub(super) const fn ticks(self) -> u64 {
         self.ticks
     }
@@ -94,6 +94,7 @@ impl Meter {
     }
 
     /// The ticks of `units` units, at most the largest level.
+    #[inline]
     pub(super) fn ticks(&self, units: u64) -> u64 {
         units.saturating_mul(self.unit()).min(MAX_TICKS)
     }
