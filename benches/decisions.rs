@@ -138,23 +138,6 @@ mod hot {
     }
 
     #[divan::bench(args = ALGORITHMS, threads = [1, 2], sample_size = 2_000, min_time = 0.2)]
-    fn one_admitted(bencher: Bencher, name: &str) {
-        let algorithm = open(name);
-        let (store, charge) = (store(&algorithm), charge(&algorithm, 0));
-        bencher.bench(|| store.decide_alone(black_box(&charge), NOON.plus(Micros(turn() * 1_000))).verdict);
-    }
-
-    #[divan::bench(args = ALGORITHMS, threads = [1, 2], sample_size = 2_000, min_time = 0.2)]
-    fn one_refused(bencher: Bencher, name: &str) {
-        let algorithm = closed(name);
-        let (store, charge) = (store(&algorithm), charge(&algorithm, 0));
-        for _ in 0..11 {
-            store.decide(&[charge], NOON);
-        }
-        bencher.bench(|| store.decide_alone(black_box(&charge), NOON).verdict);
-    }
-
-    #[divan::bench(args = ALGORITHMS, threads = [1, 2], sample_size = 2_000, min_time = 0.2)]
     fn refused(bencher: Bencher, name: &str) {
         let algorithm = closed(name);
         let (store, charge) = (store(&algorithm), charge(&algorithm, 0));

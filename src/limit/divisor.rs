@@ -43,7 +43,6 @@ impl Divisor {
             return dividend / self.number;
         }
         let product = u128::from(dividend << Self::HEAD) * u128::from(self.multiplier);
-        #[expect(clippy::cast_possible_truncation, reason = "the high half of 128 bits")]
         let high = (product >> u64::BITS) as u64;
         high >> self.shift
     }

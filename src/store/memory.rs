@@ -9,6 +9,7 @@
 //! no other left to evict (a single log of more than `max_keys` events), the log itself is dropped and starts afresh,
 //! so configuration should refuse a sliding log whose count exceeds `max_keys`.
 
+mod atomic;
 mod ballot;
 mod census;
 mod displacement;
@@ -21,8 +22,8 @@ mod set;
 mod slot;
 mod table;
 
-use crate::limit::units::Timestamp;
 use crate::limit::packed::Packed;
+use crate::limit::units::Timestamp;
 use crate::limit::{Algorithm, Decision};
 use crate::store::{Charge, Decisions, NumbersId, Outcome};
 use ballot::Ballot;

@@ -45,7 +45,8 @@ impl Held<'_> {
             for slot in 0..SLOTS {
                 let tag = self.get(Seat { set, slot }).tag();
                 let other = self.table.other_place(self.sets[set].0, tag);
-                let Some(set) = self.visit(other).filter(|set| trail.iter().all(|step| step.set != *set)) else {
+                let Some(set) = self.visit(other).filter(|set| trail.iter().all(|step| step.set != *set))
+                else {
                     continue;
                 };
                 trail.push(Step { set, from: Some((step, slot)) });

@@ -78,7 +78,8 @@ impl Held<'_> {
     fn gather(&mut self, place: usize, census: &Census<'_>) {
         let table = self.table;
         let enough = if table.room.bound() <= Self::ALL { usize::MAX } else { Self::COMPANY };
-        let company = |slots: &mut dyn Iterator<Item = _>| slots.filter(|slot| census.is_evictable(slot)).count();
+        let company =
+            |slots: &mut dyn Iterator<Item = _>| slots.filter(|slot| census.is_evictable(slot)).count();
         let mut gathered: usize = self.sets.iter().map(|(_, set)| company(&mut set.slots())).sum();
         for next in (place..table.sets()).chain(0..place).take(Self::MAX_VISITS) {
             if gathered >= enough {

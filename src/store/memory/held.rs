@@ -101,7 +101,8 @@ impl<'a> Held<'a> {
         let Some(slot) = self.find(charge.key).map(|seat| self.get(seat)) else { return State::Fresh };
         let same = slot.numbers() == charge.numbers;
         // Converted if it was written under other numbers, fresh if those are forgotten.
-        let Some(from) = (if same { Some(charge.algorithm) } else { census.algorithm(slot.numbers()) }) else {
+        let Some(from) = (if same { Some(charge.algorithm) } else { census.algorithm(slot.numbers()) })
+        else {
             return State::Fresh;
         };
         let state = match slot.content() {

@@ -11,7 +11,7 @@ use crate::limit::State;
 /// All logs by id.
 #[derive(Debug)]
 pub(super) struct Logs {
-    shards: [Mutex<Shard>; Logs::SHARDS as usize],
+    shards: [Mutex<Shard>; Logs::SHARDS],
     turn: AtomicU64,
 }
 
@@ -23,7 +23,9 @@ struct Shard {
 }
 
 impl Logs {
-    const SHARDS: u64 = 64;
+    const SHARDS: usize = 64;
+    /// The same as a number of ids.
+    const STRIDE: u64 = 64;
 
     /// None.
     pub(super) fn new() -> Self {
@@ -32,9 +34,9 @@ impl Logs {
 
     /// Keeps `state` and says under which id. Never 0.
     pub(super) fn insert(&self, state: State) -> u64 {
-        let number = self.turn.fetch_add(1, Ordering::Relaxed) % Self::SHARDS;
+        let number = self.turn.fetch_add(1, Ordering::Relaxed) % Self::STRIDE;
         let index = self.shard(number).lock().insert(state);
-        1 + number + u64::from(index) * Self::SHARDS
+        1 + number + u64::from(index) * Self::STRIDE
     }
 
     /// Forgets the log.
@@ -69,8 +71,8 @@ impl Logs {
 
     fn with<T>(&self, id: u64, act: impl FnOnce(&mut Shard, usize) -> T) -> T {
         let place = id.saturating_sub(1);
-        let index = usize::try_from(place / Self::SHARDS).unwrap_or(usize::MAX);
-        act(&mut self.shard(place % Self::SHARDS).lock(), index)
+        let index = usize::try_from(place / Self::STRIDE).unwrap_or(usize::MAX);
+        act(&mut self.shard(place % Self::STRIDE).lock(), index)
     }
 
     fn shard(&self, number: u64) -> &Mutex<Shard> {

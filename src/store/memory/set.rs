@@ -8,20 +8,7 @@
 //! ordering is that of a sequence lock: the fence after the guard turns odd keeps the writes behind it, and the one
 //! before the second look keeps the reads before it. `tollgate_loom` builds run this file under loom's scheduler.
 
-#[cfg(not(tollgate_loom))]
-use std::{
-    hint::spin_loop,
-    sync::atomic::{AtomicU64, Ordering, fence},
-    thread::yield_now,
-};
-
-#[cfg(tollgate_loom)]
-use loom::{
-    hint::spin_loop,
-    sync::atomic::{AtomicU64, Ordering, fence},
-    thread::yield_now,
-};
-
+use super::atomic::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 use super::slot::{Slot, Tag};
 
 /// Slots of a set.
@@ -61,21 +48,33 @@ impl<'a> Set<'a> {
     #[inline(always)]
     pub(super) fn look(self, wanted: &Slot) -> Result<Option<Seen<'a>>, Busy> {
         let version = self.guard().load(Ordering::Acquire);
-        let mut found = None;
+        // Which slot it is cannot be foretold: a branch on it would throw away all that the processor does while it waits
+        // for the set to come from memory. So all labels are compared, and the outcome is only counted with.
+        let mut alike = 0_u32;
         for index in 0..SLOTS {
-            if self.label(index).load(Ordering::Relaxed) == wanted.label {
-                let slot = self.read(index);
-                if slot.agrees(wanted) && !slot.is_empty() {
-                    found = Some(Seen { set: self, version, index, slot });
-                    break;
-                }
+            alike |= u32::from(self.label(index).load(Ordering::Relaxed) == wanted.label) << index;
+        }
+        let mut found = None;
+        while alike != 0 {
+            let index = alike.trailing_zeros() as usize;
+            let slot = self.read(index);
+            if slot.agrees(wanted) && !slot.is_empty() {
+                found = Some(Seen { set: self, version, index, slot });
+                break;
             }
+            alike &= alike - 1;
         }
         fence(Ordering::Acquire);
         if version % 2 == 1 || self.guard().load(Ordering::Relaxed) != version {
             return Err(Busy);
         }
         Ok(found)
+    }
+
+    /// Has the set fetched from memory, so that it is there if it is needed.
+    #[inline]
+    pub(super) fn touch(self) {
+        let _ = std::hint::black_box(self.guard().load(Ordering::Relaxed));
     }
 
     /// Whether a slot seems to be of `tag`: good only as a hint.
@@ -103,7 +102,7 @@ impl<'a> Set<'a> {
     /// Locks the set, if nobody has it.
     pub(super) fn try_lock(self) -> Option<Locked<'a>> {
         let version = self.guard().load(Ordering::Relaxed);
-        if version % 2 == 0 { self.lock_at(version) } else { None }
+        if version.is_multiple_of(2) { self.lock_at(version) } else { None }
     }
 
     /// Locks the set, if nobody has written since it had this `version`.

@@ -56,15 +56,17 @@ impl Table {
     #[inline(always)]
     pub(super) fn look(&self, key: Fingerprint, wanted: &Slot) -> Option<Seen<'_>> {
         let first = self.first_place(key);
+        let other = self.other_place(first, wanted.tag());
+        self.set(other).touch();
         match self.look_at(first, wanted) {
             Some(seen) => Some(seen),
-            None => self.look_elsewhere(first, wanted),
+            None => self.look_elsewhere(other, wanted),
         }
     }
 
     #[inline(never)]
-    fn look_elsewhere(&self, first: usize, wanted: &Slot) -> Option<Seen<'_>> {
-        self.look_at(self.other_place(first, wanted.tag()), wanted)
+    fn look_elsewhere(&self, other: usize, wanted: &Slot) -> Option<Seen<'_>> {
+        self.look_at(other, wanted)
     }
 
     #[inline(always)]
@@ -86,7 +88,6 @@ impl Table {
 
     #[inline]
     fn first_place(&self, key: Fingerprint) -> usize {
-        #[expect(clippy::cast_possible_truncation, reason = "the high half is meant")]
         let high = (key.0 >> u64::BITS) as u64;
         self.spread(high)
     }
