@@ -5,6 +5,9 @@
 //! a little, resets neither an exhausted counter nor one that used more than the flood's keys did, as long as one of the neighbours
 //! used less. Up to 64 keys the choice is among all.
 //!
+//! Room is one thing, a place another: a key stands in one of ten slots. While there is room, others move so that one of the ten
+//! is free; the chance that none can is below 10^-9 for a key, and then the least used of the ten goes and is counted.
+//!
 //! A sliding log takes as much of the bound as it keeps events. It grows at the expense of the least used others; when there is
 //! no other left to evict (a single log of more than `max_keys` events), the log itself is dropped and starts afresh,
 //! so configuration should refuse a sliding log whose count exceeds `max_keys`.
@@ -41,8 +44,8 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store that never holds more than `max_keys` entries (at least one). It takes 4 bytes a key at once, the rest as
-    /// keys come.
+    /// An empty store that never holds more than `max_keys` entries (at least one). It takes memory page by page as keys
+    /// come, 28 bytes for each of `max_keys` when it is full.
     pub fn new(max_keys: usize) -> Self {
         Self { table: Table::new(max_keys), registry: Registry::default() }
     }

@@ -32,7 +32,7 @@ impl<'a> Held<'a> {
         let mut places = Places::new();
         for Charge { key, .. } in charges {
             let (both, tag) = (table.places(*key), Tag::of(*key));
-            match both.into_iter().find(|place| table.set(*place).seems_to_hold(tag)) {
+            match both.into_iter().find(|place| table.set(*place).find(tag).is_some()) {
                 Some(place) => places.push(place),
                 None => places.extend(both),
             }
@@ -73,7 +73,7 @@ impl<'a> Held<'a> {
     pub(super) fn find(&self, key: Fingerprint) -> Option<Seat> {
         let tag = Tag::of(key);
         let seat_in = |set: usize| {
-            let slot = self.sets[set].1.position(|slot| slot.is_of(tag))?;
+            let slot = self.sets[set].1.find(tag)?;
             Some(Seat { set, slot })
         };
         self.own(key).find_map(seat_in)

@@ -77,9 +77,15 @@ impl<'a> Set<'a> {
         let _ = std::hint::black_box(self.guard().load(Ordering::Relaxed));
     }
 
-    /// Whether a slot seems to be of `tag`: good only as a hint.
-    pub(super) fn seems_to_hold(self, tag: Tag) -> bool {
-        (0..SLOTS).any(|index| self.read(index).is_of(tag))
+    /// Which slot is of `tag`. Without the lock good only as a hint.
+    #[inline]
+    pub(super) fn find(self, tag: Tag) -> Option<usize> {
+        let is_of = |index: &usize| {
+            // The second line is not touched for another's slot.
+            let label = self.label(*index).load(Ordering::Relaxed);
+            tag.heads(label) && self.read(*index).is_of(tag)
+        };
+        (0..SLOTS).find(is_of)
     }
 
     /// Whether nobody has ever written here.
@@ -158,6 +164,11 @@ impl Locked<'_> {
     /// Slot number `index`.
     pub(super) fn get(&self, index: usize) -> Slot {
         self.set.read(index)
+    }
+
+    /// Which slot is of `tag`.
+    pub(super) fn find(&self, tag: Tag) -> Option<usize> {
+        self.set.find(tag)
     }
 
     /// All slots.

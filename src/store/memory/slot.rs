@@ -54,6 +54,12 @@ impl Tag {
         Self(low & ((1 << Self::BITS) - 1))
     }
 
+    /// Whether `label` begins as that of this tag.
+    #[inline]
+    pub(super) const fn heads(self, label: u64) -> bool {
+        label >> u32::BITS == self.0 >> LOW_BITS
+    }
+
     /// The tag's bits at the high end of a word.
     pub(super) const fn spread(self) -> u64 {
         self.0 << (u64::BITS - Self::BITS)
@@ -85,6 +91,7 @@ impl Slot {
     }
 
     /// Whether it is of the key with `tag`.
+    #[inline]
     pub(super) fn is_of(&self, tag: Tag) -> bool {
         !self.is_empty() && self.tag() == tag
     }
@@ -96,6 +103,7 @@ impl Slot {
     }
 
     /// The key's tag.
+    #[inline]
     pub(super) const fn tag(&self) -> Tag {
         Tag((self.label >> u32::BITS) << LOW_BITS | self.moment >> (TIME_BITS + 1))
     }
