@@ -56,10 +56,13 @@ record() {
     }' <<<"$output" >&2
 }
 
-# in_turn ROUND NAME…: the names, from behind in every other round.
+# in_turn ROUND NAME…: the names, backwards every other round, then with another one in front: nobody always has the same
+# place or comes after the same neighbour.
 in_turn() {
-  local round=$1
+  local round=$1 first
   shift
+  first=$(((round - 1) / 2 % $#))
+  set -- "${@:first + 1}" "${@:1:first}"
   if ((round % 2)); then printf '%s\n' "$@"; else printf '%s\n' "$@" | tac; fi
 }
 

@@ -8,6 +8,7 @@
 
 {
   if (!(($1, $2) in seen)) { seen[$1, $2]; row_of[++rows] = $1 " " $2 }
+  gateways[$2]
   value[$1, $2, $3, $4] = $5
   if ($3 > rounds) rounds = $3
 }
@@ -51,7 +52,10 @@ function put(row, column, text,    visible) {
 }
 
 END {
-  many = split(columns, column_of, " "); refs = split(references, reference_of, " ")
+  many = split(columns, column_of, " ")
+  # A reference that was not measured has no column.
+  for (i = split(references, wanted, " "); i > 0; i--) if (!(wanted[i] in gateways)) wanted[i] = ""
+  for (i = 1; i in wanted; i++) if (wanted[i]) reference_of[++refs] = wanted[i]
   put(0, 1, "case"); put(0, 2, "gateway")
   for (c = 1; c <= many; c++) {
     split(column_of[c], part, ":"); metric[c] = part[1]; decimals[c] = part[3]
