@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use super::body::Body;
 use super::fields::{Fields, Span};
 use super::name::Name;
-use super::syntax::{has_item, is_token, parse_length, split_field};
+use super::syntax::{has_item, is_target, is_token, parse_length, split_field};
 
 /// Fields in one head.
 pub const MAX_FIELDS: usize = 100;
@@ -150,9 +150,7 @@ impl<'h> Target<'h> {
 
     /// origin-form, absolute-form of http and https, or `*` for OPTIONS.
     fn parse(method: &[u8], target: &'h [u8]) -> Result<Self, Fault> {
-        // Without a way out in the middle, so that the compiler looks at many bytes at once.
-        let good = |byte: u8| (byte > b' ') & (byte < 0x7f) & (byte != b'#');
-        if !target.iter().fold(true, |all, &byte| all & good(byte)) {
+        if !is_target(target) {
             return Err(Fault::Malformed("the request target has a forbidden character"));
         }
         let no_target = Fault::Malformed("the request target is neither a path nor an http URL");

@@ -210,7 +210,7 @@ impl Passage<'_, '_> {
         self.turn.received = exchange.body().bytes();
         match passed {
             Ok(()) => {
-                exchange.finish(&head, self.delivery.upstream(&self.turn).idle_timeout);
+                exchange.finish(&head, self.delivery.upstream(self.turn).idle_timeout);
                 if self.form.keep { After::Keep } else { After::Close }
             }
             Err(cut) => {
@@ -243,7 +243,7 @@ impl Passage<'_, '_> {
     fn put_head(&mut self, answer: &Answer, head: &ResponseHead, framing: download::Form) {
         let out = &mut *self.outbound;
         put_status(out, self.form.http_11, head.status, answer.bytes.get(head.reason.0..head.reason.1));
-        put_fields(&self.turn, &self.delivery, answer.fields(head), out);
+        put_fields(self.turn, self.delivery, answer.fields(head), out);
         match (framing, head.content_length) {
             (download::Form::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
             // RFC 9110 §8.6 forbids it with 204.
@@ -262,7 +262,7 @@ impl Passage<'_, '_> {
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
         let out = &mut *self.outbound;
         put_status(out, true, head.status, None);
-        put_fields(&self.turn, &self.delivery, fields, out);
+        put_fields(self.turn, self.delivery, fields, out);
         put_field(out, b"connection", b"upgrade");
         put_field(out, b"upgrade", protocol);
         out.extend_from_slice(b"\r\n");
