@@ -24,6 +24,7 @@ mod room;
 mod set;
 mod slot;
 mod table;
+mod words;
 
 use crate::limit::packed::Packed;
 use crate::limit::units::Timestamp;

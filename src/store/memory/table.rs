@@ -9,21 +9,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zerocopy::FromZeros as _;
-
 use super::logs::Logs;
 use super::room::Room;
 use super::set::{Busy, Seen, Set, WORDS};
 #[cfg(test)]
 use super::slot::Content;
 use super::slot::{Slot, Tag};
+use super::words::Words;
 use crate::limit::units::Fingerprint;
 use crate::store::NumbersId;
 
 /// All states.
 #[derive(Debug)]
 pub(super) struct Table {
-    words: Vec<AtomicU64>,
+    words: Words,
     /// Words before the first set, so that a set fills whole cache lines.
     skipped: usize,
     sets: usize,
@@ -45,8 +44,8 @@ impl Table {
         let max_keys = max_keys.max(1);
         let (sets, keys) = Self::SETS_PER_KEY;
         let sets = max_keys.div_ceil(keys).saturating_mul(sets).saturating_add(Self::SPARE_SETS);
-        let words = zeroed(sets.saturating_add(1).saturating_mul(WORDS));
-        let skipped = words.as_ptr().align_offset(WORDS * size_of::<AtomicU64>()).min(WORDS);
+        let words = Words::zeroed(sets.saturating_add(1).saturating_mul(WORDS));
+        let skipped = words.as_slice().as_ptr().align_offset(WORDS * size_of::<AtomicU64>()).min(WORDS);
         let (logs, room) = (Logs::new(), Room::new(max_keys));
         Self { words, skipped, sets, logs, room, evictions: AtomicU64::new(0) }
     }
@@ -109,7 +108,7 @@ impl Table {
     /// The set at `place`, which is below [`Self::sets`].
     #[inline]
     pub(super) fn set(&self, place: usize) -> Set<'_> {
-        Set(&self.words[self.skipped..].as_chunks().0[place])
+        Set(&self.words.as_slice()[self.skipped..].as_chunks().0[place])
     }
 
     /// How many sets there are.
@@ -160,10 +159,4 @@ impl Table {
         };
         (0..self.sets).flat_map(slots).map(weigh).sum()
     }
-}
-
-/// So many words from the system, which fills a page when it is first touched.
-#[expect(clippy::expect_used, reason = "without memory for its counters the gateway can not start")]
-fn zeroed(words: usize) -> Vec<AtomicU64> {
-    AtomicU64::new_vec_zeroed(words).expect("the system refuses the memory for `max_keys` counters")
 }
