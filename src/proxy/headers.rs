@@ -24,6 +24,7 @@ pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
 }
 
 /// Appends a field whose value is a number.
+#[inline]
 pub(crate) fn put_number(out: &mut BytesMut, name: &[u8], value: u64) {
     put_field(out, name, itoa::Buffer::new().format(value).as_bytes());
 }

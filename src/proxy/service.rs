@@ -52,13 +52,13 @@ struct Refused<'p> {
 }
 
 /// Answers the request whose head stands at the front of what has come.
-pub(crate) async fn answer(connection: &mut Connection, length: usize) -> After {
+pub(crate) async fn answer(connection: &mut Connection) -> After {
     let mut turn = Turn::begin(&connection.worker);
     let plan = Rc::clone(&turn.plan);
     let may_keep = connection.may_keep();
     let Connection { reader, peer, peer_text, buffers, .. } = &mut *connection;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
-    let head = match RequestHead::parse(&inbound[..length], spans) {
+    let head = match RequestHead::parse(inbound, spans) {
         Ok(head) => head,
         Err(fault) => return refuse(connection, &mut turn, fault).await,
     };
@@ -66,7 +66,7 @@ pub(crate) async fn answer(connection: &mut Connection, length: usize) -> After 
     let form =
         Form { http_11: head.http_11, to_head: head.method == "HEAD", keep: may_keep && head.keep_alive };
     let verdict = judge(&mut turn, &plan, &head, *peer, reader).await;
-    let terms = Terms::of(&head);
+    let (terms, length) = (Terms::of(&head), head.length);
     match verdict {
         Verdict::Forward(delivery, target) => {
             message.clear();
