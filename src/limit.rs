@@ -10,6 +10,7 @@
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
+pub mod lua;
 mod meter;
 pub mod sliding_log;
 pub mod sliding_window;

@@ -70,6 +70,11 @@ impl Meter {
         Self { unit: scaled(rate, drain, 1), drain, step: 1 }
     }
 
+    /// Unit, drain and step: what the Lua twin makes a meter of.
+    pub(super) const fn numbers(&self) -> [u64; 3] {
+        [self.unit, self.drain, self.step]
+    }
+
     /// Ticks that one unit costs.
     pub(super) const fn unit(&self) -> u64 {
         self.unit
