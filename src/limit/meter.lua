@@ -9,16 +9,11 @@ local MAX_TICKS = EXACT - 1
 -- at and ticks, then unit, drain and step of the meter that they were counted on
 local LAYOUT, SIZE = '<ddddd', 40
 
-local FRESH = { at = 0, ticks = 0 }
-
 local function limit(unit, drain, step, full, units)
   return { unit = unit, drain = drain, step = step, full = full, units = units }
 end
 
-local function span(limit, ticks)
-  return min(ceil(ticks / limit.drain) * limit.step, EXACT)
-end
-
+-- Always a new level.
 local function drained(limit, level, now)
   local steps = floor(max(now - level.at, 0) / limit.step)
   local ticks = level.ticks - steps * limit.drain
@@ -26,12 +21,14 @@ local function drained(limit, level, now)
   return { at = level.at + steps * limit.step, ticks = ticks }
 end
 
-local function charged(limit, level, cost)
-  return { at = level.at, ticks = min(level.ticks + min(cost * limit.unit, MAX_TICKS), MAX_TICKS) }
+-- Charges a level that nobody else holds.
+local function charge(limit, level, cost)
+  level.ticks = min(level.ticks + min(cost * limit.unit, MAX_TICKS), MAX_TICKS)
 end
 
 local function falls_to(limit, level, ticks)
-  return min(level.at + span(limit, max(level.ticks - ticks, 0)), EXACT)
+  local span = ceil(max(level.ticks - ticks, 0) / limit.drain) * limit.step
+  return min(level.at + min(span, EXACT), EXACT)
 end
 
 local function report(limit, level, now)
@@ -44,38 +41,30 @@ end
 local function settle(limit, level, _, difference, now)
   local level = drained(limit, level, now)
   local change = min(math.abs(difference) * limit.unit, MAX_TICKS)
-  local ticks = difference < 0 and max(level.ticks - change, 0) or min(level.ticks + change, MAX_TICKS)
-  if ticks == 0 then return FRESH end
-  return { at = level.at, ticks = ticks }
+  level.ticks = difference < 0 and max(level.ticks - change, 0) or min(level.ticks + change, MAX_TICKS)
+  return level
 end
 
--- The units of a level on the meter `from`, rounded up to whole units where the scales differ.
-local function converted(limit, from, level, now)
-  level = drained(from, level, now)
-  local ticks = level.ticks
-  if ticks > 0 and limit.unit ~= from.unit then
-    ticks = min(ceil(ticks / from.unit) * limit.unit, MAX_TICKS)
-  end
-  return { at = max(level.at, now), ticks = ticks }
-end
-
--- What a value holds, and whether it was counted on another meter.
+-- The level that a value holds, and whether it was converted: it stood on another meter.
 local function read(limit, value, now)
-  if #value ~= SIZE then return FRESH, false end
+  if not value or #value ~= SIZE then return { at = 0, ticks = 0 }, false end
   local at, ticks, unit, drain, step = struct.unpack(LAYOUT, value)
   local level = { at = at, ticks = ticks }
   if unit == limit.unit and drain == limit.drain and step == limit.step then return level, false end
-  return converted(limit, { unit = unit, drain = drain, step = step }, level, now), true
+  level = drained({ drain = drain, step = step }, level, now)
+  level.at = max(level.at, now)
+  if unit ~= limit.unit then level.ticks = min(ceil(level.ticks / unit) * limit.unit, MAX_TICKS) end
+  return level, true
 end
 
--- The value of a level and from when on it says nothing; nil if it says nothing now.
+-- The value of a level and from when on it says nothing; nothing if it says nothing now.
 local function write(limit, level)
-  if level.ticks == 0 then return nil end
+  if level.ticks == 0 then return end
   local value = struct.pack(LAYOUT, level.at, level.ticks, limit.unit, limit.drain, limit.step)
   return value, falls_to(limit, level, 0)
 end
 
 return {
-  FRESH = FRESH, limit = limit, span = span, drained = drained, charged = charged, falls_to = falls_to,
-  report = report, settle = settle, read = read, write = write,
+  limit = limit, drained = drained, charge = charge, falls_to = falls_to, report = report,
+  settle = settle, read = read, write = write,
 }

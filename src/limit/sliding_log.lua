@@ -59,13 +59,6 @@ local function opens(limit, log, at, first, units, own, wanted)
   return max(moment, spaced_at(limit, log))
 end
 
-local function verdict(limit, log, at, first, units, now, cost)
-  if cost > limit.count then return NEVER, 0 end
-  if units + cost <= limit.count and spaced_at(limit, log) <= at then return ALLOW, 0 end
-  local own = limit.count_denied and cost or 0
-  return DENY, max(opens(limit, log, at, first, units, own, cost) - now, 0)
-end
-
 local function report(limit, log, at, first, units, now)
   local remaining, most = max(limit.count - units, 0), limit.count
   if limit.spacing > 0 then
@@ -104,23 +97,21 @@ local function logged(limit, log, at, first, units, admitted, denied)
   return log
 end
 
-local function peek(limit, log, now, cost)
+local function decide(limit, log, now, cost, peek)
   local at, first, units = view(limit, log, now)
-  local word, wait = verdict(limit, log, at, first, units, now, cost)
-  return word, wait, report(limit, log, at, first, units, now)
-end
-
-local function decide(limit, log, now, cost)
-  local at, first, units = view(limit, log, now)
-  local word, wait = verdict(limit, log, at, first, units, now, cost)
-  if word == ALLOW then
-    log = logged(limit, log, at, first, units, cost, 0)
-  elseif word == DENY and limit.count_denied then
-    log = logged(limit, log, at, first, units, 0, cost)
-  else
-    return log, word, wait, report(limit, log, at, first, units, now)
+  local verdict, wait = ALLOW, 0
+  if cost > limit.count then
+    verdict = NEVER
+  elseif units + cost > limit.count or spaced_at(limit, log) > at then
+    local own = limit.count_denied and cost or 0
+    verdict, wait = DENY, max(opens(limit, log, at, first, units, own, cost) - now, 0)
   end
-  return log, word, wait, report(limit, log, at, log.first, log.units, now)
+  if not peek and (verdict == ALLOW or verdict == DENY and limit.count_denied) then
+    local admitted = verdict == ALLOW and cost or 0
+    log = logged(limit, log, at, first, units, admitted, cost - admitted)
+    first, units = log.first, log.units
+  end
+  return log, verdict, wait, report(limit, log, at, first, units, now)
 end
 
 -- The place of the first event that is not before `moment`.
@@ -147,11 +138,11 @@ local function settle(limit, log, admitted_at, difference, now)
   local at, admitted, denied = event(log, index)
   local _, first = view(limit, log, now)
   if at ~= admitted_at or admitted + denied == 0 or index < first then return log end
-  local log, corrected = copy(log), changed(admitted, difference)
+  local log, corrected = copy(log), min(max(admitted + difference, 0), MAX_COUNT)
   log.edits[index] = { at = at, admitted = corrected, denied = denied }
   log.units = log.units - admitted + corrected
   log.admitted_at = last_admitted(log)
   return log
 end
 
-return { keeper = 'log', limit = limit, decide = decide, peek = peek, settle = settle }
+return { limit = limit, decide = decide, settle = settle }

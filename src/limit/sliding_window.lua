@@ -1,10 +1,8 @@
--- The twin of sliding_window.rs. A state is { last, current, previous }, a view { at, start, current, previous }.
+-- The twin of sliding_window.rs. A state is { last, current, previous }; a view of it has, besides, the `start` of its window.
 
-local floor, max = math.floor, math.max
+local floor, max, min = math.floor, math.max, math.min
 
 local LAYOUT, SIZE = '<dI4I4', 16
-
-local FRESH = { last = 0, current = 0, previous = 0 }
 
 local function limit(period, count)
   return { period = period, count = count }
@@ -24,19 +22,21 @@ local function multiply_divide(a, b, c)
   return quotient
 end
 
+-- Always a new view.
 local function view(limit, state, now)
-  local at = max(now, state.last)
-  local start = at - at % limit.period
+  local last, current, previous = max(now, state.last), 0, 0
+  local start = last - last % limit.period
   if state.last >= start then
-    return { at = at, start = start, current = state.current, previous = state.previous }
+    current, previous = state.current, state.previous
   elseif state.last + limit.period >= start then
-    return { at = at, start = start, current = 0, previous = state.current }
+    previous = state.current
   end
-  return { at = at, start = start, current = 0, previous = 0 }
+  return { last = last, start = start, current = current, previous = previous }
 end
 
 local function in_use(limit, view)
-  return view.current + view.previous - multiply_divide(view.previous, view.at - view.start, limit.period)
+  local previous = view.previous
+  return view.current + previous - multiply_divide(previous, view.last - view.start, limit.period)
 end
 
 local function sinks(limit, previous, room)
@@ -53,61 +53,46 @@ local function opens(limit, view, units)
   return next + sinks(limit, view.current, room)
 end
 
-local function verdict(limit, view, now, cost)
-  if cost > limit.count then return NEVER, 0 end
-  if in_use(limit, view) <= limit.count - cost then return ALLOW, 0 end
-  return DENY, max(opens(limit, view, cost) - now, 0)
-end
-
-local function report(limit, view, now)
-  local remaining = max(limit.count - in_use(limit, view), 0)
-  if remaining == limit.count then return remaining, 0 end
-  return remaining, max(opens(limit, view, remaining + 1) - now, 0)
-end
-
-local function peek(limit, state, now, cost)
+local function decide(limit, state, now, cost, peek)
   local view = view(limit, state, now)
-  local word, wait = verdict(limit, view, now, cost)
-  return word, wait, report(limit, view, now)
-end
-
-local function decide(limit, state, now, cost)
-  local view = view(limit, state, now)
-  local word, wait = verdict(limit, view, now, cost)
-  if word == ALLOW then
-    view.current = view.current + cost
-    state = { last = view.at, current = view.current, previous = view.previous }
+  local used = in_use(limit, view)
+  local verdict, wait = ALLOW, 0
+  if cost > limit.count then
+    verdict = NEVER
+  elseif used > limit.count - cost then
+    verdict, wait = DENY, max(opens(limit, view, cost) - now, 0)
+  elseif not peek then
+    view.current, used = view.current + cost, used + cost
+    state = view
   end
-  return state, word, wait, report(limit, view, now)
+  local remaining, reset = max(limit.count - used, 0), 0
+  if remaining < limit.count then reset = max(opens(limit, view, remaining + 1) - now, 0) end
+  return state, verdict, wait, remaining, reset
 end
 
 local function settle(limit, state, admitted_at, difference, now)
   local view = view(limit, state, now)
   if admitted_at >= view.start then
-    view.current = changed(view.current, difference)
+    view.current = min(max(view.current + difference, 0), MAX_COUNT)
   elseif admitted_at + limit.period >= view.start then
-    view.previous = changed(view.previous, difference)
+    view.previous = min(max(view.previous + difference, 0), MAX_COUNT)
   else
     return state
   end
-  if view.current == 0 and view.previous == 0 then return FRESH end
-  return { last = view.at, current = view.current, previous = view.previous }
+  return view
 end
 
 local function read(_, value)
-  if #value ~= SIZE then return FRESH, false end
+  if not value or #value ~= SIZE then return { last = 0, current = 0, previous = 0 }, false end
   local last, current, previous = struct.unpack(LAYOUT, value)
   return { last = last, current = current, previous = previous }, false
 end
 
 local function write(limit, state)
-  if state.current == 0 and state.previous == 0 then return nil end
+  if state.current == 0 and state.previous == 0 then return end
   local ends = state.last - state.last % limit.period + limit.period
   if state.current > 0 then ends = ends + limit.period end
   return struct.pack(LAYOUT, state.last, state.current, state.previous), ends
 end
 
-return {
-  keeper = 'whole', fresh = FRESH, limit = limit, decide = decide, peek = peek, settle = settle,
-  read = read, write = write,
-}
+return { limit = limit, decide = decide, settle = settle, read = read, write = write }

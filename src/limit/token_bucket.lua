@@ -2,30 +2,20 @@
 
 local meter = use 'meter'
 
-local function verdict(limit, used, now, cost)
-  if cost > limit.units then return NEVER, 0 end
-  local most = limit.full - cost * limit.unit
-  if used.ticks <= most then return ALLOW, 0 end
-  return DENY, math.max(meter.falls_to(limit, used, most) - now, 0)
-end
-
-local function peek(limit, state, now, cost)
-  local used = meter.drained(limit, state, now)
-  local word, wait = verdict(limit, used, now, cost)
-  return word, wait, meter.report(limit, used, now)
-end
-
-local function decide(limit, state, now, cost)
-  local used = meter.drained(limit, state, now)
-  local word, wait = verdict(limit, used, now, cost)
-  if word == ALLOW then
-    used = meter.charged(limit, used, cost)
+local function decide(limit, state, now, cost, peek)
+  local used, most = meter.drained(limit, state, now), limit.full - cost * limit.unit
+  local verdict, wait = ALLOW, 0
+  if cost > limit.units then
+    verdict = NEVER
+  elseif used.ticks > most then
+    verdict, wait = DENY, math.max(meter.falls_to(limit, used, most) - now, 0)
+  elseif not peek then
+    meter.charge(limit, used, cost)
     state = used
   end
-  return state, word, wait, meter.report(limit, used, now)
+  return state, verdict, wait, meter.report(limit, used, now)
 end
 
 return {
-  keeper = 'whole', fresh = meter.FRESH, limit = meter.limit, decide = decide, peek = peek,
-  settle = meter.settle, read = meter.read, write = meter.write,
+  limit = meter.limit, decide = decide, settle = meter.settle, read = meter.read, write = meter.write,
 }

@@ -54,6 +54,7 @@ mod redis_ballot;
 mod redis_logs;
 mod redis_numbers;
 mod redis_samples;
+mod redis_script;
 mod redis_traces;
 mod redis_twins;
 mod reload_drain;

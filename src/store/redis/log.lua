@@ -1,17 +1,15 @@
--- Keeps a sliding log: as one string of a header and events of equal size, read and written in pieces.
+-- A sliding log in the server: one string of a header and events of equal size, read and written in pieces.
 --
 -- The header: the horizon that the key's expiry was reckoned with, then last, units, admitted_at, first and count of sliding_log.lua.
 -- An event: its moment, and the units admitted and denied. What stands before `first` has expired; it is cut off when it is more than
 -- half, so that a decision moves few bytes however long the log is.
-
-local lifetime = use 'expiry'
 
 local HEADER, EVENT = '<dddddd', '<dI4I4'
 local HEAD, SIZE = 48, 16
 -- How many events are read at once.
 local PIECE = 64
 
-local function load(_, limit, key)
+local function load(limit, key)
   local text, from = redis.call('GETRANGE', key, 0, HEAD + PIECE * SIZE - 1), 0
   if #text < HEAD then
     return { last = 0, units = 0, admitted_at = 0, first = 0, count = 0, edits = {} }, false
@@ -42,11 +40,9 @@ local function compact(key, log)
   return log.first
 end
 
-local function save(_, limit, key, log, now)
-  if log.units == 0 then
-    redis.call('DEL', key)
-    return
-  end
+-- Writes what has changed. Gives the moment from when on the log says nothing; nothing if it says nothing now.
+local function save(limit, key, log)
+  if log.units == 0 then return end
   local moved = compact(key, log)
   local header = struct.pack(
     HEADER, limit.horizon, log.last, log.units, log.admitted_at, log.first - moved, log.count - moved
@@ -58,7 +54,7 @@ local function save(_, limit, key, log, now)
       redis.call('SETRANGE', key, HEAD + (index - moved) * SIZE, event)
     end
   end
-  redis.call('PEXPIRE', key, lifetime(log.last + limit.horizon, now))
+  return log.last + limit.horizon
 end
 
 return { load = load, save = save }

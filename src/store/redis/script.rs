@@ -4,15 +4,19 @@ use std::fmt::Write as _;
 
 use crate::limit::lua;
 
-/// The parts of the script that know of Redis, as [`lua::MODULES`].
-const MODULES: [(&str, &str); 6] = [
-    ("clock", include_str!("clock.lua")),
-    ("expiry", include_str!("expiry.lua")),
-    ("whole", include_str!("whole.lua")),
+/// The modules that know of Redis, as [`lua::MODULES`].
+const MODULES: [(&str, &str); 3] = [
     ("log", include_str!("log.lua")),
-    ("account", include_str!("account.lua")),
     ("ballot", include_str!("ballot.lua")),
+    ("several", include_str!("several.lua")),
 ];
+
+/// What stands before the modules.
+const HEAD: [&str; 4] =
+    [lua::SHARED, include_str!("clock.lua"), include_str!("call.lua"), include_str!("state.lua")];
+
+/// What stands after them.
+const TAIL: [&str; 2] = [include_str!("use.lua"), include_str!("main.lua")];
 
 /// The script's text and the name that the server calls it by. To be made once.
 ///
@@ -25,15 +29,17 @@ pub struct Script {
 }
 
 impl Script {
-    /// Puts the modules together.
+    /// Puts the parts together. Each module is a branch of one function: a function that is passed by need not be made, and a
+    /// call needs few of them.
     pub fn new() -> Self {
-        let mut text = [lua::SHARED, include_str!("modules.lua"), "modules = {\n"].concat();
+        let mut text = HEAD.concat();
+        text.push_str("local function run(name)\n");
         for (name, body) in lua::MODULES.iter().chain(&MODULES) {
             // Infallible: a `String` takes anything.
-            let _ = write!(text, "{name} = function()\n{body}end,\n");
+            let _ = write!(text, "if name == '{name}' then\n{body}end\n");
         }
-        text.push_str("}\n");
-        text.push_str(include_str!("main.lua"));
+        text.push_str("end\n");
+        text.extend(TAIL);
         let sha1 = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha1 }
     }
