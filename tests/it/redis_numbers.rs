@@ -29,15 +29,16 @@ impl Converting {
     }
 }
 
-/// Some configurations of one limit, and requests to gateways that have one or the other: which, how much later, what cost.
-fn rollouts() -> impl Strategy<Value = (Vec<Algorithm>, Vec<(prop::sample::Index, u64, u32)>)> {
+/// Some configurations of one limit, and requests to gateways that have one or the other: which, how much later (or before), what
+/// cost.
+fn rollouts() -> impl Strategy<Value = (Vec<Algorithm>, Vec<(prop::sample::Index, i64, u32)>)> {
     let units = || prop_oneof![1..=20_u32, 1..=Cost::MAX].prop_map(cost);
     let of_any_kind = prop_oneof![algorithm(ordinary_rate(), units()), algorithm(any_rate(), units())];
     // Of a few periods, so that windows share them.
     let period = prop_oneof![Just(1_000_u64), Just(1_000_000), Just(7_777)];
     let few = (1..=20_u32, period).prop_map(|(count, period)| rate(count, period));
     let algorithms = prop_oneof![of_any_kind, algorithm(few, (1..=20_u32).prop_map(cost))];
-    let pause = prop_oneof![Just(0), 0..3_000_u64, 0..3_000_000_u64];
+    let pause = prop_oneof![Just(0), 0..3_000_i64, 0..3_000_000_i64, -2_000_000..0_i64];
     let request = (any::<prop::sample::Index>(), pause, prop_oneof![4 => 1..4_u32, 1 => 1..30_u32]);
     (prop::collection::vec(algorithms, 2..5), prop::collection::vec(request, 1..60))
 }
@@ -47,7 +48,7 @@ fn states_are_converted_as_the_core_converts_them() {
     hold(400, rollouts(), |shared, (algorithms, requests)| {
         let (key, mut expected, mut now) = (shared.new_key(), Converting::default(), START);
         for (which, pause, units) in requests {
-            now = now.plus(Micros(pause));
+            now = Timestamp(now.0.saturating_add_signed(pause));
             let algorithm = which.get(&algorithms);
             let decision = expected.decide(algorithm, now, cost(units));
             assert_eq!(

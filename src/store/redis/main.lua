@@ -1,6 +1,6 @@
 -- One call of the script: call.rs tells what is handed over, reply.rs what comes back.
 
-if #KEYS > 1 or ARGV[1] ~= 'decide' then return use 'several' end
+if #KEYS ~= 1 or ARGV[1] ~= 'decide' then return use 'several' end
 
 -- The usual call: one limit, so its algorithm's word is final.
 local name, _, cost, a, b, c, d, e = struct.unpack(CHARGE, ARGV[3])

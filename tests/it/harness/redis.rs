@@ -19,7 +19,9 @@ impl Redis {
     /// Starts `redis-server`, or what `TOLLGATE_TEST_REDIS` names, on a free port of the loopback and waits until it answers.
     pub(crate) fn start() -> Self {
         // Another process may take the port first; then the server exits and the next port is tried.
-        (0..10).find_map(|_| Self::try_start()).expect("a Redis server starts")
+        (0..10)
+            .find_map(|_| Self::try_start())
+            .expect("no Redis server starts; `make tools` installs what the tests need")
     }
 
     /// A new connection.
@@ -31,7 +33,9 @@ impl Redis {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|it| it.local_addr()).ok()?.port();
         let program = std::env::var("TOLLGATE_TEST_REDIS").unwrap_or_else(|_| "redis-server".to_owned());
-        let child = Command::new(&program)
+        // The server must not outlive a test that is killed, so it asks to be killed with it.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", &program])
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--dir"])
             .arg(directory.path())
@@ -39,7 +43,7 @@ impl Redis {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .unwrap_or_else(|fault| panic!("`{program}`: {fault}. `make tools` installs what tests need"));
+            .unwrap_or_else(|fault| panic!("setpriv (util-linux): {fault}"));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut redis = Self { child, address, _directory: directory };
         redis.answers().then_some(redis)
