@@ -8,7 +8,7 @@ use tollgate::limit::{Algorithm, Align, State, Verdict};
 use tollgate::store::redis::key::Version;
 
 use crate::core_cases::{START, algorithm, any_rate, cost, ordinary_rate, passes, rate};
-use crate::redis_samples::{Shared, charge, hold};
+use crate::redis_samples::{Shared, charge, hold, name};
 use crate::store_samples;
 
 /// What the script does, in the core's words: states under one version share a key and are converted when they are next read.
@@ -123,4 +123,19 @@ fn a_refusal_under_new_numbers_is_kept_in_them() {
         let later = START.plus(Micros::SECOND);
         assert_eq!(wait(later), tollgate::limit::Wait::After(Micros(hour.0 - 1_000_000)));
     }
+}
+
+/// Otherwise Redis would forget the last request before the client has waited as long as it was told.
+#[test]
+fn a_longer_spacing_makes_a_key_live_longer() {
+    let (mut shared, rate) = (Shared::start(), rate(5, 1_000_000));
+    let old = Algorithm::sliding_log(rate, None, false);
+    let new = Algorithm::sliding_log(rate, Some(Micros(100_000_000)), false);
+    let key = shared.new_key();
+    shared.decide(&[charge(&old, key, Cost::ONE)], START);
+    let lives = |shared: &mut Shared| shared.command(&["PTTL", &name(key, &old)]).integer();
+    let before = lives(&mut shared);
+    let refused = shared.decide(&[charge(&new, key, Cost::ONE)], START)[0];
+    assert!(!passes(refused.verdict));
+    assert!(lives(&mut shared) > before + 90_000);
 }

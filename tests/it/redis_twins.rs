@@ -71,6 +71,7 @@ fn compare(shared: &mut Shared, algorithm: Algorithm, steps: &[(Step, Settlement
         now = step.moment(&algorithm, now);
         pair.decide(now, step.cost(&algorithm));
         if let Some((before, difference)) = settlement {
+            now = step.moment(&algorithm, now);
             pair.settle(*before, *difference, now);
             pair.peek(now);
         }
@@ -107,5 +108,45 @@ fn corrections_are_alike() {
     let algorithm = prop_oneof![ordinary_algorithm(), any_algorithm()];
     hold(300, (algorithm, requests_and_settlements()), |shared, (algorithm, steps)| {
         compare(shared, algorithm, &steps);
+    });
+}
+
+/// `multiply_divide` of the sliding window's twin, for all triples.
+fn multiply_divide(shared: &mut Shared, triples: &[[u128; 3]]) -> Vec<i64> {
+    let twin = include_str!("../../src/limit/sliding_window.lua");
+    let (_, rest) = twin.split_once("local function multiply_divide").unwrap();
+    let (body, _) = rest.split_once("\nend\n").unwrap();
+    let script = format!(
+        "local EXACT, floor = 2 ^ 53, math.floor\nlocal function multiply_divide{body}\nend\nlocal all = {{}}
+        for i = 1, #ARGV, 3 do
+          all[#all + 1] = multiply_divide(tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
+        end
+        return all"
+    );
+    let numbers: Vec<_> = triples.iter().flatten().map(ToString::to_string).collect();
+    let words: Vec<_> =
+        ["EVAL", &script, "0"].into_iter().chain(numbers.iter().map(String::as_str)).collect();
+    shared.command(&words).integers()
+}
+
+/// a, b and c with a × b = q × c - 1: a quotient that is rounded anywhere on the way comes out as q.
+fn near_miss() -> impl Strategy<Value = [u128; 3]> {
+    const Q: u128 = (1 << 31) - 1;
+    (prop_oneof![2..1_u128 << 20, 2..Q], prop_oneof![0..8_u128, 0..1_u128 << 13]).prop_map(|(a, turns)| {
+        // By Fermat, as q is prime.
+        let inverse = (0..31).rev().fold(1, |power: u128, bit| {
+            let square = power * power % Q;
+            if (Q - 2) >> bit & 1 == 1 { square * a % Q } else { square }
+        });
+        let b = Q - inverse + turns * Q;
+        [a, b, (a * b + 1) / Q]
+    })
+}
+
+#[test]
+fn wide_products_are_divided_exactly() {
+    hold(100, prop::collection::vec(near_miss(), 100), |shared, triples| {
+        let expected: Vec<_> = triples.iter().map(|[a, b, c]| i64::try_from(a * b / c).unwrap()).collect();
+        assert_eq!(multiply_divide(shared, &triples), expected);
     });
 }
