@@ -43,8 +43,8 @@ deny:
 	@if command -v cargo-deny >/dev/null; then cargo deny check; \
 	else echo "cargo-deny is not installed, so dependencies go unchecked: cargo install cargo-deny --locked"; fi
 
-bench: ## ns per decision for each algorithm, against the governor crate
-	cargo bench --locked
+bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md (20 minutes)
+	benches/compare.sh all
 
-compare: ## requests/s and CPU per request against nginx and HAProxy
-	benches/compare.sh
+compare: ## the shortest of them: CPU per proxied and per refused request
+	benches/compare.sh proxied refused

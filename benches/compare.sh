@@ -1,231 +1,146 @@
 #!/usr/bin/env bash
-# Loads tollgate, nginx (limit_req) and HAProxy (a stick table) in turn with wrk, before the same nginx backend, and
-# prints requests a second and CPU microseconds a request: with no limit, with a limit that admits, and refused.
+# Measures tollgate beside nginx and HAProxy, in turn and before the same nginx backend, and prints tables.
 #
-#   benches/compare.sh [ROUNDS] [SECONDS]      3 rounds of 4 s by default: about two and a half minutes
+#   benches/compare.sh TABLE…    some of them
+#   benches/compare.sh all       all of them, and writes them into docs/benchmarks.md: about 20 minutes
 #
-# Everything stays on the loopback, on free ports, and ends with the script. Connections are kept alive on both sides,
-# every gateway has two workers, nobody writes an access log. The order turns round from round to round, and medians are
-# printed. CPU is utime + stime of the gateway's own processes, so that what wrk and the backend burn does not count;
-# requests a second on a small machine say as much about wrk and the backend, which share its processors.
-# Wants the packages nginx, haproxy and wrk, and cargo (or TOLLGATE=/path/to/tollgate).
+#   proxied       CPU a proxied request, without a limit and with one that never refuses
+#   keys          the same with a million keys
+#   refused       CPU a refused request
+#   latency       percentiles at half of what nginx bears
+#   flood         percentiles of a client while others bring new keys
+#   syscalls      system calls a proxied request (wants strace)
+#   allocations   allocations a request
+#   inside        what `cargo bench` prints of decisions, the store, routes and keys
+#
+# From the environment:
+#   ROUNDS=5  SECONDS_EACH=4  CONNECTIONS=64  KEYS=1000000
+#   RATE=12000                    for latency and flood, instead of half of what nginx bears
+#   TOLLGATE=/path/to/tollgate    measures this one instead of building it
+#   BASELINE=/path/to/tollgate    measures another one beside it
+#   GATEWAYS='tollgate nginx'     measures only these
+#
+# Everything stays on the loopback, on free ports, and ends with the script. The method is told in docs/benchmarks.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
-rounds=${1:-3}
-seconds=${2:-4}
+tables=(proxied keys refused latency flood syscalls allocations inside)
+rounds=${ROUNDS:-5}
+seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}
-gates=(tollgate nginx haproxy)
-cases=(unlimited admitted refused)
+many=${KEYS:-1000000}
+half_rate=${RATE:-}
 
-for tool in nginx haproxy wrk; do
-  command -v "$tool" >/dev/null || { echo "compare.sh: \`$tool\` is missing: apt-get install $tool" >&2; exit 2; }
-done
-if [ -z "${TOLLGATE:-}" ]; then
-  cargo build --release --locked --quiet
-  TOLLGATE=target/release/tollgate
-fi
-
-work=$(mktemp -d)
-started=()
-finish() {
-  for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
-  wait 2>/dev/null || true
-  rm -rf "$work"
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
-
-listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
-# A port on which nobody listens, below those that the system gives to outgoing connections. Sets `port`.
-free_port() {
-  for _ in $(seq 100); do
-    port=$((12000 + RANDOM % 18000))
-    listening "$port" || return 0
-  done
-  echo "compare.sh: no free port" >&2
-  exit 1
+# load NAME OPTION…: loads the server of that name, which is watched.
+load() {
+  local name=$1
+  shift
+  "$load" "127.0.0.1:${port[$name]}" --connections "$connections" --seconds "$seconds" --watch "${process[$name]}" "$@"
 }
 
-# start NAME PORT COMMAND…: runs a server in the background until it listens. Sets `server`.
-start() {
-  local name=$1 at=$2
+# record CASE NAME ROUND STATUS: takes a load's output for the results, if all answers were as the case wants them.
+# A gateway that answers otherwise would be compared with nothing.
+record() {
+  local output
+  output=$(cat)
+  if grep -E '^(status|unanswered)' <<<"$output" | grep -qvE "^(status_$4 |unanswered 0)"; then
+    fail "$2 in case $1 was to answer $4 throughout, but: ${output//$'\n'/, }"
+  fi
+  sed "s/^/$1 $2 $3 /" <<<"$output" >>"$work/results"
+  awk -v name="$2" -v at="$1" '
+    { value[$1] = $2 }
+    END {
+      printf "  %-9s %-9s %6.0f requests/s  CPU %6.2f µs  p99 %7.0f µs\n",
+        at, name, value["requests_per_second"], value["cpu_us"], value["p99_us"]
+    }' <<<"$output" >&2
+}
+
+# in_turn ROUND NAME…: the names, backwards every other round, then with another one in front: nobody always has the same
+# place or comes after the same neighbour.
+in_turn() {
+  local round=$1 first
+  shift
+  first=$(((round - 1) / 2 % $#))
+  set -- "${@:first + 1}" "${@:1:first}"
+  if ((round % 2)); then printf '%s\n' "$@"; else printf '%s\n' "$@" | tac; fi
+}
+
+# fresh CASE STATUS NAME…: each round, each gateway is started, loaded and stopped.
+fresh() {
+  local at=$1 status=$2 round name
   shift 2
-  "$@" >"$work/$name.log" 2>&1 &
-  server=$!
-  started+=("$server")
-  for _ in $(seq 100); do
-    if listening "$at"; then return 0; fi
-    kill -0 "$server" 2>/dev/null || break
-    sleep 0.05
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" "$@"); do
+      start "$name" "$at"
+      load "$name" | record "$at" "$name" "$round" "$status"
+      stop "$name"
+    done
   done
-  echo "compare.sh: $name does not start:" >&2
-  cat "$work/$name.log" >&2
-  exit 1
 }
 
-nginx_file() { # PORT, then the http block's inside on standard input
-  cat <<CONF
-daemon off; worker_processes 2; pid $work/nginx-$1.pid; error_log $work/nginx-$1.err crit;
-events { worker_connections 4096; }
-http {
-  access_log off; keepalive_requests 1000000000; keepalive_timeout 60s;
-  client_body_temp_path $work/t1; proxy_temp_path $work/t2; fastcgi_temp_path $work/t3;
-  uwsgi_temp_path $work/t4; scgi_temp_path $work/t5;
-$(cat)
-}
-CONF
+cpu_table() {
+  table 'cpu_us:CPU_µs/request:2 user_us:user:2 system_us:system:2 requests_per_second:requests/s:0' 'nginx haproxy'
 }
 
-start_backend() {
-  free_port
-  backend=$port
-  nginx_file "$backend" >"$work/backend.conf" <<CONF
-  server { listen 127.0.0.1:$backend; location / { default_type text/plain; return 200 "ok\n"; } }
-CONF
-  start backend "$backend" nginx -p "$work" -c "$work/backend.conf"
+# table COLUMNS REFERENCES: of the results so far, which are then forgotten.
+table() {
+  LC_ALL=C awk -v columns="$1" -v references="$2" -v ratios="$work/ratios" -f benches/compare/table.awk "$work/results"
+  rm "$work/results"
 }
 
-start_tollgate() { # CASE
-  local limits='' table=''
-  case $1 in
-    admitted) limits='limits = ["l"]' table='rate = "1000000/s"' ;;
-    refused) limits='limits = ["l"]' table='rate = "1/day"' ;;
-  esac
-  if [ -n "$table" ]; then table=$'[limits.l]\nalgorithm = "token-bucket"\nkey = "ip"\n'$table; fi
-  cat >"$work/gateway.toml" <<CONF
-[server]
-listen = ["127.0.0.1:$port"]
-workers = 2
-[log]
-access = "off"
-level = "error"
-[upstreams]
-api = "http://127.0.0.1:$backend"
-[[routes]]
-path = "/*"
-upstream = "api"
-$limits
-$table
-CONF
-  start tollgate "$port" "$TOLLGATE" run -c "$work/gateway.toml"
-}
-
-start_nginx() { # CASE
-  local zone='' use=''
-  case $1 in
-    admitted) zone='limit_req_zone $binary_remote_addr zone=l:10m rate=1000000r/s;' use='limit_req zone=l burst=1000000 nodelay;' ;;
-    refused) zone='limit_req_zone $binary_remote_addr zone=l:10m rate=1r/m;' use='limit_req zone=l; limit_req_status 429; limit_req_log_level info;' ;;
-  esac
-  nginx_file "$port" >"$work/nginx.conf" <<CONF
-  $zone
-  upstream api { server 127.0.0.1:$backend; keepalive 256; keepalive_requests 1000000000; }
-  server {
-    listen 127.0.0.1:$port;
-    location / { $use proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection ""; }
-  }
-CONF
-  start nginx "$port" nginx -p "$work" -c "$work/nginx.conf"
-}
-
-start_haproxy() { # CASE
-  local rule=''
-  case $1 in
-    admitted) rule='http-request deny deny_status 429 if { sc_http_req_rate(0) gt 2000000000 }' ;;
-    refused) rule='http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1 }' ;;
-  esac
-  if [ -n "$rule" ]; then rule="stick-table type ip size 1m expire 60s store http_req_rate(60s)
-  http-request track-sc0 src
-  $rule"; fi
-  cat >"$work/haproxy.cfg" <<CONF
-global
-  nbthread 2
-  maxconn 4096
-defaults
-  mode http
-  timeout connect 2s
-  timeout client 60s
-  timeout server 60s
-  option http-keep-alive
-  http-reuse always
-frontend f
-  bind 127.0.0.1:$port
-  $rule
-  default_backend b
-backend b
-  server s 127.0.0.1:$backend
-CONF
-  start haproxy "$port" haproxy -db -f "$work/haproxy.cfg"
-}
-
-# CPU ticks that a process and its children have used so far.
-ticks() {
-  local pid sum=0 stat
-  for pid in "$1" $(pgrep -P "$1" || true); do
-    stat=$(cat "/proc/$pid/stat" 2>/dev/null) || continue
-    # The name may hold blanks; count the fields behind it.
-    set -- ${stat##*) }
-    sum=$((sum + ${12} + ${13}))
-  done
-  echo "$sum"
-}
-
-hertz=$(getconf CLK_TCK)
-
-# measure GATE CASE: one run; appends `GATE CASE REQUESTS_PER_SECOND MICROSECONDS` to the results.
-measure() {
-  local gate=$1 case=$2 before after out requests rate
-  free_port
-  "start_$gate" "$case"
-  wrk -t2 -c"$connections" -d1s "http://127.0.0.1:$port/" >/dev/null
-  before=$(ticks "$server")
-  out=$(wrk -t2 -c"$connections" -d"${seconds}s" "http://127.0.0.1:$port/")
-  after=$(ticks "$server")
-  kill -QUIT "$server" 2>/dev/null || true
-  kill "$server" 2>/dev/null || true
-  wait "$server" 2>/dev/null || true
-  requests=$(awk '/requests in/ { print $1 }' <<<"$out")
-  rate=$(awk '/^Requests\/sec:/ { print $2 }' <<<"$out")
-  check_answers "$gate" "$case" "$out"
-  awk -v gate="$gate" -v case="$case" -v rate="$rate" -v ticks=$((after - before)) -v hertz="$hertz" -v n="$requests" \
-    'BEGIN { printf "%s %s %.0f %.2f\n", gate, case, rate, ticks / hertz * 1e6 / n }' | tee -a "$work/results" >&2
-}
-
-# A gateway that answers otherwise than the case wants would be compared with nothing.
-check_answers() {
-  local refused
-  refused=$(awk '/Non-2xx or 3xx responses:/ { print $NF }' <<<"$3")
-  if [ "$2" = refused ] && [ -z "$refused" ] || [ "$2" != refused ] && [ -n "$refused" ]; then
-    echo "compare.sh: $1 was to be \`$2\`, but wrk counted ${refused:-no} refusals" >&2
-    exit 1
+build() {
+  local target=${CARGO_TARGET_DIR:-target}/release
+  cargo build --release --locked --quiet --example load
+  load=$target/examples/load
+  if [ -z "${TOLLGATE:-}" ]; then
+    cargo build --release --locked --quiet
+    TOLLGATE=$target/tollgate
   fi
 }
 
-report() {
-  awk '
-    function median(list,    parts, n, i, j, swap) {
-      n = split(list, parts, " ")
-      for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) if (parts[j] + 0 < parts[i] + 0) { swap = parts[i]; parts[i] = parts[j]; parts[j] = swap }
-      return n % 2 ? parts[(n + 1) / 2] : (parts[n / 2] + parts[n / 2 + 1]) / 2
-    }
-    { rate[$1, $2] = rate[$1, $2] " " $3; cpu[$1, $2] = cpu[$1, $2] " " $4 }
-    END {
-      printf "\n%-10s %-9s %12s %14s %16s\n", "case", "gateway", "requests/s", "CPU us/request", "CPU to nginx"
-      cases = split("unlimited admitted refused", case_of, " "); gates = split("tollgate nginx haproxy", gate_of, " ")
-      for (c = 1; c <= cases; c++) for (g = 1; g <= gates; g++) {
-        own = median(cpu[gate_of[g], case_of[c]]); nginx = median(cpu["nginx", case_of[c]])
-        printf "%-10s %-9s %12.0f %14.2f %15.2fx\n", case_of[c], gate_of[g], median(rate[gate_of[g], case_of[c]]), own, nginx ? own / nginx : 0
-      }
-    }' "$work/results"
+missing() { echo "compare.sh: \`$1\` is missing, so it is left out: apt-get install $1" >&2; }
+
+# Sets `gateways`, those that have a part in every table, and two sorts that have it in some: `headers` and `others`.
+find_gateways() {
+  local name
+  command -v nginx >/dev/null || fail "nginx is missing, and it is the backend too: apt-get install nginx"
+  gateways=() headers=() others=()
+  for name in ${GATEWAYS:-tollgate ${BASELINE:+baseline} nginx haproxy}; do
+    case $name in
+      tollgate | baseline) gateways+=("$name") ;;
+      *) if command -v "$name" >/dev/null; then gateways+=("$name"); else missing "$name"; fi ;;
+    esac
+  done
+  if [ -n "${GATEWAYS:-}" ]; then return 0; fi
+  headers=(headers)
+  for name in envoy traefik caddy; do
+    # One that is too old or too new for its configuration is left out.
+    if command -v "$name" >/dev/null && start "$name" unlimited; then
+      stop "$name"
+      others+=("$name")
+    fi
+  done
 }
 
-start_backend
-for round in $(seq "$rounds"); do
-  order=("${gates[@]}")
-  if ((round % 2 == 0)); then order=(haproxy nginx tollgate); fi
-  for case in "${cases[@]}"; do
-    for gate in "${order[@]}"; do measure "$gate" "$case"; done
-  done
+wanted=("$@")
+if [ "$*" = all ]; then wanted=("${tables[@]}"); fi
+for name in "${wanted[@]:-none}"; do
+  case " ${tables[*]} " in
+    *" $name "*) ;;
+    *) sed -n '2,/^set/s/^# \?//p' "$0" >&2; exit 2 ;;
+  esac
 done
-report
+
+build
+start_backend
+find_gateways
+touch "$work/ratios" "$work/musts"
+for name in "${wanted[@]}"; do
+  echo "$name" >&2
+  # Not through a pipe: what runs in a subshell could not be ended from here.
+  "$name" >"$work/$name.md"
+  printf '\n%s\n\n' "$(cat "$work/$name.md")"
+done
+targets_table
+if [ "$*" = all ]; then write_document; fi

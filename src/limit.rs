@@ -7,11 +7,13 @@
 //! grants nothing, and what is charged is charged there. Waits count from `now` all the same. Where a moment would lie
 //! past 2^53 µs (the year 2255) it stands at 2^53.
 
+mod divisor;
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
 pub mod lua;
 mod meter;
+pub mod packed;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;

@@ -5,6 +5,7 @@ pub mod redis;
 
 use std::fmt::{self, Write as _};
 use std::hash::Hasher as _;
+use std::ops::Deref;
 
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
@@ -75,8 +76,44 @@ pub enum Group {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// One per charge.
-    pub decisions: SmallVec<[Decision; 4]>,
+    pub decisions: Decisions,
 }
+
+/// A list of decisions. One alone, which is the usual case, is written and moved as such: a list in its place cost as much as the
+/// decision itself.
+#[derive(Clone, Debug)]
+pub enum Decisions {
+    /// Of a request with one charge.
+    Alone(Decision),
+    /// Of any other.
+    Together(SmallVec<[Decision; 4]>),
+}
+
+impl Deref for Decisions {
+    type Target = [Decision];
+
+    #[inline]
+    fn deref(&self) -> &[Decision] {
+        match self {
+            Self::Alone(decision) => std::slice::from_ref(decision),
+            Self::Together(decisions) => decisions,
+        }
+    }
+}
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self::Together(SmallVec::new())
+    }
+}
+
+impl PartialEq for Decisions {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Decisions {}
 
 /// Where counters live.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 use http::{HeaderName, HeaderValue};
 
 use super::name::Name;
-use super::syntax::is_named;
 
 /// Where one field stands in a head.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +137,8 @@ impl<'h, 'n> Values<'h, 'n> {
     pub fn iter(self) -> impl DoubleEndedIterator<Item = &'h [u8]> + Clone + use<'h, 'n> {
         let Self { fields, name } = self;
         let same = move |span: &&Span| {
-            usize::from(span.name_length) == name.len() && is_named(fields.name(span), name.as_bytes())
+            usize::from(span.name_length) == name.len()
+                && fields.name(span).eq_ignore_ascii_case(name.as_bytes())
         };
         fields.spans.iter().filter(same).map(move |span| fields.value(span))
     }

@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use super::body::Body;
 use super::fields::{Fields, Span};
 use super::name::Name;
-use super::syntax::{has_item, is_token, parse_length, split_field};
+use super::syntax::{has_item, is_target, is_token, parse_length, split_field};
 
 /// Fields in one head.
 pub const MAX_FIELDS: usize = 100;
@@ -81,6 +81,8 @@ pub struct RequestHead<'h> {
     pub keep_alive: bool,
     /// Its fields.
     pub fields: Fields<'h>,
+    /// Bytes of the head, its empty line included.
+    pub length: usize,
 }
 
 /// A request's target (RFC 9112 §3.2): origin-form, absolute-form of http and https, or `*`.
@@ -97,25 +99,27 @@ pub struct Target<'h> {
 }
 
 impl<'h> RequestHead<'h> {
-    /// Reads a whole head (request line, fields, empty line; every line known to end in CR LF). The places of its fields
-    /// go to `spans`, whose former content is dropped.
+    /// Reads the head that `bytes` begin with and that is known to end within them. The places of its fields go to
+    /// `spans`, whose former content is dropped.
     ///
     /// # Errors
     /// Whatever is not the grammar of RFC 9112, is ambiguous, or is not for a reverse proxy.
-    pub fn parse(head: &'h [u8], spans: &'h mut Vec<Span>) -> Result<Self, Fault> {
+    pub fn parse(bytes: &'h [u8], spans: &'h mut Vec<Span>) -> Result<Self, Fault> {
         spans.clear();
-        let line_end = memchr::memchr(b'\n', head).map_or(head.len(), |newline| newline + 1);
-        let line = RequestLine::parse(head[..line_end].strip_suffix(b"\r\n").unwrap_or_default())?;
+        let line = next_line(bytes)?;
+        let mut at = line.len() + 2;
+        let line = RequestLine::parse(line)?;
         let mut framing = Framing::default();
-        let mut at = line_end;
-        while let Some(found) = memchr::memchr(b'\n', &head[at..]) {
-            let field = &head[at..at + found.saturating_sub(1)];
+        loop {
+            let field = next_line(&bytes[at..])?;
+            let begins = at;
+            at += field.len() + 2;
             if field.is_empty() {
                 break;
             }
-            framing.take(field, at, spans)?;
-            at += found + 1;
+            framing.take(field, begins, spans)?;
         }
+        let head = &bytes[..at];
         framing.check_host(&line)?;
         let body = framing.body(&line)?;
         let keep_alive = if line.http_11 { !framing.close } else { framing.keep_alive && !framing.close };
@@ -127,6 +131,7 @@ impl<'h> RequestHead<'h> {
             upgrade: framing.upgrade && framing.connection_upgrade && line.http_11 && body == Body::EMPTY,
             keep_alive,
             fields: Fields::new(head, spans),
+            length: at,
         })
     }
 
@@ -150,9 +155,7 @@ impl<'h> Target<'h> {
 
     /// origin-form, absolute-form of http and https, or `*` for OPTIONS.
     fn parse(method: &[u8], target: &'h [u8]) -> Result<Self, Fault> {
-        // Without a way out in the middle, so that the compiler looks at many bytes at once.
-        let good = |byte: u8| (byte > b' ') & (byte < 0x7f) & (byte != b'#');
-        if !target.iter().fold(true, |all, &byte| all & good(byte)) {
+        if !is_target(target) {
             return Err(Fault::Malformed("the request target has a forbidden character"));
         }
         let no_target = Fault::Malformed("the request target is neither a path nor an http URL");
@@ -182,6 +185,14 @@ fn strip_scheme(target: &str) -> Option<&str> {
     })
 }
 
+/// What stands before the first CR LF.
+fn next_line(bytes: &[u8]) -> Result<&[u8], Fault> {
+    let newline = memchr::memchr(b'\n', bytes);
+    newline.and_then(|newline| bytes[..newline].strip_suffix(b"\r")).ok_or(BAD_LINE)
+}
+
+const BAD_LINE: Fault = Fault::Malformed("a line of the head does not end in CR LF");
+
 /// Finds the end of a head in bytes that arrive piecemeal; each byte is looked at once.
 #[derive(Debug, Default)]
 pub struct HeadScanner {
@@ -192,30 +203,33 @@ pub struct HeadScanner {
 }
 
 impl HeadScanner {
-    /// The length of the head including its empty line, once it is all there. `bytes` begins at the request line and only
-    /// ever grows.
+    /// Whether all of the head is there. `bytes` begins at the request line and only ever grows.
     ///
     /// # Errors
     /// A line that does not end in CR LF, or a bound that is passed.
-    pub fn advance(&mut self, bytes: &[u8], max_head: usize) -> Result<Option<usize>, Fault> {
+    pub fn advance(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, Fault> {
+        // As nearly all requests come: whole, and nothing behind them.
+        if bytes.ends_with(b"\r\n\r\n") && self.line == 0 && bytes.len() <= max_head.min(MAX_LINE) {
+            return Ok(true);
+        }
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
             let newline = self.searched + found;
             let line = match bytes[self.line..newline] {
                 [ref line @ .., b'\r'] => line,
-                _ => return Err(Fault::Malformed("a line of the head does not end in CR LF")),
+                _ => return Err(BAD_LINE),
             };
             if newline >= max_head {
                 return Err(self.too_large());
             }
             if line.is_empty() {
-                return Ok(Some(newline + 1));
+                return Ok(true);
             }
             self.line = newline + 1;
             self.searched = newline + 1;
         }
         self.searched = bytes.len();
         let line_so_far = bytes.len() - self.line;
-        if line_so_far > MAX_LINE || bytes.len() > max_head { Err(self.too_large()) } else { Ok(None) }
+        if line_so_far > MAX_LINE || bytes.len() > max_head { Err(self.too_large()) } else { Ok(false) }
     }
 
     /// Whether the request line or a field overflowed.

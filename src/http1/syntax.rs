@@ -19,8 +19,43 @@ pub fn split_field(line: &[u8]) -> Result<(&[u8], usize, &[u8]), &'static str> {
 
 /// obs-text (0x80 and above) is opaque but legal; HTAB is the only control allowed (RFC 9110 §5.5).
 fn is_value(value: &[u8]) -> bool {
-    // Without a way out in the middle, so that the compiler looks at many bytes at once.
-    value.iter().fold(true, |good, &byte| good & (((byte >= 0x20) & (byte != 0x7f)) | (byte == b'\t')))
+    let good = |byte| byte >= b' ' && byte != DEL || byte == b'\t';
+    all(value, |eight| any_below(eight, b' ') | any_equal(eight, DEL), good)
+}
+
+/// Whether a target has only characters that may stand in one, or that clients send all the same: visible ASCII but `#`.
+pub fn is_target(target: &[u8]) -> bool {
+    let good = |byte| byte > b' ' && byte < DEL && byte != b'#';
+    let suspects = |eight| {
+        any_below(eight, b'!') | any_equal(eight, DEL) | any_equal(eight, b'#') | (eight & repeated(0x80))
+    };
+    all(target, suspects, good)
+}
+
+const DEL: u8 = 0x7f;
+
+/// Whether all bytes are `good`. Eight at a time are looked at by `suspects`, which is 0 if all eight are.
+fn all(bytes: &[u8], suspects: impl Fn(u64) -> u64, good: impl Fn(u8) -> bool) -> bool {
+    let (words, rest) = bytes.as_chunks();
+    let suspicious = words.iter().fold(0, |sum, &eight| sum | suspects(u64::from_ne_bytes(eight)));
+    rest.iter().all(|&byte| good(byte))
+        && (suspicious == 0 || words.as_flattened().iter().all(|&byte| good(byte)))
+}
+
+/// A word of eight equal bytes.
+const fn repeated(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// Not 0 if one of the bytes is below `bound`, which is at most 0x80: only then does the subtraction borrow into a top bit
+/// that was clear (Bit Twiddling Hacks, "Determine if a word has a byte less than n").
+const fn any_below(eight: u64, bound: u8) -> u64 {
+    eight.wrapping_sub(repeated(bound)) & !eight & repeated(0x80)
+}
+
+/// Not 0 if one of the bytes is this one.
+const fn any_equal(eight: u64, byte: u8) -> u64 {
+    any_below(eight ^ repeated(byte), 1)
 }
 
 fn trim_blanks_start(mut value: &[u8]) -> &[u8] {
@@ -30,16 +65,22 @@ fn trim_blanks_start(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Whether a field's name is this one, which is given in lower case.
+/// Whether a field's name, a token, is this one, which is made of lower-case letters, digits and `-`.
+///
+/// The bit that tells upper from lower case is set in all of these, and no token character but the upper-case letters turns
+/// into one of them when it is set.
 pub fn is_named(name: &[u8], lower: &[u8]) -> bool {
-    // Without a way out in the middle, so that the compiler looks at many bytes at once.
-    name.len() == lower.len()
-        && name.iter().zip(lower).fold(0, |differs, (byte, lower)| differs | (lowered(*byte) ^ lower)) == 0
-}
-
-/// ASCII only.
-const fn lowered(byte: u8) -> u8 {
-    byte | if byte.is_ascii_uppercase() { 0x20 } else { 0 }
+    if name.len() != lower.len() {
+        return false;
+    }
+    let (words, rest) = name.as_chunks::<8>();
+    let (lower_words, lower_rest) = lower.as_chunks::<8>();
+    let words = words.iter().zip(lower_words);
+    let rest = rest.iter().zip(lower_rest);
+    let differs = words.fold(0, |sum, (&eight, &lower)| {
+        sum | ((u64::from_ne_bytes(eight) | repeated(b' ')) ^ u64::from_ne_bytes(lower))
+    });
+    differs == 0 && rest.fold(0, |sum, (byte, lower)| sum | ((byte | b' ') ^ lower)) == 0
 }
 
 /// Without blanks and tabs at both ends.
@@ -88,3 +129,27 @@ const IS_TOKEN: [bool; 256] = {
     }
     table
 };
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn eight_at_a_time_are_judged_as_one_by_one(bytes in prop::collection::vec(prop_oneof![8 => b' '..=b'~', 1 => any::<u8>()], 0..40)) {
+            let value = bytes.iter().all(|&byte| byte >= b' ' && byte != 0x7f || byte == b'\t');
+            prop_assert_eq!(is_value(&bytes), value);
+            let target = bytes.iter().all(|&byte| byte.is_ascii_graphic() && byte != b'#');
+            prop_assert_eq!(is_target(&bytes), target);
+        }
+
+        #[test]
+        fn names_are_equal_in_any_case_and_not_otherwise(one in "[!#$%&'*+.^_`|~0-9A-Za-z-]{0,20}", other in "[0-9a-z-]{0,20}", same in any::<bool>()) {
+            let lower = if same { one.to_ascii_lowercase() } else { other };
+            prop_assume!(lower.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'));
+            prop_assert_eq!(is_named(one.as_bytes(), lower.as_bytes()), one.eq_ignore_ascii_case(&lower));
+        }
+    }
+}

@@ -16,8 +16,8 @@ pub struct FixedWindow {
 /// The window that was last charged, and what was charged in it: at most 2^32 - 1 units. The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    start: Timestamp,
-    count: u32,
+    pub(super) start: Timestamp,
+    pub(super) count: u32,
 }
 
 impl FixedWindow {
@@ -27,6 +27,7 @@ impl FixedWindow {
     }
 
     /// Decides one request.
+    #[inline(always)]
     pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
         let window = self.current(state, now);
         match self.verdict(window, now, cost) {
@@ -72,6 +73,7 @@ impl FixedWindow {
     }
 
     /// The window that `now` falls into. A moment before the state's window is taken to lie in it.
+    #[inline]
     fn current(&self, state: State, now: Timestamp) -> State {
         if state.count > 0 && now < self.end(state) {
             return state;
@@ -83,6 +85,7 @@ impl FixedWindow {
         State { start, count: 0 }
     }
 
+    #[inline(always)]
     fn verdict(&self, window: State, now: Timestamp, cost: Cost) -> Verdict {
         if cost.units() > self.rate.count() {
             Verdict::Deny(Wait::Never)
@@ -93,12 +96,14 @@ impl FixedWindow {
         }
     }
 
+    #[inline(always)]
     fn report(&self, verdict: Verdict, window: State, now: Timestamp) -> Decision {
         let remaining = self.rate.count().saturating_sub(window.count).into();
         let reset_after = if window.count == 0 { Micros(0) } else { self.end(window).since(now) };
         Decision { verdict, remaining, reset_after }
     }
 
+    #[inline]
     fn end(&self, window: State) -> Timestamp {
         window.start.plus(self.rate.period())
     }

@@ -29,6 +29,7 @@ impl Gcra {
     }
 
     /// Decides one request.
+    #[inline(always)]
     pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
         let ahead = self.meter.drained(state, now);
         match self.verdict(ahead, now.max(state.at()), now, cost) {
@@ -47,6 +48,7 @@ impl Gcra {
     }
 
     /// `seen` is `now`, or the state's own time if the clock has run backwards.
+    #[inline(always)]
     fn verdict(&self, ahead: State, seen: Timestamp, now: Timestamp, cost: Cost) -> Verdict {
         if cost > self.burst {
             return Verdict::Deny(Wait::Never);
@@ -56,6 +58,7 @@ impl Gcra {
         if conforms_at <= seen { Verdict::Allow } else { Verdict::Deny(Wait::After(conforms_at.since(now))) }
     }
 
+    #[inline(always)]
     fn report(&self, verdict: Verdict, ahead: State, now: Timestamp) -> Decision {
         self.meter.report(verdict, ahead, self.tolerance, now)
     }

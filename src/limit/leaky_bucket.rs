@@ -34,6 +34,7 @@ impl LeakyBucket {
     }
 
     /// Decides one request. A `Delay` is charged like an `Allow`.
+    #[inline(always)]
     pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
         let ahead = self.meter.drained(state, now);
         match self.verdict(ahead, now) {
@@ -51,6 +52,7 @@ impl LeakyBucket {
         self.report(self.verdict(ahead, now), ahead, now)
     }
 
+    #[inline(always)]
     fn verdict(&self, ahead: State, now: Timestamp) -> Verdict {
         match ahead.ticks() {
             0 => Verdict::Allow,
@@ -59,6 +61,7 @@ impl LeakyBucket {
         }
     }
 
+    #[inline(always)]
     fn report(&self, verdict: Verdict, ahead: State, now: Timestamp) -> Decision {
         let remaining = self.joining(ahead.ticks());
         let reset_after = if remaining == self.joining(0) {
@@ -71,9 +74,10 @@ impl LeakyBucket {
     }
 
     /// How many requests of one unit could join a queue of `ticks`; no more than `queue` are told.
+    #[inline]
     fn joining(&self, ticks: u64) -> u64 {
         match self.limit.checked_sub(ticks) {
-            Some(room) => (room / self.meter.unit() + 1).min(self.queue.units().into()),
+            Some(room) => (self.meter.units(room) + 1).min(self.queue.units().into()),
             None => 0,
         }
     }

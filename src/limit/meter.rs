@@ -8,6 +8,7 @@
 //! The level stays below 2^53, so doubles hold it. A product that passes 2^53 is larger than any level, and only ever
 //! compared with one or subtracted down to zero: saturating here and rounding in a double give the same answer.
 
+use super::divisor::Divisor;
 use super::units::{Cost, EXACT, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 
@@ -19,9 +20,9 @@ const MAX_FULL: u64 = EXACT / 2;
 /// How the units of one rate are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Meter {
-    unit: u64,
-    drain: u64,
-    step: u64,
+    unit: Divisor,
+    drain: Divisor,
+    step: Divisor,
 }
 
 /// What one key has used, in ticks. The default is nothing.
@@ -32,7 +33,13 @@ pub struct Level {
 }
 
 impl Level {
+    /// So many ticks at a moment.
+    pub(super) const fn new(at: Timestamp, ticks: u64) -> Self {
+        Self { at, ticks }
+    }
+
     /// The ticks in use.
+    #[inline]
     pub(super) const fn ticks(self) -> u64 {
         self.ticks
     }
@@ -48,12 +55,12 @@ impl Meter {
     pub(super) fn counting(rate: Rate, units: Cost) -> Self {
         let most = MAX_FULL / u64::from(units.units());
         let fine = Self::finest(rate, most);
-        if fine.unit <= most {
+        if fine.unit() <= most {
             return fine;
         }
         // To use up such a bucket takes more than 2^52 µs (142 years) of refill: a tick may well be some µs.
-        let step = fine.unit.div_ceil(most);
-        Self { unit: scaled(rate, 1, step), drain: 1, step }
+        let step = fine.unit().div_ceil(most);
+        Self::new(scaled(rate, 1, step), 1, step)
     }
 
     /// A meter that holds any cost and is never coarser than 1 µs. It saturates only where draining lasts past the end
@@ -67,63 +74,80 @@ impl Meter {
         let divisor = greatest_common_divisor(rate.period().0, u64::from(rate.count()));
         let (span, count) = (rate.period().0 / divisor, u64::from(rate.count()) / divisor);
         let drain = if span <= most { count } else { (narrow(wide(most) * wide(count) / wide(span))).max(1) };
-        Self { unit: scaled(rate, drain, 1), drain, step: 1 }
+        Self::new(scaled(rate, drain, 1), drain, 1)
+    }
+
+    fn new(unit: u64, drain: u64, step: u64) -> Self {
+        Self { unit: Divisor::new(unit), drain: Divisor::new(drain), step: Divisor::new(step) }
     }
 
     /// Unit, drain and step: what the Lua twin makes a meter of.
     pub(super) const fn numbers(&self) -> [u64; 3] {
-        [self.unit, self.drain, self.step]
+        [self.unit.get(), self.drain.get(), self.step.get()]
     }
 
     /// Ticks that one unit costs.
+    #[inline]
     pub(super) const fn unit(&self) -> u64 {
-        self.unit
+        self.unit.get()
+    }
+
+    /// How many whole units `ticks` are.
+    #[inline]
+    pub(super) fn units(&self, ticks: u64) -> u64 {
+        self.unit.divide(ticks)
     }
 
     /// The ticks of `units` units, at most the largest level.
+    #[inline]
     pub(super) fn ticks(&self, units: u64) -> u64 {
-        units.saturating_mul(self.unit).min(MAX_TICKS)
+        units.saturating_mul(self.unit()).min(MAX_TICKS)
     }
 
     /// The ticks that drain in `span`, at most the largest level.
     pub(super) fn drained_in(&self, span: Micros) -> u64 {
-        (span.0 / self.step).saturating_mul(self.drain).min(MAX_TICKS)
+        self.step.divide(span.0).saturating_mul(self.drain.get()).min(MAX_TICKS)
     }
 
     /// The least span in which `ticks` drain.
+    #[inline(always)]
     pub(super) fn span(&self, ticks: u64) -> Micros {
-        Micros(ticks.div_ceil(self.drain).saturating_mul(self.step).min(EXACT))
+        Micros(self.drain.divide_up(ticks).saturating_mul(self.step.get()).min(EXACT))
     }
 
     /// `level` as it stands at `now`. A moment before the level's own is taken for the level's own.
+    #[inline(always)]
     pub(super) fn drained(&self, level: Level, now: Timestamp) -> Level {
         let elapsed = now.since(level.at).0;
-        let steps = if self.step == 1 { elapsed } else { elapsed / self.step };
-        match level.ticks.saturating_sub(steps.saturating_mul(self.drain)) {
+        let steps = self.step.divide(elapsed);
+        match level.ticks.saturating_sub(steps.saturating_mul(self.drain.get())) {
             0 => Level { at: now, ticks: 0 },
             // Only whole steps are taken off, so that the rest of a step is not lost.
-            ticks => Level { at: level.at.plus(Micros(steps * self.step)), ticks },
+            ticks => Level { at: level.at.plus(Micros(steps * self.step.get())), ticks },
         }
     }
 
     /// `level` with `cost` on top.
+    #[inline(always)]
     pub(super) fn charged(&self, level: Level, cost: Cost) -> Level {
         Level { ticks: level.ticks.saturating_add(self.ticks(cost.units().into())).min(MAX_TICKS), ..level }
     }
 
     /// When `level` has drained to `ticks`; its own moment if it stands no higher. At most 2^53, the end of time.
+    #[inline(always)]
     pub(super) fn falls_to(&self, level: Level, ticks: u64) -> Timestamp {
         let moment = level.at.plus(self.span(level.ticks.saturating_sub(ticks)));
         moment.min(Timestamp(EXACT))
     }
 
     /// A bucket's answer: of `full` ticks `level` are in use.
+    #[inline(always)]
     pub(super) fn report(&self, verdict: Verdict, level: Level, full: u64, now: Timestamp) -> Decision {
-        let remaining = full.saturating_sub(level.ticks) / self.unit;
-        let reset_after = match full - remaining * self.unit {
+        let remaining = self.units(full.saturating_sub(level.ticks));
+        let reset_after = match full - remaining * self.unit() {
             0 => Micros(0),
             // One unit more is free when the level has sunk by what is missing to it.
-            taken => self.falls_to(level, taken - self.unit).since(now),
+            taken => self.falls_to(level, taken - self.unit()).since(now),
         };
         Decision { verdict, remaining, reset_after }
     }
@@ -150,7 +174,7 @@ impl Meter {
             return level;
         }
         let same_scale = self.unit == from.unit;
-        let ticks = if same_scale { level.ticks } else { self.ticks(level.ticks.div_ceil(from.unit)) };
+        let ticks = if same_scale { level.ticks } else { self.ticks(from.unit.divide_up(level.ticks)) };
         // Part of a step may have gone since `level.at`: it is not carried over to steps of another length.
         Level { at: level.at.max(now), ticks }
     }
@@ -193,8 +217,8 @@ mod tests {
 
     /// µs that a unit lasts on `meter`, over what it should last, minus one.
     fn error(meter: &Meter, rate: Rate) -> f64 {
-        let lasts = (wide(meter.unit) * wide(meter.step) * wide(rate.count().into())) as f64;
-        let should = (wide(rate.period().0) * wide(meter.drain)) as f64;
+        let lasts = (wide(meter.unit()) * wide(meter.step.get()) * wide(rate.count().into())) as f64;
+        let should = (wide(rate.period().0) * wide(meter.drain.get())) as f64;
         lasts / should - 1.0
     }
 
@@ -205,7 +229,7 @@ mod tests {
         {
             let rate = rate(count, period);
             for meter in [Meter::counting(rate, Cost::new(count).unwrap()), Meter::timing(rate)] {
-                assert_eq!(meter.unit * u64::from(count), period * meter.drain, "{rate:?} {meter:?}");
+                assert_eq!(meter.unit() * u64::from(count), period * meter.drain.get(), "{rate:?} {meter:?}");
             }
         }
     }
@@ -220,7 +244,7 @@ mod tests {
             let rate = rate(count, period);
             let units = Cost::new(units).unwrap();
             let counting = Meter::counting(rate, units);
-            assert!(counting.unit * u64::from(units.units()) <= MAX_FULL);
+            assert!(counting.unit() * u64::from(units.units()) <= MAX_FULL);
             for meter in [counting, Meter::timing(rate)] {
                 let error = error(&meter, rate);
                 assert!((-1e-15..1e-6).contains(&error), "{meter:?} is off by {error}");

@@ -19,9 +19,9 @@ pub struct SlidingWindow {
 /// The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    last: Timestamp,
-    current: u32,
-    previous: u32,
+    pub(super) last: Timestamp,
+    pub(super) current: u32,
+    pub(super) previous: u32,
 }
 
 /// A state as it stands at a moment.
@@ -42,6 +42,7 @@ impl SlidingWindow {
     }
 
     /// Decides one request.
+    #[inline(always)]
     pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
         let view = self.view(state, now);
         match self.verdict(view, now, cost) {
@@ -92,6 +93,7 @@ impl SlidingWindow {
         self.in_use(self.view(state, now))
     }
 
+    #[inline]
     fn view(&self, state: State, now: Timestamp) -> View {
         let at = now.max(state.last);
         let start = Timestamp(at.0 - at.0 % self.rate.period().0);
@@ -105,12 +107,14 @@ impl SlidingWindow {
         View { at, start, current, previous }
     }
 
+    #[inline]
     fn in_use(&self, view: View) -> u64 {
         let previous = u64::from(view.previous);
         let gone = multiply_divide(previous, view.at.since(view.start).0, self.rate.period().0);
         u64::from(view.current) + previous - gone
     }
 
+    #[inline(always)]
     fn verdict(&self, view: View, now: Timestamp, cost: Cost) -> Verdict {
         let count = self.rate.count();
         if cost.units() > count {
@@ -122,6 +126,7 @@ impl SlidingWindow {
         }
     }
 
+    #[inline(always)]
     fn report(&self, verdict: Verdict, view: View, now: Timestamp) -> Decision {
         let remaining =
             self.rate.count().saturating_sub(u32::try_from(self.in_use(view)).unwrap_or(u32::MAX));
@@ -134,6 +139,7 @@ impl SlidingWindow {
     }
 
     /// The first moment at which `units` fit, where they do not yet: `units` is at most the window's count.
+    #[inline]
     fn opens(&self, view: View, units: u32) -> Timestamp {
         let next = view.start.plus(self.rate.period());
         let room = self.rate.count() - units;
@@ -148,6 +154,7 @@ impl SlidingWindow {
     }
 
     /// How far into a window the weight of `previous` has sunk to `room`: the whole window if it never does inside.
+    #[inline]
     fn sinks(&self, previous: u32, room: u32) -> Micros {
         let period = self.rate.period().0;
         if previous <= room {

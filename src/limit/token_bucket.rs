@@ -27,6 +27,7 @@ impl TokenBucket {
     }
 
     /// Decides one request.
+    #[inline(always)]
     pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
         let used = self.meter.drained(state, now);
         match self.verdict(used, now, cost) {
@@ -44,6 +45,7 @@ impl TokenBucket {
         self.report(self.verdict(used, now, cost), used, now)
     }
 
+    #[inline(always)]
     fn verdict(&self, used: State, now: Timestamp, cost: Cost) -> Verdict {
         if cost > self.burst {
             return Verdict::Deny(Wait::Never);
@@ -56,6 +58,7 @@ impl TokenBucket {
         }
     }
 
+    #[inline(always)]
     fn report(&self, verdict: Verdict, used: State, now: Timestamp) -> Decision {
         self.meter.report(verdict, used, self.capacity, now)
     }

@@ -117,9 +117,9 @@ impl Connection {
                 Arrival::Nothing => {
                     return if self.presence.is_evicted() { After::Drop } else { After::Close };
                 }
-                Arrival::Head(length) => {
+                Arrival::Head => {
                     self.requests += 1;
-                    service::answer(self, length).await
+                    service::answer(self).await
                 }
                 Arrival::Fault(fault) => service::refuse_unread(self, fault).await,
             };

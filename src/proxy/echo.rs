@@ -15,15 +15,15 @@ use crate::http1::fields::Fields;
 /// Answers the request whose head for the backend stands in the message.
 pub(crate) async fn answer(
     connection: &mut Connection,
-    mut turn: Turn,
+    turn: &mut Turn,
     delivery: &Delivery<'_>,
     terms: Terms,
     mut form: Form,
 ) -> After {
-    form.keep &= drain(connection, &mut turn, terms).await;
+    form.keep &= drain(connection, turn, terms).await;
     turn.answered(StatusCode::OK, None);
     let mut fields = BytesMut::new();
-    put_fields(&turn, delivery, Fields::NONE, &mut fields);
+    put_fields(turn, delivery, Fields::NONE, &mut fields);
     send(connection, turn, form, |page| {
         let text = as_text(page.scrap);
         let out = page.outbound;

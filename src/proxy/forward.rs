@@ -123,21 +123,21 @@ fn is_idempotent(method: &Method) -> bool {
 /// Sends the request on, whose head stands in the message, and passes the answer back.
 pub(crate) async fn forward(
     connection: &mut Connection,
-    mut turn: Turn,
-    delivery: Delivery<'_>,
+    turn: &mut Turn,
+    delivery: &Delivery<'_>,
     terms: Terms,
     form: Form,
 ) -> After {
     let plan = Rc::clone(&turn.plan);
     if plan.gateway.upstream(delivery.route.upstream).backend == Backend::Echo {
-        return echo::answer(connection, turn, &delivery, terms, form).await;
+        return echo::answer(connection, turn, delivery, terms, form).await;
     }
     let Connection { stream, reader, writer, backend_deadline, buffers, .. } = &mut *connection;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
     answer.bytes.clear();
     let mut watch = Watch::new(reader);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
-    let Delivery { route, idempotent, .. } = delivery;
+    let &Delivery { route, idempotent, .. } = delivery;
     let request = Request { message, body: &mut upload, answer, idempotent, to_head: form.to_head };
     let asked = delivery.since;
     let now = turn.worker.shared.clock.instant(asked);
@@ -170,7 +170,7 @@ pub(crate) async fn forward(
             turn.received = upload.bytes();
             outbound.extend_from_slice(upload.end_interim());
             let (done, fault) = (upload.is_done(), upload.fault());
-            fail(connection, turn, &delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
+            fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
         }
     }
 }
@@ -181,9 +181,9 @@ fn label(upstream: &Upstream, authority: &str) -> Box<str> {
 
 /// An answer on its way from a backend to the client.
 struct Passage<'c, 'p> {
-    delivery: Delivery<'p>,
+    delivery: &'c Delivery<'p>,
     form: Form,
-    turn: Turn,
+    turn: &'c mut Turn,
     outbound: &'c mut BytesMut,
     writer: &'c mut Writer,
     deadline: &'c mut Deadline,
@@ -210,7 +210,7 @@ impl Passage<'_, '_> {
         self.turn.received = exchange.body().bytes();
         match passed {
             Ok(()) => {
-                exchange.finish(&head, self.delivery.upstream(&self.turn).idle_timeout);
+                exchange.finish(&head, self.delivery.upstream(self.turn).idle_timeout);
                 if self.form.keep { After::Keep } else { After::Close }
             }
             Err(cut) => {
@@ -243,7 +243,7 @@ impl Passage<'_, '_> {
     fn put_head(&mut self, answer: &Answer, head: &ResponseHead, framing: download::Form) {
         let out = &mut *self.outbound;
         put_status(out, self.form.http_11, head.status, answer.bytes.get(head.reason.0..head.reason.1));
-        put_fields(&self.turn, &self.delivery, answer.fields(head), out);
+        put_fields(self.turn, self.delivery, answer.fields(head), out);
         match (framing, head.content_length) {
             (download::Form::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
             // RFC 9110 §8.6 forbids it with 204.
@@ -257,12 +257,12 @@ impl Passage<'_, '_> {
     }
 
     /// The backend agrees to switch protocols: what follows is not HTTP.
-    async fn switch(mut self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> After {
+    async fn switch(self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> After {
         let fields = exchange.answer().fields(head);
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
         let out = &mut *self.outbound;
         put_status(out, true, head.status, None);
-        put_fields(&self.turn, &self.delivery, fields, out);
+        put_fields(self.turn, self.delivery, fields, out);
         put_field(out, b"connection", b"upgrade");
         put_field(out, b"upgrade", protocol);
         out.extend_from_slice(b"\r\n");
@@ -276,7 +276,7 @@ impl Passage<'_, '_> {
 
     /// The head is out, the body will not come: only the connection can tell.
     /// `unbounded`: as the end of the connection ends the body, too, only a reset says that it is not whole.
-    fn cut(mut self, cut: Cut, unbounded: bool) -> After {
+    fn cut(self, cut: Cut, unbounded: bool) -> After {
         let client = if self.writer.is_stalled() { "write_timeout" } else { "client_gone" };
         self.turn.error = Some(if cut == Cut::Backend { "response_cut" } else { client });
         if unbounded {
@@ -303,13 +303,13 @@ pub(super) fn put_fields(turn: &Turn, delivery: &Delivery<'_>, fields: Fields<'_
 /// The answer where the backend gave none.
 async fn fail(
     connection: &mut Connection,
-    mut turn: Turn,
+    turn: &mut Turn,
     delivery: &Delivery<'_>,
     failed: &Failed,
     body: Option<BodyFault>,
     form: Form,
 ) -> After {
-    let upstream = label(delivery.upstream(&turn), &failed.authority);
+    let upstream = label(delivery.upstream(turn), &failed.authority);
     if let Some(record) = &mut turn.record {
         record.upstream = Some(upstream);
     }

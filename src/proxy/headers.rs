@@ -12,7 +12,7 @@ use crate::http1::body::Body;
 use crate::http1::fields::{Field, Fields};
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
-use crate::http1::syntax::{has_item, is_named};
+use crate::http1::syntax::has_item;
 
 /// Appends `name: value`.
 pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
@@ -24,6 +24,7 @@ pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
 }
 
 /// Appends a field whose value is a number.
+#[inline]
 pub(crate) fn put_number(out: &mut BytesMut, name: &[u8], value: u64) {
     put_field(out, name, itoa::Buffer::new().format(value).as_bytes());
 }
@@ -207,7 +208,7 @@ impl<'h> Nominations<'h> {
 /// Whether the route removes or sets this field.
 #[inline]
 pub(crate) fn touches(edits: &HeaderEdits, name: &[u8]) -> bool {
-    let is = |edited: &HeaderName| is_named(name, edited.as_str().as_bytes());
+    let is = |edited: &HeaderName| edited.as_str().as_bytes().eq_ignore_ascii_case(name);
     edits.remove.iter().any(is) || edits.set.iter().any(|(edited, _)| is(edited))
 }
 

@@ -27,8 +27,8 @@ const GONE_CHECK: Duration = Duration::from_millis(50);
 /// What came when a request was awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// A whole head of this length.
-    Head(usize),
+    /// A whole head.
+    Head,
     /// What is no head, or took too long.
     Fault(Fault),
     /// Nothing more will come, or is waited for.
@@ -94,11 +94,11 @@ impl Reader {
                 self.since = now();
             }
             match scanner.advance(inbound, self.bounds.max_header_bytes) {
-                Ok(Some(length)) => {
+                Ok(true) => {
                     self.fresh = false;
-                    return Poll::Ready(Arrival::Head(length));
+                    return Poll::Ready(Arrival::Head);
                 }
-                Ok(None) => {}
+                Ok(false) => {}
                 Err(fault) => return Poll::Ready(Arrival::Fault(fault)),
             }
             match socket::poll_read(&self.stream, context, inbound, HEAD_READ) {

@@ -52,35 +52,35 @@ struct Refused<'p> {
 }
 
 /// Answers the request whose head stands at the front of what has come.
-pub(crate) async fn answer(connection: &mut Connection, length: usize) -> After {
+pub(crate) async fn answer(connection: &mut Connection) -> After {
     let mut turn = Turn::begin(&connection.worker);
     let plan = Rc::clone(&turn.plan);
     let may_keep = connection.may_keep();
     let Connection { reader, peer, peer_text, buffers, .. } = &mut *connection;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
-    let head = match RequestHead::parse(&inbound[..length], spans) {
+    let head = match RequestHead::parse(inbound, spans) {
         Ok(head) => head,
-        Err(fault) => return refuse(connection, turn, fault).await,
+        Err(fault) => return refuse(connection, &mut turn, fault).await,
     };
     turn.open_record(*peer, Some(&head));
     let form =
         Form { http_11: head.http_11, to_head: head.method == "HEAD", keep: may_keep && head.keep_alive };
     let verdict = judge(&mut turn, &plan, &head, *peer, reader).await;
-    let terms = Terms::of(&head);
+    let (terms, length) = (Terms::of(&head), head.length);
     match verdict {
         Verdict::Forward(delivery, target) => {
             message.clear();
             delivery.write_head(&mut turn, &head, target, (*peer, peer_text), message);
             inbound.advance(length);
-            forward::forward(connection, turn, delivery, terms, form).await
+            forward::forward(connection, &mut turn, &delivery, terms, form).await
         }
         Verdict::Object(objection) => {
             inbound.advance(length);
-            object(connection, turn, &objection, terms, form).await
+            object(connection, &mut turn, &objection, terms, form).await
         }
         Verdict::Refuse(refused) => {
             inbound.advance(length);
-            over_limit(connection, turn, refused, terms, form).await
+            over_limit(connection, &mut turn, &refused, terms, form).await
         }
         Verdict::GiveUp => {
             turn.error = Some("client_gone");
@@ -142,11 +142,11 @@ async fn wait(delay: Micros, reader: &Reader) -> bool {
 
 /// Answers what came in place of a head. Nothing can be read behind it.
 pub(crate) async fn refuse_unread(connection: &mut Connection, fault: Fault) -> After {
-    let turn = Turn::begin(&connection.worker);
-    refuse(connection, turn, fault).await
+    let mut turn = Turn::begin(&connection.worker);
+    refuse(connection, &mut turn, fault).await
 }
 
-async fn refuse(connection: &mut Connection, mut turn: Turn, fault: Fault) -> After {
+async fn refuse(connection: &mut Connection, turn: &mut Turn, fault: Fault) -> After {
     turn.open_record(connection.peer, None);
     turn.answered(fault.status(), Some(fault.reason()));
     let to_head = connection.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
@@ -156,27 +156,27 @@ async fn refuse(connection: &mut Connection, mut turn: Turn, fault: Fault) -> Af
 
 async fn object(
     connection: &mut Connection,
-    mut turn: Turn,
+    turn: &mut Turn,
     objection: &Objection,
     terms: Terms,
     mut form: Form,
 ) -> After {
-    form.keep &= drain(connection, &mut turn, terms).await;
+    form.keep &= drain(connection, turn, terms).await;
     turn.answered(objection.status, Some(objection.error));
     send(connection, turn, form, |page| page.problem(objection.status, &objection.detail)).await
 }
 
 async fn over_limit(
     connection: &mut Connection,
-    mut turn: Turn,
-    refused: Refused<'_>,
+    turn: &mut Turn,
+    refused: &Refused<'_>,
     terms: Terms,
     mut form: Form,
 ) -> After {
-    let Refused { refusal, tightest, route } = &refused;
+    let Refused { refusal, tightest, route } = refused;
     let tightest = tightest.as_ref();
     turn.note_refusal(refusal, tightest);
-    form.keep &= drain(connection, &mut turn, terms).await;
+    form.keep &= drain(connection, turn, terms).await;
     let reject = route.reject.as_deref().or(refusal.limit.reject.as_deref());
     let which = turn.plan.gateway.server.ratelimit_headers;
     let over = OverLimit { refusal, tightest, reject, which };
@@ -187,7 +187,7 @@ async fn over_limit(
 /// Sends an answer of our own. `write` writes it and says how long its body is.
 pub(crate) async fn send(
     connection: &mut Connection,
-    mut turn: Turn,
+    turn: &mut Turn,
     form: Form,
     write: impl FnOnce(Page<'_>) -> usize,
 ) -> After {

@@ -5,25 +5,37 @@
 //! a little, resets neither an exhausted counter nor one that used more than the flood's keys did, as long as one of the neighbours
 //! used less. Up to 64 keys the choice is among all.
 //!
+//! Room is one thing, a place another: a key stands in one of ten slots. While there is room, others move so that one of the ten
+//! is free; the chance that none can is below 10^-9 for a key, and then the least used of the ten goes and is counted.
+//!
 //! A sliding log takes as much of the bound as it keeps events. It grows at the expense of the least used others; when there is
 //! no other left to evict (a single log of more than `max_keys` events), the log itself is dropped and starts afresh,
 //! so configuration should refuse a sliding log whose count exceeds `max_keys`.
 
+mod atomic;
 mod ballot;
 mod census;
+mod displacement;
+mod eviction;
+mod held;
+mod logs;
 mod registry;
 mod room;
+mod set;
+mod slot;
 mod table;
+mod words;
 
-use smallvec::smallvec;
-
+use crate::limit::packed::Packed;
 use crate::limit::units::Timestamp;
-use crate::limit::{Algorithm, Decision, State};
-use crate::store::{Charge, NumbersId, Outcome};
+use crate::limit::{Algorithm, Decision};
+use crate::store::{Charge, Decisions, NumbersId, Outcome};
 use ballot::Ballot;
 use census::Census;
+use held::Held;
 use registry::{Registered, Registry};
-use table::{Slot, Table};
+use slot::{Content, Slot, Tag};
+use table::Table;
 
 /// Counters in this process, bounded by `max_keys`.
 #[derive(Debug)]
@@ -33,8 +45,8 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store that never holds more than `max_keys` entries (at least one). It takes 4 bytes a key at once, the rest as
-    /// keys come.
+    /// An empty store that never holds more than `max_keys` entries (at least one). It takes memory page by page as keys
+    /// come, 28 bytes for each of `max_keys` when it is full.
     pub fn new(max_keys: usize) -> Self {
         Self { table: Table::new(max_keys), registry: Registry::default() }
     }
@@ -48,16 +60,17 @@ impl MemoryStore {
     }
 
     /// See [`crate::store::Store::decide`].
+    #[inline]
     pub fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match charges {
-            [charge] => Outcome { decisions: smallvec![self.decide_alone(charge, now)] },
+            [charge] => Outcome { decisions: Decisions::Alone(self.decide_alone(charge, now)) },
             _ => self.decide_together(charges, now),
         }
     }
 
     /// See [`crate::store::Store::keys`]: cheap and exact, but an expired entry counts until a new key overwrites it.
     pub fn keys(&self) -> u64 {
-        self.table.weight()
+        self.table.room.taken()
     }
 
     /// See [`crate::store::Store::evictions`].
@@ -65,63 +78,51 @@ impl MemoryStore {
         self.table.evictions()
     }
 
-    /// The usual case: one limit, so its algorithm's word is final, and the state need not be copied.
-    fn decide_alone(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
+    /// The usual case: one limit, so its algorithm's word is final.
+    #[inline]
+    pub fn decide_alone(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         self.decide_in_place(charge, now).unwrap_or_else(|| self.decide_anew(charge, now))
     }
 
     /// The hot path: a known key whose state keeps its size. `None` for any other.
+    #[inline(always)]
     fn decide_in_place(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
         if matches!(charge.algorithm, Algorithm::SlidingLog(_)) {
             return None;
         }
-        let mut set = self.table.lock_one(charge.key);
-        let slot = set.iter_mut().find(|slot| slot.is_of(charge.key))?;
-        if slot.numbers != charge.numbers {
-            return None;
+        let wanted = |state| Slot::new(Tag::of(charge.key), charge.numbers, Content::State(state));
+        loop {
+            let seen = self.table.look(charge.key, &wanted(Packed::default()))?;
+            let Content::State(before) = seen.slot.content() else { return None };
+            let (after, decision) = charge.algorithm.decide_packed(before, now, charge.cost)?;
+            if after == before || seen.replace(&wanted(after)).is_ok() {
+                return Some(decision);
+            }
         }
-        let (after, decision) = charge.algorithm.decide(std::mem::take(&mut slot.state), now, charge.cost);
-        slot.state = after;
-        Some(decision)
     }
 
-    /// A key that is new, was written under other numbers, or whose log grows or shrinks.
+    /// A key that is new, was written under other numbers, or has a log.
+    #[cold]
     fn decide_anew(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         let charges = std::slice::from_ref(charge);
-        let mut held = self.table.lock(charges);
-        let before = held.slot(charge.key).map(Slot::take);
-        let before =
-            before.map_or_else(State::default, |(state, numbers)| self.renumber(state, numbers, charge, now));
-        let (after, decision) = charge.algorithm.decide(before, now, charge.cost);
-        held.store(charge, after, || Census { now, known: self.registry.known(), charges });
+        let mut held = Held::new(&self.table, charges);
+        let census = Census::new(charges, &self.registry, now);
+        let (after, decision) = charge.algorithm.decide(held.take(charge, &census), now, charge.cost);
+        held.store(charge, after, &census);
         decision
     }
 
     /// Several limits: all or none.
+    #[inline(never)]
     fn decide_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-        let mut held = self.table.lock(charges);
-        let ballot = Ballot::new(charges, now, |charge| {
-            let found = held.slot(charge.key).map(|slot| (slot.state.clone(), slot.numbers));
-            found.map_or_else(State::default, |(state, numbers)| self.renumber(state, numbers, charge, now))
-        });
+        let mut held = Held::new(&self.table, charges);
+        let census = Census::new(charges, &self.registry, now);
+        let ballot = Ballot::new(charges, now, |charge| held.copy(charge, &census));
         let (decisions, accounts) = ballot.decide();
         for account in accounts.into_iter().filter(|account| account.changed) {
-            held.store(account.charge, account.state, || Census {
-                now,
-                known: self.registry.known(),
-                charges,
-            });
+            held.store(account.charge, account.state, &census);
         }
-        Outcome { decisions }
-    }
-
-    /// The state as the charge's algorithm reads it: converted if it was written under other numbers, fresh if those are forgotten.
-    fn renumber(&self, state: State, numbers: NumbersId, charge: &Charge<'_>, now: Timestamp) -> State {
-        if numbers == charge.numbers {
-            return state;
-        }
-        let known = self.registry.known();
-        known.get(numbers).map_or_else(State::default, |from| charge.algorithm.convert(from, state, now))
+        Outcome { decisions: Decisions::Together(decisions) }
     }
 }
 

@@ -67,6 +67,7 @@ mod route_table;
 mod route_unreachable;
 mod store_exactness;
 mod store_flood;
+mod store_loom;
 mod store_numbers;
 mod store_oracle;
 mod store_samples;
@@ -74,3 +75,6 @@ mod telemetry_access_log;
 mod telemetry_exposition;
 mod telemetry_metrics;
 mod trace;
+
+// `store_loom` builds a file of the store, which names its neighbours from the root.
+use tollgate::{limit, store};

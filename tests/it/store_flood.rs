@@ -192,3 +192,33 @@ fn the_bound_holds_under_concurrent_floods_of_every_algorithm() {
         assert!(store.evictions() > 0 && store.keys() > 0);
     }
 }
+
+/// Five slots a set, 15 for 14 keys: most sets are full, so keys must move to let the last ones in.
+#[test]
+fn a_large_store_takes_every_key_it_has_room_for() {
+    let algorithm = prompt(10, DAY).remove(0);
+    let flooded = Flooded::new(200_000, &algorithm);
+    (0..200_000).for_each(|number| assert!(admits(flooded.ask(key(KEPT, number), 2, NOON).verdict)));
+    assert_eq!((flooded.store.keys(), flooded.store.evictions()), (200_000, 0));
+    for number in 0..200_000 {
+        assert_eq!(flooded.ask(key(KEPT, number), 1, NOON).remaining, 7, "{number} was lost or met another");
+    }
+}
+
+/// A page that no key has come to is not in memory.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_is_taken_as_keys_come() {
+    let resident = || {
+        let told = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let line = told.lines().find(|line| line.starts_with("Rss:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1_024
+    };
+    let algorithm = prompt(10, DAY).remove(0);
+    let before = resident();
+    let flooded = Flooded::new(30_000_000, &algorithm);
+    (0..100).for_each(|number| assert!(admits(flooded.ask(key(KEPT, number), 1, NOON).verdict)));
+    // Whole, it takes 820 MB; other tests may run in the same process.
+    let taken = resident().saturating_sub(before);
+    assert!(taken < 400_000_000, "{taken} bytes for a hundred keys");
+}

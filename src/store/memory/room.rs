@@ -39,6 +39,11 @@ impl Room {
         }
     }
 
+    /// How much there is in all.
+    pub(super) fn bound(&self) -> u64 {
+        self.bound
+    }
+
     /// How much is taken.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)

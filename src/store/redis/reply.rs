@@ -5,7 +5,7 @@
 
 use crate::limit::units::{EXACT, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
-use crate::store::Outcome;
+use crate::store::{Decisions, Outcome};
 
 /// Integers for each charge.
 const EACH: usize = 4;
@@ -43,7 +43,7 @@ pub fn read(integers: &[i64], charges: usize) -> Result<Reply, Unreadable> {
     };
     let (answers, _) = answers.as_chunks::<EACH>();
     let decisions = answers.iter().map(decision).collect::<Result<_, _>>()?;
-    Ok(Reply { now: Timestamp(number(*now)?), outcome: Outcome { decisions } })
+    Ok(Reply { now: Timestamp(number(*now)?), outcome: Outcome { decisions: Decisions::Together(decisions) } })
 }
 
 fn decision(&[verdict, wait, remaining, reset_after]: &[i64; EACH]) -> Result<Decision, Unreadable> {

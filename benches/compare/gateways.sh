@@ -1,0 +1,219 @@
+# What each gateway is told, as someone who knows it well would: two workers, connections kept alive on both sides, no log
+# line for a request or a refusal. Sourced by ../compare.sh.
+#
+# GATEWAY_config CASE prints a configuration for the port `free` before the backend at `backend`; GATEWAY_run FILE runs it
+# in the foreground. The cases:
+#   unlimited  no limit
+#   admitted   a limit by client address that never refuses
+#   keys       a limit by `x-api-key` that never refuses: a unit takes a minute to come back, so that keys stay live
+#   refused    a limit by client address that is used up
+#   flood      (tollgate) a limit by `x-api-key` whose keys stay live for a day, in a store that holds just so many
+
+start_backend() {
+  find_free_port
+  backend=$free
+  nginx_http >"$work/backend.conf" <<CONF
+  server { listen 127.0.0.1:$backend reuseport; default_type text/plain; location / { return 200 "ok\n"; } }
+CONF
+  run_server backend nginx -p "$work" -c "$work/backend.conf"
+}
+
+# start GATEWAY CASE [NAME]: under its own name if none is given.
+start() {
+  local name=${3:-$1}
+  find_free_port
+  "$1_config" "$2" >"$work/$name.conf"
+  run_server "$name" "$1_run" "$work/$name.conf"
+}
+
+tollgate_config() {
+  local numbers='' use='' algorithm=token-bucket max_keys=1500000
+  case $1 in
+    admitted) numbers='key = "ip"
+rate = "1000000/s"' ;;
+    keys) numbers='key = "header:x-api-key"
+rate = "1/min"
+burst = 1000' ;;
+    refused) numbers='key = "ip"
+rate = "1/day"' ;;
+    flood) algorithm=fixed-window max_keys=$many numbers='key = "header:x-api-key"
+rate = "1000000000/day"
+align = "first-request"' ;;
+  esac
+  if [ -n "$numbers" ]; then
+    use='limits = ["l"]'
+    numbers=$'[limits.l]\nalgorithm = "'$algorithm$'"\n'$numbers
+  fi
+  cat <<CONF
+[server]
+listen = ["127.0.0.1:$free"]
+workers = 2
+ratelimit_headers = "${ratelimit_headers:-off}"
+[store]
+max_keys = $max_keys
+[log]
+access = "off"
+level = "error"
+[upstreams]
+api = "http://127.0.0.1:$backend"
+[[routes]]
+path = "/*"
+upstream = "api"
+$use
+$numbers
+CONF
+}
+tollgate_run() { exec "$TOLLGATE" run -c "$1"; }
+
+# The same, telling clients of their limits in both families of fields, which the others cannot.
+headers_config() { ratelimit_headers=both tollgate_config "$1"; }
+headers_run() { tollgate_run "$1"; }
+
+# Another build of tollgate, to see what a change has brought.
+baseline_config() { tollgate_config "$1"; }
+baseline_run() { exec "$BASELINE" run -c "$1"; }
+
+nginx_http() { # the inside of the http block on standard input
+  cat <<CONF
+daemon off;
+worker_processes 2;
+pid $work/nginx-$free.pid;
+error_log stderr crit;
+events { worker_connections 4096; }
+http {
+  access_log off;
+  keepalive_requests 1000000000;
+  keepalive_timeout 60s;
+  client_body_temp_path $work/t1; proxy_temp_path $work/t2; fastcgi_temp_path $work/t3;
+  uwsgi_temp_path $work/t4; scgi_temp_path $work/t5;
+$(cat)
+}
+CONF
+}
+nginx_config() {
+  local zone='' limit=''
+  case $1 in
+    admitted)
+      zone='limit_req_zone $binary_remote_addr zone=l:10m rate=1000000r/s;'
+      limit='limit_req zone=l burst=1000000 nodelay;' ;;
+    keys)
+      zone='limit_req_zone $http_x_api_key zone=l:256m rate=1r/m;'
+      limit='limit_req zone=l burst=1000 nodelay;' ;;
+    refused)
+      zone='limit_req_zone $binary_remote_addr zone=l:10m rate=1r/m;'
+      limit='limit_req zone=l;' ;;
+  esac
+  nginx_http <<CONF
+  limit_req_status 429;
+  limit_req_log_level info;
+  $zone
+  upstream api { server 127.0.0.1:$backend; keepalive 256; keepalive_requests 1000000000; }
+  server {
+    listen 127.0.0.1:$free reuseport;
+    location / { $limit proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection ""; }
+  }
+CONF
+}
+nginx_run() { exec nginx -p "$work" -c "$1"; }
+
+haproxy_config() {
+  local limit=''
+  case $1 in
+    admitted) limit='stick-table type ip size 1m expire 60s store http_req_rate(60s)
+  http-request track-sc0 src
+  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 2000000000 }' ;;
+    keys) limit='stick-table type string len 16 size 2m expire 1h store http_req_rate(60s)
+  http-request track-sc0 req.hdr(x-api-key)
+  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1000 }' ;;
+    refused) limit='stick-table type ip size 1m expire 60s store http_req_rate(60s)
+  http-request track-sc0 src
+  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1 }' ;;
+  esac
+  cat <<CONF
+global
+  nbthread 2
+  maxconn 4096
+defaults
+  mode http
+  no log
+  timeout connect 2s
+  timeout client 60s
+  timeout server 60s
+  option http-keep-alive
+  http-reuse always
+frontend f
+  bind 127.0.0.1:$free
+  $limit
+  default_backend b
+backend b
+  server s 127.0.0.1:$backend
+CONF
+}
+haproxy_run() { exec haproxy -db -f "$1"; }
+
+# The others know no limit like these out of the box, or count it otherwise: they are measured without one.
+envoy_config() {
+  cat <<CONF
+static_resources:
+  listeners:
+  - address: { socket_address: { address: 127.0.0.1, port_value: $free } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: f
+          codec_type: HTTP1
+          generate_request_id: false
+          route_config:
+            virtual_hosts:
+            - { name: all, domains: ["*"], routes: [{ match: { prefix: "/" }, route: { cluster: api } }] }
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+              suppress_envoy_headers: true
+              dynamic_stats: false
+  clusters:
+  - name: api
+    type: STATIC
+    load_assignment:
+      cluster_name: api
+      endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: $backend } } } }] }]
+CONF
+}
+envoy_run() { exec envoy --config-yaml "$(<"$1")" --concurrency 2 --log-level error --disable-hot-restart; }
+
+traefik_config() {
+  cat <<CONF
+http:
+  routers: { all: { rule: "PathPrefix(\`/\`)", service: api } }
+  services: { api: { loadBalancer: { servers: [{ url: "http://127.0.0.1:$backend" }], serversTransport: kept } } }
+  serversTransports: { kept: { maxIdleConnsPerHost: 256 } }
+CONF
+}
+traefik_run() {
+  GOMAXPROCS=2 exec traefik --entryPoints.f.address="127.0.0.1:$free" --providers.file.filename="$1" --log.level=ERROR \
+    --global.checkNewVersion=false --global.sendAnonymousUsage=false
+}
+
+caddy_config() {
+  cat <<CONF
+{
+  admin off
+  auto_https off
+  persist_config off
+}
+http://:$free {
+  bind 127.0.0.1
+  reverse_proxy 127.0.0.1:$backend {
+    transport http {
+      keepalive_idle_conns_per_host 256
+    }
+  }
+}
+CONF
+}
+caddy_run() {
+  GOMAXPROCS=2 XDG_DATA_HOME=$work XDG_CONFIG_HOME=$work exec caddy run --config "$1" --adapter caddyfile
+}

@@ -1,0 +1,178 @@
+# The tables: what is started, how it is loaded, what is shown. Sourced by ../compare.sh.
+
+# Without a limit, and with one that never refuses.
+proxied() {
+  fresh unlimited 200 "${gateways[@]}" "${others[@]}"
+  fresh admitted 200 "${gateways[@]}" "${headers[@]}"
+  cpu_table
+}
+
+# A limit that is used up.
+refused() {
+  fresh refused 429 "${gateways[@]}" "${headers[@]}"
+  cpu_table
+}
+
+# A limit by `x-api-key` that never refuses, its store filled beforehand, and each request with one of those keys at random.
+keys() {
+  local name round
+  for name in "${gateways[@]}"; do
+    start "$name" keys
+    fill "$name"
+  done
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" "${gateways[@]}"); do
+      load "$name" --keys "$many" | record keys "$name" "$round" 200
+    done
+  done
+  stop "${gateways[@]}"
+  cpu_table
+}
+
+# fill NAME: one request with each key.
+fill() {
+  echo "  filling $1 with $many keys" >&2
+  load "$1" --warmup 0 --seconds 600 --requests "$many" --first-key 0 >/dev/null
+}
+
+# A constant rate, half of what nginx bears: open loop, each latency from when the request was due.
+latency() {
+  find_half_rate
+  local name round
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" "${gateways[@]}"); do
+      start "$name" admitted
+      load "$name" --rate "$half_rate" | record half "$name" "$round" 200
+      stop "$name"
+    done
+  done
+  echo "At $half_rate requests/s:"
+  echo
+  table 'p99_us:p99_µs:0 p50_us:p50_µs:0 p99.9_us:p99.9_µs:0 cpu_us:CPU_µs/request:2' 'nginx haproxy'
+}
+
+find_half_rate() {
+  [ -z "$half_rate" ] || return 0
+  start nginx admitted
+  half_rate=$(load nginx | awk '$1 == "requests_per_second" { printf "%.0f", $2 / 2 }')
+  stop nginx
+}
+
+# One client's latency beside other traffic: the others use one key (idle), or bring a new key with every request to a store
+# that is full (flooded). Both at half of what nginx bears in all.
+flood() {
+  find_half_rate
+  local round name probe=2000 others
+  others=$((half_rate > 2 * probe ? half_rate - probe : probe))
+  start tollgate flood idle
+  start tollgate flood flooded
+  fill flooded
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" idle flooded); do
+      local traffic=(--keys 1)
+      if [ "$name" = flooded ]; then traffic=(--first-key $((round * 100000000))); fi
+      # It begins before the client and ends after it.
+      load "$name" --rate "$others" --warmup 0 --seconds $((seconds + 3)) "${traffic[@]}" >"$work/traffic" &
+      local background=$!
+      sleep 0.5
+      load "$name" --rate "$probe" --connections 16 --keys 1 | record flood "$name" "$round" 200
+      wait "$background"
+      record traffic "$name" "$round" 200 <"$work/traffic"
+    done
+  done
+  stop idle flooded
+  echo "A client at $probe requests/s beside other traffic at $others/s:"
+  echo
+  # What the other traffic saw is checked, not shown.
+  sed -i '/^traffic /d' "$work/results"
+  table 'p99.9_us:p99.9_µs:0 p99_us:p99_µs:0 p50_us:p50_µs:0' idle
+}
+
+# System calls a proxied request, of all threads, from before the first connection to the last answer.
+syscalls() {
+  local name
+  if ! find_tracer; then return 0; fi
+  echo "Counted by \`$tracer\`:"
+  echo
+  echo '| gateway | syscalls/request | of which |'
+  echo '|---|---:|---|'
+  for name in "${gateways[@]}"; do
+    start "$name" admitted
+    load "$name" --warmup 0 --seconds 1 >/dev/null
+    "count_with_$tracer" "$name" >"$work/counts"
+    stop "$name"
+    awk -v name="$name" -v ratios="$work/ratios" '
+      $1 == "requests" { requests = $2; next }
+      $1 == "total" { total = $2 / requests; next }
+      $2 / requests >= 0.005 { parts = parts (parts ? ", " : "") sprintf("%s %.2f", $1, $2 / requests) }
+      END {
+        printf "| %s | %.2f | %s |\n", name, total, parts
+        printf "syscalls %s - %.3f\n", name, total >> ratios
+      }' "$work/counts"
+  done
+}
+
+# Sets `tracer`. perf counts without slowing anything down. strace does slow a gateway down, so much that it finds a crowd
+# of connections ready whenever it asks, and asks less often: it counts too few calls of epoll_wait.
+find_tracer() {
+  tracer=perf
+  if perf stat -e raw_syscalls:sys_enter true >/dev/null 2>&1; then return 0; fi
+  tracer=strace
+  command -v strace >/dev/null || { missing strace; return 1; }
+}
+
+# count_with_perf NAME: `SYSCALL COUNT` a line, with a `total`, and the `requests` that a server answered meanwhile.
+count_with_perf() {
+  local call events=raw_syscalls:sys_enter
+  for call in read readv recvfrom write writev sendto sendmsg epoll_wait epoll_pwait epoll_pwait2 epoll_ctl getsockopt \
+    clock_gettime futex accept4 io_uring_enter; do
+    if perf list "syscalls:sys_enter_$call" 2>/dev/null | grep -q "enter_$call "; then events+=",syscalls:sys_enter_$call"; fi
+  done
+  perf stat -x ' ' -e "$events" -t "$(threads_of "${process[$1]}" | paste -sd,)" -o "$work/perf" \
+    "$load" "127.0.0.1:${port[$1]}" --warmup 0 --seconds "$seconds" | grep '^requests '
+  sed -nE 's/^([0-9]+) .*sys_enter(_([a-z0-9_]+))? .*/\3 \1/p' "$work/perf" | sed 's/^ /total /' | sort -k2,2nr
+}
+
+count_with_strace() {
+  local threads thread pid requests=50000
+  threads=$(threads_of "${process[$1]}")
+  # shellcheck disable=SC2046,SC2086 # `-p` before each number
+  strace -qq -c -U name,calls -S calls -o "$work/strace" $(printf -- '-p %s ' $threads) 2>"$work/strace.log" &
+  pid=$!
+  for thread in $threads; do
+    until grep -q '^TracerPid:.*[1-9]' "/proc/$thread/status"; do
+      kill -0 "$pid" 2>/dev/null || fail "strace: $(cat "$work/strace.log")"
+      sleep 0.05
+    done
+  done
+  load "$1" --warmup 0 --seconds 600 --requests "$requests" >/dev/null
+  kill -INT "$pid"
+  wait "$pid" || true
+  echo "requests $requests"
+  awk '$2 ~ /^[0-9]+$/' "$work/strace"
+}
+
+threads_of() {
+  local child
+  ls "/proc/$1/task"
+  for child in $(cat "/proc/$1/task/"*/children); do threads_of "$child"; done
+}
+
+# Allocations a request, in the process.
+allocations() { bench allocations; }
+
+# Decisions, the store, routes and keys, without a network.
+inside() {
+  local name
+  for name in $(sed -n '/^\[\[bench\]\]/{n;s/name = "\(.*\)"/\1/p}' Cargo.toml); do
+    if [ "$name" != allocations ]; then bench "$name"; fi
+  done
+}
+
+# bench NAME: what one prints. Its lines `must: WHAT | BOUND | VALUE` go to the targets.
+bench() {
+  echo "  cargo bench --bench $1" >&2
+  cargo bench --locked --quiet --bench "$1" >"$work/bench" 2>"$work/bench.log" || fail "$(cat "$work/bench.log")"
+  sed -n 's/^must: //p' "$work/bench" >>"$work/musts"
+  printf '```text\n%s\n```\n' "$(sed '/^must: /d' "$work/bench")"
+}

@@ -1,0 +1,146 @@
+//! One connection and what goes over it: a request out, an answer back.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroU64;
+use std::time::Instant;
+
+/// No answer, head and body, may be longer than this.
+const MAX_ANSWER: usize = 16 * 1024;
+/// Digits of a key.
+const DIGITS: usize = 16;
+
+/// The bytes of the next request: made once, only the key's digits change.
+pub(crate) struct Request {
+    bytes: Vec<u8>,
+    /// Where the key's digits end.
+    digits_end: usize,
+    keys: Option<NonZeroU64>,
+    next_key: Option<u64>,
+    random: u64,
+}
+
+impl Request {
+    pub(crate) fn new(path: &str, keys: Option<NonZeroU64>, first_key: Option<u64>) -> Self {
+        let mut text = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n");
+        if keys.is_some() || first_key.is_some() {
+            text.push_str("x-api-key: ");
+            text.push_str(&"0".repeat(DIGITS));
+        } else {
+            text.push_str("accept: */*");
+        }
+        let digits_end = text.len();
+        text.push_str("\r\n\r\n");
+        Self { bytes: text.into(), digits_end, keys, next_key: first_key, random: 0x9e37_79b9_7f4a_7c15 }
+    }
+
+    pub(crate) fn next(&mut self) -> &[u8] {
+        if let Some(keys) = self.keys {
+            let random = self.random();
+            self.write_key(random % keys);
+        } else if let Some(key) = self.next_key {
+            self.next_key = Some(key + 1);
+            self.write_key(key);
+        }
+        &self.bytes
+    }
+
+    /// Xorshift: the same sequence in every run.
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn write_key(&mut self, mut key: u64) {
+        for digit in self.bytes[self.digits_end - DIGITS..self.digits_end].iter_mut().rev() {
+            *digit = b"0123456789abcdef"[usize::from(key.to_le_bytes()[0] & 15)];
+            key >>= 4;
+        }
+    }
+}
+
+/// A kept-alive connection with at most one request on its way.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    due: Instant,
+    answer: Vec<u8>,
+    filled: usize,
+}
+
+/// An answer that has come whole.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// When its request was due.
+    pub(crate) due: Instant,
+    /// The connection cannot be used again.
+    pub(crate) closes: bool,
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, due: Instant::now(), answer: vec![0; MAX_ANSWER], filled: 0 })
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub(crate) fn send(&mut self, request: &[u8], due: Instant) -> io::Result<()> {
+        self.due = due;
+        // So few bytes always fit into the socket's buffer.
+        self.stream.write_all(request)
+    }
+
+    /// Takes what has come; an answer when it is whole.
+    pub(crate) fn receive(&mut self) -> io::Result<Option<Answer>> {
+        let count = match self.stream.read(&mut self.answer[self.filled..]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            result => result?,
+        };
+        if count == 0 {
+            return Err(io::Error::other(
+                "the gateway closed a connection without an answer, or an answer is too long",
+            ));
+        }
+        self.filled += count;
+        let Some(head) = Head::read(&self.answer[..self.filled])? else { return Ok(None) };
+        if self.filled < head.whole {
+            return Ok(None);
+        }
+        self.filled = 0;
+        Ok(Some(Answer { status: head.status, due: self.due, closes: head.closes }))
+    }
+}
+
+/// What matters of an answer's head.
+struct Head {
+    status: u16,
+    /// Bytes of head and body.
+    whole: usize,
+    closes: bool,
+}
+
+impl Head {
+    /// `None` while it is incomplete. Bodies must have a `content-length`.
+    fn read(bytes: &[u8]) -> io::Result<Option<Self>> {
+        let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else { return Ok(None) };
+        let text = std::str::from_utf8(&bytes[..end]).map_err(io::Error::other)?;
+        let status = text.get(9..12).and_then(|digits| digits.parse().ok());
+        let status = status.ok_or_else(|| io::Error::other(format!("not an answer: {text}")))?;
+        let (mut length, mut closes) = (None, false);
+        for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse::<usize>().ok();
+            } else if name.eq_ignore_ascii_case("connection") {
+                closes = value.trim().eq_ignore_ascii_case("close");
+            }
+        }
+        let length = length.ok_or_else(|| io::Error::other(format!("no content-length: {text}")))?;
+        Ok(Some(Self { status, whole: end + 4 + length, closes }))
+    }
+}

@@ -1,0 +1,95 @@
+//! Where sliding logs stand, as they have no fixed size: a slot of the table holds only the id.
+//!
+//! Whoever holds the lock of a slot's set owns its log. The locks here are only held to put one in or take it out.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::limit::State;
+
+/// All logs by id.
+#[derive(Debug)]
+pub(super) struct Logs {
+    shards: [Mutex<Shard>; Logs::SHARDS],
+    turn: AtomicU64,
+}
+
+/// Some of the logs. A state that is not there, for the moment or at all, is fresh.
+#[derive(Debug, Default)]
+struct Shard {
+    states: Vec<State>,
+    free: Vec<u32>,
+}
+
+impl Logs {
+    const SHARDS: usize = 64;
+    /// The same as a number of ids.
+    const STRIDE: u64 = 64;
+
+    /// None.
+    pub(super) fn new() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()), turn: AtomicU64::new(0) }
+    }
+
+    /// Keeps `state` and says under which id. Never 0.
+    pub(super) fn insert(&self, state: State) -> u64 {
+        let number = self.turn.fetch_add(1, Ordering::Relaxed) % Self::STRIDE;
+        let index = self.shard(number).lock().insert(state);
+        1 + number + u64::from(index) * Self::STRIDE
+    }
+
+    /// Forgets the log.
+    pub(super) fn remove(&self, id: u64) {
+        drop(self.with(id, |shard, index| {
+            if let Ok(free) = u32::try_from(index) {
+                shard.free.push(free);
+            }
+            shard.states.get_mut(index).map(std::mem::take)
+        }));
+    }
+
+    /// Takes the log out. Its id is kept for [`Self::put`].
+    pub(super) fn take(&self, id: u64) -> State {
+        self.with(id, |shard, index| shard.states.get_mut(index).map(std::mem::take)).unwrap_or_default()
+    }
+
+    /// Puts a log back or another in its place.
+    pub(super) fn put(&self, id: u64, state: State) {
+        drop(self.with(id, |shard, index| Some(std::mem::replace(shard.states.get_mut(index)?, state))));
+    }
+
+    /// A copy of the log.
+    pub(super) fn copy(&self, id: u64) -> State {
+        self.ask(id, State::clone)
+    }
+
+    /// What `ask` finds out about the log.
+    pub(super) fn ask<T>(&self, id: u64, ask: impl FnOnce(&State) -> T) -> T {
+        self.with(id, |shard, index| ask(shard.states.get(index).unwrap_or(&State::Fresh)))
+    }
+
+    fn with<T>(&self, id: u64, act: impl FnOnce(&mut Shard, usize) -> T) -> T {
+        let place = id.saturating_sub(1);
+        let index = usize::try_from(place / Self::STRIDE).unwrap_or(usize::MAX);
+        act(&mut self.shard(place % Self::STRIDE).lock(), index)
+    }
+
+    fn shard(&self, number: u64) -> &Mutex<Shard> {
+        #[expect(clippy::cast_possible_truncation, reason = "below the number of shards")]
+        let number = number as usize;
+        &self.shards[number]
+    }
+}
+
+impl Shard {
+    fn insert(&mut self, state: State) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.states[index as usize] = state;
+            return index;
+        }
+        self.states.push(state);
+        // The store's bound is far below 2^32 logs a shard.
+        u32::try_from(self.states.len() - 1).unwrap_or(u32::MAX)
+    }
+}

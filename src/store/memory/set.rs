@@ -1,0 +1,197 @@
+//! A set: five slots and the word that guards them, in two neighbouring cache lines.
+//!
+//! The guard is a version: even while the set is free, odd while someone writes. Whoever writes makes it odd and then the
+//! next even number; whoever only looks reads it before and after, and looks again if it changed. So a decision that
+//! changes nothing, such as a refusal, writes nothing: the guard of a hot key stays in every core's cache.
+//!
+//! All words are atomics, so what is read in the middle of a change is a wrong number and never undefined; it is not used. The
+//! ordering is that of a sequence lock: the fence after the guard turns odd keeps the writes behind it, and the one
+//! before the second look keeps the reads before it. `tollgate_loom` builds run this file under loom's scheduler.
+
+use super::atomic::{AtomicU64, Ordering, fence, spin_loop, yield_now};
+use super::slot::{Slot, Tag};
+
+/// Slots of a set.
+pub(super) const SLOTS: usize = 5;
+/// Words of a set: the guard, a label for each slot, then moment and use of each.
+pub(super) const WORDS: usize = 1 + 3 * SLOTS;
+/// How often a lock is tried before the processor is given away.
+const SPINS: u32 = 64;
+
+/// A set that anybody may look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Set<'a>(pub(super) &'a [AtomicU64; WORDS]);
+
+/// A set that nobody else may write, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Locked<'a> {
+    set: Set<'a>,
+    version: u64,
+}
+
+/// A slot as it stood at one moment.
+#[derive(Debug)]
+pub(super) struct Seen<'a> {
+    set: Set<'a>,
+    version: u64,
+    index: usize,
+    /// What it held.
+    pub(super) slot: Slot,
+}
+
+/// Somebody was writing.
+#[derive(Debug)]
+pub(super) struct Busy;
+
+impl<'a> Set<'a> {
+    /// Looks for the slot that agrees with `wanted`, without a lock.
+    #[inline(always)]
+    pub(super) fn look(self, wanted: &Slot) -> Result<Option<Seen<'a>>, Busy> {
+        let version = self.guard().load(Ordering::Acquire);
+        // Which slot it is cannot be foretold: a branch on it would throw away all that the processor does while it waits
+        // for the set to come from memory. So all labels are compared, and the outcome is only counted with.
+        let mut alike = 0_u32;
+        for index in 0..SLOTS {
+            alike |= u32::from(self.label(index).load(Ordering::Relaxed) == wanted.label) << index;
+        }
+        let mut found = None;
+        while alike != 0 {
+            let index = alike.trailing_zeros() as usize;
+            let slot = self.read(index);
+            if slot.agrees(wanted) && !slot.is_empty() {
+                found = Some(Seen { set: self, version, index, slot });
+                break;
+            }
+            alike &= alike - 1;
+        }
+        fence(Ordering::Acquire);
+        if version % 2 == 1 || self.guard().load(Ordering::Relaxed) != version {
+            return Err(Busy);
+        }
+        Ok(found)
+    }
+
+    /// Has the set fetched from memory, so that it is there if it is needed.
+    #[inline]
+    pub(super) fn touch(self) {
+        let _ = std::hint::black_box(self.guard().load(Ordering::Relaxed));
+    }
+
+    /// Which slot is of `tag`. Without the lock good only as a hint.
+    #[inline]
+    pub(super) fn find(self, tag: Tag) -> Option<usize> {
+        let is_of = |index: &usize| {
+            // The second line is not touched for another's slot.
+            let label = self.label(*index).load(Ordering::Relaxed);
+            tag.heads(label) && self.read(*index).is_of(tag)
+        };
+        (0..SLOTS).find(is_of)
+    }
+
+    /// Whether nobody has ever written here.
+    pub(super) fn is_untouched(self) -> bool {
+        self.guard().load(Ordering::Relaxed) == 0
+    }
+
+    /// Locks the set, waiting for whoever has it: never long, as no lock is held across anything that waits.
+    pub(super) fn lock(self) -> Locked<'a> {
+        let mut spins = 0;
+        loop {
+            if let Some(locked) = self.try_lock() {
+                return locked;
+            }
+            spins += 1;
+            if spins < SPINS { spin_loop() } else { yield_now() }
+        }
+    }
+
+    /// Locks the set, if nobody has it.
+    pub(super) fn try_lock(self) -> Option<Locked<'a>> {
+        let version = self.guard().load(Ordering::Relaxed);
+        if version.is_multiple_of(2) { self.lock_at(version) } else { None }
+    }
+
+    /// Locks the set, if nobody has written since it had this `version`.
+    #[inline(always)]
+    fn lock_at(self, version: u64) -> Option<Locked<'a>> {
+        let (guard, odd) = (self.guard(), version + 1);
+        guard.compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        fence(Ordering::Release);
+        Some(Locked { set: self, version })
+    }
+
+    #[inline]
+    fn read(self, index: usize) -> Slot {
+        let [label, moment, used] = [self.label(index), self.moment(index), self.used(index)]
+            .map(|word| word.load(Ordering::Relaxed));
+        Slot { label, moment, used }
+    }
+
+    #[inline]
+    fn guard(self) -> &'a AtomicU64 {
+        &self.0[0]
+    }
+
+    #[inline]
+    fn label(self, index: usize) -> &'a AtomicU64 {
+        &self.0[1 + index]
+    }
+
+    /// Moment and use of a slot stand together, so that they share a cache line.
+    #[inline]
+    fn moment(self, index: usize) -> &'a AtomicU64 {
+        &self.0[1 + SLOTS + 2 * index]
+    }
+
+    #[inline]
+    fn used(self, index: usize) -> &'a AtomicU64 {
+        &self.0[2 + SLOTS + 2 * index]
+    }
+}
+
+impl Seen<'_> {
+    /// Changes the slot's state, if nobody has written to its set since it was seen.
+    #[inline(always)]
+    pub(super) fn replace(self, slot: &Slot) -> Result<(), Busy> {
+        let locked = self.set.lock_at(self.version).ok_or(Busy)?;
+        locked.set.moment(self.index).store(slot.moment, Ordering::Relaxed);
+        locked.set.used(self.index).store(slot.used, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Locked<'_> {
+    /// Slot number `index`.
+    pub(super) fn get(&self, index: usize) -> Slot {
+        self.set.read(index)
+    }
+
+    /// Which slot is of `tag`.
+    pub(super) fn find(&self, tag: Tag) -> Option<usize> {
+        self.set.find(tag)
+    }
+
+    /// All slots.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        (0..SLOTS).map(|index| self.get(index))
+    }
+
+    /// The place of the first slot that is such.
+    pub(super) fn position(&self, is_such: impl Fn(&Slot) -> bool) -> Option<usize> {
+        (0..SLOTS).find(|index| is_such(&self.get(*index)))
+    }
+
+    /// Writes slot number `index`.
+    pub(super) fn put(&mut self, index: usize, slot: Slot) {
+        self.set.label(index).store(slot.label, Ordering::Relaxed);
+        self.set.moment(index).store(slot.moment, Ordering::Relaxed);
+        self.set.used(index).store(slot.used, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.set.guard().store(self.version + 2, Ordering::Release);
+    }
+}

@@ -1,0 +1,169 @@
+//! What a set holds of one key, in three words: who it is, when, and what was used.
+//!
+//! ```text
+//! label    tag, bits 10 to 41 (32) │ NumbersId (32)
+//! moment   tag, bits 0 to 9 (10) │ is it a log (1) │ when, or how many events (53)
+//! used     what was used, or the log's id (64)
+//! ```
+//! Nothing used is an empty slot. Two keys are taken for one if they share tag and sets: with a full table of n keys, a new
+//! key meets such a one with a chance of 10 × 2^-42, and as fingerprints are keyed, no client can look for it.
+
+use crate::limit::packed::Packed;
+use crate::limit::units::{EXACT, Fingerprint, Timestamp};
+use crate::store::NumbersId;
+
+/// The part of a fingerprint that tells the keys of one set apart: 42 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag(u64);
+
+/// The words of one slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) label: u64,
+    pub(super) moment: u64,
+    pub(super) used: u64,
+}
+
+/// What a slot is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// The state itself.
+    State(Packed),
+    /// A sliding log that is kept elsewhere.
+    Log {
+        /// Where; never 0.
+        id: u64,
+        /// How many events it has.
+        events: u64,
+    },
+}
+
+/// Bits of `moment` below the tag's and the log's.
+const TIME_BITS: u32 = 53;
+/// Bits of the tag that stand in `moment`.
+const LOW_BITS: u32 = 10;
+
+impl Tag {
+    /// Bits of a tag.
+    pub(super) const BITS: u32 = 42;
+
+    /// From the low end of the fingerprint: the high one tells the set.
+    pub(super) fn of(key: Fingerprint) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+        let low = key.0 as u64;
+        Self(low & ((1 << Self::BITS) - 1))
+    }
+
+    /// Whether `label` begins as that of this tag.
+    #[inline]
+    pub(super) const fn heads(self, label: u64) -> bool {
+        label >> u32::BITS == self.0 >> LOW_BITS
+    }
+
+    /// The tag's bits at the high end of a word.
+    pub(super) const fn spread(self) -> u64 {
+        self.0 << (u64::BITS - Self::BITS)
+    }
+}
+
+impl Slot {
+    /// Holds nothing.
+    pub(super) const EMPTY: Self = Self { label: 0, moment: 0, used: 0 };
+
+    /// A slot of the key with `tag`, written under `numbers`.
+    #[inline]
+    pub(super) fn new(tag: Tag, numbers: NumbersId, content: Content) -> Self {
+        let (is_log, time, used) = match content {
+            Content::State(state) => (0, state.at.0, state.used),
+            Content::Log { id, events } => (1, events, id),
+        };
+        let low = tag.0 & ((1 << LOW_BITS) - 1);
+        Self {
+            label: (tag.0 >> LOW_BITS) << u32::BITS | u64::from(numbers.0),
+            moment: (low << 1 | is_log) << TIME_BITS | time.min(EXACT - 1),
+            used,
+        }
+    }
+
+    /// Whether it holds nothing.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Whether it is of the key with `tag`.
+    #[inline]
+    pub(super) fn is_of(&self, tag: Tag) -> bool {
+        !self.is_empty() && self.tag() == tag
+    }
+
+    /// Whether it has the key, the numbers and the kind of `other`.
+    #[inline]
+    pub(super) const fn agrees(&self, other: &Self) -> bool {
+        self.label == other.label && (self.moment ^ other.moment) >> TIME_BITS == 0
+    }
+
+    /// The key's tag.
+    #[inline]
+    pub(super) const fn tag(&self) -> Tag {
+        Tag((self.label >> u32::BITS) << LOW_BITS | self.moment >> (TIME_BITS + 1))
+    }
+
+    /// The numbers it was written under.
+    pub(super) const fn numbers(&self) -> NumbersId {
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+        let low = self.label as u32;
+        NumbersId(low)
+    }
+
+    /// What it holds.
+    #[inline]
+    pub(super) const fn content(&self) -> Content {
+        let time = self.moment & (EXACT - 1);
+        if self.moment >> TIME_BITS & 1 == 1 {
+            Content::Log { id: self.used, events: time }
+        } else {
+            Content::State(Packed { at: Timestamp(time), used: self.used })
+        }
+    }
+
+    /// The id of the log that it stands for.
+    pub(super) const fn log(&self) -> Option<u64> {
+        match self.content() {
+            Content::Log { id: 0, .. } | Content::State(_) => None,
+            Content::Log { id, .. } => Some(id),
+        }
+    }
+
+    /// How much of the store's bound it takes.
+    pub(super) const fn weight(&self) -> u64 {
+        match self.content() {
+            _ if self.is_empty() => 0,
+            Content::State(_) => 1,
+            Content::Log { events, .. } => events,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_packed_is_found_again(key: u128, numbers: u32, time in 0..EXACT, used in 1..=u64::MAX, is_log: bool) {
+            let (tag, numbers) = (Tag::of(Fingerprint(key)), NumbersId(numbers));
+            let content = match is_log {
+                true => Content::Log { id: used, events: time },
+                false => Content::State(Packed { at: Timestamp(time), used }),
+            };
+            let slot = Slot::new(tag, numbers, content);
+            prop_assert_eq!((slot.tag(), slot.numbers(), slot.content()), (tag, numbers, content));
+            prop_assert_eq!(slot.weight(), if is_log { time } else { 1 });
+            prop_assert!(slot.is_of(tag) && !slot.is_of(Tag::of(Fingerprint(key ^ 1))));
+            prop_assert!(!slot.agrees(&Slot::new(Tag::of(Fingerprint(key ^ 1 << 41)), numbers, content)));
+            prop_assert!(!slot.agrees(&Slot::new(tag, NumbersId(numbers.0 ^ 1), content)));
+        }
+    }
+}
