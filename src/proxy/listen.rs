@@ -26,11 +26,11 @@ pub fn bind(addresses: &[SocketAddr], workers: usize) -> io::Result<Vec<Listener
     Ok(listeners)
 }
 
-/// Binds alone, without SO_REUSEPORT: fails if anybody listens there, even one who would share.
+/// Binds alone, without SO_REUSEPORT: fails if anybody listens there, even one who would share. Does not listen: whoever
+/// connected to this socket would be reset when it is closed.
 fn claim(address: SocketAddr) -> io::Result<SocketAddr> {
     let socket = socket(address)?;
     socket.bind(&address.into())?;
-    socket.listen(1)?;
     let claimed = socket.local_addr()?;
     claimed.as_socket().ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
