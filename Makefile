@@ -6,7 +6,7 @@ SHELL := bash
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fmt clippy units docs lint deny bench compare
+.PHONY: help run tools test fmt clippy units docs lint deny bench compare
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,10 @@ help: ## this list
 run: ## start the gateway with gateway.toml
 	cargo run --release -- run -c gateway.toml
 
-test: fmt clippy units docs ## everything that must hold before a commit lands
+tools: ## install what the tests need beside Rust: a Redis server
+	@.ci/tools
+
+test: tools fmt clippy units docs ## everything that must hold before a commit lands
 	@echo
 	@echo "make test: formatting, lints, tests and documentation examples are all good"
 

@@ -11,6 +11,7 @@ mod divisor;
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
+pub mod lua;
 mod meter;
 pub mod packed;
 pub mod sliding_log;

@@ -1,6 +1,7 @@
 //! Where counters live: one call decides all limits of a request, all or none.
 
 pub mod memory;
+pub mod redis;
 
 use std::fmt::{self, Write as _};
 use std::hash::Hasher as _;

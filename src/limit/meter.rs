@@ -81,6 +81,11 @@ impl Meter {
         Self { unit: Divisor::new(unit), drain: Divisor::new(drain), step: Divisor::new(step) }
     }
 
+    /// Unit, drain and step: what the Lua twin makes a meter of.
+    pub(super) const fn numbers(&self) -> [u64; 3] {
+        [self.unit.get(), self.drain.get(), self.step.get()]
+    }
+
     /// Ticks that one unit costs.
     #[inline]
     pub(super) const fn unit(&self) -> u64 {

@@ -7,6 +7,7 @@ mod backend;
 mod client;
 mod gateway;
 mod load;
+mod redis;
 mod response;
 
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ pub(crate) use backend::{Backend, Next, Recorded};
 pub(crate) use client::{Client, refuses_connections};
 pub(crate) use gateway::Gateway;
 pub(crate) use load::Load;
+pub(crate) use redis::{Answer, Connection, Redis};
 pub(crate) use response::{Fault, Response};
 
 /// The longest that any single step may take before a test fails. Generous: the machine may be busy.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tollgate::limit::units::{Cost, Micros, Rate};
-use tollgate::limit::{Algorithm, Align};
+use tollgate::limit::{Algorithm, Align, Verdict, Wait};
 use tollgate::store::NumbersId;
 
 use crate::store_samples::{DAY, NOON, all, charge, key, store};
@@ -33,6 +33,19 @@ fn conversion_happens_also_where_several_limits_decide() {
     store.decide(&[charge(&old, key(0, 0), 7)], NOON);
     let decisions = store.decide(&[charge(&new, key(0, 0), 1), charge(&new, key(0, 1), 1)], NOON).decisions;
     assert_eq!([decisions[0].remaining, decisions[1].remaining], [12, 19]);
+}
+
+#[test]
+fn a_refusal_keeps_its_word_although_the_numbers_have_changed() {
+    let [fast, slow] = [Micros::SECOND, Micros(10_000_000)].map(|period| Rate::new(10, period).unwrap());
+    let [old, new] = [fast, slow].map(|rate| Algorithm::token_bucket(rate, Cost::new(10).unwrap()));
+    let store = store(100, &[old, new]);
+    store.decide(&[charge(&old, key(0, 0), 10)], NOON);
+    let both = [charge(&new, key(0, 0), 1), charge(&new, key(0, 1), 1)];
+    let ask = |now| store.decide(&both, now).decisions[0].verdict;
+    let Verdict::Deny(Wait::After(wait)) = ask(NOON) else { panic!("nothing is left") };
+    assert!(matches!(ask(NOON.plus(Micros(wait.0 - 1))), Verdict::Deny(_)), "one microsecond early");
+    assert_eq!(ask(NOON.plus(wait)), Verdict::Allow);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! at 100ms  settle -2 of 0ms → remaining 3
 //! ```
 //! Times count from a midnight. `xN` is N requests that all get the answer; `remaining` and `reset` are those of the last, and
-//! what a line leaves out is not compared. A second `limit` line begins afresh. Only the pure functions can `settle` so far.
+//! what a line leaves out is not compared. A second `limit` line begins afresh. The memory store can't `settle` so far.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -23,7 +23,7 @@ use tollgate::store::{Charge, Group, NumbersId, Store};
 use super::core_cases::START;
 
 /// Whatever can play a trace: one key under one limit.
-trait Executor {
+pub(crate) trait Executor {
     /// A fresh key.
     fn begin(&mut self, algorithm: Algorithm);
     fn decide(&mut self, now: Timestamp, cost: Cost) -> Decision;
@@ -121,7 +121,7 @@ fn a_wrong_answer_is_found() {
 }
 
 /// Plays every trace of the folder and tells all that went wrong.
-fn play_all(executor: &mut impl Executor) {
+pub(crate) fn play_all(executor: &mut impl Executor) {
     let files = traces();
     assert!(files.len() >= 12, "only {} traces found", files.len());
     let mut wrong = String::new();

@@ -29,6 +29,14 @@ pub(super) struct Account<'a> {
     tentative: State,
 }
 
+/// A state as the charge's algorithm reads it.
+pub(super) struct Loaded {
+    pub(super) state: State,
+    /// It was written under other numbers, so it is to be written even if nothing else changes: what is told of a wait holds
+    /// only if the state runs off at the new rate from now on.
+    pub(super) converted: bool,
+}
+
 /// Stands in a slot of the answer until its charge is decided; every charge is.
 const UNDECIDED: Decision = Decision { verdict: Verdict::Allow, remaining: 0, reset_after: Micros(0) };
 
@@ -37,15 +45,15 @@ impl<'a> Ballot<'a> {
     pub(super) fn new(
         charges: &'a [Charge<'a>],
         now: Timestamp,
-        mut load: impl FnMut(&Charge<'_>) -> State,
+        mut load: impl FnMut(&Charge<'_>) -> Loaded,
     ) -> Self {
         let mut accounts: SmallVec<[Account<'a>; 4]> = SmallVec::new();
         let account_of = charges
             .iter()
             .map(|charge| {
                 position(&accounts, charge.key).unwrap_or_else(|| {
-                    let (state, tentative) = (load(charge), State::default());
-                    accounts.push(Account { charge, state, changed: false, tentative });
+                    let Loaded { state, converted } = load(charge);
+                    accounts.push(Account { charge, state, changed: converted, tentative: State::default() });
                     accounts.len() - 1
                 })
             })

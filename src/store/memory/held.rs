@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::ballot::Loaded;
 use super::census::Census;
 use super::set::Locked;
 use super::slot::{Content, Slot, Tag};
@@ -88,8 +89,10 @@ impl<'a> Held<'a> {
     }
 
     /// A copy of the state of the charge's key, as the charge's algorithm reads it.
-    pub(super) fn copy(&self, charge: &Charge<'_>, census: &Census<'_>) -> State {
-        self.load(charge, census, |id| self.table.logs.copy(id))
+    pub(super) fn copy(&self, charge: &Charge<'_>, census: &Census<'_>) -> Loaded {
+        let found = self.find(charge.key).map(|seat| self.get(seat).numbers());
+        let state = self.load(charge, census, |id| self.table.logs.copy(id));
+        Loaded { state, converted: found.is_some_and(|numbers| numbers != charge.numbers) }
     }
 
     /// The same, but a log is taken out: it must be stored again before the lock is dropped.

@@ -1,0 +1,70 @@
+-- The twin of meter.rs: what the token bucket, GCRA and the leaky bucket have in common.
+--
+-- A limit holds `unit`, `drain` and `step` of its meter, `full` (the most ticks in use) and `units` (burst or queue). A level is
+-- { at, ticks }. A product that passes 2^53 is rounded here and saturates there; it only meets a `min`, or is subtracted down to zero.
+
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+
+local MAX_TICKS = EXACT - 1
+-- at and ticks, then unit, drain and step of the meter that they were counted on
+local LAYOUT, SIZE = '<ddddd', 40
+
+local function limit(unit, drain, step, full, units)
+  return { unit = unit, drain = drain, step = step, full = full, units = units }
+end
+
+-- Always a new level.
+local function drained(limit, level, now)
+  local steps = floor(max(now - level.at, 0) / limit.step)
+  local ticks = level.ticks - steps * limit.drain
+  if ticks <= 0 then return { at = now, ticks = 0 } end
+  return { at = level.at + steps * limit.step, ticks = ticks }
+end
+
+-- Charges a level that nobody else holds.
+local function charge(limit, level, cost)
+  level.ticks = min(level.ticks + min(cost * limit.unit, MAX_TICKS), MAX_TICKS)
+end
+
+local function falls_to(limit, level, ticks)
+  local span = ceil(max(level.ticks - ticks, 0) / limit.drain) * limit.step
+  return min(level.at + min(span, EXACT), EXACT)
+end
+
+local function report(limit, level, now)
+  local remaining = floor(max(limit.full - level.ticks, 0) / limit.unit)
+  local taken = limit.full - remaining * limit.unit
+  if taken == 0 then return remaining, 0 end
+  return remaining, max(falls_to(limit, level, taken - limit.unit) - now, 0)
+end
+
+local function settle(limit, level, _, difference, now)
+  local level = drained(limit, level, now)
+  local change = min(math.abs(difference) * limit.unit, MAX_TICKS)
+  level.ticks = difference < 0 and max(level.ticks - change, 0) or min(level.ticks + change, MAX_TICKS)
+  return level
+end
+
+-- The level that a value holds, and whether it was converted: it stood on another meter.
+local function read(limit, value, now)
+  if not value or #value ~= SIZE then return { at = 0, ticks = 0 }, false end
+  local at, ticks, unit, drain, step = struct.unpack(LAYOUT, value)
+  local level = { at = at, ticks = ticks }
+  if unit == limit.unit and drain == limit.drain and step == limit.step then return level, false end
+  level = drained({ drain = drain, step = step }, level, now)
+  level.at = max(level.at, now)
+  if unit ~= limit.unit then level.ticks = min(ceil(level.ticks / unit) * limit.unit, MAX_TICKS) end
+  return level, true
+end
+
+-- The value of a level and from when on it says nothing; nothing if it says nothing now.
+local function write(limit, level)
+  if level.ticks == 0 then return end
+  local value = struct.pack(LAYOUT, level.at, level.ticks, limit.unit, limit.drain, limit.step)
+  return value, falls_to(limit, level, 0)
+end
+
+return {
+  limit = limit, drained = drained, charge = charge, falls_to = falls_to, report = report,
+  settle = settle, read = read, write = write,
+}

@@ -1,0 +1,12 @@
+-- One call of the script: call.rs tells what is handed over, reply.rs what comes back.
+
+if #KEYS ~= 1 or ARGV[1] ~= 'decide' then return use 'several' end
+
+-- The usual call: one limit, so its algorithm's word is final.
+local name, _, cost, a, b, c, d, e = struct.unpack(CHARGE, ARGV[3])
+local algorithm = use(name)
+local limit = algorithm.limit(a, b, c, d, e)
+local before, converted = load(algorithm, limit, KEYS[1])
+local after, verdict, wait, remaining, reset = algorithm.decide(limit, before, now, cost)
+if converted or after ~= before then save(algorithm, limit, KEYS[1], after) end
+return { now, verdict, wait, remaining, reset }

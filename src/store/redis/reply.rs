@@ -1,0 +1,94 @@
+//! What the script answers.
+//!
+//! Integers: the server's time in µs that was used; then, unless a cost was settled, four for each charge: the verdict (0 allow, 1 delay,
+//! 2 deny, 3 never), how long to wait in µs (0 where there is nothing to wait for), `remaining`, and `reset_after` in µs.
+
+use crate::limit::units::{EXACT, Micros, Timestamp};
+use crate::limit::{Decision, Verdict, Wait};
+use crate::store::{Decisions, Outcome};
+
+/// Integers for each charge.
+const EACH: usize = 4;
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The server's time that was used: what [`settle`](super::call::settle) wants to know again.
+    pub now: Timestamp,
+    /// One decision a charge; none where a cost was settled.
+    pub outcome: Outcome,
+}
+
+/// No answer of the script's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Not as many integers as the charges call for.
+    #[error("{found} integers where {wanted} were wanted")]
+    Length {
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        wanted: usize,
+    },
+    /// A number out of its range.
+    #[error("{0} where a verdict or a number of 0 to 2^53 was wanted")]
+    Number(i64),
+}
+
+/// Reads the answer to a call with so many charges (0 for `settle`).
+pub fn read(integers: &[i64], charges: usize) -> Result<Reply, Unreadable> {
+    let (found, wanted) = (integers.len(), 1 + EACH * charges);
+    let (Some((now, answers)), true) = (integers.split_first(), found == wanted) else {
+        return Err(Unreadable::Length { found, wanted });
+    };
+    let (answers, _) = answers.as_chunks::<EACH>();
+    let decisions = answers.iter().map(decision).collect::<Result<_, _>>()?;
+    Ok(Reply { now: Timestamp(number(*now)?), outcome: Outcome { decisions: Decisions::Together(decisions) } })
+}
+
+fn decision(&[verdict, wait, remaining, reset_after]: &[i64; EACH]) -> Result<Decision, Unreadable> {
+    let wait = Micros(number(wait)?);
+    let verdict = match verdict {
+        0 => Verdict::Allow,
+        1 => Verdict::Delay(wait),
+        2 => Verdict::Deny(Wait::After(wait)),
+        3 => Verdict::Deny(Wait::Never),
+        other => return Err(Unreadable::Number(other)),
+    };
+    Ok(Decision { verdict, remaining: number(remaining)?, reset_after: Micros(number(reset_after)?) })
+}
+
+fn number(integer: i64) -> Result<u64, Unreadable> {
+    u64::try_from(integer).ok().filter(|number| *number <= EXACT).ok_or(Unreadable::Number(integer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read() {
+        let reply = read(&[7, 0, 0, 3, 5, 1, 20, 2, 0, 2, 30, 0, 30, 3, 0, 1, 9], 4).unwrap();
+        assert_eq!(reply.now, Timestamp(7));
+        let verdicts: Vec<_> = reply.outcome.decisions.iter().map(|decision| decision.verdict).collect();
+        let (delay, after) = (Verdict::Delay(Micros(20)), Verdict::Deny(Wait::After(Micros(30))));
+        assert_eq!(verdicts, [Verdict::Allow, delay, after, Verdict::Deny(Wait::Never)]);
+        let last = reply.outcome.decisions[3];
+        assert_eq!((last.remaining, last.reset_after), (1, Micros(9)));
+        assert_eq!(read(&[7], 0).unwrap(), Reply { now: Timestamp(7), outcome: Outcome::default() });
+    }
+
+    #[test]
+    fn what_the_script_never_says_is_refused() {
+        for (integers, charges, told) in [
+            (&[][..], 0, "0 integers where 1 were wanted"),
+            (&[7, 0, 0, 3], 1, "4 integers where 5 were wanted"),
+            (&[7, 0, 0, 3, 5], 0, "5 integers where 1 were wanted"),
+            (&[7, 4, 0, 3, 5], 1, "4 where a verdict or a number of 0 to 2^53 was wanted"),
+            (&[7, 0, 0, -3, 5], 1, "-3 where a verdict or a number of 0 to 2^53 was wanted"),
+            (&[i64::MAX], 0, "9223372036854775807 where a verdict or a number of 0 to 2^53 was wanted"),
+        ] {
+            assert_eq!(read(integers, charges).unwrap_err().to_string(), told);
+        }
+    }
+}
