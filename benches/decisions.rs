@@ -94,7 +94,7 @@ fn verdict(store: &MemoryStore, charges: &[Charge<'_>], now: Timestamp) -> Optio
 }
 
 fn store(algorithm: &Algorithm) -> MemoryStore {
-    let store = MemoryStore::new(1_100_000);
+    let store = MemoryStore::new(1_100_000).unwrap();
     store.register(algorithm);
     store
 }
@@ -174,7 +174,7 @@ mod million {
         let algorithm = algorithm(name, 1_000, DAY);
         let store = match name {
             // Each event takes room, and a million logs of several would be a measure of eviction.
-            "sliding-log" => MemoryStore::new(100_000_000),
+            "sliding-log" => MemoryStore::new(100_000_000).unwrap(),
             _ => store(&algorithm),
         };
         for client in 0..MILLION {
@@ -192,7 +192,7 @@ mod million {
     #[divan::bench(args = ["token-bucket", "sliding-window"], sample_size = 2_000, min_time = 0.2)]
     fn flood(bencher: Bencher, name: &str) {
         let algorithm = algorithm(name, 1_000, DAY);
-        let store = MemoryStore::new(1_000_000);
+        let store = MemoryStore::new(1_000_000).unwrap();
         store.register(&algorithm);
         for client in 0..MILLION {
             store.decide(&[charge(&algorithm, client)], NOON);

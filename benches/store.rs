@@ -132,7 +132,7 @@ fn verdict(store: &MemoryStore, charge: &Charge<'_>, now: Timestamp) -> Verdict 
 }
 
 fn store(max_keys: u64, algorithm: &Algorithm) -> MemoryStore {
-    let store = MemoryStore::new(usize::try_from(max_keys).unwrap());
+    let store = MemoryStore::new(usize::try_from(max_keys).unwrap()).unwrap();
     store.register(algorithm);
     store
 }

@@ -181,7 +181,10 @@ fn share(
     let mut secret = [0; 16];
     rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
         .map_err(|error| Fault::System("get random bytes", error.into()))?;
-    let store = Store::memory(gateway.store.max_keys);
+    let store = Store::memory(gateway.store.max_keys).map_err(|error| {
+        let counters = "reserve the counters of `max_keys` in [store]";
+        Fault::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
+    })?;
     reload::register(&store, &gateway);
     Ok(Shared {
         store,

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::limit::{Algorithm, Decision};
-use memory::MemoryStore;
+use memory::{MemoryStore, OutOfMemory};
 
 /// At most so many charges in one request: limits of a route, times their rates. `config` refuses more.
 pub const MAX_CHARGES: usize = 32;
@@ -124,8 +124,11 @@ pub enum Store {
 
 impl Store {
     /// A memory store with a hard bound of `max_keys` entries.
-    pub fn memory(max_keys: usize) -> Self {
-        Self::Memory(MemoryStore::new(max_keys))
+    ///
+    /// # Errors
+    /// The system does not reserve the memory for them.
+    pub fn memory(max_keys: usize) -> Result<Self, OutOfMemory> {
+        MemoryStore::new(max_keys).map(Self::Memory)
     }
 
     /// Remembers an algorithm's numbers, so that states written under them can be converted after a reload. Called

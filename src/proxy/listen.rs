@@ -16,7 +16,8 @@ pub type Listeners = Vec<TcpListener>;
 pub fn bind(addresses: &[SocketAddr], workers: usize) -> io::Result<Vec<Listeners>> {
     let mut listeners: Vec<Listeners> = (0..workers).map(|_| Vec::new()).collect();
     for &address in addresses {
-        let mut address = claim(address).map_err(|error| at(address, &error))?;
+        let claimed = claim(address).and_then(|claim| claim.local_addr());
+        let mut address = claimed.map_err(|error| at(address, &error))?.as_socket().unwrap_or(address);
         for worker in &mut listeners {
             let listener = listen(address).map_err(|error| at(address, &error))?;
             address = listener.local_addr()?;
@@ -28,11 +29,10 @@ pub fn bind(addresses: &[SocketAddr], workers: usize) -> io::Result<Vec<Listener
 
 /// Binds alone, without SO_REUSEPORT: fails if anybody listens there, even one who would share. Does not listen: whoever
 /// connected to this socket would be reset when it is closed.
-fn claim(address: SocketAddr) -> io::Result<SocketAddr> {
+fn claim(address: SocketAddr) -> io::Result<Socket> {
     let socket = socket(address)?;
     socket.bind(&address.into())?;
-    let claimed = socket.local_addr()?;
-    claimed.as_socket().ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    Ok(socket)
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -57,4 +57,23 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
 
 fn at(address: SocketAddr, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_taken_in_by_a_claim() {
+        let claimed = claim("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = claimed.local_addr().unwrap().as_socket().unwrap();
+        let refused = TcpStream::connect(address).map_err(|error| error.kind());
+        assert_eq!(
+            refused.err(),
+            Some(io::ErrorKind::ConnectionRefused),
+            "it would be reset when the claim ends"
+        );
+    }
 }

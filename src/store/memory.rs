@@ -37,6 +37,11 @@ use registry::{Registered, Registry};
 use slot::{Content, Slot, Tag};
 use table::Table;
 
+/// The system has no memory for so many counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the system has no memory for that many")]
+pub struct OutOfMemory;
+
 /// Counters in this process, bounded by `max_keys`.
 #[derive(Debug)]
 pub struct MemoryStore {
@@ -47,8 +52,12 @@ pub struct MemoryStore {
 impl MemoryStore {
     /// An empty store that never holds more than `max_keys` entries (at least one). It takes memory page by page as keys
     /// come, 28 bytes for each of `max_keys` when it is full.
-    pub fn new(max_keys: usize) -> Self {
-        Self { table: Table::new(max_keys), registry: Registry::default() }
+    ///
+    /// # Errors
+    /// The system does not reserve that much.
+    pub fn new(max_keys: usize) -> Result<Self, OutOfMemory> {
+        let table = Table::new(max_keys).ok_or(OutOfMemory)?;
+        Ok(Self { table, registry: Registry::default() })
     }
 
     /// See [`crate::store::Store::register`]. Remembers at least the last 32,768 algorithms.
@@ -143,7 +152,7 @@ mod tests {
         ) {
             let rate = Rate::new(20, Micros::SECOND).unwrap();
             let algorithms = [Algorithm::sliding_log(rate, None, false), Algorithm::gcra(rate, Cost::ONE)];
-            let store = MemoryStore::new(max_keys);
+            let store = MemoryStore::new(max_keys).unwrap();
             algorithms.iter().for_each(|algorithm| store.register(algorithm));
             let mut now = Timestamp(1);
             for (log, one, other, pause) in requests {

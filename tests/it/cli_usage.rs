@@ -201,6 +201,24 @@ fn health_is_0_for_a_living_gateway_1_for_none_and_2_without_admin() {
     }
 }
 
+/// Address space is bounded here, so that no machine has enough of it.
+#[test]
+fn counters_that_the_system_has_no_memory_for_are_1_and_name_the_key() {
+    for max_keys in [50_000_000, 1_000_000_000] {
+        let toml = format!("[server]\nlisten = [\"127.0.0.1:0\"]\n[store]\nmax_keys = {max_keys}\n{GOOD}");
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -v 1000000; exec \"$0\"", env!("CARGO_BIN_EXE_tollgate")])
+            .current_dir(folder_with(&toml).path())
+            .env("NO_COLOR", "1")
+            .output()
+            .expect("a shell");
+        let (_, stderr) = texts(&output);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("error: ") && stderr.contains("`max_keys`"), "{stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
 #[test]
 fn an_address_in_use_is_1_and_names_the_address() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

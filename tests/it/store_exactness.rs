@@ -169,7 +169,7 @@ fn a_shadow_limit_is_charged_only_with_the_enforced_ones_and_decides_alone() {
 #[tokio::test]
 async fn the_store_answers_as_its_memory_does() {
     let algorithm = prompt(2, DAY).remove(0);
-    let store = Store::memory(10);
+    let store = Store::memory(10).unwrap();
     store.register(&algorithm);
     let client = [charge(&algorithm, key(0, 0), 1)];
     for expected in [true, true, false] {

@@ -59,7 +59,7 @@ pub(crate) fn admitted(store: &MemoryStore, charges: &[Charge<'_>], now: Timesta
 
 /// An empty store that knows `algorithms`.
 pub(crate) fn store(max_keys: usize, algorithms: &[Algorithm]) -> MemoryStore {
-    let store = MemoryStore::new(max_keys);
+    let store = MemoryStore::new(max_keys).unwrap();
     algorithms.iter().for_each(|algorithm| store.register(algorithm));
     store
 }

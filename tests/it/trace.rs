@@ -68,7 +68,7 @@ struct Memory {
 impl Memory {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Self { limit: None, store: Store::memory(10_000), runtime, keys: 0 }
+        Self { limit: None, store: Store::memory(10_000).unwrap(), runtime, keys: 0 }
     }
 }
 

@@ -39,15 +39,15 @@ impl Table {
     /// How often the fast way is tried while others write to the same set.
     const TRIES: u32 = 8;
 
-    /// An empty table that never holds more than `max_keys` (at least one).
-    pub(super) fn new(max_keys: usize) -> Self {
+    /// An empty table that never holds more than `max_keys` (at least one); `None` if there is no memory for it.
+    pub(super) fn new(max_keys: usize) -> Option<Self> {
         let max_keys = max_keys.max(1);
         let (sets, keys) = Self::SETS_PER_KEY;
         let sets = max_keys.div_ceil(keys).saturating_mul(sets).saturating_add(Self::SPARE_SETS);
-        let words = Words::zeroed(sets.saturating_add(1).saturating_mul(WORDS));
+        let words = Words::zeroed(sets.saturating_add(1).saturating_mul(WORDS))?;
         let skipped = words.as_slice().as_ptr().align_offset(WORDS * size_of::<AtomicU64>()).min(WORDS);
         let (logs, room) = (Logs::new(), Room::new(max_keys));
-        Self { words, skipped, sets, logs, room, evictions: AtomicU64::new(0) }
+        Some(Self { words, skipped, sets, logs, room, evictions: AtomicU64::new(0) })
     }
 
     /// The slot that agrees with `wanted`, in either of the key's sets. `None` if it is not there, or others keep on

@@ -1,8 +1,8 @@
 //! The memory that a table stands in: zeroed words, which take room when they are first touched.
 //!
 //! A decision on a random key of a large table waits for memory, and half of that wait is for the address translation: on
-//! pages of 4 KiB every set has one of its own. So a large table asks for huge pages (`madvise(2)`): 20–30 % less a decision
-//! at 10 million keys. It pays with memory that is taken in pieces of 2 MiB, so small tables do not ask.
+//! pages of 4 KiB every set has one of its own. So a large table asks for huge pages (`madvise(2)`): about a quarter less
+//! a decision at 10 million keys. It pays with memory that is taken in pieces of 2 MiB, so small tables do not ask.
 
 use std::sync::atomic::AtomicU64;
 
@@ -21,16 +21,9 @@ pub(super) enum Words {
 }
 
 impl Words {
-    /// So many of them. A system that refuses huge pages gives ordinary ones.
-    #[expect(clippy::expect_used, reason = "without memory for its counters the gateway can not start")]
-    pub(super) fn zeroed(count: usize) -> Self {
-        huge(count).map_or_else(
-            || {
-                let words = AtomicU64::new_vec_zeroed(count);
-                Self::Own(words.expect("the system refuses the memory for `max_keys` counters"))
-            },
-            Self::Huge,
-        )
+    /// So many of them; `None` if the system has no room for them. One that refuses huge pages gives ordinary ones.
+    pub(super) fn zeroed(count: usize) -> Option<Self> {
+        huge(count).map(Self::Huge).or_else(|| AtomicU64::new_vec_zeroed(count).ok().map(Self::Own))
     }
 
     /// All of them.
