@@ -18,7 +18,7 @@ use governor::{Quota, RateLimiter};
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, State, Verdict};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Charge, Group, NumbersId};
+use tollgate::store::{Charge, Group, NumbersId, Remote};
 
 const NOON: Timestamp = Timestamp(1_599_998_400_000_000);
 const DAY: Micros = Micros(86_400_000_000);
@@ -85,6 +85,7 @@ fn charge(algorithm: &Algorithm, client: u64) -> Charge<'_> {
         key: fingerprint(client),
         cost: Cost::ONE,
         group: Group::Enforced,
+        remote: Remote::default(),
     }
 }
 

@@ -18,7 +18,7 @@ use governor::{Quota, RateLimiter};
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, Verdict};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Charge, Group, NumbersId};
+use tollgate::store::{Charge, Group, NumbersId, Remote};
 
 const NOON: Timestamp = Timestamp(1_599_998_400_000_000);
 const DAY: Micros = Micros(86_400_000_000);
@@ -139,7 +139,7 @@ fn store(max_keys: u64, algorithm: &Algorithm) -> MemoryStore {
 
 fn charge(algorithm: &Algorithm, key: u64) -> Charge<'_> {
     let (numbers, key) = (NumbersId::of(algorithm), fingerprint(key));
-    Charge { algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced }
+    Charge { algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote: Remote::default() }
 }
 
 fn governor() -> Governor {

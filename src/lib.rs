@@ -13,7 +13,8 @@
 //!  telemetry                          what happened: counters and access records
 //!  upstream                           the backends
 //!  gateway                            the waist: the compiled, immutable plan; from a request to its charges
-//!  route · store · clock · socket     whose allowance, which rule · where counters live · what time it is · bytes in and out
+//!  route · store                      whose allowance, which rule · where counters live
+//!  clock · socket                     what time it is · bytes in and out
 //!  limit · http1                      the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes
 //! ```
 

@@ -57,6 +57,31 @@ pub struct Charge<'a> {
     pub cost: Cost,
     /// Who decides together.
     pub group: Group,
+    /// What only a shared store asks after.
+    pub remote: Remote<'a>,
+}
+
+/// How a shared store knows a charge's counter, and what happens where it cannot be asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Remote<'a> {
+    /// Names the policy and the format of its states, the same in all gateways of a fleet.
+    pub name: &'a str,
+    /// A hash of the key's parts alone, the same in all gateways of a fleet.
+    pub owner: Fingerprint,
+    /// What happens where the store cannot be asked.
+    pub on_error: OnError,
+}
+
+/// What a limit does where the shared store cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// Goes on counting in this process, with the full limit, from what is known.
+    #[default]
+    Local,
+    /// Lets everything through.
+    Allow,
+    /// Refuses: 503, for it is not the client's fault.
+    Deny,
 }
 
 /// Charges of one group are admitted all or none.
@@ -77,6 +102,39 @@ pub enum Group {
 pub struct Outcome {
     /// One per charge.
     pub decisions: Decisions,
+    /// The charges that were decided without the shared store, by what [`OnError`] says: it could not be asked.
+    pub unasked: ChargeSet,
+    /// One of those is enforced and says [`OnError::Deny`]: the request may not pass, whatever the decisions say. Nothing was charged.
+    pub unavailable: bool,
+}
+
+/// Some of a request's charges, by their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChargeSet(u32);
+
+impl ChargeSet {
+    /// With the charge at `place`, which is below [`MAX_CHARGES`].
+    pub fn insert(&mut self, place: usize) {
+        self.0 |= 1 << (place % MAX_CHARGES);
+    }
+
+    /// Whether it has the charge at `place`.
+    pub fn contains(self, place: usize) -> bool {
+        place < MAX_CHARGES && self.0 & 1 << place != 0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<Decisions> for Outcome {
+    /// What the store itself decided.
+    #[inline]
+    fn from(decisions: Decisions) -> Self {
+        Self { decisions, unasked: ChargeSet::default(), unavailable: false }
+    }
 }
 
 /// A list of decisions. One alone, which is the usual case, is written and moved as such: a list in its place cost as much as the

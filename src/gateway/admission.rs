@@ -7,7 +7,7 @@ use crate::limit::units::{Cost, Micros};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::Request;
 use crate::route::key::{Claim, Secret};
-use crate::store::{Charge, Group, Outcome};
+use crate::store::{Charge, Group, Outcome, Remote};
 
 /// What a request owes: one entry per limit of the route, and the charges to ask the store for.
 #[derive(Debug)]
@@ -127,6 +127,7 @@ impl<'a> Assessment<'a> {
                     key,
                     cost,
                     group,
+                    remote: Remote::default(),
                 }),
                 Claim::Skip => return Standing::Skipped,
                 Claim::Deny => return Standing::Missing,

@@ -92,5 +92,5 @@ impl Rate {
 }
 
 /// A keyed 128-bit hash of (limit, policy, key parts): what the store keeps instead of the key itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u128);

@@ -72,7 +72,7 @@ impl MemoryStore {
     #[inline]
     pub fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match charges {
-            [charge] => Outcome { decisions: Decisions::Alone(self.decide_alone(charge, now)) },
+            [charge] => Decisions::Alone(self.decide_alone(charge, now)).into(),
             _ => self.decide_together(charges, now),
         }
     }
@@ -131,7 +131,7 @@ impl MemoryStore {
         for account in accounts.into_iter().filter(|account| account.changed) {
             held.store(account.charge, account.state, &census);
         }
-        Outcome { decisions: Decisions::Together(decisions) }
+        Decisions::Together(decisions).into()
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
                 let algorithm = &algorithms[usize::from(log)];
                 let key = |client: u128| Fingerprint((client + 1).wrapping_mul(u128::MAX / 201));
                 let (numbers, cost, group) = (NumbersId::of(algorithm), Cost::ONE, Group::Enforced);
-                let charge = |client| Charge { algorithm, numbers, key: key(client), cost, group };
+                let charge = |client| Charge { algorithm, numbers, key: key(client), cost, group, remote: <_>::default() };
                 store.decide(&[charge(one), charge(other)][..if one < 50 { 1 } else { 2 }], now);
                 prop_assert_eq!(store.keys(), store.table.recounted());
                 prop_assert!(store.keys() <= max_keys as u64);

@@ -36,3 +36,4 @@ pub mod call;
 pub mod key;
 pub mod reply;
 pub mod script;
+pub mod settings;

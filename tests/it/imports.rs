@@ -15,7 +15,8 @@ const LAYERS: &[&[&str]] = &[
     &["telemetry"],
     &["upstream"],
     &["gateway"],
-    &["route", "store", "clock", "socket"],
+    &["route", "store"],
+    &["clock", "socket"],
     &["limit", "http1"],
 ];
 

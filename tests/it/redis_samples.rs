@@ -13,7 +13,7 @@ use tollgate::store::redis::call::{self, Correction};
 use tollgate::store::redis::key::Version;
 use tollgate::store::redis::reply::{self, Reply};
 use tollgate::store::redis::script::Script;
-use tollgate::store::{Charge, Group, NumbersId};
+use tollgate::store::{Charge, Group, NumbersId, Remote};
 
 use crate::harness::{Answer, Connection, Redis};
 use crate::store_samples;
@@ -101,7 +101,14 @@ pub(crate) fn charge(
     key: Fingerprint,
     cost: tollgate::limit::units::Cost,
 ) -> Charge<'_> {
-    Charge { algorithm, numbers: NumbersId::of(algorithm), key, cost, group: Group::Enforced }
+    Charge {
+        algorithm,
+        numbers: NumbersId::of(algorithm),
+        key,
+        cost,
+        group: Group::Enforced,
+        remote: Remote::default(),
+    }
 }
 
 /// Holds `test` against so many samples, all on one server.

@@ -6,7 +6,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, Verdict};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Charge, Group, NumbersId};
+use tollgate::store::{Charge, Group, NumbersId, Remote};
 
 /// Noon of some day, so that windows of a day neither begin nor end near it.
 pub(crate) const NOON: Timestamp = Timestamp(1_600_000_000_000_000 / DAY.0 * DAY.0 + DAY.0 / 2);
@@ -44,7 +44,14 @@ pub(crate) fn key(limit: u64, number: u64) -> Fingerprint {
 /// An enforced charge.
 pub(crate) fn charge(algorithm: &Algorithm, key: Fingerprint, cost: u32) -> Charge<'_> {
     let cost = Cost::new(cost).unwrap();
-    Charge { algorithm, numbers: NumbersId::of(algorithm), key, cost, group: Group::Enforced }
+    Charge {
+        algorithm,
+        numbers: NumbersId::of(algorithm),
+        key,
+        cost,
+        group: Group::Enforced,
+        remote: Remote::default(),
+    }
 }
 
 /// Whether a decision lets the request pass, now or later.

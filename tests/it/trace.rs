@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, Decision, State, Verdict, Wait};
-use tollgate::store::{Charge, Group, NumbersId, Store};
+use tollgate::store::{Charge, Group, NumbersId, Remote, Store};
 
 use super::core_cases::START;
 
@@ -87,6 +87,7 @@ impl Executor for Memory {
             key: Fingerprint(self.keys),
             cost,
             group: Group::Enforced,
+            remote: Remote::default(),
         };
         let outcome = self.runtime.block_on(self.store.decide(&[charge], now));
         assert_eq!(outcome.decisions.len(), 1, "one charge, one decision");

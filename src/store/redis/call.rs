@@ -84,14 +84,15 @@ fn exact(difference: i64) -> f64 {
 mod tests {
     use super::*;
     use crate::limit::units::{Cost, Micros, Rate};
-    use crate::store::NumbersId;
+    use crate::store::{NumbersId, Remote};
 
     #[test]
     fn a_charge_is_a_name_a_group_and_six_doubles() {
         let rate = Rate::new(3, Micros::SECOND).unwrap();
         let algorithm = &Algorithm::sliding_log(rate, Some(Micros(7)), true);
         let (numbers, key, cost) = (NumbersId::of(algorithm), Fingerprint(1), Cost::new(2).unwrap());
-        let charge = Charge { algorithm, numbers, key, cost, group: Group::Shadow(4) };
+        let (group, remote) = (Group::Shadow(4), Remote::default());
+        let charge = Charge { algorithm, numbers, key, cost, group, remote };
         let mut given = Vec::new();
         decide(&[charge], |argument| given.push(argument.to_vec()));
         let doubles = [2.0, 1_000_000.0, 3.0, 7.0, 1.0, 0.0].map(f64::to_le_bytes).concat();

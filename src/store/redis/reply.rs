@@ -43,10 +43,7 @@ pub fn read(integers: &[i64], charges: usize) -> Result<Reply, Unreadable> {
     };
     let (answers, _) = answers.as_chunks::<EACH>();
     let decisions = answers.iter().map(decision).collect::<Result<_, _>>()?;
-    Ok(Reply {
-        now: Timestamp(number(*now)?),
-        outcome: Outcome { decisions: Decisions::Together(decisions) },
-    })
+    Ok(Reply { now: Timestamp(number(*now)?), outcome: Decisions::Together(decisions).into() })
 }
 
 fn decision(&[verdict, wait, remaining, reset_after]: &[i64; EACH]) -> Result<Decision, Unreadable> {

@@ -1,0 +1,94 @@
+//! Where the shared counters stand, and how to get in.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+/// `[store]` with `backend = "redis"`.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whom to ask.
+    pub servers: Servers,
+    /// How to speak to each of them.
+    pub dial: Dial,
+    /// What all keys begin with. At least one byte, no braces.
+    pub prefix: Arc<str>,
+    /// What all gateways of the fleet know and nobody else should: it keys the names of counters.
+    pub secret: [u8; 32],
+    /// How long one decision may take, all included; at least 1 ms.
+    pub timeout: Duration,
+}
+
+/// Whom to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// One server that has all the keys.
+    Single(Server),
+    /// Some of a cluster's nodes, from which the others are learned. At least one.
+    Cluster(Vec<Server>),
+    /// Sentinels that know which server is the master of this name. At least one.
+    Sentinel {
+        /// Those who are asked, in this order.
+        sentinels: Vec<Server>,
+        /// The name under which they know it.
+        master: Arc<str>,
+    },
+}
+
+/// A host with its port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    /// A name or an address, without brackets.
+    pub host: Arc<str>,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// How to speak to a server.
+#[derive(Clone, Debug, Default)]
+pub struct Dial {
+    /// Who we say we are.
+    pub login: Option<Login>,
+    /// The number of the database; a cluster has only 0.
+    pub database: u32,
+    /// `rediss://`.
+    pub tls: Option<Tls>,
+}
+
+/// A name with its password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The ACL user; `None`: the default user.
+    pub user: Option<Arc<str>>,
+    /// Its password.
+    pub password: Arc<str>,
+}
+
+/// How TLS is spoken.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Whom to trust, and who we are.
+    pub config: Arc<ClientConfig>,
+    /// The name that the server's certificate must carry; `None`: the host's.
+    pub server_name: Option<ServerName<'static>>,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Server {
+    /// `host:port`, an IPv6 address in brackets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
