@@ -10,6 +10,7 @@ mod cells;
 mod exposition;
 mod scrape;
 mod series;
+mod store;
 
 use std::marker::PhantomData;
 use std::sync::Arc;

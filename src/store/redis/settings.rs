@@ -7,8 +7,9 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-/// `[store]` with `backend = "redis"`.
-#[derive(Clone, Debug)]
+/// `[store]` with `backend = "redis"`. Two are equal if they lead to the same place in the same way; what the files of `tls` hold is
+/// not compared.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Whom to ask.
     pub servers: Servers,
@@ -52,7 +53,7 @@ pub struct Server {
 }
 
 /// How to speak to a server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dial {
     /// Who we say we are.
     pub login: Option<Login>,
@@ -78,6 +79,12 @@ pub struct Tls {
     pub config: Arc<ClientConfig>,
     /// The name that the server's certificate must carry; `None`: the host's.
     pub server_name: Option<ServerName<'static>>,
+}
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.server_name == other.server_name
+    }
 }
 
 impl fmt::Debug for Secret {
