@@ -26,6 +26,7 @@ mod core_cases;
 mod core_convert;
 mod core_definitions;
 mod core_promises;
+mod core_resume;
 mod core_settle;
 mod core_vectors;
 mod harness;
