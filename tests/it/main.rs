@@ -66,6 +66,7 @@ mod route_pattern;
 mod route_sample;
 mod route_table;
 mod route_unreachable;
+mod store_adopt;
 mod store_exactness;
 mod store_flood;
 mod store_loom;
