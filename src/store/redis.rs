@@ -34,6 +34,7 @@
 
 pub mod call;
 pub mod key;
+pub mod refusals;
 pub mod reply;
 pub mod script;
 pub mod settings;

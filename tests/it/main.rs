@@ -72,6 +72,7 @@ mod store_flood;
 mod store_loom;
 mod store_numbers;
 mod store_oracle;
+mod store_refusals;
 mod store_samples;
 mod telemetry_access_log;
 mod telemetry_exposition;
