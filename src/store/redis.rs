@@ -43,7 +43,7 @@ mod health;
 pub mod key;
 mod link;
 mod nodes;
-mod refusals;
+pub mod refusals;
 pub mod reply;
 pub mod script;
 pub mod settings;
