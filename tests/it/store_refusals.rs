@@ -117,7 +117,7 @@ impl<'a> Scene<'a> {
         self.learned.insert(call, (decided, lag));
         match wait(charges, &there) {
             Some(wait) => self.opens = decided.plus(wait.min(Micros::SECOND)),
-            None => charges.iter().for_each(|charge| drop(self.charged.insert(charge.key, decided))),
+            None => self.charged.extend(charges.iter().map(|charge| (charge.key, decided))),
         }
         decided
     }
