@@ -77,9 +77,9 @@ impl MemoryStore {
         }
     }
 
-    /// Takes over what a shared store has decided at `now`: from here on this one counts from there, see
-    /// [`Algorithm::resume`]. What stood under the key is forgotten. Room is made as a decision makes it, and for no more than
-    /// one entry.
+    /// Takes over what a shared store has decided, so that this one counts on from there: see [`Algorithm::resume`]. `now` is by
+    /// this process's clock, as for [`Self::decide`]. What stood under the key is forgotten. A key that is new takes room for one
+    /// entry, as with a decision.
     #[inline]
     pub fn adopt(&self, charge: &Charge<'_>, decision: &Decision, now: Timestamp) {
         let state = charge.algorithm.resume(decision.remaining, decision.reset_after, now);

@@ -134,6 +134,26 @@ proptest! {
         }
     }
 
+    /// Every microsecond of this window and the next, where counts are as large as windows are long.
+    #[test]
+    fn at_no_microsecond_is_more_left_of_a_sliding_window(
+        count in 1..2_000_u32, period in 1_000..1_200_u64, shares in (0..=1000_u32, 0..=1000_u32), elapsed in 0..1_200_u64,
+    ) {
+        let window = Algorithm::sliding_window(rate(count, period));
+        let start = Timestamp(START.0 / period * period);
+        let spend = |state: State, now: Timestamp, share: u32| match count * share / 1000 {
+            0 => state,
+            units => window.decide(state, now, cost(units)).0,
+        };
+        let now = start.plus(Micros(period + elapsed % period));
+        let state = spend(spend(State::default(), start, shares.0), now, shares.1);
+        let (ours, _) = resumed(&window, &state, now);
+        for moment in (0..=2 * period).map(|span| now.plus(Micros(span))) {
+            let left = |state| window.peek(state, moment, Cost::ONE).remaining;
+            prop_assert!(left(&ours) <= left(&state), "{moment:?}");
+        }
+    }
+
     /// A clock that ran backwards grants a bucket no more than its last microsecond, and a fixed window nothing.
     #[test]
     fn a_clock_that_ran_backwards_grants_a_microsecond(history in history(trace()), steps in forward_trace()) {

@@ -73,11 +73,21 @@ fn charges<'a>(algorithms: &'a [Algorithm], samples: &[Sample]) -> Vec<Charge<'a
     samples.iter().map(charge).collect()
 }
 
-/// A step: which call, how long after the one before, and how long until the server decides.
-type Step = (prop::sample::Index, u64, u64);
+/// When something is asked.
+#[derive(Clone, Copy, Debug)]
+enum Pause {
+    /// So long after the last.
+    For(u64),
+    /// When the last wait that was told is over, or 1 µs before.
+    Out(bool),
+}
+
+/// A step: which call, when, and how long until the server decides.
+type Step = (prop::sample::Index, Pause, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let pause = prop_oneof![Just(0), 0..50_000_u64, 0..900_000_u64];
+    let span = prop_oneof![Just(0), 0..50_000_u64, 0..900_000_u64];
+    let pause = prop_oneof![3 => span.prop_map(Pause::For), 1 => any::<bool>().prop_map(Pause::Out)];
     prop::collection::vec((any::<prop::sample::Index>(), pause, 0..20_000_u64), 1..120)
 }
 
@@ -89,6 +99,8 @@ struct Scene<'a> {
     charged: HashMap<Fingerprint, Timestamp>,
     /// When each call was last decided, and how long after it was asked.
     learned: HashMap<&'a [Sample], (Timestamp, u64)>,
+    /// When the last wait that was told is over.
+    opens: Timestamp,
 }
 
 impl<'a> Scene<'a> {
@@ -103,8 +115,9 @@ impl<'a> Scene<'a> {
         let there = self.far.decide(charges, decided);
         self.refusals.remember(charges, &there, now);
         self.learned.insert(call, (decided, lag));
-        if wait(charges, &there).is_none() {
-            charges.iter().for_each(|charge| drop(self.charged.insert(charge.key, decided)));
+        match wait(charges, &there) {
+            Some(wait) => self.opens = decided.plus(wait.min(Micros::SECOND)),
+            None => self.charged.extend(charges.iter().map(|charge| (charge.key, decided))),
         }
         decided
     }
@@ -152,12 +165,17 @@ proptest! {
         let spaced = Algorithm::sliding_log(Rate::new(10, Micros::SECOND).unwrap(), Some(Micros(30_000)), false);
         let algorithms: Vec<_> = all(10, Micros::SECOND).into_iter().chain([spaced]).collect();
         let (charged, learned) = (HashMap::new(), HashMap::new());
-        let mut scene = Scene { far: store(1000, &algorithms), refusals: Refusals::default(), charged, learned };
+        let mut scene =
+            Scene { far: store(1000, &algorithms), refusals: Refusals::default(), charged, learned, opens: NOON };
         let mut now = NOON;
         for (call, pause, lag) in &steps {
             let call = call.get(&samples);
             let lag = if prompt { 0 } else { *lag };
-            now = scene.ask(call, &charges(&algorithms, call), now.plus(Micros(*pause)), lag);
+            now = now.max(match pause {
+                Pause::For(span) => now.plus(Micros(*span)),
+                Pause::Out(before) => Timestamp(scene.opens.0 - u64::from(*before)),
+            });
+            now = scene.ask(call, &charges(&algorithms, call), now, lag);
         }
     }
 }
