@@ -2,7 +2,12 @@
 //! script on the same server.
 //!
 //! `cargo bench --bench shared`, half a minute. Starts a `redis-server` of its own; the two share the machine.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot be set up should stop")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a benchmark that cannot be set up should stop"
+)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads a clock")]
 
 use std::cell::{Cell, RefCell};
@@ -31,7 +36,10 @@ fn main() {
     let second = Rate::new(1_000_000, Micros::SECOND).unwrap();
     let open = Algorithm::token_bucket(second, Cost::new(1_000_000).unwrap());
     println!("one token bucket, {KEYS} keys at random, one worker, one connection");
-    println!("  {:>9}{:>14}{:>9}{:>9}{:>16}", "at once", "decisions/s", "p50 µs", "p99 µs", "CPU µs/decision");
+    println!(
+        "  {:>9}{:>14}{:>9}{:>9}{:>16}",
+        "at once", "decisions/s", "p50 µs", "p99 µs", "CPU µs/decision"
+    );
     let mut most = 0.0_f64;
     for at_once in [1, 8, 64, 256] {
         let run = Run::of(&redis, &open, at_once);
@@ -49,7 +57,10 @@ fn main() {
         println!("  {at_once:>9}{calls:>14.0}");
         reference = reference.max(calls);
     }
-    println!("must: calls a second of redis-benchmark, to decisions a second | 1.20 | {:.2}", reference / most);
+    println!(
+        "must: calls a second of redis-benchmark, to decisions a second | 1.20 | {:.2}",
+        reference / most
+    );
     println!("a refusal that is remembered");
     let closed = Algorithm::fixed_window(Rate::new(1, Rate::MAX_PERIOD).unwrap(), <_>::default());
     println!("  {:.0} ns", remembered(&redis, &closed));
@@ -71,7 +82,8 @@ impl Run {
             let (start, before) = (Instant::now(), processor_time());
             let tasks: Vec<_> = (0..at_once)
                 .map(|_| {
-                    let (counters, taken, random) = (Rc::clone(&counters), Rc::clone(&taken), Rc::clone(&random));
+                    let (counters, taken, random) =
+                        (Rc::clone(&counters), Rc::clone(&taken), Rc::clone(&random));
                     let algorithm = *algorithm;
                     tokio::task::spawn_local(async move {
                         while start.elapsed() < SPAN {
@@ -187,10 +199,9 @@ impl Redis {
     fn benchmark(&self, algorithm: &Algorithm, at_once: u64) -> f64 {
         let mut arguments = Vec::new();
         call::decide(&[charge(algorithm, Fingerprint(0))], |argument| arguments.push(argument.to_vec()));
-        let mut name = Vec::new();
-        let owner = key::owner(Fingerprint(0));
-        key::write("tollgate", "bench:1t:00000000", &owner, |part| name.extend_from_slice(part));
-        let name = String::from_utf8(name).unwrap().replace(&"0".repeat(32), "00000000000000000000__rand_int__");
+        let name = key::parts("tollgate", "bench:1t:00000000", &key::owner(Fingerprint(0))).concat();
+        let name =
+            String::from_utf8(name).unwrap().replace(&"0".repeat(32), "00000000000000000000__rand_int__");
         let calls = if at_once == 1 { 50_000 } else { 300_000 };
         let mut child = Command::new("redis-benchmark")
             .args(["-p", &self.port.to_string(), "-c", "1", "-P", &at_once.to_string()])

@@ -36,22 +36,33 @@
 //! nothing. A sliding log is read and written in pieces: a request of cost c touches about c events, and each event once more when
 //! it expires, so a log of n events may take n steps at once after a lull. None can exceed the server's longest string (512 MiB).
 
+mod backoff;
+mod breaker;
 pub mod call;
 mod client;
+mod cluster;
 mod counts;
-mod health;
+pub mod fault;
+mod handshake;
+pub mod health;
 pub mod key;
 mod link;
-mod nodes;
+pub mod nodes;
+pub mod refusal;
 pub mod refusals;
 pub mod reply;
+pub mod resp;
 pub mod script;
+mod sentinel;
 pub mod settings;
 mod shared;
+pub mod slots;
+mod survey;
+mod target;
 mod turns;
 mod unasked;
+mod wire;
 
 pub use client::Client;
 pub use counts::Counts;
-pub use health::Health;
 pub use shared::SharedStore;

@@ -8,6 +8,7 @@ mod client;
 mod gateway;
 mod load;
 mod redis;
+pub(crate) mod redis_servers;
 mod response;
 
 use std::net::SocketAddr;

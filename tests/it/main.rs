@@ -52,6 +52,7 @@ mod proxy_streaming;
 mod proxy_upgrade;
 mod proxy_vectors;
 mod redis_ballot;
+mod redis_link;
 mod redis_logs;
 mod redis_numbers;
 mod redis_samples;

@@ -40,7 +40,7 @@ fn outcome(decisions: &[Decision]) -> Outcome {
 /// What is recalled `elapsed` µs after the charges were so decided.
 fn recalled(charges: &[Charge<'_>], decisions: &[Decision], elapsed: u64) -> Option<Vec<Decision>> {
     let mut refusals = Refusals::default();
-    refusals.remember(charges, &outcome(decisions), NOON);
+    refusals.remember(charges, &outcome(decisions), NOON, NOON);
     refusals.recall(charges, later(elapsed)).map(|outcome| outcome.decisions.to_vec())
 }
 
@@ -113,7 +113,7 @@ impl<'a> Scene<'a> {
         }
         let decided = now.plus(Micros(lag));
         let there = self.far.decide(charges, decided);
-        self.refusals.remember(charges, &there, now);
+        self.refusals.remember(charges, &there, now, now);
         self.learned.insert(call, (decided, lag));
         match wait(charges, &there) {
             Some(wait) => self.opens = decided.plus(wait.min(Micros::SECOND)),
@@ -231,7 +231,7 @@ fn a_clock_that_runs_backwards_recalls_nothing() {
     let limit = limit(10);
     let one = [charge(&limit, key(0, 0), 1)];
     let mut refusals = Refusals::default();
-    refusals.remember(&one, &outcome(&[refused(500)]), NOON);
+    refusals.remember(&one, &outcome(&[refused(500)]), NOON, NOON);
     assert_eq!(refusals.recall(&one, Timestamp(NOON.0 - 1)), None);
     assert!(refusals.recall(&one, NOON).is_some());
 }
@@ -241,7 +241,7 @@ fn only_the_same_call_is_answered() {
     let (limit, other) = (limit(10), limit(20));
     let (one, two) = (charge(&limit, key(0, 0), 2), charge(&limit, key(1, 0), 2));
     let mut refusals = Refusals::default();
-    refusals.remember(&[one, two], &outcome(&[refused(500), allowed()]), NOON);
+    refusals.remember(&[one, two], &outcome(&[refused(500), allowed()]), NOON, NOON);
     let costs = |cost| Charge { cost: Cost::new(cost).unwrap(), ..one };
     let numbers = Charge { numbers: NumbersId::of(&other), algorithm: &other, ..one };
     let shadow = Charge { group: Group::Shadow(0), ..two };
@@ -271,7 +271,7 @@ fn some_outcomes_are_not_remembered() {
     let shadow = |charge| Charge { group: Group::Shadow(0), ..charge };
     let recalled = |charges: &[Charge<'_>], outcome: &Outcome| {
         let mut refusals = Refusals::default();
-        refusals.remember(charges, outcome, NOON);
+        refusals.remember(charges, outcome, NOON, NOON);
         refusals.recall(charges, NOON).is_some()
     };
     let told = outcome(&[refused(500)]);
@@ -289,13 +289,26 @@ fn some_outcomes_are_not_remembered() {
     assert!(!recalled(&[one], &Outcome { unavailable: true, ..told.clone() }));
 }
 
+/// The server decided at some moment between the question and its answer, and its wait counts from there.
+#[test]
+fn a_wait_is_told_from_the_answer_on_and_believed_from_the_question_on() {
+    let limit = limit(10);
+    let one = [charge(&limit, key(0, 0), 1)];
+    let mut refusals = Refusals::default();
+    refusals.remember(&one, &outcome(&[refused(500)]), NOON, later(30));
+    assert_eq!(refusals.recall(&one, later(10)), Some(outcome(&[refused(500)])));
+    assert_eq!(refusals.recall(&one, later(130)), Some(outcome(&[refused(400)])));
+    assert_eq!(refusals.recall(&one, later(499)), Some(outcome(&[refused(31)])));
+    assert_eq!(refusals.recall(&one, later(500)), None);
+}
+
 #[test]
 fn what_is_learned_anew_takes_the_place_of_what_was_known() {
     let limit = limit(10);
     let one = [charge(&limit, key(0, 0), 1)];
     let mut refusals = Refusals::default();
     for (asked, wait) in [(0, 500), (100, 900), (200, 300)] {
-        refusals.remember(&one, &outcome(&[refused(wait)]), later(asked));
+        refusals.remember(&one, &outcome(&[refused(wait)]), later(asked), later(asked));
         let told = refusals.recall(&one, later(asked)).unwrap();
         assert_eq!(told, outcome(&[refused(wait)]));
     }
@@ -308,7 +321,7 @@ fn a_flood_of_clients_forgets_those_that_open_first() {
     let mut refusals = Refusals::default();
     let call = |client| [charge(&limit, key(0, client), 1)];
     for client in 0..100_000 {
-        refusals.remember(&call(client), &outcome(&[refused(500_000)]), later(client));
+        refusals.remember(&call(client), &outcome(&[refused(500_000)]), later(client), later(client));
     }
     let known = |clients: std::ops::Range<u64>| {
         clients.filter(|client| refusals.recall(&call(*client), later(100_000)).is_some()).count()

@@ -5,23 +5,28 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::call::Correction;
 use super::counts::Counts;
-use super::health::Health;
-use super::link::Fault;
-use super::nodes::{Nodes, Slot};
+use super::fault::Fault;
+use super::health::Healths;
+use super::nodes::Nodes;
 use super::refusals::Refusals;
 use super::reply::{self, Reply};
+use super::resp::Command;
+use super::script::Script;
 use super::settings::Settings;
+use super::slots::Slot;
 use super::{call, key, turns, unasked};
+use crate::clock::{deadline, micros};
 use crate::limit::units::Timestamp;
-use crate::limit::Decision;
 use crate::store::memory::MemoryStore;
-use crate::store::{Charge, Decisions, OnError, Outcome};
+use crate::store::{Charge, OnError, Outcome};
 
 /// One worker's way to the shared counters. Stays on its thread.
 #[derive(Debug)]
 pub struct Client {
     settings: Arc<Settings>,
+    script: Arc<Script>,
     nodes: Nodes,
     refusals: RefCell<Refusals>,
     /// Goes on counting where the servers can't be asked.
@@ -43,30 +48,33 @@ pub(super) enum Question {
 impl Client {
     /// Begins to connect. Needs the worker's runtime around it.
     pub(super) fn open(
-        settings: Arc<Settings>,
-        health: Arc<Health>,
+        settings: &Arc<Settings>,
+        script: &Arc<Script>,
+        health: &Arc<Healths>,
         memory: Arc<MemoryStore>,
         counts: Arc<Counts>,
     ) -> Self {
-        let nodes = Nodes::open(Arc::clone(&settings), health);
-        Self { settings, nodes, refusals: RefCell::default(), memory, counts }
+        let nodes = Nodes::open(settings, script, health);
+        let (settings, script) = (Arc::clone(settings), Arc::clone(script));
+        Self { settings, script, nodes, refusals: RefCell::default(), memory, counts }
     }
 
     /// See [`Counters::decide`](crate::store::Counters::decide).
     pub(in crate::store) async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-        let remembered = self.refusals.borrow_mut().recall(charges, now);
+        let remembered = self.refusals.borrow().recall(charges, now);
         if let Some(outcome) = remembered {
             self.counts.remembered.add(1);
             return outcome;
         }
+        let asked = deadline::now();
         let outcome = match self.only_slot(charges) {
             Some(slot) => match self.ask(slot, Question::Decide, charges).await {
                 Ok(reply) => reply.outcome,
                 Err(_) => self.without(charges, now),
             },
-            None => turns::decide(self, charges, now, self.settings.timeout).await,
+            None => turns::decide(self, charges, now, asked + self.settings.timeout).await,
         };
-        self.learn(charges, &outcome, now);
+        self.learn(charges, &outcome, now, now.plus(micros(asked.elapsed())));
         outcome
     }
 
@@ -77,13 +85,11 @@ impl Client {
         question: Question,
         charges: &[Charge<'_>],
     ) -> Result<Reply, Fault> {
-        let asked = deadline::now();
         self.counts.calls.add(1);
-        let write = |command: &mut Command<'_>| write(command, &self.settings.prefix, question, charges);
-        let integers = self.nodes.ask(slot, &write).await?;
-        self.counts.duration.record(micros(asked.elapsed()));
+        let answer = self.nodes.ask(slot, |command| self.write(command, question, charges)).await?;
+        self.counts.duration.record(micros(answer.took));
         let decided = if matches!(question, Question::Refund(_)) { 0 } else { charges.len() };
-        reply::read(&integers, decided).map_err(|_| Fault::Unreadable)
+        reply::read(&answer.integers, decided).map_err(|_| Fault::Unreadable)
     }
 
     /// Decides without the servers.
@@ -105,20 +111,40 @@ impl Client {
     }
 
     /// Keeps what was told: refusals, and from where on to count should the servers be lost.
-    fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, now: Timestamp) {
+    fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp, told: Timestamp) {
         if !outcome.unasked.is_empty() {
             self.counts.errors.add(1);
         }
-        self.refusals.borrow_mut().remember(charges, outcome, now);
+        self.refusals.borrow_mut().remember(charges, outcome, asked, told);
         for (place, (charge, decision)) in charges.iter().zip(outcome.decisions.iter()).enumerate() {
             if charge.remote.on_error == OnError::Local && !outcome.unasked.contains(place) {
-                self.memory.adopt(charge, decision, now);
+                self.memory.adopt(charge, decision, told);
             }
+        }
+    }
+
+    /// Writes the call of the script.
+    fn write(&self, command: &mut Command<'_>, question: Question, charges: &[Charge<'_>]) {
+        command.word(b"EVALSHA");
+        command.word(self.script.sha1().as_bytes());
+        command.number(charges.len() as u64);
+        for Charge { remote, .. } in charges {
+            command.parts(&key::parts(&self.settings.prefix, remote.name, &key::owner(remote.owner)));
+        }
+        let word = |word: &[u8]| command.word(word);
+        match question {
+            Question::Decide => call::decide(charges, word),
+            Question::Peek => call::peek(charges, word),
+            Question::Refund(at) => call::settle(&refunds(charges), at, word),
         }
     }
 }
 
-/// Writes the call of the script.
-fn write(command: &mut Command<'_>, prefix: &str, question: Question, charges: &[Charge<'_>]) {
-    todo!()
+fn refunds<'a>(charges: &[Charge<'a>]) -> SmallVec<[Correction<'a>; 4]> {
+    let refund = |charge: &Charge<'a>| Correction {
+        algorithm: charge.algorithm,
+        key: charge.key,
+        difference: -i64::from(charge.cost.units()),
+    };
+    charges.iter().map(refund).collect()
 }

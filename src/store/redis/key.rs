@@ -26,11 +26,9 @@ pub fn owner(fingerprint: Fingerprint) -> [u8; OWNER] {
     digits
 }
 
-/// Gives a counter's whole name.
-pub fn write(prefix: &str, policy: &str, owner: &[u8; OWNER], mut give: impl FnMut(&[u8])) {
-    for part in [prefix.as_bytes(), b":", policy.as_bytes(), b":{", owner, b"}"] {
-        give(part);
-    }
+/// A counter's whole name, in pieces.
+pub fn parts<'a>(prefix: &'a str, policy: &'a str, owner: &'a [u8; OWNER]) -> [&'a [u8]; 6] {
+    [prefix.as_bytes(), b":", policy.as_bytes(), b":{", owner, b"}"]
 }
 
 fn digit(number: u8) -> u8 {
@@ -67,8 +65,7 @@ mod tests {
         let rate = crate::limit::units::Rate::new(5, crate::limit::units::Micros::SECOND).unwrap();
         let algorithm = Algorithm::sliding_window(rate);
         let policy = policy("per-client", &algorithm, 0xdead_beef << 96 | 7);
-        let mut name = Vec::new();
-        write("tollgate", &policy, &owner(Fingerprint(0xab)), |part| name.extend_from_slice(part));
+        let name = parts("tollgate", &policy, &owner(Fingerprint(0xab))).concat();
         let expected = "tollgate:per-client:1w1000000:deadbeef:{000000000000000000000000000000ab}";
         assert_eq!(String::from_utf8(name).unwrap(), expected);
     }

@@ -37,6 +37,8 @@ pub struct Refusals {
 struct Refusal {
     call: Call,
     asked: Timestamp,
+    /// When the server's answer came: waits count from some moment between the two.
+    told: Timestamp,
     /// No longer than this it is certain.
     until: Timestamp,
     /// As many as the call has charges; the rest stands for nothing.
@@ -48,16 +50,16 @@ struct Refusal {
 struct Call(u128);
 
 impl Refusals {
-    /// Remembers a refused call. `asked` is when it was asked, never later than when the server decided.
+    /// Remembers a refused call. `asked` is when it was asked and `told` when the answer came: the server decided in between.
     ///
     /// Not every call: nothing is remembered where the server was not asked, where no enforced limit refuses, or where a
     /// limit of the call counts refused attempts, as then each of them has to be seen.
-    pub fn remember(&mut self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp) {
+    pub fn remember(&mut self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp, told: Timestamp) {
         let Some(wait) = certain_for(charges, outcome) else { return };
         let mut decisions = Refusal::NONE.decisions;
-        decisions.iter_mut().zip(outcome.decisions.iter()).for_each(|(kept, told)| *kept = *told);
+        decisions.iter_mut().zip(outcome.decisions.iter()).for_each(|(kept, decided)| *kept = *decided);
         let call = Call::of(charges);
-        let refusal = Refusal { call, asked, until: asked.plus(wait), decisions };
+        let refusal = Refusal { call, asked, told, until: asked.plus(wait), decisions };
         if self.sets.is_empty() {
             self.sets = vec![[Refusal::NONE; WAYS]; SETS];
         }
@@ -73,7 +75,7 @@ impl Refusals {
     }
 
     /// What the server would say of a call that cannot pass yet: what it said, with waits shorter by what has elapsed since it was
-    /// asked. `None` where that is not known.
+    /// told, so that none is told too short. `None` where that is not known.
     #[inline]
     pub fn recall(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Outcome> {
         if self.sets.is_empty() || charges.len() > MOST_CHARGES {
@@ -82,7 +84,7 @@ impl Refusals {
         let call = Call::of(charges);
         let known = self.sets.get(call.place())?.iter().find(|known| known.call == call)?;
         let certain = known.asked <= now && now < known.until;
-        certain.then(|| known.outcome(charges.len(), now.since(known.asked)))
+        certain.then(|| known.outcome(charges.len(), now.since(known.told)))
     }
 }
 
@@ -91,6 +93,7 @@ impl Refusal {
     const NONE: Self = Self {
         call: Call(0),
         asked: Timestamp(0),
+        told: Timestamp(0),
         until: Timestamp(0),
         decisions: [Decision { verdict: Verdict::Allow, remaining: 0, reset_after: Micros(0) }; MOST_CHARGES],
     };

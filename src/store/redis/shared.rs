@@ -6,7 +6,8 @@ use parking_lot::Mutex;
 
 use super::client::Client;
 use super::counts::Counts;
-use super::health::Health;
+use super::health::Healths;
+use super::script::Script;
 use super::settings::Settings;
 use crate::store::memory::MemoryStore;
 
@@ -14,25 +15,26 @@ use crate::store::memory::MemoryStore;
 #[derive(Debug)]
 pub struct SharedStore {
     settings: Arc<Settings>,
-    health: Arc<Health>,
+    script: Arc<Script>,
+    health: Arc<Healths>,
     /// What each worker has counted.
     counts: Mutex<Vec<Arc<Counts>>>,
 }
 
 impl SharedStore {
     pub(in crate::store) fn new(settings: Arc<Settings>) -> Self {
-        Self { settings, health: Arc::default(), counts: Mutex::default() }
+        Self { settings, script: Arc::default(), health: Arc::default(), counts: Mutex::default() }
     }
 
     /// A worker's way there; see [`Store::open`](crate::store::Store::open).
     pub(in crate::store) fn open(&self, memory: Arc<MemoryStore>) -> Client {
         let counts = Arc::<Counts>::default();
         self.counts.lock().push(Arc::clone(&counts));
-        Client::open(Arc::clone(&self.settings), Arc::clone(&self.health), memory, counts)
+        Client::open(&self.settings, &self.script, &self.health, memory, counts)
     }
 
     /// Which servers can be asked.
-    pub fn health(&self) -> &Health {
+    pub fn health(&self) -> &Healths {
         &self.health
     }
 

@@ -4,30 +4,27 @@
 //! more admitted than the limits allow. For the moment between a charge and its refund, others may be refused who would have passed.
 //! `config` refuses routes whose charges can't be given back. Shadow limits come last, when it is known whether the request passes.
 
-use std::time::Duration;
-
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::client::{Client, Question};
-use super::link::Fault;
-use super::nodes::Slot;
+use super::fault::Fault;
 use super::reply::Reply;
+use super::slots::Slot;
 use super::unasked;
-use crate::clock::deadline;
 use crate::limit::units::Timestamp;
 use crate::limit::{Decision, Verdict};
 use crate::store::{Charge, ChargeSet, Decisions, Group, Outcome};
 
-/// Decides charges that lie in more than one slot, within `timeout` in all. `now` is this machine's time.
+/// Decides charges that lie in more than one slot, all until `deadline`. `now` is this machine's time.
 pub(super) async fn decide(
     client: &Client,
     charges: &[Charge<'_>],
     now: Timestamp,
-    timeout: Duration,
+    deadline: Instant,
 ) -> Outcome {
     let decisions = charges.iter().map(unasked::unlimited).collect();
-    let (unasked, deadline) = (ChargeSet::default(), deadline::now() + timeout);
+    let unasked = ChargeSet::default();
     let mut session = Session { client, charges, now, deadline, decisions, unasked, admitted: true };
     let paid = session.ask_the_enforced().await;
     let unavailable = session.go_on_without();
@@ -103,7 +100,8 @@ impl Session<'_> {
                 let whole = charge.algorithm.quota();
                 decision.remaining = (decision.remaining + u64::from(charge.cost.units())).min(whole);
             }
-            let asked = self.client.ask(part.slot, Question::Refund(*at), &self.chosen(&part.places));
+            let charges = self.chosen(&part.places);
+            let asked = self.client.ask(part.slot, Question::Refund(*at), &charges);
             // Where it can't be given back, it was spent on a refusal: less than allowed, never more.
             let _ = timeout_at(self.deadline, asked).await;
         }

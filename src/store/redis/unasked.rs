@@ -16,7 +16,8 @@ pub(super) fn decide(memory: &MemoryStore, charges: &[Charge<'_>], now: Timestam
         return Outcome { decisions: Decisions::default(), unasked, unavailable: true };
     }
     let is_local = |charge: &Charge<'_>| charge.remote.on_error == OnError::Local;
-    let local: SmallVec<[Charge<'_>; 4]> = charges.iter().filter(|charge| is_local(charge)).copied().collect();
+    let local: SmallVec<[Charge<'_>; 4]> =
+        charges.iter().filter(|charge| is_local(charge)).copied().collect();
     let decided = memory.decide(&local, now).decisions;
     let mut decided = decided.iter().copied();
     let decision = |charge| if is_local(charge) { decided.next() } else { None }.unwrap_or(unlimited(charge));

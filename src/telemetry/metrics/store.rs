@@ -21,9 +21,13 @@ pub(super) fn store(page: &mut Exposition, store: &Store) {
     let amount = total(|counts| counts.remembered.get());
     page.single("tollgate_store_remembered_total", Kind::Counter, remembered, amount);
     let up = "tollgate_store_up";
-    page.family(up, Kind::Gauge, "Whether a server of the shared store is asked; 0 while the breaker is open.");
-    for (server, is_up) in shared.health().servers() {
-        page.sample(up, &[("server", &server)], u8::from(is_up));
+    page.family(
+        up,
+        Kind::Gauge,
+        "Whether a server of the shared store is asked; 0 while the breaker is open.",
+    );
+    for server in shared.health().servers() {
+        page.sample(up, &[("server", server.name())], u8::from(server.is_up()));
     }
     let mut duration = HistogramTotal::<CallTime>::default();
     counts.iter().for_each(|counts| duration.add(&counts.duration));

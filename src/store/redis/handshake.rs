@@ -1,0 +1,229 @@
+//! What is said on a new connection before it is used: who we are, which database, and one decision as a proof.
+//!
+//! The proof is the script itself on a counter of its own, which always admits: so it shows that this user may run every command of
+//! it, that the server knows it, and that it takes writes. A replica, a full server, one that still loads: none of them is
+//! usable, and each says so by an error.
+//!
+//! All of it goes out in one piece. Only where the script is not known, the script (27 kB) and a second proof follow. A
+//! server that wants a password closes the connection of who sends that much without one, so it does not come first.
+
+use std::future::poll_fn;
+
+use bytes::{Buf as _, BytesMut};
+
+use super::call;
+use super::fault::Trouble;
+use super::refusal::{Code, Refusal};
+use super::resp::{self, Command, Value};
+use super::script::Script;
+use super::settings::{Dial, Login, Server};
+use super::wire::Wire;
+use crate::limit::Algorithm;
+use crate::limit::units::{Cost, Fingerprint, Micros, Rate};
+use crate::store::{Charge, Group, NumbersId, Remote};
+
+/// What a connection has to show before it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// A decision over two counters that in a cluster have different slots: so a cluster's node is found out and refused, as it would be
+    /// by the first request with two limits.
+    Whole {
+        /// The server must call itself a master.
+        is_master: bool,
+    },
+    /// A decision in the slot of this hash tag.
+    Part(u32),
+    /// Nothing: a node that has no slots yet.
+    Nothing,
+}
+
+/// A connection on which one thing is asked after the other.
+struct Talk {
+    wire: Wire,
+    inbound: BytesMut,
+}
+
+/// Connects, and makes sure that the server decides.
+pub(super) async fn connect(
+    server: &Server,
+    dial: &Dial,
+    script: &Script,
+    prefix: &str,
+    proof: &Proof,
+) -> Result<Wire, Trouble> {
+    let mut talk = Talk::open(server, dial).await?;
+    let mut out = BytesMut::new();
+    let greetings = greet(&mut out, dial);
+    ask_role(&mut out, proof);
+    let knows = write_proof(&mut out, script, prefix, proof);
+    talk.send(out).await?;
+    for _ in 0..greetings {
+        accepted(talk.answer().await?)?;
+    }
+    if matches!(proof, Proof::Whole { is_master: true }) {
+        is_master(&talk.answer().await?)?;
+    }
+    let known = match knows {
+        true => decided(talk.answer().await?)?,
+        false => false,
+    };
+    if !known {
+        talk.teach(script, prefix, proof).await?;
+    }
+    talk.into_wire()
+}
+
+/// Asks one thing on a connection of its own, which is closed then. Where the server knows no passwords, ours is too much, but no fault.
+pub(super) async fn ask_once(server: &Server, dial: &Dial, words: &[&[u8]]) -> Result<Value, Trouble> {
+    let mut talk = Talk::open(server, dial).await?;
+    let mut out = BytesMut::new();
+    let greetings = dial.login.iter().map(|login| authenticate(&mut out, login)).count();
+    Command::write(&mut out, |command| words.iter().for_each(|word| command.word(word)));
+    talk.send(out).await?;
+    for _ in 0..greetings {
+        talk.answer().await?;
+    }
+    accepted(talk.answer().await?)
+}
+
+/// Writes what comes first; how many answers it has.
+fn greet(out: &mut BytesMut, dial: &Dial) -> usize {
+    let mut greetings = 0;
+    if let Some(login) = &dial.login {
+        authenticate(out, login);
+        greetings += 1;
+    }
+    if dial.database != 0 {
+        Command::write(out, |command| {
+            command.word(b"SELECT");
+            command.number(dial.database.into());
+        });
+        greetings += 1;
+    }
+    greetings
+}
+
+fn authenticate(out: &mut BytesMut, login: &Login) {
+    Command::write(out, |command| {
+        command.word(b"AUTH");
+        login.user.iter().for_each(|user| command.word(user.as_bytes()));
+        command.word(login.password.as_bytes());
+    });
+}
+
+fn ask_role(out: &mut BytesMut, proof: &Proof) {
+    if matches!(proof, Proof::Whole { is_master: true }) {
+        Command::write(out, |command| command.word(b"ROLE"));
+    }
+}
+
+/// Writes the decision that proves that the server decides. False if there is none to be made.
+fn write_proof(out: &mut BytesMut, script: &Script, prefix: &str, proof: &Proof) -> bool {
+    // Refilled faster than anybody can ask: it always admits, and so always writes. Its key expires in about a second.
+    let (Some(rate), Some(burst)) = (Rate::new(1_000_000, Micros::SECOND), Cost::new(1_000_000)) else {
+        return false;
+    };
+    let algorithm = Algorithm::token_bucket(rate, burst);
+    let (numbers, key, remote) = (NumbersId::of(&algorithm), Fingerprint(0), Remote::default());
+    let charge =
+        Charge { algorithm: &algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote };
+    let (tags, charges) = match proof {
+        Proof::Whole { .. } => ([1, 2], &[charge, charge][..]),
+        Proof::Part(tag) => ([*tag, 0], &[charge][..]),
+        Proof::Nothing => return false,
+    };
+    Command::write(out, |command| {
+        command.word(b"EVALSHA");
+        command.word(script.sha1().as_bytes());
+        command.number(charges.len() as u64);
+        for (tag, _) in tags.iter().zip(charges) {
+            let tag = itoa::Buffer::new().format(*tag).to_owned();
+            command.parts(&[prefix.as_bytes(), b":probe:{", tag.as_bytes(), b"}"]);
+        }
+        call::decide(charges, |argument| command.word(argument));
+    });
+    true
+}
+
+fn accepted(answer: Value) -> Result<Value, Trouble> {
+    match answer {
+        Value::Refused(refusal) => Err(Trouble::Refused(code(&refusal))),
+        answer => Ok(answer),
+    }
+}
+
+/// Whether it decided; not if it does not know the script.
+fn decided(answer: Value) -> Result<bool, Trouble> {
+    match answer {
+        Value::Integers(_) => Ok(true),
+        Value::Refused(Refusal::NoScript) => Ok(false),
+        Value::Refused(refusal) => Err(Trouble::Refused(code(&refusal))),
+        _ => Err(Trouble::Odd("its answer is not the script's")),
+    }
+}
+
+fn code(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::Other(code) => *code,
+        Refusal::NoScript => Code::NOSCRIPT,
+        Refusal::Moved(..) | Refusal::Ask(_) => Code::MOVED,
+    }
+}
+
+/// Who may not ask for a role finds out by the proof, too, whether there are writes.
+fn is_master(answer: &Value) -> Result<(), Trouble> {
+    match answer {
+        Value::List(words) if words.first() == Some(&Value::Bytes(b"master"[..].into())) => Ok(()),
+        Value::Refused(_) => Ok(()),
+        _ => Err(Trouble::Odd("the server that the sentinels name is not the master")),
+    }
+}
+
+impl Talk {
+    async fn open(server: &Server, dial: &Dial) -> Result<Self, Trouble> {
+        let wire = Wire::open(server, dial.tls.as_ref()).await?;
+        Ok(Self { wire, inbound: BytesMut::new() })
+    }
+
+    async fn send(&mut self, mut out: BytesMut) -> Result<(), Trouble> {
+        Ok(poll_fn(|context| self.wire.poll_send(context, &mut out)).await?)
+    }
+
+    async fn answer(&mut self) -> Result<Value, Trouble> {
+        loop {
+            if let Some((value, length)) = resp::read(&self.inbound)? {
+                self.inbound.advance(length);
+                return Ok(value);
+            }
+            if poll_fn(|context| self.wire.poll_read(context, &mut self.inbound)).await? == 0 {
+                return Err(Trouble::Closed);
+            }
+        }
+    }
+
+    /// Hands over the script, and has it proven.
+    async fn teach(&mut self, script: &Script, prefix: &str, proof: &Proof) -> Result<(), Trouble> {
+        let mut out = BytesMut::new();
+        load(&mut out, script);
+        let proves = write_proof(&mut out, script, prefix, proof);
+        self.send(out).await?;
+        accepted(self.answer().await?)?;
+        if proves && !decided(self.answer().await?)? {
+            return Err(Trouble::Odd("it forgets the script at once"));
+        }
+        Ok(())
+    }
+
+    fn into_wire(self) -> Result<Wire, Trouble> {
+        if self.inbound.is_empty() { Ok(self.wire) } else { Err(resp::Malformed::Unasked.into()) }
+    }
+}
+
+/// Writes the command that hands over the script.
+pub(super) fn load(out: &mut BytesMut, script: &Script) {
+    Command::write(out, |command| {
+        command.word(b"SCRIPT");
+        command.word(b"LOAD");
+        command.word(script.text().as_bytes());
+    });
+}

@@ -1,0 +1,173 @@
+//! One worker's connection to one server: all its calls share it, and go out together.
+//!
+//! A call writes its command behind those that wait and sleeps until its own answer has come. The link's task ([`keeper`]) sends
+//! what has gathered in a tick at once, hands the answers out in order, and keeps the connection: it alone connects, gives up and
+//! tries again. A call costs no task, no timer, no channel and no allocation.
+//!
+//! - A call has `timeout` from when it is asked, whatever it waits for: a connection, its turn, the answer, the script.
+//! - While the server is known to be away a call fails at once.
+//! - A call whose connection breaks after it was sent fails: it may have been charged, so it is not sent again.
+//! - A server that has forgotten the script is handed it once for all calls that find out, and they are asked again.
+//!
+//! What is not here: which server to ask ([`nodes`](super::nodes)), what to do without an answer (the store).
+
+mod callers;
+mod keeper;
+mod queue;
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+
+use super::fault::Fault;
+use super::handshake;
+use super::health::Healths;
+use super::refusal::{Code, Elsewhere, Refusal};
+use super::resp::{Command, Integers, Value};
+use super::script::Script;
+use super::settings::Settings;
+use super::slots::Slot;
+use super::target::Target;
+use crate::clock::deadline::now;
+use callers::{Place, Told};
+use keeper::Keeper;
+use queue::Queue;
+
+/// A connection that keeps itself. Closed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Link {
+    queue: Rc<RefCell<Queue>>,
+    script: Arc<Script>,
+    timeout: Duration,
+    task: AbortHandle,
+}
+
+/// What a server says to a call.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// It has decided; this came then.
+    Decided(Integers, Instant),
+    /// In a cluster: another node has the slot.
+    Moved(Slot, Elsewhere),
+    /// In a cluster: another node is to be asked this time.
+    Ask(Elsewhere),
+}
+
+/// Whether a cluster's node is asked on behalf of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// The node has the slot.
+    Own,
+    /// The node is about to take the slot over.
+    Asking,
+}
+
+impl Link {
+    /// Begins to connect. To be called on a local runtime.
+    pub(super) fn open(
+        target: Target,
+        settings: &Arc<Settings>,
+        script: &Arc<Script>,
+        healths: &Healths,
+    ) -> Self {
+        let queue = Rc::new(RefCell::new(Queue::new()));
+        let health = healths.of(&target.name());
+        let keeper = Keeper::new(Rc::clone(&queue), target, Arc::clone(settings), Arc::clone(script), health);
+        let task = tokio::task::spawn_local(keeper.run()).abort_handle();
+        Self { queue, script: Arc::clone(script), timeout: settings.timeout, task }
+    }
+
+    /// Asks, at `asked`, which is now. `write` writes the command: once, or again where the script was forgotten.
+    pub(super) async fn ask(
+        &self,
+        asked: Instant,
+        mode: Mode,
+        write: &impl Fn(&mut Command<'_>),
+    ) -> Result<Reply, Fault> {
+        let loads = self.queue.borrow().loads();
+        match self.call(asked, mode, write)?.await {
+            (Ok(Value::Refused(Refusal::NoScript)), _) => {
+                let again = self.ask_again(loads, mode, write);
+                read(timeout_at(asked + self.timeout, again).await.map_err(|_| Fault::Timeout)??)
+            }
+            told => read(told),
+        }
+    }
+
+    /// Asks behind the script, which the first of those hands over that found it forgotten: `loads` is how often it had been before.
+    async fn ask_again(
+        &self,
+        loads: u64,
+        mode: Mode,
+        write: &impl Fn(&mut Command<'_>),
+    ) -> Result<Told, Fault> {
+        let asked = now();
+        {
+            let mut queue = self.queue.borrow_mut();
+            if queue.loads() == loads {
+                queue.command(asked, |out| handshake::load(out, &self.script));
+                queue.count_load();
+            }
+        }
+        Ok(self.call(asked, mode, write)?.await)
+    }
+
+    fn call(&self, asked: Instant, mode: Mode, write: &impl Fn(&mut Command<'_>)) -> Result<Call<'_>, Fault> {
+        let mut queue = self.queue.borrow_mut();
+        if mode == Mode::Asking {
+            queue.command(asked, |out| Command::write(out, |command| command.word(b"ASKING")));
+        }
+        Ok(Call { queue: &self.queue, place: Some(queue.call(asked, write)?) })
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn read((told, at): Told) -> Result<Reply, Fault> {
+    match told? {
+        Value::Integers(integers) => Ok(Reply::Decided(integers, at)),
+        Value::Refused(Refusal::Moved(slot, node)) => Ok(Reply::Moved(slot, node)),
+        Value::Refused(Refusal::Ask(node)) => Ok(Reply::Ask(node)),
+        Value::Refused(Refusal::NoScript) => Err(Fault::Refused(Code::NOSCRIPT)),
+        Value::Refused(Refusal::Other(code)) => Err(Fault::Refused(code)),
+        _ => Err(Fault::Unreadable),
+    }
+}
+
+/// A call that waits for its answer.
+#[derive(Debug)]
+struct Call<'l> {
+    queue: &'l RefCell<Queue>,
+    place: Option<Place>,
+}
+
+impl Future for Call<'_> {
+    type Output = Told;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Told> {
+        let Some(place) = self.place else { return Poll::Pending };
+        let told = self.queue.borrow_mut().callers.poll(place, context);
+        if told.is_ready() {
+            self.place = None;
+        }
+        told
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.queue.borrow_mut().callers.leave(place);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The task of a link: connects, sends, hands out answers, notices who has waited too long, gives up and tries again.
+//!
+//! There is one connection at most: the old one is closed before the next is made.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::queue::{Queue, Whose};
+use crate::clock::deadline::{Deadline, now};
+use crate::store::redis::backoff::chance;
+use crate::store::redis::breaker::Breaker;
+use crate::store::redis::fault::Trouble;
+use crate::store::redis::handshake;
+use crate::store::redis::health::{Down, Health};
+use crate::store::redis::refusal::{Code, Refusal};
+use crate::store::redis::resp::{self, Malformed, Value};
+use crate::store::redis::script::Script;
+use crate::store::redis::settings::Settings;
+use crate::store::redis::target::Target;
+use crate::store::redis::wire::Wire;
+
+/// A try may take so long, or as long as a call if that is longer; but not so long that tries would begin more than 2 s apart.
+const TRY: Duration = Duration::from_secs(1);
+/// See [`TRY`].
+const LONGEST_TRY: Duration = Duration::from_millis(1_800);
+/// A connection that breaks before it has lasted so long or brought an answer was none.
+const STEADY: Duration = Duration::from_secs(1);
+
+pub(super) struct Keeper {
+    queue: Rc<RefCell<Queue>>,
+    target: Target,
+    settings: Arc<Settings>,
+    script: Arc<Script>,
+    health: Arc<Health>,
+    breaker: Breaker,
+    /// While the breaker is open.
+    down: Option<Down>,
+    /// When the first that waits has waited too long.
+    deadline: Deadline,
+    /// What came and was not handed out yet.
+    inbound: BytesMut,
+    /// The present connection has brought an answer.
+    answered: bool,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        queue: Rc<RefCell<Queue>>,
+        target: Target,
+        settings: Arc<Settings>,
+        script: Arc<Script>,
+        health: Arc<Health>,
+    ) -> Self {
+        Self {
+            queue,
+            target,
+            settings,
+            script,
+            health,
+            breaker: Breaker::default(),
+            down: None,
+            deadline: Deadline::default(),
+            inbound: BytesMut::new(),
+            answered: false,
+        }
+    }
+
+    /// Keeps the link until the task is aborted.
+    pub(super) async fn run(mut self) -> Infallible {
+        loop {
+            let mut last_try = now();
+            match self.connect(last_try).await {
+                Ok(wire) => {
+                    self.begin();
+                    let connected = now();
+                    let trouble = self.serve(wire).await;
+                    last_try = now();
+                    self.lose(&trouble, last_try);
+                    if !self.answered && last_try < connected + STEADY {
+                        self.give_up(&trouble);
+                    }
+                }
+                Err(trouble) => self.give_up(&trouble),
+            }
+            if self.breaker.is_open() {
+                sleep_until(last_try + self.breaker.rest(chance())).await;
+            }
+        }
+    }
+
+    /// A try. Who waits meanwhile may come to have waited too long.
+    async fn connect(&mut self, start: Instant) -> Result<Wire, Trouble> {
+        let (target, settings, script) =
+            (self.target.clone(), Arc::clone(&self.settings), Arc::clone(&self.script));
+        let bound = settings.timeout.clamp(TRY, LONGEST_TRY);
+        let connecting = async {
+            let server = target.locate(&settings.dial).await?;
+            let proof = target.proof();
+            handshake::connect(&server, &settings.dial, &script, &settings.prefix, &proof).await
+        };
+        let mut connecting = pin!(timeout_at(start + bound, connecting));
+        poll_fn(|context| {
+            if let Poll::Ready(connected) = connecting.as_mut().poll(context) {
+                return Poll::Ready(connected.unwrap_or(Err(Trouble::Silence(bound))));
+            }
+            self.queue.borrow_mut().set_sender(context.waker());
+            if let Poll::Ready(trouble) = self.poll_expiry(context) {
+                self.give_up(&trouble);
+            }
+            self.queue.borrow_mut().forget_expired();
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The connection is there, and the server decides.
+    fn begin(&mut self) {
+        self.answered = false;
+        self.inbound.clear();
+        self.breaker.close();
+        let mut queue = self.queue.borrow_mut();
+        queue.open();
+        queue.count_load();
+        self.down.take().into_iter().for_each(Down::over);
+    }
+
+    /// Sends and hands out, until the connection is of no use any more.
+    async fn serve(&mut self, mut wire: Wire) -> Trouble {
+        poll_fn(|context| self.poll_serve(context, &mut wire)).await
+    }
+
+    fn poll_serve(&mut self, context: &mut Context<'_>, wire: &mut Wire) -> Poll<Trouble> {
+        {
+            let mut queue = self.queue.borrow_mut();
+            queue.set_sender(context.waker());
+            if let Poll::Ready(Err(error)) = wire.poll_send(context, &mut queue.outbound) {
+                return Poll::Ready(error.into());
+            }
+            queue.shrink();
+        }
+        loop {
+            match wire.poll_read(context, &mut self.inbound) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(0)) => return Poll::Ready(Trouble::Closed),
+                Poll::Ready(Ok(_)) => {
+                    if let Err(trouble) = self.hand_out() {
+                        return Poll::Ready(trouble);
+                    }
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(error.into()),
+            }
+        }
+        // Last: an answer that is there counts, however late this task comes to look.
+        self.poll_expiry(context)
+    }
+
+    /// Hands out all answers that have come whole.
+    fn hand_out(&mut self) -> Result<(), Trouble> {
+        let now = now();
+        let mut judged = Ok(());
+        while let Some((value, length)) = resp::read(&self.inbound)? {
+            self.inbound.advance(length);
+            let whose = self.queue.borrow_mut().next().ok_or(Malformed::Unasked)?;
+            if let Whose::Caller(_) = whose {
+                judged = judged.and(self.judge(&value));
+            }
+            self.queue.borrow_mut().tell(whose, Ok(value), now);
+        }
+        judged
+    }
+
+    /// What an answer says of the server: whether it is to be asked on.
+    fn judge(&mut self, value: &Value) -> Result<(), Trouble> {
+        let (failed, trouble) = match value {
+            Value::Integers(_) => {
+                self.answered = true;
+                self.breaker.answered();
+                return Ok(());
+            }
+            Value::Refused(Refusal::Other(code)) => (!code.is_of_the_call(), Trouble::Refused(*code)),
+            Value::Refused(_) => (false, Trouble::Closed),
+            _ => (true, Trouble::Odd("its answers are not the script's")),
+        };
+        let opens = failed && self.breaker.failed();
+        // A name may lead to the new master after a failover.
+        let demoted = matches!(trouble, Trouble::Refused(Code::READONLY));
+        if opens || demoted { Err(trouble) } else { Ok(()) }
+    }
+
+    /// Tells those that have waited too long. Ready if they were one too many.
+    fn poll_expiry(&mut self, context: &mut Context<'_>) -> Poll<Trouble> {
+        let timeout = self.settings.timeout;
+        while let Some(oldest) = self.queue.borrow().oldest() {
+            if self.deadline.poll(context, oldest + timeout).is_pending() {
+                return Poll::Pending;
+            }
+            let now = now();
+            // At least the oldest, whose timer says so.
+            let until = now.checked_sub(timeout).map_or(oldest, |until| until.max(oldest));
+            let calls = self.queue.borrow_mut().expire(until, now);
+            let opens = (0..calls).any(|_| self.breaker.failed());
+            if opens {
+                return Poll::Ready(Trouble::Silence(timeout));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// The connection is gone.
+    fn lose(&mut self, trouble: &Trouble, now: Instant) {
+        tracing::debug!("the connection to the store at {} is lost: {trouble}", self.health.name());
+        if self.breaker.is_open() {
+            self.give_up(trouble);
+        } else {
+            self.queue.borrow_mut().lose(now);
+        }
+        self.target.suspect();
+    }
+
+    /// The server can't be asked.
+    fn give_up(&mut self, trouble: &Trouble) {
+        self.breaker.open();
+        self.queue.borrow_mut().shut(now());
+        self.down.get_or_insert_with(|| self.health.down(trouble));
+        self.target.suspect();
+    }
+}

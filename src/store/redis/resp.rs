@@ -1,0 +1,272 @@
+//! The words of the store's protocol (RESP2): commands as bytes, bytes as values. Pure: no socket, no time.
+//!
+//! A command is written where it is sent from. A script's answer, a list of integers, is read without an allocation (up to two
+//! charges); anything else is read too, at its price. Malformed bytes are a fault, never a panic, and everything is bounded: a
+//! server that has gone mad costs a connection. RESP3 is not spoken: nobody asks for it by `HELLO`.
+
+use std::fmt::Display;
+use std::io::Write as _;
+
+use bytes::{BufMut as _, BytesMut};
+use smallvec::SmallVec;
+
+use super::refusal::Refusal;
+
+/// The longest value, in bytes.
+pub const MOST_BYTES: usize = 1 << 20;
+/// Values within a value.
+const MOST_ELEMENTS: usize = 1 << 16;
+/// Lists within lists.
+const MOST_DEPTH: usize = 8;
+
+/// The integers of an answer: of one or two charges without an allocation.
+pub type Integers = SmallVec<[i64; 9]>;
+
+/// A command that is being written.
+#[derive(Debug)]
+pub struct Command<'a> {
+    out: &'a mut BytesMut,
+    words: usize,
+}
+
+impl Command<'_> {
+    /// Appends a whole command to `out`; `words` gives its words.
+    pub fn write(out: &mut BytesMut, words: impl FnOnce(&mut Command<'_>)) {
+        let start = out.len();
+        let mut command = Command { out, words: 0 };
+        words(&mut command);
+        // How many words there are is known only now, so the head moves to the front: cheaper than a mistake in a count told
+        // beforehand, which would take every later answer for another's.
+        let (count, end) = (command.words, out.len());
+        length(out, '*', count);
+        let head = out.len() - end;
+        if let Some(command) = out.get_mut(start..) {
+            command.rotate_right(head);
+        }
+    }
+
+    /// One word.
+    pub fn word(&mut self, word: &[u8]) {
+        self.parts(&[word]);
+    }
+
+    /// One word, put together from its parts.
+    pub fn parts(&mut self, parts: &[&[u8]]) {
+        self.words += 1;
+        length(self.out, '$', parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| self.out.put_slice(part));
+        self.out.put_slice(b"\r\n");
+    }
+
+    /// One word: a number in decimal digits.
+    pub fn number(&mut self, number: u64) {
+        self.word(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    /// One word: what is displayed, at most 64 bytes of it.
+    pub fn text(&mut self, text: impl Display) {
+        let mut word = [0; 64];
+        let mut rest = &mut word[..];
+        // What is longer is cut.
+        let _ = write!(rest, "{text}");
+        let left = rest.len();
+        self.word(word.get(..word.len() - left).unwrap_or_default());
+    }
+}
+
+fn length(out: &mut BytesMut, kind: char, length: usize) {
+    out.put_slice(&[kind as u8]);
+    out.put_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.put_slice(b"\r\n");
+}
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A list of nothing but integers; also the empty list.
+    Integers(Integers),
+    /// An integer.
+    Integer(i64),
+    /// A text, be it called simple or bulk.
+    Bytes(Box<[u8]>),
+    /// A text or a list that is not there.
+    Nothing,
+    /// Any other list.
+    List(Vec<Value>),
+    /// An error in place of an answer.
+    Refused(Refusal),
+}
+
+/// What is not RESP2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// A value begins with no known mark.
+    #[error("a value begins with byte {0}")]
+    Mark(u8),
+    /// A length or an integer is none, or too large.
+    #[error("a number is none")]
+    Number,
+    /// A line, or a text, does not end where it should.
+    #[error("a line has no end")]
+    End,
+    /// More than [`MOST_BYTES`] bytes or too many values in a value.
+    #[error("an answer is too large")]
+    TooLarge,
+    /// An answer to nothing.
+    #[error("an answer came that nobody asked for")]
+    Unasked,
+}
+
+/// Reads the value at the front of `bytes`, and says how long it is; `None` while it has not come whole.
+///
+/// # Errors
+/// What stands there never becomes a value.
+pub fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
+    let mut cursor = Cursor { bytes, at: 0, elements: 0 };
+    match cursor.value(0) {
+        Ok(value) => Ok(Some((value, cursor.at))),
+        Err(Stop::More) if bytes.len() < MOST_BYTES => Ok(None),
+        Err(Stop::More) => Err(Malformed::TooLarge),
+        Err(Stop::Malformed(malformed)) => Err(malformed),
+    }
+}
+
+/// Why a value can't be read.
+enum Stop {
+    /// It has not come whole.
+    More,
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for Stop {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    elements: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn value(&mut self, depth: usize) -> Result<Value, Stop> {
+        self.count()?;
+        if depth > MOST_DEPTH {
+            return Err(Malformed::TooLarge.into());
+        }
+        let mark = *self.bytes.get(self.at).ok_or(Stop::More)?;
+        if !matches!(mark, b':' | b'*' | b'$' | b'+' | b'-') {
+            return Err(Malformed::Mark(mark).into());
+        }
+        self.at += 1;
+        let line = self.line()?;
+        match mark {
+            b'+' => Ok(Value::Bytes(line.into())),
+            b'-' => Ok(Value::Refused(Refusal::read(line))),
+            b':' => Ok(Value::Integer(integer(line)?)),
+            b'$' => Ok(amount(line)?.map_or(Ok(None), |length| self.bytes(length).map(Some))?.into()),
+            _ => amount(line)?.map_or(Ok(Value::Nothing), |count| self.list(count, depth)),
+        }
+    }
+
+    /// A list of `count` values; integers for as long as there are only such.
+    fn list(&mut self, count: usize, depth: usize) -> Result<Value, Stop> {
+        let mut integers = Integers::new();
+        while integers.len() < count {
+            match self.integer_ahead()? {
+                Some(integer) => integers.push(integer),
+                None => return self.mixed_list(integers, count, depth),
+            }
+        }
+        Ok(Value::Integers(integers))
+    }
+
+    /// What stands next, if it is an integer.
+    fn integer_ahead(&mut self) -> Result<Option<i64>, Stop> {
+        if *self.bytes.get(self.at).ok_or(Stop::More)? != b':' {
+            return Ok(None);
+        }
+        self.count()?;
+        self.at += 1;
+        Ok(Some(integer(self.line()?)?))
+    }
+
+    /// A list that begins with `integers`.
+    fn mixed_list(&mut self, integers: Integers, count: usize, depth: usize) -> Result<Value, Stop> {
+        let mut list: Vec<_> = integers.into_iter().map(Value::Integer).collect();
+        while list.len() < count {
+            list.push(self.value(depth + 1)?);
+        }
+        Ok(Value::List(list))
+    }
+
+    fn count(&mut self) -> Result<(), Malformed> {
+        self.elements += 1;
+        if self.elements > MOST_ELEMENTS { Err(Malformed::TooLarge) } else { Ok(()) }
+    }
+
+    /// Up to the next end of a line, which is passed.
+    fn line(&mut self) -> Result<&'a [u8], Stop> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let end = memchr::memchr(b'\r', rest).ok_or(Stop::More)?;
+        match rest.get(end + 1) {
+            None => Err(Stop::More),
+            Some(b'\n') => {
+                self.at += end + 2;
+                Ok(rest.get(..end).unwrap_or_default())
+            }
+            Some(_) => Err(Malformed::End.into()),
+        }
+    }
+
+    fn bytes(&mut self, length: usize) -> Result<&'a [u8], Stop> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let (Some(bytes), Some(end)) = (rest.get(..length), rest.get(length..length + 2)) else {
+            return Err(Stop::More);
+        };
+        if end != b"\r\n" {
+            return Err(Malformed::End.into());
+        }
+        self.at += length + 2;
+        Ok(bytes)
+    }
+}
+
+impl From<Option<&[u8]>> for Value {
+    fn from(bytes: Option<&[u8]>) -> Self {
+        bytes.map_or(Self::Nothing, |bytes| Self::Bytes(bytes.into()))
+    }
+}
+
+/// A length; `None` for -1, which says that there is nothing.
+fn amount(line: &[u8]) -> Result<Option<usize>, Malformed> {
+    match integer(line)? {
+        -1 => Ok(None),
+        number => match usize::try_from(number).map_err(|_| Malformed::Number)? {
+            number if number > MOST_BYTES => Err(Malformed::TooLarge),
+            number => Ok(Some(number)),
+        },
+    }
+}
+
+fn integer(line: &[u8]) -> Result<i64, Malformed> {
+    let (negative, digits) = match line {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return Err(Malformed::Number);
+    }
+    digits.iter().try_fold(0_i64, |sum, digit| {
+        let digit = i64::from(digit.wrapping_sub(b'0'));
+        let shifted = sum.checked_mul(10).filter(|_| digit < 10);
+        let next =
+            shifted.and_then(|it| if negative { it.checked_sub(digit) } else { it.checked_add(digit) });
+        next.ok_or(Malformed::Number)
+    })
+}
+
+#[cfg(test)]
+mod tests;

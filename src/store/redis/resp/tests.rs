@@ -1,0 +1,139 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+fn written(words: impl FnOnce(&mut Command<'_>)) -> Vec<u8> {
+    let mut out = BytesMut::from("before");
+    Command::write(&mut out, words);
+    out.split_off(6).to_vec()
+}
+
+#[test]
+fn a_command_counts_its_words_itself() {
+    let command = written(|command| {
+        command.word(b"EVALSHA");
+        command.parts(&[b"a", b"", b"bc"]);
+        command.number(42);
+        command.text(format_args!("{}:{}", 1, "x"));
+    });
+    assert_eq!(command, b"*4\r\n$7\r\nEVALSHA\r\n$3\r\nabc\r\n$2\r\n42\r\n$3\r\n1:x\r\n");
+    let many = written(|command| (0..1_000).for_each(|_| command.word(b"")));
+    assert!(many.starts_with(b"*1000\r\n$0\r\n\r\n") && many.len() == 7 + 6 * 1_000);
+}
+
+#[test]
+fn values_are_read_one_after_the_other() {
+    let list = |values: &[Value]| Value::List(values.to_vec());
+    let text = |text: &str| Value::Bytes(text.as_bytes().into());
+    let integers = |integers: &[i64]| Value::Integers(integers.into());
+    for (bytes, value) in [
+        ("*3\r\n:7\r\n:-1\r\n:0\r\n", integers(&[7, -1, 0])),
+        ("*0\r\n", integers(&[])),
+        (":9223372036854775807\r\n", Value::Integer(i64::MAX)),
+        (":-9223372036854775808\r\n", Value::Integer(i64::MIN)),
+        ("+OK\r\n", text("OK")),
+        ("$4\r\n\r\n\r\n\r\n", text("\r\n\r\n")),
+        ("$-1\r\n", Value::Nothing),
+        ("*-1\r\n", Value::Nothing),
+        ("*2\r\n:1\r\n$1\r\na\r\n", list(&[Value::Integer(1), text("a")])),
+        ("*2\r\n*1\r\n:1\r\n*0\r\n", list(&[integers(&[1]), integers(&[])])),
+        ("-OOM it is full\r\n", Value::Refused(Refusal::read(b"OOM it is full"))),
+    ] {
+        let two = [bytes, "+more\r\n"].concat();
+        assert_eq!(read(two.as_bytes()), Ok(Some((value, bytes.len()))), "{bytes}");
+        for cut in 0..bytes.len() {
+            assert_eq!(read(&bytes.as_bytes()[..cut]), Ok(None), "{bytes} cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_value_is_refused_at_once() {
+    for (bytes, fault) in [
+        ("HTTP/1.1 400", Malformed::Mark(b'H')),
+        (":\r\n", Malformed::Number),
+        (":+1\r\n", Malformed::Number),
+        (":9223372036854775808\r\n", Malformed::Number),
+        ("$-2\r\n", Malformed::Number),
+        ("$1\r\nab\r\n", Malformed::End),
+        ("+a\rb", Malformed::End),
+        ("$1048577\r\n", Malformed::TooLarge),
+        ("*1048577\r\n", Malformed::TooLarge),
+    ] {
+        assert_eq!(read(bytes.as_bytes()), Err(fault), "{bytes}");
+    }
+    assert_eq!(read("*1\r\n".repeat(10).as_bytes()), Err(Malformed::TooLarge));
+    let many = ["*70000\r\n", &":1\r\n".repeat(70_000)].concat();
+    assert_eq!(read(many.as_bytes()), Err(Malformed::TooLarge));
+    assert_eq!(read(&vec![b'+'; MOST_BYTES]), Err(Malformed::TooLarge));
+    assert_eq!(read(&vec![b'+'; MOST_BYTES - 1]), Ok(None));
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        vec(any::<i64>(), 0..20).prop_map(|integers| Value::Integers(integers.into())),
+        any::<i64>().prop_map(Value::Integer),
+        vec(any::<u8>(), 0..40).prop_map(|bytes| Value::Bytes(bytes.into())),
+        Just(Value::Nothing),
+        "[A-Z]{1,12}( [a-z0-9:. ]{0,30})?".prop_map(|line| Value::Refused(Refusal::read(line.as_bytes()))),
+    ];
+    leaf.prop_recursive(4, 60, 6, |inner| {
+        // A list of nothing but integers reads as `Integers`.
+        vec(inner, 0..6).prop_map(|mut list| {
+            list.push(Value::Nothing);
+            Value::List(list)
+        })
+    })
+}
+
+fn encode(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Integers(integers) => {
+            out.extend(format!("*{}\r\n", integers.len()).bytes());
+            integers.iter().for_each(|it| out.extend(format!(":{it}\r\n").bytes()));
+        }
+        Value::Integer(integer) => out.extend(format!(":{integer}\r\n").bytes()),
+        Value::Bytes(bytes) => {
+            out.extend(format!("${}\r\n", bytes.len()).bytes());
+            out.extend_from_slice(bytes);
+            out.extend_from_slice(b"\r\n");
+        }
+        Value::Nothing => out.extend_from_slice(b"$-1\r\n"),
+        Value::List(list) => {
+            out.extend(format!("*{}\r\n", list.len()).bytes());
+            list.iter().for_each(|it| encode(it, out));
+        }
+        Value::Refused(Refusal::Other(code)) => out.extend(format!("-{code} x\r\n").bytes()),
+        Value::Refused(_) => out.extend_from_slice(b"-NOSCRIPT x\r\n"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_value_is_read_back_and_no_part_of_it_is_taken_for_a_whole(value in values(), cut in any::<prop::sample::Index>()) {
+        let mut bytes = Vec::new();
+        encode(&value, &mut bytes);
+        prop_assert_eq!(read(&bytes), Ok(Some((value, bytes.len()))));
+        prop_assert_eq!(read(&bytes[..cut.index(bytes.len())]), Ok(None));
+    }
+
+    #[test]
+    fn any_bytes_are_a_value_a_fault_or_wait_for_more(bytes in vec(prop_oneof![
+        any::<u8>(), prop::sample::select(&b"*$:+-\r\n0123456789"[..])], 0..200)) {
+        if let Ok(Some((_, length))) = read(&bytes) {
+            prop_assert!(0 < length && length <= bytes.len());
+            // What follows changes nothing.
+            prop_assert_eq!(read(&bytes[..length]), read(&bytes));
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_stays_so_whatever_follows(bytes in vec(prop::sample::select(&b"*$:+-\r\n012"[..]), 0..60)) {
+        for cut in 0..bytes.len() {
+            if let Err(fault) = read(&bytes[..cut]) {
+                prop_assert_eq!(read(&bytes), Err(fault));
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A cluster's slots: which one a key falls into, and which node has which. Pure.
+
+use std::collections::HashMap;
+
+use super::resp::Value;
+use super::settings::Server;
+
+/// How many slots there are.
+const SLOTS: usize = 1 << 14;
+/// Nodes of a cluster that are known at a time.
+const MOST_NODES: usize = 1_000;
+/// Numbers that are tried in search of one that falls into a node's slots.
+const MOST_TAGS: u32 = 1 << 16;
+
+/// One of a cluster's 16,384 parts. A single server has only the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(u16);
+
+impl Slot {
+    /// The slot of this number; `None` if there is none.
+    pub(super) fn new(number: u16) -> Option<Self> {
+        (usize::from(number) < SLOTS).then_some(Self(number))
+    }
+
+    /// The slot of all keys with this hash tag.
+    pub(super) fn of(tag: &[u8]) -> Self {
+        Self(crc16(tag) % (1 << 14))
+    }
+}
+
+/// CRC-16/XMODEM, as the cluster's specification wants it.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ CRC16[usize::from(crc.to_be_bytes()[0] ^ byte)])
+}
+
+static CRC16: [u16; 256] = table();
+
+const fn table() -> [u16; 256] {
+    let mut table = [0; 256];
+    let mut byte: u16 = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte as usize] = crc;
+        byte += 1;
+    }
+    table
+}
+
+/// Which node has which slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SlotMap {
+    masters: Vec<Server>,
+    /// A place in `masters`, or [`NOBODY`].
+    owners: Box<[u16]>,
+}
+
+const NOBODY: u16 = u16::MAX;
+
+impl SlotMap {
+    /// Nobody has any.
+    pub(super) fn new() -> Self {
+        Self { masters: Vec::new(), owners: vec![NOBODY; SLOTS].into() }
+    }
+
+    /// Reads what `teller` answers to `CLUSTER SLOTS`; `None` if that is no map, or one of too many nodes.
+    pub(super) fn read(told: &Value, teller: &Server) -> Option<Self> {
+        let mut map = Self::new();
+        let mut places = HashMap::new();
+        for range in list(told)? {
+            let [Value::Integer(first), Value::Integer(last), master, ..] = list(range)? else { return None };
+            let range = usize::try_from(*first).ok()?..=usize::try_from(*last).ok()?;
+            let master = read_server(master, teller)?;
+            let place = match places.get(&master) {
+                Some(place) => *place,
+                None => {
+                    let place = map.add(master.clone())?;
+                    places.insert(master, place);
+                    place
+                }
+            };
+            map.owners.get_mut(range)?.fill(place);
+        }
+        Some(map)
+    }
+
+    /// The nodes that have slots.
+    pub(super) fn masters(&self) -> &[Server] {
+        &self.masters
+    }
+
+    /// The place among [`Self::masters`] of the node that has it.
+    pub(super) fn owner(&self, slot: Slot) -> Option<usize> {
+        self.owners
+            .get(usize::from(slot.0))
+            .filter(|owner| **owner != NOBODY)
+            .map(|owner| usize::from(*owner))
+    }
+
+    /// From now on `server` has the slot. Returns its place; `None` if there are too many nodes.
+    pub(super) fn learn(&mut self, slot: Slot, server: &Server) -> Option<usize> {
+        let place = self.place_of(server)?;
+        *self.owners.get_mut(usize::from(slot.0))? = u16::try_from(place).ok()?;
+        Some(place)
+    }
+
+    /// The node's place, which it gets if it has none; `None` if there are too many nodes.
+    pub(super) fn place_of(&mut self, server: &Server) -> Option<usize> {
+        let known = self.masters.iter().position(|master| master == server);
+        known.or_else(|| self.add(server.clone()).map(usize::from))
+    }
+
+    /// A number that, as a hash tag, falls into one of the node's slots; `None` if it has none.
+    pub(super) fn tag_of(&self, server: &Server) -> Option<u32> {
+        let place = self.masters.iter().position(|master| master == server)?;
+        let falls = |number: &u32| {
+            self.owner(Slot::of(itoa::Buffer::new().format(*number).as_bytes())) == Some(place)
+        };
+        (0..MOST_TAGS).find(falls)
+    }
+
+    fn add(&mut self, server: Server) -> Option<u16> {
+        let place = u16::try_from(self.masters.len()).ok()?;
+        (self.masters.len() < MOST_NODES).then(|| self.masters.push(server))?;
+        Some(place)
+    }
+}
+
+fn list(value: &Value) -> Option<&[Value]> {
+    match value {
+        Value::List(list) => Some(list),
+        Value::Integers(integers) if integers.is_empty() => Some(&[]),
+        _ => None,
+    }
+}
+
+/// A node: host, port, and what else there may be. Without a host, or with one unknown, it is the teller's.
+fn read_server(value: &Value, teller: &Server) -> Option<Server> {
+    let [host, Value::Integer(port), ..] = list(value)? else { return None };
+    let host = match host {
+        Value::Nothing => teller.host.clone(),
+        Value::Bytes(host) if host.is_empty() || **host == *b"?" => teller.host.clone(),
+        Value::Bytes(host) => std::str::from_utf8(host).ok()?.into(),
+        _ => return None,
+    };
+    Some(Server { host, port: u16::try_from(*port).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::resp;
+    use super::*;
+
+    fn server(host: &str, port: u16) -> Server {
+        Server { host: host.into(), port }
+    }
+
+    #[test]
+    fn slots_are_those_of_the_clusters_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        // As `CLUSTER KEYSLOT` says.
+        let slots = [("", 0), ("foo", 12_182), ("bar", 5_061), ("user1000", 3_443), ("somekey", 11_058)];
+        for (tag, slot) in slots {
+            assert_eq!(Slot::of(tag.as_bytes()), Slot(slot), "{tag}");
+        }
+    }
+
+    #[test]
+    fn a_map_is_read_and_learned() {
+        let node = |host: &str, port| format!("*3\r\n{host}\r\n:{port}\r\n$2\r\nid\r\n");
+        let told = [
+            "*4\r\n".to_owned(),
+            format!("*4\r\n:0\r\n:99\r\n{}{}", node("$1\r\na", 1), node("$7\r\nreplica", 9)),
+            format!("*3\r\n:100\r\n:199\r\n{}", node("$0\r\n", 2)),
+            format!("*3\r\n:200\r\n:299\r\n{}", node("$-1", 3)),
+            format!("*3\r\n:300\r\n:16383\r\n{}", node("$1\r\na", 1)),
+        ];
+        let (told, _) = resp::read(told.concat().as_bytes()).unwrap().unwrap();
+        let mut map = SlotMap::read(&told, &server("asked", 7)).unwrap();
+        assert_eq!(map.masters(), [server("a", 1), server("asked", 2), server("asked", 3)]);
+        let owners = [0, 99, 100, 199, 200, 299, 300, 16_383].map(|slot| map.owner(Slot(slot)).unwrap());
+        assert_eq!(owners, [0, 0, 1, 1, 2, 2, 0, 0]);
+
+        for master in map.masters().to_vec() {
+            let tag = map.tag_of(&master).unwrap().to_string();
+            assert_eq!(map.masters()[map.owner(Slot::of(tag.as_bytes())).unwrap()], master);
+        }
+        assert_eq!(map.learn(Slot(5), &server("new", 4)), Some(3));
+        assert_eq!(map.learn(Slot(6), &server("a", 1)), Some(0));
+        assert_eq!((map.owner(Slot(5)), map.owner(Slot(6))), (Some(3), Some(0)));
+        assert_eq!(map.tag_of(&server("nobody", 1)), None);
+    }
+
+    #[test]
+    fn what_is_no_map_is_refused() {
+        for told in [
+            "+OK\r\n",
+            "*1\r\n:1\r\n",
+            "*1\r\n*2\r\n:0\r\n:1\r\n",
+            "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\na\r\n:1\r\n",
+            "*1\r\n*3\r\n:9\r\n:1\r\n*2\r\n$1\r\na\r\n:1\r\n",
+            "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:65536\r\n",
+        ] {
+            let (value, _) = resp::read(told.as_bytes()).unwrap().unwrap();
+            assert_eq!(SlotMap::read(&value, &server("a", 1)), None, "{told}");
+        }
+        assert_eq!(SlotMap::new().owner(Slot(0)), None);
+        let mut map = SlotMap::new();
+        let learned = (0..2_000).map_while(|port| map.learn(Slot(port), &server("a", port))).count();
+        assert_eq!(learned, MOST_NODES);
+    }
+}

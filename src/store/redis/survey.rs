@@ -1,0 +1,229 @@
+//! Who has which part of a cluster, and the links there: one worker's picture of it, and the task that keeps the picture.
+//!
+//! The picture is taken at start and whenever somebody has seen that it is wrong or may be: a node that names another, a link that breaks.
+//! It is taken at most about ten times a second, from whoever of the nodes answers. What a node says in passing (`MOVED`) is drawn in at
+//! once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{sleep_until, timeout};
+
+use super::backoff::{Backoff, chance};
+use super::fault::{Fault, Trouble};
+use super::handshake::ask_once;
+use super::health::{Down, Healths};
+use super::link::Link;
+use super::refusal::Code;
+use super::resp::Value;
+use super::script::Script;
+use super::settings::{Server, Settings};
+use super::slots::{Slot, SlotMap};
+use super::target::Target;
+use crate::clock::deadline::now;
+
+/// How long one node may take to tell.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Nodes that are asked for one picture.
+const MOST_ASKED: usize = 32;
+
+/// A picture of a cluster.
+#[derive(Debug)]
+pub(super) struct Survey {
+    listed: Vec<Server>,
+    settings: Arc<Settings>,
+    script: Arc<Script>,
+    healths: Arc<Healths>,
+    picture: RefCell<Picture>,
+    sight: Cell<Sight>,
+    /// Somebody wants another picture.
+    wish: Notify,
+    /// The first picture was taken, or there is none to be had.
+    first: Notify,
+}
+
+#[derive(Debug)]
+struct Picture {
+    map: SlotMap,
+    /// By the places in the map; opened when first needed.
+    nodes: Vec<Option<Rc<Node>>>,
+}
+
+/// A node that was asked.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) server: Server,
+    pub(super) link: Link,
+}
+
+/// Whether there is a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    /// Not yet.
+    Awaited,
+    Clear,
+    /// None is to be had.
+    None,
+}
+
+impl Survey {
+    pub(super) fn new(
+        listed: Vec<Server>,
+        settings: &Arc<Settings>,
+        script: &Arc<Script>,
+        healths: &Arc<Healths>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            listed,
+            settings: Arc::clone(settings),
+            script: Arc::clone(script),
+            healths: Arc::clone(healths),
+            picture: RefCell::new(Picture { map: SlotMap::new(), nodes: Vec::new() }),
+            sight: Cell::new(Sight::Awaited),
+            wish: Notify::new(),
+            first: Notify::new(),
+        })
+    }
+
+    /// Takes pictures until the task is aborted.
+    pub(super) async fn run(self: Rc<Self>) -> Infallible {
+        let (mut teller, mut backoff, mut down): (_, _, Option<Down>) = (None, Backoff::default(), None);
+        loop {
+            let start = now();
+            match self.look(&mut teller).await {
+                Ok(map) => {
+                    self.adopt(map);
+                    self.sight.set(Sight::Clear);
+                    down.take().into_iter().for_each(Down::over);
+                    backoff.reset();
+                }
+                Err(trouble) => {
+                    tracing::debug!("{trouble}");
+                    if self.sight.get() != Sight::Clear {
+                        self.sight.set(Sight::None);
+                        down.get_or_insert_with(|| self.healths.of(&self.name()).down(&trouble));
+                    }
+                    self.wish();
+                }
+            }
+            self.first.notify_waiters();
+            sleep_until(start + backoff.next(chance())).await;
+            self.wish.notified().await;
+        }
+    }
+
+    /// Somebody has seen that the picture may be wrong.
+    pub(super) fn wish(&self) {
+        self.wish.notify_one();
+    }
+
+    /// The node that has the slot.
+    ///
+    /// # Errors
+    /// Nobody has it, or is known to.
+    pub(super) fn node(self: &Rc<Self>, slot: Slot) -> Result<Rc<Node>, Fault> {
+        let mut picture = self.picture.borrow_mut();
+        match (picture.map.owner(slot), self.sight.get()) {
+            (Some(place), _) => self.node_at(&mut picture, place),
+            (None, Sight::Clear) => {
+                self.wish();
+                Err(Fault::Refused(Code::CLUSTERDOWN))
+            }
+            (None, Sight::Awaited | Sight::None) => Err(Fault::Down),
+        }
+    }
+
+    /// Ready when it is known whether there is a picture.
+    pub(super) async fn first_look(&self) {
+        while self.sight.get() == Sight::Awaited {
+            self.first.notified().await;
+        }
+    }
+
+    /// The node, which from now on has the slot.
+    pub(super) fn learn(self: &Rc<Self>, slot: Slot, server: &Server) -> Result<Rc<Node>, Fault> {
+        self.wish();
+        let mut picture = self.picture.borrow_mut();
+        let place = picture.map.learn(slot, server).ok_or(Fault::Busy)?;
+        self.node_at(&mut picture, place)
+    }
+
+    /// The node, whatever it has.
+    pub(super) fn node_called(self: &Rc<Self>, server: &Server) -> Result<Rc<Node>, Fault> {
+        let mut picture = self.picture.borrow_mut();
+        let place = picture.map.place_of(server).ok_or(Fault::Busy)?;
+        self.node_at(&mut picture, place)
+    }
+
+    /// See [`SlotMap::tag_of`].
+    pub(super) fn tag_of(&self, server: &Server) -> Option<u32> {
+        self.picture.borrow().map.tag_of(server)
+    }
+
+    fn node_at(self: &Rc<Self>, picture: &mut Picture, place: usize) -> Result<Rc<Node>, Fault> {
+        if picture.nodes.len() <= place {
+            picture.nodes.resize(place + 1, None);
+        }
+        let (Some(slot), Some(server)) = (picture.nodes.get_mut(place), picture.map.masters().get(place))
+        else {
+            return Err(Fault::Down);
+        };
+        let node = slot.get_or_insert_with(|| {
+            let target = Target::Node { server: server.clone(), survey: Rc::downgrade(self) };
+            let link = Link::open(target, &self.settings, &self.script, &self.healths);
+            Rc::new(Node { server: server.clone(), link })
+        });
+        Ok(Rc::clone(node))
+    }
+
+    /// The new picture. Links to nodes that are not on it any more are closed, once the calls on them are over.
+    fn adopt(&self, map: SlotMap) {
+        let mut picture = self.picture.borrow_mut();
+        if picture.map == map {
+            return;
+        }
+        let old = std::mem::take(&mut picture.nodes);
+        let mut known: HashMap<_, _> = picture.map.masters().iter().cloned().zip(old).collect();
+        picture.nodes = map.masters().iter().map(|server| known.remove(server).flatten()).collect();
+        picture.map = map;
+    }
+
+    /// Asks for the map: first who told it last, then the listed nodes, then those that were learned.
+    async fn look(&self, teller: &mut Option<Server>) -> Result<SlotMap, Trouble> {
+        let learned = self.picture.borrow().map.masters().to_vec();
+        let candidates: Vec<_> =
+            teller.take().into_iter().chain(self.listed.iter().cloned()).chain(learned).collect();
+        let mut last = Trouble::Odd("there is no node");
+        for server in candidates.into_iter().take(MOST_ASKED) {
+            match timeout(PATIENCE, self.ask(&server)).await.unwrap_or(Err(Trouble::Silence(PATIENCE))) {
+                Ok(map) => {
+                    *teller = Some(server);
+                    return Ok(map);
+                }
+                Err(trouble) => last = trouble,
+            }
+        }
+        Err(Trouble::NoMap(Box::new(last)))
+    }
+
+    async fn ask(&self, server: &Server) -> Result<SlotMap, Trouble> {
+        let told = ask_once(server, &self.settings.dial, &[b"CLUSTER", b"SLOTS"]).await;
+        let no_cluster = Trouble::Odd("it is no node of a cluster, or of one without slots");
+        match told {
+            Ok(Value::Integers(_)) => Err(no_cluster),
+            Err(Trouble::Refused(code)) if code == Code::ERR => Err(no_cluster),
+            told => SlotMap::read(&told?, server).ok_or(Trouble::Odd("its map of the cluster can't be read")),
+        }
+    }
+
+    /// What the cluster is called as long as its nodes are not known.
+    fn name(&self) -> String {
+        let names: Vec<_> = self.listed.iter().map(ToString::to_string).collect();
+        names.join(", ")
+    }
+}
