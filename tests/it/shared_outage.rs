@@ -7,7 +7,7 @@ use crate::harness::{Backend, Client, Fleet, Gateway, Redis, eventually, get_wit
 use crate::shared_samples::{AT_ONCE, Plan, client, of, shares, statuses_of};
 
 fn store_of(redis: &Redis, lines: &str) -> String {
-    format!("url = \"{}\"\ntimeout = \"50ms\"\n{lines}", redis.url())
+    format!("url = \"{}\"\ntimeout = \"100ms\"\n{lines}", redis.url())
 }
 
 /// A gateway with a limit of ten for each algorithm, on a path of its name.

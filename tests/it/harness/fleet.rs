@@ -36,10 +36,4 @@ impl Fleet {
     pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         self.gateways.iter().map(|gateway| gateway.metric(name, labels)).sum()
     }
-
-    /// How many lines of both program logs hold `word`.
-    pub(crate) fn log_lines(&self, word: &str) -> usize {
-        let holds = |line: &String| line.contains(word);
-        self.gateways.iter().map(|gateway| gateway.stderr_lines().into_iter().filter(holds).count()).sum()
-    }
 }

@@ -66,11 +66,6 @@ impl Redis {
         format!("redis://{}", self.address)
     }
 
-    /// The directory that is the server's own.
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
     /// A new connection.
     pub(crate) fn connect(&self) -> Connection {
         Connection::open(self.address).expect("the server takes connections")
