@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use crate::harness::{Backend, DropProxy, Fleet, Gateway, Redis, eventually, get_with};
 use crate::shared_samples::{Plan, client, of, shares, statuses_of};
 
+/// What befalls a town.
+type Fault = fn(&mut Town);
+
 /// As in the configuration below.
 const TIMEOUT: Duration = Duration::from_millis(50);
 /// How much longer anything may take on a busy machine.
@@ -213,7 +216,7 @@ fn a_reset_connection_fails_nobody() {
 #[test]
 fn outages_of_every_kind_leave_no_connection_behind() {
     let mut town = Town::build();
-    let faults: [(&str, fn(&mut Town)); 4] = [
+    let faults: [(&str, Fault); 4] = [
         ("killed", |town| town.redis.kill()),
         ("hung", |town| town.redis.stop()),
         ("lost", |town| town.network.swallow()),
