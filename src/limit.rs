@@ -308,6 +308,11 @@ impl Algorithm {
         }
     }
 
+    /// Whether it records what it refuses, too: then no answer can be told in its place, or taken back.
+    pub fn counts_denied(&self) -> bool {
+        matches!(self, Self::SlidingLog(log) if log.count_denied)
+    }
+
     /// The algorithm's name as configured: `token-bucket`, …
     pub fn name(&self) -> &'static str {
         match self {

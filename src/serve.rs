@@ -189,7 +189,7 @@ fn share(
     Ok(Shared {
         store,
         clock: Clock::system(),
-        secret: Secret(secret),
+        secret: Secret::Process(secret),
         metrics: Metrics::new(gateway.server.workers),
         access_log: access_log.logger(),
         connections: AtomicUsize::new(0),

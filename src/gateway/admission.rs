@@ -118,21 +118,19 @@ impl<'a> Assessment<'a> {
             // `config` bounds the limits of a route far below 256.
             Mode::Shadow => Group::Shadow(u8::try_from(place).unwrap_or(u8::MAX)),
         };
-        for policy in &limit.policies {
-            let merge_slashes = route.conditions.merge_slashes;
-            match limit.key.claim(secret, policy.identity, request, &route.name, merge_slashes) {
-                Claim::Key(key) => self.charges.push(Charge {
-                    algorithm: &policy.algorithm,
-                    numbers: policy.numbers,
-                    key,
-                    cost,
-                    group,
-                    remote: Remote::default(),
-                }),
-                Claim::Skip => return Standing::Skipped,
-                Claim::Deny => return Standing::Missing,
-            }
-        }
+        let owner = match limit.key.claim(secret, request, &route.name, route.conditions.merge_slashes) {
+            Claim::Key(owner) => owner,
+            Claim::Skip => return Standing::Skipped,
+            Claim::Deny => return Standing::Missing,
+        };
+        self.charges.extend(limit.policies.iter().map(|policy| Charge {
+            algorithm: &policy.algorithm,
+            numbers: policy.numbers,
+            key: owner.of_policy(policy.identity),
+            cost,
+            group,
+            remote: Remote { name: &policy.remote_name, owner, on_error: limit.on_error },
+        }));
         Standing::Charged(cost, first)
     }
 

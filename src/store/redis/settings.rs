@@ -17,10 +17,14 @@ pub struct Settings {
     /// What all keys begin with. At least one byte, no braces.
     pub prefix: Arc<str>,
     /// What all gateways of the fleet know and nobody else should: it keys the names of counters.
-    pub secret: [u8; 32],
+    pub secret: Secret,
     /// How long one decision may take, all included; at least 1 ms.
     pub timeout: Duration,
 }
+
+/// A key that neither `Debug` nor `Display` shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret(pub [u8; 32]);
 
 /// Whom to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +80,12 @@ pub struct Tls {
     pub server_name: Option<ServerName<'static>>,
 }
 
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
@@ -90,5 +100,24 @@ impl fmt::Display for Server {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
+    }
+}
+
+impl fmt::Display for Servers {
+    /// For people: which servers, never a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, servers): (&str, &[Server]) = match self {
+            Self::Single(server) => return server.fmt(f),
+            Self::Cluster(nodes) => ("the cluster of ", nodes),
+            Self::Sentinel { sentinels, master } => {
+                write!(f, "`{master}` by ")?;
+                ("the sentinels ", sentinels)
+            }
+        };
+        f.write_str(what)?;
+        for (place, server) in servers.iter().enumerate() {
+            write!(f, "{}{server}", if place > 0 { ", " } else { "" })?;
+        }
+        Ok(())
     }
 }

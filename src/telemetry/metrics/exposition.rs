@@ -6,7 +6,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::counter::{BOUNDS, HistogramTotal};
+use crate::counter::{HistogramTotal, Scale};
 
 /// A page of metrics.
 #[derive(Debug, Default)]
@@ -60,15 +60,14 @@ impl Exposition {
     }
 
     /// The samples of one histogram, whose family is `name`.
-    pub(super) fn histogram(&mut self, name: &str, label: Label<'_>, total: &HistogramTotal) {
+    pub(super) fn histogram<S: Scale>(&mut self, name: &str, label: Label<'_>, total: &HistogramTotal<S>) {
         let bucket = format!("{name}_bucket");
         let mut count = 0;
-        let bounds = BOUNDS.iter().map(|(_, bound)| *bound).chain(["+Inf"]);
-        for (bound, amount) in bounds.zip(&total.buckets) {
+        for (bound, amount) in total.buckets() {
             count += amount;
             self.sample(&bucket, &[label, ("le", bound)], count);
         }
-        let (seconds, micros) = (total.sum.0 / 1_000_000, total.sum.0 % 1_000_000);
+        let (seconds, micros) = (total.sum().0 / 1_000_000, total.sum().0 % 1_000_000);
         self.sample(&format!("{name}_sum"), &[label], format_args!("{seconds}.{micros:06}"));
         self.sample(&format!("{name}_count"), &[label], count);
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::counter::HistogramTotal;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
 use super::{DecisionLabel, Metrics};
+use crate::counter::{HistogramTotal, RequestTime};
 use crate::gateway::{Backend, Gateway};
 use crate::store::Store;
 
@@ -15,7 +15,7 @@ use crate::store::Store;
 #[derive(Debug, Default)]
 struct AnswersTotal {
     codes: BTreeMap<u16, u64>,
-    duration: HistogramTotal,
+    duration: HistogramTotal<RequestTime>,
 }
 
 impl Metrics {
@@ -116,7 +116,7 @@ fn decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
 }
 
 fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
-    let mut totals: BTreeMap<&str, HistogramTotal> = BTreeMap::new();
+    let mut totals: BTreeMap<&str, HistogramTotal<RequestTime>> = BTreeMap::new();
     for upstream in workers.iter().flat_map(|series| &series.upstreams) {
         if let Some(histogram) = upstream.used() {
             totals.entry(&upstream.name).or_default().add(histogram);
