@@ -11,6 +11,7 @@ mod gateway;
 mod load;
 mod redis;
 mod redis_cluster;
+mod redis_sentinel;
 mod redis_tls;
 mod response;
 
@@ -25,6 +26,7 @@ pub(crate) use gateway::Gateway;
 pub(crate) use load::Load;
 pub(crate) use redis::{Answer, Connection, Redis};
 pub(crate) use redis_cluster::Cluster;
+pub(crate) use redis_sentinel::Sentinel;
 pub(crate) use redis_tls::{Certificates, TlsRedis};
 pub(crate) use response::{Fault, Response};
 

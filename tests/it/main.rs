@@ -76,6 +76,7 @@ mod shared_queue;
 mod shared_refusals;
 mod shared_reload;
 mod shared_samples;
+mod shared_sentinel;
 mod shared_valkey;
 mod store_exactness;
 mod store_flood;

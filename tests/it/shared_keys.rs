@@ -100,7 +100,9 @@ fn clients_limits_and_secrets_have_keys_of_their_own() {
         .limit("other", &of("token-bucket", 1));
     let store = |secret: &str| format!("url = \"{}\"\ntimeout = \"5s\"\n{secret}", redis.url());
     let mut keys = BTreeSet::new();
-    for (number, secret) in ["", "secret = \"one\"", "secret = \"another\""].into_iter().enumerate() {
+    for (number, secret) in
+        ["", "secret = \"one-secret-of-many\"", "secret = \"another-one-of-many\""].into_iter().enumerate()
+    {
         let gateway = Gateway::start(&plan.clone().store(&store(secret)));
         for name in ["a", "b"] {
             assert_eq!(statuses_of(&gateway, "/one", name, 2), [200, 429], "{secret}");
@@ -122,8 +124,12 @@ fn the_fleets_secret_comes_from_the_environment() {
     let store = |secret: &str| {
         plan.clone().store(&format!("url = \"{}\"\ntimeout = \"5s\"\nsecret = \"{secret}\"", redis.url()))
     };
-    let from = Gateway::start_in(&store("${STORE_SECRET}"), &[], &[("STORE_SECRET", "hush")]);
-    let written = Gateway::start(&store("hush"));
+    let from = Gateway::start_in(
+        &store("${STORE_SECRET}"),
+        &[],
+        &[("STORE_SECRET", "hush-and-keep-it-to-yourself")],
+    );
+    let written = Gateway::start(&store("hush-and-keep-it-to-yourself"));
     let fleet = Fleet { gateways: [from, written] };
     assert_eq!(statuses(&fleet, "/", "a", 4), [200, 200, 429, 429]);
     assert_eq!(redis.keys().len(), 1);
