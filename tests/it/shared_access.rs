@@ -152,6 +152,14 @@ fn no_password_where_one_is_wanted_is_told() {
     counts_alone(&gateway, &redis, &["password", "noauth", "auth"]);
 }
 
+/// A name may have several addresses, of which only one answers (`::1` and 127.0.0.1, say).
+#[test]
+fn by_name() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let url = format!("redis://localhost:{}", redis.addr().port());
+    counts_in(&Gateway::start(&plan(&backend).store(&store_at(&url, ""))), &redis);
+}
+
 #[test]
 fn in_a_database_of_another_number() {
     let (backend, redis) = (Backend::ok(), Redis::start());

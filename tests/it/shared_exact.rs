@@ -133,6 +133,22 @@ fn the_fields_tell_what_the_whole_fleet_has_left() {
     }
 }
 
+/// A shadow limit is counted together, too, and refuses nobody.
+#[test]
+fn a_shadow_limit_is_shared_as_well() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let shadow = of("token-bucket", 5) + "\nmode = \"shadow\"";
+    let plan = Plan::to(&backend)
+        .route("/*", "limits = [\"shadow\", \"enforced\"]")
+        .limit("shadow", &shadow)
+        .limit("enforced", &of("gcra", 12));
+    let fleet = Fleet::start(&plan.on(&redis));
+    assert_eq!(statuses(&fleet, "/", "a", 16), [[200; 12].as_slice(), &[429; 4]].concat());
+    let labels = ["limit=\"shadow\"", "decision=\"shadow_limited\""];
+    let limited = fleet.metric("tollgate_decisions_total", &labels);
+    assert!((7.0..=11.0).contains(&limited), "seven of the twelve that passed: {limited}");
+}
+
 /// The store was there all the time, so nothing may have been decided without it.
 #[test]
 fn the_first_requests_after_the_start_are_counted_together_too() {

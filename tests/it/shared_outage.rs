@@ -66,6 +66,37 @@ fn where_one_limit_denies_the_others_are_charged_nothing() {
     assert_eq!(backend.count(), 6);
 }
 
+/// What only watches fails nobody, whatever it says.
+#[test]
+fn a_shadow_limit_that_denies_fails_nobody() {
+    let (backend, mut redis) = (Backend::ok(), Redis::start());
+    let shadow = of("token-bucket", 1) + "\nmode = \"shadow\"\non_error = \"deny\"";
+    let plan = Plan::to(&backend)
+        .route("/*", "limits = [\"shadow\", \"enforced\"]")
+        .limit("shadow", &shadow)
+        .limit("enforced", &of("token-bucket", 3));
+    let gateway = Gateway::start(&plan.store(&store_of(&redis, "")));
+    redis.kill();
+    assert_eq!(statuses_of(&gateway, "/", "a", 4), [200, 200, 200, 429]);
+}
+
+/// A hung store does not keep a gateway from ending.
+#[test]
+fn a_gateway_ends_while_its_store_hangs() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let plan = Plan::to(&backend).route("/*", "limits = [\"a\"]").limit("a", &of("gcra", 2));
+    let mut gateway = Gateway::start(&plan.store(&store_of(&redis, "")));
+    assert_eq!(statuses_of(&gateway, "/", "a", 1), [200]);
+    redis.stop();
+    let waiting = Client::connect(gateway.addr());
+    let started = Instant::now();
+    gateway.signal(rustix::process::Signal::TERM);
+    assert_eq!(gateway.wait_for_exit().code(), Some(0));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    drop(waiting);
+    redis.resume();
+}
+
 #[test]
 fn a_gateway_that_starts_before_its_store_shares_as_soon_as_that_comes() {
     let (backend, mut redis) = (Backend::ok(), Redis::start());
