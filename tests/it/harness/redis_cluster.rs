@@ -103,7 +103,7 @@ fn node() -> Redis {
     let arguments = [
         ["--cluster-enabled", "yes"],
         // They wait for as long before they take the cluster for whole.
-        ["--cluster-node-timeout", "500"],
+        ["--cluster-node-timeout", "1000"],
         ["--cluster-require-full-coverage", "no"],
     ];
     let started = ports.find_map(|port| Redis::start_on(&program(), port, arguments.as_flattened()));
