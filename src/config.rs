@@ -17,6 +17,7 @@ mod name;
 mod nearest;
 mod policy;
 mod reader;
+mod redis_url;
 mod reject;
 mod report;
 mod routes;
@@ -27,6 +28,7 @@ mod summary;
 mod syntax;
 mod table;
 mod text;
+mod tls;
 mod units;
 mod upstreams;
 mod value;
@@ -68,7 +70,7 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     parse(&bytes, &name, &|variable| std::env::var(variable).ok())
 }
 
-/// Parses the text of a file that reports call `name`.
+/// Parses the text of a file that reports call `name`; relative paths in it begin in that file's directory.
 ///
 /// # Errors
 /// As [`load`], but for reading.
@@ -81,7 +83,8 @@ pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<
             "split the gateway, or look whether this is the right file".into(),
         ));
     }
-    let reader = Reader::new(environment);
+    let directory = Path::new(name).parent().unwrap_or(Path::new(""));
+    let reader = Reader::new(environment, directory);
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let gateway = match std::str::from_utf8(bytes) {
         Ok(text) => parse_text(text, &reader),

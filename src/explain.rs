@@ -140,8 +140,8 @@ impl Standing {
         if let Some(exemption) = limit.exempt.iter().find(|exempt| exempt.holds(request, merge_slashes)) {
             return Self::Exempt(exemption.to_string());
         }
-        // Only whether there is a key matters here, so any secret and identity will do.
-        match limit.key.claim(&Secret([0; 16]), 0, request, &route.name, merge_slashes) {
+        // Only whether there is a key matters here, so any secret will do.
+        match limit.key.claim(&Secret::Process([0; 16]), request, &route.name, merge_slashes) {
             Claim::Key(_) => Self::Charged(cost),
             Claim::Skip => Self::Skipped,
             Claim::Deny => Self::Missing,

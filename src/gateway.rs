@@ -14,7 +14,8 @@ use crate::limit::units::Cost;
 use crate::route::client::ClientRule;
 use crate::route::key::{Exemption, Key};
 use crate::route::{Conditions, RouteIndex, RouteTable};
-use crate::store::NumbersId;
+use crate::store::redis::settings as redis;
+use crate::store::{NumbersId, OnError};
 
 /// The whole plan. Indices inside it are always valid.
 #[derive(Debug)]
@@ -107,10 +108,12 @@ impl std::fmt::Debug for Token {
 }
 
 /// `[store]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// The hard bound on entries.
+    /// The hard bound on entries of the memory store.
     pub max_keys: usize,
+    /// `backend = "redis"`: where the counters are shared. Where that cannot be asked, the memory store goes on counting.
+    pub shared: Option<Arc<redis::Settings>>,
 }
 
 /// `[log]`.
@@ -196,6 +199,8 @@ pub struct Limit {
     pub exempt: Vec<Exemption>,
     /// Refuse, or only count.
     pub mode: Mode,
+    /// What happens where a shared store cannot be asked.
+    pub on_error: OnError,
     /// How a refusal looks, if not the default.
     pub reject: Option<Arc<Reject>>,
     /// Whether admin views show key values whole.
@@ -208,7 +213,9 @@ pub struct Policy {
     /// Its name in responses: the limit's, or with several rates `NAME:RATE` (`per-client:100/min`).
     pub name: Arc<str>,
     /// Names limit, algorithm, key and the policy's place: a reload keeps its counters while this stays.
-    pub identity: u64,
+    pub identity: u128,
+    /// The same as a shared store knows it.
+    pub remote_name: Box<str>,
     /// Decides.
     pub algorithm: Algorithm,
     /// The version of its numbers, as the store knows it.

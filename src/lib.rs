@@ -14,7 +14,7 @@
 //!  upstream                           the backends
 //!  gateway                            the waist: the compiled, immutable plan; from a request to its charges
 //!  route · store                      whose allowance, which rule · where counters live
-//!  clock · socket                     what time it is · bytes in and out
+//!  clock · socket · counter           what time it is · bytes in and out · what one thread counts
 //!  limit · http1                      the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes
 //! ```
 
@@ -22,6 +22,7 @@ pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod counter;
 pub mod explain;
 pub mod gateway;
 pub mod http1;

@@ -214,6 +214,29 @@ impl Algorithm {
         }
     }
 
+    /// A state of which [`Self::peek`] tells this `remaining` at `now`: for going on from what a shared store has told of a
+    /// counter. Numbers that no state has are taken for the nearest that one has.
+    ///
+    /// Where they leave several states open it is the one that stays full for longest, so as not to admit what that
+    /// counter would have refused:
+    /// - A bucket and a fixed window tell the same `reset_after`, too. If the clock ran backwards, a bucket may admit 1 µs earlier.
+    /// - A sliding window tells the same or a later `reset_after`; a sliding log mostly a later one: what is in use counts from `now`
+    ///   on for a whole period. If the clock ran backwards, either may forget sooner.
+    /// - A sliding log with `spacing` tells nothing of its count: only the spacing is kept, and a count that is known to be used up.
+    pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        match self {
+            Self::TokenBucket(limit) => State::TokenBucket(limit.resume(remaining, reset_after, now)),
+            Self::Gcra(limit) => State::Gcra(limit.resume(remaining, reset_after, now)),
+            Self::LeakyBucket(limit) => State::LeakyBucket(limit.resume(remaining, reset_after, now)),
+            Self::FixedWindow(limit) => State::FixedWindow(limit.resume(remaining, reset_after, now)),
+            Self::SlidingWindow(limit) => State::SlidingWindow(limit.resume(remaining, reset_after, now)),
+            Self::SlidingLog(limit) => match limit.resume(remaining, reset_after, now) {
+                log if log.events() == 0 => State::Fresh,
+                log => State::SlidingLog(Box::new(log)),
+            },
+        }
+    }
+
     /// Converts a state written under `from`, the same algorithm with other numbers, rounding against the client by
     /// less than one unit. A new window length starts afresh, and so does another algorithm.
     pub fn convert(&self, from: &Self, state: State, now: Timestamp) -> State {
@@ -306,6 +329,11 @@ impl Algorithm {
             Self::LeakyBucket(_) => Cost::MAX.into(),
             _ => self.quota(),
         }
+    }
+
+    /// Whether refused attempts count, too: then a refusal changes the state.
+    pub fn counts_denied(&self) -> bool {
+        matches!(self, Self::SlidingLog(limit) if limit.count_denied)
     }
 
     /// The algorithm's name as configured: `token-bucket`, …

@@ -6,6 +6,7 @@ pub mod redis;
 use std::fmt::{self, Write as _};
 use std::hash::Hasher as _;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
@@ -13,6 +14,8 @@ use smallvec::SmallVec;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::limit::{Algorithm, Decision};
 use memory::{MemoryStore, OutOfMemory};
+use redis::settings::Settings;
+use redis::{Client, SharedStore};
 
 /// At most so many charges in one request: limits of a route, times their rates. `config` refuses more.
 pub const MAX_CHARGES: usize = 32;
@@ -173,48 +176,70 @@ impl PartialEq for Decisions {
 
 impl Eq for Decisions {}
 
-/// Where counters live.
+/// Where counters live: one for the process.
 #[derive(Debug)]
-pub enum Store {
-    /// In this process.
-    Memory(MemoryStore),
+pub struct Store {
+    /// All counters; beside a shared store those that go on where it can't be asked.
+    memory: Arc<MemoryStore>,
+    shared: Option<SharedStore>,
+}
+
+/// One worker's way to the counters. Stays on its thread.
+#[derive(Debug)]
+pub enum Counters {
+    /// They live in this process.
+    Memory(Arc<MemoryStore>),
+    /// They live in a server that other gateways ask, too.
+    Shared(Box<Client>),
 }
 
 impl Store {
-    /// A memory store with a hard bound of `max_keys` entries.
+    /// Counters in this process with a hard bound of `max_keys` entries; with `shared`, in a server.
     ///
     /// # Errors
     /// The system does not reserve the memory for them.
-    pub fn memory(max_keys: usize) -> Result<Self, OutOfMemory> {
-        MemoryStore::new(max_keys).map(Self::Memory)
+    pub fn new(max_keys: usize, shared: Option<Arc<Settings>>) -> Result<Self, OutOfMemory> {
+        let memory = Arc::new(MemoryStore::new(max_keys)?);
+        Ok(Self { memory, shared: shared.map(SharedStore::new) })
+    }
+
+    /// A worker's way to the counters. With a shared store this needs the worker's runtime around it, and connects.
+    pub fn open(&self) -> Counters {
+        match &self.shared {
+            None => Counters::Memory(Arc::clone(&self.memory)),
+            Some(shared) => Counters::Shared(Box::new(shared.open(Arc::clone(&self.memory)))),
+        }
     }
 
     /// Remembers an algorithm's numbers, so that states written under them can be converted after a reload. Called
     /// once for every policy of a plan before the plan is used, never per request.
     pub fn register(&self, algorithm: &Algorithm) {
-        match self {
-            Self::Memory(memory) => memory.register(algorithm),
-        }
+        self.memory.register(algorithm);
     }
 
-    /// Decides all charges of a request at once. At most [`MAX_CHARGES`].
+    /// The shared store, if there is one.
+    pub fn shared(&self) -> Option<&SharedStore> {
+        self.shared.as_ref()
+    }
+
+    /// Entries held in this process now (each event of a sliding log counts as one).
+    pub fn keys(&self) -> u64 {
+        self.memory.keys()
+    }
+
+    /// Live entries evicted so far because this process' memory for them was full.
+    pub fn evictions(&self) -> u64 {
+        self.memory.evictions()
+    }
+}
+
+impl Counters {
+    /// Decides all charges of a request at once. At most [`MAX_CHARGES`]. `now` is this machine's time; a shared store takes its own.
     pub async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match self {
             Self::Memory(memory) => memory.decide(charges, now),
-        }
-    }
-
-    /// Entries held now (each event of a sliding log counts as one).
-    pub fn keys(&self) -> u64 {
-        match self {
-            Self::Memory(memory) => memory.keys(),
-        }
-    }
-
-    /// Live entries evicted so far because the store was full.
-    pub fn evictions(&self) -> u64 {
-        match self {
-            Self::Memory(memory) => memory.evictions(),
+            // Boxed: its state would else be part of every connection's, where it is not even used.
+            Self::Shared(client) => Box::pin(client.decide(charges, now)).await,
         }
     }
 }

@@ -7,6 +7,7 @@ use http_body_util::Full;
 
 use super::guard::Guard;
 use crate::shared::{Life, Shared};
+use crate::store::OnError;
 
 type Answer = Response<Full<Bytes>>;
 
@@ -43,13 +44,18 @@ fn health(_: &Shared) -> Answer {
 }
 
 fn readiness(shared: &Shared) -> Answer {
-    match *shared.life.borrow() {
-        Life::Running => text(StatusCode::OK, "text/plain; charset=utf-8", "ready\n"),
-        Life::Draining => problem(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "draining: requests in flight finish, new ones go elsewhere",
-        ),
+    if *shared.life.borrow() == Life::Draining {
+        return unready("draining: requests in flight finish, new ones go elsewhere");
     }
+    let store_is_up = shared.store.shared().is_none_or(|store| store.health().is_up());
+    if !store_is_up && shared.gateway.load().limits.iter().any(|limit| limit.on_error == OnError::Deny) {
+        return unready("the store can not be asked, and some limits refuse without it");
+    }
+    text(StatusCode::OK, "text/plain; charset=utf-8", "ready\n")
+}
+
+fn unready(detail: &str) -> Answer {
+    problem(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
 fn metrics(shared: &Shared) -> Answer {

@@ -37,17 +37,5 @@ fn address(value: &Value<'_>, taken: &[SocketAddr]) -> Option<(SocketAddr, super
 
 /// The token in the environment variable that `value` names.
 fn token(value: &Value<'_>) -> Option<Token> {
-    let name = value.text()?;
-    let help = || format!("set it before tollgate starts: `export {}=…`", name.as_str());
-    match (value.reader().environment)(name.as_str()) {
-        Some(secret) if secret.trim().is_empty() => {
-            value.fault(format!("the environment variable {} is empty", name.quoted()), help());
-            None
-        }
-        Some(secret) => Some(Token(secret)),
-        None => {
-            value.fault(format!("the environment variable {} is not set", name.quoted()), help());
-            None
-        }
-    }
+    value.variable().map(Token)
 }

@@ -8,6 +8,9 @@ use crate::gateway::{Limit, LimitIndex, Mode};
 use crate::limit::Algorithm;
 use crate::route::key::Part;
 
+/// A shared log of more events may hold the server up for some ten milliseconds after a lull, when all of them expire at once.
+const MOST_SHARED_EVENTS: u64 = 10_000;
+
 /// Warns of what stands in the file without effect, and of limits that protect nothing.
 pub(super) fn advise(draft: &Draft, reader: &Reader<'_>) {
     // A route with faults, or one that is still to be written, may have meant what seems unused.
@@ -92,6 +95,14 @@ fn has_address_limit(route: &routes::Draft, draft: &Draft) -> bool {
 fn crowded_log(place: super::report::Place, limit: &Limit, draft: &Draft, reader: &Reader<'_>) {
     let logs = limit.policies.iter().filter(|policy| matches!(policy.algorithm, Algorithm::SlidingLog(_)));
     let Some(longest) = logs.map(|policy| policy.algorithm.quota()).max() else { return };
+    if draft.store.shared.is_some() && longest > MOST_SHARED_EVENTS {
+        let message = format!(
+            "limit {} keeps up to {longest} events for one key in the shared store, which answers nobody else while it looks through them",
+            quoted(&limit.name)
+        );
+        let help = format!("keep to {MOST_SHARED_EVENTS}, or use `sliding-window`, which keeps two counts");
+        reader.warn(place, message, help);
+    }
     let max_keys = draft.store.max_keys;
     if usize::try_from(longest).is_ok_and(|longest| longest <= max_keys) {
         return;

@@ -13,13 +13,19 @@ use crate::gateway::{Gateway, Limit, Mode, Policy};
 use crate::limit::Algorithm;
 use crate::route::{RouteIndex, RouteTable};
 use crate::store::MAX_CHARGES;
+use crate::store::redis::settings::Servers;
 
 /// Checks what spans sections. `None` if the file has faults.
 pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
     duplicate_names(&draft.routes, reader);
     let table = reachable(&draft.routes, reader);
+    let cluster =
+        draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, Servers::Cluster(_)));
     for route in &draft.routes {
         too_many_charges(route, &draft.limits, reader);
+        if cluster {
+            not_refundable(route, &draft.limits, reader);
+        }
         for used in &route.uses {
             never_admitted(route, used, &draft.limits, reader);
         }
@@ -81,6 +87,40 @@ fn too_many_charges(route: &routes::Draft, limits: &[limits::Draft], reader: &Re
     if charges > MAX_CHARGES {
         let message = format!("route {} is charged to {charges} rates at once", quoted(&route.name));
         reader.fault(route.place, message, format!("name limits with at most {MAX_CHARGES} rates in all"));
+    }
+}
+
+/// In a cluster, limits with different keys are decided one after the other, and what one admitted is given back when another
+/// refuses. A place in a queue and a counted attempt can't be given back.
+fn not_refundable(route: &routes::Draft, limits: &[limits::Draft], reader: &Reader<'_>) {
+    let enforced = || {
+        let charged = route.uses.iter().filter(|used| used.limit_use.cost.is_some());
+        let limits = charged.filter_map(|used| Some((used, limits[used.limit_use.limit.0].limit.as_ref()?)));
+        limits.filter(|(_, limit)| limit.mode == Mode::Enforce)
+    };
+    for (used, limit) in enforced() {
+        let Some(final_word) = limit.policies.iter().find_map(|policy| final_word(&policy.algorithm)) else {
+            continue;
+        };
+        if let Some((_, other)) = enforced().find(|(_, other)| other.key != limit.key) {
+            let message = format!(
+                "route {} joins {}, {final_word}, with {}, which has another key: in a cluster the two can not be decided as one",
+                quoted(&route.name),
+                quoted(&limit.name),
+                quoted(&other.name),
+            );
+            let help = "give both the same `key`, put one of them on another route, or share the counters in a single server";
+            reader.fault(used.place, message, help);
+        }
+    }
+}
+
+/// Why what the algorithm has decided can't be taken back.
+fn final_word(algorithm: &Algorithm) -> Option<&'static str> {
+    match algorithm {
+        Algorithm::LeakyBucket(_) => Some("a leaky bucket"),
+        _ if algorithm.counts_denied() => Some("which counts what it denies"),
+        _ => None,
     }
 }
 

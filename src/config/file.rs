@@ -33,10 +33,11 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Dra
     let admin = file
         .optional("admin", |value| value.table("`[admin]`"))
         .and_then(|table| admin::read(table, &server.listen));
-    let store = store::read(section(&mut file, "store", "`[store]`"));
+    let (store, on_error) = store::read(section(&mut file, "store", "`[store]`"));
     let log = log::read(section(&mut file, "log", "`[log]`"));
     let upstreams: Vec<_> = entries(&mut file, "upstreams").iter().map(upstreams::read).collect();
-    let limits: Vec<_> = entries(&mut file, "limits").iter().map(limits::read).collect();
+    let limits: Vec<_> =
+        entries(&mut file, "limits").iter().map(|entry| limits::read(entry, on_error)).collect();
     let around = Surroundings {
         limits: Directory::new("limit", limits.iter().map(|limit| &*limit.name)),
         upstreams: Directory::new("upstream", upstreams.iter().map(|upstream| &*upstream.name)),

@@ -8,6 +8,7 @@ use super::value::{Entry, Value};
 use super::{algorithm, name, policy, reject, store};
 use crate::gateway::{Limit, Mode};
 use crate::route::key::{Exemption, Key, Missing, Part};
+use crate::store::OnError;
 
 /// Parts of a composite key.
 const MAX_PARTS: usize = 16;
@@ -24,23 +25,23 @@ pub(super) struct Draft {
     pub(super) limit: Option<Limit>,
 }
 
-/// Reads one entry of `[limits]`.
-pub(super) fn read(entry: &Entry<'_>) -> Draft {
+/// Reads one entry of `[limits]`, with the `on_error` of `[store]`.
+pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> Draft {
     name::check_limit(entry.key, entry.key_place, entry.value.reader());
     let limit = entry
         .value
         .table(&quoted(&format!("[limits.{}]", entry.key)))
-        .and_then(|table| limit(entry.key, table));
+        .and_then(|table| limit(entry.key, table, on_error));
     Draft { name: entry.key.into(), place: entry.key_place, limit }
 }
 
-fn limit(name: &str, mut table: Table<'_>) -> Option<Limit> {
+fn limit(name: &str, mut table: Table<'_>, inherited: OnError) -> Option<Limit> {
     for key in ["sync", "ban", "tiers"] {
         table.later(key, key);
     }
     let rated = algorithm::read(&mut table);
     let key = key(&mut table);
-    table.optional("on_error", |value| store::on_error(&value));
+    let on_error = table.or("on_error", inherited, |value| store::on_error(&value));
     let exempt = table.or("exempt", Vec::new(), |value| value.each(|item| exemption(&item)));
     let mode = table.or("mode", Mode::Enforce, |value| value.choice(&MODES));
     let reject = table.optional("reject", |value| reject::read(&value));
@@ -48,7 +49,7 @@ fn limit(name: &str, mut table: Table<'_>) -> Option<Limit> {
     table.finish().then_some(())?;
     let key = key?;
     let policies = policy::policies(name, &key, rated?);
-    Some(Limit { name: name.into(), policies, key, exempt, mode, reject, reveal })
+    Some(Limit { name: name.into(), policies, key, exempt, mode, on_error, reject, reveal })
 }
 
 fn key(table: &mut Table<'_>) -> Option<Key> {

@@ -4,13 +4,14 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use http::HeaderValue;
-use siphasher::sip::SipHasher24;
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::algorithm::Rated;
 use crate::gateway::Policy;
 use crate::limit::Algorithm;
 use crate::route::key::Key;
 use crate::store::NumbersId;
+use crate::store::redis::key;
 
 /// The largest integer of a structured field (RFC 9651 §3.3.1).
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
@@ -20,10 +21,12 @@ pub(super) fn policies(name: &str, key: &Key, rated: Vec<Rated>) -> Vec<Policy> 
     let is_alone = rated.len() == 1;
     let policy = |(place, rated): (u64, Rated)| {
         let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{}", rated.rate) };
+        let identity = identity(name, &rated.algorithm, key, place);
         Policy {
             field: field(&policy_name, &rated.algorithm),
             name: Arc::from(policy_name),
-            identity: identity(name, &rated.algorithm, key, place),
+            remote_name: key::policy(name, &rated.algorithm, identity).into(),
+            identity,
             numbers: NumbersId::of(&rated.algorithm),
             algorithm: rated.algorithm,
         }
@@ -33,10 +36,10 @@ pub(super) fn policies(name: &str, key: &Key, rated: Vec<Rated>) -> Vec<Policy> 
 
 /// A hash of what a reload must leave as it is for the counters to stay: everything but the numbers. The hash's key is
 /// fixed, so that every process computes the same.
-fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u64 {
+fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u128 {
     let mut hasher = SipHasher24::new_with_keys(0, 0);
     let mut add = |text: &str| {
-        hasher.write(&text.len().to_le_bytes());
+        hasher.write(&(text.len() as u64).to_le_bytes());
         hasher.write(text.as_bytes());
     };
     add(limit);
@@ -45,7 +48,7 @@ fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u64 {
         add(&part.to_string());
     }
     hasher.write(&place.to_le_bytes());
-    hasher.finish()
+    hasher.finish128().as_u128()
 }
 
 /// `"NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers. Names have only characters that need no escape.

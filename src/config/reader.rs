@@ -1,21 +1,42 @@
-//! What all parts of one reading share: the faults found so far, and the environment.
+//! What all parts of one reading share: the faults found so far, the environment, and where other files lie.
 
 use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use super::report::{Fault, Findings, Place, Severity};
 
 /// Looks an environment variable up by name; `None` if it is not set or not UTF-8.
 pub type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
+/// A file that `gateway.toml` names may have so many bytes; certificates have far less.
+const MAX_BYTES: u64 = 1 << 20;
+
 /// One reading of one file. Every section reports here and goes on, so that all faults come to light at once.
 pub(super) struct Reader<'a> {
     pub(super) environment: &'a Environment<'a>,
+    /// Where relative paths begin.
+    directory: &'a Path,
     findings: RefCell<Findings>,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(environment: &'a Environment<'a>) -> Self {
-        Self { environment, findings: RefCell::default() }
+    /// `directory` is where relative paths begin.
+    pub(super) fn new(environment: &'a Environment<'a>, directory: &'a Path) -> Self {
+        Self { environment, directory, findings: RefCell::default() }
+    }
+
+    /// The bytes of another file.
+    pub(super) fn file(&self, path: &str) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(self.directory.join(path))?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Keeps what stands at `place` out of reports: all, or all up to its last `@`.
+    pub(super) fn conceal(&self, place: Place) {
+        self.findings.borrow_mut().conceal(place);
     }
 
     /// Reports something that makes the file unusable.

@@ -27,6 +27,8 @@ pub(super) struct Findings {
     faults: Vec<Fault>,
     errors: usize,
     warnings: usize,
+    /// What must not be shown.
+    concealed: Vec<Place>,
 }
 
 /// One thing that is wrong, and what would be right.
@@ -61,7 +63,11 @@ pub(super) struct Place {
 impl Report {
     pub(super) fn new(file: &str, source: &str, mut findings: Findings) -> Self {
         findings.faults.sort_by_key(|fault| fault.place);
-        Self { file: file.to_owned(), source: source.to_owned(), findings }
+        let mut source = source.to_owned();
+        for place in std::mem::take(&mut findings.concealed) {
+            mask(&mut source, place);
+        }
+        Self { file: file.to_owned(), source, findings }
     }
 
     /// A report of one fault that has no place in the file.
@@ -185,6 +191,20 @@ impl Findings {
     pub(super) fn errors(&self) -> usize {
         self.errors
     }
+
+    /// Has a secret of the file masked: all of `place`, or all up to its last `@`.
+    pub(super) fn conceal(&mut self, place: Place) {
+        self.concealed.push(place);
+    }
+}
+
+/// Puts `*` in place of a secret, as many as it has bytes, so that all other places stay where they are.
+fn mask(source: &mut String, Place { start, end }: Place) {
+    let Some(secret) = source.get(start..end) else { return };
+    let end = secret.rfind('@').map_or(end, |at| start + at);
+    let stars: String =
+        source[start..end].bytes().map(|byte| if byte == b'\n' { '\n' } else { '*' }).collect();
+    source.replace_range(start..end, &stars);
 }
 
 impl Severity {

@@ -1,39 +1,207 @@
 //! `[store]`.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::redis_url::{self, Common, RedisUrl};
+use super::report::quoted;
 use super::table::Table;
+use super::tls;
 use super::value::Value;
 use crate::gateway::StoreSettings;
 use crate::limit::units::Cost;
+use crate::store::OnError;
+use crate::store::redis::settings::{Dial, Secret, Server, Servers, Settings};
 
-/// What a limit does when the store can not decide. The memory store always can, so this is only checked.
-const ON_ERROR: [(&str, ()); 3] = [("local", ()), ("allow", ()), ("deny", ())];
+const ON_ERROR: [(&str, OnError); 3] =
+    [("local", OnError::Local), ("allow", OnError::Allow), ("deny", OnError::Deny)];
 
-/// Reads `[store]`.
-pub(super) fn read(mut table: Table<'_>) -> StoreSettings {
-    table.later("url_env", "url_env");
+/// Nodes of a cluster, or sentinels, that the file may name.
+const MAX_SERVERS: usize = 100;
+/// Bytes of `prefix`.
+const MAX_PREFIX: usize = 64;
+/// A shorter `secret` can be guessed.
+const MIN_SECRET: usize = 16;
+/// The longest `timeout`: nobody waits longer for a number.
+const MAX_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the key of a fleet's fingerprints is derived for (BLAKE3's context: never to be changed).
+const SECRET_CONTEXT: &str = "tollgate 2026-11-21 names of shared counters";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Backend {
+    Memory,
+    Redis,
+}
+
+/// Reads `[store]`, with the `on_error` that limits inherit.
+pub(super) fn read(mut table: Table<'_>) -> (StoreSettings, OnError) {
     table.later("snapshot", "snapshot");
-    table.optional("backend", |value| backend(&value));
-    // These three speak of a shared store; beside `memory` they are checked and wait for it.
-    table.optional("url", |value| urls(&value));
-    table.optional("timeout", |value| value.duration());
-    table.optional("on_error", |value| on_error(&value));
+    let choices = [("memory", Backend::Memory), ("redis", Backend::Redis)];
+    let backend = table.or("backend", Backend::Memory, |value| value.choice(&choices));
     let max_keys = table.or("max_keys", 1_000_000, |value| usize::try_from(value.count(1, Cost::MAX)?).ok());
+    let on_error = table.or("on_error", OnError::Local, |value| on_error(&value));
+    // What speaks of a shared store is checked beside `memory`, too, and waits for it.
+    let shared = shared(&mut table, backend);
     table.finish();
-    StoreSettings { max_keys }
+    let shared = shared.filter(|_| backend == Backend::Redis).map(Arc::new);
+    (StoreSettings { max_keys, shared }, on_error)
 }
 
 /// `on_error`, of the store or of a limit.
-pub(super) fn on_error(value: &Value<'_>) -> Option<()> {
+pub(super) fn on_error(value: &Value<'_>) -> Option<OnError> {
     value.choice(&ON_ERROR)
 }
 
-fn backend(value: &Value<'_>) -> Option<()> {
-    value.choice_now(&[("memory", ())], &["redis"])
+fn shared(table: &mut Table<'_>, backend: Backend) -> Option<Settings> {
+    let timeout = table.or("timeout", Duration::from_millis(20), |value| timeout(&value));
+    let prefix = table.optional("prefix", |value| prefix(&value)).unwrap_or_else(|| Arc::from("tollgate"));
+    let secret = table.optional("secret", |value| secret(&value)).unwrap_or_else(|| key_of(""));
+    let place = table.place();
+    let tls = table.take("tls");
+    let Some((value, urls)) = urls(table) else {
+        if backend == Backend::Redis {
+            let help = "add, for example, `url = \"redis://127.0.0.1:6379\"`, or `url_env` with the variable that holds it";
+            table.reader().fault(place, "`[store]` has the backend `redis`, but no `url`", help);
+        }
+        return None;
+    };
+    let (servers, common) = servers(&value, urls?)?;
+    let tls = match (common.tls, &tls) {
+        (true, tls) => Some(tls::client(tls.as_ref(), &value)?),
+        (false, None) => None,
+        (false, Some(tls)) => {
+            tls.fault(
+                "`tls` has no effect: the URL of the store begins with `redis://`",
+                "write `rediss://`, or leave `tls` out",
+            );
+            return None;
+        }
+    };
+    let dial = Dial { login: common.login, database: common.database, tls };
+    Some(Settings { servers, dial, prefix, secret, timeout })
 }
 
-fn urls(value: &Value<'_>) -> Option<()> {
-    if value.is_list() {
-        return value.some_of(|item| item.text().map(drop)).map(drop);
+/// The URLs, and the value that they stand in; `Some((_, None))` if they have faults, `None` if there are none.
+fn urls<'a>(table: &mut Table<'a>) -> Option<(Value<'a>, Option<Vec<RedisUrl>>)> {
+    match (table.take("url"), table.take("url_env")) {
+        (Some(url), variable) => {
+            if let Some(variable) = variable {
+                variable.fault("the store has both `url` and `url_env`", "leave one of the two out");
+            }
+            let urls = written_urls(&url);
+            Some((url, urls))
+        }
+        (None, Some(variable)) => {
+            let urls = variable_urls(&variable);
+            Some((variable, urls))
+        }
+        (None, None) => None,
     }
-    value.text().map(drop)
+}
+
+/// One URL, or a list of them.
+fn written_urls(value: &Value<'_>) -> Option<Vec<RedisUrl>> {
+    if !value.is_list() {
+        return written_url(value).map(|url| vec![url]);
+    }
+    let mut count = 0;
+    let urls = value.some_of(|item| {
+        count += 1;
+        written_url(&item)
+    });
+    urls.filter(|urls| urls.len() == count)
+}
+
+fn written_url(value: &Value<'_>) -> Option<RedisUrl> {
+    let text = value.text()?;
+    if text.as_str().contains('@') {
+        value.conceal();
+    }
+    text.parse("the URL of a Redis server", redis_url::parse)
+}
+
+/// What an environment variable holds: one URL, or several with spaces in between.
+fn variable_urls(value: &Value<'_>) -> Option<Vec<RedisUrl>> {
+    let held = value.variable()?;
+    match held.split_whitespace().map(redis_url::parse).collect::<Result<Vec<_>, _>>() {
+        Ok(urls) => Some(urls),
+        Err(refusal) => {
+            let message = format!("what the variable holds is of no use: {}", refusal.message);
+            value.fault(message, refusal.help);
+            None
+        }
+    }
+}
+
+/// What the URLs name together: one server, a cluster, or the sentinels of a master.
+fn servers(value: &Value<'_>, urls: Vec<RedisUrl>) -> Option<(Servers, Common)> {
+    let refuse = |message: &str, help: &str| {
+        value.fault(message, help);
+        None
+    };
+    let is_list = value.is_list() || urls.len() > 1;
+    if urls.len() > MAX_SERVERS {
+        return refuse("`url` names more than 100 servers", "name some: the others are learned from them");
+    }
+    let common = urls.first()?.common.clone();
+    if urls.iter().any(|url| url.common != common) {
+        return refuse(
+            "the URLs of the store differ in more than host and port",
+            "nodes that belong together have one scheme, user, password, database and master",
+        );
+    }
+    let mut listed: Vec<Server> = urls.into_iter().map(|url| url.server).collect();
+    let servers = match (&common.master, is_list) {
+        (Some(master), _) => Servers::Sentinel { sentinels: listed, master: Arc::clone(master) },
+        (None, true) if common.database != 0 => {
+            return refuse(
+                "a list of URLs is a cluster, which has only database 0",
+                "leave out the `/` and the number",
+            );
+        }
+        (None, true) => Servers::Cluster(listed),
+        (None, false) => Servers::Single(listed.pop()?),
+    };
+    Some((servers, common))
+}
+
+fn timeout(value: &Value<'_>) -> Option<Duration> {
+    let timeout = value.duration()?;
+    if timeout > MAX_TIMEOUT {
+        value.out_of_range(&format!("{timeout:?}"), "1ms", "10s");
+        return None;
+    }
+    Some(timeout)
+}
+
+fn prefix(value: &Value<'_>) -> Option<Arc<str>> {
+    let text = value.text()?;
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
+    let prefix = text.as_str();
+    if prefix.is_empty() || prefix.len() > MAX_PREFIX || !prefix.bytes().all(is_plain) {
+        let help = format!(
+            "all keys in the store begin with it: use 1 to {MAX_PREFIX} plain characters without braces and spaces"
+        );
+        value.fault(format!("{} can not be a prefix", quoted(prefix)), help);
+        return None;
+    }
+    Some(Arc::from(prefix))
+}
+
+fn secret(value: &Value<'_>) -> Option<Secret> {
+    value.conceal();
+    let text = value.text()?;
+    if text.as_str().len() < MIN_SECRET {
+        value.fault(
+            format!("`secret` has fewer than {MIN_SECRET} bytes, so it could be guessed"),
+            "take a random one, the same for all gateways of the fleet: `openssl rand -base64 32`",
+        );
+        return None;
+    }
+    Some(key_of(text.as_str()))
+}
+
+/// The key of the fingerprints.
+fn key_of(secret: &str) -> Secret {
+    Secret(blake3::derive_key(SECRET_CONTEXT, secret.as_bytes()))
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::gateway::{Backend, Gateway, Limit, LimitUse, Mode, Route, Upstream};
 use crate::limit::Algorithm;
+use crate::store::OnError;
 
 /// A line that counts, then each route with its limits. Ends with a line break.
 pub fn summary(gateway: &Gateway, file: &str) -> String {
@@ -13,8 +14,15 @@ pub fn summary(gateway: &Gateway, file: &str) -> String {
         counted(gateway.limits.len(), "limit"),
         counted(gateway.upstreams.len(), "upstream"),
     );
-    for route in &gateway.routes {
+    if let Some(shared) = &gateway.store.shared {
         // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "Counters are shared in Redis at {}, with the prefix `{}`; a decision takes at most {:?}.",
+            shared.servers, shared.prefix, shared.timeout
+        );
+    }
+    for route in &gateway.routes {
         let _ = write!(text, "\n{}", route_words(gateway, route));
     }
     text
@@ -29,12 +37,23 @@ fn route_words(gateway: &Gateway, route: &Route) -> String {
     let cost = route.cost.map_or_else(|| "never charged".to_owned(), |cost| format!("cost {}", cost.units()));
     let mut text = format!("route `{}`: {} → {upstream}, {cost}\n", route.name, conditions_words(route));
     for used in &route.limits {
-        let _ = writeln!(text, "  {}", limit_words(gateway.limit(used.limit), used, route));
+        let limit = gateway.limit(used.limit);
+        let on_error = gateway.store.shared.as_ref().map_or("", |_| on_error_words(limit.on_error));
+        let _ = writeln!(text, "  {}{on_error}", limit_words(limit, used, route));
     }
     if route.limits.is_empty() {
         text.push_str("  no limit\n");
     }
     text
+}
+
+/// `; without the store 503`, of a limit on shared counters.
+fn on_error_words(on_error: OnError) -> &'static str {
+    match on_error {
+        OnError::Local => "; without the store it counts in memory",
+        OnError::Allow => "; without the store it lets all through",
+        OnError::Deny => "; without the store it refuses with 503",
+    }
 }
 
 /// `GET or POST api.example.com/search/* with x-plan`: values of fields may be secrets.

@@ -39,6 +39,11 @@ impl<'a> Table<'a> {
         self.reader
     }
 
+    /// What the table as a whole is blamed for.
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
     /// The value of `key`, if it is given.
     pub(super) fn take(&mut self, key: &'static str) -> Option<Value<'a>> {
         self.known.push(key);

@@ -75,6 +75,41 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// What the environment variable holds that this string names: a secret, which no message repeats.
+    pub(super) fn variable(&self) -> Option<String> {
+        let name = self.text()?;
+        let help = || format!("set it before tollgate starts: `export {}=…`", name.as_str());
+        match (self.reader.environment)(name.as_str()) {
+            Some(held) if held.trim().is_empty() => {
+                self.fault(format!("the environment variable {} is empty", name.quoted()), help());
+                None
+            }
+            Some(held) => Some(held),
+            None => {
+                self.fault(format!("the environment variable {} is not set", name.quoted()), help());
+                None
+            }
+        }
+    }
+
+    /// The bytes of the file that this string names; a relative path begins where `gateway.toml` lies.
+    pub(super) fn file(&self) -> Option<Vec<u8>> {
+        let path = self.text()?;
+        match self.reader.file(path.as_str()) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                let help = "a relative path begins where `gateway.toml` lies; the user that tollgate runs as must be able to read it";
+                self.fault(format!("can not read {}: {error}", path.quoted()), help);
+                None
+            }
+        }
+    }
+
+    /// Keeps what the file says here out of reports: all, or all up to its last `@`.
+    pub(super) fn conceal(&self) {
+        self.reader.conceal(self.place());
+    }
+
     /// `true` or `false`.
     pub(super) fn boolean(&self) -> Option<bool> {
         match self.inner.get_ref() {

@@ -1,5 +1,7 @@
 //! From a request to its charges, and from the store's outcome to a ruling. Pure: the store is asked in between.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::{Gateway, Limit, LimitUse, Mode, Policy, Route};
@@ -7,7 +9,7 @@ use crate::limit::units::{Cost, Micros};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::Request;
 use crate::route::key::{Claim, Secret};
-use crate::store::{Charge, Group, Outcome, Remote};
+use crate::store::{Charge, Group, OnError, Outcome, Remote};
 
 /// What a request owes: one entry per limit of the route, and the charges to ask the store for.
 #[derive(Debug)]
@@ -84,6 +86,8 @@ pub struct Tightest<'a> {
     pub decision: Decision,
     /// What the request costs there.
     pub cost: Cost,
+    /// The store decided so; else it could not be asked, and this process did.
+    pub asked: bool,
 }
 
 impl<'a> Assessment<'a> {
@@ -118,21 +122,19 @@ impl<'a> Assessment<'a> {
             // `config` bounds the limits of a route far below 256.
             Mode::Shadow => Group::Shadow(u8::try_from(place).unwrap_or(u8::MAX)),
         };
-        for policy in &limit.policies {
-            let merge_slashes = route.conditions.merge_slashes;
-            match limit.key.claim(secret, policy.identity, request, &route.name, merge_slashes) {
-                Claim::Key(key) => self.charges.push(Charge {
-                    algorithm: &policy.algorithm,
-                    numbers: policy.numbers,
-                    key,
-                    cost,
-                    group,
-                    remote: Remote::default(),
-                }),
-                Claim::Skip => return Standing::Skipped,
-                Claim::Deny => return Standing::Missing,
-            }
-        }
+        let owner = match limit.key.claim(secret, request, &route.name, route.conditions.merge_slashes) {
+            Claim::Key(owner) => owner,
+            Claim::Skip => return Standing::Skipped,
+            Claim::Deny => return Standing::Missing,
+        };
+        self.charges.extend(limit.policies.iter().map(|policy| Charge {
+            algorithm: &policy.algorithm,
+            numbers: policy.numbers,
+            key: owner.of_policy(policy.identity),
+            cost,
+            group,
+            remote: Remote { name: &policy.remote_name, owner, on_error: limit.on_error },
+        }));
         Standing::Charged(cost, first)
     }
 
@@ -148,15 +150,30 @@ impl<'a> Assessment<'a> {
         })
     }
 
+    /// The first limit that the store could not be asked after; where the request is refused for that, one that wants it so.
+    pub fn unasked(&self, outcome: &Outcome) -> Option<&'a Limit> {
+        let is_it = |used: &&Use<'a>| {
+            used.places().any(|place| outcome.unasked.contains(place))
+                && (!outcome.unavailable || used.limit.on_error == OnError::Deny)
+        };
+        self.uses.iter().find(is_it).map(|used| used.limit)
+    }
+
     /// What follows from the store's outcome.
     pub fn rule(&self, outcome: &Outcome) -> Ruling<'a> {
         let mut tightest: Option<Tightest<'a>> = None;
         let mut refused: SmallVec<[(Wait, Tightest<'a>); 2]> = SmallVec::new();
         let mut delay = Micros(0);
         for used in self.uses.iter().filter(|used| used.limit.mode == Mode::Enforce) {
-            let Standing::Charged(cost, _) = used.standing else { continue };
-            for (policy, decision) in used.limit.policies.iter().zip(used.decisions(outcome)) {
-                let this = Tightest { policy, limit: used.limit, decision: *decision, cost };
+            let Standing::Charged(cost, first) = used.standing else { continue };
+            for (place, policy) in (first..).zip(&used.limit.policies) {
+                let Some(decision) = outcome.decisions.get(place) else { continue };
+                let asked = !outcome.unasked.contains(place);
+                if !asked && used.limit.on_error == OnError::Allow {
+                    // Nothing is known of it, so nothing is told.
+                    continue;
+                }
+                let this = Tightest { policy, limit: used.limit, decision: *decision, cost, asked };
                 match decision.verdict {
                     Verdict::Allow => {}
                     Verdict::Delay(span) => delay = delay.max(span),
@@ -192,14 +209,17 @@ impl Refusal<'_> {
 }
 
 impl<'a> Use<'a> {
+    /// The places of this limit's charges; none if it was not charged.
+    pub fn places(&self) -> Range<usize> {
+        match self.standing {
+            Standing::Charged(_, first) => first..first + self.limit.policies.len(),
+            _ => 0..0,
+        }
+    }
+
     /// The decisions on this limit's charges; empty if it was not charged or the store was not asked.
     pub fn decisions<'o>(&self, outcome: &'o Outcome) -> &'o [Decision] {
-        match self.standing {
-            Standing::Charged(_, first) => {
-                outcome.decisions.get(first..first + self.limit.policies.len()).unwrap_or_default()
-            }
-            _ => &[],
-        }
+        outcome.decisions.get(self.places()).unwrap_or_default()
     }
 }
 

@@ -57,6 +57,19 @@ impl FixedWindow {
         }
     }
 
+    /// See [`Algorithm::resume`](super::Algorithm::resume). The window is the one that ends `reset_after` from `now`, also
+    /// where windows are aligned to a clock: that of whoever told of it may be another.
+    pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+        match self.rate.count().saturating_sub(remaining) {
+            0 => State::default(),
+            count => {
+                let end = now.plus(reset_after.max(Micros(1)));
+                State { start: Timestamp(end.0.saturating_sub(self.rate.period().0)), count }
+            }
+        }
+    }
+
     /// Keeps the count if the windows are as long as under `from`.
     pub fn convert(&self, from: &Self, state: State) -> State {
         if from.rate.period() == self.rate.period() { state } else { State::default() }

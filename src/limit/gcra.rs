@@ -7,7 +7,7 @@
 //! Bound: that of a token bucket with the same numbers; the two admit the same requests.
 
 use super::meter::Meter;
-use super::units::{Cost, Rate, Timestamp};
+use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Decision, Verdict, Wait};
 
 pub use super::meter::Level as State;
@@ -45,6 +45,14 @@ impl Gcra {
     pub fn peek(&self, state: State, now: Timestamp, cost: Cost) -> Decision {
         let ahead = self.meter.drained(state, now);
         self.report(self.verdict(ahead, now.max(state.at()), now, cost), ahead, now)
+    }
+
+    /// See [`Algorithm::resume`](super::Algorithm::resume).
+    pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        if remaining >= self.burst.units().into() {
+            return State::default();
+        }
+        self.meter.resumed(self.tolerance, remaining, reset_after, now)
     }
 
     /// `seen` is `now`, or the state's own time if the clock has run backwards.

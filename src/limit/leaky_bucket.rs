@@ -52,6 +52,21 @@ impl LeakyBucket {
         self.report(self.verdict(ahead, now), ahead, now)
     }
 
+    /// See [`Algorithm::resume`](super::Algorithm::resume). A queue that takes as many as an empty one may have up to a
+    /// unit in it: it has, then.
+    pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        // The last to join finds no more than `limit` ahead, and leaves a unit more.
+        let full = self.limit + self.meter.unit();
+        let most = self.joining(0);
+        if remaining < most {
+            return self.meter.resumed(full, remaining, reset_after, now);
+        }
+        match full.saturating_sub(most * self.meter.unit()) {
+            0 => State::default(),
+            ticks => State::new(now, ticks),
+        }
+    }
+
     #[inline(always)]
     fn verdict(&self, ahead: State, now: Timestamp) -> Verdict {
         match ahead.ticks() {

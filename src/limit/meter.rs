@@ -179,6 +179,31 @@ impl Meter {
         Level { at: level.at.max(now), ticks }
     }
 
+    /// The level of which a bucket of `full` ticks told that `remaining` units are free, fewer than all, and one more
+    /// `reset_after` from `now`. With none free it may be in debt, for which no bound is told.
+    pub(super) fn resumed(&self, full: u64, remaining: u64, reset_after: Micros, now: Timestamp) -> Level {
+        let taken = full.saturating_sub(remaining.saturating_mul(self.unit()));
+        let most = if remaining == 0 { MAX_TICKS } else { taken };
+        self.falling_to(taken.saturating_sub(self.unit()), most, reset_after, now)
+    }
+
+    /// The highest level that falls to `base` ticks `span` from `now`, but none above `most`.
+    ///
+    /// A span in whole µs leaves open how many ticks of its last step were needed: all, then. Of what lies past the end of
+    /// time nothing is told: `most`, then.
+    fn falling_to(&self, base: u64, most: u64, span: Micros, now: Timestamp) -> Level {
+        let room = most.saturating_sub(base);
+        // No level is told of that falls at once: it would have fallen already.
+        let end = now.plus(span.max(Micros(1)));
+        if end.0 >= EXACT {
+            let at = Timestamp(EXACT.saturating_sub(self.span(room).0));
+            return Level { at: at.max(now), ticks: base + room };
+        }
+        let steps = self.step.divide_up(end.since(now).0);
+        let above = steps.saturating_mul(self.drain.get()).min(room);
+        Level { at: Timestamp(end.0.saturating_sub(self.span(above).0)), ticks: base + above }
+    }
+
     /// When nothing is left of `level`.
     pub(super) fn forget_at(&self, level: Level) -> Timestamp {
         self.falls_to(level, 0)

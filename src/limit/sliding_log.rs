@@ -115,6 +115,26 @@ impl SlidingLog {
         state
     }
 
+    /// See [`Algorithm::resume`](super::Algorithm::resume). When the events were is not told: all at `now`, then; a single one
+    /// was when it must have been.
+    ///
+    /// With `spacing` no more is told than whether one more passes, and from when on: that is kept, but unless the wait is
+    /// longer than the spacing, nothing tells how many units are in use, so only one is taken for granted.
+    pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        let opens = now.plus(reset_after.max(Micros(1)));
+        let before_opening = |span: Micros| Timestamp(opens.0.saturating_sub(span.0));
+        let spaced = self.spacing.filter(|spacing| reset_after <= *spacing && self.rate.count() > 1);
+        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+        let (at, units) = match (self.rate.count().saturating_sub(remaining), spaced) {
+            (0, _) => return State::default(),
+            (_, _) if self.spacing.is_some() && remaining > 0 => return State::default(),
+            (_, Some(spacing)) => (before_opening(spacing), 1),
+            (1, None) => (before_opening(self.horizon), 1),
+            (units, None) => (before_opening(self.horizon).max(now), units),
+        };
+        State::once(at, units)
+    }
+
     /// Keeps the events if the period is that of `from`.
     pub fn convert(&self, from: &Self, state: State) -> State {
         if from.rate.period() == self.rate.period() { state } else { State::default() }
@@ -221,6 +241,12 @@ impl SlidingLog {
 }
 
 impl State {
+    /// So many units admitted at one moment.
+    fn once(at: Timestamp, units: u32) -> Self {
+        let events = VecDeque::from([Event { at, admitted: units, denied: 0 }]);
+        Self { events, last: at, units: units.into(), admitted_at: Some(at) }
+    }
+
     /// How many events are kept.
     pub fn events(&self) -> usize {
         self.events.len()

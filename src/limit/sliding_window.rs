@@ -73,6 +73,47 @@ impl SlidingWindow {
         if view.current == 0 && view.previous == 0 { State::default() } else { view.state() }
     }
 
+    /// See [`Algorithm::resume`](super::Algorithm::resume). What is in use counts for this window, where it weighs most for longest, but
+    /// for as little of the window before as it takes to fall by a unit at the moment told.
+    pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+        let used = self.rate.count().saturating_sub(remaining);
+        if used == 0 {
+            return State::default();
+        }
+        let period = self.rate.period().0;
+        let falls = (now.0 % period).saturating_add(reset_after.0.max(1));
+        if falls <= period {
+            let previous = self.falling(falls, used);
+            return State { last: now, current: used - previous, previous };
+        }
+        // Only this window's count weighs beyond its end. It is what is in use, or more in debt.
+        let current = if remaining == 0 { self.sunk(falls - period, used) } else { used };
+        State { last: now, current, previous: 0 }
+    }
+
+    /// The least previous count, of no more than `most`, whose weight falls by one unit `elapsed` µs into a window, and not
+    /// before: no other that falls then falls more slowly afterwards. Where none falls then, the one that falls soonest after.
+    fn falling(&self, elapsed: u64, most: u32) -> u32 {
+        let period = self.rate.period().0;
+        let falls = period.div_ceil(elapsed.max(1));
+        let not_before = if elapsed > 1 { (period - 1) / (elapsed - 1) } else { u64::MAX };
+        u32::try_from(falls.min(not_before)).unwrap_or(u32::MAX).min(most)
+    }
+
+    /// The largest count, of at least `least`, whose weight leaves room for the first unit `elapsed` µs into the next window.
+    fn sunk(&self, elapsed: u64, least: u32) -> u32 {
+        let period = self.rate.period().0;
+        let (room, left) = (u64::from(self.rate.count() - 1), period.saturating_sub(elapsed));
+        let count = match (room, left) {
+            // There is room when nothing is left, of whatever count.
+            (0, _) => 0,
+            (_, 0) => u64::MAX,
+            _ => multiply_divide(room, period, left),
+        };
+        u32::try_from(count).unwrap_or(u32::MAX).max(least)
+    }
+
     /// Keeps the counts if the windows are as long as under `from`.
     pub fn convert(&self, from: &Self, state: State) -> State {
         if from.rate.period() == self.rate.period() { state } else { State::default() }

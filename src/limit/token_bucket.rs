@@ -5,7 +5,7 @@
 //! Bound: in any span of t no more than `burst` + t × rate units are admitted, less what was given back in it.
 
 use super::meter::Meter;
-use super::units::{Cost, Rate, Timestamp};
+use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Decision, Verdict, Wait};
 
 pub use super::meter::Level as State;
@@ -43,6 +43,14 @@ impl TokenBucket {
     pub fn peek(&self, state: State, now: Timestamp, cost: Cost) -> Decision {
         let used = self.meter.drained(state, now);
         self.report(self.verdict(used, now, cost), used, now)
+    }
+
+    /// See [`Algorithm::resume`](super::Algorithm::resume).
+    pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        if remaining >= self.burst.units().into() {
+            return State::default();
+        }
+        self.meter.resumed(self.capacity, remaining, reset_after, now)
     }
 
     #[inline(always)]

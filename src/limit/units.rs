@@ -91,6 +91,15 @@ impl Rate {
     }
 }
 
-/// A keyed 128-bit hash of (limit, policy, key parts): what the store keeps instead of the key itself.
+/// A keyed 128-bit hash of a key's parts; [`Self::of_policy`], what a store keeps in the key's place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u128);
+
+impl Fingerprint {
+    /// This key's counter of the policy with this identity (a hash, too). Two counters are one only if two hashes differ by just what
+    /// two identities differ by: as unlikely as that two hashes are equal.
+    #[must_use]
+    pub const fn of_policy(self, identity: u128) -> Self {
+        Self(self.0 ^ identity)
+    }
+}

@@ -96,6 +96,11 @@ impl Objection {
         Self { status, detail: detail.into(), error }
     }
 
+    /// A limit that says `on_error = "deny"` could not be looked up.
+    pub(crate) fn unavailable() -> Self {
+        Self::new(503, "the limits of this route can not be looked up at the moment", "store")
+    }
+
     fn no_route() -> Self {
         Self::new(404, "no route matches", "no_route")
     }

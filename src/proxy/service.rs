@@ -108,6 +108,12 @@ async fn judge<'p, 'h>(
     }
     let outcome = decide(turn, &case.assessment).await;
     turn.count(&case, &outcome);
+    if let Some(limit) = case.assessment.unasked(&outcome) {
+        turn.note_unasked(limit);
+    }
+    if outcome.unavailable {
+        return Verdict::Object(Objection::unavailable());
+    }
     let Ruling { sentence, tightest } = case.assessment.rule(&outcome);
     turn.note(tightest.as_ref());
     match sentence {
@@ -128,7 +134,7 @@ async fn decide(turn: &Turn, assessment: &Assessment<'_>) -> Outcome {
     if assessment.charges.is_empty() {
         return Outcome::default();
     }
-    turn.worker.shared.store.decide(&assessment.charges, turn.started).await
+    turn.worker.counters.decide(&assessment.charges, turn.started).await
 }
 
 /// Waits for the request's turn. False if the client left meanwhile.

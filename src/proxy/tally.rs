@@ -7,7 +7,7 @@ use http::{Method, StatusCode, Version, header};
 use super::case::Case;
 use super::turn::Turn;
 use crate::gateway::admission::{Refusal, Standing, Tightest, Use};
-use crate::gateway::{Mode, Route};
+use crate::gateway::{Limit, Mode, Route};
 use crate::http1::request::RequestHead;
 use crate::limit::Verdict;
 use crate::limit::units::{Micros, Timestamp};
@@ -57,17 +57,27 @@ impl Turn {
         }
     }
 
+    /// Notes that the store could not be asked after this limit.
+    pub(crate) fn note_unasked(&mut self, limit: &Limit) {
+        if let Some(record) = &mut self.record {
+            record.limit = Some(limit.name.clone());
+            record.decision = Some(DecisionLabel::StoreError.as_str());
+        }
+    }
+
     /// Notes the tightest limit for the access log.
     pub(crate) fn note(&mut self, tightest: Option<&Tightest<'_>>) {
         if let (Some(record), Some(tightest)) = (&mut self.record, tightest) {
             record.limit = Some(tightest.limit.name.clone());
             record.remaining = Some(tightest.decision.remaining);
             record.cost = Some(tightest.cost.units());
-            record.decision = Some(match tightest.decision.verdict {
-                Verdict::Allow => "allowed",
-                Verdict::Delay(_) => "delayed",
-                Verdict::Deny(_) => "limited",
-            });
+            let label = match tightest.decision.verdict {
+                _ if !tightest.asked => DecisionLabel::StoreError,
+                Verdict::Allow => DecisionLabel::Allowed,
+                Verdict::Delay(_) => DecisionLabel::Delayed,
+                Verdict::Deny(_) => DecisionLabel::Limited,
+            };
+            record.decision = Some(label.as_str());
         }
     }
 }
@@ -82,9 +92,11 @@ fn label(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLa
     let refused = if shadow { DecisionLabel::ShadowLimited } else { DecisionLabel::Limited };
     let delayed =
         || used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Delay(_)));
+    let unasked = used.places().any(|place| outcome.unasked.contains(place));
     match used.standing {
         Standing::Exempt => Some(DecisionLabel::Exempt),
         Standing::Missing => Some(refused),
+        Standing::Charged(..) if unasked => Some(DecisionLabel::StoreError),
         Standing::Charged(..) if denies(used, outcome) => Some(refused),
         Standing::Charged(..) if !admitted || outcome.decisions.is_empty() => None,
         Standing::Charged(..) if !shadow && delayed() => Some(DecisionLabel::Delayed),

@@ -23,6 +23,7 @@ use super::presence::Presence;
 use crate::gateway::Gateway;
 use crate::limit::units::Timestamp;
 use crate::shared::{Life, Shared};
+use crate::store::Counters;
 use crate::telemetry::metrics::WorkerMetrics;
 use crate::upstream::{Pools, Servers};
 
@@ -56,6 +57,7 @@ fn adopt(listener: StdListener) -> io::Result<TcpListener> {
 pub(crate) struct Worker {
     index: usize,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) counters: Counters,
     life: watch::Receiver<Life>,
     draining: Cell<bool>,
     drain: Notify,
@@ -94,6 +96,7 @@ impl Worker {
         let plan = Plan::new(index, &shared, &pools, shared.gateway.load_full());
         Self {
             index,
+            counters: shared.store.open(),
             life: shared.life.clone(),
             draining: Cell::new(false),
             drain: Notify::new(),

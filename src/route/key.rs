@@ -1,17 +1,18 @@
 //! Whose allowance a request spends: keys, and what happens when they are missing.
 //!
-//! A key becomes a fingerprint: SipHash-1-3 with a secret key, 128 bits, over a text of tagged, length-prefixed parts:
+//! A key becomes a fingerprint: 128 bits of a keyed hash over a text of tagged, length-prefixed parts:
 //!
 //! ```text
-//! identity                                  8 bytes; all integers little-endian
 //! one a part:  tag                          1 byte: which kind of part this is, or what stands in for it
-//!              count                        8 bytes; only of a header: how many values follow
+//!              count                        8 bytes; only of a header: how many values follow (all integers little-endian)
 //!              length, bytes                8 bytes, and so many; an address has 4 or 16
 //! ```
 //!
 //! The text can be read back, so two keys are equal only if all their parts are: `("a:b", "c")` is not `("a",
 //! "b:c")`, one value `x, y` is not two values, and an address that stands in for a header is not a header with those
 //! bytes. That a client finds two texts with one fingerprint is as unlikely as that it guesses the secret.
+//!
+//! Which limit counts is not part of it: [`Fingerprint::of_policy`](crate::limit::units::Fingerprint::of_policy) adds that.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -28,7 +29,13 @@ use crate::limit::units::Fingerprint;
 
 /// The secret that keys fingerprints, so that clients cannot make keys collide.
 #[derive(Clone, Copy)]
-pub struct Secret(pub [u8; 16]);
+pub enum Secret {
+    /// Of this process alone: SipHash-1-3, fast, and good as long as nobody sees a fingerprint.
+    Process([u8; 16]),
+    /// Of a fleet that shares its counters, whose names others can see: BLAKE3 (keyed), from which no client's key can be read
+    /// back; where the secret is known, a key can still be guessed and tried.
+    Fleet([u8; 32]),
+}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,18 +111,11 @@ impl Key {
         self.parts.iter().any(Part::invented_by_client)
     }
 
-    /// The fingerprint of (`identity`, parts): parts are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ.
-    /// `identity` names limit, algorithm and policy. `route` is the matched route's name and `merge_slashes` its form
-    /// of the path. Allocates only to decode an escaped query parameter.
-    pub fn claim(
-        &self,
-        secret: &Secret,
-        identity: u64,
-        request: &Request<'_>,
-        route: &str,
-        merge_slashes: bool,
-    ) -> Claim {
-        let mut text = KeyText::new(secret, identity);
+    /// The fingerprint of the parts: they are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ.
+    /// `route` is the matched route's name and `merge_slashes` its form of the path. Allocates only to decode an escaped
+    /// query parameter, and in a fleet for keys of more than 64 bytes.
+    pub fn claim(&self, secret: &Secret, request: &Request<'_>, route: &str, merge_slashes: bool) -> Claim {
+        let mut text = KeyText::new(secret);
         for part in &self.parts {
             match (part.find(request, route, merge_slashes), self.missing) {
                 (Found::Missing, Missing::Ip) => text.address(KeyText::IP_STANDS_IN, request.client.network),
@@ -168,10 +168,17 @@ impl fmt::Display for Key {
 
 /// The text whose hash is the fingerprint; see the module.
 struct KeyText {
-    hasher: SipHasher13,
-    /// What is not hashed yet: the hasher takes one long text faster than many short ones.
+    hasher: KeyHasher,
+    /// What is not hashed yet: a hasher takes one long text faster than many short ones.
     pending: [u8; 64],
     length: usize,
+}
+
+/// As the [`Secret`] says.
+enum KeyHasher {
+    Process(SipHasher13),
+    /// The hasher is large: it is made only for what does not fit into `pending`.
+    Fleet([u8; 32], Option<Box<blake3::Hasher>>),
 }
 
 impl KeyText {
@@ -179,10 +186,12 @@ impl KeyText {
     const IP_STANDS_IN: u8 = 254;
     const SHARED: u8 = 255;
 
-    fn new(secret: &Secret, identity: u64) -> Self {
-        let mut text = Self { hasher: SipHasher13::new_with_key(&secret.0), pending: [0; 64], length: 0 };
-        text.write(&identity.to_le_bytes());
-        text
+    fn new(secret: &Secret) -> Self {
+        let hasher = match secret {
+            Secret::Process(secret) => KeyHasher::Process(SipHasher13::new_with_key(secret)),
+            Secret::Fleet(secret) => KeyHasher::Fleet(*secret, None),
+        };
+        Self { hasher, pending: [0; 64], length: 0 }
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -234,8 +243,33 @@ impl KeyText {
         values.iter().for_each(|value| self.prefixed(value));
     }
 
-    fn fingerprint(mut self) -> Fingerprint {
-        self.flush();
-        Fingerprint(self.hasher.finish128().as_u128())
+    fn fingerprint(self) -> Fingerprint {
+        let pending = &self.pending[..self.length];
+        Fingerprint(match self.hasher {
+            KeyHasher::Process(mut hasher) => {
+                hasher.write(pending);
+                hasher.finish128().as_u128()
+            }
+            KeyHasher::Fleet(secret, None) => half(&blake3::keyed_hash(&secret, pending)),
+            KeyHasher::Fleet(_, Some(mut hasher)) => half(&hasher.update(pending).finalize()),
+        })
     }
+}
+
+impl KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Process(hasher) => hasher.write(bytes),
+            Self::Fleet(secret, hasher) => {
+                hasher.get_or_insert_with(|| Box::new(blake3::Hasher::new_keyed(secret))).update(bytes);
+            }
+        }
+    }
+}
+
+/// 128 of the 256 bits.
+fn half(hash: &blake3::Hash) -> u128 {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.as_bytes()[..16]);
+    u128::from_le_bytes(bytes)
 }

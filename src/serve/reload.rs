@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
 use crate::config::{self, Report};
-use crate::gateway::{Admin, Gateway};
+use crate::gateway::{Admin, Gateway, StoreSettings};
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::telemetry::program_log::{ProgramLog, colour_on};
@@ -38,7 +38,7 @@ pub(super) struct Settled {
     addresses: Vec<SocketAddr>,
     workers: usize,
     admin: Option<Admin>,
-    max_keys: usize,
+    store: StoreSettings,
 }
 
 impl Settled {
@@ -48,7 +48,7 @@ impl Settled {
             addresses,
             workers: gateway.server.workers,
             admin: gateway.admin.clone(),
-            max_keys: gateway.store.max_keys,
+            store: gateway.store.clone(),
         }
     }
 
@@ -57,7 +57,7 @@ impl Settled {
         gateway.server.listen.clone_from(&self.addresses);
         gateway.server.workers = self.workers;
         gateway.admin.clone_from(&self.admin);
-        gateway.store.max_keys = self.max_keys;
+        gateway.store.clone_from(&self.store);
     }
 
     /// Which settings of `gateway` wait for a restart.
@@ -66,7 +66,8 @@ impl Settled {
             ("server.listen", gateway.server.listen != self.listen),
             ("server.workers", gateway.server.workers != self.workers),
             ("admin", gateway.admin != self.admin),
-            ("store.max_keys", gateway.store.max_keys != self.max_keys),
+            ("store.max_keys", gateway.store.max_keys != self.store.max_keys),
+            ("store", gateway.store.shared != self.store.shared),
         ];
         settings.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }

@@ -28,7 +28,7 @@ mod words;
 
 use crate::limit::packed::Packed;
 use crate::limit::units::Timestamp;
-use crate::limit::{Algorithm, Decision};
+use crate::limit::{Algorithm, Decision, State};
 use crate::store::{Charge, Decisions, NumbersId, Outcome};
 use ballot::Ballot;
 use census::Census;
@@ -77,6 +77,17 @@ impl MemoryStore {
         }
     }
 
+    /// Takes over what a shared store has decided, so that this one counts on from there: see [`Algorithm::resume`]. `now` is by
+    /// this process's clock, as for [`Self::decide`]. What stood under the key is forgotten. A key that is new takes room for one
+    /// entry, as with a decision.
+    #[inline]
+    pub fn adopt(&self, charge: &Charge<'_>, decision: &Decision, now: Timestamp) {
+        let state = charge.algorithm.resume(decision.remaining, decision.reset_after, now);
+        if !self.adopt_in_place(charge, &state) {
+            self.adopt_anew(charge, state, now);
+        }
+    }
+
     /// See [`crate::store::Store::keys`]: cheap and exact, but an expired entry counts until a new key overwrites it.
     pub fn keys(&self) -> u64 {
         self.table.room.taken()
@@ -121,6 +132,28 @@ impl MemoryStore {
         decision
     }
 
+    /// A known key whose state keeps its size. Says whether it was one.
+    #[inline]
+    fn adopt_in_place(&self, charge: &Charge<'_>, state: &State) -> bool {
+        let Some(packed) = state.packed().filter(|packed| packed.used > 0) else { return false };
+        let wanted = Slot::new(Tag::of(charge.key), charge.numbers, Content::State(packed));
+        loop {
+            let Some(seen) = self.table.look(charge.key, &wanted) else { return false };
+            if seen.slot == wanted || seen.replace(&wanted).is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// A key that is new, was written under other numbers, has a log, or has nothing used.
+    #[cold]
+    fn adopt_anew(&self, charge: &Charge<'_>, state: State, now: Timestamp) {
+        let charges = std::slice::from_ref(charge);
+        let mut held = Held::new(&self.table, charges);
+        let census = Census::new(charges, &self.registry, now);
+        held.store(charge, state, &census);
+    }
+
     /// Several limits: all or none.
     #[inline(never)]
     fn decide_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
@@ -161,7 +194,11 @@ mod tests {
                 let key = |client: u128| Fingerprint((client + 1).wrapping_mul(u128::MAX / 201));
                 let (numbers, cost, group) = (NumbersId::of(algorithm), Cost::ONE, Group::Enforced);
                 let charge = |client| Charge { algorithm, numbers, key: key(client), cost, group, remote: <_>::default() };
-                store.decide(&[charge(one), charge(other)][..if one < 50 { 1 } else { 2 }], now);
+                let outcome = store.decide(&[charge(one), charge(other)][..if one < 50 { 1 } else { 2 }], now);
+                if other < 50 {
+                    // Of another key, so that it may be new, known, fuller or emptier.
+                    store.adopt(&charge(other), &outcome.decisions[0], now);
+                }
                 prop_assert_eq!(store.keys(), store.table.recounted());
                 prop_assert!(store.keys() <= max_keys as u64);
             }

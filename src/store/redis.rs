@@ -1,8 +1,12 @@
 //! The shared store: counters in a Redis or Valkey server, for a fleet of gateways.
 //!
-//! So far: the [`script`] that decides in the server, what it is handed ([`call`]) and what it answers ([`reply`]), as pure functions
-//! without a connection. One call decides all charges of a request, all or none, on the server's clock, and gives the same answers as
-//! the Rust core and [`MemoryStore`](super::memory::MemoryStore) give, to the µs.
+//! A worker's [`Client`] first asks what it remembers of refusals; then, of all its servers (`nodes`), the one that has the counters,
+//! over the one connection it has there (`link`); and where that can't be asked, what each limit says of it (`unasked`). Counters on
+//! several nodes of a cluster are decided in `turns`.
+//!
+//! In the server, the [`script`] decides by what it is handed ([`call`]), and answers ([`reply`]). One call decides all charges of a
+//! request, all or none, on the server's clock, and gives the same answers as the Rust core and
+//! [`MemoryStore`](super::memory::MemoryStore) give, to the µs.
 //!
 //! # What stands in Redis
 //! One string for each key, little-endian. Nothing but states is kept there: a call brings the limits' numbers along. Every key
@@ -35,7 +39,9 @@
 mod backoff;
 mod breaker;
 pub mod call;
+mod client;
 mod cluster;
+mod counts;
 pub mod fault;
 mod handshake;
 pub mod health;
@@ -43,12 +49,20 @@ pub mod key;
 mod link;
 pub mod nodes;
 pub mod refusal;
+pub mod refusals;
 pub mod reply;
 pub mod resp;
 pub mod script;
 mod sentinel;
 pub mod settings;
+mod shared;
 pub mod slots;
 mod survey;
 mod target;
+mod turns;
+mod unasked;
 mod wire;
+
+pub use client::Client;
+pub use counts::Counts;
+pub use shared::SharedStore;

@@ -6,10 +6,11 @@
 //! The counters are our own and not those of a metrics crate, because those are shared by all threads: a locked
 //! instruction and a travelling cache line per request. A worker's are written by its thread alone.
 
-mod counter;
+mod cells;
 mod exposition;
 mod scrape;
 mod series;
+mod store;
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -18,6 +18,7 @@ pub(crate) fn environment(name: &str) -> Option<String> {
         "EMPTY" => " ",
         "FIELDS" => "legacy",
         "HOST" => "backend.internal",
+        "REDIS_URL" => "redis://gate:hush%20hush@10.0.0.1",
         "SECONDS" => "3",
         _ => return None,
     };

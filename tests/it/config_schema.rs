@@ -58,6 +58,7 @@ fn schema_and_loader_know_the_same_keys() {
         ("an item of listen", format!("server = {{ listen = [{{ {UNKNOWN} }}] }}")),
         ("[admin]", format!("[admin]\n{UNKNOWN}")),
         ("[store]", format!("[store]\n{UNKNOWN}")),
+        ("tls", format!("[store]\nurl = \"rediss://h\"\ntls = {{ {UNKNOWN} }}")),
         ("[log]", format!("[log]\n{UNKNOWN}")),
         ("[upstreams.NAME]", format!("[upstreams.a]\n{UNKNOWN}")),
         ("retry", format!("[upstreams.a.retry]\n{UNKNOWN}")),

@@ -5,10 +5,14 @@
 
 mod backend;
 mod client;
+mod drop_proxy;
+mod fleet;
 mod gateway;
 mod load;
 mod redis;
-pub(crate) mod redis_servers;
+mod redis_cluster;
+mod redis_sentinel;
+mod redis_tls;
 mod response;
 
 use std::net::SocketAddr;
@@ -16,9 +20,14 @@ use std::time::{Duration, Instant};
 
 pub(crate) use backend::{Backend, Next, Recorded};
 pub(crate) use client::{Client, refuses_connections};
+pub(crate) use drop_proxy::DropProxy;
+pub(crate) use fleet::Fleet;
 pub(crate) use gateway::Gateway;
 pub(crate) use load::Load;
 pub(crate) use redis::{Answer, Connection, Redis};
+pub(crate) use redis_cluster::Cluster;
+pub(crate) use redis_sentinel::Sentinel;
+pub(crate) use redis_tls::{Certificates, TlsRedis};
 pub(crate) use response::{Fault, Response};
 
 /// The longest that any single step may take before a test fails. Generous: the machine may be busy.

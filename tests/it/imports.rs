@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["upstream"],
     &["gateway"],
     &["route", "store"],
-    &["clock", "socket"],
+    &["clock", "socket", "counter"],
     &["limit", "http1"],
 ];
 

@@ -13,7 +13,7 @@ fn key(parts: &str, missing: Missing) -> Key {
 }
 
 fn claim(key: &Key, sample: &Sample) -> Claim {
-    sample.ask(|request| key.claim(&Secret([7; 16]), 1, request, "route", true))
+    sample.ask(|request| key.claim(&Secret::Process([7; 16]), request, "route", true))
 }
 
 fn fingerprint(parts: &str, sample: &Sample) -> Fingerprint {
@@ -44,24 +44,48 @@ fn each_part_sees_its_own_piece_of_the_request() {
 }
 
 #[test]
-fn secret_identity_route_and_path_form_are_part_of_the_claim() {
-    let ask = |parts: &str, secret, identity, route: &str, merge_slashes| {
-        let key = key(parts, Missing::Ip);
-        get("//a").ask(|request| key.claim(&Secret([secret; 16]), identity, request, route, merge_slashes))
-    };
-    assert_eq!(ask("ip", 1, 1, "r", true), ask("ip", 1, 1, "s", false));
-    assert_ne!(ask("ip", 1, 1, "r", true), ask("ip", 2, 1, "r", true));
-    assert_ne!(ask("ip", 1, 1, "r", true), ask("ip", 1, 2, "r", true));
-    assert_ne!(ask("route", 1, 1, "r", true), ask("route", 1, 1, "s", true));
-    assert_ne!(ask("path", 1, 1, "r", true), ask("path", 1, 1, "r", false));
+fn secret_route_and_path_form_are_part_of_the_claim() {
+    for secret in [|byte| Secret::Process([byte; 16]), |byte| Secret::Fleet([byte; 32])] {
+        let ask = |parts: &str, byte: u8, route: &str, merge_slashes| {
+            let key = key(parts, Missing::Ip);
+            get("//a").ask(|request| key.claim(&secret(byte), request, route, merge_slashes))
+        };
+        assert_eq!(ask("ip", 1, "r", true), ask("ip", 1, "s", false));
+        assert_ne!(ask("ip", 1, "r", true), ask("ip", 2, "r", true));
+        assert_ne!(ask("route", 1, "r", true), ask("route", 1, "s", true));
+        assert_ne!(ask("path", 1, "r", true), ask("path", 1, "r", false));
+    }
 }
 
-/// Shared by several gateways over one store, fingerprints must be the same in each: this one was computed by hand from
-/// the text that the module describes, with another SipHash.
+#[test]
+fn each_policy_has_a_counter_of_its_own() {
+    let owner = fingerprint("ip", &get("/"));
+    assert_ne!(owner.of_policy(1), owner.of_policy(2));
+    assert_ne!(owner.of_policy(1), fingerprint("ip", &get("/").from("192.0.2.9")).of_policy(1));
+}
+
+/// Gateways that share their counters must name them alike.
+#[test]
+fn a_fleets_fingerprint_is_the_keyed_blake3_of_the_text() {
+    for length in [1, 40, 64 - 17, 64 - 16, 200, 5_000] {
+        let value = "k".repeat(length);
+        let mut text = vec![1];
+        text.extend(1_u64.to_le_bytes());
+        text.extend((length as u64).to_le_bytes());
+        text.extend(value.as_bytes());
+        let hash = blake3::keyed_hash(&[7; 32], &text);
+        let expected = u128::from_le_bytes(hash.as_bytes()[..16].try_into().unwrap());
+        let key = key("header:x-key", Missing::Ip);
+        let sample = get("/").header("x-key", &value);
+        let claim = sample.ask(|request| key.claim(&Secret::Fleet([7; 32]), request, "route", true));
+        assert_eq!(claim, Claim::Key(Fingerprint(expected)), "{length}");
+    }
+}
+
+/// Computed by hand from the text that the module describes, with another SipHash.
 #[test]
 fn a_fingerprint_is_the_hash_of_the_text_that_is_documented() {
-    let mut text = 1_u64.to_le_bytes().to_vec();
-    text.push(1);
+    let mut text = vec![1];
     text.extend(2_u64.to_le_bytes());
     for value in ["a", "bc"] {
         text.extend((value.len() as u64).to_le_bytes());

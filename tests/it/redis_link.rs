@@ -1,6 +1,7 @@
 //! One worker's connection to one real server: calls go together, and fail fast when the server is not what it should be.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,11 +14,10 @@ use tollgate::store::redis::health::Healths;
 use tollgate::store::redis::nodes::{Answer, Nodes};
 use tollgate::store::redis::resp::Command;
 use tollgate::store::redis::script::Script;
-use tollgate::store::redis::settings::{Dial, Server, Servers, Settings};
+use tollgate::store::redis::settings::{Dial, Secret, Server, Servers, Settings};
 use tollgate::store::redis::{call, reply};
 
-use crate::harness::PATIENCE;
-use crate::harness::redis_servers::RedisProcess;
+use crate::harness::{PATIENCE, Redis};
 use crate::store_samples::{DAY, charge, key};
 
 /// A worker's view of a store, without the worker.
@@ -77,13 +77,17 @@ pub(crate) fn settings(servers: Servers) -> Settings {
         servers,
         dial: Dial::default(),
         prefix: "test".into(),
-        secret: [0; 32],
+        secret: Secret([0; 32]),
         timeout: Duration::from_millis(500),
     }
 }
 
-pub(crate) fn single(redis: &RedisProcess) -> Settings {
-    settings(Servers::Single(redis.server()))
+pub(crate) fn single(redis: &Redis) -> Settings {
+    settings(Servers::Single(server(redis.addr())))
+}
+
+pub(crate) fn server(address: SocketAddr) -> Server {
+    Server { host: address.ip().to_string().into(), port: address.port() }
 }
 
 /// Runs on a worker's runtime.
@@ -119,29 +123,29 @@ async fn together(asker: &Rc<Asker>, calls: u64, number: u64) -> Vec<Result<u64,
 
 #[test]
 fn calls_of_a_tick_share_one_connection_and_are_answered_in_order() {
-    let redis = RedisProcess::start(&[]);
+    let redis = Redis::start();
     run(async {
         let asker = Asker::open(single(&redis));
         let answers = together(&asker, 1_000, 1).await;
         let expected: Vec<_> = (0..1_000).map(|number| Ok(999_999 - number)).collect();
         assert_eq!(answers, expected);
         // The proofs of the handshake are two: one without the script, one with it.
-        assert_eq!((redis.connections(), redis.calls("evalsha")), (1, 1_002));
+        assert_eq!((redis.connections(), redis.calls_of("evalsha")), (1, 1_002));
         assert!(asker.healths.is_up());
     });
 }
 
 #[test]
 fn a_forgotten_script_is_handed_over_once_for_all() {
-    let redis = RedisProcess::start(&[]);
+    let redis = Redis::start();
     run(async {
         let asker = Asker::open(single(&redis));
         asker.until_answered(1).await;
         for round in 1..=3 {
-            redis.order(&["SCRIPT", "FLUSH"]);
+            redis.set(&["SCRIPT", "FLUSH"]);
             let answers = together(&asker, 100, 2).await;
             assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-            assert_eq!(redis.calls("script|load"), 1 + round);
+            assert_eq!(redis.calls_of("script|load"), 1 + round);
         }
         assert_eq!(asker.ask(2).await, Ok(999_699));
         assert!(asker.healths.is_up());
@@ -207,8 +211,8 @@ async fn assert_down_at_once(asker: &Asker) {
 
 #[test]
 fn a_killed_server_is_asked_again_when_it_is_back() {
-    let mut redis = RedisProcess::start(&[]);
-    let name = redis.server().to_string();
+    let mut redis = Redis::start();
+    let name = redis.addr().to_string();
     let ((), lines) = run(logged(async {
         let asker = Asker::open(single(&redis));
         asker.until_answered(1).await;
@@ -226,19 +230,19 @@ fn a_killed_server_is_asked_again_when_it_is_back() {
 
 #[test]
 fn a_server_that_hangs_costs_a_few_calls_their_time_and_the_others_nothing() {
-    let redis = RedisProcess::start(&[]);
-    let name = redis.server().to_string();
+    let redis = Redis::start();
+    let name = redis.addr().to_string();
     let ((), lines) = run(logged(async {
         let asker = Asker::open(Settings { timeout: Duration::from_millis(100), ..single(&redis) });
         asker.until_answered(1).await;
-        redis.signal("STOP");
+        redis.stop();
         for _ in 0..5 {
             assert_eq!(asker.ask(1).await, Err(Fault::Timeout));
         }
         assert_down_at_once(&asker).await;
         // Tries go on, one connection after the other.
         tokio::time::sleep(Duration::from_secs(2)).await;
-        redis.signal("CONT");
+        redis.resume();
         asker.until_answered(1).await;
         assert_eq!(redis.connections(), 1);
     }));
@@ -247,30 +251,30 @@ fn a_server_that_hangs_costs_a_few_calls_their_time_and_the_others_nothing() {
 
 #[test]
 fn calls_that_wait_together_fail_together() {
-    let redis = RedisProcess::start(&[]);
+    let redis = Redis::start();
     run(async {
         let asker = Asker::open(Settings { timeout: Duration::from_millis(100), ..single(&redis) });
         asker.until_answered(1).await;
-        redis.signal("STOP");
+        redis.stop();
         let answers = together(&asker, 100, 1).await;
         // Those that have waited as long as they may, and with them all others.
         let late = answers.iter().filter(|it| **it == Err(Fault::Timeout)).count();
         assert!(late >= 5 && answers[late..].iter().all(|it| *it == Err(Fault::Down)), "{answers:?}");
         assert_eq!(asker.ask(1).await, Err(Fault::Down));
-        redis.signal("CONT");
+        redis.resume();
     });
 }
 
 #[test]
 fn a_late_answer_is_nobodys() {
-    let redis = RedisProcess::start(&[]);
+    let redis = Redis::start();
     run(async {
         let asker = Asker::open(Settings { timeout: Duration::from_millis(200), ..single(&redis) });
         asker.until_answered(1).await;
-        redis.signal("STOP");
+        redis.stop();
         let late = together(&asker, 3, 1).await;
         assert!(late.iter().all(|it| *it == Err(Fault::Timeout)), "{late:?}");
-        redis.signal("CONT");
+        redis.resume();
         // The three were decided all the same, and this one's answer is its own.
         assert_eq!(asker.ask(1).await, Ok(999_995));
         assert_eq!(asker.ask(2).await, Ok(999_999));
@@ -280,7 +284,7 @@ fn a_late_answer_is_nobodys() {
 
 #[test]
 fn who_does_not_wait_for_the_answer_leaves_nothing_behind() {
-    let redis = RedisProcess::start(&[]);
+    let redis = Redis::start();
     run(async {
         let asker = Asker::open(single(&redis));
         asker.until_answered(1).await;
@@ -296,12 +300,12 @@ fn who_does_not_wait_for_the_answer_leaves_nothing_behind() {
 
 #[test]
 fn a_lost_connection_is_made_anew_at_once_and_nobody_hears_of_it() {
-    let redis = RedisProcess::start(&[]);
+    let redis = Redis::start();
     let ((), lines) = run(logged(async {
         let asker = Asker::open(single(&redis));
         asker.until_answered(1).await;
         for _ in 0..3 {
-            redis.order(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            redis.command(["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             // What was sent into the breaking connection is lost; what comes after it waits for the new one.
             let _ = asker.ask(1).await;
             assert!(asker.ask(1).await.is_ok());
@@ -313,16 +317,11 @@ fn a_lost_connection_is_made_anew_at_once_and_nobody_hears_of_it() {
 
 #[test]
 fn a_replica_and_a_full_server_are_not_asked_until_they_take_writes() {
-    let redis = RedisProcess::start(&[]);
-    let name = redis.server().to_string();
-    let memory = |bytes| redis.order(&["CONFIG", "SET", "maxmemory", bytes]);
+    let redis = Redis::start();
+    let name = redis.addr().to_string();
     let cases: [(&str, &dyn Fn(), &dyn Fn()); 2] = [
-        (
-            "it is a replica, which takes no writes (READONLY)",
-            &|| drop(redis.order(&["REPLICAOF", "127.0.0.1", "1"])),
-            &|| drop(redis.order(&["REPLICAOF", "NO", "ONE"])),
-        ),
-        ("its memory is full (OOM)", &|| drop(memory("1")), &|| drop(memory("0"))),
+        ("it is a replica, which takes no writes (READONLY)", &|| redis.read_only(), &|| redis.writable()),
+        ("its memory is full (OOM)", &|| redis.fill(), &|| redis.drain()),
     ];
     for (reason, fall, recover) in cases {
         let ((), lines) = run(logged(async {
@@ -347,11 +346,11 @@ fn a_replica_and_a_full_server_are_not_asked_until_they_take_writes() {
 
 #[test]
 fn a_key_that_holds_something_else_fails_its_own_calls_only() {
-    let redis = RedisProcess::start(&[]);
+    let redis = Redis::start();
     let ((), lines) = run(logged(async {
         let asker = Asker::open(single(&redis));
         asker.until_answered(1).await;
-        redis.order(&["RPUSH", "test:{7}", "a list"]);
+        redis.command(["RPUSH", "test:{7}", "a list"]);
         for _ in 0..20 {
             let refused = asker.ask(7).await;
             assert!(
@@ -366,9 +365,9 @@ fn a_key_that_holds_something_else_fails_its_own_calls_only() {
 
 #[test]
 fn a_server_that_is_not_there_at_first_is_asked_when_it_comes() {
-    let mut redis = RedisProcess::start(&[]);
+    let mut redis = Redis::start();
     redis.kill();
-    let name = redis.server().to_string();
+    let name = redis.addr().to_string();
     let ((), lines) = run(logged(async {
         let asker = Asker::open(single(&redis));
         asker.until_down(1).await;
@@ -380,14 +379,14 @@ fn a_server_that_is_not_there_at_first_is_asked_when_it_comes() {
 
 #[test]
 fn ten_outages_leave_one_connection() {
-    let redis = RedisProcess::start(&[]);
+    let redis = Redis::start();
     run(async {
         let asker = Asker::open(Settings { timeout: Duration::from_millis(50), ..single(&redis) });
         asker.until_answered(1).await;
         for _ in 0..10 {
-            redis.signal("STOP");
+            redis.stop();
             asker.until_down(1).await;
-            redis.signal("CONT");
+            redis.resume();
             asker.until_answered(1).await;
         }
         // Those that were made and given up in between are closed.
@@ -398,8 +397,8 @@ fn ten_outages_leave_one_connection() {
 
 #[test]
 fn workers_that_lose_a_server_together_say_so_once() {
-    let mut redis = RedisProcess::start(&[]);
-    let name = redis.server().to_string();
+    let mut redis = Redis::start();
+    let name = redis.addr().to_string();
     let ((), lines) = run(logged(async {
         let (script, healths) = (Arc::new(Script::new()), Arc::new(Healths::default()));
         let settings = Arc::new(single(&redis));
@@ -427,7 +426,7 @@ fn workers_that_lose_a_server_together_say_so_once() {
 
 #[test]
 fn too_many_calls_are_refused_at_once() {
-    let redis = RedisProcess::start(&[]);
+    let redis = Redis::start();
     run(async {
         let asker = Asker::open(single(&redis));
         asker.until_answered(1).await;

@@ -169,14 +169,14 @@ fn a_shadow_limit_is_charged_only_with_the_enforced_ones_and_decides_alone() {
 #[tokio::test]
 async fn the_store_answers_as_its_memory_does() {
     let algorithm = prompt(2, DAY).remove(0);
-    let store = Store::memory(10).unwrap();
+    let store = Store::new(10, None).unwrap();
     store.register(&algorithm);
     let client = [charge(&algorithm, key(0, 0), 1)];
     for expected in [true, true, false] {
-        assert_eq!(admits(store.decide(&client, NOON).await.decisions[0].verdict), expected);
+        assert_eq!(admits(store.open().decide(&client, NOON).await.decisions[0].verdict), expected);
     }
     assert_eq!((store.keys(), store.evictions()), (1, 0));
-    assert!(store.decide(&[], NOON).await.decisions.is_empty());
+    assert!(store.open().decide(&[], NOON).await.decisions.is_empty());
 }
 
 fn rate(count: u32, seconds: u64) -> tollgate::limit::units::Rate {

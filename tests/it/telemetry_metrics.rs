@@ -32,7 +32,7 @@ fn plan(routes: &[&str]) -> Gateway {
 }
 
 fn scrape(metrics: &Metrics, gateway: &Gateway) -> Page {
-    Page::parse(&metrics.render(gateway, &Store::memory(10).unwrap(), 7))
+    Page::parse(&metrics.render(gateway, &Store::new(10, None).unwrap(), 7))
 }
 
 fn count(worker: &WorkerMetrics) {
@@ -157,7 +157,7 @@ fn names_that_go_take_their_series_along() {
         count(&metrics.worker(0, &gateway));
     }
     let last = plan(&["route-99"]);
-    let text = metrics.render(&last, &Store::memory(1).unwrap(), 0);
+    let text = metrics.render(&last, &Store::new(1, None).unwrap(), 0);
     assert_eq!(text.matches("tollgate_requests_total{route=\"route-").count(), 1, "{text}");
 }
 

@@ -68,7 +68,7 @@ struct Memory {
 impl Memory {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Self { limit: None, store: Store::memory(10_000).unwrap(), runtime, keys: 0 }
+        Self { limit: None, store: Store::new(10_000, None).unwrap(), runtime, keys: 0 }
     }
 }
 
@@ -89,7 +89,7 @@ impl Executor for Memory {
             group: Group::Enforced,
             remote: Remote::default(),
         };
-        let outcome = self.runtime.block_on(self.store.decide(&[charge], now));
+        let outcome = self.runtime.block_on(self.store.open().decide(&[charge], now));
         assert_eq!(outcome.decisions.len(), 1, "one charge, one decision");
         outcome.decisions[0]
     }

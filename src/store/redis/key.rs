@@ -1,8 +1,39 @@
-//! Which states may share a key.
+//! The names of counters: `tollgate:per-client:1t:5f0c4a1b:{9f86d081884c7d659a2feaa0c55ad015}`.
+//!
+//! Prefix, limit, [`Version`], policy, and in braces the owner. What stands in braces is what a cluster hashes: all counters of one
+//! owner lie together, so that limits with the same key are decided by one call.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::limit::Algorithm;
+use crate::limit::units::Fingerprint;
+
+/// The digits of an owner in hexadecimal.
+pub const OWNER: usize = 32;
+
+/// What of a name is the same for all owners, but for the prefix. `identity` is the policy's: of it, the name has 32 bits, which tell
+/// a limit from one that had its name before and counted by another key.
+pub fn policy(limit: &str, algorithm: &Algorithm, identity: u128) -> String {
+    format!("{limit}:{}:{:08x}", Version(algorithm), identity >> 96)
+}
+
+/// The owner as it stands in braces.
+pub fn owner(fingerprint: Fingerprint) -> [u8; OWNER] {
+    let mut digits = [0; OWNER];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(fingerprint.0.to_be_bytes()) {
+        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+    }
+    digits
+}
+
+/// A counter's whole name, in pieces.
+pub fn parts<'a>(prefix: &'a str, policy: &'a str, owner: &'a [u8; OWNER]) -> [&'a [u8]; 6] {
+    [prefix.as_bytes(), b":", policy.as_bytes(), b":{", owner, b"}"]
+}
+
+fn digit(number: u8) -> u8 {
+    if number < 10 { b'0' + number } else { b'a' + number - 10 }
+}
 
 /// A part of every key: the format of the state, the algorithm, and for windows and logs the period in µs. `1t`, `1f60000000`.
 ///
@@ -28,6 +59,16 @@ impl Display for Version<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_has_prefix_limit_version_policy_and_owner() {
+        let rate = crate::limit::units::Rate::new(5, crate::limit::units::Micros::SECOND).unwrap();
+        let algorithm = Algorithm::sliding_window(rate);
+        let policy = policy("per-client", &algorithm, 0xdead_beef << 96 | 7);
+        let name = parts("tollgate", &policy, &owner(Fingerprint(0xab))).concat();
+        let expected = "tollgate:per-client:1w1000000:deadbeef:{000000000000000000000000000000ab}";
+        assert_eq!(String::from_utf8(name).unwrap(), expected);
+    }
     use crate::limit::Align;
     use crate::limit::units::{Cost, Micros, Rate};
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-/// `[store]` with `backend = "redis"`.
-#[derive(Clone, Debug)]
+/// `[store]` with `backend = "redis"`. Two are equal if they lead to the same place in the same way; what the files of `tls` hold is
+/// not compared.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Whom to ask.
     pub servers: Servers,
@@ -17,10 +18,14 @@ pub struct Settings {
     /// What all keys begin with. At least one byte, no braces.
     pub prefix: Arc<str>,
     /// What all gateways of the fleet know and nobody else should: it keys the names of counters.
-    pub secret: [u8; 32],
+    pub secret: Secret,
     /// How long one decision may take, all included; at least 1 ms.
     pub timeout: Duration,
 }
+
+/// A key that neither `Debug` nor `Display` shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret(pub [u8; 32]);
 
 /// Whom to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +53,7 @@ pub struct Server {
 }
 
 /// How to speak to a server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dial {
     /// Who we say we are.
     pub login: Option<Login>,
@@ -76,6 +81,18 @@ pub struct Tls {
     pub server_name: Option<ServerName<'static>>,
 }
 
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.server_name == other.server_name
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
@@ -90,5 +107,24 @@ impl fmt::Display for Server {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
+    }
+}
+
+impl fmt::Display for Servers {
+    /// For people: which servers, never a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, servers): (&str, &[Server]) = match self {
+            Self::Single(server) => return server.fmt(f),
+            Self::Cluster(nodes) => ("the cluster of ", nodes),
+            Self::Sentinel { sentinels, master } => {
+                write!(f, "`{master}` by ")?;
+                ("the sentinels ", sentinels)
+            }
+        };
+        f.write_str(what)?;
+        for (place, server) in servers.iter().enumerate() {
+            write!(f, "{}{server}", if place > 0 { ", " } else { "" })?;
+        }
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::counter::{BOUNDS, HistogramTotal};
+use crate::counter::{HistogramTotal, Scale};
 
 /// A page of metrics.
 #[derive(Debug, Default)]
@@ -59,18 +59,30 @@ impl Exposition {
         self.line(format_args!(" {value}"));
     }
 
+    /// A family of one sample without labels.
+    pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: u64) {
+        self.family(name, kind, help);
+        self.sample(name, &[], value);
+    }
+
     /// The samples of one histogram, whose family is `name`.
-    pub(super) fn histogram(&mut self, name: &str, label: Label<'_>, total: &HistogramTotal) {
+    pub(super) fn histogram<S: Scale>(
+        &mut self,
+        name: &str,
+        label: Option<Label<'_>>,
+        total: &HistogramTotal<S>,
+    ) {
         let bucket = format!("{name}_bucket");
         let mut count = 0;
-        let bounds = BOUNDS.iter().map(|(_, bound)| *bound).chain(["+Inf"]);
-        for (bound, amount) in bounds.zip(&total.buckets) {
+        for (bound, amount) in total.buckets() {
             count += amount;
-            self.sample(&bucket, &[label, ("le", bound)], count);
+            let labels: Vec<_> = label.into_iter().chain([("le", bound)]).collect();
+            self.sample(&bucket, &labels, count);
         }
-        let (seconds, micros) = (total.sum.0 / 1_000_000, total.sum.0 % 1_000_000);
-        self.sample(&format!("{name}_sum"), &[label], format_args!("{seconds}.{micros:06}"));
-        self.sample(&format!("{name}_count"), &[label], count);
+        let (seconds, micros) = (total.sum().0 / 1_000_000, total.sum().0 % 1_000_000);
+        let labels = label.as_slice();
+        self.sample(&format!("{name}_sum"), labels, format_args!("{seconds}.{micros:06}"));
+        self.sample(&format!("{name}_count"), labels, count);
     }
 
     fn line(&mut self, text: std::fmt::Arguments<'_>) {

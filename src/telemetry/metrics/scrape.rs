@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::counter::HistogramTotal;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
+use super::store;
 use super::{DecisionLabel, Metrics};
+use crate::counter::{HistogramTotal, RequestTime};
 use crate::gateway::{Backend, Gateway};
 use crate::store::Store;
 
@@ -15,7 +16,7 @@ use crate::store::Store;
 #[derive(Debug, Default)]
 struct AnswersTotal {
     codes: BTreeMap<u16, u64>,
-    duration: HistogramTotal,
+    duration: HistogramTotal<RequestTime>,
 }
 
 impl Metrics {
@@ -35,32 +36,14 @@ impl Metrics {
     }
 
     /// What has no worker's counter.
-    fn process(&self, page: &mut Exposition, store: &Store, access_log_dropped: u64) {
+    fn process(&self, page: &mut Exposition, counters: &Store, access_log_dropped: u64) {
         let reloads = "tollgate_config_reloads_total";
         page.family(reloads, Kind::Counter, "Reloads of the configuration.");
         page.sample(reloads, &[("result", "success")], self.reloads_succeeded.load(Ordering::Relaxed));
         page.sample(reloads, &[("result", "failure")], self.reloads_failed.load(Ordering::Relaxed));
-        let single = [
-            ("tollgate_store_keys", Kind::Gauge, store.keys(), "Entries that the store holds."),
-            (
-                "tollgate_store_evictions_total",
-                Kind::Counter,
-                store.evictions(),
-                "Live entries evicted because the store was full.",
-            ),
-            // The memory store, the only one so far, always decides.
-            ("tollgate_store_errors_total", Kind::Counter, 0, "Decisions that the store could not make."),
-            (
-                "tollgate_access_log_dropped_total",
-                Kind::Counter,
-                access_log_dropped,
-                "Access records dropped because the queue was full or the output failed.",
-            ),
-        ];
-        for (name, kind, value, help) in single {
-            page.family(name, kind, help);
-            page.sample(name, &[], value);
-        }
+        store::store(page, counters);
+        let dropped = "Access records dropped because the queue was full or the output failed.";
+        page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, access_log_dropped);
         let build = "tollgate_build_info";
         page.family(build, Kind::Gauge, "Always 1; the label tells the version.");
         page.sample(build, &[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -89,7 +72,7 @@ fn answers(page: &mut Exposition, workers: &[Arc<Series>]) {
     let duration = "tollgate_request_duration_seconds";
     page.family(duration, Kind::Histogram, "Head of the request to end of the response.");
     for (route, total) in &totals {
-        page.histogram(duration, ("route", route), &total.duration);
+        page.histogram(duration, Some(("route", route)), &total.duration);
     }
 }
 
@@ -116,7 +99,7 @@ fn decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
 }
 
 fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
-    let mut totals: BTreeMap<&str, HistogramTotal> = BTreeMap::new();
+    let mut totals: BTreeMap<&str, HistogramTotal<RequestTime>> = BTreeMap::new();
     for upstream in workers.iter().flat_map(|series| &series.upstreams) {
         if let Some(histogram) = upstream.used() {
             totals.entry(&upstream.name).or_default().add(histogram);
@@ -125,7 +108,7 @@ fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
     let name = "tollgate_upstream_duration_seconds";
     page.family(name, Kind::Histogram, "Request sent to the upstream until its response head.");
     for (upstream, total) in &totals {
-        page.histogram(name, ("upstream", upstream), total);
+        page.histogram(name, Some(("upstream", upstream)), total);
     }
 }
 

@@ -34,6 +34,11 @@ impl Gateway {
 
     /// As [`Self::start`], with further arguments.
     pub(crate) fn start_with(toml: &str, arguments: &[&str]) -> Self {
+        Self::start_in(toml, arguments, &[])
+    }
+
+    /// As [`Self::start_with`], with further environment variables.
+    pub(crate) fn start_in(toml: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let toml = on_free_ports(toml);
         std::fs::write(directory.path().join("gateway.toml"), &toml).expect("the file can be written");
@@ -43,6 +48,7 @@ impl Gateway {
             .args(arguments)
             .env("TOLLGATE_ADMIN_TOKEN", "test-token")
             .env("NO_COLOR", "1")
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -22,10 +22,20 @@ impl Load {
         address: SocketAddr,
         request: impl Fn(usize) -> String + Sync,
     ) -> BTreeMap<u16, usize> {
-        let next = AtomicUsize::new(0);
+        self.run_over(&[address], request)
+    }
+
+    /// As [`Self::run`], with the connections spread over several addresses in turn. Each takes the next request when it is free.
+    pub(crate) fn run_over(
+        self,
+        addresses: &[SocketAddr],
+        request: impl Fn(usize) -> String + Sync,
+    ) -> BTreeMap<u16, usize> {
+        let (next, request) = (&AtomicUsize::new(0), &request);
         std::thread::scope(|scope| {
-            let connection = || self.drive(address, &next, &request);
-            let threads: Vec<_> = (0..self.concurrency).map(|_| scope.spawn(connection)).collect();
+            let addresses = addresses.iter().copied().cycle().take(self.concurrency);
+            let connect = |address| scope.spawn(move || self.drive(address, next, request));
+            let threads: Vec<_> = addresses.map(connect).collect();
             threads.into_iter().fold(BTreeMap::new(), |mut sum, thread| {
                 for (status, count) in thread.join().expect("the connection's thread succeeds") {
                     *sum.entry(status).or_default() += count;

@@ -1,54 +1,20 @@
-//! Counters that one thread writes and any thread may read.
+//! What is counted together: the cells of a route, a limit, a listener. One thread writes them, any thread may read.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use http::StatusCode;
 
 use super::DecisionLabel;
-use crate::limit::units::Micros;
-
-/// The upper bounds of a histogram's buckets with their `le` labels: half a millisecond to half a minute.
-pub(super) const BOUNDS: [(Micros, &str); 15] = [
-    (Micros(500), "0.0005"),
-    (Micros(1_000), "0.001"),
-    (Micros(2_500), "0.0025"),
-    (Micros(5_000), "0.005"),
-    (Micros(10_000), "0.01"),
-    (Micros(25_000), "0.025"),
-    (Micros(50_000), "0.05"),
-    (Micros(100_000), "0.1"),
-    (Micros(250_000), "0.25"),
-    (Micros(500_000), "0.5"),
-    (Micros(1_000_000), "1"),
-    (Micros(2_500_000), "2.5"),
-    (Micros(5_000_000), "5"),
-    (Micros(10_000_000), "10"),
-    (Micros(30_000_000), "30"),
-];
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Only one thread may call this: it loads and stores, and would lose what another adds in between.
-    pub(super) fn add(&self, amount: u64) {
-        self.0.store(self.get().wrapping_add(amount), Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use crate::counter::{Counter, Histogram, RequestTime};
 
 /// What a route answered. Aligned, like the others below, so that no two workers' counters share a cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Answers {
     pub(super) codes: Codes,
-    pub(super) duration: Histogram,
+    pub(super) duration: Histogram<RequestTime>,
 }
 
 /// What a limit said on a route.
@@ -76,39 +42,6 @@ impl Connections {
         // `closed` first: a connection that opens and closes in between then counts as open, not as minus one.
         let closed = self.closed.get();
         self.opened.get().saturating_sub(closed)
-    }
-}
-
-/// How long something took.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct Histogram {
-    /// One for each of [`BOUNDS`] and one for what is longer; not cumulated.
-    buckets: [Counter; BOUNDS.len() + 1],
-    sum: Counter,
-}
-
-impl Histogram {
-    pub(super) fn record(&self, duration: Micros) {
-        let bucket = BOUNDS.partition_point(|(bound, _)| *bound < duration);
-        self.buckets[bucket].add(1);
-        self.sum.add(duration.0);
-    }
-}
-
-/// Several workers' histograms together.
-#[derive(Debug, Default)]
-pub(super) struct HistogramTotal {
-    pub(super) buckets: [u64; BOUNDS.len() + 1],
-    pub(super) sum: Micros,
-}
-
-impl HistogramTotal {
-    pub(super) fn add(&mut self, part: &Histogram) {
-        for (total, bucket) in self.buckets.iter_mut().zip(&part.buckets) {
-            *total += bucket.get();
-        }
-        self.sum.0 = self.sum.0.wrapping_add(part.sum.get());
     }
 }
 
@@ -175,19 +108,6 @@ mod tests {
         codes.add_to(&mut totals);
         assert_eq!(totals.len(), 900);
         assert!(totals.iter().all(|(code, count)| *count == u64::from(code % 3 + 1)));
-    }
-
-    #[test]
-    fn a_duration_falls_into_the_bucket_whose_bound_it_does_not_pass() {
-        let histogram = Histogram::default();
-        for micros in [0, 500, 501, 30_000_000, 30_000_001] {
-            histogram.record(Micros(micros));
-        }
-        let mut total = HistogramTotal::default();
-        total.add(&histogram);
-        assert_eq!((total.buckets[0], total.buckets[1]), (2, 1));
-        assert_eq!((total.buckets[14], total.buckets[15]), (1, 1));
-        assert_eq!(total.sum, Micros(60_001_002));
     }
 
     #[test]

@@ -1,0 +1,228 @@
+//! The shared store in figures: decisions through a worker's client against a local Redis, beside `redis-benchmark` with the same
+//! script on the same server.
+//!
+//! `cargo bench --bench shared`, half a minute. Starts a `redis-server` of its own; the two share the machine.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a benchmark that cannot be set up should stop"
+)]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads a clock")]
+
+use std::cell::{Cell, RefCell};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::{Builder, LocalOptions};
+use tollgate::limit::Algorithm;
+use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
+use tollgate::store::redis::script::Script;
+use tollgate::store::redis::settings::{Dial, Secret, Server, Servers, Settings};
+use tollgate::store::redis::{call, key};
+use tollgate::store::{Charge, Counters, Group, NumbersId, OnError, Remote, Store};
+
+const SPAN: Duration = Duration::from_secs(3);
+const KEYS: u64 = 100_000;
+const NOON: Timestamp = Timestamp(1_599_998_400_000_000);
+
+fn main() {
+    let redis = Redis::start();
+    let second = Rate::new(1_000_000, Micros::SECOND).unwrap();
+    let open = Algorithm::token_bucket(second, Cost::new(1_000_000).unwrap());
+    println!("one token bucket, {KEYS} keys at random, one worker, one connection");
+    println!(
+        "  {:>9}{:>14}{:>9}{:>9}{:>16}",
+        "at once", "decisions/s", "p50 µs", "p99 µs", "CPU µs/decision"
+    );
+    let mut most = 0.0_f64;
+    for at_once in [1, 8, 64, 256] {
+        let run = Run::of(&redis, &open, at_once);
+        println!(
+            "  {at_once:>9}{:>14.0}{:>9.0}{:>9.0}{:>16.2}",
+            run.per_second, run.p50, run.p99, run.processor_time
+        );
+        most = most.max(run.per_second);
+    }
+    println!("redis-benchmark, the same script, the same keys, one connection");
+    println!("  {:>9}{:>14}", "at once", "calls/s");
+    let mut reference = 0.0_f64;
+    for at_once in [1, 8, 64, 256] {
+        let calls = redis.benchmark(&open, at_once);
+        println!("  {at_once:>9}{calls:>14.0}");
+        reference = reference.max(calls);
+    }
+    println!(
+        "must: calls a second of redis-benchmark, to decisions a second | 1.20 | {:.2}",
+        reference / most
+    );
+    println!("a refusal that is remembered");
+    let closed = Algorithm::fixed_window(Rate::new(1, Rate::MAX_PERIOD).unwrap(), <_>::default());
+    println!("  {:.0} ns", remembered(&redis, &closed));
+}
+
+/// What a run came to. Times in µs.
+struct Run {
+    per_second: f64,
+    p50: f64,
+    p99: f64,
+    processor_time: f64,
+}
+
+impl Run {
+    /// So many tasks, each of which asks again as soon as it is answered.
+    fn of(redis: &Redis, algorithm: &Algorithm, at_once: u64) -> Self {
+        worker(redis, async |counters| {
+            let (taken, random) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(1)));
+            let (start, before) = (Instant::now(), processor_time());
+            let tasks: Vec<_> = (0..at_once)
+                .map(|_| {
+                    let (counters, taken, random) =
+                        (Rc::clone(&counters), Rc::clone(&taken), Rc::clone(&random));
+                    let algorithm = *algorithm;
+                    tokio::task::spawn_local(async move {
+                        while start.elapsed() < SPAN {
+                            let asked = Instant::now();
+                            decide(&counters, &algorithm, next(&random) % KEYS, NOON).await;
+                            taken.borrow_mut().push(asked.elapsed());
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            let (elapsed, used) = (start.elapsed(), processor_time() - before);
+            let mut taken = taken.borrow_mut();
+            taken.sort_unstable();
+            let micros = |part: usize| taken[taken.len() * part / 100].as_secs_f64() * 1e6;
+            let count = taken.len() as f64;
+            Self {
+                per_second: count / elapsed.as_secs_f64(),
+                p50: micros(50),
+                p99: micros(99),
+                processor_time: used.as_secs_f64() * 1e6 / count,
+            }
+        })
+    }
+}
+
+/// ns for a refusal that needs no call.
+fn remembered(redis: &Redis, algorithm: &Algorithm) -> f64 {
+    worker(redis, async |counters| {
+        decide(&counters, algorithm, 0, NOON).await;
+        decide(&counters, algorithm, 0, NOON).await;
+        let (turns, start) = (1_000_000, Instant::now());
+        for _ in 0..turns {
+            decide(&counters, algorithm, 0, NOON.plus(Micros(1))).await;
+        }
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(turns)
+    })
+}
+
+/// Runs `work` as a worker would, once it is connected.
+fn worker<T>(redis: &Redis, work: impl AsyncFnOnce(Rc<Counters>) -> T) -> T {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+    runtime.block_on(async {
+        let store = Store::new(1_000_000, Some(Arc::new(redis.settings()))).unwrap();
+        let counters = Rc::new(store.open());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let value = work(counters).await;
+        let unasked = store.shared().unwrap().counts().iter().map(|counts| counts.errors.get()).sum::<u64>();
+        assert_eq!(unasked, 0, "every decision is the server's");
+        value
+    })
+}
+
+async fn decide(counters: &Counters, algorithm: &Algorithm, client: u64, now: Timestamp) {
+    let owner = Fingerprint(u128::from(client + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    let outcome = counters.decide(&[charge(algorithm, owner)], now).await;
+    assert_eq!(outcome.decisions.len(), 1);
+}
+
+fn charge(algorithm: &Algorithm, owner: Fingerprint) -> Charge<'_> {
+    let remote = Remote { name: "bench:1t:00000000", owner, on_error: OnError::Local };
+    let (numbers, cost, group) = (NumbersId::of(algorithm), Cost::ONE, Group::Enforced);
+    Charge { algorithm, numbers, key: owner.of_policy(1), cost, group, remote }
+}
+
+/// Xorshift: good enough to spread keys.
+fn next(state: &Cell<u64>) -> u64 {
+    let mut x = state.get();
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    state.set(x);
+    x
+}
+
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap()
+}
+
+/// A server of our own, ended with this process.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Redis {
+    fn start() -> Self {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is missing: `make tools` installs it");
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { child, port }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            servers: Servers::Single(Server { host: "127.0.0.1".into(), port: self.port }),
+            dial: Dial::default(),
+            prefix: "tollgate".into(),
+            secret: Secret([0; 32]),
+            timeout: Duration::from_secs(1),
+        }
+    }
+
+    /// Calls a second of `redis-benchmark` with the script that the client has loaded.
+    fn benchmark(&self, algorithm: &Algorithm, at_once: u64) -> f64 {
+        let mut arguments = Vec::new();
+        call::decide(&[charge(algorithm, Fingerprint(0))], |argument| arguments.push(argument.to_vec()));
+        let name = key::parts("tollgate", "bench:1t:00000000", &key::owner(Fingerprint(0))).concat();
+        let name =
+            String::from_utf8(name).unwrap().replace(&"0".repeat(32), "00000000000000000000__rand_int__");
+        let calls = if at_once == 1 { 50_000 } else { 300_000 };
+        let mut child = Command::new("redis-benchmark")
+            .args(["-p", &self.port.to_string(), "-c", "1", "-P", &at_once.to_string()])
+            .args(["-n", &calls.to_string(), "-r", &KEYS.to_string(), "--csv", "-x"])
+            .args(["EVALSHA", Script::new().sha1(), "1", &name, "decide", "0"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("redis-benchmark is missing: `make tools` installs it");
+        child.stdin.take().unwrap().write_all(&arguments[2]).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let last = text.lines().last().unwrap_or_default();
+        let figure = last.rsplit(',').nth(6).unwrap_or_default().trim_matches('"');
+        figure.parse().unwrap_or_else(|_| panic!("no figure in {text}"))
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

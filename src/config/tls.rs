@@ -1,0 +1,133 @@
+//! `tls = { ca, cert, key, server_name }`: how TLS is spoken to a server of ours.
+
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::report::quoted;
+use super::table::Table;
+use super::text::Refusal;
+use super::value::Value;
+use crate::store::redis::settings::Tls;
+
+/// TLS with what the table says; without one, the system's roots and no certificate of our own. `None` if it has faults.
+pub(super) fn client(value: Option<&Value<'_>>, wanted: &Value<'_>) -> Option<Tls> {
+    let Some(value) = value else {
+        return Some(Tls {
+            config: Arc::new(config(system_roots(wanted)?, None, wanted)?),
+            server_name: None,
+        });
+    };
+    let mut table = value.table("`tls`")?;
+    let roots = match table.take("ca") {
+        Some(ca) => authorities(&ca),
+        None => system_roots(wanted),
+    };
+    let server_name =
+        table.optional("server_name", |value| value.text()?.parse("the name of a server", server_name));
+    let identity = identity(&mut table);
+    table.finish().then_some(())?;
+    Some(Tls { config: Arc::new(config(roots?, identity?, value)?), server_name })
+}
+
+/// Who we are: a certificate with its key.
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// `Some(None)` if neither is given, `None` if there are faults.
+fn identity(table: &mut Table<'_>) -> Option<Option<Identity>> {
+    match (table.take("cert"), table.take("key")) {
+        (None, None) => Some(None),
+        (Some(cert), Some(key)) => {
+            let (certificates, key) = (certificates(&cert), private_key(&key));
+            Some(Some((certificates?, key?)))
+        }
+        (Some(lone), None) => lone_half(&lone, "key"),
+        (None, Some(lone)) => lone_half(&lone, "cert"),
+    }
+}
+
+fn lone_half<T>(lone: &Value<'_>, other: &str) -> Option<T> {
+    lone.fault(
+        format!("{} stands without `{other}`", lone.label()),
+        format!("add `{other} = \"…\"`: the two go together"),
+    );
+    None
+}
+
+fn config(roots: RootCertStore, identity: Option<Identity>, place: &Value<'_>) -> Option<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let refuse = |error: rustls::Error| {
+        place.fault(
+            format!("TLS can not be spoken so: {error}"),
+            "look whether `cert` and `key` belong together",
+        );
+    };
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(refuse).ok()?.with_root_certificates(roots);
+    match identity {
+        None => Some(builder.with_no_client_auth()),
+        Some((certificates, key)) => builder.with_client_auth_cert(certificates, key).map_err(refuse).ok(),
+    }
+}
+
+fn system_roots(wanted: &Value<'_>) -> Option<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    // Some that can not be read are no harm as long as there are others.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        wanted.fault(
+            "this machine trusts no certificate authority",
+            "install `ca-certificates`, or name the authority: `tls = { ca = \"ca.pem\" }`",
+        );
+        return None;
+    }
+    Some(roots)
+}
+
+fn authorities(value: &Value<'_>) -> Option<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(certificates(value)?);
+    if added == 0 {
+        value.fault(
+            format!("{} holds no certificate of an authority", value.label()),
+            "name a PEM file with the authority's certificate",
+        );
+        return None;
+    }
+    Some(roots)
+}
+
+fn certificates(value: &Value<'_>) -> Option<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&value.file()?).collect();
+    let found = found.ok().filter(|found| !found.is_empty());
+    if found.is_none() {
+        value.fault(
+            format!("{} holds no certificate", value.label()),
+            "name a PEM file: `-----BEGIN CERTIFICATE-----`",
+        );
+    }
+    found
+}
+
+fn private_key(value: &Value<'_>) -> Option<PrivateKeyDer<'static>> {
+    let found = PrivateKeyDer::from_pem_slice(&value.file()?).ok();
+    if found.is_none() {
+        value.fault(
+            format!("{} holds no private key", value.label()),
+            "name a PEM file with an unencrypted key: `-----BEGIN PRIVATE KEY-----`",
+        );
+    }
+    found
+}
+
+fn server_name(text: &str) -> Result<ServerName<'static>, Refusal> {
+    let refused = |_| {
+        Refusal::new(
+            format!("{} is not the name of a server", quoted(text)),
+            "write the name that its certificate carries",
+        )
+    };
+    ServerName::try_from(text.to_owned()).map_err(refused)
+}

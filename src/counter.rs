@@ -1,0 +1,163 @@
+//! Counters that one thread writes and any thread may read: no locked instruction, no cache line that travels between writers.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::limit::units::Micros;
+
+/// No histogram has more bounds.
+const MOST_BOUNDS: usize = 15;
+
+/// The upper bound of a histogram's bucket, with its `le` label: the same in seconds.
+pub type Bound = (Micros, &'static str);
+
+/// Which buckets a histogram has.
+pub trait Scale {
+    /// Their upper bounds, ascending, at most 15. One bucket more takes what is longer.
+    const BOUNDS: &'static [Bound];
+}
+
+/// Of requests, and of upstreams' answers: half a millisecond to half a minute.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestTime;
+
+impl Scale for RequestTime {
+    const BOUNDS: &'static [Bound] = &[
+        (Micros(500), "0.0005"),
+        (Micros(1_000), "0.001"),
+        (Micros(2_500), "0.0025"),
+        (Micros(5_000), "0.005"),
+        (Micros(10_000), "0.01"),
+        (Micros(25_000), "0.025"),
+        (Micros(50_000), "0.05"),
+        (Micros(100_000), "0.1"),
+        (Micros(250_000), "0.25"),
+        (Micros(500_000), "0.5"),
+        (Micros(1_000_000), "1"),
+        (Micros(2_500_000), "2.5"),
+        (Micros(5_000_000), "5"),
+        (Micros(10_000_000), "10"),
+        (Micros(30_000_000), "30"),
+    ];
+}
+
+/// Of calls to a shared store, which is near: 50 µs to a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallTime;
+
+impl Scale for CallTime {
+    const BOUNDS: &'static [Bound] = &[
+        (Micros(50), "0.00005"),
+        (Micros(100), "0.0001"),
+        (Micros(250), "0.00025"),
+        (Micros(500), "0.0005"),
+        (Micros(1_000), "0.001"),
+        (Micros(2_500), "0.0025"),
+        (Micros(5_000), "0.005"),
+        (Micros(10_000), "0.01"),
+        (Micros(20_000), "0.02"),
+        (Micros(50_000), "0.05"),
+        (Micros(100_000), "0.1"),
+        (Micros(250_000), "0.25"),
+        (Micros(1_000_000), "1"),
+    ];
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Only one thread may call this: it loads and stores, and would lose what another adds in between.
+    pub fn add(&self, amount: u64) {
+        self.0.store(self.get().wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// What it has grown to.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How long something took. Aligned, so that no two workers' counters share a cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Histogram<S> {
+    /// One for each of the scale's bounds and one for what is longer; not cumulated.
+    buckets: [Counter; MOST_BOUNDS + 1],
+    sum: Counter,
+    scale: PhantomData<S>,
+}
+
+impl<S: Scale> Histogram<S> {
+    /// Only one thread may call this; see [`Counter::add`].
+    pub fn record(&self, duration: Micros) {
+        const { assert!(S::BOUNDS.len() <= MOST_BOUNDS) };
+        let bucket = S::BOUNDS.partition_point(|(bound, _)| *bound < duration);
+        self.buckets[bucket].add(1);
+        self.sum.add(duration.0);
+    }
+}
+
+/// Several workers' histograms together.
+#[derive(Clone, Debug, Default)]
+pub struct HistogramTotal<S> {
+    buckets: [u64; MOST_BOUNDS + 1],
+    sum: Micros,
+    scale: PhantomData<S>,
+}
+
+impl<S: Scale> HistogramTotal<S> {
+    /// Adds one worker's.
+    pub fn add(&mut self, part: &Histogram<S>) {
+        for (total, bucket) in self.buckets.iter_mut().zip(&part.buckets) {
+            *total += bucket.get();
+        }
+        self.sum.0 = self.sum.0.wrapping_add(part.sum.get());
+    }
+
+    /// Each bucket's `le` label and how many fell into it, not cumulated; the last is `+Inf`.
+    pub fn buckets(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        S::BOUNDS.iter().map(|(_, bound)| *bound).chain(["+Inf"]).zip(self.buckets)
+    }
+
+    /// How long all took together.
+    pub fn sum(&self) -> Micros {
+        self.sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted<S: Scale + Default>(durations: &[u64]) -> Vec<(&'static str, u64)> {
+        let histogram = Histogram::<S>::default();
+        durations.iter().for_each(|micros| histogram.record(Micros(*micros)));
+        let mut total = HistogramTotal::default();
+        total.add(&histogram);
+        assert_eq!(total.sum(), Micros(durations.iter().sum()));
+        total.buckets().collect()
+    }
+
+    #[test]
+    fn a_duration_falls_into_the_bucket_whose_bound_it_does_not_pass() {
+        let requests = counted::<RequestTime>(&[0, 500, 501, 30_000_000, 30_000_001]);
+        assert_eq!(requests[..2], [("0.0005", 2), ("0.001", 1)]);
+        assert_eq!(requests[14..], [("30", 1), ("+Inf", 1)]);
+        let calls = counted::<CallTime>(&[50, 51, 20_000, 1_000_000, 1_000_001]);
+        assert_eq!((calls[0], calls[1], calls[8]), (("0.00005", 1), ("0.0001", 1), ("0.02", 1)));
+        assert_eq!(calls[12..], [("1", 1), ("+Inf", 1)]);
+    }
+
+    #[test]
+    fn bounds_ascend_and_labels_say_them() {
+        for bounds in [RequestTime::BOUNDS, CallTime::BOUNDS] {
+            assert!(bounds.is_sorted_by(|(one, _), (next, _)| one < next));
+            for (bound, label) in bounds {
+                let seconds: f64 = label.parse().unwrap();
+                assert_eq!((seconds * 1e6).round(), bound.0 as f64);
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What `/metrics` says of the store.
+
+use super::exposition::{Exposition, Kind};
+use crate::counter::{CallTime, HistogramTotal};
+use crate::store::Store;
+use crate::store::redis::{Counts, SharedStore};
+
+/// The store's series; those of a shared store only where there is one, but for its errors.
+pub(super) fn store(page: &mut Exposition, store: &Store) {
+    let counts = store.shared().map(SharedStore::counts).unwrap_or_default();
+    let total = |one: fn(&Counts) -> u64| counts.iter().map(|counts| one(counts)).sum::<u64>();
+    page.single("tollgate_store_keys", Kind::Gauge, "Counters held in this process.", store.keys());
+    let evicted = "Live counters of this process evicted because its memory for them was full.";
+    page.single("tollgate_store_evictions_total", Kind::Counter, evicted, store.evictions());
+    let errors = "Requests that were decided without the shared store because it could not be asked.";
+    page.single("tollgate_store_errors_total", Kind::Counter, errors, total(|counts| counts.errors.get()));
+    let Some(shared) = store.shared() else { return };
+    let calls = "Calls to the shared store.";
+    page.single("tollgate_store_calls_total", Kind::Counter, calls, total(|counts| counts.calls.get()));
+    let remembered = "Refusals told from memory, without a call to the shared store.";
+    let amount = total(|counts| counts.remembered.get());
+    page.single("tollgate_store_remembered_total", Kind::Counter, remembered, amount);
+    let up = "tollgate_store_up";
+    page.family(
+        up,
+        Kind::Gauge,
+        "Whether a server of the shared store is asked; 0 while the breaker is open.",
+    );
+    for server in shared.health().servers() {
+        page.sample(up, &[("server", server.name())], u8::from(server.is_up()));
+    }
+    let mut duration = HistogramTotal::<CallTime>::default();
+    counts.iter().for_each(|counts| duration.add(&counts.duration));
+    let name = "tollgate_store_duration_seconds";
+    page.family(name, Kind::Histogram, "How long the shared store took to answer.");
+    page.histogram(name, None, &duration);
+}
