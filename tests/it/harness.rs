@@ -12,7 +12,6 @@ mod load;
 mod redis;
 mod redis_cluster;
 mod redis_sentinel;
-pub(crate) mod redis_servers;
 mod redis_tls;
 mod response;
 

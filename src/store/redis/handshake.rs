@@ -1,8 +1,8 @@
 //! What is said on a new connection before it is used: who we are, which database, and one decision as a proof.
 //!
-//! The proof is the script itself on a counter of its own, which always admits: so it shows that this user may run every command of
-//! it, that the server knows it, and that it takes writes. A replica, a full server, one that still loads: none of them is
-//! usable, and each says so by an error.
+//! The proof is the script itself on a counter of its own, which always admits: so it shows that the server knows it, that this user may
+//! run it, and that the server takes writes. A replica, a full server, one that still loads: none of them is usable, and each says so
+//! by an error. The counter is deleted at once; where that is not allowed it expires within seconds.
 //!
 //! All of it goes out in one piece. Only where the script is not known, the script (27 kB) and a second proof follow. A
 //! server that wants a password closes the connection of who sends that much without one, so it does not come first.
@@ -55,7 +55,7 @@ pub(super) async fn connect(
     let mut out = BytesMut::new();
     let greetings = greet(&mut out, dial);
     ask_role(&mut out, proof);
-    let knows = write_proof(&mut out, script, prefix, proof);
+    let proves = write_proof(&mut out, script, prefix, proof);
     talk.send(out).await?;
     for _ in 0..greetings {
         accepted(talk.answer().await?)?;
@@ -63,11 +63,7 @@ pub(super) async fn connect(
     if matches!(proof, Proof::Whole { is_master: true }) {
         is_master(&talk.answer().await?)?;
     }
-    let known = match knows {
-        true => decided(talk.answer().await?)?,
-        false => false,
-    };
-    if !known {
+    if !proves || !talk.proven().await? {
         talk.teach(script, prefix, proof).await?;
     }
     talk.into_wire()
@@ -117,7 +113,7 @@ fn ask_role(out: &mut BytesMut, proof: &Proof) {
     }
 }
 
-/// Writes the decision that proves that the server decides. False if there is none to be made.
+/// Writes the decision that proves that the server decides, and what deletes its traces. False if there is none to be made.
 fn write_proof(out: &mut BytesMut, script: &Script, prefix: &str, proof: &Proof) -> bool {
     // Refilled faster than anybody can ask: it always admits, and so always writes. Its key expires in about a second.
     let (Some(rate), Some(burst)) = (Rate::new(1_000_000, Micros::SECOND), Cost::new(1_000_000)) else {
@@ -132,15 +128,22 @@ fn write_proof(out: &mut BytesMut, script: &Script, prefix: &str, proof: &Proof)
         Proof::Part(tag) => ([*tag, 0], &[charge][..]),
         Proof::Nothing => return false,
     };
+    let keys = |command: &mut Command<'_>| {
+        for (tag, _) in tags.iter().zip(charges) {
+            let mut digits = itoa::Buffer::new();
+            command.parts(&[prefix.as_bytes(), b":probe:{", digits.format(*tag).as_bytes(), b"}"]);
+        }
+    };
     Command::write(out, |command| {
         command.word(b"EVALSHA");
         command.word(script.sha1().as_bytes());
         command.number(charges.len() as u64);
-        for (tag, _) in tags.iter().zip(charges) {
-            let tag = itoa::Buffer::new().format(*tag).to_owned();
-            command.parts(&[prefix.as_bytes(), b":probe:{", tag.as_bytes(), b"}"]);
-        }
+        keys(command);
         call::decide(charges, |argument| command.word(argument));
+    });
+    Command::write(out, |command| {
+        command.word(b"DEL");
+        keys(command);
     });
     true
 }
@@ -201,6 +204,14 @@ impl Talk {
         }
     }
 
+    /// Reads the answers to a proof: whether the server decided; not if it does not know the script.
+    async fn proven(&mut self) -> Result<bool, Trouble> {
+        let decided = decided(self.answer().await?)?;
+        // Whether the counter was deleted makes no difference.
+        self.answer().await?;
+        Ok(decided)
+    }
+
     /// Hands over the script, and has it proven.
     async fn teach(&mut self, script: &Script, prefix: &str, proof: &Proof) -> Result<(), Trouble> {
         let mut out = BytesMut::new();
@@ -208,7 +219,7 @@ impl Talk {
         let proves = write_proof(&mut out, script, prefix, proof);
         self.send(out).await?;
         accepted(self.answer().await?)?;
-        if proves && !decided(self.answer().await?)? {
+        if proves && !self.proven().await? {
             return Err(Trouble::Odd("it forgets the script at once"));
         }
         Ok(())

@@ -199,7 +199,8 @@ impl Keeper {
     /// Tells those that have waited too long. Ready if they were one too many.
     fn poll_expiry(&mut self, context: &mut Context<'_>) -> Poll<Trouble> {
         let timeout = self.settings.timeout;
-        while let Some(oldest) = self.queue.borrow().oldest() {
+        loop {
+            let Some(oldest) = self.queue.borrow().oldest() else { return Poll::Pending };
             if self.deadline.poll(context, oldest + timeout).is_pending() {
                 return Poll::Pending;
             }
@@ -212,7 +213,6 @@ impl Keeper {
                 return Poll::Ready(Trouble::Silence(timeout));
             }
         }
-        Poll::Pending
     }
 
     /// The connection is gone.
