@@ -163,6 +163,8 @@ impl Redis {
     pub(crate) fn keys(&self) -> Vec<String> {
         let Answer::List(keys) = self.command(["KEYS", "*"]) else { panic!("a list") };
         let mut keys: Vec<_> = keys.iter().map(Answer::text).collect();
+        // With these, gateways prove to themselves that the server decides.
+        keys.retain(|key| !key.contains(":probe:"));
         keys.sort();
         keys
     }
