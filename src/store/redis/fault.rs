@@ -37,6 +37,8 @@ pub(crate) enum Trouble {
     Connection(io::Error),
     /// It closed the connection.
     Closed,
+    /// It closed a connection without TLS before it had said anything.
+    Wordless,
     /// Nothing came in time.
     Silence(Duration),
     /// It refuses.
@@ -60,6 +62,9 @@ impl Display for Trouble {
             Self::Connection(error) if error.raw_os_error().is_some() => write!(f, "{}", error.kind()),
             Self::Connection(error) => write!(f, "{error}"),
             Self::Closed => f.write_str("it closed the connection"),
+            Self::Wordless => {
+                f.write_str("it closed the connection without a word; perhaps it wants TLS (`rediss://`)")
+            }
             Self::Silence(span) => write!(f, "no answer within {span:?}"),
             Self::Refused(code) => write!(f, "{} ({code})", code.in_words()),
             Self::Malformed(malformed) => write!(f, "it does not speak the protocol of Redis: {malformed}"),

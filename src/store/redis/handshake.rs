@@ -41,6 +41,8 @@ pub(super) enum Proof {
 struct Talk {
     wire: Wire,
     inbound: BytesMut,
+    /// Something was answered.
+    answered: bool,
 }
 
 /// Connects, and makes sure that the server decides.
@@ -52,34 +54,16 @@ pub(super) async fn connect(
     proof: &Proof,
 ) -> Result<Wire, Trouble> {
     let mut talk = Talk::open(server, dial).await?;
-    let mut out = BytesMut::new();
-    let greetings = greet(&mut out, dial);
-    ask_role(&mut out, proof);
-    let proves = write_proof(&mut out, script, prefix, proof);
-    talk.send(out).await?;
-    for _ in 0..greetings {
-        accepted(talk.answer().await?)?;
+    match talk.begin(dial, script, prefix, proof).await {
+        Ok(()) => talk.into_wire(),
+        Err(trouble) => Err(talk.explain(trouble)),
     }
-    if matches!(proof, Proof::Whole { is_master: true }) {
-        is_master(&talk.answer().await?)?;
-    }
-    if !proves || !talk.proven().await? {
-        talk.teach(script, prefix, proof).await?;
-    }
-    talk.into_wire()
 }
 
 /// Asks one thing on a connection of its own, which is closed then. Where the server knows no passwords, ours is too much, but no fault.
 pub(super) async fn ask_once(server: &Server, dial: &Dial, words: &[&[u8]]) -> Result<Value, Trouble> {
     let mut talk = Talk::open(server, dial).await?;
-    let mut out = BytesMut::new();
-    let greetings = dial.login.iter().map(|login| authenticate(&mut out, login)).count();
-    Command::write(&mut out, |command| words.iter().for_each(|word| command.word(word)));
-    talk.send(out).await?;
-    for _ in 0..greetings {
-        talk.answer().await?;
-    }
-    accepted(talk.answer().await?)
+    talk.ask(dial, words).await.map_err(|trouble| talk.explain(trouble))
 }
 
 /// Writes what comes first; how many answers it has.
@@ -185,7 +169,54 @@ fn is_master(answer: &Value) -> Result<(), Trouble> {
 impl Talk {
     async fn open(server: &Server, dial: &Dial) -> Result<Self, Trouble> {
         let wire = Wire::open(server, dial.tls.as_ref()).await?;
-        Ok(Self { wire, inbound: BytesMut::new() })
+        Ok(Self { wire, inbound: BytesMut::new(), answered: false })
+    }
+
+    /// Says who we are, and has the server prove that it decides.
+    async fn begin(
+        &mut self,
+        dial: &Dial,
+        script: &Script,
+        prefix: &str,
+        proof: &Proof,
+    ) -> Result<(), Trouble> {
+        let mut out = BytesMut::new();
+        let greetings = greet(&mut out, dial);
+        ask_role(&mut out, proof);
+        let proves = write_proof(&mut out, script, prefix, proof);
+        self.send(out).await?;
+        for _ in 0..greetings {
+            accepted(self.answer().await?)?;
+        }
+        if matches!(proof, Proof::Whole { is_master: true }) {
+            is_master(&self.answer().await?)?;
+        }
+        if !proves || !self.proven().await? {
+            self.teach(script, prefix, proof).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks one thing, whatever the server says to our password.
+    async fn ask(&mut self, dial: &Dial, words: &[&[u8]]) -> Result<Value, Trouble> {
+        let mut out = BytesMut::new();
+        let greetings = dial.login.iter().map(|login| authenticate(&mut out, login)).count();
+        Command::write(&mut out, |command| words.iter().for_each(|word| command.word(word)));
+        self.send(out).await?;
+        for _ in 0..greetings {
+            self.answer().await?;
+        }
+        accepted(self.answer().await?)
+    }
+
+    /// A server that wants TLS closes without a word.
+    fn explain(&self, trouble: Trouble) -> Trouble {
+        let breaks = matches!(trouble, Trouble::Closed | Trouble::Connection(_));
+        if breaks && !self.answered && matches!(self.wire, Wire::Plain(_)) {
+            Trouble::Wordless
+        } else {
+            trouble
+        }
     }
 
     async fn send(&mut self, mut out: BytesMut) -> Result<(), Trouble> {
@@ -196,6 +227,7 @@ impl Talk {
         loop {
             if let Some((value, length)) = resp::read(&self.inbound)? {
                 self.inbound.advance(length);
+                self.answered = true;
                 return Ok(value);
             }
             if poll_fn(|context| self.wire.poll_read(context, &mut self.inbound)).await? == 0 {

@@ -39,6 +39,9 @@ use callers::{Place, Told};
 use keeper::Keeper;
 use queue::Queue;
 
+/// So often one call is asked again behind the script.
+const MOST_LOADS: u32 = 5;
+
 /// A connection that keeps itself. Closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -101,21 +104,33 @@ impl Link {
     }
 
     /// Asks behind the script, which the first of those hands over that found it forgotten: `loads` is how often it had been before.
+    /// Somebody may have it forgotten again just then.
     async fn ask_again(
         &self,
-        loads: u64,
+        mut loads: u64,
         mode: Mode,
         write: &impl Fn(&mut Command<'_>),
     ) -> Result<Told, Fault> {
-        let asked = now();
-        {
-            let mut queue = self.queue.borrow_mut();
-            if queue.loads() == loads {
-                queue.command(asked, |out| handshake::load(out, &self.script));
-                queue.count_load();
+        let mut tries = 0;
+        loop {
+            let asked = now();
+            loads = self.hand_over(asked, loads);
+            let told = self.call(asked, mode, write)?.await;
+            tries += 1;
+            if tries == MOST_LOADS || !matches!(told, (Ok(Value::Refused(Refusal::NoScript)), _)) {
+                return Ok(told);
             }
         }
-        Ok(self.call(asked, mode, write)?.await)
+    }
+
+    /// Hands the script over, unless that has been done since it had been `loads` times. How often it has been now.
+    fn hand_over(&self, asked: Instant, loads: u64) -> u64 {
+        let mut queue = self.queue.borrow_mut();
+        if queue.loads() == loads {
+            queue.command(asked, |out| handshake::load(out, &self.script));
+            queue.count_load();
+        }
+        queue.loads()
     }
 
     fn call(&self, asked: Instant, mode: Mode, write: &impl Fn(&mut Command<'_>)) -> Result<Call<'_>, Fault> {
