@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::harness::{Backend, Certificates, Connection, Gateway, Redis, TlsRedis, eventually};
+use crate::harness::{Backend, Certificates, Gateway, Redis, TlsRedis, eventually};
 use crate::shared_samples::{PATIENT, Plan, of, statuses_of};
 
 const PASSWORD: &str = "correct-horse-battery";
@@ -93,11 +93,7 @@ fn tls_on_one_side_alone_is_done_without_and_told() {
     for url in [server.url().replace("rediss", "redis"), format!("rediss://{plain}")] {
         let store = format!("url = \"{url}\"\ntimeout = \"100ms\"");
         let gateway = Gateway::start(&plan(&backend).store(&store));
-        counts_alone(
-            &gateway,
-            &server.redis,
-            &["tls", "closed", "timed out", "in time", "corrupt", "within"],
-        );
+        counts_alone(&gateway, &server.redis, &["tls", "closed", "reset", "corrupt", "within"]);
     }
 }
 
@@ -181,27 +177,6 @@ fn with_a_url_that_the_environment_holds() {
     let output = check(&toml);
     assert_eq!(output.status.code(), Some(2), "the variable is not set");
     assert!(String::from_utf8_lossy(&output.stderr).contains("MY_REDIS"));
-}
-
-/// Passwords change: connections that are open stay, new ones need the new one, and a reload brings it.
-#[test]
-fn a_reload_brings_a_new_password() {
-    let (backend, redis) = (Backend::ok(), Redis::start());
-    redis.set(&["CONFIG", "SET", "requirepass", "old"]);
-    let with = |password: &str| {
-        plan(&backend).store(&store_at(&format!("redis://:{password}@{}", redis.addr()), ""))
-    };
-    let gateway = Gateway::start(&with("old"));
-    counts_in(&gateway, &redis);
-    redis.set(&["CONFIG", "SET", "requirepass", "new"]);
-    gateway.reload(&with("new"), "reload");
-    redis.command(["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    eventually("the gateway to be let in", || {
-        let before = redis.calls_of("evalsha");
-        let name = format!("b{before}-{}", redis.connections_ever());
-        (statuses_of(&gateway, "/", &name, 1) == [200] && redis.calls_of("evalsha") > before).then_some(())
-    });
-    assert!(Connection::open(redis.addr()).is_ok());
 }
 
 fn check(toml: &str) -> Output {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::harness::{Backend, DropProxy, Fleet, Gateway, Redis, eventually, get_with};
-use crate::shared_samples::{Plan, client, of, shares, statuses_of};
+use crate::shared_samples::{Plan, client, is_up, of, shares, statuses_of};
 
 /// What befalls a town.
 type Fault = fn(&mut Town);
@@ -50,9 +50,7 @@ impl Town {
         for gateway in &self.fleet.gateways {
             eventually("the gateway to be ready", || (gateway.admin("/readyz").status == 200).then_some(()));
         }
-        eventually("the store to be up", || {
-            (self.fleet.metric("tollgate_store_up", &[]) >= 2.0).then_some(())
-        });
+        is_up(&self.fleet);
     }
 
     /// Both do without the store, request by request, and say so.

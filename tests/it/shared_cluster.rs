@@ -109,7 +109,7 @@ fn a_dead_node_takes_only_its_own_clients_along() {
     let gateway = &fleet.gateways[0];
     let dead = a_client_of(&cluster, 0, gateway, "/deny", "dead");
     let local = a_client_of(&cluster, 0, gateway, "/local", "local");
-    let well = [1, 2].map(|node| a_client_of(&cluster, node, gateway, "/deny", "well"));
+    let well = [1, 2].map(|node| a_client_of(&cluster, node, gateway, "/deny", &format!("well-{node}")));
     cluster.nodes[0].kill();
     for name in well {
         assert_eq!(statuses(&fleet, "/deny", &name, 4), [200, 200, 429, 429], "exact: one of three was used");

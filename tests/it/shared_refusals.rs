@@ -117,11 +117,12 @@ fn a_remembered_refusal_answers_only_what_costs_as_much() {
     get("/seven", 200);
     assert_eq!(get("/five", 429), 1, "the server says that five of three are too many");
     assert_eq!(get("/five", 429), 0, "and is not asked again");
-    assert_eq!(get("/seven", 429), 0, "nor for more");
-    assert_eq!(get("/one", 200), 1, "but for less");
+    // More is refused, too; the server may be asked for how long.
+    get("/seven", 429);
+    assert_eq!(get("/one", 200), 1, "but less is not");
     assert_eq!([get("/one", 200), get("/one", 200)], [1, 1]);
     assert_eq!(get("/one", 429), 1);
-    assert_eq!([get("/one", 429), get("/five", 429)], [0, 0], "what refuses one refuses five");
+    assert_eq!([get("/one", 429), get("/one", 429), get("/five", 429)], [0, 0, 0]);
     assert_eq!(backend.count(), 4);
 }
 

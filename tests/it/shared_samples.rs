@@ -87,6 +87,13 @@ pub(crate) fn statuses_of(gateway: &Gateway, path: &str, name: &str, count: usiz
     std::iter::repeat_with(one).take(count).collect()
 }
 
+/// Waits until every worker of the fleet can ask the store.
+pub(crate) fn is_up(fleet: &Fleet) {
+    eventually("the store to be up for all", || {
+        fleet.gateways.iter().all(|gateway| gateway.metric("tollgate_store_up", &[]) > 0.5).then_some(())
+    });
+}
+
 /// Waits until the fleet shares the limit of `path`, which allows each client two: one through each gateway, and no more.
 /// Each try is a client of its own.
 pub(crate) fn shares(fleet: &Fleet, path: &str) {

@@ -43,6 +43,13 @@ impl Sentinel {
         format!("redis+sentinel://{}/mymaster", self.address)
     }
 
+    /// Waits until the replica has all that the master has.
+    pub(crate) fn replicate(&self) {
+        // The server waits for what its asker has written, and so for all before it.
+        self.servers[0].set(&["SET", "mark", "1"]);
+        assert_eq!(self.servers[0].command(["WAIT", "1", "5000"]).integer(), 1);
+    }
+
     /// Kills the master and waits until the sentinel has made the replica one.
     pub(crate) fn fail_over(&mut self) {
         self.servers[0].kill();
@@ -92,7 +99,7 @@ fn watch(master: &str, directory: &std::path::Path) -> Option<(Child, SocketAddr
 fn the_sentinel_makes_the_replica_a_master() {
     let mut sentinel = Sentinel::start();
     sentinel.servers[0].set(&["SET", "a", "1"]);
-    assert_eq!(sentinel.servers[0].command(["WAIT", "1", "5000"]).integer(), 1);
+    sentinel.replicate();
     sentinel.fail_over();
     assert_eq!(sentinel.servers[1].command(["GET", "a"]).text(), "1");
     assert_eq!(sentinel.servers[1].info("replication")["role"], "master");
