@@ -3,7 +3,7 @@
 use tollgate::store::redis::fault::Fault;
 use tollgate::store::redis::settings::{Servers, Settings};
 
-use crate::harness::{Cluster, eventually as at_last};
+use crate::harness::{Answer, Cluster, Redis, eventually as at_last};
 use crate::redis_asker::{Asker, assert_down_at_once, eventually, run, server, settings, single};
 
 /// Knows only the first of the nodes.
@@ -107,6 +107,48 @@ fn a_dead_node_hurts_only_its_own_keys() {
 }
 
 #[test]
+fn a_replica_that_takes_over_is_found() {
+    let mut cluster = Cluster::start();
+    let dies = place(&cluster, 1).1;
+    let replica = replica_of(&cluster, dies);
+    run(async {
+        let asker =
+            Asker::open(settings(Servers::Cluster(vec![server(cluster.nodes[(dies + 1) % 3].addr())])));
+        asker.until_answered(1).await;
+        cluster.nodes[dies].kill();
+        asker.until_down(1).await;
+        asker.until_answered(1).await;
+        assert!(replica.calls_of("evalsha") > 0);
+        // The one that is dead is not asked any more.
+        eventually("health", async || asker.healths.is_up().then_some(())).await;
+    });
+}
+
+/// A node that takes over when the one at this place is dead.
+fn replica_of(cluster: &Cluster, place: usize) -> Redis {
+    let master = &cluster.nodes[place];
+    let (id, port) = (master.command(["CLUSTER", "MYID"]).text(), master.addr().port().to_string());
+    let replica = Redis::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]);
+    replica.set(&["CLUSTER", "MEET", "127.0.0.1", &port]);
+    at_last("the replica to know its master", || {
+        (replica.command(["CLUSTER", "REPLICATE", &id]) == Answer::Bytes(b"OK".into())).then_some(())
+    });
+    at_last("the replica to follow", || {
+        (replica.info("replication").get("master_link_status")? == "up").then_some(())
+    });
+    // All must know of it before its master is gone.
+    let port = replica.addr().port().to_string();
+    at_last("all to know the replica", || {
+        let knows = |node: &Redis| node.command(["CLUSTER", "NODES"]).text().contains(&format!(":{port}@"));
+        cluster.nodes.iter().all(knows).then_some(())
+    });
+    for node in &cluster.nodes {
+        node.set(&["CONFIG", "SET", "cluster-node-timeout", "1000"]);
+    }
+    replica
+}
+
+#[test]
 fn a_cluster_that_is_not_there_at_first_is_asked_when_it_comes() {
     let mut cluster = Cluster::start();
     let listed = told_of_one(&cluster);
@@ -147,7 +189,7 @@ fn a_node_that_is_given_as_a_single_server_is_found_out() {
 
 #[test]
 fn a_single_server_that_is_given_as_a_cluster_is_found_out() {
-    let redis = crate::harness::Redis::start();
+    let redis = Redis::start();
     run(async {
         let asker = Asker::open(settings(Servers::Cluster(vec![server(redis.addr())])));
         asker.until_down(1).await;

@@ -154,32 +154,36 @@ fn a_lost_connection_is_made_anew_at_once_and_nobody_hears_of_it() {
 }
 
 #[test]
-fn a_replica_and_a_full_server_are_not_asked_until_they_take_writes() {
+fn a_replica_is_not_asked_until_it_is_a_master() {
     let redis = Redis::start();
-    let name = redis.addr().to_string();
-    let cases: [(&str, &dyn Fn(), &dyn Fn()); 2] = [
-        ("it is a replica, which takes no writes (READONLY)", &|| redis.read_only(), &|| redis.writable()),
-        ("its memory is full (OOM)", &|| redis.fill(), &|| redis.drain()),
-    ];
-    for (reason, fall, recover) in cases {
-        let ((), lines) = run(logged(async {
-            let asker = Asker::open(single(&redis));
-            asker.until_answered(1).await;
-            fall();
-            let refused = asker.ask(1).await;
-            assert!(
-                matches!(refused, Err(Fault::Refused(code)) if reason.contains(code.as_str())),
-                "{refused:?}"
-            );
-            asker.until_down(1).await;
-            assert_down_at_once(&asker).await;
-            assert_eq!(asker.reasons(), reason);
-            recover();
-            asker.until_answered(1).await;
-            assert_eq!(redis.connections(), 1);
-        }));
-        assert_one_outage(&lines, &name, reason);
-    }
+    let reason = "it is a replica, which takes no writes (READONLY)";
+    is_not_asked_until(&redis, reason, || redis.read_only(), || redis.writable());
+}
+
+#[test]
+fn a_full_server_is_not_asked_until_there_is_room() {
+    let redis = Redis::start();
+    is_not_asked_until(&redis, "its memory is full (OOM)", || redis.fill(), || redis.drain());
+}
+
+fn is_not_asked_until(redis: &Redis, reason: &str, fall: impl Fn(), recover: impl Fn()) {
+    let ((), lines) = run(logged(async {
+        let asker = Asker::open(single(redis));
+        asker.until_answered(1).await;
+        fall();
+        let refused = asker.ask(1).await;
+        assert!(
+            matches!(refused, Err(Fault::Refused(code)) if reason.contains(code.as_str())),
+            "{refused:?}"
+        );
+        asker.until_down(1).await;
+        assert_down_at_once(&asker).await;
+        assert_eq!(asker.reasons(), reason);
+        recover();
+        asker.until_answered(1).await;
+        assert_eq!(redis.connections(), 1);
+    }));
+    assert_one_outage(&lines, &redis.addr().to_string(), reason);
 }
 
 #[test]
