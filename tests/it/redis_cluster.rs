@@ -128,6 +128,7 @@ fn a_replica_that_takes_over_is_found() {
 fn replica_of(cluster: &Cluster, place: usize) -> Redis {
     let master = &cluster.nodes[place];
     let (id, port) = (master.command(["CLUSTER", "MYID"]).text(), master.addr().port().to_string());
+    master.set(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
     let replica = Redis::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]);
     replica.set(&["CLUSTER", "MEET", "127.0.0.1", &port]);
     at_last("the replica to know its master", || {
