@@ -81,28 +81,27 @@ impl Down {
     /// The link is back.
     pub(super) fn over(mut self) {
         self.0.iter().for_each(|health| health.back.notify_waiters());
-        if let Some((health, outage)) = self.leave() {
-            let away = now().saturating_duration_since(outage.since).as_secs_f64();
-            tracing::info!("the store at {} is asked again, after {away:.1} s", health.name);
-        }
+        self.leave("is asked again");
     }
 
-    /// This link counts no more. The whole outage, if it ends with it.
-    fn leave(&mut self) -> Option<(Arc<Health>, Outage)> {
-        let health = self.0.take()?;
+    /// This link counts no more; `news` if the outage ends with it.
+    fn leave(&mut self, news: &str) {
+        let Some(health) = self.0.take() else { return };
         let mut slot = health.outage.lock();
-        let links = &mut slot.as_mut()?.links;
-        *links = links.saturating_sub(1);
-        let over = if *links == 0 { slot.take() } else { None };
-        drop(slot);
-        over.map(|outage| (health, outage))
+        let Some(outage) = &mut *slot else { return };
+        outage.links = outage.links.saturating_sub(1);
+        if outage.links == 0 {
+            let away = now().saturating_duration_since(outage.since).as_secs_f64();
+            *slot = None;
+            tracing::info!("the store at {} {news}, after {away:.1} s", health.name);
+        }
     }
 }
 
 impl Drop for Down {
-    /// Nobody asks the server through this link any more.
+    /// Nobody wants to ask the server through this link any more: it has left its cluster, or we end.
     fn drop(&mut self) {
-        self.leave();
+        self.leave("is not wanted any more");
     }
 }
 

@@ -4,9 +4,6 @@
 //! charges); anything else is read too, at its price. Malformed bytes are a fault, never a panic, and everything is bounded: a
 //! server that has gone mad costs a connection. RESP3 is not spoken: nobody asks for it by `HELLO`.
 
-use std::fmt::Display;
-use std::io::Write as _;
-
 use bytes::{BufMut as _, BytesMut};
 use smallvec::SmallVec;
 
@@ -61,16 +58,6 @@ impl Command<'_> {
     /// One word: a number in decimal digits.
     pub fn number(&mut self, number: u64) {
         self.word(itoa::Buffer::new().format(number).as_bytes());
-    }
-
-    /// One word: what is displayed, at most 64 bytes of it.
-    pub fn text(&mut self, text: impl Display) {
-        let mut word = [0; 64];
-        let mut rest = &mut word[..];
-        // What is longer is cut.
-        let _ = write!(rest, "{text}");
-        let left = rest.len();
-        self.word(word.get(..word.len() - left).unwrap_or_default());
     }
 }
 

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::{Buf as _, BufMut as _, BytesMut};
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::fault::Trouble;
 use super::settings::{Server, Tls};
-use crate::socket;
+use crate::socket::{self, Sight};
 
 /// Room made for one read.
 const READ: usize = 16 << 10;
@@ -61,13 +61,21 @@ impl Wire {
         }
     }
 
+    /// Whether something is there to read, even if the runtime has not heard of it. Costs a system call.
+    pub(super) fn has_unread(&self) -> bool {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        socket::look(stream) != Sight::Silence
+    }
+
     /// Sends all of `buffer`, which is empty once this is ready.
     pub(super) fn poll_send(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<()>> {
-        use bytes::Buf as _;
         while !buffer.is_empty() {
             let sent = match self {
                 Self::Plain(stream) => ready!(socket::poll_write(stream, context, buffer, &[]))?,

@@ -115,7 +115,7 @@ impl Keeper {
                 return Poll::Ready(connected.unwrap_or(Err(Trouble::Silence(bound))));
             }
             self.queue.borrow_mut().set_sender(context.waker());
-            if let Poll::Ready(trouble) = self.poll_expiry(context) {
+            if let Poll::Ready(trouble) = self.poll_expiry(context, None) {
                 self.give_up(&trouble);
             }
             self.queue.borrow_mut().forget_expired();
@@ -161,8 +161,7 @@ impl Keeper {
                 Poll::Ready(Err(error)) => return Poll::Ready(error.into()),
             }
         }
-        // Last: an answer that is there counts, however late this task comes to look.
-        self.poll_expiry(context)
+        self.poll_expiry(context, Some(wire))
     }
 
     /// Hands out all answers that have come whole.
@@ -199,7 +198,7 @@ impl Keeper {
     }
 
     /// Tells those that have waited too long. Ready if they were one too many.
-    fn poll_expiry(&mut self, context: &mut Context<'_>) -> Poll<Trouble> {
+    fn poll_expiry(&mut self, context: &mut Context<'_>, wire: Option<&Wire>) -> Poll<Trouble> {
         let timeout = self.settings.timeout;
         loop {
             let Some(oldest) = self.queue.borrow().oldest() else { return Poll::Pending };
@@ -207,6 +206,11 @@ impl Keeper {
                 return Poll::Pending;
             }
             let now = now();
+            // Where it is we who are late, the answer may be there, and the runtime comes to see it next.
+            if now < oldest + 2 * timeout && wire.is_some_and(Wire::has_unread) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             // At least the oldest, whose timer says so.
             let until = now.checked_sub(timeout).map_or(oldest, |until| until.max(oldest));
             let calls = self.queue.borrow_mut().expire(until, now);
