@@ -22,6 +22,7 @@ mod reject;
 mod report;
 mod routes;
 mod schema;
+mod secrecy;
 mod server;
 mod store;
 mod summary;
@@ -93,7 +94,7 @@ pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<
             None
         }
     };
-    let report = Report::new(name, &String::from_utf8_lossy(bytes), reader.into_findings());
+    let report = Report::new(name, &secrecy::shown(&String::from_utf8_lossy(bytes)), reader.into_findings());
     match gateway {
         Some(gateway) => Ok(Loaded { gateway, warnings: report }),
         None => Err(report),

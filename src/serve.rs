@@ -178,10 +178,9 @@ fn share(
     access_log: &AccessLogWriter,
     life: life::Receiver<Life>,
 ) -> Result<Shared, Fault> {
-    let secret = match &gateway.store.shared {
-        Some(shared) => Secret::Fleet(shared.secret.0),
-        None => Secret::Process(random()?),
-    };
+    let mut secret = [0; 16];
+    rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Fault::System("get random bytes", error.into()))?;
     let store = Store::new(gateway.store.max_keys, gateway.store.shared.clone()).map_err(|error| {
         let counters = "reserve the counters of `max_keys` in [store]";
         Fault::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
@@ -190,20 +189,13 @@ fn share(
     Ok(Shared {
         store,
         clock: Clock::system(),
-        secret,
+        secret: Secret::Process(secret),
         metrics: Metrics::new(gateway.server.workers),
         access_log: access_log.logger(),
         connections: AtomicUsize::new(0),
         life,
         gateway: Arc::new(ArcSwap::from_pointee(gateway)),
     })
-}
-
-fn random() -> Result<[u8; 16], Fault> {
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| Fault::System("get random bytes", error.into()))?;
-    Ok(bytes)
 }
 
 fn bind(gateway: &Gateway) -> Result<Vec<Listeners>, Fault> {

@@ -25,7 +25,7 @@ pub struct Shared {
     pub store: Store,
     /// What time it is.
     pub clock: Clock,
-    /// Keys the fingerprints of clients' keys.
+    /// Keys the fingerprints of clients' keys, unless a shared store has a secret for the whole fleet.
     pub secret: Secret,
     /// The counters of what happened.
     pub metrics: Arc<Metrics>,

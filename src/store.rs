@@ -8,6 +8,7 @@ use std::hash::Hasher as _;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
@@ -181,7 +182,7 @@ impl Eq for Decisions {}
 pub struct Store {
     /// All counters; beside a shared store those that go on where it can't be asked.
     memory: Arc<MemoryStore>,
-    shared: Option<SharedStore>,
+    shared: ArcSwapOption<SharedStore>,
 }
 
 /// One worker's way to the counters. Stays on its thread.
@@ -200,12 +201,12 @@ impl Store {
     /// The system does not reserve the memory for them.
     pub fn new(max_keys: usize, shared: Option<Arc<Settings>>) -> Result<Self, OutOfMemory> {
         let memory = Arc::new(MemoryStore::new(max_keys)?);
-        Ok(Self { memory, shared: shared.map(SharedStore::new) })
+        Ok(Self { memory, shared: ArcSwapOption::new(shared.map(SharedStore::new).map(Arc::new)) })
     }
 
     /// A worker's way to the counters. With a shared store this needs the worker's runtime around it, and connects.
     pub fn open(&self) -> Counters {
-        match &self.shared {
+        match self.shared() {
             None => Counters::Memory(Arc::clone(&self.memory)),
             Some(shared) => Counters::Shared(Box::new(shared.open(Arc::clone(&self.memory)))),
         }
@@ -217,9 +218,18 @@ impl Store {
         self.memory.register(algorithm);
     }
 
+    /// From now on counters are opened there; those that are open stay where they are. Nothing happens where they are there already.
+    pub fn share(&self, settings: Option<&Arc<Settings>>) {
+        let last = self.shared();
+        if last.as_ref().map(|last| last.settings()) != settings {
+            let next = settings.map(|settings| SharedStore::after(last.as_deref(), Arc::clone(settings)));
+            self.shared.store(next.map(Arc::new));
+        }
+    }
+
     /// The shared store, if there is one.
-    pub fn shared(&self) -> Option<&SharedStore> {
-        self.shared.as_ref()
+    pub fn shared(&self) -> Option<Arc<SharedStore>> {
+        self.shared.load_full()
     }
 
     /// Entries held in this process now (each event of a sliding log counts as one).

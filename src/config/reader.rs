@@ -34,11 +34,6 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Keeps what stands at `place` out of reports: all, or all up to its last `@`.
-    pub(super) fn conceal(&self, place: Place) {
-        self.findings.borrow_mut().conceal(place);
-    }
-
     /// Reports something that makes the file unusable.
     pub(super) fn fault(&self, place: Place, message: impl Into<String>, help: impl Into<String>) {
         self.push(Severity::Error, place, message.into(), help.into());

@@ -4,6 +4,8 @@ use std::fmt;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
+use super::secrecy;
+
 /// At most so many errors, and so many warnings, are shown of one file; the rest are only counted.
 const MAX_SHOWN: usize = 100;
 /// At most so many characters of a file's text are quoted in a message.
@@ -27,8 +29,6 @@ pub(super) struct Findings {
     faults: Vec<Fault>,
     errors: usize,
     warnings: usize,
-    /// What must not be shown.
-    concealed: Vec<Place>,
 }
 
 /// One thing that is wrong, and what would be right.
@@ -61,13 +61,10 @@ pub(super) struct Place {
 }
 
 impl Report {
+    /// `source` is what of the file may be [shown](super::secrecy).
     pub(super) fn new(file: &str, source: &str, mut findings: Findings) -> Self {
         findings.faults.sort_by_key(|fault| fault.place);
-        let mut source = source.to_owned();
-        for place in std::mem::take(&mut findings.concealed) {
-            mask(&mut source, place);
-        }
-        Self { file: file.to_owned(), source, findings }
+        Self { file: file.to_owned(), source: source.to_owned(), findings }
     }
 
     /// A report of one fault that has no place in the file.
@@ -177,7 +174,8 @@ impl Findings {
         };
         *count += 1;
         if *count <= MAX_SHOWN {
-            let (message, help) = (readable(&fault.message), readable(&fault.help));
+            let message = readable(&secrecy::without_users(&fault.message));
+            let help = readable(&fault.help);
             self.faults.push(Fault { message, help, ..fault });
         }
     }
@@ -191,20 +189,6 @@ impl Findings {
     pub(super) fn errors(&self) -> usize {
         self.errors
     }
-
-    /// Has a secret of the file masked: all of `place`, or all up to its last `@`.
-    pub(super) fn conceal(&mut self, place: Place) {
-        self.concealed.push(place);
-    }
-}
-
-/// Puts `*` in place of a secret, as many as it has bytes, so that all other places stay where they are.
-fn mask(source: &mut String, Place { start, end }: Place) {
-    let Some(secret) = source.get(start..end) else { return };
-    let end = secret.rfind('@').map_or(end, |at| start + at);
-    let stars: String =
-        source[start..end].bytes().map(|byte| if byte == b'\n' { '\n' } else { '*' }).collect();
-    source.replace_range(start..end, &stars);
 }
 
 impl Severity {

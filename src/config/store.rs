@@ -113,11 +113,7 @@ fn written_urls(value: &Value<'_>) -> Option<Vec<RedisUrl>> {
 }
 
 fn written_url(value: &Value<'_>) -> Option<RedisUrl> {
-    let text = value.text()?;
-    if text.as_str().contains('@') {
-        value.conceal();
-    }
-    text.parse("the URL of a Redis server", redis_url::parse)
+    value.text()?.parse("the URL of a Redis server", redis_url::parse)
 }
 
 /// What an environment variable holds: one URL, or several with spaces in between.
@@ -189,7 +185,6 @@ fn prefix(value: &Value<'_>) -> Option<Arc<str>> {
 }
 
 fn secret(value: &Value<'_>) -> Option<Secret> {
-    value.conceal();
     let text = value.text()?;
     if text.as_str().len() < MIN_SECRET {
         value.fault(

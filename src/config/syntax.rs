@@ -2,6 +2,7 @@
 
 use super::reader::Reader;
 use super::report::Place;
+use super::secrecy;
 
 /// The file is not TOML.
 pub(super) fn report(error: &toml::de::Error, text: &str, reader: &Reader<'_>) {
@@ -28,7 +29,7 @@ fn remedy(message: &str, found: &str) -> String {
     if message.contains("must be quoted") {
         return match found.trim() {
             "" => "write a value after the `=`".into(),
-            bare => format!("write `\"{}\"`", bare.escape_debug()),
+            bare => format!("write `\"{}\"`", secrecy::without_users(bare).escape_debug()),
         };
     }
     if message.contains("recur") {

@@ -127,9 +127,13 @@ fn expand(written: &str, environment: &Environment<'_>) -> Result<String, Refusa
     Ok(expanded)
 }
 
+/// Whether a variable may have this name.
+pub(super) fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+}
+
 fn lookup(name: &str, environment: &Environment<'_>) -> Result<String, Refusal> {
-    let is_name = !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
-    if !is_name {
+    if !is_variable(name) {
         let message = format!("{} is not the name of an environment variable", quoted(name));
         return Err(Refusal::new(
             message,

@@ -18,29 +18,44 @@ pub(super) fn client(value: Option<&Value<'_>>, wanted: &Value<'_>) -> Option<Tl
         return Some(Tls {
             config: Arc::new(config(system_roots(wanted)?, None, wanted)?),
             server_name: None,
+            files: [0; 32],
         });
     };
     let mut table = value.table("`tls`")?;
+    let mut files = Files::default();
     let roots = match table.take("ca") {
-        Some(ca) => authorities(&ca),
+        Some(ca) => authorities(&ca, &mut files),
         None => system_roots(wanted),
     };
     let server_name =
         table.optional("server_name", |value| value.text()?.parse("the name of a server", server_name));
-    let identity = identity(&mut table);
+    let identity = identity(&mut table, &mut files);
     table.finish().then_some(())?;
-    Some(Tls { config: Arc::new(config(roots?, identity?, value)?), server_name })
+    let config = Arc::new(config(roots?, identity?, value)?);
+    Some(Tls { config, server_name, files: files.0.finalize().into() })
+}
+
+/// A hash of all files that were read, so that a reload sees when one has changed.
+#[derive(Default)]
+struct Files(blake3::Hasher);
+
+impl Files {
+    fn read(&mut self, value: &Value<'_>) -> Option<Vec<u8>> {
+        let bytes = value.file()?;
+        self.0.update(&(bytes.len() as u64).to_le_bytes()).update(&bytes);
+        Some(bytes)
+    }
 }
 
 /// Who we are: a certificate with its key.
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// `Some(None)` if neither is given, `None` if there are faults.
-fn identity(table: &mut Table<'_>) -> Option<Option<Identity>> {
+fn identity(table: &mut Table<'_>, files: &mut Files) -> Option<Option<Identity>> {
     match (table.take("cert"), table.take("key")) {
         (None, None) => Some(None),
         (Some(cert), Some(key)) => {
-            let (certificates, key) = (certificates(&cert), private_key(&key));
+            let (certificates, key) = (certificates(&cert, files), private_key(&key, files));
             Some(Some((certificates?, key?)))
         }
         (Some(lone), None) => lone_half(&lone, "key"),
@@ -86,9 +101,9 @@ fn system_roots(wanted: &Value<'_>) -> Option<RootCertStore> {
     Some(roots)
 }
 
-fn authorities(value: &Value<'_>) -> Option<RootCertStore> {
+fn authorities(value: &Value<'_>, files: &mut Files) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(certificates(value)?);
+    let (added, _) = roots.add_parsable_certificates(certificates(value, files)?);
     if added == 0 {
         value.fault(
             format!("{} holds no certificate of an authority", value.label()),
@@ -99,8 +114,8 @@ fn authorities(value: &Value<'_>) -> Option<RootCertStore> {
     Some(roots)
 }
 
-fn certificates(value: &Value<'_>) -> Option<Vec<CertificateDer<'static>>> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&value.file()?).collect();
+fn certificates(value: &Value<'_>, files: &mut Files) -> Option<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files.read(value)?).collect();
     let found = found.ok().filter(|found| !found.is_empty());
     if found.is_none() {
         value.fault(
@@ -111,8 +126,8 @@ fn certificates(value: &Value<'_>) -> Option<Vec<CertificateDer<'static>>> {
     found
 }
 
-fn private_key(value: &Value<'_>) -> Option<PrivateKeyDer<'static>> {
-    let found = PrivateKeyDer::from_pem_slice(&value.file()?).ok();
+fn private_key(value: &Value<'_>, files: &mut Files) -> Option<PrivateKeyDer<'static>> {
+    let found = PrivateKeyDer::from_pem_slice(&files.read(value)?).ok();
     if found.is_none() {
         value.fault(
             format!("{} holds no private key", value.label()),

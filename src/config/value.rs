@@ -9,7 +9,7 @@ use super::nearest::did_you_mean;
 use super::reader::Reader;
 use super::report::{Place, listed, quoted};
 use super::table::Table;
-use super::text::Text;
+use super::text::{Text, is_variable};
 
 /// A value with the name that messages give it.
 #[derive(Clone)]
@@ -78,6 +78,11 @@ impl<'a> Value<'a> {
     /// What the environment variable holds that this string names: a secret, which no message repeats.
     pub(super) fn variable(&self) -> Option<String> {
         let name = self.text()?;
+        if !is_variable(name.as_str()) {
+            let help = "a name has letters, digits and `_`; the secret itself stands in the variable";
+            self.fault(format!("{} is not the name of an environment variable", name.quoted()), help);
+            return None;
+        }
         let help = || format!("set it before tollgate starts: `export {}=…`", name.as_str());
         match (self.reader.environment)(name.as_str()) {
             Some(held) if held.trim().is_empty() => {
@@ -103,11 +108,6 @@ impl<'a> Value<'a> {
                 None
             }
         }
-    }
-
-    /// Keeps what the file says here out of reports: all, or all up to its last `@`.
-    pub(super) fn conceal(&self) {
-        self.reader.conceal(self.place());
     }
 
     /// `true` or `false`.

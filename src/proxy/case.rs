@@ -63,7 +63,7 @@ impl<'p, 'h> Case<'p, 'h> {
         let route = gateway.route(index);
         turn.on_route(index, route);
         check(head, route)?;
-        let assessment = Assessment::new(gateway, route, &request, &turn.worker.shared.secret);
+        let assessment = Assessment::new(gateway, route, &request, &turn.plan.secret);
         Ok(Self { index, route, assessment, target: forwarded(head, &path, route) })
     }
 }

@@ -134,7 +134,7 @@ async fn decide(turn: &Turn, assessment: &Assessment<'_>) -> Outcome {
     if assessment.charges.is_empty() {
         return Outcome::default();
     }
-    turn.worker.counters.decide(&assessment.charges, turn.started).await
+    turn.plan.counters.decide(&assessment.charges, turn.started).await
 }
 
 /// Waits for the request's turn. False if the client left meanwhile.

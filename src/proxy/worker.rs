@@ -22,6 +22,7 @@ use super::listen::Listeners;
 use super::presence::Presence;
 use crate::gateway::Gateway;
 use crate::limit::units::Timestamp;
+use crate::route::key::Secret;
 use crate::shared::{Life, Shared};
 use crate::store::Counters;
 use crate::telemetry::metrics::WorkerMetrics;
@@ -57,7 +58,6 @@ fn adopt(listener: StdListener) -> io::Result<TcpListener> {
 pub(crate) struct Worker {
     index: usize,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) counters: Counters,
     life: watch::Receiver<Life>,
     draining: Cell<bool>,
     drain: Notify,
@@ -88,15 +88,17 @@ pub(crate) struct Plan {
     pub(crate) metrics: WorkerMetrics,
     /// In the order of the plan's upstreams.
     pub(crate) servers: Vec<Rc<Servers>>,
+    pub(crate) counters: Rc<Counters>,
+    /// Keys the fingerprints of clients' keys.
+    pub(crate) secret: Secret,
 }
 
 impl Worker {
     fn new(index: usize, shared: Arc<Shared>) -> Self {
         let pools = Pools::default();
-        let plan = Plan::new(index, &shared, &pools, shared.gateway.load_full());
+        let plan = Plan::new(index, &shared, &pools, shared.gateway.load_full(), None);
         Self {
             index,
-            counters: shared.store.open(),
             life: shared.life.clone(),
             draining: Cell::new(false),
             drain: Notify::new(),
@@ -121,7 +123,8 @@ impl Worker {
         let newest = newest.load();
         let mut plan = self.plan.borrow_mut();
         if !Arc::ptr_eq(newest, &plan.gateway) {
-            *plan = Rc::new(Plan::new(self.index, &self.shared, &self.pools, Arc::clone(newest)));
+            let next = Plan::new(self.index, &self.shared, &self.pools, Arc::clone(newest), Some(&plan));
+            *plan = Rc::new(next);
         }
         Rc::clone(&plan)
     }
@@ -182,10 +185,17 @@ impl Worker {
 }
 
 impl Plan {
-    fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Gateway>) -> Self {
+    /// Counters that stay where they are stay open.
+    fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Gateway>, last: Option<&Self>) -> Self {
         let metrics = shared.metrics.worker(index, &gateway);
         let servers = pools.adopt(&gateway.upstreams, gateway.server.workers);
-        Self { gateway, metrics, servers }
+        let counters = match last {
+            Some(last) if last.gateway.store.shared == gateway.store.shared => Rc::clone(&last.counters),
+            _ => Rc::new(shared.store.open()),
+        };
+        let secret =
+            gateway.store.shared.as_ref().map_or(shared.secret, |shared| Secret::Fleet(shared.secret.0));
+        Self { gateway, metrics, servers, counters, secret }
     }
 }
 

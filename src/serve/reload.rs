@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
 use crate::config::{self, Report};
-use crate::gateway::{Admin, Gateway, StoreSettings};
+use crate::gateway::{Admin, Gateway};
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::telemetry::program_log::{ProgramLog, colour_on};
@@ -38,7 +38,7 @@ pub(super) struct Settled {
     addresses: Vec<SocketAddr>,
     workers: usize,
     admin: Option<Admin>,
-    store: StoreSettings,
+    max_keys: usize,
 }
 
 impl Settled {
@@ -48,7 +48,7 @@ impl Settled {
             addresses,
             workers: gateway.server.workers,
             admin: gateway.admin.clone(),
-            store: gateway.store.clone(),
+            max_keys: gateway.store.max_keys,
         }
     }
 
@@ -57,7 +57,7 @@ impl Settled {
         gateway.server.listen.clone_from(&self.addresses);
         gateway.server.workers = self.workers;
         gateway.admin.clone_from(&self.admin);
-        gateway.store.clone_from(&self.store);
+        gateway.store.max_keys = self.max_keys;
     }
 
     /// Which settings of `gateway` wait for a restart.
@@ -66,8 +66,7 @@ impl Settled {
             ("server.listen", gateway.server.listen != self.listen),
             ("server.workers", gateway.server.workers != self.workers),
             ("admin", gateway.admin != self.admin),
-            ("store.max_keys", gateway.store.max_keys != self.store.max_keys),
-            ("store", gateway.store.shared != self.store.shared),
+            ("store.max_keys", gateway.store.max_keys != self.max_keys),
         ];
         settings.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }
@@ -113,6 +112,7 @@ impl Reloader {
         }
         self.settled.impose_on(&mut gateway);
         register(&self.shared.store, &gateway);
+        self.shared.store.share(gateway.store.shared.as_ref());
         self.log.set_level(&gateway.log.level);
         self.shared.access_log.set_mode(gateway.log.access);
         let last = self.shared.gateway.swap(Arc::new(gateway));

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::harness::{Backend, Fleet, Gateway, Redis, eventually, get_with};
-use crate::shared_samples::{AT_ONCE, Plan, client, of, statuses, statuses_of};
+use crate::shared_samples::{AT_ONCE, PATIENT, Plan, client, of, statuses, statuses_of};
 
 fn plan(backend: &Backend) -> Plan {
     Plan::to(backend).route("/*", "limits = [\"per-client\"]")
@@ -131,4 +131,50 @@ fn a_reload_may_name_another_store() {
         assert_eq!(other.keys().len(), 1);
         eventually("the old connections to be closed", || (one.connections() == 0).then_some(()));
     }
+}
+
+/// Passwords change: connections that are open stay, new ones need the new one, and a reload brings it.
+#[test]
+fn a_reload_brings_a_new_password() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    redis.set(&["CONFIG", "SET", "requirepass", "old"]);
+    let with = |password: &str| {
+        let url = format!("redis://:{password}@{}", redis.addr());
+        let limits = plan(&backend).limit("per-client", &of("token-bucket", 2));
+        limits.store(&format!("url = \"{url}\"\n{PATIENT}"))
+    };
+    let gateway = Gateway::start(&with("old"));
+    assert_eq!(statuses_of(&gateway, "/", "a", 3), [200, 200, 429]);
+    redis.set(&["CONFIG", "SET", "requirepass", "new"]);
+    reload(&gateway, &with("new"));
+    redis.command(["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let before = redis.calls_of("evalsha");
+    for name in 0..10 {
+        assert_eq!(statuses_of(&gateway, "/", &format!("b{name}"), 3), [200, 200, 429]);
+    }
+    assert!(redis.calls_of("evalsha") >= before + 20);
+    assert!(gateway.metric("tollgate_store_errors_total", &[]) < 0.5, "{}", gateway.stderr());
+}
+
+/// From memory into a store, into another one, and back: each time where the file says, and afresh there.
+#[test]
+fn a_reload_moves_the_counters() {
+    let (backend, first, second) = (Backend::ok(), Redis::start(), Redis::start());
+    let limits = plan(&backend).limit("per-client", &of("fixed-window", 2));
+    let alone = limits.clone().alone();
+    let gateway = Gateway::start(&alone);
+    assert_eq!(statuses_of(&gateway, "/", "a", 3), [200, 200, 429]);
+    let calls = || gateway.metric("tollgate_store_calls_total", &[]);
+    for (redis, counted) in [(&first, 3.0), (&second, 6.0)] {
+        reload(&gateway, &limits.clone().on(redis));
+        assert_eq!(statuses_of(&gateway, "/", "a", 2), [200, 200]);
+        assert_eq!(redis.keys().len(), 1);
+        // A refusal may be remembered by the worker that asked.
+        assert_eq!(statuses_of(&gateway, "/", "a", 1), [429]);
+        assert!((calls() - counted).abs() < 0.5, "what was counted before is not forgotten: {}", calls());
+    }
+    reload(&gateway, &alone);
+    let before = second.calls_of("evalsha");
+    assert_eq!(statuses_of(&gateway, "/", "b", 3), [200, 200, 429]);
+    assert_eq!(second.calls_of("evalsha"), before);
 }

@@ -50,6 +50,11 @@ impl Plan {
         self.store(&format!("url = \"{}\"\n{PATIENT}", redis.url()))
     }
 
+    /// Each gateway counts for itself.
+    pub(crate) fn alone(self) -> String {
+        self.text
+    }
+
     fn table(mut self, name: &str, lines: &str) -> Self {
         self.text.push_str(&format!("[{name}]\n{lines}\n"));
         self

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::fault::Trouble;
@@ -17,6 +18,8 @@ use crate::clock::deadline::now;
 pub struct Health {
     name: Arc<str>,
     outage: Mutex<Option<Outage>>,
+    /// A link is back.
+    back: Notify,
 }
 
 #[derive(Debug)]
@@ -29,7 +32,7 @@ struct Outage {
 
 impl Health {
     fn new(name: &str) -> Self {
-        Self { name: name.into(), outage: Mutex::new(None) }
+        Self { name: name.into(), outage: Mutex::new(None), back: Notify::new() }
     }
 
     /// `host:port`, or what the servers are called together.
@@ -45,6 +48,11 @@ impl Health {
     /// Why the first worker that lost it lost it; `None` while it is up.
     pub fn reason(&self) -> Option<Arc<str>> {
         self.outage.lock().as_ref().map(|outage| Arc::clone(&outage.reason))
+    }
+
+    /// Ends when another link comes back: a good moment to try, so that the workers do not go different ways for longer than need be.
+    pub(super) async fn another_is_back(&self) {
+        self.back.notified().await;
     }
 
     /// A link went down. It counts until what is returned is dropped.
@@ -72,6 +80,7 @@ pub(super) struct Down(Option<Arc<Health>>);
 impl Down {
     /// The link is back.
     pub(super) fn over(mut self) {
+        self.0.iter().for_each(|health| health.back.notify_waiters());
         if let Some((health, outage)) = self.leave() {
             let away = now().saturating_duration_since(outage.since).as_secs_f64();
             tracing::info!("the store at {} is asked again, after {away:.1} s", health.name);

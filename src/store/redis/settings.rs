@@ -7,8 +7,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-/// `[store]` with `backend = "redis"`. Two are equal if they lead to the same place in the same way; what the files of `tls` hold is
-/// not compared.
+/// `[store]` with `backend = "redis"`. Two are equal if they lead to the same place in the same way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Whom to ask.
@@ -79,11 +78,13 @@ pub struct Tls {
     pub config: Arc<ClientConfig>,
     /// The name that the server's certificate must carry; `None`: the host's.
     pub server_name: Option<ServerName<'static>>,
+    /// A hash of the files it was made of.
+    pub files: [u8; 32],
 }
 
 impl PartialEq for Tls {
     fn eq(&self, other: &Self) -> bool {
-        self.server_name == other.server_name
+        self.server_name == other.server_name && self.files == other.files
     }
 }
 

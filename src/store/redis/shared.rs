@@ -26,6 +26,17 @@ impl SharedStore {
         Self { settings, script: Arc::default(), health: Arc::default(), counts: Mutex::default() }
     }
 
+    /// One in place of another: what was counted so far is not forgotten.
+    pub(in crate::store) fn after(last: Option<&Self>, settings: Arc<Settings>) -> Self {
+        let counts = last.map(Self::counts).unwrap_or_default();
+        Self { counts: Mutex::new(counts), ..Self::new(settings) }
+    }
+
+    /// Where it is, and how it is asked.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
     /// A worker's way there; see [`Store::open`](crate::store::Store::open).
     pub(in crate::store) fn open(&self, memory: Arc<MemoryStore>) -> Client {
         let counts = Arc::<Counts>::default();
@@ -38,7 +49,7 @@ impl SharedStore {
         &self.health
     }
 
-    /// What each worker has counted so far; workers never end before the process does.
+    /// What has been counted so far, for each time that a worker has opened it.
     pub fn counts(&self) -> Vec<Arc<Counts>> {
         self.counts.lock().clone()
     }

@@ -7,14 +7,15 @@ use crate::store::redis::{Counts, SharedStore};
 
 /// The store's series; those of a shared store only where there is one, but for its errors.
 pub(super) fn store(page: &mut Exposition, store: &Store) {
-    let counts = store.shared().map(SharedStore::counts).unwrap_or_default();
+    let shared = store.shared();
+    let counts = shared.as_deref().map(SharedStore::counts).unwrap_or_default();
     let total = |one: fn(&Counts) -> u64| counts.iter().map(|counts| one(counts)).sum::<u64>();
     page.single("tollgate_store_keys", Kind::Gauge, "Counters held in this process.", store.keys());
     let evicted = "Live counters of this process evicted because its memory for them was full.";
     page.single("tollgate_store_evictions_total", Kind::Counter, evicted, store.evictions());
     let errors = "Requests that were decided without the shared store because it could not be asked.";
     page.single("tollgate_store_errors_total", Kind::Counter, errors, total(|counts| counts.errors.get()));
-    let Some(shared) = store.shared() else { return };
+    let Some(shared) = shared else { return };
     let calls = "Calls to the shared store.";
     page.single("tollgate_store_calls_total", Kind::Counter, calls, total(|counts| counts.calls.get()));
     let remembered = "Refusals told from memory, without a call to the shared store.";

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::queue::{Queue, Whose};
 use crate::clock::deadline::{Deadline, now};
@@ -92,7 +92,9 @@ impl Keeper {
                 Err(trouble) => self.give_up(&trouble),
             }
             if self.breaker.is_open() {
-                sleep_until(last_try + self.breaker.rest(chance())).await;
+                let next_try = last_try + self.breaker.rest(chance());
+                // In vain or not: whichever comes first.
+                let _ = timeout_at(next_try, self.health.another_is_back()).await;
             }
         }
     }
