@@ -134,6 +134,33 @@ fn a_dead_node_takes_only_its_own_clients_along() {
     }
 }
 
+/// A request that is refused for want of one node gives back what the others have charged.
+#[test]
+fn what_a_dead_node_refuses_is_charged_nowhere_else() {
+    let (backend, mut cluster) = (Backend::ok(), Cluster::start());
+    let plan = Plan::to(&backend)
+        .route("/everyone", "limits = [\"everyone\"]")
+        .route("/both", "limits = [\"everyone\", \"per-client\"]")
+        .route("/alone", "limits = [\"per-client\"]")
+        .limit_by("global", "everyone", &of("token-bucket", 200))
+        .limit("per-client", &(of("gcra", 5) + "\non_error = \"deny\""));
+    let gateway = Gateway::start(&plan.store(&store_of(&cluster)));
+    let left = || {
+        let response = gateway.get("/everyone").expect(200);
+        response.header("x-ratelimit-remaining").and_then(|left| left.parse::<u32>().ok()).expect("the field")
+    };
+    assert_eq!(left(), 199);
+    let [(node, _)] = cluster.keys()[..] else { panic!("one key: {:?}", cluster.keys()) };
+    let dead = (node + 1) % 3;
+    let name = a_client_of(&cluster, dead, &gateway, "/alone", "dead");
+    cluster.nodes[dead].kill();
+    assert_eq!(statuses_of(&gateway, "/both", &name, 30), [503; 30]);
+    assert_eq!(left(), 198);
+    let well = a_client_of(&cluster, 3 - node - dead, &gateway, "/alone", "well");
+    assert_eq!(statuses_of(&gateway, "/both", &well, 6), [200, 200, 200, 200, 429, 429]);
+    assert_eq!(left(), 193);
+}
+
 #[test]
 fn a_slot_that_moves_takes_its_counters_along() {
     let (backend, cluster) = (Backend::ok(), Cluster::start());

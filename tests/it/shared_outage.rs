@@ -218,6 +218,36 @@ fn under_load_no_request_fails_and_none_waits_for_a_store_that_is_away() {
     }
 }
 
+/// What comes too late for one is not taken for what the next has asked, and who has hung up meanwhile does no harm.
+#[test]
+fn an_answer_that_comes_late_is_nobody_elses() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let plan = Plan::to(&backend)
+        .route("/five", "limits = [\"five\"]")
+        .route("/nine", "limits = [\"nine\"]")
+        .limit("five", &of("token-bucket", 5))
+        .limit("nine", &of("token-bucket", 9));
+    let gateway = Gateway::start(&plan.store(&store_of(&redis, "")));
+    let mut one = Client::connect(gateway.addr());
+    for round in 0..5 {
+        redis.stop();
+        // Fewer than make an outage, all on one connection, so on one worker.
+        for number in 0..3 {
+            one.get("/five", &client(format!("late-{round}-{number}"))).expect(200);
+        }
+        let mut gone = Client::connect(gateway.addr());
+        gone.write(crate::shared_samples::request("/five", "gone"));
+        gone.reset();
+        redis.resume();
+        for number in 0..3 {
+            for (path, left) in [("/nine", "8"), ("/five", "4"), ("/nine", "7"), ("/five", "3")] {
+                let response = one.get(path, &client(format!("next-{round}-{number}"))).expect(200);
+                assert_eq!(response.header("x-ratelimit-remaining"), Some(left), "{path}, round {round}");
+            }
+        }
+    }
+}
+
 /// As a switch of masters leaves it: scripts and keys are gone, and nobody says so.
 #[test]
 fn forgotten_scripts_and_keys_fail_nobody() {
