@@ -88,7 +88,7 @@ fn tls(certificates: &Certificates, ca: &str, client: bool) -> Dial {
     } else {
         config.with_no_client_auth()
     };
-    Dial { tls: Some(Tls { config: Arc::new(config), server_name: None }), ..Dial::default() }
+    Dial { tls: Some(Tls { config: Arc::new(config), server_name: None, files: [0; 32] }), ..Dial::default() }
 }
 
 #[test]
