@@ -34,7 +34,7 @@ const NOON: Timestamp = Timestamp(1_599_998_400_000_000);
 fn main() {
     let redis = Redis::start();
     let second = Rate::new(1_000_000, Micros::SECOND).unwrap();
-    let open = Algorithm::token_bucket(second, Cost::new(1_000_000).unwrap());
+    let open = Limit::new(Algorithm::token_bucket(second, Cost::new(1_000_000).unwrap()));
     println!("one token bucket, {KEYS} keys at random, one worker, one connection");
     println!(
         "  {:>9}{:>14}{:>9}{:>9}{:>16}",
@@ -62,7 +62,7 @@ fn main() {
         reference / most
     );
     println!("a refusal that is remembered");
-    let closed = Algorithm::fixed_window(Rate::new(1, Rate::MAX_PERIOD).unwrap(), <_>::default());
+    let closed = Limit::new(Algorithm::fixed_window(Rate::new(1, Rate::MAX_PERIOD).unwrap(), <_>::default()));
     println!("  {:.0} ns", remembered(&redis, &closed));
 }
 
@@ -76,7 +76,7 @@ struct Run {
 
 impl Run {
     /// So many tasks, each of which asks again as soon as it is answered.
-    fn of(redis: &Redis, algorithm: &Algorithm, at_once: u64) -> Self {
+    fn of(redis: &Redis, limit: &Limit, at_once: u64) -> Self {
         worker(redis, async |counters| {
             let (taken, random) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(1)));
             let (start, before) = (Instant::now(), processor_time());
@@ -84,11 +84,11 @@ impl Run {
                 .map(|_| {
                     let (counters, taken, random) =
                         (Rc::clone(&counters), Rc::clone(&taken), Rc::clone(&random));
-                    let algorithm = *algorithm;
+                    let limit = *limit;
                     tokio::task::spawn_local(async move {
                         while start.elapsed() < SPAN {
                             let asked = Instant::now();
-                            decide(&counters, &algorithm, next(&random) % KEYS, NOON).await;
+                            decide(&counters, &limit, next(&random) % KEYS, NOON).await;
                             taken.borrow_mut().push(asked.elapsed());
                         }
                     })
@@ -113,13 +113,13 @@ impl Run {
 }
 
 /// ns for a refusal that needs no call.
-fn remembered(redis: &Redis, algorithm: &Algorithm) -> f64 {
+fn remembered(redis: &Redis, limit: &Limit) -> f64 {
     worker(redis, async |counters| {
-        decide(&counters, algorithm, 0, NOON).await;
-        decide(&counters, algorithm, 0, NOON).await;
+        decide(&counters, limit, 0, NOON).await;
+        decide(&counters, limit, 0, NOON).await;
         let (turns, start) = (1_000_000, Instant::now());
         for _ in 0..turns {
-            decide(&counters, algorithm, 0, NOON.plus(Micros(1))).await;
+            decide(&counters, limit, 0, NOON.plus(Micros(1))).await;
         }
         start.elapsed().as_secs_f64() * 1e9 / f64::from(turns)
     })
@@ -139,16 +139,30 @@ fn worker<T>(redis: &Redis, work: impl AsyncFnOnce(Rc<Counters>) -> T) -> T {
     })
 }
 
-async fn decide(counters: &Counters, algorithm: &Algorithm, client: u64, now: Timestamp) {
+async fn decide(counters: &Counters, limit: &Limit, client: u64, now: Timestamp) {
     let owner = Fingerprint(u128::from(client + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
-    let outcome = counters.decide(&[charge(algorithm, owner)], now).await;
+    let outcome = counters.decide(&[limit.charge(owner)], now).await;
     assert_eq!(outcome.decisions.len(), 1);
 }
 
-fn charge(algorithm: &Algorithm, owner: Fingerprint) -> Charge<'_> {
-    let remote = Remote { name: "bench:1t:00000000", owner, on_error: OnError::Local };
-    let (numbers, cost, group) = (NumbersId::of(algorithm), Cost::ONE, Group::Enforced);
-    Charge { algorithm, numbers, key: owner.of_policy(1), cost, group, remote }
+/// An algorithm with the name of its numbers, which a plan knows beforehand.
+#[derive(Clone, Copy)]
+struct Limit {
+    algorithm: Algorithm,
+    numbers: NumbersId,
+}
+
+impl Limit {
+    fn new(algorithm: Algorithm) -> Self {
+        Self { algorithm, numbers: NumbersId::of(&algorithm) }
+    }
+
+    fn charge(&self, owner: Fingerprint) -> Charge<'_> {
+        let Self { algorithm, numbers } = self;
+        let remote = Remote { name: "bench:1t:00000000", owner, on_error: OnError::Local };
+        let (key, cost, group) = (owner.of_policy(1), Cost::ONE, Group::Enforced);
+        Charge { algorithm, numbers: *numbers, key, cost, group, remote }
+    }
 }
 
 /// Xorshift: good enough to spread keys.
@@ -196,9 +210,9 @@ impl Redis {
     }
 
     /// Calls a second of `redis-benchmark`. It knows no words with zero bytes, so its script has the charge written in front.
-    fn benchmark(&self, algorithm: &Algorithm, at_once: u64) -> f64 {
+    fn benchmark(&self, limit: &Limit, at_once: u64) -> f64 {
         let mut words = Vec::new();
-        call::decide(&[charge(algorithm, Fingerprint(0))], |word| words.push(word.to_vec()));
+        call::decide(&[limit.charge(Fingerprint(0))], |word| words.push(word.to_vec()));
         let digits: String = words[2].iter().map(|byte| format!("\\{byte:03}")).collect();
         let sha1 = self.load(&format!("ARGV[3] = '{digits}'\n{}", Script::new().text()));
         let name = key::parts("tollgate", "bench:1t:00000000", &key::owner(Fingerprint(0))).concat();

@@ -248,8 +248,11 @@ impl Counters {
     pub async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match self {
             Self::Memory(memory) => memory.decide(charges, now),
-            // Boxed: its state would else be part of every connection's, where it is not even used.
-            Self::Shared(client) => Box::pin(client.decide(charges, now)).await,
+            Self::Shared(client) => match client.recall(charges, now) {
+                Some(outcome) => outcome,
+                // Boxed: its state would else be part of every connection's, where it is not even used.
+                None => Box::pin(client.decide(charges, now)).await,
+            },
         }
     }
 }

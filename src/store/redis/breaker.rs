@@ -2,18 +2,28 @@
 //!
 //! Closed → open after 5 failed calls in a row, or at once when no connection can be made. Open → closed when a try succeeds, which is
 //! a new connection with all its greetings; a request is never the try.
+//!
+//! Calls that time out beside each other tell of one silence, not of several: one of them counts, and the next when as much time
+//! has passed again. So a crowd does not give up a server that stalls for a moment on a busy machine; a lone caller does
+//! not wait longer for that.
 
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::backoff::Backoff;
 
 /// So many calls in a row may fail.
 const MOST_FAILURES: u32 = 5;
+/// Time-outs so far apart are two failures, however long a call may take.
+const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
 /// Counts failures, and says how long to rest.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     failures: u32,
+    /// When the last silence was counted.
+    silent: Option<Instant>,
     open: bool,
     backoff: Backoff,
 }
@@ -34,6 +44,16 @@ impl Breaker {
     pub(super) fn failed(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.failures >= MOST_FAILURES && self.open()
+    }
+
+    /// A call was not answered within `timeout`. True if this opens the breaker.
+    pub(super) fn timed_out(&mut self, now: Instant, timeout: Duration) -> bool {
+        let silence = timeout.min(LONGEST_SILENCE);
+        if self.failures > 0 && self.silent.is_some_and(|last| now < last + silence) {
+            return false;
+        }
+        self.silent = Some(now);
+        self.failed()
     }
 
     /// There is no connection to be had. True if this opens the breaker.
@@ -58,15 +78,21 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    /// What happens, in letters: `a`nswered, `f`ailed, no connection (`n`), a try succeeds (`s`), and `r`est; what follows of it: `O`pens,
-    /// `C`loses, the rest in ms, `.` nothing.
+    /// What happens, in letters: `a`nswered, `f`ailed, `t`imed out after 20 ms, no connection (`n`), a try succeeds (`s`), 20 ms `g`o by,
+    /// and `r`est; what follows of it: `O`pens, `C`loses, the rest in ms, `.` nothing.
     fn play(events: &str) -> String {
-        let mut breaker = Breaker::default();
+        let (mut breaker, mut now) = (Breaker::default(), crate::clock::deadline::now());
+        let timeout = Duration::from_millis(20);
         let mut told = Vec::new();
         for event in events.chars() {
             told.push(match event {
                 'a' => (breaker.answered(), ".").1.to_owned(),
                 'f' if breaker.failed() => "O".to_owned(),
+                't' if breaker.timed_out(now, timeout) => "O".to_owned(),
+                'g' => {
+                    now += timeout;
+                    ".".to_owned()
+                }
                 'n' if breaker.open() => "O".to_owned(),
                 's' if breaker.close() => "C".to_owned(),
                 'r' => breaker.rest(500).as_millis().to_string(),
@@ -87,6 +113,12 @@ mod tests {
             ("fffff", ". . . . O"),
             ("ffffafffff", ". . . . . . . . . O"),
             ("ffffffff", ". . . . O . . ."),
+            // A crowd that times out at once has seen one silence.
+            ("tttttttt", ". . . . . . . ."),
+            ("tgtgtgtgt", ". . . . . . . . O"),
+            ("ttgttgttgttgt", ". . . . . . . . . . . . O"),
+            ("tgtgtgtgattttt", ". . . . . . . . . . . . . ."),
+            ("tffff", ". . . . O"),
             ("n", "O"),
             ("nn", "O ."),
             ("nsffff", "O C . . . ."),

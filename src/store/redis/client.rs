@@ -59,13 +59,16 @@ impl Client {
         Self { settings, script, nodes, refusals: RefCell::default(), memory, counts }
     }
 
-    /// See [`Counters::decide`](crate::store::Counters::decide).
+    /// The answer to a call whose refusal is remembered.
+    #[inline]
+    pub(in crate::store) fn recall(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Outcome> {
+        let outcome = self.refusals.borrow().recall(charges, now)?;
+        self.counts.remembered.add(1);
+        Some(outcome)
+    }
+
+    /// Has the servers decide, or decides without them.
     pub(in crate::store) async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-        let remembered = self.refusals.borrow().recall(charges, now);
-        if let Some(outcome) = remembered {
-            self.counts.remembered.add(1);
-            return outcome;
-        }
         let asked = deadline::now();
         let outcome = match self.only_slot(charges) {
             Some(slot) => match self.ask(slot, Question::Decide, charges).await {
@@ -85,8 +88,12 @@ impl Client {
         question: Question,
         charges: &[Charge<'_>],
     ) -> Result<Reply, Fault> {
-        self.counts.calls.add(1);
-        let answer = self.nodes.ask(slot, |command| self.write(command, question, charges)).await?;
+        let answer = self.nodes.ask(slot, |command| self.write(command, question, charges)).await;
+        // What was not sent is no call.
+        if !matches!(answer, Err(Fault::Down | Fault::Busy)) {
+            self.counts.calls.add(1);
+        }
+        let answer = answer?;
         self.counts.duration.record(micros(answer.took));
         let decided = if matches!(question, Question::Refund(_)) { 0 } else { charges.len() };
         reply::read(&answer.integers, decided).map_err(|_| Fault::Unreadable)

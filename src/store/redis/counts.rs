@@ -6,7 +6,7 @@ use crate::counter::{CallTime, Counter, Histogram};
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Counts {
-    /// Calls to the servers, refunds and looks included.
+    /// Calls sent to the servers, refunds and looks included.
     pub calls: Counter,
     /// Requests that were decided without the servers, in part or whole.
     pub errors: Counter,

@@ -214,8 +214,7 @@ impl Keeper {
             // At least the oldest, whose timer says so.
             let until = now.checked_sub(timeout).map_or(oldest, |until| until.max(oldest));
             let calls = self.queue.borrow_mut().expire(until, now);
-            let opens = (0..calls).any(|_| self.breaker.failed());
-            if opens {
+            if calls > 0 && self.breaker.timed_out(now, timeout) {
                 return Poll::Ready(Trouble::Silence(timeout));
             }
         }
