@@ -51,19 +51,27 @@ impl Cluster {
         write: &impl Fn(&mut Command<'_>),
     ) -> Result<(Integers, Instant), Fault> {
         let deadline = asked + self.settings.timeout;
-        let node = match self.survey.node(slot) {
-            Err(Fault::Down) => {
-                timeout_at(deadline, self.survey.first_look()).await.map_err(|_| Fault::Timeout)?;
-                self.survey.node(slot)
-            }
-            node => node,
-        }?;
+        let Ok(node) = self.survey.node(slot) else {
+            return timeout_at(deadline, self.ask_later(slot, write)).await.unwrap_or(Err(Fault::Timeout));
+        };
         match node.link.ask(asked, Mode::Own, write).await? {
             Reply::Decided(integers, at) => Ok((integers, at)),
             detour => {
                 timeout_at(deadline, self.follow(node, detour, write)).await.unwrap_or(Err(Fault::Timeout))
             }
         }
+    }
+
+    /// Asks when it is known who has the slot, or that nobody knows.
+    async fn ask_later(
+        &self,
+        slot: Slot,
+        write: &impl Fn(&mut Command<'_>),
+    ) -> Result<(Integers, Instant), Fault> {
+        self.survey.first_look().await;
+        let node = self.survey.node(slot)?;
+        let reply = node.link.ask(now(), Mode::Own, write).await?;
+        self.follow(node, reply, write).await
     }
 
     /// Asks whom `teller` names, and whom that one names.
