@@ -139,6 +139,17 @@ fn a_killed_store_is_done_without_and_found_again() {
     survives("killed", |town| town.redis.kill(), |town| town.redis.restart());
 }
 
+/// Whoever takes connections and closes them may want TLS; but not a server that has spoken without it before.
+#[test]
+fn a_store_that_was_there_is_not_said_to_want_tls() {
+    let mut town = Town::build();
+    town.redis.kill();
+    town.goes_without("killed");
+    for gateway in &town.fleet.gateways {
+        assert!(!gateway.stderr().contains("TLS"), "{}", gateway.stderr());
+    }
+}
+
 #[test]
 fn a_hung_store_is_done_without_and_found_again() {
     survives("hung", |town| town.redis.stop(), |town| town.redis.resume());

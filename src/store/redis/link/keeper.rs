@@ -55,6 +55,8 @@ pub(super) struct Keeper {
     inbound: BytesMut,
     /// The present connection has brought an answer.
     answered: bool,
+    /// Some connection was good.
+    spoke: bool,
 }
 
 impl Keeper {
@@ -77,6 +79,7 @@ impl Keeper {
             lent: None,
             inbound: BytesMut::new(),
             answered: false,
+            spoke: false,
         }
     }
 
@@ -95,6 +98,8 @@ impl Keeper {
                         self.give_up(&trouble);
                     }
                 }
+                // It spoke to us before, so that is not because of TLS.
+                Err(Trouble::Wordless) if self.spoke => self.give_up(&Trouble::Closed),
                 Err(trouble) => self.give_up(&trouble),
             }
             if self.breaker.is_open() {
@@ -133,6 +138,7 @@ impl Keeper {
     /// The connection is there, and the server decides.
     fn begin(&mut self) {
         self.answered = false;
+        self.spoke = true;
         self.inbound.clear();
         self.breaker.close();
         let mut queue = self.queue.borrow_mut();
