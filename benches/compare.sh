@@ -9,6 +9,7 @@
 #   refused       CPU a refused request
 #   latency       percentiles at half of what nginx bears
 #   flood         percentiles of a client while others bring new keys
+#   shared        CPU and percentiles with counters in a local Redis beside counters in memory (wants redis-server)
 #   syscalls      system calls a proxied request (wants strace)
 #   allocations   allocations a request
 #   inside        what `cargo bench` prints of decisions, the store, routes and keys
@@ -25,7 +26,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
-tables=(proxied keys refused latency flood syscalls allocations inside)
+tables=(proxied keys refused latency flood shared syscalls allocations inside)
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}

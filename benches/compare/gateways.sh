@@ -51,6 +51,7 @@ workers = 2
 ratelimit_headers = "${ratelimit_headers:-off}"
 [store]
 max_keys = $max_keys
+${store:-}
 [log]
 access = "off"
 level = "error"
@@ -68,6 +69,16 @@ tollgate_run() { exec "$TOLLGATE" run -c "$1"; }
 # The same, telling clients of their limits in both families of fields, which the others cannot.
 headers_config() { ratelimit_headers=both tollgate_config "$1"; }
 headers_run() { tollgate_run "$1"; }
+
+# The same with its counters in the Redis at `redis`.
+redis_config() { store=$'backend = "redis"\nurl = "redis://127.0.0.1:'$redis$'"' tollgate_config "$1"; }
+redis_run() { tollgate_run "$1"; }
+
+start_redis() {
+  find_free_port
+  redis=$free
+  run_server store redis-server --port "$redis" --bind 127.0.0.1 --save '' --appendonly no
+}
 
 # Another build of tollgate, to see what a change has brought.
 baseline_config() { tollgate_config "$1"; }

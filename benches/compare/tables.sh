@@ -88,6 +88,28 @@ flood() {
   table 'p99.9_us:p99.9_µs:0 p99_us:p99_µs:0 p50_us:p50_µs:0' idle
 }
 
+# Counters in a local Redis beside counters in memory: at a constant rate that both bear, a third of what nginx does alone; a gate
+# that is closed, as fast as it goes; then the decisions by themselves.
+shared() {
+  command -v redis-server >/dev/null || { missing redis-server; return 0; }
+  find_half_rate
+  start_redis
+  local name round rate=$((half_rate * 2 / 3))
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" tollgate redis); do
+      start "$name" admitted
+      load "$name" --rate "$rate" | record at-a-rate "$name" "$round" 200
+      stop "$name"
+    done
+  done
+  fresh refused 429 tollgate redis
+  stop store
+  echo "\`at-a-rate\`: $rate requests/s, all admitted. \`refused\`: as many as it answers."
+  echo
+  table 'p99_us:p99_µs:0 p50_us:p50_µs:0 cpu_us:CPU_µs/request:2 requests_per_second:requests/s:0' tollgate
+  bench shared
+}
+
 # System calls a proxied request, of all threads, from before the first connection to the last answer.
 syscalls() {
   local name
@@ -165,7 +187,10 @@ allocations() { bench allocations; }
 inside() {
   local name
   for name in $(sed -n '/^\[\[bench\]\]/{n;s/name = "\(.*\)"/\1/p}' Cargo.toml); do
-    if [ "$name" != allocations ]; then bench "$name"; fi
+    case $name in
+      allocations | shared) ;;
+      *) bench "$name" ;;
+    esac
   done
 }
 
