@@ -130,7 +130,7 @@ fn worker<T>(redis: &Redis, work: impl AsyncFnOnce(Rc<Counters>) -> T) -> T {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     runtime.block_on(async {
         let store = Store::new(1_000_000, Some(Arc::new(redis.settings()))).unwrap();
-        let counters = Rc::new(store.open());
+        let counters = Rc::new(store.open(0));
         tokio::time::sleep(Duration::from_millis(200)).await;
         let value = work(counters).await;
         let unasked = store.shared().unwrap().counts().iter().map(|counts| counts.errors.get()).sum::<u64>();

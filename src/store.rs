@@ -204,11 +204,12 @@ impl Store {
         Ok(Self { memory, shared: ArcSwapOption::new(shared.map(SharedStore::new).map(Arc::new)) })
     }
 
-    /// A worker's way to the counters. With a shared store this needs the worker's runtime around it, and connects.
-    pub fn open(&self) -> Counters {
+    /// The way to the counters of the worker with this number. With a shared store this needs the worker's runtime around it, and
+    /// connects. Each number belongs to one thread.
+    pub fn open(&self, worker: usize) -> Counters {
         match self.shared() {
             None => Counters::Memory(Arc::clone(&self.memory)),
-            Some(shared) => Counters::Shared(Box::new(shared.open(Arc::clone(&self.memory)))),
+            Some(shared) => Counters::Shared(Box::new(shared.open(worker, Arc::clone(&self.memory)))),
         }
     }
 

@@ -191,7 +191,7 @@ impl Plan {
         let servers = pools.adopt(&gateway.upstreams, gateway.server.workers);
         let counters = match last {
             Some(last) if last.gateway.store.shared == gateway.store.shared => Rc::clone(&last.counters),
-            _ => Rc::new(shared.store.open()),
+            _ => Rc::new(shared.store.open(index)),
         };
         let secret =
             gateway.store.shared.as_ref().map_or(shared.secret, |shared| Secret::Fleet(shared.secret.0));

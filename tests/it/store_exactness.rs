@@ -173,10 +173,10 @@ async fn the_store_answers_as_its_memory_does() {
     store.register(&algorithm);
     let client = [charge(&algorithm, key(0, 0), 1)];
     for expected in [true, true, false] {
-        assert_eq!(admits(store.open().decide(&client, NOON).await.decisions[0].verdict), expected);
+        assert_eq!(admits(store.open(0).decide(&client, NOON).await.decisions[0].verdict), expected);
     }
     assert_eq!((store.keys(), store.evictions()), (1, 0));
-    assert!(store.open().decide(&[], NOON).await.decisions.is_empty());
+    assert!(store.open(0).decide(&[], NOON).await.decisions.is_empty());
 }
 
 fn rate(count: u32, seconds: u64) -> tollgate::limit::units::Rate {

@@ -89,7 +89,7 @@ impl Executor for Memory {
             group: Group::Enforced,
             remote: Remote::default(),
         };
-        let outcome = self.runtime.block_on(self.store.open().decide(&[charge], now));
+        let outcome = self.runtime.block_on(self.store.open(0).decide(&[charge], now));
         assert_eq!(outcome.decisions.len(), 1, "one charge, one decision");
         outcome.decisions[0]
     }

@@ -17,7 +17,7 @@ pub struct SharedStore {
     settings: Arc<Settings>,
     script: Arc<Script>,
     health: Arc<Healths>,
-    /// What each worker has counted.
+    /// What each worker has counted, by its number.
     counts: Mutex<Vec<Arc<Counts>>>,
 }
 
@@ -38,9 +38,12 @@ impl SharedStore {
     }
 
     /// A worker's way there; see [`Store::open`](crate::store::Store::open).
-    pub(in crate::store) fn open(&self, memory: Arc<MemoryStore>) -> Client {
-        let counts = Arc::<Counts>::default();
-        self.counts.lock().push(Arc::clone(&counts));
+    pub(in crate::store) fn open(&self, worker: usize, memory: Arc<MemoryStore>) -> Client {
+        let mut all = self.counts.lock();
+        while all.len() <= worker {
+            all.push(Arc::default());
+        }
+        let counts = all.get(worker).cloned().unwrap_or_default();
         Client::open(&self.settings, &self.script, &self.health, memory, counts)
     }
 
@@ -49,7 +52,7 @@ impl SharedStore {
         &self.health
     }
 
-    /// What has been counted so far, for each time that a worker has opened it.
+    /// What each worker has counted so far.
     pub fn counts(&self) -> Vec<Arc<Counts>> {
         self.counts.lock().clone()
     }
