@@ -85,7 +85,7 @@ fn charge(algorithm: &Algorithm, client: u64) -> Charge<'_> {
         key: fingerprint(client),
         cost: Cost::ONE,
         group: Group::Enforced,
-        remote: Remote::default(),
+        remote: Remote::NONE,
     }
 }
 

@@ -10,6 +10,7 @@
 )]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads a clock")]
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -145,6 +146,9 @@ async fn decide(counters: &Counters, limit: &Limit, client: u64, now: Timestamp)
     assert_eq!(outcome.decisions.len(), 1);
 }
 
+static REMOTE: Remote =
+    Remote { name: Cow::Borrowed("bench:1t:00000000"), identity: 1, on_error: OnError::Local };
+
 /// An algorithm with the name of its numbers, which a plan knows beforehand.
 #[derive(Clone, Copy)]
 struct Limit {
@@ -159,9 +163,8 @@ impl Limit {
 
     fn charge(&self, owner: Fingerprint) -> Charge<'_> {
         let Self { algorithm, numbers } = self;
-        let remote = Remote { name: "bench:1t:00000000", owner, on_error: OnError::Local };
-        let (key, cost, group) = (owner.of_policy(1), Cost::ONE, Group::Enforced);
-        Charge { algorithm, numbers: *numbers, key, cost, group, remote }
+        let (key, cost, group) = (owner.of_policy(REMOTE.identity), Cost::ONE, Group::Enforced);
+        Charge { algorithm, numbers: *numbers, key, cost, group, remote: &REMOTE }
     }
 }
 

@@ -139,7 +139,7 @@ fn store(max_keys: u64, algorithm: &Algorithm) -> MemoryStore {
 
 fn charge(algorithm: &Algorithm, key: u64) -> Charge<'_> {
     let (numbers, key) = (NumbersId::of(algorithm), fingerprint(key));
-    Charge { algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote: Remote::default() }
+    Charge { algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote: Remote::NONE }
 }
 
 fn governor() -> Governor {

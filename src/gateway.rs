@@ -15,7 +15,7 @@ use crate::route::client::ClientRule;
 use crate::route::key::{Exemption, Key};
 use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::redis::settings as redis;
-use crate::store::{NumbersId, OnError};
+use crate::store::{NumbersId, OnError, Remote};
 
 /// The whole plan. Indices inside it are always valid.
 #[derive(Debug)]
@@ -213,9 +213,7 @@ pub struct Policy {
     /// Its name in responses: the limit's, or with several rates `NAME:RATE` (`per-client:100/min`).
     pub name: Arc<str>,
     /// Names limit, algorithm, key and the policy's place: a reload keeps its counters while this stays.
-    pub identity: u128,
-    /// The same as a shared store knows it.
-    pub remote_name: Box<str>,
+    pub remote: Remote,
     /// Decides.
     pub algorithm: Algorithm,
     /// The version of its numbers, as the store knows it.

@@ -3,6 +3,7 @@
 pub mod memory;
 pub mod redis;
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::hash::Hasher as _;
 use std::ops::Deref;
@@ -62,18 +63,31 @@ pub struct Charge<'a> {
     /// Who decides together.
     pub group: Group,
     /// What only a shared store asks after.
-    pub remote: Remote<'a>,
+    pub remote: &'a Remote,
 }
 
-/// How a shared store knows a charge's counter, and what happens where it cannot be asked.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Remote<'a> {
+/// How a shared store knows a policy's counters, and what happens where it cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
     /// Names the policy and the format of its states, the same in all gateways of a fleet.
-    pub name: &'a str,
-    /// A hash of the key's parts alone, the same in all gateways of a fleet.
-    pub owner: Fingerprint,
+    pub name: Cow<'static, str>,
+    /// A hash of what a reload must leave as it is for the counters to stay: it makes a [`Charge::key`] of an owner.
+    pub identity: u128,
     /// What happens where the store cannot be asked.
     pub on_error: OnError,
+}
+
+impl Remote {
+    /// Of charges that no shared store will ever see.
+    pub const NONE: &Self =
+        &const { Self { name: Cow::Borrowed(""), identity: 0, on_error: OnError::Local } };
+}
+
+impl Charge<'_> {
+    /// Whose allowance, whichever limit counts: the hash of the key's parts alone, the same in all gateways of a fleet.
+    pub fn owner(&self) -> Fingerprint {
+        self.key.of_policy(self.remote.identity)
+    }
 }
 
 /// What a limit does where the shared store cannot be asked.

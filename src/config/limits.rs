@@ -48,7 +48,7 @@ fn limit(name: &str, mut table: Table<'_>, inherited: OnError) -> Option<Limit> 
     let reveal = table.or("reveal", false, |value| value.boolean());
     table.finish().then_some(())?;
     let key = key?;
-    let policies = policy::policies(name, &key, rated?);
+    let policies = policy::policies(name, &key, on_error, rated?);
     Some(Limit { name: name.into(), policies, key, exempt, mode, on_error, reject, reveal })
 }
 

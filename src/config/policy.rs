@@ -10,14 +10,14 @@ use super::algorithm::Rated;
 use crate::gateway::Policy;
 use crate::limit::Algorithm;
 use crate::route::key::Key;
-use crate::store::NumbersId;
 use crate::store::redis::key;
+use crate::store::{NumbersId, OnError, Remote};
 
 /// The largest integer of a structured field (RFC 9651 §3.3.1).
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 
 /// One policy for every rate of the limit `name`.
-pub(super) fn policies(name: &str, key: &Key, rated: Vec<Rated>) -> Vec<Policy> {
+pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rated>) -> Vec<Policy> {
     let is_alone = rated.len() == 1;
     let policy = |(place, rated): (u64, Rated)| {
         let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{}", rated.rate) };
@@ -25,8 +25,7 @@ pub(super) fn policies(name: &str, key: &Key, rated: Vec<Rated>) -> Vec<Policy> 
         Policy {
             field: field(&policy_name, &rated.algorithm),
             name: Arc::from(policy_name),
-            remote_name: key::policy(name, &rated.algorithm, identity).into(),
-            identity,
+            remote: Remote { name: key::policy(name, &rated.algorithm, identity).into(), identity, on_error },
             numbers: NumbersId::of(&rated.algorithm),
             algorithm: rated.algorithm,
         }

@@ -9,7 +9,7 @@ use crate::limit::units::{Cost, Micros};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::Request;
 use crate::route::key::{Claim, Secret};
-use crate::store::{Charge, Group, OnError, Outcome, Remote};
+use crate::store::{Charge, Group, OnError, Outcome};
 
 /// What a request owes: one entry per limit of the route, and the charges to ask the store for.
 #[derive(Debug)]
@@ -130,10 +130,10 @@ impl<'a> Assessment<'a> {
         self.charges.extend(limit.policies.iter().map(|policy| Charge {
             algorithm: &policy.algorithm,
             numbers: policy.numbers,
-            key: owner.of_policy(policy.identity),
+            key: owner.of_policy(policy.remote.identity),
             cost,
             group,
-            remote: Remote { name: &policy.remote_name, owner, on_error: limit.on_error },
+            remote: &policy.remote,
         }));
         Standing::Charged(cost, first)
     }

@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
     use crate::limit::units::{Cost, Fingerprint, Micros, Rate};
-    use crate::store::Group;
+    use crate::store::{Group, Remote};
 
     proptest! {
         /// What the store says it holds is what stands in its sets, whatever is overwritten, evicted or forgotten.
@@ -193,7 +193,7 @@ mod tests {
                 let algorithm = &algorithms[usize::from(log)];
                 let key = |client: u128| Fingerprint((client + 1).wrapping_mul(u128::MAX / 201));
                 let (numbers, cost, group) = (NumbersId::of(algorithm), Cost::ONE, Group::Enforced);
-                let charge = |client| Charge { algorithm, numbers, key: key(client), cost, group, remote: <_>::default() };
+                let charge = |client| Charge { algorithm, numbers, key: key(client), cost, group, remote: Remote::NONE };
                 let outcome = store.decide(&[charge(one), charge(other)][..if one < 50 { 1 } else { 2 }], now);
                 if other < 50 {
                     // Of another key, so that it may be new, known, fuller or emptier.

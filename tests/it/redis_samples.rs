@@ -107,7 +107,7 @@ pub(crate) fn charge(
         key,
         cost,
         group: Group::Enforced,
-        remote: Remote::default(),
+        remote: Remote::NONE,
     }
 }
 

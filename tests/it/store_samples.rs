@@ -50,7 +50,7 @@ pub(crate) fn charge(algorithm: &Algorithm, key: Fingerprint, cost: u32) -> Char
         key,
         cost,
         group: Group::Enforced,
-        remote: Remote::default(),
+        remote: Remote::NONE,
     }
 }
 

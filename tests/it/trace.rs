@@ -87,7 +87,7 @@ impl Executor for Memory {
             key: Fingerprint(self.keys),
             cost,
             group: Group::Enforced,
-            remote: Remote::default(),
+            remote: Remote::NONE,
         };
         let outcome = self.runtime.block_on(self.store.open(0).decide(&[charge], now));
         assert_eq!(outcome.decisions.len(), 1, "one charge, one decision");

@@ -91,7 +91,7 @@ mod tests {
         let rate = Rate::new(3, Micros::SECOND).unwrap();
         let algorithm = &Algorithm::sliding_log(rate, Some(Micros(7)), true);
         let (numbers, key, cost) = (NumbersId::of(algorithm), Fingerprint(1), Cost::new(2).unwrap());
-        let (group, remote) = (Group::Shadow(4), Remote::default());
+        let (group, remote) = (Group::Shadow(4), Remote::NONE);
         let charge = Charge { algorithm, numbers, key, cost, group, remote };
         let mut given = Vec::new();
         decide(&[charge], |argument| given.push(argument.to_vec()));

@@ -106,13 +106,13 @@ impl Client {
 
     /// Where a charge's counter lies.
     pub(super) fn slot(&self, charge: &Charge<'_>) -> Slot {
-        self.nodes.slot(&key::owner(charge.remote.owner))
+        self.nodes.slot(&key::owner(charge.owner()))
     }
 
     /// Where all the counters lie, if they lie in one place.
     fn only_slot(&self, charges: &[Charge<'_>]) -> Option<Slot> {
         let (first, rest) = charges.split_first()?;
-        let is_near = |charge: &Charge<'_>| charge.remote.owner == first.remote.owner;
+        let is_near = |charge: &Charge<'_>| charge.owner() == first.owner();
         let slot = self.slot(first);
         rest.iter().all(|charge| is_near(charge) || self.slot(charge) == slot).then_some(slot)
     }
@@ -135,8 +135,9 @@ impl Client {
         command.word(b"EVALSHA");
         command.word(self.script.sha1().as_bytes());
         command.number(charges.len() as u64);
-        for Charge { remote, .. } in charges {
-            command.parts(&key::parts(&self.settings.prefix, remote.name, &key::owner(remote.owner)));
+        for charge in charges {
+            let owner = key::owner(charge.owner());
+            command.parts(&key::parts(&self.settings.prefix, &charge.remote.name, &owner));
         }
         let word = |word: &[u8]| command.word(word);
         match question {

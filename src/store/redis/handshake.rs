@@ -104,7 +104,7 @@ fn write_proof(out: &mut BytesMut, script: &Script, prefix: &str, proof: &Proof)
         return false;
     };
     let algorithm = Algorithm::token_bucket(rate, burst);
-    let (numbers, key, remote) = (NumbersId::of(&algorithm), Fingerprint(0), Remote::default());
+    let (numbers, key, remote) = (NumbersId::of(&algorithm), Fingerprint(0), Remote::NONE);
     let charge =
         Charge { algorithm: &algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote };
     let (tags, charges) = match proof {
