@@ -294,6 +294,8 @@ impl Drop for Open {
 async fn expire(worker: Rc<Worker>) {
     loop {
         tokio::time::sleep(EXPIRE_EVERY).await;
+        // A worker without requests lets go of what an old plan holds, too: its connections to the shared store.
+        worker.plan();
         worker.pools.expire();
     }
 }
