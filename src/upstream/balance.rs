@@ -240,7 +240,7 @@ mod tests {
     fn the_hash_stays_what_it_is() {
         let rendezvous = Rendezvous::new(&servers(&[1; 8]));
         let places: Vec<_> = (0..8).filter_map(|key| rendezvous.choose(mixed(key), |_| true)).collect();
-        assert_eq!(places, [0; 8]);
+        assert_eq!(places, [2, 6, 7, 5, 7, 5, 2, 0]);
     }
 
     proptest! {
