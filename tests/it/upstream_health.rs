@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::harness::{Backend, Gateway, Next, eventually};
-use crate::upstream_eject::{is_up, over};
+use crate::upstream_eject::{failing, is_up, over};
 
 const OFTEN: &str = "health = { path = \"/up?brief=1\", interval = \"20ms\", timeout = \"200ms\" }";
 
@@ -30,6 +30,13 @@ fn requests(server: &Backend) -> usize {
     server.requests().iter().filter(|request| !request.target().starts_with("/up")).count()
 }
 
+/// Waits for lines of the program log, which are written a moment after what they tell of.
+fn wait_for_words(gateway: &Gateway, words: &[&str]) {
+    for words in words {
+        eventually(words, || gateway.stderr().contains(words).then_some(()));
+    }
+}
+
 fn wait_until(gateway: &Gateway, server: &Backend, up: bool) {
     eventually(&format!("the server to be up = {up}"), || (is_up(gateway, server) == up).then_some(()));
 }
@@ -48,6 +55,7 @@ fn an_unhealthy_server_gets_no_requests_until_it_is_well() {
     wait_until(&gateway, &sick, true);
     (0..20).for_each(|_| _ = gateway.get("/").expect(200));
     assert!(requests(&sick) >= before + 5);
+    wait_for_words(&gateway, &["is healthy again"]);
     let told = |words: &str| gateway.stderr_lines().iter().filter(|line| line.contains(words)).count();
     assert_eq!((told("is unhealthy: it answered 500"), told("is healthy again")), (1, 1));
 }
@@ -71,9 +79,11 @@ fn where_none_is_healthy_the_answer_is_503() {
     wait_until(&gateway, &hanging, false);
     let answer = eventually("503", || Some(gateway.get("/")).filter(|answer| answer.status == 503));
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-    let record = gateway.access_log(1).pop().unwrap_or_default();
+    let record = eventually("the record of a 503", || {
+        gateway.access_log(1).into_iter().find(|record| record["status"] == 503)
+    });
     assert_eq!((record["error"].as_str(), record["upstream"].as_str()), (Some("no_healthy_upstream"), None));
-    assert!(gateway.stderr().contains("no connection") && gateway.stderr().contains("no answer within"));
+    wait_for_words(&gateway, &["is unhealthy: no connection", "is unhealthy: no answer within 200ms"]);
     status.store(200, Ordering::SeqCst);
     wait_until(&gateway, &hanging, true);
     gateway.get("/").expect(200);
@@ -85,7 +95,7 @@ fn garbage_is_no_sign_of_health() {
     let (good, _) = server(200);
     let gateway = Gateway::start(&over(&[&garbage, &good], OFTEN));
     wait_until(&gateway, &garbage, false);
-    assert!(gateway.stderr().contains("not HTTP/1.1"));
+    wait_for_words(&gateway, &["is unhealthy: its answer is not HTTP/1.1"]);
 }
 
 #[test]
@@ -122,4 +132,31 @@ fn health_and_ejection_both_count() {
     (0..20).for_each(|_| _ = gateway.get("/").expect(200));
     assert_eq!(requests(&broken), 1);
     assert!(!is_up(&gateway, &broken) && is_up(&gateway, &good));
+}
+
+#[test]
+fn an_ejected_server_is_asked_before_an_unhealthy_one() {
+    let (ejected, broken) = failing();
+    let (other, status) = server(200);
+    // While it is broken it fails its checks, too, but far too few of them to count.
+    let rule = "eject = { failures = 1, for = \"1h\" }\n\
+                health = { path = \"/up\", interval = \"20ms\", unhealthy = 1_000_000 }";
+    broken.store(false, Ordering::SeqCst);
+    let gateway = Gateway::start(&over(&[&ejected, &other], rule));
+    // The first check is over when the second comes.
+    ejected.wait_for(2);
+    broken.store(true, Ordering::SeqCst);
+    eventually("its ejection", || {
+        gateway.get("/").expect(200);
+        (!is_up(&gateway, &ejected)).then_some(())
+    });
+    broken.store(false, Ordering::SeqCst);
+    status.store(500, Ordering::SeqCst);
+    // Checks that change begin anew, and the first answer decides.
+    gateway.reload(&over(&[&ejected, &other], &rule.replace("20ms", "30ms")), "reloaded:");
+    wait_until(&gateway, &other, false);
+    let before = requests(&other);
+    (0..10).for_each(|_| _ = gateway.get("/").expect(200));
+    assert_eq!(requests(&other), before);
+    assert!(!is_up(&gateway, &ejected), "it stays ejected, and serves for want of a better one");
 }
