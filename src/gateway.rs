@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::limit::Algorithm;
-use crate::limit::units::Cost;
+use crate::limit::units::{Cost, Fingerprint};
 use crate::route::client::ClientRule;
-use crate::route::key::{Exemption, Key};
-use crate::route::{Conditions, RouteIndex, RouteTable};
+use crate::route::key::{Claim, Exemption, Key, Secret};
+use crate::route::{self, Conditions, RouteIndex, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{NumbersId, OnError, Remote};
 
@@ -151,6 +151,49 @@ pub struct Upstream {
     pub host: Option<HeaderValue>,
     /// When another attempt is made.
     pub retry: Retry,
+    /// Which server is next.
+    pub balance: Balance,
+    /// When a server that fails requests is left alone; `None`: never.
+    pub eject: Option<Eject>,
+    /// How servers are asked whether they are well; `None`: not at all.
+    pub health: Option<HealthCheck>,
+}
+
+/// Which server is next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// In turn, by weight.
+    RoundRobin,
+    /// Of two drawn by weight, the one with fewer requests in flight for its weight.
+    LeastRequests,
+    /// Drawn by weight.
+    Random,
+    /// The same for all requests with the same key.
+    Hash(Key),
+}
+
+/// When a server that fails requests is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eject {
+    /// Failures in a row; at least 1.
+    pub failures: u32,
+    /// For how long at first; at least 1 ms.
+    pub span: Duration,
+}
+
+/// How servers are asked whether they are well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Path and query, in origin-form.
+    pub path: Box<str>,
+    /// From one question to the next; at least 1 ms.
+    pub interval: Duration,
+    /// From connecting to the answer's head; at least 1 ms.
+    pub timeout: Duration,
+    /// Good answers in a row that make a server healthy again; at least 1.
+    pub healthy: u32,
+    /// Bad ones that make it unhealthy; at least 1.
+    pub unhealthy: u32,
 }
 
 /// Who answers for an upstream.
@@ -171,7 +214,7 @@ pub struct Endpoint {
     pub port: u16,
     /// `host:port` as a Host field would carry it; also its label in metrics.
     pub authority: Arc<str>,
-    /// Its share in the round robin; at least 1.
+    /// Its share of the requests; at least 1.
     pub weight: u32,
 }
 
@@ -289,6 +332,32 @@ pub struct HeaderEdits {
     pub set: Vec<(HeaderName, HeaderValue)>,
     /// Dropped.
     pub remove: Vec<HeaderName>,
+}
+
+/// Keys the hash that chooses servers: known to all, so that all gateways of a fleet choose the same.
+const AFFINITY: Secret = Secret::Process([0; 16]);
+
+impl Upstream {
+    /// Its servers; `builtin:echo` has none.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        match &self.backend {
+            Backend::Servers(servers) => servers,
+            Backend::Echo => &[],
+        }
+    }
+
+    /// What a hash chooses the server by: equal for requests whose `hash_key` is. 0 where none is asked for.
+    pub fn affinity(&self, request: &route::Request<'_>, route: &Route) -> u64 {
+        let Balance::Hash(key) = &self.balance else { return 0 };
+        match key.claim(&AFFINITY, request, &route.name, route.conditions.merge_slashes) {
+            Claim::Key(Fingerprint(bits)) => {
+                let [low, high] =
+                    [bits, bits >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(0));
+                low ^ high
+            }
+            Claim::Skip | Claim::Deny => 0,
+        }
+    }
 }
 
 impl Gateway {

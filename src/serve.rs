@@ -30,6 +30,7 @@ use crate::store::Store;
 use crate::telemetry::access_log::{AccessLogWriter, AccessLogger};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::program_log::{self, ProgramLog};
+use crate::upstream::roster::Roster;
 use crew::{Crew, WorkerEnd};
 use reload::{Reloader, Settled};
 use signals::Signals;
@@ -191,6 +192,7 @@ fn share(
         clock: Clock::system(),
         secret: Secret::Process(secret),
         metrics: Metrics::new(gateway.server.workers),
+        roster: Roster::default(),
         access_log: access_log.logger(),
         connections: AtomicUsize::new(0),
         life,

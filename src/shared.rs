@@ -15,6 +15,7 @@ use crate::route::key::Secret;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::metrics::Metrics;
+use crate::upstream::roster::Roster;
 
 /// One value for the whole process, behind an `Arc`.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Shared {
     pub secret: Secret,
     /// The counters of what happened.
     pub metrics: Arc<Metrics>,
+    /// Which servers of the upstreams are fit.
+    pub roster: Roster,
     /// The access log.
     pub access_log: AccessLogger,
     /// Clients' connections open now, over all workers; held against `max_connections`.

@@ -1,9 +1,14 @@
 //! The backends: connections to them, kept per worker, and the exchange of one request for one response.
 
-pub mod balance;
+mod balance;
+mod chance;
+mod ejections;
 pub mod exchange;
+pub mod fitness;
+pub mod health;
 pub mod pool;
 pub mod retry;
+pub mod roster;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,19 +17,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::clock::deadline::{self, Deadline};
-use crate::gateway::{Backend, Endpoint, Upstream};
+use crate::gateway::{Balance, Endpoint, Upstream};
 use crate::http1::response::ResponseHead;
-use balance::RoundRobin;
+use balance::Choice;
 use exchange::{Exchange, Request, Upload};
+use fitness::{Fitness, InFlight};
 use pool::{Connection, EndpointPool};
 use retry::Budget;
+use roster::{Peers, Roster};
 
 /// Why a backend gave no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
+    /// Nobody was asked: the health checks say that no server is well.
+    NoneHealthy,
     /// No connection: refused, unreachable, or its name does not resolve.
     Connect,
     /// No connection within `connect_timeout`.
@@ -44,8 +54,8 @@ pub enum Failure {
 pub struct Failed {
     /// Why.
     pub failure: Failure,
-    /// `host:port` of the last server tried.
-    pub authority: Arc<str>,
+    /// `host:port` of the last server tried, if any was.
+    pub authority: Option<Arc<str>>,
 }
 
 /// All pools of one worker, by server, so that connections outlive a reload.
@@ -57,9 +67,12 @@ pub struct Pools {
 /// An upstream's name and `host:port`.
 type ServerName = (Arc<str>, Arc<str>);
 
+/// Servers that failed a request, in order. More than these few are rarely tried.
+type Tried = SmallVec<[usize; 4]>;
+
 impl Pools {
     /// The runtime of every upstream of a plan, in order. Pools of servers that the plan no longer names are dropped.
-    pub fn adopt(&self, upstreams: &[Arc<Upstream>], workers: usize) -> Vec<Rc<Servers>> {
+    pub fn adopt(&self, upstreams: &[Arc<Upstream>], roster: &Roster, workers: usize) -> Vec<Rc<Servers>> {
         let mut old = self.endpoints.take();
         let mut kept = HashMap::new();
         let servers = upstreams
@@ -72,7 +85,7 @@ impl Pools {
                     kept.insert(key, Rc::clone(&pool));
                     pool
                 };
-                Rc::new(Servers::new(Arc::clone(upstream), pool_of, workers))
+                Rc::new(Servers::new(Arc::clone(upstream), pool_of, roster, workers))
             })
             .collect();
         self.endpoints.replace(kept);
@@ -92,7 +105,8 @@ pub struct Servers {
     /// The upstream's settings.
     pub upstream: Arc<Upstream>,
     pools: Vec<Rc<EndpointPool>>,
-    turn: RefCell<RoundRobin>,
+    peers: Peers,
+    choice: RefCell<Choice>,
     budget: RefCell<Budget>,
 }
 
@@ -100,15 +114,14 @@ impl Servers {
     fn new(
         upstream: Arc<Upstream>,
         pool_of: impl FnMut(&Endpoint) -> Rc<EndpointPool>,
+        roster: &Roster,
         workers: usize,
     ) -> Self {
-        let endpoints = match &upstream.backend {
-            Backend::Servers(endpoints) => endpoints.as_slice(),
-            Backend::Echo => &[],
-        };
+        let endpoints = upstream.endpoints();
         Self {
             pools: endpoints.iter().map(pool_of).collect(),
-            turn: RefCell::new(RoundRobin::new(endpoints.iter().map(|endpoint| endpoint.weight))),
+            peers: roster.peers(&upstream),
+            choice: RefCell::new(Choice::new(&upstream.balance, endpoints)),
             budget: RefCell::new(Budget::new(upstream.retry.budget_permille, workers)),
             upstream,
         }
@@ -132,17 +145,21 @@ impl Servers {
         // What cannot be sent twice is sent on a connection that was looked at just now.
         let careful = !(request.idempotent && request.body.is_done());
         request.body.take_ready(request.message);
-        let mut place = self.turn.borrow_mut().next();
+        let mut tried = Tried::new();
+        let nobody = || Failed { failure: Failure::NoneHealthy, authority: None };
+        let mut place = self.choose(request.affinity, &tried, now).ok_or_else(nobody)?;
         let mut fresh = false;
-        let mut attempt = 1;
         loop {
             let pool = &self.pools[place];
-            let failed = |failure| Failed { failure, authority: Arc::clone(pool.authority()) };
-            let connection = match self.connection(pool, careful, fresh).await {
+            let failed = |failure| Failed { failure, authority: Some(Arc::clone(pool.authority())) };
+            let (affinity, begun) = (request.affinity, now);
+            let connection = match self.connection(place, careful, fresh).await {
                 Ok(connection) => connection,
                 Err(failure) => {
-                    place = self.retry_place(&mut attempt, place).ok_or_else(|| failed(failure))?;
                     now = deadline::now();
+                    self.blame(place, begun, now);
+                    let other = self.retry_place(&mut tried, place, affinity, now);
+                    place = other.ok_or_else(|| failed(failure))?;
                     continue;
                 }
             };
@@ -152,43 +169,74 @@ impl Servers {
             }
             let mut exchange = Exchange::new(request, connection, now);
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
-                Ok(head) => return Ok((exchange, head)),
+                Ok(head) => {
+                    self.praise(place, begun);
+                    return Ok((exchange, head));
+                }
                 Err(failure) => failure,
             };
+            now = deadline::now();
+            if exchange.is_to_blame(failure) {
+                self.blame(place, begun, now);
+            }
             let unspent = if failure == Failure::Reset { exchange.into_unspent() } else { None };
             request = unspent.ok_or_else(|| failed(failure))?;
             request.answer.bytes.clear();
             if !reused {
-                place = self.retry_place(&mut attempt, place).ok_or_else(|| failed(failure))?;
+                let other = self.retry_place(&mut tried, place, affinity, now);
+                place = other.ok_or_else(|| failed(failure))?;
             }
             fresh = reused;
         }
     }
 
-    /// A kept connection, or a new one.
-    async fn connection(
-        &self,
-        pool: &Rc<EndpointPool>,
-        careful: bool,
-        fresh: bool,
-    ) -> Result<Connection, Failure> {
-        let kept = if fresh { None } else { pool.take(careful) };
-        match kept {
-            Some(connection) => Ok(connection),
-            None => pool.connect(self.upstream.connect_timeout).await,
+    /// The server for the next attempt: one that was not tried and is fit; else one that was not tried and is healthy, though
+    /// ejected; else a healthy one that is not the last tried.
+    fn choose(&self, affinity: u64, tried: &[usize], now: Instant) -> Option<usize> {
+        let mut choice = self.choice.borrow_mut();
+        let mut next = |allowed: &dyn Fn(usize, &Fitness) -> bool| {
+            let allowed = |place| self.peers.get(place).is_some_and(|server| allowed(place, server));
+            choice.next(affinity, &self.peers, allowed)
+        };
+        next(&|place, server| !tried.contains(&place) && server.is_fit(now))
+            .or_else(|| next(&|place, server| !tried.contains(&place) && server.is_healthy()))
+            .or_else(|| next(&|place, server| tried.last() != Some(&place) && server.is_healthy()))
+    }
+
+    /// The server failed an attempt that began at `begun`.
+    fn blame(&self, place: usize, begun: Instant, now: Instant) {
+        if let Some(rule) = self.upstream.eject {
+            self.peers.failed(place, begun, now, rule);
         }
     }
 
-    /// Where another attempt may go: to another server, within the attempts and the budget.
-    fn retry_place(&self, attempt: &mut u32, failed: usize) -> Option<usize> {
-        if self.pools.len() < 2 || *attempt >= self.upstream.retry.attempts {
+    /// The server answered an attempt that began at `begun`.
+    fn praise(&self, place: usize, begun: Instant) {
+        if let Some(server) = self.peers.get(place) {
+            server.answered(begun);
+        }
+    }
+
+    /// A kept connection to the server at `place`, or a new one.
+    async fn connection(&self, place: usize, careful: bool, fresh: bool) -> Result<Connection, Failure> {
+        let pool = &self.pools[place];
+        let counted = self.upstream.balance == Balance::LeastRequests;
+        let in_flight = self.peers.get(place).filter(|_| counted).map(InFlight::at);
+        let kept = if fresh { None } else { pool.take(careful) };
+        let connection = match kept {
+            Some(connection) => connection,
+            None => pool.connect(self.upstream.connect_timeout).await?,
+        };
+        Ok(Connection { in_flight, ..connection })
+    }
+
+    /// Where another attempt may go, after those that failed: to another server, within the attempts and the budget.
+    fn retry_place(&self, tried: &mut Tried, failed: usize, affinity: u64, now: Instant) -> Option<usize> {
+        tried.push(failed);
+        if self.pools.len() < 2 || tried.len() >= self.upstream.retry.attempts as usize {
             return None;
         }
-        let mut turn = self.turn.borrow_mut();
-        let other = turn.next_but(failed)?;
-        self.budget.borrow_mut().spend(deadline::now()).then(|| {
-            *attempt += 1;
-            other
-        })
+        let other = self.choose(affinity, tried, now)?;
+        self.budget.borrow_mut().spend(now).then_some(other)
     }
 }

@@ -59,7 +59,8 @@ fn unready(detail: &str) -> Answer {
 }
 
 fn metrics(shared: &Shared) -> Answer {
-    let page = shared.metrics.render(&shared.gateway.load(), &shared.store, shared.access_log.dropped());
+    let (gateway, dropped) = (shared.gateway.load(), shared.access_log.dropped());
+    let page = shared.metrics.render(&gateway, &shared.roster, &shared.store, dropped);
     text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
 }
 

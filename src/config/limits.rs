@@ -69,7 +69,8 @@ fn key(table: &mut Table<'_>) -> Option<Key> {
     Some(Key { parts, missing })
 }
 
-fn parts(value: &Value<'_>) -> Option<Vec<Part>> {
+/// The parts of a key: one word, or a list.
+pub(super) fn parts(value: &Value<'_>) -> Option<Vec<Part>> {
     if !value.is_list() {
         return part(value).map(|part| vec![part]);
     }

@@ -6,12 +6,15 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::endpoint::{self, Target};
+use super::limits;
 use super::name;
 use super::report::{Place, quoted};
 use super::server::seconds;
+use super::table::Table;
 use super::text::Refusal;
 use super::value::{Entry, Value};
-use crate::gateway::{Backend, Endpoint, Retry, Upstream};
+use crate::gateway::{Backend, Balance, Eject, Endpoint, HealthCheck, Retry, Upstream};
+use crate::route::key::{Key, Missing};
 
 /// Servers of one upstream.
 const MAX_SERVERS: usize = 1_024;
@@ -20,6 +23,28 @@ const MAX_WEIGHT: u32 = 1_000;
 /// More attempts than this multiply a failure instead of hiding it.
 const MAX_ATTEMPTS: u32 = 10;
 
+/// The words of `balance`.
+#[derive(Clone, Copy)]
+enum Word {
+    RoundRobin,
+    LeastRequests,
+    Random,
+    Hash,
+}
+
+const BALANCES: [(&str, Word); 4] = [
+    ("round-robin", Word::RoundRobin),
+    ("least-requests", Word::LeastRequests),
+    ("random", Word::Random),
+    ("hash", Word::Hash),
+];
+
+/// Failures or answers in a row.
+const MAX_IN_A_ROW: u32 = 1_000_000;
+/// Bytes of a health check's path.
+const MAX_PATH: usize = 1_024;
+
+const DEFAULT_EJECT: Eject = Eject { failures: 5, span: Duration::from_secs(10) };
 const DEFAULT_RETRY: Retry = Retry { attempts: 2, budget_permille: 200 };
 
 /// An upstream of the file.
@@ -46,25 +71,76 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
         idle_timeout: Duration::from_secs(60),
         host: None,
         retry: DEFAULT_RETRY,
+        balance: Balance::RoundRobin,
+        eject: Some(DEFAULT_EJECT),
+        health: None,
     })
 }
 
 fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let mut table = value.table_beside_text(&quoted(&format!("[upstreams.{name}]")))?;
-    for key in ["health", "eject", "hash_key", "tls", "max_connections", "max_pending"] {
+    for key in ["tls", "max_connections", "max_pending"] {
         table.later(key, key);
     }
-    table.optional("balance", |value| {
-        value.choice_now(&[("round-robin", ())], &["least-requests", "random", "hash"])
-    });
+    let balance = balance(&mut table);
     table.optional("protocol", |value| value.choice_now(&[("http1", ())], &["http2"]));
     let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| servers(&value));
     let connect_timeout = seconds(&mut table, "connect_timeout", 2);
     let idle_timeout = seconds(&mut table, "idle_timeout", 60);
     let host = table.optional("host", |value| value.text()?.parse("a host", host));
     let retry = table.or("retry", DEFAULT_RETRY, |value| retry(&value));
+    let eject = table.or("eject", Some(DEFAULT_EJECT), |value| eject(&value));
+    let health = table.optional("health", |value| health(&value));
     table.finish().then_some(())?;
-    Some(Upstream { name: Arc::clone(name), backend: backend?, connect_timeout, idle_timeout, host, retry })
+    let (name, backend, balance) = (Arc::clone(name), backend?, balance?);
+    Some(Upstream { name, backend, connect_timeout, idle_timeout, host, retry, balance, eject, health })
+}
+
+/// Which server is next. `hash_key` belongs to `balance = "hash"` alone.
+fn balance(table: &mut Table<'_>) -> Option<Balance> {
+    let balance = match table.or("balance", Word::RoundRobin, |value| value.choice(&BALANCES)) {
+        Word::RoundRobin => Balance::RoundRobin,
+        Word::LeastRequests => Balance::LeastRequests,
+        Word::Random => Balance::Random,
+        Word::Hash => {
+            let parts = table.require("hash_key", "\"ip\"", |value| limits::parts(&value))?;
+            return Some(Balance::Hash(Key { parts, missing: Missing::Ip }));
+        }
+    };
+    let help = "leave it out, or write `balance = \"hash\"`";
+    table.misplaced("hash_key", "`hash_key` has no effect without `balance = \"hash\"`", help);
+    Some(balance)
+}
+
+fn eject(value: &Value<'_>) -> Option<Option<Eject>> {
+    let mut table = value.table("`eject`")?;
+    let failures = table.or("failures", DEFAULT_EJECT.failures, |value| value.count(0, MAX_IN_A_ROW));
+    let span = table.or("for", DEFAULT_EJECT.span, |value| value.duration());
+    table.finish();
+    Some((failures > 0).then_some(Eject { failures, span }))
+}
+
+fn health(value: &Value<'_>) -> Option<HealthCheck> {
+    let mut table = value.table("`health`")?;
+    let path = table.require("path", "\"/healthz\"", |value| value.text()?.parse("a path", health_path));
+    let interval = seconds(&mut table, "interval", 5);
+    let timeout = seconds(&mut table, "timeout", 1);
+    let healthy = table.or("healthy", 2, |value| value.count(1, MAX_IN_A_ROW));
+    let unhealthy = table.or("unhealthy", 3, |value| value.count(1, MAX_IN_A_ROW));
+    table.finish();
+    Some(HealthCheck { path: path?, interval, timeout, healthy, unhealthy })
+}
+
+fn health_path(text: &str) -> Result<Box<str>, Refusal> {
+    let visible = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    if text.starts_with('/') && visible && text.len() <= MAX_PATH {
+        return Ok(text.into());
+    }
+    let message = format!("{} is not a path to ask for", quoted(text));
+    Err(Refusal::new(
+        message,
+        format!("write up to {MAX_PATH} bytes as they are sent: `/healthz`, `/status?brief=1`"),
+    ))
 }
 
 fn servers(value: &Value<'_>) -> Option<Backend> {

@@ -23,6 +23,8 @@ pub(crate) struct Case<'p, 'h> {
     pub(crate) assessment: Assessment<'p>,
     /// Path and query that the backend is to see.
     pub(crate) target: Cow<'h, str>,
+    /// What a hash chooses the server by.
+    pub(crate) affinity: u64,
 }
 
 /// Why a request is refused before any limit is asked.
@@ -64,7 +66,8 @@ impl<'p, 'h> Case<'p, 'h> {
         turn.on_route(index, route);
         check(head, route)?;
         let assessment = Assessment::new(gateway, route, &request, &turn.plan.secret);
-        Ok(Self { index, route, assessment, target: forwarded(head, &path, route) })
+        let affinity = gateway.upstream(route.upstream).affinity(&request, route);
+        Ok(Self { index, route, assessment, target: forwarded(head, &path, route), affinity })
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Delivery<'p> {
     upgrade: bool,
     /// It takes trailers.
     trailers: bool,
+    /// What a hash chooses the server by.
+    affinity: u64,
     /// When it was admitted, and had waited for its turn.
     since: Timestamp,
 }
@@ -64,6 +66,7 @@ impl<'p> Delivery<'p> {
             idempotent: is_idempotent(&head.method),
             upgrade: wanted_upgrade(head).is_some(),
             trailers: head.fields.all_known(Name::Te).any(takes_trailers),
+            affinity: case.affinity,
             since,
         }
     }
@@ -105,7 +108,10 @@ impl<'p> Delivery<'p> {
     ) -> Result<(Exchange<'r, U>, ResponseHead), Failed> {
         let named = exchange.answer().fields(&head).known(Name::Upgrade).is_some();
         if head.status == StatusCode::SWITCHING_PROTOCOLS && !(self.upgrade && named) {
-            return Err(Failed { failure: Failure::Protocol, authority: Arc::clone(exchange.authority()) });
+            return Err(Failed {
+                failure: Failure::Protocol,
+                authority: Some(Arc::clone(exchange.authority())),
+            });
         }
         Ok((exchange, head))
     }
@@ -137,8 +143,8 @@ pub(crate) async fn forward(
     answer.bytes.clear();
     let mut watch = Watch::new(reader);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
-    let &Delivery { route, idempotent, .. } = delivery;
-    let request = Request { message, body: &mut upload, answer, idempotent, to_head: form.to_head };
+    let &Delivery { route, idempotent, affinity, .. } = delivery;
+    let request = Request { message, body: &mut upload, answer, idempotent, to_head: form.to_head, affinity };
     let asked = delivery.since;
     let now = turn.worker.shared.clock.instant(asked);
     let sent = {
@@ -309,11 +315,14 @@ async fn fail(
     body: Option<BodyFault>,
     form: Form,
 ) -> After {
-    let upstream = label(delivery.upstream(turn), &failed.authority);
+    let upstream = failed.authority.as_ref().map(|authority| label(delivery.upstream(turn), authority));
     if let Some(record) = &mut turn.record {
-        record.upstream = Some(upstream);
+        record.upstream = upstream;
     }
     let (status, detail, error) = match failed.failure {
+        Failure::NoneHealthy => {
+            (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", "no_healthy_upstream")
+        }
         Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", "connect"),
         Failure::ConnectTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", "connect_timeout")

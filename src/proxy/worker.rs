@@ -188,7 +188,7 @@ impl Plan {
     /// Counters that stay where they are stay open.
     fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Gateway>, last: Option<&Self>) -> Self {
         let metrics = shared.metrics.worker(index, &gateway);
-        let servers = pools.adopt(&gateway.upstreams, gateway.server.workers);
+        let servers = pools.adopt(&gateway.upstreams, &shared.roster, gateway.server.workers);
         let counters = match last {
             Some(last) if last.gateway.store.shared == gateway.store.shared => Rc::clone(&last.counters),
             _ => Rc::new(shared.store.open(index)),

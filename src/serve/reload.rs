@@ -14,6 +14,7 @@ use crate::gateway::{Admin, Gateway};
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::telemetry::program_log::{ProgramLog, colour_on};
+use crate::upstream::health::Checks;
 
 /// How long triggers gather: however many come, there is one reload in this time.
 const GATHER: Duration = Duration::from_millis(50);
@@ -27,6 +28,7 @@ pub(super) struct Reloader {
     shared: Arc<Shared>,
     settled: Settled,
     log: ProgramLog,
+    checks: Checks,
 }
 
 /// What is settled when the process starts: a reload cannot change it.
@@ -73,12 +75,15 @@ impl Settled {
 }
 
 impl Reloader {
+    /// Begins to look after the servers, too. Needs the control thread's runtime around it.
     pub(super) fn new(file: PathBuf, shared: Arc<Shared>, settled: Settled, log: ProgramLog) -> Self {
-        Self { file, shared, settled, log }
+        let mut checks = Checks::default();
+        checks.adopt(&shared.gateway.load().upstreams, &shared.roster);
+        Self { file, shared, settled, log, checks }
     }
 
     /// Reloads for each trigger, or for several that come close together.
-    pub(super) async fn run(self, mut due: Receiver<()>) {
+    pub(super) async fn run(mut self, mut due: Receiver<()>) {
         while due.recv().await.is_some() {
             tokio::time::sleep(GATHER).await;
             while due.try_recv().is_ok() {}
@@ -87,7 +92,7 @@ impl Reloader {
     }
 
     /// Puts the file's plan in force, or leaves everything as it is if the file has faults.
-    fn reload(&self) {
+    fn reload(&mut self) {
         match config::load(&self.file) {
             Ok(loaded) => {
                 tell(&loaded.warnings);
@@ -106,7 +111,7 @@ impl Reloader {
         }
     }
 
-    fn adopt(&self, mut gateway: Gateway) {
+    fn adopt(&mut self, mut gateway: Gateway) {
         for setting in self.settled.unlike(&gateway) {
             tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
         }
@@ -116,6 +121,7 @@ impl Reloader {
         self.log.set_level(&gateway.log.level);
         self.shared.access_log.set_mode(gateway.log.access);
         let last = self.shared.gateway.swap(Arc::new(gateway));
+        self.checks.adopt(&self.shared.gateway.load().upstreams, &self.shared.roster);
         tracing::info!("reloaded: {}", changes(&last, &self.shared.gateway.load()));
     }
 }

@@ -1,63 +1,284 @@
 //! Which server is next.
 
+use std::hash::Hasher as _;
+
+use siphasher::sip::SipHasher13;
+
+use super::chance::{Chance, mixed};
+use super::roster::Peers;
+use crate::gateway::{Balance, Endpoint};
+
+/// A worker's way to choose among the servers of one upstream.
+#[derive(Debug)]
+pub(super) enum Choice {
+    RoundRobin(RoundRobin),
+    LeastRequests(Draw),
+    Random(Draw),
+    Hash(Rendezvous),
+}
+
+impl Choice {
+    /// Over these servers.
+    pub(super) fn new(balance: &Balance, servers: &[Endpoint]) -> Self {
+        let weights = servers.iter().map(|server| server.weight);
+        match balance {
+            Balance::RoundRobin => Self::RoundRobin(RoundRobin::new(weights)),
+            Balance::LeastRequests => Self::LeastRequests(Draw::new(weights, Chance::new())),
+            Balance::Random => Self::Random(Draw::new(weights, Chance::new())),
+            Balance::Hash(_) => Self::Hash(Rendezvous::new(servers)),
+        }
+    }
+
+    /// The place of the next server among those that are `allowed`, if there is one. `key` is the request's, which only a
+    /// hash looks at.
+    pub(super) fn next(&mut self, key: u64, peers: &Peers, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+        match self {
+            Self::RoundRobin(round) => round.next(allowed),
+            Self::LeastRequests(draw) => {
+                draw.lighter_of_two(|place| peers.get(place).map_or(0, |peer| peer.in_flight()), allowed)
+            }
+            Self::Random(draw) => draw.next(allowed),
+            Self::Hash(rendezvous) => rendezvous.choose(key, allowed),
+        }
+    }
+}
+
 /// Smooth weighted round robin: each server gets its share, spread out evenly (weights 5, 1, 1 give A A B A C A A).
 ///
-/// Every turn each server gains its weight; the one with the most is taken and pays the sum of all weights.
+/// Every turn each server gains its weight; the one with the most is taken and pays the sum of all weights. One that is not
+/// allowed neither gains nor pays, so it does not come back with a claim to all it has missed.
 #[derive(Debug)]
-pub struct RoundRobin {
+pub(super) struct RoundRobin {
     weights: Vec<i64>,
     credits: Vec<i64>,
-    total: i64,
 }
 
 impl RoundRobin {
-    /// A round over servers with these weights. There may be none only if [`Self::next`] is never called.
-    pub fn new(weights: impl Iterator<Item = u32>) -> Self {
+    /// A round over servers with these weights.
+    fn new(weights: impl Iterator<Item = u32>) -> Self {
         let weights: Vec<i64> = weights.map(i64::from).collect();
-        Self { credits: vec![0; weights.len()], total: weights.iter().sum(), weights }
+        Self { credits: vec![0; weights.len()], weights }
     }
 
-    /// The place of the next server.
-    #[expect(clippy::should_implement_trait, reason = "a round never ends, so it is no iterator")]
-    pub fn next(&mut self) -> usize {
-        self.take(None).unwrap_or(0)
-    }
-
-    /// The place of the next server other than the one at `failed`, if there is another.
-    pub fn next_but(&mut self, failed: usize) -> Option<usize> {
-        self.take(Some(failed))
-    }
-
-    fn take(&mut self, but: Option<usize>) -> Option<usize> {
-        if self.weights.len() == 1 {
-            return but.is_none().then_some(0);
-        }
-        for (credit, weight) in self.credits.iter_mut().zip(&self.weights) {
+    fn next(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+        let (mut total, mut best): (i64, Option<(usize, i64)>) = (0, None);
+        for (place, (credit, weight)) in self.credits.iter_mut().zip(&self.weights).enumerate() {
+            if !allowed(place) {
+                continue;
+            }
             *credit += weight;
+            total += weight;
+            // Of equals the first, so that the round begins with the first server.
+            if best.is_none_or(|(_, most)| *credit > most) {
+                best = Some((place, *credit));
+            }
         }
-        // Of equals the first, so that the round begins with the first server.
-        let others = (0..self.weights.len()).rev().filter(|&place| Some(place) != but);
-        let place = others.max_by_key(|&place| self.credits[place])?;
-        self.credits[place] -= self.total;
+        let (place, _) = best?;
+        self.credits[place] -= total;
         Some(place)
     }
 }
 
+/// Drawn by lot, each server by its weight.
+#[derive(Debug)]
+pub(super) struct Draw {
+    weights: Vec<u32>,
+    chance: Chance,
+}
+
+impl Draw {
+    fn new(weights: impl Iterator<Item = u32>, chance: Chance) -> Self {
+        Self { weights: weights.collect(), chance }
+    }
+
+    fn next(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+        let weights = || {
+            let allowed = self.weights.iter().enumerate().filter(|(place, _)| allowed(*place));
+            allowed.map(|(place, weight)| (place, u64::from(*weight)))
+        };
+        let total: u64 = weights().map(|(_, weight)| weight).sum();
+        if total == 0 {
+            return None;
+        }
+        let drawn = self.chance.below(total);
+        // Another worker may have changed what is allowed in between: then the last one it is.
+        let (mut sum, mut last) = (0, None);
+        for (place, weight) in weights() {
+            sum += weight;
+            last = Some(place);
+            if drawn < sum {
+                break;
+            }
+        }
+        last
+    }
+
+    /// Draws two and takes the one with fewer requests in flight for its weight: nearly as even as looking at all of them,
+    /// and no crowd runs to the one that just had the fewest. Of equals the first drawn.
+    fn lighter_of_two(
+        &mut self,
+        in_flight: impl Fn(usize) -> u32,
+        allowed: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let first = self.next(&allowed)?;
+        let Some(second) = self.next(|place| place != first && allowed(place)) else { return Some(first) };
+        // Fractions are compared crosswise.
+        let load = |place: usize, other: usize| u64::from(in_flight(place)) * u64::from(self.weights[other]);
+        Some(if load(second, first) < load(first, second) { second } else { first })
+    }
+}
+
+/// Rendezvous hashing by weight: every server scores each key by a hash of the two, and the highest takes it. When a server
+/// goes, only its keys move, each to its second best; when it comes back, they do.
+///
+/// The hash is the same in every process and every release, and a server is known by its `host:port`: all gateways of a fleet
+/// send a key to the same server, in whatever order their files list them.
+#[derive(Debug)]
+pub(super) struct Rendezvous {
+    /// What stands for each server, and its weight.
+    servers: Vec<(u64, f64)>,
+}
+
+impl Rendezvous {
+    fn new(servers: &[Endpoint]) -> Self {
+        let server = |server: &Endpoint| {
+            let mut hasher = SipHasher13::new();
+            hasher.write(server.authority.as_bytes());
+            (hasher.finish(), f64::from(server.weight))
+        };
+        Self { servers: servers.iter().map(server).collect() }
+    }
+
+    fn choose(&self, key: u64, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+        let allowed = self.servers.iter().enumerate().filter(|(place, _)| allowed(*place));
+        let scores = allowed.map(|(place, &(server, weight))| (place, score(key ^ server, weight)));
+        scores.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(place, _)| place)
+    }
+}
+
+/// With a number evenly spread over (0, 1) to the power of 1 ÷ weight the highest wins in proportion to its weight; this is its logarithm.
+fn score(hash: u64, weight: f64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    let even = ((mixed(hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    even.ln() / weight
+}
+
 #[cfg(test)]
 mod tests {
-    use super::RoundRobin;
+    use proptest::prelude::*;
+
+    use super::super::roster::tests::peers;
+    use super::*;
+
+    fn servers(weights: &[u32]) -> Vec<Endpoint> {
+        let server = |(place, weight): (usize, &u32)| Endpoint {
+            host: "10.0.0.1".to_owned(),
+            port: 1,
+            authority: format!("10.0.0.{place}:9000").into(),
+            weight: *weight,
+        };
+        weights.iter().enumerate().map(server).collect()
+    }
+
+    fn shares(count: usize, turns: u32, mut next: impl FnMut() -> Option<usize>) -> Vec<u32> {
+        let mut shares = vec![0; count];
+        (0..turns).filter_map(|_| next()).for_each(|place| shares[place] += 1);
+        shares
+    }
+
+    fn near(shares: &[u32], wanted: &[u32]) -> bool {
+        shares.iter().zip(wanted).all(|(share, wanted)| share.abs_diff(*wanted) <= wanted / 10)
+    }
 
     #[test]
     fn each_server_gets_its_share_spread_out() {
         let mut round = RoundRobin::new([5, 1, 1].into_iter());
-        let places: Vec<usize> = (0..14).map(|_| round.next()).collect();
+        let places: Vec<usize> = (0..14).filter_map(|_| round.next(|_| true)).collect();
         assert_eq!(places, [0, 0, 1, 0, 2, 0, 0, 0, 0, 1, 0, 2, 0, 0]);
     }
 
     #[test]
-    fn another_server_is_never_the_one_that_failed() {
-        let mut round = RoundRobin::new([3, 1].into_iter());
-        assert!((0..20).all(|_| round.next_but(0) == Some(1)));
-        assert_eq!(RoundRobin::new([7].into_iter()).next_but(0), None);
+    fn a_server_that_was_away_does_not_come_back_to_a_crowd() {
+        let mut round = RoundRobin::new([1, 1, 1].into_iter());
+        assert_eq!(shares(3, 300, || round.next(|place| place != 1)), [150, 0, 150]);
+        assert_eq!(shares(3, 300, || round.next(|_| true)), [100, 100, 100]);
+    }
+
+    #[test]
+    fn lots_fall_by_weight() {
+        let mut draw = Draw::new([1, 2, 7].into_iter(), Chance::seeded(1));
+        assert!(near(&shares(3, 10_000, || draw.next(|_| true)), &[1_000, 2_000, 7_000]));
+        assert!(near(&shares(3, 10_000, || draw.next(|place| place < 2)), &[3_333, 6_667, 0]));
+    }
+
+    #[test]
+    fn of_two_the_one_with_fewer_requests_for_its_weight() {
+        let mut draw = Draw::new([1, 2].into_iter(), Chance::seeded(1));
+        for (in_flight, lighter) in [([0, 1], 0), ([1, 1], 1), ([2, 3], 1), ([2, 5], 0), ([0, 0], 2)] {
+            let shares = shares(2, 3_000, || draw.lighter_of_two(|place| in_flight[place], |_| true));
+            match lighter {
+                2 => assert!(near(&shares, &[1_000, 2_000]), "equals are drawn by weight: {shares:?}"),
+                lighter => assert_eq!(shares[lighter], 3_000, "{in_flight:?}"),
+            }
+        }
+        assert_eq!(draw.lighter_of_two(|_| 9, |place| place == 1), Some(1));
+    }
+
+    #[test]
+    fn keys_are_spread_by_weight() {
+        let rendezvous = Rendezvous::new(&servers(&[1, 2, 7]));
+        let mut key = 0;
+        let next = || {
+            key += 1;
+            rendezvous.choose(key, |_| true)
+        };
+        assert!(near(&shares(3, 20_000, next), &[2_000, 4_000, 14_000]));
+    }
+
+    /// Were this to change, a fleet that is half upgraded would send a key to two servers.
+    #[test]
+    fn the_hash_stays_what_it_is() {
+        let rendezvous = Rendezvous::new(&servers(&[1; 8]));
+        let places: Vec<_> = (0..8).filter_map(|key| rendezvous.choose(mixed(key), |_| true)).collect();
+        assert_eq!(places, [2, 6, 7, 5, 7, 5, 2, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_who_is_not_allowed_is_chosen(
+            weights in proptest::collection::vec(1_u32..1_000, 1..9),
+            allowed: [bool; 9],
+            key: u64,
+            turns in 1_usize..20,
+        ) {
+            let servers = servers(&weights);
+            let peers = peers(weights.len());
+            let key_balance = Balance::Hash(crate::route::key::Key {
+                parts: vec![crate::route::key::Part::Ip],
+                missing: crate::route::key::Missing::Ip,
+            });
+            for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Random, key_balance] {
+                let mut choice = Choice::new(&balance, &servers);
+                let some = allowed.iter().take(weights.len()).any(|allowed| *allowed);
+                for _ in 0..turns {
+                    let next = choice.next(key, &peers, |place| allowed[place]);
+                    prop_assert_eq!(next.is_some(), some);
+                    prop_assert!(next.is_none_or(|place| place < weights.len() && allowed[place]));
+                }
+            }
+        }
+
+        #[test]
+        fn only_the_keys_of_the_server_that_goes_move(
+            weights in proptest::collection::vec(1_u32..1_000, 2..9),
+            gone in 0_usize..9,
+            key: u64,
+        ) {
+            let gone = gone % weights.len();
+            let rendezvous = Rendezvous::new(&servers(&weights));
+            let before = rendezvous.choose(key, |_| true);
+            let after = rendezvous.choose(key, |place| place != gone);
+            prop_assert!(before == Some(gone) || before == after);
+        }
     }
 }

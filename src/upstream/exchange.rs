@@ -59,6 +59,8 @@ pub struct Request<'r, U> {
     pub idempotent: bool,
     /// Whether it is a HEAD, whose answer has no body.
     pub to_head: bool,
+    /// What a hash chooses the server by.
+    pub affinity: u64,
 }
 
 /// What has come of an answer.
@@ -125,6 +127,17 @@ impl<'r, U: Upload> Exchange<'r, U> {
     pub(super) fn into_unspent(self) -> Option<Request<'r, U>> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
         (self.intact && !self.broken && (self.written == 0 || untouched)).then_some(self.request)
+    }
+
+    /// Whether a failure to answer tells against the backend: not where a kept connection was closed in the meantime, nor where
+    /// the client had not sent its whole request in time.
+    pub(super) fn is_to_blame(&self, failure: Failure) -> bool {
+        match failure {
+            Failure::Reset => !self.connection.reused,
+            Failure::Timeout => self.is_sent(),
+            Failure::Protocol => true,
+            Failure::Upload | Failure::Connect | Failure::ConnectTimeout | Failure::NoneHealthy => false,
+        }
     }
 
     /// `host:port` of the backend.

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::Failure;
+use super::fitness::InFlight;
 use crate::gateway::Endpoint;
 use crate::socket::{self, Sight};
 
@@ -35,6 +36,9 @@ pub struct Connection {
     pub(super) pool: Rc<EndpointPool>,
     /// Whether it has served a request before.
     pub(super) reused: bool,
+    /// Counts the request that it is used for, where somebody wants to know.
+    #[expect(dead_code, reason = "it counts by being there")]
+    pub(super) in_flight: Option<InFlight>,
 }
 
 impl EndpointPool {
@@ -56,7 +60,7 @@ impl EndpointPool {
             let (stream, _) = idle.pop()?;
             // What has something to say unasked says that it closes.
             if !socket::has_news(&stream) && (!careful || socket::look(&stream) == Sight::Silence) {
-                return Some(Connection { stream, pool: Rc::clone(self), reused: true });
+                return Some(Connection { stream, pool: Rc::clone(self), reused: true, in_flight: None });
             }
         }
     }
@@ -90,6 +94,6 @@ impl EndpointPool {
         };
         // Small requests must not wait for acknowledgements; a socket that refuses still works.
         let _ = stream.set_nodelay(true);
-        Ok(Connection { stream, pool: Rc::clone(self), reused: false })
+        Ok(Connection { stream, pool: Rc::clone(self), reused: false, in_flight: None })
     }
 }

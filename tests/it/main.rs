@@ -95,6 +95,9 @@ mod telemetry_access_log;
 mod telemetry_exposition;
 mod telemetry_metrics;
 mod trace;
+mod upstream_balance;
+mod upstream_eject;
+mod upstream_health;
 
 // `store_loom` builds a file of the store, which names its neighbours from the root.
 use tollgate::{limit, store};

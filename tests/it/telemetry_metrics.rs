@@ -10,6 +10,7 @@ use tollgate::limit::units::Micros;
 use tollgate::route::RouteIndex;
 use tollgate::store::Store;
 use tollgate::telemetry::metrics::{DecisionLabel, Metrics, NO_ROUTE, WorkerMetrics};
+use tollgate::upstream::roster::Roster;
 
 use crate::telemetry_exposition::Page;
 
@@ -32,7 +33,7 @@ fn plan(routes: &[&str]) -> Gateway {
 }
 
 fn scrape(metrics: &Metrics, gateway: &Gateway) -> Page {
-    Page::parse(&metrics.render(gateway, &Store::new(10, None).unwrap(), 7))
+    Page::parse(&metrics.render(gateway, &Roster::default(), &Store::new(10, None).unwrap(), 7))
 }
 
 fn count(worker: &WorkerMetrics) {
@@ -60,6 +61,7 @@ fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
         ("tollgate_store_evictions_total", "counter", vec![]),
         ("tollgate_store_keys", "gauge", vec![]),
         ("tollgate_upstream_duration_seconds", "histogram", vec!["upstream"]),
+        ("tollgate_upstream_ejections_total", "counter", vec!["server", "upstream"]),
         ("tollgate_upstream_up", "gauge", vec!["server", "upstream"]),
     ];
     let kinds: Vec<_> = expected.iter().map(|(name, kind, _)| (*name, *kind)).collect();
@@ -157,7 +159,7 @@ fn names_that_go_take_their_series_along() {
         count(&metrics.worker(0, &gateway));
     }
     let last = plan(&["route-99"]);
-    let text = metrics.render(&last, &Store::new(1, None).unwrap(), 0);
+    let text = metrics.render(&last, &Roster::default(), &Store::new(1, None).unwrap(), 0);
     assert_eq!(text.matches("tollgate_requests_total{route=\"route-").count(), 1, "{text}");
 }
 

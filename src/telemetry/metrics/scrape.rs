@@ -8,9 +8,11 @@ use super::exposition::{Exposition, Kind};
 use super::series::Series;
 use super::store;
 use super::{DecisionLabel, Metrics};
+use crate::clock::deadline;
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::gateway::{Backend, Gateway};
 use crate::store::Store;
+use crate::upstream::roster::Roster;
 
 /// A route's answers over all workers.
 #[derive(Debug, Default)]
@@ -23,13 +25,19 @@ impl Metrics {
     /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is how many records the access log lost.
     ///
     /// Of routes, limits and upstreams, only those that were used have series.
-    pub fn render(&self, gateway: &Gateway, store: &Store, access_log_dropped: u64) -> String {
+    pub fn render(
+        &self,
+        gateway: &Gateway,
+        roster: &Roster,
+        store: &Store,
+        access_log_dropped: u64,
+    ) -> String {
         let workers: Vec<Arc<Series>> = self.workers.iter().map(arc_swap::ArcSwapAny::load_full).collect();
         let mut page = Exposition::default();
         answers(&mut page, &workers);
         decisions(&mut page, &workers);
         upstreams(&mut page, &workers);
-        servers(&mut page, gateway);
+        servers(&mut page, gateway, roster);
         connections(&mut page, &workers);
         self.process(&mut page, store, access_log_dropped);
         page.into_text()
@@ -112,18 +120,31 @@ fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
     }
 }
 
-/// Every server counts as up: nothing checks them yet.
-fn servers(page: &mut Exposition, gateway: &Gateway) {
-    let name = "tollgate_upstream_up";
-    page.family(name, Kind::Gauge, "Whether requests are sent to the server.");
-    for upstream in &gateway.upstreams {
-        let servers: Vec<&str> = match &upstream.backend {
-            Backend::Echo => vec!["builtin:echo"],
-            Backend::Servers(servers) => servers.iter().map(|server| &*server.authority).collect(),
-        };
-        for server in distinct(servers) {
-            page.sample(name, &[("upstream", &upstream.name), ("server", server)], 1);
-        }
+/// What is known of the servers. The built-in echo is always there.
+fn servers(page: &mut Exposition, gateway: &Gateway, roster: &Roster) {
+    let (up, ejections) = ("tollgate_upstream_up", "tollgate_upstream_ejections_total");
+    let now = deadline::now();
+    let peers: Vec<_> = gateway.upstreams.iter().map(|upstream| (upstream, roster.peers(upstream))).collect();
+    let servers = || {
+        peers.iter().flat_map(|(upstream, peers)| {
+            let labels = |server| [("upstream", &*upstream.name), ("server", server)];
+            upstream
+                .endpoints()
+                .iter()
+                .zip(peers.iter())
+                .map(move |(server, fitness)| (labels(&server.authority), fitness))
+        })
+    };
+    page.family(up, Kind::Gauge, "Whether the server is chosen: healthy and not ejected.");
+    for upstream in gateway.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo) {
+        page.sample(up, &[("upstream", &upstream.name), ("server", "builtin:echo")], 1);
+    }
+    for (labels, fitness) in servers() {
+        page.sample(up, &labels, u8::from(fitness.is_fit(now)));
+    }
+    page.family(ejections, Kind::Counter, "How often the server was ejected for its failures.");
+    for (labels, fitness) in servers() {
+        page.sample(ejections, &labels, fitness.ejections());
     }
 }
 
@@ -138,11 +159,4 @@ fn connections(page: &mut Exposition, workers: &[Arc<Series>]) {
     for (listener, open) in &totals {
         page.sample(name, &[("listener", listener)], open);
     }
-}
-
-/// A server listed twice has one series.
-fn distinct(mut servers: Vec<&str>) -> Vec<&str> {
-    servers.sort_unstable();
-    servers.dedup();
-    servers
 }

@@ -1,0 +1,222 @@
+//! Active health checks: servers are asked over HTTP/1.1 whether they are well, by tasks of the control thread.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::{Buf as _, BytesMut};
+use http::{HeaderValue, StatusCode};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::{AbortHandle, spawn};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::fitness::Fitness;
+use super::roster::Roster;
+use super::{ServerName, ejections};
+use crate::gateway::{Endpoint, HealthCheck, Upstream};
+use crate::http1::response::{HeadEnd, Malformed, ResponseHead};
+
+/// The tasks that look after the servers of the plan in force.
+#[derive(Debug, Default)]
+pub struct Checks {
+    running: HashMap<ServerName, Running>,
+    ejections: Option<AbortHandle>,
+}
+
+#[derive(Debug)]
+struct Running {
+    rule: HealthCheck,
+    host: Option<HeaderValue>,
+    server: Arc<Fitness>,
+    task: AbortHandle,
+}
+
+impl Checks {
+    /// Goes over to the servers of another plan: checks that stay as they are go on, others begin or end. Needs a tokio runtime
+    /// around it, whose only thread this is.
+    pub fn adopt(&mut self, upstreams: &[Arc<Upstream>], roster: &Roster) {
+        roster.retain(upstreams);
+        let mut last = std::mem::take(&mut self.running);
+        for upstream in upstreams {
+            let Some(rule) = &upstream.health else { continue };
+            for (endpoint, server) in upstream.endpoints().iter().zip(roster.peers(upstream).iter()) {
+                let name = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
+                let same = |running: &Running| running.rule == *rule && running.host == upstream.host;
+                let running = match last.remove(&name) {
+                    Some(running) if same(&running) => running,
+                    changed => {
+                        changed.inspect(|running| running.task.abort());
+                        Running::start(upstream, endpoint, rule, server)
+                    }
+                };
+                self.running.insert(name, running);
+            }
+        }
+        for ended in last.into_values() {
+            ended.task.abort();
+            // Nobody will ask it again, so it has to count as healthy.
+            ended.server.set_healthy(true);
+        }
+        let telling = spawn(ejections::tell(ejections::watched(upstreams, roster))).abort_handle();
+        self.ejections.replace(telling).inspect(AbortHandle::abort);
+    }
+}
+
+impl Running {
+    fn start(upstream: &Upstream, endpoint: &Endpoint, rule: &HealthCheck, server: &Arc<Fitness>) -> Self {
+        let check = Check {
+            upstream: Arc::clone(&upstream.name),
+            request: request(upstream, endpoint, rule),
+            endpoint: endpoint.clone(),
+            rule: rule.clone(),
+            server: Arc::clone(server),
+        };
+        let task = spawn(check.run()).abort_handle();
+        Self { rule: rule.clone(), host: upstream.host.clone(), server: Arc::clone(server), task }
+    }
+}
+
+fn request(upstream: &Upstream, endpoint: &Endpoint, rule: &HealthCheck) -> Vec<u8> {
+    let host = upstream.host.as_ref().map_or(endpoint.authority.as_bytes(), HeaderValue::as_bytes);
+    let mut request = format!("GET {} HTTP/1.1\r\nhost: ", rule.path).into_bytes();
+    request.extend_from_slice(host);
+    request.extend_from_slice(b"\r\nuser-agent: tollgate-health\r\naccept: */*\r\nconnection: close\r\n\r\n");
+    request
+}
+
+/// Asks one server again and again.
+struct Check {
+    upstream: Arc<str>,
+    endpoint: Endpoint,
+    /// What it is asked, byte for byte.
+    request: Vec<u8>,
+    rule: HealthCheck,
+    server: Arc<Fitness>,
+}
+
+/// What is wrong with a server, for people.
+#[derive(Debug, thiserror::Error)]
+enum Ill {
+    #[error("no connection: {0}")]
+    Connect(std::io::Error),
+    #[error("no answer within {0:?}")]
+    Timeout(std::time::Duration),
+    #[error("the connection broke: {0}")]
+    Broken(#[from] std::io::Error),
+    #[error("it closed the connection without an answer")]
+    Closed,
+    #[error("its answer is not HTTP/1.1")]
+    Malformed,
+    #[error("it answered {0}")]
+    Status(StatusCode),
+}
+
+impl From<Malformed> for Ill {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+impl Check {
+    async fn run(self) {
+        let mut streak = Streak::new(self.server.is_healthy());
+        let mut ticks = interval(self.rule.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let asked = timeout(self.rule.timeout, self.ask()).await;
+            let state = asked.unwrap_or(Err(Ill::Timeout(self.rule.timeout)));
+            if let Some(healthy) = streak.hear(state.is_ok(), &self.rule) {
+                self.server.set_healthy(healthy);
+                self.tell(state.err());
+            }
+        }
+    }
+
+    fn tell(&self, ill: Option<Ill>) {
+        let (upstream, server) = (&self.upstream, &self.endpoint.authority);
+        match ill {
+            None => tracing::info!("upstream `{upstream}`: {server} is healthy again"),
+            Some(ill) => tracing::warn!("upstream `{upstream}`: {server} is unhealthy: {ill}"),
+        }
+    }
+
+    /// One question, on a connection of its own.
+    async fn ask(&self) -> Result<(), Ill> {
+        let address = (self.endpoint.host.as_str(), self.endpoint.port);
+        let mut stream = TcpStream::connect(address).await.map_err(Ill::Connect)?;
+        stream.write_all(&self.request).await?;
+        let (mut answer, mut end) = (BytesMut::new(), HeadEnd::default());
+        loop {
+            while let Some(length) = end.advance(&answer)? {
+                let head = ResponseHead::parse(&answer[..length], false, &mut Vec::new())?;
+                if !head.is_interim() {
+                    let well = head.status.is_success() || head.status.is_redirection();
+                    return if well { Ok(()) } else { Err(Ill::Status(head.status)) };
+                }
+                answer.advance(length);
+                end = HeadEnd::default();
+            }
+            if stream.read_buf(&mut answer).await? == 0 {
+                return Err(Ill::Closed);
+            }
+        }
+    }
+}
+
+/// What a server's answers come to. The first alone decides; after it, only so many in a row change anything.
+#[derive(Debug)]
+struct Streak {
+    healthy: bool,
+    /// Answers in a row that speak against `healthy`; `None` before the first.
+    against: Option<u32>,
+}
+
+impl Streak {
+    fn new(healthy: bool) -> Self {
+        Self { healthy, against: None }
+    }
+
+    /// Hears an answer. What the server is from now on, if that changes.
+    fn hear(&mut self, good: bool, rule: &HealthCheck) -> Option<bool> {
+        let needed = if good { rule.healthy } else { rule.unhealthy };
+        let against = match self.against {
+            _ if good == self.healthy => 0,
+            None => needed,
+            Some(against) => against.saturating_add(1),
+        };
+        let changed = against >= needed;
+        self.against = Some(if changed { 0 } else { against });
+        self.healthy = self.healthy != changed;
+        changed.then_some(self.healthy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn changes(answers: &[bool]) -> Vec<Option<bool>> {
+        let (interval, timeout) = (Duration::from_secs(5), Duration::from_secs(1));
+        let rule = HealthCheck { path: "/".into(), interval, timeout, healthy: 2, unhealthy: 3 };
+        let mut streak = Streak::new(true);
+        answers.iter().map(|good| streak.hear(*good, &rule)).collect()
+    }
+
+    #[test]
+    fn so_many_answers_in_a_row_change_it() {
+        let (good, bad) = (true, false);
+        let answers = [good, bad, bad, good, bad, bad, bad, bad, good, bad, good, good, good];
+        let mut expected = [None; 13];
+        (expected[6], expected[11]) = (Some(false), Some(true));
+        assert_eq!(changes(&answers), expected);
+    }
+
+    #[test]
+    fn the_first_answer_alone_decides() {
+        assert_eq!(changes(&[false, true, true]), [Some(false), None, Some(true)]);
+        assert_eq!(changes(&[true, false]), [None, None]);
+    }
+}

@@ -1,0 +1,139 @@
+//! The fitness of all servers, by name: it outlives plans, and all workers, the health checks and the metrics look at the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::ServerName;
+use super::fitness::Fitness;
+use crate::clock::deadline;
+use crate::gateway::{Eject, Upstream};
+
+/// All servers of the process.
+#[derive(Debug)]
+pub struct Roster {
+    epoch: Instant,
+    servers: Mutex<HashMap<ServerName, Arc<Fitness>>>,
+    /// Held while a server is ejected.
+    ejecting: Arc<Mutex<()>>,
+}
+
+/// The servers of one upstream, in the order of the plan.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    servers: Vec<Arc<Fitness>>,
+    ejecting: Arc<Mutex<()>>,
+}
+
+impl Default for Roster {
+    /// Nothing is known of any server.
+    fn default() -> Self {
+        Self { epoch: deadline::now(), servers: Mutex::default(), ejecting: Arc::default() }
+    }
+}
+
+impl Roster {
+    /// The servers of an upstream. Takes a lock: for who adopts a plan or shows what is known, not for each request.
+    pub fn peers(&self, upstream: &Upstream) -> Peers {
+        let mut servers = self.servers.lock();
+        let mut fitness_of = |authority: &Arc<str>| {
+            let name = (Arc::clone(&upstream.name), Arc::clone(authority));
+            Arc::clone(servers.entry(name).or_insert_with(|| Arc::new(Fitness::new(self.epoch))))
+        };
+        Peers {
+            servers: upstream.endpoints().iter().map(|server| fitness_of(&server.authority)).collect(),
+            ejecting: Arc::clone(&self.ejecting),
+        }
+    }
+
+    /// Forgets the servers that a plan does not name.
+    pub fn retain(&self, upstreams: &[Arc<Upstream>]) {
+        let named: std::collections::HashSet<(&str, &str)> = upstreams
+            .iter()
+            .flat_map(|upstream| {
+                upstream.endpoints().iter().map(|server| (&*upstream.name, &*server.authority))
+            })
+            .collect();
+        self.servers.lock().retain(|(upstream, server), _| named.contains(&(&**upstream, &**server)));
+    }
+}
+
+impl Peers {
+    /// The server at `place`.
+    pub fn get(&self, place: usize) -> Option<&Arc<Fitness>> {
+        self.servers.get(place)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Fitness>> {
+        self.servers.iter()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// The server at `place` failed an attempt that began at `begun`. It is ejected if that is due and enough others are
+    /// left: at least half of them not ejected, and one that is fit.
+    pub(super) fn failed(&self, place: usize, begun: Instant, now: Instant, rule: Eject) {
+        let Some(server) = self.get(place).filter(|server| server.failed(begun, rule)) else { return };
+        let _alone = self.ejecting.lock();
+        let ejected = self.iter().filter(|peer| peer.is_ejected(now)).count();
+        let others = self.iter().filter(|peer| !Arc::ptr_eq(peer, server));
+        let spared = others.filter(|peer| peer.is_fit(now)).count() > 0;
+        // Another worker may have been faster.
+        if spared && ejected < self.len() / 2 && !server.is_ejected(now) {
+            server.eject(now, rule);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// So many servers of which nothing is known.
+    pub(in crate::upstream) fn peers(count: usize) -> Peers {
+        let epoch = deadline::now();
+        let servers = (0..count).map(|_| Arc::new(Fitness::new(epoch))).collect();
+        Peers { servers, ejecting: Arc::default() }
+    }
+
+    const RULE: Eject = Eject { failures: 2, span: Duration::from_secs(10) };
+
+    #[test]
+    fn one_alone_is_never_ejected_nor_the_last_fit_one() {
+        let (alone, now) = (peers(1), deadline::now());
+        (0..100).for_each(|_| alone.failed(0, now, now, RULE));
+        assert!(alone.servers[0].is_fit(now));
+        let three = peers(3);
+        three.servers[0].set_healthy(false);
+        three.servers[1].set_healthy(false);
+        (0..100).for_each(|_| three.failed(2, now, now, RULE));
+        assert!(three.servers[2].is_fit(now));
+    }
+
+    proptest! {
+        #[test]
+        fn at_least_half_and_one_stay(
+            count in 1_usize..9,
+            steps in proptest::collection::vec((0_usize..9, 0_u64..15), 0..200),
+        ) {
+            let peers = peers(count);
+            let mut now = deadline::now();
+            for (place, seconds) in steps {
+                now += Duration::from_secs(seconds / 3);
+                peers.failed(place % count, now, now, RULE);
+                let ejected = peers.iter().filter(|peer| peer.is_ejected(now)).count();
+                prop_assert!(ejected <= count / 2 && ejected < count);
+            }
+        }
+    }
+}
