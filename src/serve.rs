@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch as life};
 use crate::admin::AdminListener;
 use crate::clock::Clock;
 use crate::config::{self, Report};
-use crate::gateway::{Admin, Gateway};
+use crate::gateway::{Admin, Gateway, Listener};
 use crate::proxy::{self, Listeners};
 use crate::route::key::Secret;
 use crate::shared::{Life, Shared};
@@ -199,7 +199,7 @@ fn share(
 }
 
 fn bind(gateway: &Gateway) -> Result<Vec<Listeners>, Fault> {
-    proxy::bind(&gateway.server.listen, gateway.server.workers)
+    proxy::bind(gateway.server.listen.iter().map(|listener| listener.address), gateway.server.workers)
         .map_err(|error| Fault::Listen(with_remedy(error.to_string(), &error)))
 }
 
@@ -236,8 +236,8 @@ fn addresses(listeners: &[Listeners]) -> Result<Vec<SocketAddr>, Fault> {
 
 /// One line for each listener, which scripts may wait for.
 fn announce(gateway: &Gateway, admin: Option<&AdminListener>) {
-    for address in &gateway.server.listen {
-        tracing::info!("listening on {address}");
+    for Listener { address, tls } in &gateway.server.listen {
+        tracing::info!("listening on {address}{}", if *tls { " (TLS)" } else { "" });
     }
     if let Some(admin) = admin {
         tracing::info!("admin listening on {}", admin.address());
