@@ -94,6 +94,7 @@ mod store_samples;
 mod telemetry_access_log;
 mod telemetry_exposition;
 mod telemetry_metrics;
+mod tls_handshake;
 mod trace;
 
 // `store_loom` builds a file of the store, which names its neighbours from the root.
