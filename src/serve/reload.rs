@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::watch::Sender;
 
-use crate::config::{self, Report};
+use crate::config::{self, NamedFile, Report};
 use crate::gateway::{Admin, Gateway, Listener};
 use crate::shared::Shared;
 use crate::store::Store;
@@ -24,6 +25,8 @@ const MAX_NAMES: usize = 10;
 #[derive(Debug)]
 pub(super) struct Reloader {
     file: PathBuf,
+    /// Is told which other files the file names.
+    named: Sender<Vec<NamedFile>>,
     shared: Arc<Shared>,
     settled: Settled,
     log: ProgramLog,
@@ -75,8 +78,14 @@ impl Settled {
 }
 
 impl Reloader {
-    pub(super) fn new(file: PathBuf, shared: Arc<Shared>, settled: Settled, log: ProgramLog) -> Self {
-        Self { file, shared, settled, log }
+    pub(super) fn new(
+        file: PathBuf,
+        named: Sender<Vec<NamedFile>>,
+        shared: Arc<Shared>,
+        settled: Settled,
+        log: ProgramLog,
+    ) -> Self {
+        Self { file, named, shared, settled, log }
     }
 
     /// Reloads for each trigger, or for several that come close together.
@@ -94,6 +103,7 @@ impl Reloader {
             Ok(loaded) => {
                 tell(&loaded.warnings);
                 self.adopt(loaded.gateway);
+                self.named.send_replace(loaded.files);
                 self.shared.metrics.reloaded(true);
             }
             Err(report) => {

@@ -94,7 +94,11 @@ mod store_samples;
 mod telemetry_access_log;
 mod telemetry_exposition;
 mod telemetry_metrics;
+mod tls_certificates;
+mod tls_clients;
 mod tls_handshake;
+mod tls_reload;
+mod tls_traffic;
 mod trace;
 
 // `store_loom` builds a file of the store, which names its neighbours from the root.
