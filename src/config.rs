@@ -44,7 +44,7 @@ use crate::gateway::Gateway;
 use reader::Reader;
 use report::Place;
 
-pub use reader::Environment;
+pub use reader::{Environment, NamedFile};
 pub use report::Report;
 pub use schema::SCHEMA;
 pub use summary::summary;
@@ -59,6 +59,8 @@ pub struct Loaded {
     pub gateway: Gateway,
     /// What is allowed in it, but hardly meant; often empty.
     pub warnings: Report,
+    /// Other files that it names, as they were read.
+    pub files: Vec<NamedFile>,
 }
 
 /// Loads the file at `path`, with the environment of this process.
@@ -94,9 +96,10 @@ pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<
             None
         }
     };
+    let files = reader.files();
     let report = Report::new(name, &secrecy::shown(&String::from_utf8_lossy(bytes)), reader.into_findings());
     match gateway {
-        Some(gateway) => Ok(Loaded { gateway, warnings: report }),
+        Some(gateway) => Ok(Loaded { gateway, warnings: report, files }),
         None => Err(report),
     }
 }

@@ -1,6 +1,7 @@
 //! The compiled, immutable plan: what `gateway.toml` means. `config` builds it, `proxy` runs it.
 
 pub mod admission;
+pub mod certificates;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
+use rustls::ServerConfig;
 
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint};
@@ -50,7 +52,9 @@ pub struct UpstreamIndex(pub usize);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Where to listen; port 0 picks one. At least one.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<Listener>,
+    /// `[[server.tls]]`. There is one wherever a listener speaks TLS.
+    pub tls: Option<Tls>,
     /// Worker threads; at least 1.
     pub workers: usize,
     /// Whose word is believed, and how wide a client is.
@@ -74,6 +78,32 @@ pub struct Server {
     /// Append `via` to requests.
     pub via: bool,
 }
+
+/// An item of `server.listen`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Where; port 0 picks one.
+    pub address: SocketAddr,
+    /// Whether clients speak TLS there.
+    pub tls: bool,
+}
+
+/// How TLS is spoken to clients.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Our certificates, and what we ask of clients.
+    pub config: Arc<ServerConfig>,
+    /// A hash of all that it was made of.
+    pub files: [u8; 32],
+}
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.files == other.files
+    }
+}
+
+impl Eq for Tls {}
 
 /// Which rate-limit fields responses carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

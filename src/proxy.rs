@@ -3,7 +3,7 @@
 //! One worker is one thread: its own listeners, its own connections to backends, its own counters. Nothing in the
 //! request path is shared but the store and the plan.
 //!
-//! A request's way: [`listen`] → `connection` (waits at the `reader` for a head) → `service` (the story: what `case` is
+//! A request's way: [`listen`] → `handshake` where TLS is spoken → `connection` (waits at the `reader` for a head) → `service` (the story: what `case` is
 //! it, what do the limits say) → `forward` (`headers`, `upload`, `download`) or `refuse` → `writer`; `turn` and `tally`
 //! count and log.
 
@@ -15,6 +15,7 @@ mod date;
 mod download;
 mod echo;
 mod forward;
+mod handshake;
 mod headers;
 mod listen;
 mod presence;

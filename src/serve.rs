@@ -21,8 +21,8 @@ use tokio::sync::{mpsc, watch as life};
 
 use crate::admin::AdminListener;
 use crate::clock::Clock;
-use crate::config::{self, Report};
-use crate::gateway::{Admin, Gateway};
+use crate::config::{self, NamedFile, Report};
+use crate::gateway::{Admin, Gateway, Listener};
 use crate::proxy::{self, Listeners};
 use crate::route::key::Secret;
 use crate::shared::{Life, Shared};
@@ -88,10 +88,11 @@ pub fn run(file: &Path, watch: bool) -> Result<Ended, Fault> {
         let (triggers, due) = mpsc::channel(1);
         signals::reload_on_hangup(triggers.clone()).map_err(|error| Fault::System("take signals", error))?;
         let running = Running::start(loaded.gateway, signals)?;
+        let (named, files) = life::channel(loaded.files);
         if let Some(seen) = seen {
-            watch::start(file.to_owned(), seen, triggers);
+            watch::start(file.to_owned(), seen, files, triggers);
         }
-        running.steer(file, log, due).await
+        running.steer(file, named, log, due).await
     })
 }
 
@@ -126,8 +127,14 @@ impl Running {
     }
 
     /// Reloads and answers until it is told to stop, then drains.
-    async fn steer(self, file: &Path, log: ProgramLog, due: mpsc::Receiver<()>) -> Result<Ended, Fault> {
-        let reloader = Reloader::new(file.to_owned(), Arc::clone(&self.shared), self.settled, log);
+    async fn steer(
+        self,
+        file: &Path,
+        named: life::Sender<Vec<NamedFile>>,
+        log: ProgramLog,
+        due: mpsc::Receiver<()>,
+    ) -> Result<Ended, Fault> {
+        let reloader = Reloader::new(file.to_owned(), named, Arc::clone(&self.shared), self.settled, log);
         tokio::spawn(reloader.run(due));
         if let Some(admin) = self.admin {
             tokio::spawn(admin.run(Arc::clone(&self.shared)));
@@ -201,7 +208,7 @@ fn share(
 }
 
 fn bind(gateway: &Gateway) -> Result<Vec<Listeners>, Fault> {
-    proxy::bind(&gateway.server.listen, gateway.server.workers)
+    proxy::bind(gateway.server.listen.iter().map(|listener| listener.address), gateway.server.workers)
         .map_err(|error| Fault::Listen(with_remedy(error.to_string(), &error)))
 }
 
@@ -238,8 +245,8 @@ fn addresses(listeners: &[Listeners]) -> Result<Vec<SocketAddr>, Fault> {
 
 /// One line for each listener, which scripts may wait for.
 fn announce(gateway: &Gateway, admin: Option<&AdminListener>) {
-    for address in &gateway.server.listen {
-        tracing::info!("listening on {address}");
+    for Listener { address, tls } in &gateway.server.listen {
+        tracing::info!("listening on {address}{}", if *tls { " (TLS)" } else { "" });
     }
     if let Some(admin) = admin {
         tracing::info!("admin listening on {}", admin.address());

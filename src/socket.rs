@@ -1,5 +1,8 @@
 //! Sockets as the data plane reads and writes them: no system call that must fail, and a bound on each.
 
+mod stream;
+mod tls;
+
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::task::{Context, Poll, Waker, ready};
@@ -9,6 +12,9 @@ use bytes::{BufMut as _, BytesMut};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+
+pub use stream::Stream;
+pub use tls::Tls;
 
 /// What a look at a socket shows, without taking anything from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use super::server::socket_address;
 use super::table::Table;
 use super::value::Value;
-use crate::gateway::{Admin, Token};
+use crate::gateway::{Admin, Listener, Token};
 
 /// Reads `[admin]`. `taken` are the addresses of `[server]`. `None` if it has faults.
-pub(super) fn read(mut table: Table<'_>, taken: &[SocketAddr]) -> Option<Admin> {
+pub(super) fn read(mut table: Table<'_>, taken: &[Listener]) -> Option<Admin> {
     let listen = table.require("listen", "\"127.0.0.1:9900\"", |value| address(&value, taken));
     let given = table.take("token_env");
     if let Some((address, place)) = listen
@@ -26,9 +26,9 @@ pub(super) fn read(mut table: Table<'_>, taken: &[SocketAddr]) -> Option<Admin> 
     listen.map(|(listen, _)| Admin { listen, token })
 }
 
-fn address(value: &Value<'_>, taken: &[SocketAddr]) -> Option<(SocketAddr, super::report::Place)> {
+fn address(value: &Value<'_>, taken: &[Listener]) -> Option<(SocketAddr, super::report::Place)> {
     let address = value.text()?.parse("an address with a port", socket_address)?;
-    if address.port() != 0 && taken.contains(&address) {
+    if address.port() != 0 && taken.iter().any(|listener| listener.address == address) {
         let message = format!("`[admin]` listens on `{address}`, where `[server]` listens too");
         value.fault(message, "give the admin listener a port of its own, such as `127.0.0.1:9900`");
     }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::report::{Fault, Findings, Place, Severity};
 
@@ -19,19 +19,43 @@ pub(super) struct Reader<'a> {
     /// Where relative paths begin.
     directory: &'a Path,
     findings: RefCell<Findings>,
+    files: RefCell<Vec<NamedFile>>,
+}
+
+/// A file that `gateway.toml` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// A hash of what it holds; `None` if it can not be read.
+    pub hash: Option<[u8; 32]>,
+}
+
+impl NamedFile {
+    /// The same file as it is now.
+    pub fn again(&self) -> Self {
+        let hash = read(&self.path).ok().map(|bytes| blake3::hash(&bytes).into());
+        Self { path: self.path.clone(), hash }
+    }
 }
 
 impl<'a> Reader<'a> {
     /// `directory` is where relative paths begin.
     pub(super) fn new(environment: &'a Environment<'a>, directory: &'a Path) -> Self {
-        Self { environment, directory, findings: RefCell::default() }
+        Self { environment, directory, findings: RefCell::default(), files: RefCell::default() }
     }
 
     /// The bytes of another file.
     pub(super) fn file(&self, path: &str) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(self.directory.join(path))?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+        let path = self.directory.join(path);
+        let bytes = read(&path)?;
+        self.files.borrow_mut().push(NamedFile { path, hash: Some(blake3::hash(&bytes).into()) });
         Ok(bytes)
+    }
+
+    /// Which files were read.
+    pub(super) fn files(&self) -> Vec<NamedFile> {
+        self.files.borrow().clone()
     }
 
     /// Reports something that makes the file unusable.
@@ -68,4 +92,10 @@ impl<'a> Reader<'a> {
     fn push(&self, severity: Severity, place: Place, message: String, help: String) {
         self.findings.borrow_mut().push(Fault { severity, message, place: Some(place), help });
     }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

@@ -8,12 +8,13 @@ use ipnet::IpNet;
 use super::report::quoted;
 use super::table::Table;
 use super::text::Refusal;
+use super::tls;
 use super::value::Value;
-use crate::gateway::{RatelimitHeaders, Server};
+use crate::gateway::{Listener, RatelimitHeaders, Server};
 use crate::route::client::ClientRule;
 
 /// Where tollgate listens if the file does not say.
-const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// Threads beyond this help nobody.
 const MAX_WORKERS: u32 = 1_024;
 /// More than any kernel holds descriptors for.
@@ -30,11 +31,14 @@ const RATELIMIT_HEADERS: [(&str, RatelimitHeaders); 4] = [
 
 /// Reads `[server]`, with the bound on bodies that routes inherit (`None`: no bound).
 pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
-    table.later("tls", "[[server.tls]]");
     table.later("max_connections_per_client", "max_connections_per_client");
+    let certificates = table.take("tls");
+    let tls = certificates.is_some();
+    let default_listen = vec![Listener { address: DEFAULT_ADDRESS, tls }];
     let max_body_bytes = table.or("max_body_bytes", Some(10 << 20), |value| body_bound(&value));
     let server = Server {
-        listen: table.or("listen", vec![DEFAULT_LISTEN], |value| listen(&value)),
+        listen: table.or("listen", default_listen, |value| listen(&value, tls)),
+        tls: certificates.as_ref().and_then(tls::server::read),
         workers: table.or("workers", available_cpus(), |value| positive(&value, MAX_WORKERS)),
         client: client_rule(&mut table),
         max_connections: table.or("max_connections", 10_000, |value| positive(&value, MAX_CONNECTIONS)),
@@ -48,6 +52,12 @@ pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
             .or("ratelimit_headers", RatelimitHeaders::Both, |value| value.choice(&RATELIMIT_HEADERS)),
         via: table.or("via", false, |value| value.boolean()),
     };
+    if let Some(certificates) = certificates
+        && !server.listen.iter().any(|listener| listener.tls)
+    {
+        let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
+        table.reader().warn(certificates.place(), "no listener speaks TLS", help);
+    }
     table.finish();
     (server, max_body_bytes)
 }
@@ -113,31 +123,43 @@ fn network(value: &Value<'_>) -> Option<IpNet> {
     })
 }
 
-fn listen(value: &Value<'_>) -> Option<Vec<SocketAddr>> {
-    let mut addresses = Vec::new();
+/// `tls`: whether there are certificates.
+fn listen(value: &Value<'_>, tls: bool) -> Option<Vec<Listener>> {
+    let mut listeners: Vec<Listener> = Vec::new();
     value.some_of(|item| {
-        let address = listener(&item)?;
-        if address.port() != 0 && addresses.contains(&address) {
+        let listener = listener(&item, tls)?;
+        let address = listener.address;
+        if address.port() != 0 && listeners.iter().any(|other| other.address == address) {
             item.fault(format!("the address `{address}` is listed twice"), "leave one of the two out");
         }
-        addresses.push(address);
+        listeners.push(listener);
         Some(())
     })?;
-    Some(addresses)
+    Some(listeners)
 }
 
-fn listener(value: &Value<'_>) -> Option<SocketAddr> {
+fn listener(value: &Value<'_>, tls: bool) -> Option<Listener> {
     if value.is_text() {
-        return value.text()?.parse("an address with a port", socket_address);
+        let address = value.text()?.parse("an address with a port", socket_address)?;
+        return Some(Listener { address, tls });
     }
     let mut table = value.table_beside_text("an item of `listen`")?;
     let address = table.require("address", "\"127.0.0.1:8080\"", |value| {
         value.text()?.parse("an address with a port", socket_address)
     });
-    off(&mut table, "tls");
+    let tls = table.or("tls", tls, |value| speaks_tls(&value, tls));
     off(&mut table, "proxy_protocol");
     table.finish();
-    address
+    Some(Listener { address: address?, tls })
+}
+
+fn speaks_tls(value: &Value<'_>, certificates: bool) -> Option<bool> {
+    let wanted = value.boolean()?;
+    if wanted && !certificates {
+        let help = "add one: `[[server.tls]]` with `cert = \"cert.pem\"` and `key = \"key.pem\"`";
+        value.fault("TLS is wanted here, but there is no certificate", help);
+    }
+    Some(wanted)
 }
 
 /// A switch that this version knows only as off.

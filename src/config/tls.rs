@@ -1,4 +1,6 @@
-//! `tls = { ca, cert, key, server_name }`: how TLS is spoken to a server of ours.
+//! `tls = { ca, cert, key, server_name }`: how TLS is spoken to a server of ours; `server`: how it is spoken to clients.
+
+pub(super) mod server;
 
 use std::sync::Arc;
 

@@ -23,6 +23,7 @@ use super::{service, tunnel};
 use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
 use crate::http1::request::HeadScanner;
+use crate::socket::Stream;
 
 /// Requests on one connection; the last is answered with `connection: close`.
 const MAX_REQUESTS: u64 = 10_000;
@@ -57,7 +58,7 @@ pub(crate) enum After {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) stream: Rc<TcpStream>,
+    pub(crate) stream: Rc<Stream>,
     pub(crate) peer: IpAddr,
     /// The peer's address as text, made once.
     pub(crate) peer_text: Box<str>,
@@ -74,7 +75,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) -> Self {
+    fn new(stream: Stream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) -> Self {
         let (stream, peer) = (Rc::new(stream), peer.to_canonical());
         let server = &worker.plan().gateway.server;
         Self {
@@ -158,7 +159,7 @@ impl Connection {
 }
 
 /// Serves a connection until either side closes it.
-pub(crate) async fn serve(stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
+pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
     let mut connection = Connection::new(stream, presence, peer, worker);
     match connection.run().await {
         After::Keep | After::Drop => {}
@@ -181,7 +182,7 @@ fn bounds(server: &Server) -> Bounds {
 
 /// Answers a connection over the bound with 503, unread, and closes it.
 pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
-    let mut connection = Connection::new(stream, presence, peer, worker);
+    let mut connection = Connection::new(Stream::Plain(stream), presence, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = connection.worker.date(connection.worker.shared.clock.now());
     let form = Form { http_11: true, to_head: false, keep: false };

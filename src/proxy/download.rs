@@ -104,6 +104,8 @@ impl Download {
                 self.passed(written - head);
                 continue;
             }
+            // Nothing of it may lie here while more is awaited.
+            ready!(writer.poll_flush(context)).map_err(|_| Cut::Client)?;
             if matches!(self.rest, Rest::Nothing) {
                 return Poll::Ready(Ok(()));
             }

@@ -78,6 +78,7 @@ impl<'p> Delivery<'p> {
         head: &RequestHead<'_>,
         target: Cow<'_, str>,
         peer: (IpAddr, &str),
+        scheme: &'static str,
         out: &mut BytesMut,
     ) {
         let plan = Rc::clone(&turn.plan);
@@ -92,6 +93,7 @@ impl<'p> Delivery<'p> {
             target,
             host: self.upstream(turn).host.as_ref().map(http::HeaderValue::as_bytes),
             peer: peer.1.as_bytes(),
+            scheme,
             trusted,
             request_id,
             upgrade: wanted_upgrade(head),

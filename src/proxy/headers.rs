@@ -49,6 +49,8 @@ pub(crate) struct Onward<'a> {
     pub(crate) host: Option<&'a [u8]>,
     /// The peer's address as text.
     pub(crate) peer: &'a [u8],
+    /// `http` or `https`: how the client reached us.
+    pub(crate) scheme: &'static str,
     /// Whether the peer is a trusted proxy.
     pub(crate) trusted: bool,
     /// `x-request-id`.
@@ -142,7 +144,7 @@ impl Onward<'_> {
             out.extend_from_slice(b"\r\n");
         }
         if !(kept(proto) && fields.known(Name::XForwardedProto).is_some()) {
-            self.put_own(out, proto, b"http");
+            self.put_own(out, proto, self.scheme.as_bytes());
         }
         match host {
             Some(host) if !(kept(for_host) && fields.known(Name::XForwardedHost).is_some()) => {
@@ -230,6 +232,7 @@ mod tests {
             target: head.target.text.into(),
             host: None,
             peer: b"192.0.2.1",
+            scheme: "http",
             trusted,
             request_id: b"7",
             upgrade: None,

@@ -13,9 +13,9 @@ pub type Listeners = Vec<TcpListener>;
 
 /// Binds every address of `server.listen` once per worker, after making sure that no other process listens there.
 /// Returns one list per worker. Port 0 is resolved once; all workers share the port.
-pub fn bind(addresses: &[SocketAddr], workers: usize) -> io::Result<Vec<Listeners>> {
+pub fn bind(addresses: impl Iterator<Item = SocketAddr>, workers: usize) -> io::Result<Vec<Listeners>> {
     let mut listeners: Vec<Listeners> = (0..workers).map(|_| Vec::new()).collect();
-    for &address in addresses {
+    for address in addresses {
         let claimed = claim(address).and_then(|claim| claim.local_addr());
         let mut address = claimed.map_err(|error| at(address, &error))?.as_socket().unwrap_or(address);
         for worker in &mut listeners {

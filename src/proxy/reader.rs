@@ -5,13 +5,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::connection::Bounds;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::request::{Fault, HeadScanner};
-use crate::socket::{self, Sight};
+use crate::socket::{Sight, Stream};
 
 /// Room made for one read of heads, and of bodies.
 const HEAD_READ: usize = 4 << 10;
@@ -51,7 +50,7 @@ pub(crate) enum BodyFault {
 /// The client's sending side.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    stream: Rc<TcpStream>,
+    stream: Rc<Stream>,
     bounds: Bounds,
     deadline: Deadline,
     /// Since when a head, or its first byte, is awaited.
@@ -67,7 +66,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(stream: Rc<TcpStream>, bounds: Bounds) -> Self {
+    pub(crate) fn new(stream: Rc<Stream>, bounds: Bounds) -> Self {
         Self {
             stream,
             bounds,
@@ -101,7 +100,7 @@ impl Reader {
                 Ok(false) => {}
                 Err(fault) => return Poll::Ready(Arrival::Fault(fault)),
             }
-            match socket::poll_read(&self.stream, context, inbound, HEAD_READ) {
+            match self.stream.poll_read(context, inbound, HEAD_READ) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Arrival::Nothing),
                 Poll::Pending => {
@@ -140,7 +139,7 @@ impl Reader {
         context: &mut Context<'_>,
         inbound: &mut BytesMut,
     ) -> Poll<Result<(), BodyFault>> {
-        match socket::poll_read(&self.stream, context, inbound, BODY_READ) {
+        match self.stream.poll_read(context, inbound, BODY_READ) {
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(BodyFault::Gone)),
             Poll::Ready(Ok(read)) => {
                 self.silent_since = None;
@@ -174,7 +173,7 @@ impl Reader {
     pub(crate) async fn gone(&self) {
         // Bytes that nobody reads yet would make the socket ready at once, again and again: look now and then instead.
         loop {
-            match self.stream.ready(tokio::io::Interest::READABLE).await {
+            match self.stream.socket().ready(tokio::io::Interest::READABLE).await {
                 Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(GONE_CHECK).await,
                 _ => return,
             }
@@ -185,8 +184,7 @@ impl Reader {
     pub(crate) async fn discard(&self, inbound: &mut BytesMut) {
         loop {
             inbound.clear();
-            let read =
-                std::future::poll_fn(|context| socket::poll_read(&self.stream, context, inbound, BODY_READ));
+            let read = std::future::poll_fn(|context| self.stream.poll_read(context, inbound, BODY_READ));
             if !matches!(read.await, Ok(1..)) {
                 return;
             }
@@ -206,7 +204,7 @@ fn skip_empty_lines(inbound: &mut BytesMut, scanner: &mut HeadScanner) {
 /// still wants the answer.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    stream: Rc<TcpStream>,
+    stream: Rc<Stream>,
     watching: bool,
 }
 
@@ -220,7 +218,7 @@ impl Watch {
         if !self.watching {
             return Poll::Pending;
         }
-        match ready!(socket::poll_look(&self.stream, context)) {
+        match ready!(self.stream.poll_look(context)) {
             Sight::Broken => Poll::Ready(()),
             // What has been sent ahead hides what comes behind it.
             Sight::Silence | Sight::Bytes | Sight::End => {

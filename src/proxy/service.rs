@@ -56,6 +56,7 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
     let mut turn = Turn::begin(&connection.worker);
     let plan = Rc::clone(&turn.plan);
     let may_keep = connection.may_keep();
+    let scheme = if connection.stream.is_tls() { "https" } else { "http" };
     let Connection { reader, peer, peer_text, buffers, .. } = &mut *connection;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
     let head = match RequestHead::parse(inbound, spans) {
@@ -70,7 +71,7 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
     match verdict {
         Verdict::Forward(delivery, target) => {
             message.clear();
-            delivery.write_head(&mut turn, &head, target, (*peer, peer_text), message);
+            delivery.write_head(&mut turn, &head, target, (*peer, peer_text), scheme, message);
             inbound.advance(length);
             forward::forward(connection, &mut turn, &delivery, terms, form).await
         }

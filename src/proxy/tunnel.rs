@@ -8,13 +8,14 @@ use bytes::{Buf as _, BytesMut};
 use tokio::net::TcpStream;
 
 use super::buffers::Buffers;
-use crate::socket;
+use crate::socket::Stream;
 
 /// Bytes taken from one side at once.
 const PART: usize = 16 << 10;
 
 /// Joins client and backend. What either has sent behind its head stands in the buffers.
-pub(crate) async fn run(client: &TcpStream, backend: TcpStream, mut buffers: Box<Buffers>) {
+pub(crate) async fn run(client: &Stream, backend: TcpStream, mut buffers: Box<Buffers>) {
+    let backend = Stream::Plain(backend);
     let mut up = Way::default();
     let mut down = Way::default();
     let Buffers { inbound, answer, .. } = &mut *buffers;
@@ -39,20 +40,23 @@ impl Way {
     fn poll(
         &mut self,
         context: &mut Context<'_>,
-        from: &TcpStream,
-        to: &TcpStream,
+        from: &Stream,
+        to: &Stream,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<()>> {
         while !self.closed {
             if !buffer.is_empty() {
-                let written = ready!(socket::poll_write(to, context, buffer, &[]))?;
+                let written = ready!(to.poll_write(context, buffer, &[]))?;
                 buffer.advance(written);
-            } else if self.ended {
+                continue;
+            }
+            ready!(to.poll_flush(context))?;
+            if self.ended {
                 // A side that is gone already needs not be told.
-                let _ = socket::close_sending(to);
+                let _ = to.close_sending();
                 self.closed = true;
             } else {
-                self.ended = ready!(socket::poll_read(from, context, buffer, PART))? == 0;
+                self.ended = ready!(from.poll_read(context, buffer, PART))? == 0;
             }
         }
         Poll::Ready(Ok(()))

@@ -3,14 +3,13 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use tokio::net::TcpStream;
 
 use super::reader::{BodyFault, Reader};
 use crate::http1::body::Body;
 use crate::http1::chunks::{ChunkDecoder, encode, encode_end};
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
-use crate::socket;
+use crate::socket::Stream;
 use crate::upstream::exchange::{self, Broken};
 
 /// Bytes taken from the client at once.
@@ -67,7 +66,7 @@ enum Rest {
 /// A request's body: read from the client, counted, bounded, framed anew.
 #[derive(Debug)]
 pub(crate) struct Upload<'c> {
-    stream: &'c TcpStream,
+    stream: &'c Stream,
     reader: &'c mut Reader,
     inbound: &'c mut BytesMut,
     rest: Rest,
@@ -86,7 +85,7 @@ impl<'c> Upload<'c> {
     pub(crate) fn new(
         terms: Terms,
         limit: Option<u64>,
-        stream: &'c TcpStream,
+        stream: &'c Stream,
         reader: &'c mut Reader,
         inbound: &'c mut BytesMut,
     ) -> Self {
@@ -210,7 +209,7 @@ impl exchange::Upload for Upload<'_> {
                 return Poll::Ready(Ok(()));
             }
             while !self.interim.is_empty() {
-                match ready!(socket::poll_write(self.stream, context, self.interim, &[])) {
+                match ready!(self.stream.poll_write(context, self.interim, &[])) {
                     Ok(sent) => self.interim = &self.interim[sent..],
                     Err(_) => return self.break_off(BodyFault::Gone),
                 }

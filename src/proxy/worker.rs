@@ -18,12 +18,14 @@ use tokio::sync::{Notify, watch};
 use super::buffers::Spare;
 use super::connection;
 use super::date::Date;
+use super::handshake;
 use super::listen::Listeners;
 use super::presence::Presence;
 use crate::gateway::Gateway;
 use crate::limit::units::Timestamp;
 use crate::route::key::Secret;
 use crate::shared::{Life, Shared};
+use crate::socket::Stream;
 use crate::store::Counters;
 use crate::telemetry::metrics::WorkerMetrics;
 use crate::upstream::{Pools, Servers};
@@ -40,7 +42,9 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>) -> io::Resu
         let worker = Rc::new(Worker::new(worker, shared));
         let listeners: Vec<TcpListener> = listeners.into_iter().map(adopt).collect::<io::Result<_>>()?;
         for (place, listener) in listeners.into_iter().enumerate() {
-            tokio::task::spawn_local(accept(place, listener, Rc::clone(&worker)));
+            // A reload does not change it.
+            let tls = worker.plan().gateway.server.listen.get(place).is_some_and(|listener| listener.tls);
+            tokio::task::spawn_local(accept(place, tls, listener, Rc::clone(&worker)));
         }
         tokio::task::spawn_local(expire(Rc::clone(&worker)));
         worker.drained().await;
@@ -207,7 +211,7 @@ fn first_request_id() -> [u8; 32] {
 }
 
 /// Takes connections until draining begins; the listener is closed then.
-async fn accept(place: usize, listener: TcpListener, worker: Rc<Worker>) {
+async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
     let mut life = worker.life.clone();
     loop {
         let accepted = tokio::select! {
@@ -219,7 +223,7 @@ async fn accept(place: usize, listener: TcpListener, worker: Rc<Worker>) {
             Ok((stream, peer)) => {
                 // Small answers must not wait for acknowledgements; a socket that refuses still works.
                 let _ = stream.set_nodelay(true);
-                admit(place, stream, peer, &worker);
+                admit(place, tls, stream, peer, &worker);
             }
             Err(error) if is_the_clients(&error) => {}
             Err(error) => {
@@ -231,10 +235,13 @@ async fn accept(place: usize, listener: TcpListener, worker: Rc<Worker>) {
 }
 
 /// Serves a connection. Where there are too many, the one that is idle for longest makes room; where none is idle, the
-/// new one is turned away.
-fn admit(place: usize, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
+/// new one is turned away: without a word where it would cost a handshake.
+fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
     let most = worker.plan().gateway.server.max_connections;
     if worker.shared.connections.load(Ordering::Relaxed) >= most && !worker.make_room() {
+        if tls {
+            return;
+        }
         let open = Open::new(place, Rc::clone(worker), None);
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
@@ -245,8 +252,15 @@ fn admit(place: usize, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>)
         let presence = Presence::new();
         let open = Open::new(place, Rc::clone(worker), Some(&presence));
         let worker = Rc::clone(worker);
+        if tls {
+            tokio::task::spawn_local(async move {
+                handshake::serve(stream, presence, peer.ip(), worker).await;
+                drop(open);
+            });
+            return;
+        }
         tokio::task::spawn_local(async move {
-            connection::serve(stream, presence, peer.ip(), worker).await;
+            connection::serve(Stream::Plain(stream), presence, peer.ip(), worker).await;
             drop(open);
         });
     }

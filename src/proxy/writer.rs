@@ -7,26 +7,25 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::clock::deadline::{Deadline, now};
-use crate::socket;
+use crate::socket::Stream;
 
 /// The client's receiving side.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    stream: Rc<TcpStream>,
+    stream: Rc<Stream>,
     write_timeout: Duration,
     deadline: Deadline,
-    /// Since when the client takes no byte.
-    blocked: Option<Instant>,
+    /// Since when the client takes no byte, and what its socket had taken by then.
+    blocked: Option<(Instant, u64)>,
     /// It took none for `write_timeout`.
     stalled: bool,
 }
 
 impl Writer {
-    pub(crate) fn new(stream: Rc<TcpStream>, write_timeout: Duration) -> Self {
+    pub(crate) fn new(stream: Rc<Stream>, write_timeout: Duration) -> Self {
         Self { stream, write_timeout, deadline: Deadline::default(), blocked: None, stalled: false }
     }
 
@@ -37,11 +36,34 @@ impl Writer {
         first: &[u8],
         second: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(written) = socket::poll_write(&self.stream, context, first, second) {
-            self.blocked = None;
-            return Poll::Ready(written);
+        match self.stream.poll_write(context, first, second) {
+            Poll::Pending => self.poll_patience(context),
+            written => {
+                self.blocked = None;
+                written
+            }
         }
-        let since = *self.blocked.get_or_insert_with(now);
+    }
+
+    /// Ready once the socket has taken all that was sent. Fails as [`Self::poll_write`] does.
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.stream.poll_flush(context) {
+            Poll::Pending => self.poll_patience(context),
+            flushed => {
+                self.blocked = None;
+                flushed
+            }
+        }
+    }
+
+    /// Fails once the client has taken nothing for `write_timeout`.
+    fn poll_patience<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let taken = self.stream.taken();
+        let since = match self.blocked {
+            Some((since, before)) if before == taken => since,
+            _ => now(),
+        };
+        self.blocked = Some((since, taken));
         ready!(self.deadline.poll(context, since + self.write_timeout));
         self.stalled = true;
         self.reset();
@@ -54,7 +76,7 @@ impl Writer {
             let written = poll_fn(|context| self.poll_write(context, outbound, &[])).await?;
             outbound.advance(written);
         }
-        Ok(())
+        poll_fn(|context| self.poll_flush(context)).await
     }
 
     /// Whether the client took no byte for `write_timeout`.
@@ -64,11 +86,11 @@ impl Writer {
 
     /// Closes our sending side.
     pub(crate) fn close(&self) -> io::Result<()> {
-        socket::close_sending(&self.stream)
+        self.stream.close_sending()
     }
 
     /// Makes the close a reset, so that the client knows that something is missing.
     pub(crate) fn reset(&self) {
-        socket::reset_on_close(&self.stream);
+        self.stream.reset_on_close();
     }
 }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::watch::Sender;
 
-use crate::config::{self, Report};
-use crate::gateway::{Admin, Gateway};
+use crate::config::{self, NamedFile, Report};
+use crate::gateway::{Admin, Gateway, Listener};
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::telemetry::program_log::{ProgramLog, colour_on};
@@ -25,6 +26,8 @@ const MAX_NAMES: usize = 10;
 #[derive(Debug)]
 pub(super) struct Reloader {
     file: PathBuf,
+    /// Is told which other files the file names.
+    named: Sender<Vec<NamedFile>>,
     shared: Arc<Shared>,
     settled: Settled,
     log: ProgramLog,
@@ -35,9 +38,9 @@ pub(super) struct Reloader {
 #[derive(Clone, Debug)]
 pub(super) struct Settled {
     /// `server.listen` as written.
-    listen: Vec<SocketAddr>,
+    listen: Vec<Listener>,
     /// The same with port 0 resolved.
-    addresses: Vec<SocketAddr>,
+    resolved: Vec<Listener>,
     workers: usize,
     admin: Option<Admin>,
     max_keys: usize,
@@ -45,9 +48,11 @@ pub(super) struct Settled {
 
 impl Settled {
     pub(super) fn of(gateway: &Gateway, addresses: Vec<SocketAddr>) -> Self {
+        let listen = gateway.server.listen.clone();
+        let resolved = listen.iter().zip(addresses);
         Self {
-            listen: gateway.server.listen.clone(),
-            addresses,
+            resolved: resolved.map(|(listener, address)| Listener { address, ..*listener }).collect(),
+            listen,
             workers: gateway.server.workers,
             admin: gateway.admin.clone(),
             max_keys: gateway.store.max_keys,
@@ -56,7 +61,7 @@ impl Settled {
 
     /// Makes a plan say what is settled, so that a plan in force always tells the truth.
     pub(super) fn impose_on(&self, gateway: &mut Gateway) {
-        gateway.server.listen.clone_from(&self.addresses);
+        gateway.server.listen.clone_from(&self.resolved);
         gateway.server.workers = self.workers;
         gateway.admin.clone_from(&self.admin);
         gateway.store.max_keys = self.max_keys;
@@ -76,10 +81,16 @@ impl Settled {
 
 impl Reloader {
     /// Begins to look after the servers, too. Needs the control thread's runtime around it.
-    pub(super) fn new(file: PathBuf, shared: Arc<Shared>, settled: Settled, log: ProgramLog) -> Self {
+    pub(super) fn new(
+        file: PathBuf,
+        named: Sender<Vec<NamedFile>>,
+        shared: Arc<Shared>,
+        settled: Settled,
+        log: ProgramLog,
+    ) -> Self {
         let mut checks = Checks::default();
         checks.adopt(&shared.gateway.load().upstreams, &shared.roster);
-        Self { file, shared, settled, log, checks }
+        Self { file, named, shared, settled, log, checks }
     }
 
     /// Reloads for each trigger, or for several that come close together.
@@ -97,6 +108,7 @@ impl Reloader {
             Ok(loaded) => {
                 tell(&loaded.warnings);
                 self.adopt(loaded.gateway);
+                self.named.send_replace(loaded.files);
                 self.shared.metrics.reloaded(true);
             }
             Err(report) => {
@@ -116,6 +128,7 @@ impl Reloader {
             tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
         }
         self.settled.impose_on(&mut gateway);
+        keep_sessions(&mut gateway, &self.shared.gateway.load());
         register(&self.shared.store, &gateway);
         self.shared.store.share(gateway.store.shared.as_ref());
         self.log.set_level(&gateway.log.level);
@@ -123,6 +136,14 @@ impl Reloader {
         let last = self.shared.gateway.swap(Arc::new(gateway));
         self.checks.adopt(&self.shared.gateway.load().upstreams, &self.shared.roster);
         tracing::info!("reloaded: {}", changes(&last, &self.shared.gateway.load()));
+    }
+}
+
+/// Where no certificate has changed, what clients resume their sessions with stays good. Where there are none any more,
+/// listeners that speak TLS go on with those of before.
+fn keep_sessions(gateway: &mut Gateway, last: &Gateway) {
+    if gateway.server.tls.is_none() || gateway.server.tls == last.server.tls {
+        gateway.server.tls.clone_from(&last.server.tls);
     }
 }
 
@@ -151,7 +172,8 @@ fn changes(last: &Gateway, next: &Gateway) -> String {
         differences("limit", &limits(last), &limits(next)),
         differences("upstream", &upstreams(last), &upstreams(next)),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let certificates = (last.server.tls != next.server.tls).then(|| vec!["new certificates".to_owned()]);
+    let parts: Vec<String> = parts.into_iter().chain(certificates).flatten().collect();
     if parts.is_empty() {
         "the same routes, limits and upstreams by name".to_owned()
     } else {

@@ -1,8 +1,9 @@
-//! `--watch`: notices that the file has changed.
+//! `--watch`: notices that the file has changed, or one that it names (a certificate).
 //!
 //! The system's notices make it prompt. They are about the file's folder, because editors and Kubernetes replace
 //! files instead of writing them; and since they miss some changes (network file systems, files mounted singly into
-//! containers, symbolic links to elsewhere), it also looks by itself now and then. Either way the contents decide.
+//! containers, symbolic links to elsewhere, certificates in other folders), it also looks by itself now and then. Either
+//! way the contents decide.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,16 +12,23 @@ use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::watch;
 
-use crate::config::MAX_FILE_BYTES;
+use crate::config::{MAX_FILE_BYTES, NamedFile};
 
 /// How long a file must have been left alone: editors write in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How often it looks without being told to.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Triggers a reload whenever `file` no longer has the contents that were `seen`. Needs a tokio runtime around it.
-pub(super) fn start(file: PathBuf, seen: Option<Vec<u8>>, triggers: Sender<()>) {
+/// Triggers a reload whenever `file` no longer has the contents that were `seen`, or one of the `named` files those with
+/// which it was loaded. Needs a tokio runtime around it.
+pub(super) fn start(
+    file: PathBuf,
+    seen: Option<Vec<u8>>,
+    named: watch::Receiver<Vec<NamedFile>>,
+    triggers: Sender<()>,
+) {
     let (notices, noticed) = channel(1);
     let watcher = watcher(&file, notices)
         .inspect_err(|error| {
@@ -32,7 +40,7 @@ pub(super) fn start(file: PathBuf, seen: Option<Vec<u8>>, triggers: Sender<()>) 
     tokio::spawn(async move {
         // Dropped, it would stop.
         let _watcher = watcher;
-        run(&file, seen, noticed, &triggers).await;
+        run(&file, seen, named, noticed, &triggers).await;
     });
 }
 
@@ -44,15 +52,27 @@ pub(super) fn contents(file: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-async fn run(file: &Path, mut seen: Option<Vec<u8>>, mut noticed: Receiver<()>, triggers: &Sender<()>) {
+async fn run(
+    file: &Path,
+    mut seen: Option<Vec<u8>>,
+    mut named: watch::Receiver<Vec<NamedFile>>,
+    mut noticed: Receiver<()>,
+    triggers: &Sender<()>,
+) {
+    let mut files = named.borrow_and_update().clone();
     loop {
         tokio::select! {
             Some(()) = noticed.recv() => settle(&mut noticed).await,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
-        let found = contents(file);
-        if found != seen {
-            seen = found;
+        if named.has_changed().unwrap_or(false) {
+            files.clone_from(&named.borrow_and_update());
+        }
+        let found = (contents(file), files.iter().map(NamedFile::again).collect());
+        let last = (seen, files);
+        let changed = found != last;
+        (seen, files) = found;
+        if changed {
             // Full: a reload is due anyway, and it will read what was found here.
             let _ = triggers.try_send(());
         }

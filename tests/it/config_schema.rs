@@ -56,6 +56,7 @@ fn schema_and_loader_know_the_same_keys() {
         ("tollgate's gateway.toml", UNKNOWN.to_owned()),
         ("[server]", format!("[server]\n{UNKNOWN}")),
         ("an item of listen", format!("server = {{ listen = [{{ {UNKNOWN} }}] }}")),
+        ("an item of tls", format!("[[server.tls]]\n{UNKNOWN}")),
         ("[admin]", format!("[admin]\n{UNKNOWN}")),
         ("[store]", format!("[store]\n{UNKNOWN}")),
         ("tls", format!("[store]\nurl = \"rediss://h\"\ntls = {{ {UNKNOWN} }}")),

@@ -14,6 +14,7 @@ mod redis_cluster;
 mod redis_sentinel;
 mod redis_tls;
 mod response;
+mod tls;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ pub(crate) use redis_cluster::Cluster;
 pub(crate) use redis_sentinel::Sentinel;
 pub(crate) use redis_tls::{Certificates, TlsRedis};
 pub(crate) use response::{Fault, Response};
+pub(crate) use tls::Authority;
 
 /// The longest that any single step may take before a test fails. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -42,7 +42,7 @@ impl Series {
             RouteSeries::new(Arc::clone(&route.name), limits, routes.remove(&*route.name))
         };
         let upstreams = gateway.upstreams.iter().map(|upstream| Arc::clone(&upstream.name));
-        let listeners = gateway.server.listen.iter().map(|address| Arc::from(address.to_string()));
+        let listeners = gateway.server.listen.iter().map(|listener| Arc::from(listener.address.to_string()));
         Self {
             unrouted: Named { name: Arc::from(NO_ROUTE), cells: Arc::clone(&self.unrouted.cells) },
             routes: gateway.routes.iter().map(&mut series_of).collect(),

@@ -2,16 +2,21 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustls::{ClientConfig, ClientConnection};
+
 use super::response::{Fault, Framing, Response, parse_field};
-use super::{PATIENCE, eventually};
+use super::{PATIENCE, eventually, tls};
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: TcpStream,
+    /// The session on it, where TLS is spoken.
+    tls: Option<Box<ClientConnection>>,
     /// What came and was not yet looked at.
     buffer: Vec<u8>,
 }
@@ -40,16 +45,45 @@ impl Client {
         Self::over(socket.into())
     }
 
+    /// Connects and agrees on TLS, asking for `name`.
+    pub(crate) fn connect_tls(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> Self {
+        Self::try_connect_tls(address, config, name).expect("a handshake")
+    }
+
+    /// As [`Self::connect_tls`], or why it can not.
+    pub(crate) fn try_connect_tls(
+        address: SocketAddr,
+        config: &Arc<ClientConfig>,
+        name: &str,
+    ) -> std::io::Result<Self> {
+        let mut client = Self::connect(address);
+        let mut session = tls::session(config, name);
+        while session.is_handshaking() {
+            session.complete_io(&mut client.stream)?;
+        }
+        client.tls = Some(Box::new(session));
+        Ok(client)
+    }
+
+    /// The session, where TLS is spoken.
+    pub(crate) fn tls(&self) -> &ClientConnection {
+        self.tls.as_ref().expect("TLS is spoken")
+    }
+
     fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("a socket option");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
-        Self { stream, buffer: Vec::new() }
+        Self { stream, tls: None, buffer: Vec::new() }
     }
 
     /// Sends bytes as they are. A peer that has closed is no fault here: its answer tells.
     pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).ok();
+        let bytes = bytes.as_ref();
+        match &mut self.tls {
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).write_all(bytes).ok(),
+            None => self.stream.write_all(bytes).ok(),
+        };
     }
 
     /// Sends as much of `bytes` as the peer takes within `patience`; gives the count.
@@ -84,6 +118,12 @@ impl Client {
 
     /// Half-closes: nothing more will be sent.
     pub(crate) fn finish(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            // The end of the session only: the socket stays open.
+            tls.send_close_notify();
+            tls.complete_io(&mut self.stream).ok();
+            return;
+        }
         self.stream.shutdown(Shutdown::Write).ok();
     }
 
@@ -233,7 +273,11 @@ impl Client {
     fn fill(&mut self, may_close: bool) -> Result<(), Fault> {
         let mut bytes = [0; 64 * 1024];
         loop {
-            match self.stream.read(&mut bytes) {
+            let read = match &mut self.tls {
+                Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).read(&mut bytes),
+                None => self.stream.read(&mut bytes),
+            };
+            match read {
                 Ok(0) if may_close => return Err(Fault::Closed),
                 Ok(0) => return Err(Fault::Cut(format!("after {:?}", lossy(&self.buffer)))),
                 Ok(count) => {

@@ -1,0 +1,215 @@
+//! `[[server.tls]]`: how TLS is spoken to clients.
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use x509_parser::prelude::{ASN1Time, FromDer as _, GeneralName, X509Certificate};
+
+use super::{Files, authorities, certificates, private_key};
+use crate::clock::Clock;
+use crate::config::report::quoted;
+use crate::config::value::Value;
+use crate::gateway::Tls;
+use crate::gateway::certificates::Certificates;
+
+/// Whether a client must show a certificate where `client_ca` says whose.
+const CLIENT_AUTH: [(&str, Demand); 2] = [("required", Demand::Required), ("optional", Demand::Optional)];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Demand {
+    Required,
+    Optional,
+}
+
+/// One `[[server.tls]]`.
+struct Entry {
+    key: Arc<CertifiedKey>,
+    /// What its certificate is for.
+    names: Vec<String>,
+    /// Whose certificates clients show.
+    clients: Option<(RootCertStore, Demand)>,
+}
+
+/// All certificates, the first of which is the default. `None` if they have faults.
+pub(in crate::config) fn read(value: &Value<'_>) -> Option<Tls> {
+    if !value.is_list() {
+        let help = "each certificate stands below a header with two brackets: `[[server.tls]]`";
+        return value.mismatch("a list", help);
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut files = Files::default();
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut sound = true;
+    value.some_of(|item| {
+        let Some(entry) = entry(&item, &provider, &mut files, entries.is_empty()) else {
+            sound = false;
+            return None;
+        };
+        if entries.first().is_some_and(|first| !ask_alike(first, &entry)) {
+            item.fault(
+                "this certificate asks clients for other certificates than the first",
+                "a client may ask for one name and send requests for another: give all `[[server.tls]]` the same `client_ca` and `client_auth`",
+            );
+        }
+        entries.push(entry);
+        Some(())
+    })?;
+    if !sound {
+        return None;
+    }
+    let config = Arc::new(config(entries, provider, value)?);
+    Some(Tls { config, files: files.0.finalize().into() })
+}
+
+fn entry(value: &Value<'_>, provider: &CryptoProvider, files: &mut Files, first: bool) -> Option<Entry> {
+    let mut table = value.table("`[[server.tls]]`")?;
+    let chain = table.require("cert", "\"cert.pem\"", |value| {
+        let chain = certificates(&value, files)?;
+        let names = names(chain.first()?, &value, first)?;
+        Some((chain, names))
+    });
+    let key = table.require("key", "\"key.pem\"", |value| Some((private_key(&value, files)?, value)));
+    let clients = clients(&mut table, files);
+    table.finish().then_some(())?;
+    let ((chain, names), (key, place)) = (chain?, key?);
+    Some(Entry { key: Arc::new(certified(chain, key, provider, &place)?), names, clients: clients? })
+}
+
+/// The certificate with its key, which must be its own. `place`: `key`.
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    provider: &CryptoProvider,
+    place: &Value<'_>,
+) -> Option<CertifiedKey> {
+    let signing = match provider.key_provider.load_private_key(key) {
+        Ok(signing) => signing,
+        Err(error) => {
+            let help = "RSA from 2048 bits, ECDSA (P-256, P-384, P-521) and Ed25519 are known";
+            place.fault(format!("this private key can not be used: {error}"), help);
+            return None;
+        }
+    };
+    let certified = CertifiedKey::new(chain, signing);
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Some(certified),
+        Err(_) => {
+            place.fault(
+                "this private key does not belong to the certificate in `cert`",
+                "name the key that the certificate was made with; in `cert` the server's own certificate stands first, those that signed it follow",
+            );
+            None
+        }
+    }
+}
+
+/// The DNS names that a certificate is for, which must be valid now. `place`: `cert`.
+fn names(certificate: &CertificateDer<'_>, place: &Value<'_>, first: bool) -> Option<Vec<String>> {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+        place.fault("the certificate in `cert` is malformed", "have it made anew");
+        return None;
+    };
+    is_current(&parsed, place).then_some(())?;
+    let listed = parsed.subject_alternative_name().ok().flatten();
+    let listed = listed.iter().flat_map(|listed| &listed.value.general_names);
+    let names: Vec<String> = listed
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        })
+        .collect();
+    if names.is_empty() && !first {
+        let help = "put it first, so that it is the default, or have it made with subject alternative names";
+        place.reader().warn(
+            place.place(),
+            "the certificate in `cert` is for no DNS name, so no client is ever shown it",
+            help,
+        );
+    }
+    Some(names)
+}
+
+fn is_current(certificate: &X509Certificate<'_>, place: &Value<'_>) -> bool {
+    let now = i64::try_from(Clock::system().now().0 / 1_000_000).unwrap_or(i64::MAX);
+    let validity = certificate.validity();
+    if validity.not_after.timestamp() < now {
+        let message = format!("the certificate in `cert` expired on {}", day(validity.not_after));
+        place.fault(message, "have it renewed, or take this `[[server.tls]]` out");
+        return false;
+    }
+    if now < validity.not_before.timestamp() {
+        let message = format!("the certificate in `cert` is not valid before {}", day(validity.not_before));
+        let help = "clients will refuse it until then: look at this machine's clock, too";
+        place.reader().warn(place.place(), message, help);
+    }
+    true
+}
+
+fn day(time: ASN1Time) -> String {
+    time.to_datetime().date().to_string()
+}
+
+/// `client_ca` and `client_auth`. `Some(None)` if clients are not asked, `None` if there are faults.
+fn clients(table: &mut super::Table<'_>, files: &mut Files) -> Option<Option<(RootCertStore, Demand)>> {
+    let ca = table.take("client_ca");
+    let demand = table.take("client_auth");
+    let chosen = demand.as_ref().map(|value| value.choice(&CLIENT_AUTH));
+    match (ca, demand) {
+        (None, None) => Some(None),
+        (None, Some(lone)) => super::lone_half(&lone, "client_ca"),
+        (Some(ca), _) => {
+            let roots = authorities(&ca, files);
+            let demand = chosen.unwrap_or(Some(Demand::Required))?;
+            files.0.update(&[u8::from(demand == Demand::Required)]);
+            Some(Some((roots?, demand)))
+        }
+    }
+}
+
+/// Whether two ask the same of clients.
+fn ask_alike(one: &Entry, other: &Entry) -> bool {
+    match (&one.clients, &other.clients) {
+        (None, None) => true,
+        (Some((roots, demand)), Some((others, other))) => roots.roots == others.roots && demand == other,
+        _ => false,
+    }
+}
+
+/// `entries`: at least one, all of which ask the same of clients.
+fn config(mut entries: Vec<Entry>, provider: Arc<CryptoProvider>, place: &Value<'_>) -> Option<ServerConfig> {
+    let refuse = |error: &dyn std::fmt::Display| {
+        let help = "look at what the files hold";
+        place.fault(format!("TLS can not be spoken so: {}", quoted(&error.to_string())), help);
+    };
+    let first = entries.first_mut()?;
+    let verifier = verifier(first.clients.take(), &provider).map_err(|error| refuse(&error)).ok()?;
+    let mut certificates = Certificates::new(Arc::clone(&first.key));
+    for entry in &entries {
+        entry.names.iter().for_each(|name| certificates.add(name, &entry.key));
+    }
+    let tickets = rustls::crypto::aws_lc_rs::Ticketer::new().map_err(|error| refuse(&error)).ok()?;
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| refuse(&error)).ok()?;
+    let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(certificates));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // What resumes a session lies with the client, so that no number of clients fills our memory.
+    config.ticketer = tickets;
+    Some(config)
+}
+
+fn verifier(
+    clients: Option<(RootCertStore, Demand)>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, rustls::server::VerifierBuilderError> {
+    let Some((roots, demand)) = clients else { return Ok(Arc::new(NoClientAuth)) };
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    match demand {
+        Demand::Required => builder.build(),
+        Demand::Optional => builder.allow_unauthenticated().build(),
+    }
+}

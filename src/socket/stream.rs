@@ -1,0 +1,106 @@
+//! A connection, with or without TLS. Both sides are used through a shared reference, as a socket is.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+
+use super::tls::Tls;
+use super::{Sight, close_sending, poll_look, poll_read, poll_write, reset_on_close};
+
+/// A connection, with or without TLS.
+#[derive(Debug)]
+pub enum Stream {
+    /// The socket's own bytes.
+    Plain(TcpStream),
+    /// Behind TLS, agreed on already.
+    Tls(Box<Tls>),
+}
+
+impl Stream {
+    /// Agrees on TLS with a client. No time-out: who calls bounds the wait.
+    ///
+    /// # Errors
+    /// The client speaks no TLS, none that we speak, refuses our certificate, lacks one of its own, or has left.
+    pub async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        let tls = Box::new(Tls::accept(socket, config).await?);
+        Ok(Self::Tls(tls))
+    }
+
+    /// Reads at most `most` bytes behind what is in `buffer`. Ready with 0 at the end of the stream; TLS that ends without
+    /// saying so is an error.
+    pub fn poll_read(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut BytesMut,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => poll_read(socket, context, buffer, most),
+            Self::Tls(tls) => tls.poll_read(context, buffer, most),
+        }
+    }
+
+    /// Writes what is taken of two slices. What TLS has taken may still wait for the socket: see [`Self::poll_flush`].
+    pub fn poll_write(
+        &self,
+        context: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => poll_write(socket, context, first, second),
+            Self::Tls(tls) => tls.poll_write(context, first, second),
+        }
+    }
+
+    /// Ready once the socket has taken all that was written. Reading and writing send on what is left, too.
+    pub fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(tls) => tls.poll_flush(context),
+        }
+    }
+
+    /// Bytes that the socket took behind the back of [`Self::poll_write`], which is pending meanwhile: a sign of life.
+    pub fn taken(&self) -> u64 {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(tls) => tls.taken(),
+        }
+    }
+
+    /// Ready with what is there to read from the socket, other than silence.
+    pub fn poll_look(&self, context: &mut Context<'_>) -> Poll<Sight> {
+        poll_look(self.socket(), context)
+    }
+
+    /// Closes our sending side; TLS says so first.
+    pub fn close_sending(&self) -> io::Result<()> {
+        if let Self::Tls(tls) = self {
+            tls.say_goodbye();
+        }
+        close_sending(self.socket())
+    }
+
+    /// Makes the socket's close a reset: whatever is unsent is dropped, and the other side knows that something is missing.
+    pub fn reset_on_close(&self) {
+        reset_on_close(self.socket());
+    }
+
+    /// Whether it is behind TLS.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// What it rests on.
+    pub fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(tls) => tls.socket(),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! TLS on a socket, by rustls' own buffers: at most one record that is not whole, and 64 KiB that wait to be sent.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, BufRead as _, IoSlice, Read, Write};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use rustls::{Connection, ServerConfig, ServerConnection};
+use tokio::net::TcpStream;
+
+use super::is_drained;
+
+/// A socket with a TLS session on it.
+#[derive(Debug)]
+pub struct Tls {
+    socket: TcpStream,
+    /// Never borrowed across a poll.
+    session: RefCell<Connection>,
+    /// Bytes that the socket took.
+    taken: Cell<u64>,
+}
+
+impl Tls {
+    pub(super) async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        let session = ServerConnection::new(config).map_err(io::Error::other)?;
+        let tls = Self { socket, session: RefCell::new(session.into()), taken: Cell::new(0) };
+        poll_fn(|context| tls.poll_handshake(context)).await?;
+        Ok(tls)
+    }
+
+    fn poll_handshake(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let session = &mut *self.session.borrow_mut();
+        while session.is_handshaking() {
+            ready!(self.poll_push(session, context))?;
+            if ready!(self.poll_pull(session, context))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        // The rest of the handshake, and what resumes the session later, go on ahead of the first answer.
+        let _: Poll<io::Result<()>> = self.poll_push(session, context);
+        Poll::Ready(Ok(()))
+    }
+
+    pub(super) fn poll_read(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut BytesMut,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        let session = &mut *self.session.borrow_mut();
+        loop {
+            if let Some(read) = take_plain(session, buffer, most) {
+                return Poll::Ready(read);
+            }
+            // A client that takes nothing may still send; a socket that is broken shows when it is read.
+            let _: Poll<io::Result<()>> = self.poll_push(session, context);
+            // At its end the session itself knows whether that was meant.
+            ready!(self.poll_pull(session, context))?;
+        }
+    }
+
+    pub(super) fn poll_write(
+        &self,
+        context: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let session = &mut *self.session.borrow_mut();
+        ready!(self.poll_push(session, context))?;
+        let taken = session.writer().write_vectored(&[IoSlice::new(first), IoSlice::new(second)])?;
+        match self.poll_push(session, context)? {
+            // It is ours to send now, whenever the socket takes it.
+            Poll::Ready(()) | Poll::Pending => Poll::Ready(Ok(taken)),
+        }
+    }
+
+    pub(super) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_push(&mut self.session.borrow_mut(), context)
+    }
+
+    /// Tells the other side that nothing more will come, if the socket takes that now.
+    pub(super) fn say_goodbye(&self) {
+        let session = &mut *self.session.borrow_mut();
+        session.send_close_notify();
+        self.push_now(session);
+    }
+
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.get()
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Sends all that the session has to send.
+    fn poll_push(&self, session: &mut Connection, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while session.wants_write() {
+            ready!(self.socket.poll_write_ready(context))?;
+            match session.write_tls(&mut Wire(&self.socket)) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(written) => self.taken.set(self.taken.get() + written as u64),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what the socket takes now.
+    fn push_now(&self, session: &mut Connection) {
+        while session.wants_write() && session.write_tls(&mut Wire(&self.socket)).is_ok_and(|sent| sent > 0) {
+        }
+    }
+
+    /// Gives the session what has come. Ready with 0 at the socket's end.
+    fn poll_pull(&self, session: &mut Connection, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_read_ready(context))?;
+            let read = match session.read_tls(&mut Wire(&self.socket)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                read => read?,
+            };
+            if let Err(fault) = session.process_new_packets() {
+                // The other side is told what was wrong.
+                self.push_now(session);
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
+            }
+            return Poll::Ready(Ok(read));
+        }
+    }
+}
+
+/// Moves at most `most` bytes that are deciphered. `None` if there are none yet.
+fn take_plain(session: &mut Connection, buffer: &mut BytesMut, most: usize) -> Option<io::Result<usize>> {
+    let mut reader = session.reader();
+    let mut read = 0;
+    while read < most {
+        let taken = match reader.fill_buf() {
+            Ok([]) => return Some(Ok(read)),
+            Ok(plain) => {
+                let taken = plain.len().min(most - read);
+                buffer.extend_from_slice(plain.get(..taken).unwrap_or(plain));
+                taken
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock || read > 0 => break,
+            Err(error) => return Some(Err(error)),
+        };
+        reader.consume(taken);
+        read += taken;
+    }
+    (read > 0).then_some(Ok(read))
+}
+
+/// The socket as rustls reads and writes it: without waiting.
+struct Wire<'s>(&'s TcpStream);
+
+impl Read for Wire<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.try_read(buffer)?;
+        if 0 < read && read < buffer.len() {
+            is_drained(self.0);
+        }
+        Ok(read)
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
