@@ -76,7 +76,7 @@ fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&R
     let path = Path::parse(path).expect("a good path");
     let client = ClientRule::default().client([192, 0, 2, 1].into());
     let query = Some("page=2&key=0123456789abcdef");
-    ask(&Request { method: &Method::GET, host, path: &path, query, headers, client });
+    ask(&Request { method: &Method::GET, host, path: &path, query, headers, client, tls_subject: None });
 }
 
 fn route(host: &str, path: &str) -> Conditions {

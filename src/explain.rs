@@ -91,6 +91,7 @@ pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Explanation {
         query: request.query.as_deref(),
         headers: request.headers.fields(),
         client,
+        tls_subject: None,
     };
     let chosen = gateway.table.find(&seen).map(|index| gateway.route(index));
     let (others, untold) = others(gateway, &seen);

@@ -95,6 +95,8 @@ pub struct Tls {
     pub config: Arc<ServerConfig>,
     /// A hash of all that it was made of.
     pub files: [u8; 32],
+    /// Whether clients are asked for a certificate.
+    pub asks_clients: bool,
 }
 
 impl PartialEq for Tls {

@@ -42,6 +42,8 @@ pub struct Request<'a> {
     pub headers: Fields<'a>,
     /// Who asks.
     pub client: Client,
+    /// The subject of the client's certificate, as `CN=a, O=b`; `None` without one.
+    pub tls_subject: Option<&'a str>,
 }
 
 /// When a route matches: all of these hold.

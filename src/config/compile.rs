@@ -11,6 +11,7 @@ use super::report::{Place, quoted};
 use super::routes::{self, Use};
 use crate::gateway::{Gateway, Limit, Mode, Policy};
 use crate::limit::Algorithm;
+use crate::route::key::Part;
 use crate::route::{RouteIndex, RouteTable};
 use crate::store::MAX_CHARGES;
 use crate::store::redis::settings::Servers;
@@ -21,6 +22,12 @@ pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
     let table = reachable(&draft.routes, reader);
     let cluster =
         draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, Servers::Cluster(_)));
+    let server = &draft.server;
+    // Where the certificates have faults, nobody knows.
+    let known = server.tls.is_some() || !server.listen.iter().any(|listener| listener.tls);
+    if known && !server.tls.as_ref().is_some_and(|tls| tls.asks_clients) {
+        nobody_has_a_subject(&draft.limits, reader);
+    }
     for route in &draft.routes {
         too_many_charges(route, &draft.limits, reader);
         if cluster {
@@ -47,6 +54,22 @@ pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
         routes: draft.routes.into_iter().map(|draft| draft.route).collect::<Option<_>>()?,
         table,
     })
+}
+
+/// A key by a certificate's subject means nothing where no client is asked for one.
+fn nobody_has_a_subject(limits: &[limits::Draft], reader: &Reader<'_>) {
+    for draft in limits {
+        if draft.limit.as_ref().is_some_and(|limit| limit.key.parts.contains(&Part::TlsSubject)) {
+            reader.fault(
+                draft.place,
+                format!(
+                    "limit {} counts by `tls:subject`, but no client is asked for a certificate",
+                    quoted(&draft.name)
+                ),
+                "say whose certificates clients show: `client_ca` in [[server.tls]]",
+            );
+        }
+    }
 }
 
 fn duplicate_names(routes: &[routes::Draft], reader: &Reader<'_>) {

@@ -58,12 +58,12 @@ fn key(table: &mut Table<'_>) -> Option<Key> {
     let missing = given.as_ref().map_or(Some(Missing::Ip), |value| value.choice(&MISSING))?;
     let parts = parts?;
     if let Some(given) = given
-        && !parts.iter().any(Part::invented_by_client)
+        && !parts.iter().any(Part::may_be_missing)
     {
         given.reader().warn(
             given.place(),
             "`missing` has no effect: no part of this key can be missing",
-            "leave it out; it speaks of `header:`, `cookie:` and `query:`",
+            "leave it out; it speaks of `header:`, `cookie:`, `query:` and `tls:subject`",
         );
     }
     Some(Key { parts, missing })

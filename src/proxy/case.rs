@@ -37,12 +37,13 @@ pub(crate) struct Objection {
 }
 
 impl<'p, 'h> Case<'p, 'h> {
-    /// Looks at the request as the client sent it: keys are computed before anything is stripped.
+    /// Looks at the request as the client sent it: keys are computed before anything is stripped. The peer comes with the
+    /// subject of its certificate.
     pub(crate) fn examine(
         turn: &mut Turn,
         gateway: &'p Gateway,
         head: &RequestHead<'h>,
-        peer: IpAddr,
+        (peer, tls_subject): (IpAddr, Option<&str>),
     ) -> Result<Self, Objection> {
         let host = host_of(head)?;
         if head.target.path == "*" {
@@ -60,6 +61,7 @@ impl<'p, 'h> Case<'p, 'h> {
             query: head.target.query,
             headers: head.fields,
             client,
+            tls_subject,
         };
         let index = gateway.table.find(&request).ok_or_else(Objection::no_route)?;
         let route = gateway.route(index);

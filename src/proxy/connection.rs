@@ -62,6 +62,8 @@ pub(crate) struct Connection {
     pub(crate) peer: IpAddr,
     /// The peer's address as text, made once.
     pub(crate) peer_text: Box<str>,
+    /// The subject of the client's certificate.
+    pub(crate) subject: Option<Box<str>>,
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
     /// For waits on backends; armed lazily, so it is kept from request to request.
@@ -79,6 +81,7 @@ impl Connection {
         let (stream, peer) = (Rc::new(stream), peer.to_canonical());
         let server = &worker.plan().gateway.server;
         Self {
+            subject: stream.subject().map(Into::into),
             reader: Reader::new(Rc::clone(&stream), bounds(server)),
             writer: Writer::new(Rc::clone(&stream), server.write_timeout),
             stream,

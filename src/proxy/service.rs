@@ -57,7 +57,7 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
     let plan = Rc::clone(&turn.plan);
     let may_keep = connection.may_keep();
     let scheme = if connection.stream.is_tls() { "https" } else { "http" };
-    let Connection { reader, peer, peer_text, buffers, .. } = &mut *connection;
+    let Connection { reader, peer, peer_text, subject, buffers, .. } = &mut *connection;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
     let head = match RequestHead::parse(inbound, spans) {
         Ok(head) => head,
@@ -66,7 +66,7 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
     turn.open_record(*peer, Some(&head));
     let form =
         Form { http_11: head.http_11, to_head: head.method == "HEAD", keep: may_keep && head.keep_alive };
-    let verdict = judge(&mut turn, &plan, &head, *peer, reader).await;
+    let verdict = judge(&mut turn, &plan, &head, (*peer, subject.as_deref()), reader).await;
     let (terms, length) = (Terms::of(&head), head.length);
     match verdict {
         Verdict::Forward(delivery, target) => {
@@ -95,7 +95,7 @@ async fn judge<'p, 'h>(
     turn: &mut Turn,
     plan: &'p Plan,
     head: &RequestHead<'h>,
-    peer: IpAddr,
+    peer: (IpAddr, Option<&str>),
     reader: &Reader,
 ) -> Verdict<'p, 'h> {
     let case = match Case::examine(turn, &plan.gateway, head, peer) {

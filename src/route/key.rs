@@ -108,7 +108,7 @@ impl KeyFault {
 impl Key {
     /// Whether a request may lack a part of the key, so that [`Missing`] says what happens.
     pub fn may_be_missing(&self) -> bool {
-        self.parts.iter().any(Part::invented_by_client)
+        self.parts.iter().any(Part::may_be_missing)
     }
 
     /// The fingerprint of the parts: they are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ.

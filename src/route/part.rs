@@ -34,6 +34,8 @@ pub enum Part {
     Route,
     /// Nothing: everybody shares one counter.
     Global,
+    /// The subject of the client's certificate, as `CN=a, O=b`. Absent without one, or if it is empty.
+    TlsSubject,
 }
 
 /// What a part is in a request.
@@ -53,7 +55,7 @@ impl Part {
     /// # Errors
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
-        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route` or `global`";
+        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global` or `tls:subject`";
         match text.split_once(':') {
             None => match text {
                 "ip" => Ok(Self::Ip),
@@ -71,6 +73,7 @@ impl Part {
             Some((kind @ ("ip" | "host" | "path" | "method" | "route" | "global"), _)) => {
                 KeyFault::new(format!("the key `{kind}` takes no name"), format!("write `{kind}`"))
             }
+            Some(("tls", "subject")) => Ok(Self::TlsSubject),
             Some(("jwt", _)) => {
                 KeyFault::new(format!("the key `{text}` is not available in this version"), ALL)
             }
@@ -78,8 +81,12 @@ impl Part {
         }
     }
 
-    /// Whether a client can invent the value at will (header, cookie, query), so that it alone protects nothing. These
-    /// are also the parts that may be missing.
+    /// Whether a request may lack it.
+    pub fn may_be_missing(&self) -> bool {
+        self.invented_by_client() || *self == Self::TlsSubject
+    }
+
+    /// Whether a client can invent the value at will (header, cookie, query), so that it alone protects nothing.
     pub fn invented_by_client(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
     }
@@ -119,6 +126,9 @@ impl Part {
             Self::Method => text(request.method.as_str()),
             Self::Route => text(route),
             Self::Global => Found::Nothing,
+            Self::TlsSubject => {
+                Found::or_missing(request.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
+            }
         }
     }
 
@@ -134,6 +144,7 @@ impl Part {
             Self::Method => 6,
             Self::Route => 7,
             Self::Global => 8,
+            Self::TlsSubject => 9,
         }
     }
 
@@ -149,6 +160,7 @@ impl Part {
             Self::Method => "method".into(),
             Self::Route => "route".into(),
             Self::Global => "everybody".into(),
+            Self::TlsSubject => "subject of the client certificate".into(),
         }
     }
 }
@@ -165,6 +177,7 @@ impl fmt::Display for Part {
             Self::Method => f.write_str("method"),
             Self::Route => f.write_str("route"),
             Self::Global => f.write_str("global"),
+            Self::TlsSubject => f.write_str("tls:subject"),
         }
     }
 }

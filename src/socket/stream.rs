@@ -96,6 +96,14 @@ impl Stream {
         matches!(self, Self::Tls(_))
     }
 
+    /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.
+    pub fn subject(&self) -> Option<String> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(tls) => tls.subject(),
+        }
+    }
+
     /// What it rests on.
     pub fn socket(&self) -> &TcpStream {
         match self {

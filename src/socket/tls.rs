@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use rustls::{Connection, ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::is_drained;
 
@@ -89,6 +90,13 @@ impl Tls {
 
     pub(super) fn taken(&self) -> u64 {
         self.taken.get()
+    }
+
+    /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.
+    pub(super) fn subject(&self) -> Option<String> {
+        let session = self.session.borrow();
+        let (_, shown) = X509Certificate::from_der(session.peer_certificates()?.first()?).ok()?;
+        Some(shown.subject().to_string())
     }
 
     pub(super) fn socket(&self) -> &TcpStream {

@@ -15,9 +15,18 @@ fn described(key: &Key, sample: &Sample, reveal: bool) -> Vec<(String, Option<St
 
 #[test]
 fn parts_are_written_as_in_the_file() {
-    for text in
-        ["ip", "header:x-api-key", "cookie:Sid", "query:a b", "host", "path", "method", "route", "global"]
-    {
+    for text in [
+        "ip",
+        "header:x-api-key",
+        "cookie:Sid",
+        "query:a b",
+        "host",
+        "path",
+        "method",
+        "route",
+        "global",
+        "tls:subject",
+    ] {
         assert_eq!(Part::parse(text).unwrap().to_string(), text);
     }
     assert_eq!(Part::parse("header:X-API-Key").unwrap().to_string(), "header:x-api-key");
@@ -36,6 +45,7 @@ fn faults_say_what_would_be_right() {
         ("cookie:a=b", "the key `cookie:a=b` lacks a valid name", "write `cookie:NAME`"),
         ("query:", "the key `query:` lacks a valid name", "write `query:NAME`"),
         ("ip:1", "the key `ip` takes no name", "write `ip`"),
+        ("tls:issuer", "`tls:issuer` is not a key", "write `ip`, "),
         ("jwt:sub", "the key `jwt:sub` is not available in this version", "write `ip`, "),
     ];
     for (text, message, help) in cases {
@@ -56,6 +66,7 @@ fn keys_have_words() {
         ("ip host method", "per client address, host and method"),
         ("route", "per route"),
         ("global", "for everybody together"),
+        ("tls:subject", "per subject of the client certificate"),
         ("global path", "per path"),
     ];
     for (parts, words) in cases {

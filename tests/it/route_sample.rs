@@ -56,6 +56,7 @@ impl Sample {
             query: self.query.as_deref(),
             headers: self.headers.fields(),
             client: self.client,
+            tls_subject: None,
         })
     }
 }

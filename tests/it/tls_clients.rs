@@ -47,6 +47,31 @@ fn only_who_shows_a_certificate_by_the_authority_is_served() {
     }
 }
 
+/// A counter a subject, whatever address it comes from; who shows none is counted by address.
+#[test]
+fn a_limit_may_count_by_subject() {
+    let authority = Authority::new();
+    for file in ["a", "one", "two"] {
+        authority.certify(file, &["a.test"]);
+    }
+    let backend = Backend::ok();
+    let ca = format!("client_ca = \"{}\"\nclient_auth = \"optional\"\n", authority.path("ca.pem").display());
+    let limit = "[limits.subject]\nalgorithm = \"fixed-window\"\nkey = \"tls:subject\"\nrate = \"2/day\"\n";
+    let rest = format!("limits = [\"subject\"]\n{limit}{}{ca}", authority.server("a"));
+    let gateway = Gateway::start(&everything_to(&backend, &rest));
+    for own in [Some("one"), Some("two"), None] {
+        let statuses: Vec<_> =
+            (0..3).map(|turn| outcome(&gateway, &authority, own, turn == 1).expect("an answer")).collect();
+        assert_eq!(statuses, [200, 200, 429], "{own:?}");
+    }
+    // A resumed session knows the subject, too.
+    let config = authority.client_of(Some("one"), &[&TLS13]);
+    for _ in 0..3 {
+        let mut client = Client::connect_tls(gateway.addr(), &config, "a.test");
+        client.get("/", "").expect(429);
+    }
+}
+
 #[test]
 fn an_optional_certificate_may_be_missing_but_not_strange() {
     let authority = Authority::new();

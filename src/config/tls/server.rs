@@ -62,8 +62,9 @@ pub(in crate::config) fn read(value: &Value<'_>) -> Option<Tls> {
     if !sound {
         return None;
     }
+    let asks_clients = entries.iter().any(|entry| entry.clients.is_some());
     let config = Arc::new(config(entries, provider, value)?);
-    Some(Tls { config, files: files.0.finalize().into() })
+    Some(Tls { config, files: files.0.finalize().into(), asks_clients })
 }
 
 fn entry(value: &Value<'_>, provider: &CryptoProvider, files: &mut Files, first: bool) -> Option<Entry> {
