@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fitness::Fitness;
 use super::roster::Roster;
 use crate::clock::deadline;
-use crate::gateway::Upstream;
+use crate::gateway::{Endpoint, Upstream};
 
 /// How often is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(super) fn watched(upstreams: &[Arc<Upstream>], roster: &Roster) -> Vec<Watch
         .filter(|upstream| upstream.endpoints().len() > 1)
         .flat_map(|upstream| {
             let peers = roster.peers(upstream);
-            let watch = |(endpoint, server): (&crate::gateway::Endpoint, &Arc<Fitness>)| Watched {
+            let watch = |(endpoint, server): (&Endpoint, &Arc<Fitness>)| Watched {
                 upstream: Arc::clone(&upstream.name),
                 authority: Arc::clone(&endpoint.authority),
                 server: Arc::clone(server),

@@ -1,6 +1,6 @@
 //! The fitness of all servers, by name: it outlives plans, and all workers, the health checks and the metrics look at the same.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -50,7 +50,7 @@ impl Roster {
 
     /// Forgets the servers that a plan does not name.
     pub fn retain(&self, upstreams: &[Arc<Upstream>]) {
-        let named: std::collections::HashSet<(&str, &str)> = upstreams
+        let named: HashSet<(&str, &str)> = upstreams
             .iter()
             .flat_map(|upstream| {
                 upstream.endpoints().iter().map(|server| (&*upstream.name, &*server.authority))
@@ -79,7 +79,9 @@ impl Peers {
     /// The server at `place` failed an attempt that began at `begun`. It is ejected if that is due and enough others are
     /// left: at least half of them not ejected, and one that is fit.
     pub(super) fn failed(&self, place: usize, begun: Instant, now: Instant, rule: Eject) {
-        let Some(server) = self.get(place).filter(|server| server.failed(begun, rule)) else { return };
+        // One alone stays, whatever it does: its failures are not even counted.
+        let counted = self.get(place).filter(|_| self.len() > 1);
+        let Some(server) = counted.filter(|server| server.failed(begun, rule)) else { return };
         let _alone = self.ejecting.lock();
         let ejected = self.iter().filter(|peer| peer.is_ejected(now)).count();
         let others = self.iter().filter(|peer| !Arc::ptr_eq(peer, server));
