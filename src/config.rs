@@ -8,6 +8,7 @@ mod advice;
 mod algorithm;
 mod compile;
 mod conditions;
+mod cors;
 mod endpoint;
 mod file;
 mod headers;

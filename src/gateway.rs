@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod certificates;
+pub mod cors;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -344,6 +345,8 @@ pub struct Route {
     pub request_headers: HeaderEdits,
     /// Edits of the response's fields.
     pub response_headers: HeaderEdits,
+    /// Which sites' scripts may read its answers; `None`: the backend's business.
+    pub cors: Option<Box<cors::Cors>>,
     /// How a refusal looks; wins over the limit's.
     pub reject: Option<Arc<Reject>>,
 }

@@ -11,6 +11,7 @@ mod answer;
 mod buffers;
 mod case;
 mod connection;
+mod cors;
 mod date;
 mod download;
 mod echo;

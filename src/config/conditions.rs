@@ -25,7 +25,7 @@ pub(super) fn read(table: &mut Table<'_>, path: Option<&Text<'_>>) -> Option<Con
 }
 
 /// A list that names at least one, none twice.
-fn distinct<T: PartialEq>(value: &Value<'_>, read: fn(&Value<'_>) -> Option<T>) -> Option<Vec<T>> {
+pub(super) fn distinct<T: PartialEq>(value: &Value<'_>, read: fn(&Value<'_>) -> Option<T>) -> Option<Vec<T>> {
     let mut found: Vec<T> = Vec::new();
     value.some_of(|item| {
         let one = read(&item)?;
@@ -42,7 +42,7 @@ fn host(value: &Value<'_>) -> Option<HostPattern> {
     value.text()?.parse("a host", HostPattern::parse)
 }
 
-fn method(value: &Value<'_>) -> Option<Method> {
+pub(super) fn method(value: &Value<'_>) -> Option<Method> {
     value.text()?.parse("a method", |text| {
         let upper = text.to_uppercase();
         let parsed = Method::from_bytes(text.as_bytes()).ok().filter(|_| upper == text);

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
+
 use super::conditions;
+use super::cors;
 use super::headers::{self, Objection};
 use super::name::{self, Directory};
 use super::reject;
@@ -12,6 +15,7 @@ use super::server::{body_bound, seconds};
 use super::table::Table;
 use super::text::{Refusal, Text};
 use super::value::Value;
+use crate::gateway::cors::Cors;
 use crate::gateway::{HeaderEdits, LimitIndex, LimitUse, Reject, Route, UpstreamIndex};
 use crate::limit::units::Cost;
 use crate::route::Conditions;
@@ -58,7 +62,7 @@ struct Charge {
 /// Reads one of `[[routes]]`.
 pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft> {
     let mut table = value.table("`[[routes]]`")?;
-    for key in ["cors", "redirect", "rewrite"] {
+    for key in ["redirect", "rewrite"] {
         table.later(key, key);
     }
     let given_name = table.optional("name", |value| name_of(&value));
@@ -69,7 +73,8 @@ pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft
     let default_cost = Charge { cost: Some(Cost::ONE), place: None };
     let charge = table.or("cost", default_cost, |value| charge(&value));
     let uses = table.or("limits", Vec::new(), |value| uses(&value, charge, around));
-    let rest = Rest::read(&mut table, path.as_ref(), around);
+    let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
+    let rest = Rest::read(&mut table, path.as_ref(), methods, around);
     let is_sound = table.finish();
 
     let is_named = given_name.is_some();
@@ -140,14 +145,22 @@ struct Rest {
     strip_prefix: Option<Box<str>>,
     request_headers: HeaderEdits,
     response_headers: HeaderEdits,
+    cors: Option<Box<Cors>>,
     reject: Option<Arc<Reject>>,
 }
 
 impl Rest {
-    fn read(table: &mut Table<'_>, path: Option<&Text<'_>>, around: &Surroundings<'_>) -> Self {
+    fn read(
+        table: &mut Table<'_>,
+        path: Option<&Text<'_>>,
+        methods: &[Method],
+        around: &Surroundings<'_>,
+    ) -> Self {
         let request = ("set_request_headers", "remove_request_headers");
         let response = ("set_response_headers", "remove_response_headers");
+        let response_headers = edits(table, response, headers::framing);
         Self {
+            cors: table.optional("cors", |value| cors_of(&value, methods, &response_headers)),
             timeout: seconds(table, "timeout", 30),
             read_timeout: seconds(table, "read_timeout", 60),
             max_body_bytes: table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value)),
@@ -155,7 +168,7 @@ impl Rest {
                 value.text()?.parse("a prefix", |text| prefix(text, path.map(Text::as_str)))
             }),
             request_headers: edits(table, request, headers::framing_or_host),
-            response_headers: edits(table, response, headers::framing),
+            response_headers,
             reject: table.optional("reject", |value| reject::read(&value)),
         }
     }
@@ -180,9 +193,20 @@ impl Rest {
             strip_prefix: self.strip_prefix,
             request_headers: self.request_headers,
             response_headers: self.response_headers,
+            cors: self.cors,
             reject: self.reject,
         }
     }
+}
+
+/// `cors`, which must be alone in setting its fields: of two, browsers take neither.
+fn cors_of(value: &Value<'_>, methods: &[Method], edits: &HeaderEdits) -> Option<Box<Cors>> {
+    let twice = edits.set.iter().find(|(name, _)| name.as_str().starts_with("access-control-"));
+    if let Some((name, _)) = twice {
+        let message = format!("`set_response_headers` names {} beside `cors`", quoted(name.as_str()));
+        value.fault(message, "leave one of the two out: `cors` sets this field itself");
+    }
+    cors::read(value, methods).map(Box::new)
 }
 
 fn edits(

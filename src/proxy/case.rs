@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 
+use super::cors;
 use super::turn::Turn;
 use crate::gateway::admission::Assessment;
 use crate::gateway::{Gateway, Route};
@@ -27,6 +28,20 @@ pub(crate) struct Case<'p, 'h> {
     pub(crate) affinity: u64,
 }
 
+/// Why a request goes no further than its route.
+pub(crate) enum Stop {
+    /// It is refused.
+    Object(Objection),
+    /// It is a preflight; the fields of its answer stand in the turn.
+    Preflight,
+}
+
+impl From<Objection> for Stop {
+    fn from(objection: Objection) -> Self {
+        Self::Object(objection)
+    }
+}
+
 /// Why a request is refused before any limit is asked.
 pub(crate) struct Objection {
     pub(crate) status: StatusCode,
@@ -44,11 +59,11 @@ impl<'p, 'h> Case<'p, 'h> {
         gateway: &'p Gateway,
         head: &RequestHead<'h>,
         (peer, tls_subject): (IpAddr, Option<&str>),
-    ) -> Result<Self, Objection> {
+    ) -> Result<Self, Stop> {
         let host = host_of(head)?;
         if head.target.path == "*" {
             // OPTIONS about the server as a whole (RFC 9110 §9.3.7): routes are about paths.
-            return Err(Objection::no_route());
+            return Err(Objection::no_route().into());
         }
         let path = Path::parse(head.target.path)
             .map_err(|fault| Objection::new(400, fault.to_string(), "malformed_path"))?;
@@ -63,14 +78,37 @@ impl<'p, 'h> Case<'p, 'h> {
             client,
             tls_subject,
         };
+        if answer_preflight(turn, gateway, head, &request) {
+            return Err(Stop::Preflight);
+        }
         let index = gateway.table.find(&request).ok_or_else(Objection::no_route)?;
         let route = gateway.route(index);
         turn.on_route(index, route);
+        if let Some(cors) = &route.cors {
+            cors::put_actual(cors, head.fields, &mut turn.cors);
+        }
         check(head, route)?;
         let assessment = Assessment::new(gateway, route, &request, &turn.plan.secret);
         let affinity = gateway.upstream(route.upstream).affinity(&request, route);
         Ok(Self { index, route, assessment, target: forwarded(head, &path, route), affinity })
     }
+}
+
+/// Prepares the answer to a preflight. Its route is that of the request which the browser wants to send; where that has no
+/// `cors`, or where this is no preflight, false: it is a request like any other.
+fn answer_preflight(
+    turn: &mut Turn,
+    gateway: &Gateway,
+    head: &RequestHead<'_>,
+    request: &Request<'_>,
+) -> bool {
+    let Some(method) = cors::asked_method(head) else { return false };
+    let Some(index) = gateway.table.find(&Request { method: &method, ..*request }) else { return false };
+    let route = gateway.route(index);
+    let Some(cors) = &route.cors else { return false };
+    turn.on_route(index, route);
+    cors::put_preflight(cors, head.fields, &mut turn.cors);
+    true
 }
 
 /// The host that the request names: lower case, without port and final dot. Empty if it names none.

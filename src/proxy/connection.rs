@@ -189,7 +189,7 @@ pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: I
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = connection.worker.date(connection.worker.shared.clock.now());
     let form = Form { http_11: true, to_head: false, keep: false };
-    let page = Page { scrap: &mut scrap, outbound: &mut outbound, date: &date, form };
+    let page = Page { scrap: &mut scrap, outbound: &mut outbound, date: &date, cors: &[], form };
     page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
     if let Ok(Ok(())) = timeout(LINGER, connection.writer.flush(&mut outbound)).await {
         connection.linger().await;

@@ -15,6 +15,7 @@ use super::answer::{Form, put_connection};
 use super::buffers::Buffers;
 use super::case::Case;
 use super::connection::{After, Connection};
+use super::cors::is_cors;
 use super::download::{self, Cut, Download};
 use super::echo;
 use super::headers::{Onward, put_answer_fields, put_field, put_number, put_status, wanted_upgrade};
@@ -298,8 +299,10 @@ impl Passage<'_, '_> {
 pub(super) fn put_fields(turn: &Turn, delivery: &Delivery<'_>, fields: Fields<'_>, out: &mut BytesMut) {
     let which = turn.plan.gateway.server.ratelimit_headers;
     let tightest = delivery.tightest.as_ref().filter(|_| which != RatelimitHeaders::Off);
-    let replaced = |name: &[u8]| tightest.is_some() && is_ratelimit(which, name);
+    let cors = delivery.route.cors.is_some();
+    let replaced = |name: &[u8]| (tightest.is_some() && is_ratelimit(which, name)) || (cors && is_cors(name));
     put_answer_fields(fields, &delivery.route.response_headers, replaced, out);
+    out.extend_from_slice(&turn.cors);
     if let Some(tightest) = tightest {
         put_ratelimit(out, which, tightest, None);
     }

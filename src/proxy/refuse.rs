@@ -3,8 +3,9 @@
 use bytes::BytesMut;
 use http::StatusCode;
 
-use super::answer::{Form, Own, PROBLEM_JSON};
-use super::headers::{put_field, put_number};
+use super::answer::{Form, Own, PROBLEM_JSON, put_connection};
+use super::cors::is_cors;
+use super::headers::{put_field, put_number, put_status};
 use crate::gateway::admission::{Refusal, Tightest};
 use crate::gateway::{RatelimitHeaders, Reject};
 use crate::http1::syntax::is_named;
@@ -24,6 +25,8 @@ pub(crate) struct Page<'b> {
     pub(crate) outbound: &'b mut BytesMut,
     /// The value of `date`.
     pub(crate) date: &'b [u8],
+    /// What scripts of another site need to read it, as lines of a head.
+    pub(crate) cors: &'b [u8],
     pub(crate) form: Form,
 }
 
@@ -52,6 +55,7 @@ impl Page<'_> {
         put_all(self.scrap, &[r#","detail":""#, detail, r#"","error":""#, title, r#""}"#]);
         let own = Own { status, content_type: PROBLEM_JSON, body: self.scrap, no_store: true };
         own.write(self.form, self.date, self.outbound, |out| {
+            out.extend_from_slice(self.cors);
             if status == StatusCode::METHOD_NOT_ALLOWED {
                 // RFC 9110 §15.5.6 wants them named: what a backend takes beyond these, it may say itself.
                 put_field(out, b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
@@ -61,6 +65,16 @@ impl Page<'_> {
             }
         });
         self.scrap.len()
+    }
+
+    /// The answer to a preflight. It has no body.
+    pub(crate) fn preflight(self) -> usize {
+        put_status(self.outbound, self.form.http_11, StatusCode::NO_CONTENT, None);
+        self.outbound.extend_from_slice(self.cors);
+        put_field(self.outbound, b"date", self.date);
+        put_connection(self.form, self.outbound);
+        self.outbound.extend_from_slice(b"\r\n");
+        0
     }
 
     /// The answer to a request that a limit refuses. Returns the length of its body.
@@ -81,7 +95,10 @@ impl Page<'_> {
         let body = own_body.unwrap_or(self.scrap);
         let no_store = !over.sets(b"cache-control");
         let own = Own { status, content_type, body, no_store };
-        own.write(self.form, self.date, self.outbound, |out| over.put_fields(out));
+        own.write(self.form, self.date, self.outbound, |out| {
+            out.extend_from_slice(self.cors);
+            over.put_fields(!self.cors.is_empty(), out);
+        });
         body.len()
     }
 }
@@ -98,14 +115,15 @@ impl OverLimit<'_, '_> {
         fields.any(|(own, _)| own.as_str().as_bytes() == name)
     }
 
-    fn put_fields(&self, out: &mut BytesMut) {
+    /// `cors`: the route sets the fields of CORS, so that the refusal does not.
+    fn put_fields(&self, cors: bool, out: &mut BytesMut) {
         let seconds = self.refusal.retry_after();
         if let (Some(seconds), false) = (seconds, self.sets(b"retry-after")) {
             put_number(out, b"retry-after", seconds);
         }
         for (name, value) in self.reject.iter().flat_map(|reject| &reject.headers) {
             let ours = self.tightest.is_some() && is_ratelimit(self.which, name.as_str().as_bytes());
-            if !ours {
+            if !(ours || cors && is_cors(name.as_str().as_bytes())) {
                 put_field(out, name.as_str().as_bytes(), value.as_bytes());
             }
         }

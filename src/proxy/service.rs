@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
+use http::StatusCode;
 use tokio::time::timeout;
 
 use super::answer::Form;
 use super::buffers::Buffers;
-use super::case::{Case, Objection};
+use super::case::{Case, Objection, Stop};
 use super::connection::{After, Connection};
 use super::forward::{self, Delivery};
 use super::reader::Reader;
@@ -35,6 +36,8 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 enum Verdict<'p, 'h> {
     /// It goes to its backend, which sees this path and query.
     Forward(Delivery<'p>, Cow<'h, str>),
+    /// A browser asks whether a script may send it.
+    Preflight,
     /// It is refused before any limit is asked.
     Object(Objection),
     /// A limit refuses.
@@ -75,6 +78,10 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
             inbound.advance(length);
             forward::forward(connection, &mut turn, &delivery, terms, form).await
         }
+        Verdict::Preflight => {
+            inbound.advance(length);
+            preflight(connection, &mut turn, terms, form).await
+        }
         Verdict::Object(objection) => {
             inbound.advance(length);
             object(connection, &mut turn, &objection, terms, form).await
@@ -100,7 +107,8 @@ async fn judge<'p, 'h>(
 ) -> Verdict<'p, 'h> {
     let case = match Case::examine(turn, &plan.gateway, head, peer) {
         Ok(case) => case,
-        Err(objection) => return Verdict::Object(objection),
+        Err(Stop::Object(objection)) => return Verdict::Object(objection),
+        Err(Stop::Preflight) => return Verdict::Preflight,
     };
     let route = case.route;
     if let Some(refusal) = case.assessment.missing() {
@@ -161,6 +169,13 @@ async fn refuse(connection: &mut Connection, turn: &mut Turn, fault: Fault) -> A
     send(connection, turn, form, |page| page.problem(fault.status(), fault.reason())).await
 }
 
+/// Answers a preflight: it is neither charged nor forwarded.
+async fn preflight(connection: &mut Connection, turn: &mut Turn, terms: Terms, mut form: Form) -> After {
+    form.keep &= drain(connection, turn, terms).await;
+    turn.answered(StatusCode::NO_CONTENT, None);
+    send(connection, turn, form, |page| page.preflight()).await
+}
+
 async fn object(
     connection: &mut Connection,
     turn: &mut Turn,
@@ -201,7 +216,7 @@ pub(crate) async fn send(
     let date = turn.worker.date(turn.started);
     let Connection { writer, buffers, .. } = connection;
     let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
-    let body = write(Page { scrap, outbound, date: &date, form });
+    let body = write(Page { scrap, outbound, date: &date, cors: &turn.cors, form });
     match writer.flush(outbound).await {
         Ok(()) => {
             turn.sent = if form.to_head { 0 } else { body as u64 };

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use bytes::BytesMut;
 use http::StatusCode;
 
 use super::worker::{Plan, Worker};
@@ -28,6 +29,8 @@ pub(crate) struct Turn {
     pub(crate) sent: u64,
     /// Why tollgate itself answered, or why the answer is not whole.
     pub(crate) error: Option<&'static str>,
+    /// What scripts of another site need to read the answer, as lines of its head.
+    pub(crate) cors: BytesMut,
     /// The rest of the access record, if one is wanted.
     pub(crate) record: Option<Box<Record>>,
 }
@@ -43,6 +46,7 @@ impl Turn {
             received: 0,
             sent: 0,
             error: None,
+            cors: BytesMut::new(),
             record: None,
         }
     }

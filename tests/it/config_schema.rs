@@ -68,6 +68,7 @@ fn schema_and_loader_know_the_same_keys() {
         ("an item of servers", format!("[upstreams.a]\nservers = [{{ {UNKNOWN} }}, \"http://b\"]")),
         ("[[routes]]", format!("[[routes]]\n{UNKNOWN}")),
         ("an item of limits", format!("[[routes]]\nlimits = [{{ {UNKNOWN} }}]")),
+        ("cors", format!("[[routes]]\ncors = {{ {UNKNOWN} }}")),
         ("reject", format!("[[routes]]\nreject = {{ {UNKNOWN} }}")),
     ] {
         assert_eq!(schema_keys(title), loader_keys(&file), "{title}");

@@ -29,6 +29,7 @@ mod core_promises;
 mod core_resume;
 mod core_settle;
 mod core_vectors;
+mod edge_cors;
 mod harness;
 mod imports;
 mod key_claim;

@@ -1,0 +1,124 @@
+//! `cors` of a route.
+
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Method};
+
+use super::conditions::{distinct, method};
+use super::headers;
+use super::report::quoted;
+use super::table::Table;
+use super::text::Refusal;
+use super::value::Value;
+use crate::gateway::cors::{AllowedHeaders, Cors, EXPOSED, Origin, Origins};
+
+/// How long a browser may keep the answer to a preflight; most cut it at two hours or less.
+const MAX_AGE: Duration = Duration::from_secs(600);
+/// What scripts may use where neither `cors` nor the route names methods.
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
+
+/// Reads `cors` of a route that names these methods.
+pub(super) fn read(value: &Value<'_>, route_methods: &[Method]) -> Option<Cors> {
+    let mut table = value.table("`cors`")?;
+    let origins = table.require("origins", "[\"https://app.example.com\"]", |value| origins(&value));
+    let methods = table.or("methods", route_methods.to_vec(), |value| distinct(&value, method));
+    let headers = table.or("headers", AllowedHeaders::Listed(listed("")), |value| allowed(&value));
+    let exposed = table.or("expose_headers", Vec::new(), |value| headers::names(&value, headers::any));
+    let credentials = credentials(&mut table, origins.as_ref());
+    let max_age = table.or("max_age", MAX_AGE, |value| value.duration()).as_secs();
+    let is_sound = table.finish();
+    let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
+    let methods = if methods.is_empty() { METHODS.to_owned() } else { methods.join(", ") };
+    let exposed = exposed.iter().fold(EXPOSED.to_owned(), |all, name| format!("{all}, {name}"));
+    let (methods, exposed) = (listed(&methods), listed(&exposed));
+    origins.filter(|_| is_sound).map(|origins| Cors {
+        origins,
+        methods,
+        headers,
+        exposed,
+        credentials,
+        max_age,
+    })
+}
+
+/// Names that have been checked, as the value of a field.
+fn listed(names: &str) -> HeaderValue {
+    HeaderValue::from_str(names).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+fn credentials(table: &mut Table<'_>, origins: Option<&Origins>) -> bool {
+    table.or("credentials", false, |value| {
+        let credentials = value.boolean()?;
+        if credentials && origins == Some(&Origins::Any) {
+            let message = "`credentials` can not be `true` for `origins = [\"*\"]`";
+            value.fault(message, "name the origins: else every site could read what its visitors may see");
+        }
+        Some(credentials)
+    })
+}
+
+fn origins(value: &Value<'_>) -> Option<Origins> {
+    if is_any(value)? {
+        return Some(Origins::Any);
+    }
+    distinct(value, origin).map(Origins::Listed)
+}
+
+fn allowed(value: &Value<'_>) -> Option<AllowedHeaders> {
+    if is_any(value)? {
+        return Some(AllowedHeaders::Asked);
+    }
+    let names = headers::names(value, headers::any)?;
+    let names: Vec<&str> = names.iter().map(HeaderName::as_str).collect();
+    Some(AllowedHeaders::Listed(listed(&names.join(", "))))
+}
+
+/// Whether the list is `["*"]`.
+fn is_any(value: &Value<'_>) -> Option<bool> {
+    let items = value.list()?;
+    let stars =
+        items.iter().filter(|item| item.is_text() && item.text().is_some_and(|text| text.as_str() == "*"));
+    let star = stars.count() > 0;
+    if star && items.len() > 1 {
+        value.fault(format!("{} names `*` beside others", value.label()), "leave the others out, or `*`");
+    }
+    Some(star)
+}
+
+fn origin(value: &Value<'_>) -> Option<Origin> {
+    value.text()?.parse("an origin", |text| {
+        let help = "write a scheme, a name and, unless it is the usual one, a port, as browsers do: \
+                    `https://app.example.com`, `http://localhost:3000`, `https://*.example.com`";
+        parse(text).ok_or_else(|| Refusal::new(format!("{} is not an origin", quoted(text)), help))
+    })
+}
+
+/// What a browser never writes (capitals, a path, the scheme's usual port, `null`) would never match, or mean everybody.
+fn parse(text: &str) -> Option<Origin> {
+    let (scheme, authority) = text.split_once("://")?;
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())
+        && scheme.bytes().all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.')
+        });
+    let usual_port = match scheme {
+        "http" => ":80",
+        "https" => ":443",
+        _ => ":",
+    };
+    if !is_scheme
+        || authority.ends_with(usual_port)
+        || authority.bytes().any(|byte| byte.is_ascii_uppercase())
+    {
+        return None;
+    }
+    let name = authority.strip_prefix("*.").unwrap_or(authority);
+    let server = super::endpoint::authority(name, 0).ok()?;
+    let is_wild = name.len() < authority.len();
+    match is_wild {
+        true if server.host.contains(':') || server.host.parse::<std::net::Ipv4Addr>().is_ok() => None,
+        true => {
+            Some(Origin::Below { scheme: format!("{scheme}://").into(), suffix: format!(".{name}").into() })
+        }
+        false => Some(Origin::Exact(text.into())),
+    }
+}

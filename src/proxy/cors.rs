@@ -1,0 +1,67 @@
+//! The fields by which a browser lets a script read an answer (the Fetch standard, "CORS protocol").
+
+use bytes::BytesMut;
+use http::{Method, header};
+
+use super::headers::{put_field, put_number};
+use crate::gateway::cors::{AllowedHeaders, Cors, Origins};
+use crate::http1::fields::Fields;
+use crate::http1::request::RequestHead;
+
+/// What all fields of CORS begin with.
+const PREFIX: &[u8] = b"access-control-";
+
+/// Whether this is a field of CORS.
+pub(crate) fn is_cors(name: &[u8]) -> bool {
+    name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+}
+
+/// The method that a browser asks to use, if the request is a preflight.
+pub(crate) fn asked_method(head: &RequestHead<'_>) -> Option<Method> {
+    if head.method != Method::OPTIONS || head.fields.first(&header::ORIGIN).is_none() {
+        return None;
+    }
+    let asked = head.fields.first(&header::ACCESS_CONTROL_REQUEST_METHOD)?;
+    Method::from_bytes(asked).ok()
+}
+
+/// The fields of an answer on a route with `cors`.
+pub(crate) fn put_actual(cors: &Cors, fields: Fields<'_>, out: &mut BytesMut) {
+    if put_origin(cors, fields, out) {
+        put_field(out, b"access-control-expose-headers", cors.exposed.as_bytes());
+    }
+}
+
+/// The fields of the answer to a preflight.
+pub(crate) fn put_preflight(cors: &Cors, fields: Fields<'_>, out: &mut BytesMut) {
+    if !put_origin(cors, fields, out) {
+        return;
+    }
+    put_field(out, b"access-control-allow-methods", cors.methods.as_bytes());
+    let allowed = match &cors.headers {
+        // Named one by one: `*` would not hold for `authorization`, nor where there are credentials.
+        AllowedHeaders::Asked => fields.first(&header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default(),
+        AllowedHeaders::Listed(listed) => listed.as_bytes(),
+    };
+    if !allowed.is_empty() {
+        put_field(out, b"access-control-allow-headers", allowed);
+    }
+    put_number(out, b"access-control-max-age", cors.max_age);
+}
+
+/// Says whose scripts may read the answer. False if the asking site's may not.
+fn put_origin(cors: &Cors, fields: Fields<'_>, out: &mut BytesMut) -> bool {
+    let any = cors.origins == Origins::Any && !cors.credentials;
+    if !any {
+        // A cache must not give one site the answer that was made for another, be it one without these fields.
+        put_field(out, b"vary", b"origin");
+    }
+    let Some(origin) = fields.first(&header::ORIGIN).filter(|origin| cors.origins.include(origin)) else {
+        return false;
+    };
+    put_field(out, b"access-control-allow-origin", if any { b"*" } else { origin });
+    if cors.credentials {
+        put_field(out, b"access-control-allow-credentials", b"true");
+    }
+    true
+}
