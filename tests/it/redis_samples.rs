@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::limit::units::{Fingerprint, Timestamp};
 use tollgate::limit::{Algorithm, Decision};
+use tollgate::store::Charge;
 use tollgate::store::redis::call::{self, Correction};
 use tollgate::store::redis::key::Version;
 use tollgate::store::redis::reply::{self, Reply};
 use tollgate::store::redis::script::Script;
-use tollgate::store::{Charge, Group, NumbersId, Remote};
 
 use crate::harness::{Answer, Connection, Redis};
 use crate::store_samples;
@@ -101,14 +101,7 @@ pub(crate) fn charge(
     key: Fingerprint,
     cost: tollgate::limit::units::Cost,
 ) -> Charge<'_> {
-    Charge {
-        algorithm,
-        numbers: NumbersId::of(algorithm),
-        key,
-        cost,
-        group: Group::Enforced,
-        remote: Remote::NONE,
-    }
+    crate::store_samples::charge(algorithm, key, cost.units())
 }
 
 /// Holds `test` against so many samples, all on one server.

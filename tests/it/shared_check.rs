@@ -82,7 +82,7 @@ fn a_url_that_is_none_is_a_fault() {
         "localhost",
         "localhost:6379",
         "http://localhost:6379",
-        "unix:///tmp/redis.sock",
+        "unix:///redis.sock",
         "redis://",
         "redis://localhost:port",
         "redis://localhost:70000",
