@@ -176,6 +176,8 @@ pub struct Upstream {
     pub name: Arc<str>,
     /// Who answers.
     pub backend: Backend,
+    /// What its servers speak.
+    pub protocol: Protocol,
     /// To connect.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
@@ -190,6 +192,15 @@ pub struct Upstream {
     pub eject: Option<Eject>,
     /// How servers are asked whether they are well; `None`: not at all.
     pub health: Option<HealthCheck>,
+}
+
+/// What a backend speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: by ALPN where there is TLS, else with prior knowledge.
+    Http2,
 }
 
 /// Which server is next.

@@ -1,5 +1,6 @@
 //! Sockets as the data plane reads and writes them: no system call that must fail, and a bound on each.
 
+mod pipe;
 mod stream;
 mod tls;
 
@@ -13,6 +14,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+pub use pipe::Pipe;
 pub use stream::Stream;
 pub use tls::Tls;
 

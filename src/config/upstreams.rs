@@ -13,7 +13,7 @@ use super::server::seconds;
 use super::table::Table;
 use super::text::Refusal;
 use super::value::{Entry, Value};
-use crate::gateway::{Backend, Balance, Eject, Endpoint, HealthCheck, Retry, Upstream};
+use crate::gateway::{Backend, Balance, Eject, Endpoint, HealthCheck, Protocol, Retry, Upstream};
 use crate::route::key::{Key, Missing};
 
 /// Servers of one upstream.
@@ -67,6 +67,7 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     Some(Upstream {
         name: Arc::clone(name),
         backend: target(value)?.alone(),
+        protocol: Protocol::Http1,
         connect_timeout: Duration::from_secs(2),
         idle_timeout: Duration::from_secs(60),
         host: None,
@@ -83,7 +84,8 @@ fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
         table.later(key, key);
     }
     let balance = balance(&mut table);
-    table.optional("protocol", |value| value.choice_now(&[("http1", ())], &["http2"]));
+    let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+    let protocol = table.or("protocol", Protocol::Http1, |value| value.choice(&protocols));
     let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| servers(&value));
     let connect_timeout = seconds(&mut table, "connect_timeout", 2);
     let idle_timeout = seconds(&mut table, "idle_timeout", 60);
@@ -93,7 +95,18 @@ fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let health = table.optional("health", |value| health(&value));
     table.finish().then_some(())?;
     let (name, backend, balance) = (Arc::clone(name), backend?, balance?);
-    Some(Upstream { name, backend, connect_timeout, idle_timeout, host, retry, balance, eject, health })
+    Some(Upstream {
+        name,
+        backend,
+        protocol,
+        connect_timeout,
+        idle_timeout,
+        host,
+        retry,
+        balance,
+        eject,
+        health,
+    })
 }
 
 /// Which server is next. `hash_key` belongs to `balance = "hash"` alone.
