@@ -51,7 +51,7 @@ pub(crate) enum After {
     /// It is closed at once: the client has left, takes nothing, or must learn that something is missing.
     Drop,
     /// It is joined to this backend.
-    Tunnel(TcpStream),
+    Tunnel(Stream),
 }
 
 /// One client's connection.

@@ -5,7 +5,6 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use tokio::net::TcpStream;
 
 use super::buffers::Buffers;
 use crate::socket::Stream;
@@ -14,8 +13,7 @@ use crate::socket::Stream;
 const PART: usize = 16 << 10;
 
 /// Joins client and backend. What either has sent behind its head stands in the buffers.
-pub(crate) async fn run(client: &Stream, backend: TcpStream, mut buffers: Box<Buffers>) {
-    let backend = Stream::Plain(backend);
+pub(crate) async fn run(client: &Stream, backend: Stream, mut buffers: Box<Buffers>) {
     let mut up = Way::default();
     let mut down = Way::default();
     let Buffers { inbound, answer, .. } = &mut *buffers;

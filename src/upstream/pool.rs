@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::Failure;
 use super::fitness::InFlight;
 use crate::gateway::Endpoint;
-use crate::socket::{self, Sight};
+use crate::socket::{Sight, Stream};
 
 /// Unused connections kept for one server by one worker; more are closed.
 const MAX_IDLE: usize = 1024;
@@ -24,14 +24,14 @@ pub struct EndpointPool {
     /// The address, where the host is one.
     address: Option<IpAddr>,
     /// The last used at the end: it is used next, so that the others can go.
-    idle: RefCell<Vec<(TcpStream, Instant)>>,
+    idle: RefCell<Vec<(Stream, Instant)>>,
 }
 
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Connection {
-    /// The socket.
-    pub(super) stream: TcpStream,
+    /// Its bytes.
+    pub(super) stream: Stream,
     /// Where it may go when it is not in use.
     pub(super) pool: Rc<EndpointPool>,
     /// Whether it has served a request before.
@@ -59,14 +59,14 @@ impl EndpointPool {
         loop {
             let (stream, _) = idle.pop()?;
             // What has something to say unasked says that it closes.
-            if !socket::has_news(&stream) && (!careful || socket::look(&stream) == Sight::Silence) {
+            if !stream.has_news() && (!careful || stream.look() == Sight::Silence) {
                 return Some(Connection { stream, pool: Rc::clone(self), reused: true, in_flight: None });
             }
         }
     }
 
     /// Keeps a connection until `expiry`.
-    pub(super) fn put(&self, stream: TcpStream, expiry: Instant) {
+    pub(super) fn put(&self, stream: Stream, expiry: Instant) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < MAX_IDLE {
             idle.push((stream, expiry));
@@ -75,7 +75,7 @@ impl EndpointPool {
 
     /// Closes connections whose time is over, and those that the server has closed.
     pub(super) fn expire(&self, now: Instant) {
-        self.idle.borrow_mut().retain(|(stream, expiry)| *expiry > now && !socket::has_news(stream));
+        self.idle.borrow_mut().retain(|(stream, expiry)| *expiry > now && !stream.has_news());
     }
 
     /// Opens a connection; names are resolved anew each time.
@@ -94,6 +94,7 @@ impl EndpointPool {
         };
         // Small requests must not wait for acknowledgements; a socket that refuses still works.
         let _ = stream.set_nodelay(true);
+        let stream = Stream::Plain(stream);
         Ok(Connection { stream, pool: Rc::clone(self), reused: false, in_flight: None })
     }
 }
