@@ -17,6 +17,7 @@ use crate::limit::units::{Cost, Fingerprint};
 use crate::route::client::ClientRule;
 use crate::route::key::{Claim, Exemption, Key, Secret};
 use crate::route::{self, Conditions, RouteIndex, RouteTable};
+use crate::socket::Trust;
 use crate::store::redis::settings as redis;
 use crate::store::{NumbersId, OnError, Remote};
 
@@ -239,7 +240,7 @@ pub enum Backend {
 }
 
 /// One server of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Host name or address, without brackets.
     pub host: String,
@@ -249,6 +250,8 @@ pub struct Endpoint {
     pub authority: Arc<str>,
     /// Its share of the requests; at least 1.
     pub weight: u32,
+    /// `https://`: how TLS is spoken to it.
+    pub tls: Option<Trust>,
 }
 
 /// When another attempt is made.

@@ -2,6 +2,7 @@
 
 mod stream;
 mod tls;
+mod trust;
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -15,6 +16,7 @@ use tokio::net::TcpStream;
 
 pub use stream::Stream;
 pub use tls::Tls;
+pub use trust::Trust;
 
 /// What a look at a socket shows, without taking anything from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,12 @@
 
 mod balance;
 mod chance;
+mod dial;
 mod ejections;
 pub mod exchange;
 pub mod fitness;
 pub mod health;
+mod names;
 pub mod pool;
 pub mod retry;
 pub mod roster;
@@ -37,8 +39,10 @@ pub enum Failure {
     NoneHealthy,
     /// No connection: refused, unreachable, or its name does not resolve.
     Connect,
-    /// No connection within `connect_timeout`.
+    /// No connection within `connect_timeout`, TLS included.
     ConnectTimeout,
+    /// A connection, but no TLS: its certificate is not to be trusted, it refuses ours, or it speaks none.
+    Tls,
     /// No response head within `timeout`.
     Timeout,
     /// It closed the connection before its response head was complete.
@@ -80,8 +84,10 @@ impl Pools {
             .map(|upstream| {
                 let pool_of = |endpoint: &Endpoint| {
                     let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
-                    let fresh = || Rc::new(EndpointPool::new(endpoint));
-                    let pool = old.remove(&key).or_else(|| kept.get(&key).cloned()).unwrap_or_else(fresh);
+                    let site = roster.names.site(endpoint);
+                    let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
+                    let last = last.filter(|pool| pool.leads_to(endpoint, &site));
+                    let pool = last.unwrap_or_else(|| Rc::new(EndpointPool::new(endpoint, site)));
                     kept.insert(key, Rc::clone(&pool));
                     pool
                 };
@@ -179,7 +185,8 @@ impl Servers {
             if exchange.is_to_blame(failure) {
                 self.blame(place, begun, now);
             }
-            let unspent = if failure == Failure::Reset { exchange.into_unspent() } else { None };
+            let broken = matches!(failure, Failure::Reset | Failure::Tls);
+            let unspent = if broken { exchange.into_unspent() } else { None };
             request = unspent.ok_or_else(|| failed(failure))?;
             request.answer.bytes.clear();
             if !reused {
@@ -223,11 +230,12 @@ impl Servers {
         let counted = self.upstream.balance == Balance::LeastRequests;
         let in_flight = self.peers.get(place).filter(|_| counted).map(InFlight::at);
         let kept = if fresh { None } else { pool.take(careful) };
-        let connection = match kept {
+        let mut connection = match kept {
             Some(connection) => connection,
             None => pool.connect(self.upstream.connect_timeout).await?,
         };
-        Ok(Connection { in_flight, ..connection })
+        connection.in_flight = in_flight;
+        Ok(connection)
     }
 
     /// Where another attempt may go, after those that failed: to another server, within the attempts and the budget.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::endpoint::{self, Target};
+use super::endpoint::{self, Listed, Target};
 use super::limits;
 use super::name;
 use super::report::{Place, quoted};
 use super::server::seconds;
 use super::table::Table;
 use super::text::Refusal;
+use super::tls;
 use super::value::{Entry, Value};
 use crate::gateway::{Backend, Balance, Eject, Endpoint, HealthCheck, Retry, Upstream};
 use crate::route::key::{Key, Missing};
@@ -66,7 +67,7 @@ pub(super) fn read(entry: &Entry<'_>) -> Draft {
 fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     Some(Upstream {
         name: Arc::clone(name),
-        backend: target(value)?.alone(),
+        backend: backend(Servers::of(target(value)?), None, value)?,
         connect_timeout: Duration::from_secs(2),
         idle_timeout: Duration::from_secs(60),
         host: None,
@@ -79,12 +80,15 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
 
 fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let mut table = value.table_beside_text(&quoted(&format!("[upstreams.{name}]")))?;
-    for key in ["tls", "max_connections", "max_pending"] {
+    for key in ["max_connections", "max_pending"] {
         table.later(key, key);
     }
     let balance = balance(&mut table);
     table.optional("protocol", |value| value.choice_now(&[("http1", ())], &["http2"]));
-    let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| servers(&value));
+    let tls = table.take("tls");
+    let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| {
+        backend(servers(&value)?, tls.as_ref(), &value)
+    });
     let connect_timeout = seconds(&mut table, "connect_timeout", 2);
     let idle_timeout = seconds(&mut table, "idle_timeout", 60);
     let host = table.optional("host", |value| value.text()?.parse("a host", host));
@@ -143,7 +147,55 @@ fn health_path(text: &str) -> Result<Box<str>, Refusal> {
     ))
 }
 
-fn servers(value: &Value<'_>) -> Option<Backend> {
+/// What `servers` names.
+enum Servers {
+    Echo,
+    Listed(Vec<Listed>),
+}
+
+impl Servers {
+    /// Nothing but this one.
+    fn of(target: Target) -> Self {
+        match target {
+            Target::Echo => Self::Echo,
+            Target::Server(server) => Self::Listed(vec![server]),
+        }
+    }
+}
+
+/// The servers, with what `tls` says for those that speak it. `place`: where they are named.
+fn backend(servers: Servers, tls: Option<&Value<'_>>, place: &Value<'_>) -> Option<Backend> {
+    let listed = match servers {
+        Servers::Listed(listed) => listed,
+        Servers::Echo if tls.is_none() => return Some(Backend::Echo),
+        Servers::Echo => Vec::new(),
+    };
+    if !listed.iter().any(|server| server.secure) {
+        if let Some(tls) = tls {
+            let help = "write `https://` before each server that speaks TLS, or leave `tls` out";
+            tls.fault("`tls` has no effect: no server of the upstream begins with `https://`", help);
+        }
+        return Some(Backend::Servers(listed.into_iter().map(|server| server.endpoint).collect()));
+    }
+    let trust = tls::client(tls, place, &[b"http/1.1"])?;
+    let secured = |server: Listed| {
+        if !server.secure {
+            return Some(server.endpoint);
+        }
+        if trust.name(&server.endpoint.host).is_none() {
+            let message = format!("no certificate can be for the name {}", quoted(&server.endpoint.host));
+            place.fault(
+                message,
+                "say which name the server's certificate carries: `tls = { server_name = \"…\" }`",
+            );
+            return None;
+        }
+        Some(Endpoint { tls: Some(trust.clone()), ..server.endpoint })
+    };
+    listed.into_iter().map(secured).collect::<Option<_>>().map(Backend::Servers)
+}
+
+fn servers(value: &Value<'_>) -> Option<Servers> {
     let items = value.list()?;
     if items.len() > MAX_SERVERS {
         value.fault(format!("{} names more than {MAX_SERVERS} servers", value.label()), "leave some out");
@@ -152,22 +204,23 @@ fn servers(value: &Value<'_>) -> Option<Backend> {
     if let [only] = items.as_slice()
         && only.is_text()
     {
-        return target(only).map(Target::alone);
+        return target(only).map(Servers::of);
     }
-    let mut servers: Vec<Endpoint> = Vec::new();
+    let mut servers: Vec<Listed> = Vec::new();
     value.some_of(|item| {
         let server = server(&item)?;
-        if servers.iter().any(|other| other.authority == server.authority) {
-            let message = format!("the server `{}` is listed twice", server.authority);
+        let authority = &server.endpoint.authority;
+        if servers.iter().any(|other| other.endpoint.authority == *authority) {
+            let message = format!("the server `{authority}` is listed twice");
             item.fault(message, "leave one of the two out, or give it a larger `weight`");
         }
         servers.push(server);
         Some(())
     })?;
-    Some(Backend::Servers(servers))
+    Some(Servers::Listed(servers))
 }
 
-fn server(value: &Value<'_>) -> Option<Endpoint> {
+fn server(value: &Value<'_>) -> Option<Listed> {
     if value.is_text() {
         return endpoint_at(value, 1);
     }
@@ -178,9 +231,9 @@ fn server(value: &Value<'_>) -> Option<Endpoint> {
     server
 }
 
-fn endpoint_at(value: &Value<'_>, weight: u32) -> Option<Endpoint> {
+fn endpoint_at(value: &Value<'_>, weight: u32) -> Option<Listed> {
     match target(value)? {
-        Target::Server(server) => Some(Endpoint { weight, ..server }),
+        Target::Server(server) => Some(Listed { endpoint: Endpoint { weight, ..server.endpoint }, ..server }),
         Target::Echo => {
             value.fault("`builtin:echo` can not stand among servers", "make it an upstream of its own");
             None
@@ -189,13 +242,7 @@ fn endpoint_at(value: &Value<'_>, weight: u32) -> Option<Endpoint> {
 }
 
 fn target(value: &Value<'_>) -> Option<Target> {
-    let text = value.text()?;
-    if text.as_str().starts_with("https://") {
-        let help = "write `http://HOST:PORT`";
-        value.fault("`https://` to a server is not available in this version of tollgate", help);
-        return None;
-    }
-    text.parse("the URL of a server", endpoint::parse)
+    value.text()?.parse("the URL of a server", endpoint::parse)
 }
 
 fn host(text: &str) -> Result<HeaderValue, Refusal> {

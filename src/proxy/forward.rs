@@ -332,6 +332,7 @@ async fn fail(
         Failure::ConnectTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", "connect_timeout")
         }
+        Failure::Tls => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached securely", "tls"),
         Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", "timeout"),
         Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", "reset"),
         Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", "protocol"),

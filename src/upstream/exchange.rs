@@ -1,5 +1,6 @@
 //! One request on one connection: it goes out while it comes in, and the answer comes back.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -139,7 +140,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
         match failure {
             Failure::Reset => !self.connection.reused,
             Failure::Timeout => self.is_sent(),
-            Failure::Protocol => true,
+            Failure::Protocol | Failure::Tls => true,
             Failure::Upload | Failure::Connect | Failure::ConnectTimeout | Failure::NoneHealthy => false,
         }
     }
@@ -164,6 +165,10 @@ impl<'r, U: Upload> Exchange<'r, U> {
             let answer = &mut *self.request.answer;
             match self.connection.stream.poll_read(context, &mut answer.bytes, HEAD_READ) {
                 Poll::Ready(Ok(1..)) => self.answered = true,
+                // With TLS 1.3 a server refuses our certificate only now.
+                Poll::Ready(Err(error)) if error.kind() == ErrorKind::InvalidData => {
+                    return Poll::Ready(Err(Failure::Tls));
+                }
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Failure::Reset)),
                 Poll::Pending => {
                     ready!(deadline.poll(context, self.progress + timeout));
@@ -264,8 +269,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
             Some(announced) => announced.checked_sub(KEEP_ALIVE_MARGIN).map(|span| span.min(idle_timeout)),
         };
         if let (Some(span), true, true) = (span, clean, head.kept) {
-            let Connection { stream, pool, .. } = self.connection;
-            pool.put(stream, self.progress + span);
+            self.connection.keep(self.progress, span);
         }
     }
 

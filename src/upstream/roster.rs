@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::ServerName;
 use super::fitness::Fitness;
+use super::names::Names;
 use crate::clock::deadline;
 use crate::gateway::{Eject, Upstream};
 
@@ -16,6 +17,8 @@ use crate::gateway::{Eject, Upstream};
 pub struct Roster {
     epoch: Instant,
     servers: Mutex<HashMap<ServerName, Arc<Fitness>>>,
+    /// Where they are.
+    pub(super) names: Names,
     /// Held while a server is ejected.
     ejecting: Arc<Mutex<()>>,
 }
@@ -30,7 +33,12 @@ pub struct Peers {
 impl Default for Roster {
     /// Nothing is known of any server.
     fn default() -> Self {
-        Self { epoch: deadline::now(), servers: Mutex::default(), ejecting: Arc::default() }
+        Self {
+            epoch: deadline::now(),
+            servers: Mutex::default(),
+            names: Names::default(),
+            ejecting: Arc::default(),
+        }
     }
 }
 
