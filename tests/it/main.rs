@@ -104,6 +104,7 @@ mod trace;
 mod upstream_balance;
 mod upstream_eject;
 mod upstream_health;
+mod upstream_tls;
 
 // `store_loom` builds a file of the store, which names its neighbours from the root.
 use tollgate::{limit, store};
