@@ -177,7 +177,7 @@ pub struct Upstream {
     pub name: Arc<str>,
     /// Who answers.
     pub backend: Backend,
-    /// To connect.
+    /// To connect; to wait for a connection where they have a bound.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
@@ -191,6 +191,17 @@ pub struct Upstream {
     pub eject: Option<Eject>,
     /// How servers are asked whether they are well; `None`: not at all.
     pub health: Option<HealthCheck>,
+    /// How many connections there may be; `None`: any number.
+    pub max_connections: Option<MaxConnections>,
+}
+
+/// How many connections an upstream may have, all servers and workers together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxConnections {
+    /// Used or not; at least 1.
+    pub connections: usize,
+    /// Requests that wait for one.
+    pub pending: usize,
 }
 
 /// Which server is next.

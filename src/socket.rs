@@ -1,5 +1,6 @@
 //! Sockets as the data plane reads and writes them: no system call that must fail, and a bound on each.
 
+mod parked;
 mod stream;
 mod tls;
 mod trust;
@@ -14,6 +15,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+pub use parked::Parked;
 pub use stream::Stream;
 pub use tls::Tls;
 pub use trust::Trust;

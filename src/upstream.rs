@@ -1,6 +1,7 @@
 //! The backends: connections to them, kept per worker, and the exchange of one request for one response.
 
 mod balance;
+pub mod bound;
 mod chance;
 mod dial;
 mod ejections;
@@ -37,6 +38,8 @@ use roster::{Peers, Roster};
 pub enum Failure {
     /// Nobody was asked: the health checks say that no server is well.
     NoneHealthy,
+    /// The upstream has as many connections as it may have, and too many requests wait for one, or this did for too long.
+    Full,
     /// No connection: refused, unreachable, or its name does not resolve.
     Connect,
     /// No connection within `connect_timeout`, TLS included.
@@ -82,12 +85,14 @@ impl Pools {
         let servers = upstreams
             .iter()
             .map(|upstream| {
+                let bound = roster.bound(upstream);
                 let pool_of = |endpoint: &Endpoint| {
                     let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
                     let site = roster.names.site(endpoint);
                     let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
-                    let last = last.filter(|pool| pool.leads_to(endpoint, &site));
-                    let pool = last.unwrap_or_else(|| Rc::new(EndpointPool::new(endpoint, site)));
+                    let last = last.filter(|pool| pool.leads_to(endpoint, &site, bound.as_ref()));
+                    let fresh = || Rc::new(EndpointPool::new(endpoint, site, bound.clone()));
+                    let pool = last.unwrap_or_else(fresh);
                     kept.insert(key, Rc::clone(&pool));
                     pool
                 };
@@ -161,6 +166,7 @@ impl Servers {
             let (affinity, begun) = (request.affinity, now);
             let connection = match self.connection(place, careful, fresh).await {
                 Ok(connection) => connection,
+                Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
                     now = deadline::now();
                     self.blame(place, begun, now);
@@ -229,11 +235,7 @@ impl Servers {
         let pool = &self.pools[place];
         let counted = self.upstream.balance == Balance::LeastRequests;
         let in_flight = self.peers.get(place).filter(|_| counted).map(InFlight::at);
-        let kept = if fresh { None } else { pool.take(careful) };
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => pool.connect(self.upstream.connect_timeout).await?,
-        };
+        let mut connection = pool.connection(careful, fresh, self.upstream.connect_timeout).await?;
         connection.in_flight = in_flight;
         Ok(connection)
     }

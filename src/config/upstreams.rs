@@ -14,7 +14,7 @@ use super::table::Table;
 use super::text::Refusal;
 use super::tls;
 use super::value::{Entry, Value};
-use crate::gateway::{Backend, Balance, Eject, Endpoint, HealthCheck, Retry, Upstream};
+use crate::gateway::{Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Retry, Upstream};
 use crate::route::key::{Key, Missing};
 
 /// Servers of one upstream.
@@ -40,6 +40,9 @@ const BALANCES: [(&str, Word); 4] = [
     ("hash", Word::Hash),
 ];
 
+/// Connections to an upstream, and requests that wait for one.
+const MAX_CONNECTIONS: u32 = 1_000_000;
+const DEFAULT_PENDING: u32 = 1_024;
 /// Failures or answers in a row.
 const MAX_IN_A_ROW: u32 = 1_000_000;
 /// Bytes of a health check's path.
@@ -75,14 +78,12 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
         balance: Balance::RoundRobin,
         eject: Some(DEFAULT_EJECT),
         health: None,
+        max_connections: None,
     })
 }
 
 fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let mut table = value.table_beside_text(&quoted(&format!("[upstreams.{name}]")))?;
-    for key in ["max_connections", "max_pending"] {
-        table.later(key, key);
-    }
     let balance = balance(&mut table);
     table.optional("protocol", |value| value.choice_now(&[("http1", ())], &["http2"]));
     let tls = table.take("tls");
@@ -95,9 +96,41 @@ fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let retry = table.or("retry", DEFAULT_RETRY, |value| retry(&value));
     let eject = table.or("eject", Some(DEFAULT_EJECT), |value| eject(&value));
     let health = table.optional("health", |value| health(&value));
+    let max_connections = max_connections(&mut table);
     table.finish().then_some(())?;
     let (name, backend, balance) = (Arc::clone(name), backend?, balance?);
-    Some(Upstream { name, backend, connect_timeout, idle_timeout, host, retry, balance, eject, health })
+    Some(Upstream {
+        name,
+        backend,
+        connect_timeout,
+        idle_timeout,
+        host,
+        retry,
+        balance,
+        eject,
+        health,
+        max_connections,
+    })
+}
+
+/// `max_pending` belongs to `max_connections` alone.
+fn max_connections(table: &mut Table<'_>) -> Option<MaxConnections> {
+    let connections = table.take("max_connections");
+    let pending = table.take("max_pending");
+    match (connections, pending) {
+        (Some(connections), pending) => {
+            let connections = connections.count(1, MAX_CONNECTIONS)? as usize;
+            let pending =
+                pending.map_or(Some(DEFAULT_PENDING), |pending| pending.count(0, MAX_CONNECTIONS))?;
+            Some(MaxConnections { connections, pending: pending as usize })
+        }
+        (None, Some(pending)) => {
+            let help = "add, for example, `max_connections = 100`, or leave `max_pending` out";
+            pending.fault("`max_pending` has no effect without `max_connections`", help);
+            None
+        }
+        (None, None) => None,
+    }
 }
 
 /// Which server is next. `hash_key` belongs to `balance = "hash"` alone.

@@ -24,6 +24,7 @@ use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
 use crate::http1::request::HeadScanner;
 use crate::socket::Stream;
+use crate::upstream::pool;
 
 /// Requests on one connection; the last is answered with `connection: close`.
 const MAX_REQUESTS: u64 = 10_000;
@@ -51,7 +52,7 @@ pub(crate) enum After {
     /// It is closed at once: the client has left, takes nothing, or must learn that something is missing.
     Drop,
     /// It is joined to this backend.
-    Tunnel(Stream),
+    Tunnel(pool::Connection),
 }
 
 /// One client's connection.

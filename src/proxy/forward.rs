@@ -278,7 +278,7 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         match self.writer.flush(self.outbound).await {
-            Ok(()) => After::Tunnel(exchange.into_stream()),
+            Ok(()) => After::Tunnel(exchange.into_connection()),
             Err(_) => self.cut(Cut::Client, false),
         }
     }
@@ -327,6 +327,10 @@ async fn fail(
     let (status, detail, error) = match failed.failure {
         Failure::NoneHealthy => {
             (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", "no_healthy_upstream")
+        }
+        Failure::Full => {
+            let detail = "the upstream has no connection to spare";
+            (StatusCode::SERVICE_UNAVAILABLE, detail, "upstream_full")
         }
         Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", "connect"),
         Failure::ConnectTimeout => {

@@ -29,6 +29,13 @@ pub struct Tls {
     taken: Cell<u64>,
 }
 
+/// A session without its socket.
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: Connection,
+    taken: u64,
+}
+
 impl Tls {
     pub(super) async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
@@ -48,6 +55,18 @@ impl Tls {
         let tls = Self { socket, session: RefCell::new(session), taken: Cell::new(0) };
         poll_fn(|context| tls.poll_handshake(context)).await?;
         Ok(tls)
+    }
+
+    /// Parts the two.
+    pub(super) fn park(self) -> (TcpStream, Session) {
+        let session = Session { connection: self.session.into_inner(), taken: self.taken.get() };
+        (self.socket, session)
+    }
+
+    /// Joins them again.
+    pub(super) fn resume(socket: TcpStream, session: Session) -> Self {
+        let Session { connection, taken } = session;
+        Self { socket, session: RefCell::new(connection), taken: Cell::new(taken) }
     }
 
     fn poll_handshake(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

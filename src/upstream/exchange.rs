@@ -13,7 +13,6 @@ use super::pool::Connection;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::fields::{Fields, Span};
 use crate::http1::response::{HeadEnd, ResponseHead};
-use crate::socket::Stream;
 
 /// Read at once until the answer's head is there, and after it.
 const HEAD_READ: usize = 8 << 10;
@@ -141,7 +140,11 @@ impl<'r, U: Upload> Exchange<'r, U> {
             Failure::Reset => !self.connection.reused,
             Failure::Timeout => self.is_sent(),
             Failure::Protocol | Failure::Tls => true,
-            Failure::Upload | Failure::Connect | Failure::ConnectTimeout | Failure::NoneHealthy => false,
+            Failure::Upload
+            | Failure::Full
+            | Failure::Connect
+            | Failure::ConnectTimeout
+            | Failure::NoneHealthy => false,
         }
     }
 
@@ -274,7 +277,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
     }
 
     /// The connection of an exchange that ended in an upgrade. What the backend sent behind its head stays in the answer.
-    pub fn into_stream(self) -> Stream {
-        self.connection.stream
+    pub fn into_connection(self) -> Connection {
+        self.connection
     }
 }

@@ -44,6 +44,7 @@ impl Checks {
     /// runtime around it.
     pub fn adopt(&mut self, upstreams: &[Arc<Upstream>], roster: &Roster) {
         roster.retain(upstreams);
+        roster.rebound(upstreams);
         self.keep_up(roster.names.adopt(upstreams));
         let mut last = std::mem::take(&mut self.running);
         for upstream in upstreams {

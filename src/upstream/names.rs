@@ -164,3 +164,61 @@ async fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(last: &[u8]) -> Vec<IpAddr> {
+        last.iter().map(|last| [10, 0, 0, *last].into()).collect()
+    }
+
+    fn silence() -> io::Result<Vec<IpAddr>> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    #[tokio::test]
+    async fn the_last_answer_stays_good_while_the_resolver_fails() {
+        let name = Arc::new(Name::new("a.test"));
+        let site = Site::Name(Arc::clone(&name));
+        name.learn(Ok(addresses(&[1, 2]))).expect("it is known");
+        assert!(name.learn(silence()).is_err() && name.learn(Ok(Vec::new())).is_err());
+        assert_eq!(*site.addresses().await, addresses(&[1, 2]));
+        name.learn(Ok(addresses(&[2, 3]))).expect("it is known");
+        assert_eq!([1, 2, 3].map(|last| site.has([10, 0, 0, last].into())), [false, true, true]);
+    }
+
+    #[tokio::test]
+    async fn only_the_first_answer_is_waited_for() {
+        let name = Arc::new(Name::new("a.test"));
+        let site = Site::Name(Arc::clone(&name));
+        let waiting = tokio::spawn(async move { site.addresses().await });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        assert!(name.learn(silence()).is_err());
+        assert_eq!(
+            *waiting.await.expect("no panic"),
+            addresses(&[]),
+            "then it is known that nothing is known"
+        );
+    }
+
+    #[test]
+    fn all_who_ask_for_a_name_are_told_the_same() {
+        let names = Names::default();
+        let endpoint = |host: &str, port| Endpoint {
+            host: host.to_owned(),
+            port,
+            authority: format!("{host}:{port}").into(),
+            weight: 1,
+            tls: None,
+        };
+        let site = names.site(&endpoint("a.test", 1));
+        assert!(
+            site.is(&names.site(&endpoint("a.test", 2))) && !site.is(&names.site(&endpoint("b.test", 1)))
+        );
+        assert!(names.adopt(&[]).is_empty());
+        assert!(!site.is(&names.site(&endpoint("a.test", 1))), "nobody looked it up in between");
+        assert!(matches!(names.site(&endpoint("::1", 1)), Site::Address(_)));
+    }
+}

@@ -1,5 +1,6 @@
 //! TLS to backends.
 
+use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::harness::{Authority, Backend, Client, Gateway, Next, eventually};
@@ -114,10 +115,17 @@ fn who_is_not_trusted_gets_no_request() {
 #[test]
 fn who_speaks_no_tls_is_no_server() {
     let authority = authority("server");
-    let backend = Backend::ok();
-    let lines = authority.trusted("");
-    let toml = over(&[&backend], &lines).replace("http://", "https://");
-    let gateway = Gateway::start(&toml);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("https://{}", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        assert!(stream.read(&mut [0; 1_000]).expect("a hello") > 0);
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").expect("an answer");
+        stream.read_to_end(&mut Vec::new()).ok();
+    });
+    let route = "[[routes]]\npath = \"/*\"\nupstream = \"api\"\n";
+    let tls = authority.trusted("");
+    let gateway = Gateway::start(&format!("[upstreams.api]\nservers = [\"{url}\"]\n{tls}{route}"));
     gateway.get("/").expect(502);
     assert_eq!(error(&gateway, 1), "tls");
 }
