@@ -17,6 +17,7 @@ use crate::limit::units::{Cost, Fingerprint};
 use crate::route::client::ClientRule;
 use crate::route::key::{Claim, Exemption, Key, Secret};
 use crate::route::{self, Conditions, RouteIndex, RouteTable};
+use crate::socket::Trust;
 use crate::store::redis::settings as redis;
 use crate::store::{NumbersId, OnError, Remote};
 
@@ -178,7 +179,7 @@ pub struct Upstream {
     pub backend: Backend,
     /// What its servers speak.
     pub protocol: Protocol,
-    /// To connect.
+    /// To connect; to wait for a connection where they have a bound.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
@@ -192,6 +193,17 @@ pub struct Upstream {
     pub eject: Option<Eject>,
     /// How servers are asked whether they are well; `None`: not at all.
     pub health: Option<HealthCheck>,
+    /// How many connections there may be; `None`: any number.
+    pub max_connections: Option<MaxConnections>,
+}
+
+/// How many connections an upstream may have, all servers and workers together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxConnections {
+    /// Used or not; at least 1.
+    pub connections: usize,
+    /// Requests that wait for one.
+    pub pending: usize,
 }
 
 /// What a backend speaks.
@@ -250,7 +262,7 @@ pub enum Backend {
 }
 
 /// One server of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Host name or address, without brackets.
     pub host: String,
@@ -260,6 +272,8 @@ pub struct Endpoint {
     pub authority: Arc<str>,
     /// Its share of the requests; at least 1.
     pub weight: u32,
+    /// `https://`: how TLS is spoken to it.
+    pub tls: Option<Trust>,
 }
 
 /// When another attempt is made.

@@ -25,6 +25,7 @@ use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
 use crate::http1::request::HeadScanner;
 use crate::socket::Stream;
+use crate::upstream::pool;
 
 /// Requests on one connection; the last is answered with `connection: close`.
 const MAX_REQUESTS: u64 = 10_000;
@@ -54,7 +55,7 @@ pub(crate) enum After {
     /// The client speaks HTTP/2 on it: nothing was taken of what has come.
     Http2,
     /// It is joined to this backend.
-    Tunnel(TcpStream),
+    Tunnel(pool::Connection),
 }
 
 /// One client's connection.

@@ -294,7 +294,7 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         match self.writer.flush(self.outbound).await {
-            Ok(()) => After::Tunnel(exchange.into_stream()),
+            Ok(()) => After::Tunnel(exchange.into_connection()),
             Err(_) => self.cut(Cut::Client, false),
         }
     }
@@ -344,10 +344,15 @@ async fn fail(
         Failure::NoneHealthy => {
             (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", "no_healthy_upstream")
         }
+        Failure::Full => {
+            let detail = "the upstream has no connection to spare";
+            (StatusCode::SERVICE_UNAVAILABLE, detail, "upstream_full")
+        }
         Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", "connect"),
         Failure::ConnectTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", "connect_timeout")
         }
+        Failure::Tls => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached securely", "tls"),
         Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", "timeout"),
         Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", "reset"),
         Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", "protocol"),

@@ -94,6 +94,21 @@ impl Pipe {
         Poll::Ready(Ok(first.len() + second.len()))
     }
 
+    /// Whether something can be read, be it the end.
+    pub fn has_news(&self) -> bool {
+        self.look() != Sight::Silence
+    }
+
+    /// What there is to read.
+    pub fn look(&self) -> Sight {
+        match &*self.incoming.borrow() {
+            Way { broken: true, .. } => Sight::Broken,
+            way if !way.bytes.is_empty() => Sight::Bytes,
+            Way { ended: true, .. } => Sight::End,
+            _ => Sight::Silence,
+        }
+    }
+
     /// Ready once the other end is gone, even if bytes before that are unread.
     pub fn poll_look(&self, context: &mut Context<'_>) -> Poll<Sight> {
         let way = &mut *self.incoming.borrow_mut();

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
-use rustls::ServerConfig;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 
 use super::pipe::Pipe;
 use super::tls::Tls;
-use super::{Sight, close_sending, poll_look, poll_read, poll_write, reset_on_close};
+use super::{Sight, close_sending, has_news, look, poll_look, poll_read, poll_write, reset_on_close};
 
 /// A connection.
 #[derive(Debug)]
@@ -30,6 +31,20 @@ impl Stream {
     /// The client speaks no TLS, none that we speak, refuses our certificate, lacks one of its own, or has left.
     pub async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let tls = Box::new(Tls::accept(socket, config).await?);
+        Ok(Self::Tls(tls))
+    }
+
+    /// Agrees on TLS with a server, whose certificate must be for `name`. No time-out: who calls bounds the wait.
+    ///
+    /// # Errors
+    /// The server speaks no TLS, none that we speak, shows a certificate that is not its own or that we do not trust, refuses
+    /// ours, or has left. A server that speaks TLS 1.3 may refuse ours only when it is read from.
+    pub async fn connect_tls(
+        socket: TcpStream,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> io::Result<Self> {
+        let tls = Box::new(Tls::connect(socket, config, name).await?);
         Ok(Self::Tls(tls))
     }
 
@@ -75,6 +90,25 @@ impl Stream {
         match self {
             Self::Plain(_) | Self::Pipe(_) => 0,
             Self::Tls(tls) => tls.taken(),
+        }
+    }
+
+    /// Whether there is something to read as far as the runtime knows, be it the end: see [`has_news`]. What TLS says for itself
+    /// is taken in, and is no news.
+    pub fn has_news(&self) -> bool {
+        match self {
+            Self::Plain(socket) => has_news(socket),
+            Self::Tls(tls) => tls.has_news(),
+            Self::Pipe(pipe) => pipe.has_news(),
+        }
+    }
+
+    /// Asks the kernel what there is to read. Costs a system call. What TLS says for itself is taken in, and is silence.
+    pub fn look(&self) -> Sight {
+        match self {
+            Self::Plain(socket) => look(socket),
+            Self::Tls(tls) => tls.look(),
+            Self::Pipe(pipe) => pipe.look(),
         }
     }
 
