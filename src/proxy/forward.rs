@@ -149,7 +149,8 @@ pub(crate) async fn forward(
     }
     let Connection { stream, peer, reader, writer, backend_deadline, buffers, .. } = &mut *connection;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
-    let http2 = peer.http2 && plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
+    let client_http2 = peer.http2;
+    let http2 = client_http2 && plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
     if http2 {
         terms.pass_all_trailers();
     }
@@ -182,8 +183,8 @@ pub(crate) async fn forward(
                 record.upstream_duration = Some(took);
                 record.upstream = Some(label(plan.gateway.upstream(route.upstream), exchange.authority()));
             }
-            let passage =
-                Passage { delivery, form, http2, turn, outbound, writer, deadline: backend_deadline };
+            let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
+            let passage = Passage { delivery, form, http2, turn, outbound, writer, watch, deadline };
             passage.run(exchange, head).await
         }
         Some(Err(failed)) => {
@@ -208,6 +209,8 @@ struct Passage<'c, 'p> {
     turn: &'c mut Turn,
     outbound: &'c mut BytesMut,
     writer: &'c mut Writer,
+    /// A stream of HTTP/2 tells at once that the client takes it back; of a socket, only writing does.
+    watch: Option<Watch>,
     deadline: &'c mut Deadline,
 }
 
@@ -225,9 +228,12 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
-        let Self { outbound, writer, deadline, .. } = &mut self;
-        let passed =
-            poll_fn(|context| download.poll_pass(context, &mut exchange, outbound, writer, deadline)).await;
+        let Self { outbound, writer, watch, deadline, .. } = &mut self;
+        let passed = poll_fn(|context| match watch.as_mut().map(|watch| watch.poll(context)) {
+            Some(Poll::Ready(())) => Poll::Ready(Err(Cut::Client)),
+            _ => download.poll_pass(context, &mut exchange, outbound, writer, deadline),
+        });
+        let passed = passed.await;
         self.turn.sent = download.sent();
         self.turn.received = exchange.body().bytes();
         match passed {
