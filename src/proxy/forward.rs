@@ -18,6 +18,7 @@ use super::connection::{After, Connection};
 use super::cors::is_cors;
 use super::download::{self, Cut, Download};
 use super::echo;
+use super::grpc;
 use super::headers::{Onward, put_answer_fields, put_field, put_number, put_status, wanted_upgrade};
 use super::peer::Peer;
 use super::reader::{BodyFault, Watch};
@@ -29,7 +30,7 @@ use super::writer::Writer;
 use crate::clock::deadline::Deadline;
 use crate::gateway::admission::Tightest;
 use crate::gateway::{Backend, Protocol, RatelimitHeaders, Route, Upstream};
-use crate::http1::chunks::Trailers;
+use crate::http1::chunks::{Trailers, encode_end};
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -228,10 +229,16 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
-        let Self { outbound, writer, watch, deadline, .. } = &mut self;
-        let passed = poll_fn(|context| match watch.as_mut().map(|watch| watch.poll(context)) {
-            Some(Poll::Ready(())) => Poll::Ready(Err(Cut::Client)),
-            _ => download.poll_pass(context, &mut exchange, outbound, writer, deadline),
+        let Self { form: Form { grpc, .. }, outbound, writer, watch, deadline, .. } = &mut self;
+        let passed = poll_fn(|context| {
+            if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
+                return Poll::Ready(Err(Cut::Client));
+            }
+            let passed = download.poll_pass(context, &mut exchange, outbound, writer, deadline);
+            match exchange.body().fault().filter(|_| *grpc && passed.is_pending()) {
+                Some(fault) => Poll::Ready(Err(Cut::Messages(fault))),
+                None => passed,
+            }
         });
         let passed = passed.await;
         self.turn.sent = download.sent();
@@ -241,10 +248,24 @@ impl Passage<'_, '_> {
                 exchange.finish(&head, self.delivery.upstream(self.turn).idle_timeout);
                 if self.form.keep { After::Keep } else { After::Close }
             }
+            Err(Cut::Messages(fault)) if framing == download::Form::Chunked => self.end_call(fault).await,
             Err(cut) => {
                 let unbounded = framing == download::Form::Plain && head.content_length.is_none();
                 self.cut(cut, unbounded)
             }
+        }
+    }
+
+    /// Ends a call in the middle of its answer, in the way that gRPC has for that.
+    async fn end_call(self, fault: BodyFault) -> After {
+        let (status, detail, error) = upload_fault(Some(fault));
+        self.turn.error = Some(error);
+        let mut trailers = BytesMut::new();
+        grpc::put_status_of(status, &[detail], &mut trailers);
+        encode_end(&trailers, self.outbound);
+        match self.writer.flush(self.outbound).await {
+            Ok(()) => After::Close,
+            Err(_) => After::Drop,
         }
     }
 
@@ -309,11 +330,15 @@ impl Passage<'_, '_> {
     /// `unbounded`: as the end of the connection ends the body, too, only a reset says that it is not whole.
     fn cut(self, cut: Cut, unbounded: bool) -> After {
         let client = if self.writer.is_stalled() { "write_timeout" } else { "client_gone" };
-        self.turn.error = Some(if cut == Cut::Backend { "response_cut" } else { client });
+        self.turn.error = Some(match cut {
+            Cut::Backend => "response_cut",
+            Cut::Client => client,
+            Cut::Messages(fault) => upload_fault(Some(fault)).2,
+        });
         if unbounded {
             self.writer.reset();
         }
-        if cut == Cut::Backend && !unbounded { After::Close } else { After::Drop }
+        if cut != Cut::Client && !unbounded { After::Close } else { After::Drop }
     }
 }
 

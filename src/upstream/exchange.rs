@@ -179,6 +179,8 @@ impl<'r, U: Upload> Exchange<'r, U> {
                     self.refused = end.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
                     return Poll::Ready(Err(Failure::Reset));
                 }
+                // The client has more to say, and bounds of its own.
+                Poll::Pending if self.awaits_client() => return Poll::Pending,
                 Poll::Pending => {
                     ready!(deadline.poll(context, self.progress + timeout));
                     return Poll::Ready(Err(Failure::Timeout));
@@ -188,6 +190,11 @@ impl<'r, U: Upload> Exchange<'r, U> {
                 return Poll::Ready(head);
             }
         }
+    }
+
+    /// All that has come of the request is sent, and more of it is to come.
+    fn awaits_client(&self) -> bool {
+        !self.deaf && !self.request.body.is_done() && self.sent == self.request.message.len()
     }
 
     /// The head, if it has come. Those that only precede it are dropped.

@@ -30,6 +30,7 @@ mod core_resume;
 mod core_settle;
 mod core_vectors;
 mod edge_cors;
+mod grpc_calls;
 mod harness;
 mod imports;
 mod key_claim;
