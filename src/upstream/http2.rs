@@ -33,7 +33,11 @@ pub(super) const MAX_LINKS: usize = 8;
 /// Bytes of an answer that may wait for a client who reads slowly.
 const STREAM_WINDOW: u32 = 64 << 10;
 /// Room for as much of all answers of a connection: else a few slow clients would hold up all others.
-const CONNECTION_WINDOW: u32 = 8 << 20;
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+/// What frames with hardly anything in them may take of memory beside their bytes, on one connection.
+const MAX_OVERHEAD: usize = 64 << 20;
+/// For so long a connection may be silent while requests wait, before it is given up.
+const DOUBT: Duration = Duration::from_secs(1);
 /// Bytes of a request's body that wait for the server, of one stream.
 const MAX_BUFFERED: usize = 64 << 10;
 /// Bytes of the fields of an answer.
@@ -63,8 +67,28 @@ pub(super) struct Link {
     open: Cell<usize>,
     /// When the last ended.
     used: Cell<Instant>,
-    /// It takes no more requests: it has ended, or the server wants it to end.
+    /// It takes no more requests: it has ended, the server wants it to end, or nothing comes through it any more.
     retired: Cell<bool>,
+    /// Its upstream has a bound: another is not to be had as long as this is open.
+    bounded: bool,
+    /// How often something came through it.
+    heard: Rc<Cell<u64>>,
+    /// Since when a request waits, and what `heard` was then.
+    waiting: Cell<Option<(Instant, u64)>>,
+}
+
+fn settings() -> Builder {
+    let mut settings = Builder::new();
+    settings
+        .enable_push(false)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .data_frame_budget(MAX_OVERHEAD)
+        .max_send_buffer_size(MAX_BUFFERED)
+        .max_header_list_size(MAX_FIELDS)
+        // Clients who leave are no fault of the server, and others share the connection.
+        .max_local_error_reset_streams(None);
+    settings
 }
 
 impl Links {
@@ -93,7 +117,9 @@ impl Links {
 
     /// Lets go of those that are unused or too old, and of those that `leads` does not hold for. Requests under way go on.
     pub(super) fn expire(&self, now: Instant, leads: impl Fn(IpAddr) -> bool) {
-        let idle = |link: &Link| link.open.get() == 0 && now.saturating_duration_since(link.used.get()) > self.idle_timeout;
+        let idle = |link: &Link| {
+            link.open.get() == 0 && now.saturating_duration_since(link.used.get()) > self.idle_timeout
+        };
         self.links.borrow_mut().retain(|link| link.is_young(now) && leads(link.address) && !idle(link));
     }
 }
@@ -101,27 +127,42 @@ impl Links {
 impl Link {
     /// Speaks HTTP/2 on a new connection. Ends with its last request, once nobody picks it any more; `slot` is held until
     /// then.
-    pub(super) async fn open(stream: Stream, address: IpAddr, slot: Option<Slot>) -> io::Result<Rc<Self>> {
+    /// `tell`: what only a person can mend is said there.
+    pub(super) async fn open(
+        stream: Stream,
+        address: IpAddr,
+        slot: Option<Slot>,
+        tell: impl Fn(&str) + 'static,
+    ) -> io::Result<Rc<Self>> {
         if stream.is_tls() && !stream.speaks_http2() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the server does not speak HTTP/2"));
+            tell("no HTTP/2: it did not agree on `h2` by ALPN");
+            return Err(io::ErrorKind::Unsupported.into());
         }
         let scheme = if stream.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
-        let mut settings = Builder::new();
-        settings
-            .enable_push(false)
-            .initial_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buffer_size(MAX_BUFFERED)
-            .max_header_list_size(MAX_FIELDS);
-        let shaken = settings.handshake(Duplex::of_backend(Rc::new(stream))).await;
-        let (sender, connection) = shaken.map_err(io::Error::other)?;
-        let (retired, now) = (Cell::new(false), now());
-        let link = Self { sender, scheme, address, since: now, open: Cell::new(0), used: Cell::new(now), retired };
-        let link = Rc::new(link);
+        let duplex = Duplex::of_backend(Rc::new(stream));
+        let heard = duplex.reads();
+        let (sender, connection) = settings().handshake(duplex).await.map_err(io::Error::other)?;
+        let now = now();
+        let link = Rc::new(Self {
+            sender,
+            scheme,
+            address,
+            since: now,
+            open: Cell::new(0),
+            used: Cell::new(now),
+            retired: Cell::new(false),
+            bounded: slot.is_some(),
+            heard,
+            waiting: Cell::default(),
+        });
         let told = Rc::downgrade(&link);
         tokio::task::spawn_local(async move {
             // How it ends, its requests learn by themselves.
-            let _ = connection.await;
+            if let Err(fault) = connection.await
+                && fault.is_library()
+            {
+                tell(&format!("no HTTP/2: {fault}"));
+            }
             told.upgrade().inspect(|link| link.retired.set(true));
             drop(slot);
         });
@@ -137,7 +178,27 @@ impl Link {
     }
 
     fn is_young(&self, now: Instant) -> bool {
-        !self.retired.get() && now.saturating_duration_since(self.since) < MAX_AGE
+        let needed = self.bounded && self.open.get() > 0;
+        !self.retired.get() && (needed || now.saturating_duration_since(self.since) < MAX_AGE)
+    }
+
+    /// A request goes out.
+    fn wait(&self) {
+        let heard = self.heard.get();
+        if self.waiting.get().is_none_or(|(_, before)| before != heard) {
+            self.waiting.set(Some((now(), heard)));
+        }
+    }
+
+    /// One went without an answer. The other side may be gone without a word: if nothing else came either, the next is
+    /// to find out on a connection of its own.
+    fn doubt(&self) {
+        if let Some((since, before)) = self.waiting.get()
+            && before == self.heard.get()
+            && now().saturating_duration_since(since) >= DOUBT
+        {
+            self.retired.set(true);
+        }
     }
 
     fn has_room(&self) -> bool {
@@ -173,11 +234,15 @@ async fn serve(pipe: Pipe, seat: Seat) {
     let Ok((response, stream)) = sent else {
         // Nothing of it was sent.
         seat.0.retired.set(true);
-        return pipe.refuse();
+        return pipe.fail(io::ErrorKind::ConnectionRefused);
     };
+    seat.0.wait();
     let mut passage = Passage::new(pipe, come, request.rest, stream, response, to_head);
     if passage.run().await.is_err_and(|fault| fault.is_go_away()) {
         seat.0.retired.set(true);
+    }
+    if !passage.is_answered() {
+        seat.0.doubt();
     }
 }
 

@@ -22,7 +22,7 @@ use crate::socket::{Sight, Stream};
 const MAX_IDLE: usize = 1024;
 /// An older connection serves no further request, so that what balances connections before the servers can move them.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
-/// TLS that fails is told of once in so long, for each server and worker.
+/// TLS or HTTP/2 that fails is told of once in so long, for each server and worker.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// One server's connections that are not in use.
@@ -38,7 +38,7 @@ pub struct EndpointPool {
     idle: RefCell<Vec<(Line, Instant)>>,
     /// Where the server speaks HTTP/2: its connections are shared instead.
     links: Option<Links>,
-    /// When a person was last told that TLS fails.
+    /// When a person was last told that TLS or HTTP/2 fails.
     told: Cell<Option<Instant>>,
 }
 
@@ -153,10 +153,9 @@ impl EndpointPool {
                 None => None,
             };
             let Line { stream, address, .. } = self.dial(connect_timeout).await?;
-            let link = Link::open(stream, address, slot).await.map_err(|error| {
-                self.tell(&error.to_string());
-                Failure::Protocol
-            })?;
+            let pool = Rc::downgrade(self);
+            let tell = move |fault: &str| drop(pool.upgrade().inspect(|pool| pool.tell(fault)));
+            let link = Link::open(stream, address, slot, tell).await.map_err(|_| Failure::Protocol)?;
             links.add(&link);
             Ok(self.use_link(&link, false))
         };
@@ -235,7 +234,7 @@ impl EndpointPool {
         }
     }
 
-    /// What is wrong with TLS only an operator can mend, and the access log does not say what it is.
+    /// What is wrong with TLS or HTTP/2 only an operator can mend, and the access log does not say what it is.
     fn tell(&self, fault: &str) {
         let now = deadline::now();
         if self.told.get().is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
@@ -246,12 +245,17 @@ impl EndpointPool {
 }
 
 impl Connection {
+    /// Whether other requests share it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.pool.links.is_some()
+    }
+
     /// Keeps it for another request, for as long as `span` after `now`, unless it has grown old or the server has left its
     /// address.
     pub(super) fn keep(self, now: Instant, span: Duration) {
         let expiry = (now + span).min(self.since + MAX_AGE);
         // A stream of HTTP/2 is used once; what it is part of is kept elsewhere.
-        if self.pool.links.is_some() || now >= expiry || !self.pool.site.has(self.address) {
+        if self.is_shared() || now >= expiry || !self.pool.site.has(self.address) {
             return;
         }
         let Self { stream, address, since, slot, pool, .. } = self;

@@ -106,6 +106,8 @@ mod upstream_balance;
 mod upstream_bounds;
 mod upstream_eject;
 mod upstream_health;
+mod upstream_http2;
+mod upstream_http2_faults;
 mod upstream_names;
 mod upstream_tls;
 
