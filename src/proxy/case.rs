@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::cors;
 use super::turn::Turn;
 use crate::gateway::admission::Assessment;
-use crate::gateway::{Gateway, Route};
+use crate::gateway::{Gateway, Redirect, Route};
 use crate::http1::body::Body;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -28,10 +28,22 @@ pub(crate) struct Case<'p, 'h> {
     pub(crate) affinity: u64,
 }
 
+/// Who asks, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer<'a> {
+    pub(crate) address: IpAddr,
+    /// Whether it speaks TLS to us.
+    pub(crate) over_tls: bool,
+    /// The subject of its certificate.
+    pub(crate) tls_subject: Option<&'a str>,
+}
+
 /// Why a request goes no further than its route.
 pub(crate) enum Stop {
     /// It is refused.
     Object(Objection),
+    /// It is to come again, to this URL.
+    Redirect(String),
     /// It is a preflight; the fields of its answer stand in the turn.
     Preflight,
 }
@@ -52,13 +64,12 @@ pub(crate) struct Objection {
 }
 
 impl<'p, 'h> Case<'p, 'h> {
-    /// Looks at the request as the client sent it: keys are computed before anything is stripped. The peer comes with the
-    /// subject of its certificate.
+    /// Looks at the request as the client sent it: keys are computed before anything is stripped.
     pub(crate) fn examine(
         turn: &mut Turn,
         gateway: &'p Gateway,
         head: &RequestHead<'h>,
-        (peer, tls_subject): (IpAddr, Option<&str>),
+        peer: Peer<'_>,
     ) -> Result<Self, Stop> {
         let host = host_of(head)?;
         if head.target.path == "*" {
@@ -67,7 +78,7 @@ impl<'p, 'h> Case<'p, 'h> {
         }
         let path = Path::parse(head.target.path)
             .map_err(|fault| Objection::new(400, fault.to_string(), "malformed_path"))?;
-        let client = gateway.server.client.identify(peer, head.fields);
+        let client = gateway.server.client.identify(peer.address, head.fields);
         turn.identify(client.address, &host);
         let request = Request {
             method: &head.method,
@@ -76,7 +87,7 @@ impl<'p, 'h> Case<'p, 'h> {
             query: head.target.query,
             headers: head.fields,
             client,
-            tls_subject,
+            tls_subject: peer.tls_subject,
         };
         if answer_preflight(turn, gateway, head, &request) {
             return Err(Stop::Preflight);
@@ -86,6 +97,9 @@ impl<'p, 'h> Case<'p, 'h> {
         turn.on_route(index, route);
         if let Some(cors) = &route.cors {
             cors::put_actual(cors, head.fields, &mut turn.cors);
+        }
+        if route.redirect == Some(Redirect::Https) && !came_by_tls(gateway, head, peer) {
+            return Err(Stop::Redirect(https_location(head, &request, route)?));
         }
         check(head, route)?;
         let assessment = Assessment::new(gateway, route, &request, &turn.plan.secret);
@@ -109,6 +123,27 @@ fn answer_preflight(
     turn.on_route(index, route);
     cors::put_preflight(cors, head.fields, &mut turn.cors);
     true
+}
+
+/// Whether the client speaks TLS, to us or to the trusted proxy before us.
+fn came_by_tls(gateway: &Gateway, head: &RequestHead<'_>, peer: Peer<'_>) -> bool {
+    // Of several, the first tells of the client; a client that could invent it would only spare itself the redirect.
+    let said =
+        head.fields.known(Name::XForwardedProto).and_then(|value| value.split(|byte| *byte == b',').next());
+    let says_https = said.is_some_and(|said| said.trim_ascii().eq_ignore_ascii_case(b"https"));
+    peer.over_tls || (says_https && gateway.server.client.trusts(peer.address))
+}
+
+/// The same with TLS, on its usual port. Host and path have been checked: nothing in them ends a line.
+fn https_location(head: &RequestHead<'_>, request: &Request<'_>, route: &Route) -> Result<String, Objection> {
+    if request.host.is_empty() {
+        return Err(Objection::new(400, "there is no Host to redirect to", "malformed_host"));
+    }
+    let (host, path) = (request.host, request.path.form(route.conditions.merge_slashes));
+    Ok(match head.target.query {
+        Some(query) => format!("https://{host}{path}?{query}"),
+        None => format!("https://{host}{path}"),
+    })
 }
 
 /// The host that the request names: lower case, without port and final dot. Empty if it names none.

@@ -77,6 +77,18 @@ impl Page<'_> {
         0
     }
 
+    /// Sends the client to `location`. The answer has no body.
+    pub(crate) fn redirect(self, location: &str) -> usize {
+        put_status(self.outbound, self.form.http_11, StatusCode::PERMANENT_REDIRECT, None);
+        put_field(self.outbound, b"location", location.as_bytes());
+        self.outbound.extend_from_slice(self.cors);
+        put_number(self.outbound, b"content-length", 0);
+        put_field(self.outbound, b"date", self.date);
+        put_connection(self.form, self.outbound);
+        self.outbound.extend_from_slice(b"\r\n");
+        0
+    }
+
     /// The answer to a request that a limit refuses. Returns the length of its body.
     pub(crate) fn over_limit(self, over: &OverLimit<'_, '_>) -> usize {
         self.scrap.clear();

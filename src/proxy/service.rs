@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tokio::time::timeout;
 
 use super::answer::Form;
 use super::buffers::Buffers;
-use super::case::{Case, Objection, Stop};
+use super::case::{Case, Objection, Peer, Stop};
 use super::connection::{After, Connection};
 use super::forward::{self, Delivery};
 use super::reader::Reader;
@@ -38,6 +37,8 @@ enum Verdict<'p, 'h> {
     Forward(Delivery<'p>, Cow<'h, str>),
     /// A browser asks whether a script may send it.
     Preflight,
+    /// It is to come again, to this URL.
+    Redirect(String),
     /// It is refused before any limit is asked.
     Object(Objection),
     /// A limit refuses.
@@ -69,7 +70,9 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
     turn.open_record(*peer, Some(&head));
     let form =
         Form { http_11: head.http_11, to_head: head.method == "HEAD", keep: may_keep && head.keep_alive };
-    let verdict = judge(&mut turn, &plan, &head, (*peer, subject.as_deref()), reader).await;
+    let over_tls = scheme == "https";
+    let asking = Peer { address: *peer, over_tls, tls_subject: subject.as_deref() };
+    let verdict = judge(&mut turn, &plan, &head, asking, reader).await;
     let (terms, length) = (Terms::of(&head), head.length);
     match verdict {
         Verdict::Forward(delivery, target) => {
@@ -81,6 +84,10 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
         Verdict::Preflight => {
             inbound.advance(length);
             preflight(connection, &mut turn, terms, form).await
+        }
+        Verdict::Redirect(location) => {
+            inbound.advance(length);
+            redirect(connection, &mut turn, &location, terms, form).await
         }
         Verdict::Object(objection) => {
             inbound.advance(length);
@@ -102,13 +109,14 @@ async fn judge<'p, 'h>(
     turn: &mut Turn,
     plan: &'p Plan,
     head: &RequestHead<'h>,
-    peer: (IpAddr, Option<&str>),
+    peer: Peer<'_>,
     reader: &Reader,
 ) -> Verdict<'p, 'h> {
     let case = match Case::examine(turn, &plan.gateway, head, peer) {
         Ok(case) => case,
         Err(Stop::Object(objection)) => return Verdict::Object(objection),
         Err(Stop::Preflight) => return Verdict::Preflight,
+        Err(Stop::Redirect(location)) => return Verdict::Redirect(location),
     };
     let route = case.route;
     if let Some(refusal) = case.assessment.missing() {
@@ -174,6 +182,19 @@ async fn preflight(connection: &mut Connection, turn: &mut Turn, terms: Terms, m
     form.keep &= drain(connection, turn, terms).await;
     turn.answered(StatusCode::NO_CONTENT, None);
     send(connection, turn, form, |page| page.preflight()).await
+}
+
+/// Sends the client elsewhere, with the same method and body: it is neither charged nor forwarded.
+async fn redirect(
+    connection: &mut Connection,
+    turn: &mut Turn,
+    location: &str,
+    terms: Terms,
+    mut form: Form,
+) -> After {
+    form.keep &= drain(connection, turn, terms).await;
+    turn.answered(StatusCode::PERMANENT_REDIRECT, None);
+    send(connection, turn, form, |page| page.redirect(location)).await
 }
 
 async fn object(

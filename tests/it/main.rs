@@ -35,6 +35,7 @@ mod imports;
 mod key_claim;
 mod key_exemption;
 mod key_words;
+mod life_redirect;
 mod limits_answers;
 mod limits_exact;
 mod limits_keys;

@@ -66,6 +66,11 @@ impl Gateway {
         self.addresses[0]
     }
 
+    /// Where it listens, in the order of `server.listen`.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
     /// Where the admin listener is.
     pub(crate) fn admin_addr(&self) -> SocketAddr {
         self.admin.expect("the configuration has an [admin] table")
