@@ -134,6 +134,20 @@ fn other_lists_of_listeners_and_the_admins_are_taken_over() {
 }
 
 #[test]
+fn one_worker_serves_the_sockets_of_many() {
+    let backend = Backend::ok();
+    // More than one message holds.
+    let many = "[server]\nlisten = [\"127.0.0.1:0\"]\nworkers = 70\n";
+    let mut gateway = Gateway::start(&everything_to(&backend, many));
+    let address = gateway.addr();
+    let next = succeed(&mut gateway, &toml(&backend, &[address], 1, ""));
+    // The kernel spreads them over all sockets: one that nobody serves would be noticed.
+    for _ in 0..300 {
+        next.get("/").expect(200);
+    }
+}
+
+#[test]
 fn a_process_that_fails_leaves_the_running_one_as_it_was() {
     let backend = Backend::ok();
     let mut gateway = Gateway::start(&everything_to(&backend, ""));

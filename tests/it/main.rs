@@ -36,6 +36,7 @@ mod key_claim;
 mod key_exemption;
 mod key_words;
 mod life_activation;
+mod life_deploy;
 mod life_redirect;
 mod life_supervisor;
 mod life_takeover;

@@ -59,6 +59,10 @@ impl Offer {
             match self.next().await {
                 Ok(stream) => match timeout(STARTING, self.hand_over(stream)).await {
                     Ok(Ok(successor)) => return successor,
+                    // Any user of this machine can cause it as often as they like: not for an operator's eyes.
+                    Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        tracing::debug!(%error, "nobody to hand over to");
+                    }
                     Ok(Err(error)) => tracing::warn!(%error, "another process did not take over"),
                     Err(_) => tracing::warn!("another process did not take over within {STARTING:?}"),
                 },
