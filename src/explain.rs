@@ -112,13 +112,14 @@ impl Taken {
         let path = request.path.form(route.conditions.merge_slashes);
         let with_query =
             |path: &str| request.query.map_or_else(|| path.into(), |query| format!("{path}?{query}"));
-        let asked = with_query(path);
+        let host = if request.host.is_empty() { "HOST" } else { request.host };
+        let location = format!("https://{host}{}", with_query(path));
         let path = route.strip_prefix.as_deref().map_or(path, |prefix| without_prefix(path, prefix));
         Self {
             name: route.name.to_string(),
             conditions: words::why(&route.conditions, request),
             upstream: words::upstream(gateway.upstream(route.upstream)),
-            redirect: route.redirect.map(|Redirect::Https| format!("https://{}{asked}", request.host)),
+            redirect: route.redirect.map(|Redirect::Https| location),
             forwarded: with_query(path),
             limits: route.limits.iter().map(|used| Applied::new(gateway, route, used, request)).collect(),
         }

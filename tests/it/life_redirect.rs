@@ -1,5 +1,9 @@
 //! `redirect = "https"`: who comes without TLS is sent there, and pays nothing.
 
+use tollgate::config;
+use tollgate::explain::{ExplainRequest, explain};
+
+use crate::config_files::parse;
 use crate::harness::{Authority, Backend, Client, Gateway, everything_to, get_with, send};
 
 const LIMITED: &str = "redirect = \"https\"\nlimits = [\"one\"]\n\
@@ -80,4 +84,21 @@ fn a_script_of_another_site_can_follow() {
         Gateway::start(&everything_to(&backend, "redirect = \"https\"\ncors = { origins = [\"*\"] }"));
     let answer = get_with(gateway.addr(), "/", "origin: https://app.example.com\r\n").expect(308);
     assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+}
+
+#[test]
+fn check_and_explain_tell_of_it() {
+    let toml = "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n[upstreams]\ndemo = \"builtin:echo\"\n\
+        [[routes]]\npath = \"/*\"\nupstream = \"demo\"\nredirect = \"https\"\nstrip_prefix = \"/a\"\n";
+    let gateway = parse(toml).expect("it is good").gateway;
+    let summary = config::summary(&gateway, "gateway.toml");
+    assert!(summary.contains("\n  without TLS: sent to https by 308, and charged nothing\n"), "{summary}");
+    for (url, location) in
+        [("http://a.test:8080/a/./b?c", "https://a.test/a/b?c"), ("/a/b", "https://HOST/a/b")]
+    {
+        let request = ExplainRequest::new("GET", url, &[], None).expect("a request");
+        let told = explain(&gateway, &request).to_string();
+        assert!(told.contains(&format!("redirect  without TLS 308 to `{location}`")), "{told}");
+        assert!(told.contains("gets `/b"), "what goes on over TLS is told, too: {told}");
+    }
 }
