@@ -211,6 +211,7 @@ fn take_over(gateway: &Gateway, sockets: &mut Vec<TcpListener>) -> Result<Option
                  and start without `--takeover`"
                     .to_owned()
             }
+            io::ErrorKind::UnexpectedEof => "it ended before it had passed its listening sockets".to_owned(),
             _ => error.to_string(),
         })
     })?;
@@ -288,7 +289,8 @@ fn bind_admin(admin: &Admin, inherited: &mut Vec<TcpListener>) -> Result<AdminLi
 fn with_remedy(message: String, error: &io::Error) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "another process listens there: find it with `ss -ltnp`, stop it, or choose another port; a running tollgate hands it over to one started with `--takeover`"
+            "another process listens there: find it with `ss -ltnp`, stop it, or choose another port; a tollgate of the same \
+             user can be taken over with `--takeover`"
         }
         io::ErrorKind::PermissionDenied => {
             "ports below 1024 need the capability CAP_NET_BIND_SERVICE: grant it, or choose a higher port"

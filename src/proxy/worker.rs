@@ -35,9 +35,9 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 /// How often unused backend connections are looked through.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a new connection has for its first byte once draining has begun. It was made before, and its client knows of
-/// nothing.
-const FIRST_BYTE: Duration = Duration::from_secs(1);
+/// How long a new connection has for its first byte, its TLS handshake included, once draining has begun. It was made
+/// before, and its client knows of nothing.
+const FIRST_BYTE: Duration = Duration::from_secs(2);
 
 /// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime. Calls `up` when it
 /// takes connections.
