@@ -1,11 +1,11 @@
 //! What a request comes down to before any limit is asked: its route, its charges, or what is wrong with it.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 use http::StatusCode;
 
 use super::cors;
+use super::peer::Peer;
 use super::turn::Turn;
 use crate::gateway::admission::Assessment;
 use crate::gateway::{Gateway, Redirect, Route};
@@ -26,16 +26,6 @@ pub(crate) struct Case<'p, 'h> {
     pub(crate) target: Cow<'h, str>,
     /// What a hash chooses the server by.
     pub(crate) affinity: u64,
-}
-
-/// Who asks, and how.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer<'a> {
-    pub(crate) address: IpAddr,
-    /// Whether it speaks TLS to us.
-    pub(crate) over_tls: bool,
-    /// The subject of its certificate.
-    pub(crate) tls_subject: Option<&'a str>,
 }
 
 /// Why a request goes no further than its route.
@@ -69,7 +59,7 @@ impl<'p, 'h> Case<'p, 'h> {
         turn: &mut Turn,
         gateway: &'p Gateway,
         head: &RequestHead<'h>,
-        peer: Peer<'_>,
+        peer: &Peer,
     ) -> Result<Self, Stop> {
         let host = host_of(head)?;
         if head.target.path == "*" {
@@ -87,7 +77,7 @@ impl<'p, 'h> Case<'p, 'h> {
             query: head.target.query,
             headers: head.fields,
             client,
-            tls_subject: peer.tls_subject,
+            tls_subject: peer.subject.as_deref(),
         };
         if answer_preflight(turn, gateway, head, &request) {
             return Err(Stop::Preflight);
@@ -126,12 +116,12 @@ fn answer_preflight(
 }
 
 /// Whether the client speaks TLS, to us or to the trusted proxy before us.
-fn came_by_tls(gateway: &Gateway, head: &RequestHead<'_>, peer: Peer<'_>) -> bool {
+fn came_by_tls(gateway: &Gateway, head: &RequestHead<'_>, peer: &Peer) -> bool {
     // Of several, the first tells of the client; a client that could invent it would only spare itself the redirect.
     let said =
         head.fields.known(Name::XForwardedProto).and_then(|value| value.split(|byte| *byte == b',').next());
     let says_https = said.is_some_and(|said| said.trim_ascii().eq_ignore_ascii_case(b"https"));
-    peer.over_tls || (says_https && gateway.server.client.trusts(peer.address))
+    peer.scheme == "https" || (says_https && gateway.server.client.trusts(peer.address))
 }
 
 /// The same with TLS, on its usual port. Host and path have been checked: nothing in them ends a line.

@@ -5,24 +5,24 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use tokio::net::TcpStream;
 
 use super::buffers::Buffers;
 use crate::socket::Stream;
+use crate::upstream::pool::Connection;
 
 /// Bytes taken from one side at once.
 const PART: usize = 16 << 10;
 
 /// Joins client and backend. What either has sent behind its head stands in the buffers.
-pub(crate) async fn run(client: &Stream, backend: TcpStream, mut buffers: Box<Buffers>) {
-    let backend = Stream::Plain(backend);
+pub(crate) async fn run(client: &Stream, backend: Connection, mut buffers: Box<Buffers>) {
+    let backend = &backend.stream;
     let mut up = Way::default();
     let mut down = Way::default();
     let Buffers { inbound, answer, .. } = &mut *buffers;
     // Either side may break the tunnel off at any time; that is how tunnels end.
     let _: io::Result<()> = poll_fn(|context| {
-        let up = up.poll(context, client, &backend, inbound)?;
-        let down = down.poll(context, &backend, client, &mut answer.bytes)?;
+        let up = up.poll(context, client, backend, inbound)?;
+        let down = down.poll(context, backend, client, &mut answer.bytes)?;
         if up.is_ready() && down.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
     })
     .await;
