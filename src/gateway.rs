@@ -177,6 +177,8 @@ pub struct Upstream {
     pub name: Arc<str>,
     /// Who answers.
     pub backend: Backend,
+    /// What its servers speak.
+    pub protocol: Protocol,
     /// To connect; to wait for a connection where they have a bound.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
@@ -202,6 +204,15 @@ pub struct MaxConnections {
     pub connections: usize,
     /// Requests that wait for one.
     pub pending: usize,
+}
+
+/// What a backend speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: by ALPN where there is TLS, else with prior knowledge.
+    Http2,
 }
 
 /// Which server is next.

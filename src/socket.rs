@@ -1,6 +1,7 @@
 //! Sockets as the data plane reads and writes them: no system call that must fail, and a bound on each.
 
 mod parked;
+mod pipe;
 mod stream;
 mod tls;
 mod trust;
@@ -16,6 +17,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 pub use parked::Parked;
+pub use pipe::Pipe;
 pub use stream::Stream;
 pub use tls::Tls;
 pub use trust::Trust;

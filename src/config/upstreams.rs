@@ -14,7 +14,9 @@ use super::table::Table;
 use super::text::Refusal;
 use super::tls;
 use super::value::{Entry, Value};
-use crate::gateway::{Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Retry, Upstream};
+use crate::gateway::{
+    Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
+};
 use crate::route::key::{Key, Missing};
 
 /// Servers of one upstream.
@@ -71,6 +73,7 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     Some(Upstream {
         name: Arc::clone(name),
         backend: backend(Servers::of(target(value)?), None, value)?,
+        protocol: Protocol::Http1,
         connect_timeout: Duration::from_secs(2),
         idle_timeout: Duration::from_secs(60),
         host: None,
@@ -85,7 +88,8 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
 fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let mut table = value.table_beside_text(&quoted(&format!("[upstreams.{name}]")))?;
     let balance = balance(&mut table);
-    table.optional("protocol", |value| value.choice_now(&[("http1", ())], &["http2"]));
+    let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+    let protocol = table.or("protocol", Protocol::Http1, |value| value.choice(&protocols));
     let tls = table.take("tls");
     let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| {
         backend(servers(&value)?, tls.as_ref(), &value)
@@ -102,6 +106,7 @@ fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     Some(Upstream {
         name,
         backend,
+        protocol,
         connect_timeout,
         idle_timeout,
         host,

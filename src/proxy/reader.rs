@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::connection::Bounds;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::request::{Fault, HeadScanner};
+use crate::http2::duplex::PREFACE;
 use crate::socket::{Sight, Stream};
 
 /// Room made for one read of heads, and of bodies.
@@ -28,10 +29,23 @@ const GONE_CHECK: Duration = Duration::from_millis(50);
 pub(crate) enum Arrival {
     /// A whole head.
     Head,
+    /// The preface of HTTP/2, with prior knowledge (RFC 9113 §3.3): on a fresh connection only.
+    Http2,
     /// What is no head, or took too long.
     Fault(Fault),
     /// Nothing more will come, or is waited for.
     Nothing,
+}
+
+/// How fast a request body must come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Not silent for `body_timeout`, nor slower than [`LEAST_BODY_RATE`].
+    Bytes,
+    /// A stream of messages: silent for so long at most, until the answer begins.
+    Messages(Duration),
+    /// Any.
+    Any,
 }
 
 /// Why a request body broke off.
@@ -61,6 +75,7 @@ pub(crate) struct Reader {
     fresh: bool,
     /// A byte of the awaited head has come.
     begun: bool,
+    pace: Pace,
     /// Since when, and how many bytes since, the body's rate is measured.
     rate: Option<(Instant, u64)>,
 }
@@ -75,6 +90,7 @@ impl Reader {
             fresh: true,
             begun: false,
             silent_since: None,
+            pace: Pace::Bytes,
             rate: None,
         }
     }
@@ -92,7 +108,13 @@ impl Reader {
                 // The head's time runs from its first byte, not from the end of the last answer.
                 self.since = now();
             }
+            // A part of the preface looks like a head.
+            let preface = self.fresh && !inbound.is_empty() && may_be_http2(inbound);
+            if preface && inbound.len() >= PREFACE.len() {
+                return Poll::Ready(Arrival::Http2);
+            }
             match scanner.advance(inbound, self.bounds.max_header_bytes) {
+                _ if preface => {}
                 Ok(true) => {
                     self.fresh = false;
                     return Poll::Ready(Arrival::Head);
@@ -128,9 +150,17 @@ impl Reader {
     }
 
     /// A body is read from now on.
-    pub(crate) fn turn_to_body(&mut self) {
+    pub(crate) fn turn_to_body(&mut self, pace: Pace) {
         self.silent_since = None;
         self.rate = None;
+        self.pace = pace;
+    }
+
+    /// The answer has begun: from now on its own silence bounds a stream of messages.
+    pub(crate) fn answer_begins(&mut self) {
+        if matches!(self.pace, Pace::Messages(_)) {
+            self.pace = Pace::Any;
+        }
     }
 
     /// Reads more of a body. Whoever is late, or sends slower than [`LEAST_BODY_RATE`], has broken it off.
@@ -151,8 +181,14 @@ impl Reader {
             Poll::Pending => {
                 let now = now();
                 let since = *self.silent_since.get_or_insert(now);
-                if !self.body_crawls(now) {
-                    ready!(self.deadline.poll(context, since + self.bounds.body_timeout));
+                let pace = self.pace;
+                let silence = match pace {
+                    Pace::Any => return Poll::Pending,
+                    Pace::Messages(silence) => silence,
+                    Pace::Bytes => self.bounds.body_timeout,
+                };
+                if pace != Pace::Bytes || !self.body_crawls(now) {
+                    ready!(self.deadline.poll(context, since + silence));
                 }
                 Poll::Ready(Err(BodyFault::Timeout))
             }
@@ -171,9 +207,13 @@ impl Reader {
 
     /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are unread.
     pub(crate) async fn gone(&self) {
+        let Some(socket) = self.stream.socket() else {
+            std::future::poll_fn(|context| self.stream.poll_look(context)).await;
+            return;
+        };
         // Bytes that nobody reads yet would make the socket ready at once, again and again: look now and then instead.
         loop {
-            match self.stream.socket().ready(tokio::io::Interest::READABLE).await {
+            match socket.ready(tokio::io::Interest::READABLE).await {
                 Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(GONE_CHECK).await,
                 _ => return,
             }
@@ -190,6 +230,11 @@ impl Reader {
             }
         }
     }
+}
+
+/// Whether it begins as the preface does, as far as it goes.
+fn may_be_http2(inbound: &[u8]) -> bool {
+    inbound.iter().zip(PREFACE).all(|(come, expected)| come == expected)
 }
 
 /// RFC 9112 §2.2: empty lines before the request line are ignored.

@@ -46,6 +46,8 @@ impl Stream {
                 let (socket, session) = tls.park();
                 (socket, Some(Box::new(session)))
             }
+            // It leads to a task of this very thread.
+            Self::Pipe(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         Ok(Parked { socket: socket.into_std()?, session })
     }
