@@ -46,7 +46,7 @@ impl Stream {
                 let (socket, session) = tls.park();
                 (socket, Some(Box::new(session)))
             }
-            // It leads to a task of this very thread.
+            // A stream of HTTP/2 serves one request.
             Self::Pipe(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         Ok(Parked { socket: socket.into_std()?, session })

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use rustls::pki_types::ServerName;
@@ -99,7 +99,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => has_news(socket),
             Self::Tls(tls) => tls.has_news(),
-            Self::Pipe(_) => self.look() != Sight::Silence,
+            Self::Pipe(pipe) => pipe.has_news(),
         }
     }
 
@@ -108,10 +108,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => look(socket),
             Self::Tls(tls) => tls.look(),
-            Self::Pipe(pipe) => match pipe.poll_look(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(sight) => sight,
-                Poll::Pending => Sight::Silence,
-            },
+            Self::Pipe(pipe) => pipe.look(),
         }
     }
 
@@ -150,6 +147,11 @@ impl Stream {
     /// Whether it is behind TLS.
     pub fn is_tls(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+
+    /// Whether HTTP/2 was agreed on with TLS.
+    pub fn speaks_http2(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.speaks_http2())
     }
 
     /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.
