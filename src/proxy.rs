@@ -33,5 +33,5 @@ mod upload;
 mod worker;
 mod writer;
 
-pub use listen::{Listeners, bind};
+pub use listen::{Listeners, bind, take};
 pub use worker::run;

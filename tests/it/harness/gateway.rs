@@ -39,17 +39,21 @@ impl Gateway {
 
     /// As [`Self::start_with`], with further environment variables.
     pub(crate) fn start_in(toml: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
+        Self::start_by(toml, command)
+    }
+
+    /// Starts what `command` starts, with further arguments that name the file.
+    pub(crate) fn start_by(toml: &str, mut command: Command) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let toml = on_free_ports(toml);
         std::fs::write(directory.path().join("gateway.toml"), &toml).expect("the file can be written");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        let mut child = command
             .arg("-c")
             .arg(directory.path().join("gateway.toml"))
-            .args(arguments)
             .env("TOLLGATE_ADMIN_TOKEN", "test-token")
             .env("NO_COLOR", "1")
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -64,6 +68,11 @@ impl Gateway {
     /// Where it listens; the first of `server.listen`.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addresses[0]
+    }
+
+    /// Where it listens, in the order of `server.listen`.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Where the admin listener is.
