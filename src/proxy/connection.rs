@@ -50,8 +50,8 @@ pub(crate) enum After {
     Close,
     /// It is closed at once: the client has left, takes nothing, or must learn that something is missing.
     Drop,
-    /// It is joined to this backend.
-    Tunnel(TcpStream),
+    /// It is joined to this backend, until neither has moved a byte for so long.
+    Tunnel(TcpStream, Duration),
 }
 
 /// One client's connection.
@@ -167,9 +167,9 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
     match connection.run().await {
         After::Keep | After::Drop => {}
         After::Close => connection.linger().await,
-        After::Tunnel(backend) => {
+        After::Tunnel(backend, silence) => {
             let Connection { stream, buffers, .. } = &mut connection;
-            tunnel::run(stream, backend, buffers.take().unwrap_or_default()).await;
+            tunnel::run(stream, backend, buffers.take().unwrap_or_default(), silence).await;
         }
     }
 }

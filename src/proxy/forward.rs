@@ -278,7 +278,7 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         match self.writer.flush(self.outbound).await {
-            Ok(()) => After::Tunnel(exchange.into_stream()),
+            Ok(()) => After::Tunnel(exchange.into_stream(), self.delivery.route.tunnel_timeout),
             Err(_) => self.cut(Cut::Client, false),
         }
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,13 +21,15 @@ use super::date::Date;
 use super::handshake;
 use super::listen::Listeners;
 use super::presence::Presence;
+use super::proxied;
 use crate::gateway::Gateway;
 use crate::limit::units::Timestamp;
 use crate::route::key::Secret;
+use crate::shared::crowd::Place;
 use crate::shared::{Life, Shared};
 use crate::socket::Stream;
 use crate::store::Counters;
-use crate::telemetry::metrics::WorkerMetrics;
+use crate::telemetry::metrics::{TurnedAway, WorkerMetrics};
 use crate::upstream::{Pools, Servers};
 
 /// How long accepting rests when the process is out of descriptors or memory.
@@ -176,6 +178,17 @@ impl Worker {
         oldest.inspect(|(_, presence)| presence.evict()).is_some()
     }
 
+    /// A place among the client's connections, if they are bounded; over the bound, how many connections there may be in all.
+    fn admit_client(&self, peer: IpAddr) -> Result<Option<Place>, usize> {
+        let plan = self.plan();
+        let server = &plan.gateway.server;
+        let Some(most) = server.max_connections_per_client.filter(|_| !server.client.trusts(peer)) else {
+            return Ok(None);
+        };
+        let place = self.shared.crowd.admit(server.client.client(peer).network, most);
+        place.map(Some).ok_or(server.max_connections)
+    }
+
     async fn drained(&self) {
         let mut life = self.life.clone();
         // The sender lives as long as the process.
@@ -252,17 +265,35 @@ fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
         let presence = Presence::new();
         let open = Open::new(place, Rc::clone(worker), Some(&presence));
         let worker = Rc::clone(worker);
-        if tls {
-            tokio::task::spawn_local(async move {
-                handshake::serve(stream, presence, peer.ip(), worker).await;
-                drop(open);
-            });
-            return;
-        }
         tokio::task::spawn_local(async move {
-            connection::serve(Stream::Plain(stream), presence, peer.ip(), worker).await;
+            welcome(place, tls, stream, presence, peer.ip(), worker).await;
             drop(open);
         });
+    }
+}
+
+/// Finds out who it is, and serves it unless it has too many connections already.
+async fn welcome(
+    place: usize,
+    tls: bool,
+    mut stream: TcpStream,
+    presence: Rc<Presence>,
+    peer: IpAddr,
+    worker: Rc<Worker>,
+) {
+    let Some(peer) = proxied::peer(place, &mut stream, peer, &worker).await else { return };
+    match worker.admit_client(peer) {
+        // Boxed, so that a connection without TLS needs no memory for a handshake.
+        Ok(_crowded) if tls => Box::pin(handshake::serve(stream, presence, peer, worker)).await,
+        Ok(_crowded) => connection::serve(Stream::Plain(stream), presence, peer, worker).await,
+        Err(most) => {
+            worker.plan().metrics.turned_away(place, TurnedAway::PerClient);
+            // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
+            // closed at once.
+            if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
+                connection::turn_away(stream, presence, peer, worker).await;
+            }
+        }
     }
 }
 
