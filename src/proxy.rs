@@ -13,6 +13,7 @@ mod case;
 mod connection;
 mod cors;
 mod date;
+mod descriptors;
 mod download;
 mod echo;
 mod forward;

@@ -24,6 +24,7 @@ use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
 use crate::http1::request::HeadScanner;
 use crate::socket::Stream;
+use crate::telemetry::metrics::TurnedAway;
 
 /// Requests on one connection; the last is answered with `connection: close`.
 const MAX_REQUESTS: u64 = 10_000;
@@ -171,6 +172,10 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
             let Connection { stream, buffers, .. } = &mut connection;
             tunnel::run(stream, backend, buffers.take().unwrap_or_default(), silence).await;
         }
+    }
+    if connection.writer.is_stalled() {
+        let listener = connection.presence.listener();
+        connection.worker.plan().metrics.turned_away(listener, TurnedAway::Stalled);
     }
 }
 

@@ -15,6 +15,7 @@ use super::presence::Presence;
 use super::worker::Worker;
 use crate::clock::deadline::now;
 use crate::socket::Stream;
+use crate::telemetry::metrics::TurnedAway;
 
 /// Agrees on TLS with a client, then serves it.
 pub(crate) async fn serve(socket: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
@@ -28,8 +29,12 @@ pub(crate) async fn serve(socket: TcpStream, presence: Rc<Presence>, peer: IpAdd
     };
     match shaken {
         Ok(stream) => connection::serve(stream, presence, peer, worker).await,
+        Err(_) if presence.is_evicted() => {}
         // Anybody can cause it as often as they like: not for an operator's eyes.
-        Err(error) => tracing::debug!(%peer, %error, "no TLS"),
+        Err(error) => {
+            worker.plan().metrics.turned_away(presence.listener(), TurnedAway::Handshake);
+            tracing::debug!(%peer, %error, "no TLS");
+        }
     }
 }
 

@@ -7,8 +7,10 @@ use std::task::{Context, Waker};
 use tokio::time::Instant;
 
 /// Listed at the worker for as long as the connection is open.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Presence {
+    /// The place in `server.listen` of the listener that took it.
+    listener: usize,
     /// Since when it waits for another request.
     idle_since: Cell<Option<Instant>>,
     /// It is to make room for another if it is still idle.
@@ -17,8 +19,19 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    pub(crate) fn new() -> Rc<Self> {
-        Rc::default()
+    /// A connection to the listener at this place of `server.listen`.
+    pub(crate) fn new(listener: usize) -> Rc<Self> {
+        Rc::new(Self {
+            listener,
+            idle_since: Cell::default(),
+            evicted: Cell::default(),
+            waiting: RefCell::default(),
+        })
+    }
+
+    /// The place in `server.listen` of the listener that took it.
+    pub(crate) fn listener(&self) -> usize {
+        self.listener
     }
 
     /// The connection waits for another request since then.

@@ -61,8 +61,31 @@ pub(crate) struct Reader {
     fresh: bool,
     /// A byte of the awaited head has come.
     begun: bool,
-    /// Since when, and how many bytes since, the body's rate is measured.
-    rate: Option<(Instant, u64)>,
+    /// How fast the body comes.
+    pace: Pace,
+}
+
+/// Since when, and how many bytes since, a body's rate is measured: from when it is awaited.
+#[derive(Debug, Default)]
+struct Pace(Option<(Instant, u64)>);
+
+impl Pace {
+    /// So many bytes came.
+    fn add(&mut self, come: usize) {
+        if let Some((_, bytes)) = &mut self.0 {
+            *bytes += come as u64;
+        }
+    }
+
+    /// Whether they came slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
+    fn crawls(&mut self, now: Instant) -> bool {
+        let (since, bytes) = *self.0.get_or_insert((now, 0));
+        if now - since < RATE_WINDOW {
+            return false;
+        }
+        self.0 = Some((now, 0));
+        bytes < LEAST_BODY_RATE * RATE_WINDOW.as_secs()
+    }
 }
 
 impl Reader {
@@ -75,7 +98,7 @@ impl Reader {
             fresh: true,
             begun: false,
             silent_since: None,
-            rate: None,
+            pace: Pace::default(),
         }
     }
 
@@ -130,7 +153,7 @@ impl Reader {
     /// A body is read from now on.
     pub(crate) fn turn_to_body(&mut self) {
         self.silent_since = None;
-        self.rate = None;
+        self.pace = Pace::default();
     }
 
     /// Reads more of a body. Whoever is late, or sends slower than [`LEAST_BODY_RATE`], has broken it off.
@@ -143,30 +166,18 @@ impl Reader {
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(BodyFault::Gone)),
             Poll::Ready(Ok(read)) => {
                 self.silent_since = None;
-                if let Some((_, bytes)) = &mut self.rate {
-                    *bytes += read as u64;
-                }
+                self.pace.add(read);
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => {
                 let now = now();
                 let since = *self.silent_since.get_or_insert(now);
-                if !self.body_crawls(now) {
+                if !self.pace.crawls(now) {
                     ready!(self.deadline.poll(context, since + self.bounds.body_timeout));
                 }
                 Poll::Ready(Err(BodyFault::Timeout))
             }
         }
-    }
-
-    /// Whether the body has come slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
-    fn body_crawls(&mut self, now: Instant) -> bool {
-        let (since, bytes) = *self.rate.get_or_insert((now, 0));
-        if now - since < RATE_WINDOW {
-            return false;
-        }
-        self.rate = Some((now, 0));
-        bytes < LEAST_BODY_RATE * RATE_WINDOW.as_secs()
     }
 
     /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are unread.
@@ -226,5 +237,38 @@ impl Watch {
                 Poll::Pending
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a body of so many bytes a second, one part a second, is broken off, and after how many seconds.
+    fn broken_off_after(rate: usize) -> Option<u64> {
+        let (mut pace, begin) = (Pace::default(), now());
+        (0..600).find(|second| {
+            let crawls = pace.crawls(begin + Duration::from_secs(*second));
+            pace.add(rate);
+            crawls
+        })
+    }
+
+    #[test]
+    fn a_body_that_drips_is_broken_off_after_the_first_window_and_a_slow_one_never() {
+        assert_eq!(broken_off_after(1), Some(30));
+        assert_eq!(broken_off_after(255), Some(30));
+        assert_eq!(broken_off_after(256), None);
+        assert_eq!(broken_off_after(1 << 20), None);
+    }
+
+    #[test]
+    fn a_quick_start_does_not_pay_for_later() {
+        let (mut pace, begin) = (Pace::default(), now());
+        assert!(!pace.crawls(begin));
+        pace.add(1 << 30);
+        assert!(!pace.crawls(begin + Duration::from_secs(30)), "the first window was quick");
+        pace.add(1);
+        assert!(pace.crawls(begin + Duration::from_secs(60)), "the second was not");
     }
 }

@@ -176,7 +176,7 @@ fn turned_away(page: &mut Exposition, workers: &[Arc<Series>]) {
         return;
     }
     let name = "tollgate_connections_refused_total";
-    page.family(name, Kind::Counter, "Clients' connections that were not served, by cause.");
+    page.family(name, Kind::Counter, "Clients' connections that were not served, or no further, by cause.");
     for ((listener, reason), count) in &totals {
         page.sample(name, &[("listener", listener), ("reason", reason)], count);
     }
