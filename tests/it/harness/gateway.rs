@@ -24,6 +24,8 @@ pub(crate) struct Gateway {
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
+const BINARY: &str = env!("CARGO_BIN_EXE_tollgate");
+
 impl Gateway {
     /// Starts the binary with `toml` and waits until it listens.
     ///
@@ -39,10 +41,32 @@ impl Gateway {
 
     /// As [`Self::start_with`], with further environment variables.
     pub(crate) fn start_in(toml: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::launch(Command::new(BINARY), Stdio::piped(), toml, arguments, environment)
+    }
+
+    /// As [`Self::start`], but it may open only so many files.
+    pub(crate) fn start_with_files(toml: &str, files: u64) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), BINARY]);
+        Self::launch(shell, Stdio::piped(), toml, &[], &[])
+    }
+
+    /// As [`Self::start`], with its access log going there.
+    pub(crate) fn start_logging_to(toml: &str, access_log: impl Into<Stdio>) -> Self {
+        Self::launch(Command::new(BINARY), access_log.into(), toml, &[], &[])
+    }
+
+    fn launch(
+        mut command: Command,
+        stdout: Stdio,
+        toml: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let toml = on_free_ports(toml);
         std::fs::write(directory.path().join("gateway.toml"), &toml).expect("the file can be written");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        let mut child = command
             .arg("-c")
             .arg(directory.path().join("gateway.toml"))
             .args(arguments)
@@ -50,12 +74,12 @@ impl Gateway {
             .env("NO_COLOR", "1")
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(stdout)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
         let stderr = collect(child.stderr.take().expect("piped"));
-        let stdout = collect(child.stdout.take().expect("piped"));
+        let stdout = child.stdout.take().map(collect).unwrap_or_default();
         let mut gateway = Self { child, directory, stderr, stdout, addresses: Vec::new(), admin: None };
         gateway.wait_until_listening(&toml);
         gateway
