@@ -7,8 +7,8 @@ use rustix::process::{Resource, getrlimit};
 /// Descriptors that clients' connections leave free; of a small bound, a quarter.
 const SPARED: u64 = 64;
 
-/// Where the spared descriptors begin. The kernel gives out the lowest number that is free, so a high one says that all
-/// below it are taken, and nothing needs counting.
+/// Where the spared descriptors begin. The kernel gives out the lowest number that is free: if that is a high one, all below
+/// are taken, and nothing needs counting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reserve(RawFd);
 
@@ -23,14 +23,9 @@ impl Reserve {
         Self(RawFd::try_from(most - SPARED.min(most / 4)).unwrap_or(RawFd::MAX))
     }
 
-    /// Whether this is one of the spared descriptors.
-    pub(crate) fn holds(self, descriptor: &impl AsRawFd) -> bool {
-        descriptor.as_raw_fd() >= self.0
-    }
-
-    /// Whether the next descriptor would be one. Costs two system calls.
+    /// Whether the next descriptor would be one of them. Costs two system calls, as it takes one and gives it back.
     pub(crate) fn is_next(self, any: impl AsFd) -> bool {
-        rustix::io::dup(any).map_or(true, |next| self.holds(&next))
+        rustix::io::dup(any).map_or(true, |next| next.as_raw_fd() >= self.0)
     }
 }
 

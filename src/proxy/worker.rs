@@ -236,6 +236,10 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
     let reserve = Reserve::of_process();
     let mut last_told = None;
     loop {
+        if reserve.is_next(&listener) {
+            tell(&mut last_told, "nearly all files that may be open are: new connections wait");
+            until_spared(reserve, &listener, &worker).await;
+        }
         let accepted = tokio::select! {
             biased;
             _ = life.wait_for(|life| *life == Life::Draining) => return,
@@ -245,12 +249,7 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
             Ok((stream, peer)) => {
                 // Small answers must not wait for acknowledgements; a socket that refuses still works.
                 let _ = stream.set_nodelay(true);
-                let scarce = reserve.holds(&stream);
                 admit(place, tls, stream, peer, &worker);
-                if scarce {
-                    tell(&mut last_told, "nearly all files that may be open are: new connections wait");
-                    until_spared(reserve, &listener, &worker).await;
-                }
             }
             Err(error) if is_the_clients(&error) => {}
             Err(error) => {
