@@ -43,6 +43,21 @@ fn trailers_are_bounded_both_ways() {
     assert!(client.try_read("GET").is_err(), "cut");
 }
 
+/// Dropped, it would be read as the next request by one of the two.
+#[test]
+fn a_body_of_a_head_request_goes_on_as_it_is_framed() {
+    let backend = Backend::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n");
+    let gateway = Gateway::start(&everything_to(&backend, ""));
+    let mut client = Client::connect(gateway.addr());
+    for body in
+        ["content-length: 5\r\n\r\nhello", "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"]
+    {
+        client.exchange(format!("HEAD / HTTP/1.1\r\nhost: test\r\n{body}")).expect(200);
+        assert_eq!(backend.latest().body, b"hello");
+    }
+    assert_eq!((backend.count(), backend.connections()), (2, 1));
+}
+
 /// What a backend lets through of its own clients' bytes must not become a field of its own.
 #[test]
 fn answers_are_not_split() {
