@@ -17,6 +17,7 @@ use crate::limit::units::{Cost, Fingerprint};
 use crate::route::client::ClientRule;
 use crate::route::key::{Claim, Exemption, Key, Secret};
 use crate::route::{self, Conditions, RouteIndex, RouteTable};
+use crate::socket::Trust;
 use crate::store::redis::settings as redis;
 use crate::store::{NumbersId, OnError, Remote};
 
@@ -180,7 +181,9 @@ pub struct Upstream {
     pub name: Arc<str>,
     /// Who answers.
     pub backend: Backend,
-    /// To connect.
+    /// What its servers speak.
+    pub protocol: Protocol,
+    /// To connect; to wait for a connection where they have a bound.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
@@ -194,6 +197,26 @@ pub struct Upstream {
     pub eject: Option<Eject>,
     /// How servers are asked whether they are well; `None`: not at all.
     pub health: Option<HealthCheck>,
+    /// How many connections there may be; `None`: any number.
+    pub max_connections: Option<MaxConnections>,
+}
+
+/// How many connections an upstream may have, all servers and workers together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxConnections {
+    /// Used or not; at least 1.
+    pub connections: usize,
+    /// Requests that wait for one.
+    pub pending: usize,
+}
+
+/// What a backend speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: by ALPN where there is TLS, else with prior knowledge.
+    Http2,
 }
 
 /// Which server is next.
@@ -243,7 +266,7 @@ pub enum Backend {
 }
 
 /// One server of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Host name or address, without brackets.
     pub host: String,
@@ -253,6 +276,8 @@ pub struct Endpoint {
     pub authority: Arc<str>,
     /// Its share of the requests; at least 1.
     pub weight: u32,
+    /// `https://`: how TLS is spoken to it.
+    pub tls: Option<Trust>,
 }
 
 /// When another attempt is made.

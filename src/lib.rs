@@ -13,7 +13,7 @@
 //!  telemetry                          what happened: counters and access records
 //!  upstream                           the backends
 //!  gateway                            the waist: the compiled, immutable plan; from a request to its charges
-//!  route · store                      whose allowance, which rule · where counters live
+//!  route · store · http2              whose allowance, which rule · where counters live · streams of HTTP/2 as HTTP/1.1
 //!  clock · socket · counter           what time it is · bytes in and out · what one thread counts
 //!  limit · http1                      the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes
 //! ```
@@ -26,6 +26,7 @@ pub mod counter;
 pub mod explain;
 pub mod gateway;
 pub mod http1;
+pub mod http2;
 pub mod limit;
 pub mod proxy;
 pub mod route;

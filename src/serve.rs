@@ -81,9 +81,9 @@ pub fn run(file: &Path, watch: bool) -> Result<Ended, Fault> {
     descriptors::raise(loaded.gateway.server.max_connections);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
+        .build_local(tokio::runtime::LocalOptions::default())
         .map_err(|error| Fault::System("start the control thread", error))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let signals = Signals::take().map_err(|error| Fault::System("take signals", error))?;
         let (triggers, due) = mpsc::channel(1);
         signals::reload_on_hangup(triggers.clone()).map_err(|error| Fault::System("take signals", error))?;
@@ -93,7 +93,10 @@ pub fn run(file: &Path, watch: bool) -> Result<Ended, Fault> {
             watch::start(file.to_owned(), seen, files, triggers);
         }
         running.steer(file, named, log, due).await
-    })
+    });
+    // A resolver may be slow to answer: nobody waits for it any more.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Everything that runs.

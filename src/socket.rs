@@ -1,7 +1,10 @@
 //! Sockets as the data plane reads and writes them: no system call that must fail, and a bound on each.
 
+mod parked;
+mod pipe;
 mod stream;
 mod tls;
+mod trust;
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -13,8 +16,11 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+pub use parked::Parked;
+pub use pipe::Pipe;
 pub use stream::Stream;
 pub use tls::Tls;
+pub use trust::Trust;
 
 /// What a look at a socket shows, without taking anything from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

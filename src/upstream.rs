@@ -1,11 +1,14 @@
 //! The backends: connections to them, kept per worker, and the exchange of one request for one response.
 
 mod balance;
+pub mod bound;
 mod chance;
+mod dial;
 mod ejections;
 pub mod exchange;
 pub mod fitness;
 pub mod health;
+mod names;
 pub mod pool;
 pub mod retry;
 pub mod roster;
@@ -35,10 +38,14 @@ use roster::{Peers, Roster};
 pub enum Failure {
     /// Nobody was asked: the health checks say that no server is well.
     NoneHealthy,
+    /// The upstream has as many connections as it may have, and too many requests wait for one, or this did for too long.
+    Full,
     /// No connection: refused, unreachable, or its name does not resolve.
     Connect,
-    /// No connection within `connect_timeout`.
+    /// No connection within `connect_timeout`, TLS included.
     ConnectTimeout,
+    /// A connection, but no TLS: its certificate is not to be trusted, it refuses ours, or it speaks none.
+    Tls,
     /// No response head within `timeout`.
     Timeout,
     /// It closed the connection before its response head was complete.
@@ -78,10 +85,14 @@ impl Pools {
         let servers = upstreams
             .iter()
             .map(|upstream| {
+                let bound = roster.bound(upstream);
                 let pool_of = |endpoint: &Endpoint| {
                     let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
-                    let fresh = || Rc::new(EndpointPool::new(endpoint));
-                    let pool = old.remove(&key).or_else(|| kept.get(&key).cloned()).unwrap_or_else(fresh);
+                    let site = roster.names.site(endpoint);
+                    let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
+                    let last = last.filter(|pool| pool.leads_to(endpoint, &site, bound.as_ref()));
+                    let fresh = || Rc::new(EndpointPool::new(endpoint, site, bound.clone()));
+                    let pool = last.unwrap_or_else(fresh);
                     kept.insert(key, Rc::clone(&pool));
                     pool
                 };
@@ -155,6 +166,7 @@ impl Servers {
             let (affinity, begun) = (request.affinity, now);
             let connection = match self.connection(place, careful, fresh).await {
                 Ok(connection) => connection,
+                Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
                     now = deadline::now();
                     self.blame(place, begun, now);
@@ -179,7 +191,8 @@ impl Servers {
             if exchange.is_to_blame(failure) {
                 self.blame(place, begun, now);
             }
-            let unspent = if failure == Failure::Reset { exchange.into_unspent() } else { None };
+            let broken = matches!(failure, Failure::Reset | Failure::Tls);
+            let unspent = if broken { exchange.into_unspent() } else { None };
             request = unspent.ok_or_else(|| failed(failure))?;
             request.answer.bytes.clear();
             if !reused {
@@ -222,12 +235,9 @@ impl Servers {
         let pool = &self.pools[place];
         let counted = self.upstream.balance == Balance::LeastRequests;
         let in_flight = self.peers.get(place).filter(|_| counted).map(InFlight::at);
-        let kept = if fresh { None } else { pool.take(careful) };
-        let connection = match kept {
-            Some(connection) => connection,
-            None => pool.connect(self.upstream.connect_timeout).await?,
-        };
-        Ok(Connection { in_flight, ..connection })
+        let mut connection = pool.connection(careful, fresh, self.upstream.connect_timeout).await?;
+        connection.in_flight = in_flight;
+        Ok(connection)
     }
 
     /// Where another attempt may go, after those that failed: to another server, within the attempts and the budget.

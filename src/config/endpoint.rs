@@ -1,11 +1,11 @@
-//! The URL of a server: `http://HOST[:PORT]`, or `builtin:echo`.
+//! The URL of a server: `http://HOST[:PORT]`, `https://HOST[:PORT]`, or `builtin:echo`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::report::quoted;
 use super::text::Refusal;
-use crate::gateway::{Backend, Endpoint};
+use crate::gateway::Endpoint;
 
 /// What the URL of a server names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,35 +13,39 @@ pub(super) enum Target {
     /// tollgate itself.
     Echo,
     /// A server, of weight 1.
-    Server(Endpoint),
+    Server(Listed),
 }
 
-impl Target {
-    /// A backend of nothing else.
-    pub(super) fn alone(self) -> Backend {
-        match self {
-            Self::Echo => Backend::Echo,
-            Self::Server(server) => Backend::Servers(vec![server]),
-        }
-    }
+/// A server as the file names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    /// How TLS is spoken is still to be said.
+    pub(super) endpoint: Endpoint,
+    /// Whether TLS is spoken.
+    pub(super) secure: bool,
 }
 
-/// Parses `http://HOST[:PORT]`. A lone `/` may follow; a path, query, fragment or user is a fault, because what is
+/// Parses `http://HOST[:PORT]` or `https://HOST[:PORT]`. A lone `/` may follow; a path, query, fragment or user is a fault, because what is
 /// forwarded is the request's own.
 pub(super) fn parse(text: &str) -> Result<Target, Refusal> {
     if text == "builtin:echo" {
         return Ok(Target::Echo);
     }
-    let Some(rest) = text.strip_prefix("http://") else {
+    let secure = text.starts_with("https://");
+    let (scheme, default_port) = if secure { ("https://", 443) } else { ("http://", 80) };
+    let Some(rest) = text.strip_prefix(scheme) else {
         let message = format!("{} is not the URL of a server", quoted(text));
-        return Err(Refusal::new(message, "write `http://HOST:PORT`, or `builtin:echo`"));
+        return Err(Refusal::new(
+            message,
+            "write `http://HOST:PORT`, `https://HOST:PORT`, or `builtin:echo`",
+        ));
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority_text, after) = rest.split_at(end);
     if !matches!(after, "" | "/") {
         let message = format!("{} has a path, a query or a fragment", quoted(text));
         let help =
-            format!("write `http://{authority_text}`: the path is the request's own, see `strip_prefix`");
+            format!("write `{scheme}{authority_text}`: the path is the request's own, see `strip_prefix`");
         return Err(Refusal::new(message, help));
     }
     if authority_text.contains('@') {
@@ -49,7 +53,8 @@ pub(super) fn parse(text: &str) -> Result<Target, Refusal> {
         let help = "leave out what stands before the `@`, and use `set_request_headers` for `authorization`";
         return Err(Refusal::new("the URL of the server has a user", help));
     }
-    authority(authority_text, 80).map(Target::Server)
+    let endpoint = authority(authority_text, default_port)?;
+    Ok(Target::Server(Listed { endpoint, secure }))
 }
 
 /// Parses `HOST[:PORT]`, the host a name, an IPv4 address, or an IPv6 address in brackets.
@@ -73,7 +78,7 @@ pub(super) fn authority(text: &str, default_port: u16) -> Result<Endpoint, Refus
     let host = host.to_ascii_lowercase();
     let shown = if is_bracketed { format!("[{host}]") } else { host.clone() };
     let authority: Arc<str> = format!("{shown}:{port}").into();
-    Ok(Endpoint { host, port, authority, weight: 1 })
+    Ok(Endpoint { host, port, authority, weight: 1, tls: None })
 }
 
 fn host_help(text: &str) -> String {

@@ -1,9 +1,12 @@
 //! What all parts of one reading share: the faults found so far, the environment, and where other files lie.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
 
 use super::report::{Fault, Findings, Place, Severity};
 
@@ -20,6 +23,7 @@ pub(super) struct Reader<'a> {
     directory: &'a Path,
     findings: RefCell<Findings>,
     files: RefCell<Vec<NamedFile>>,
+    system_roots: OnceCell<(Arc<RootCertStore>, [u8; 32])>,
 }
 
 /// A file that `gateway.toml` names.
@@ -42,7 +46,13 @@ impl NamedFile {
 impl<'a> Reader<'a> {
     /// `directory` is where relative paths begin.
     pub(super) fn new(environment: &'a Environment<'a>, directory: &'a Path) -> Self {
-        Self { environment, directory, findings: RefCell::default(), files: RefCell::default() }
+        Self {
+            environment,
+            directory,
+            findings: RefCell::default(),
+            files: RefCell::default(),
+            system_roots: OnceCell::new(),
+        }
     }
 
     /// The bytes of another file.
@@ -56,6 +66,18 @@ impl<'a> Reader<'a> {
     /// Which files were read.
     pub(super) fn files(&self) -> Vec<NamedFile> {
         self.files.borrow().clone()
+    }
+
+    /// The authorities that this machine trusts, with a hash of them. Read once.
+    pub(super) fn system_roots(&self) -> &(Arc<RootCertStore>, [u8; 32]) {
+        self.system_roots.get_or_init(|| {
+            let (mut roots, mut hash) = (RootCertStore::empty(), blake3::Hasher::new());
+            // Some that can not be read are no harm as long as there are others.
+            let found = rustls_native_certs::load_native_certs().certs;
+            found.iter().for_each(|certificate| _ = hash.update(certificate));
+            roots.add_parsable_certificates(found);
+            (Arc::new(roots), hash.finalize().into())
+        })
     }
 
     /// Reports something that makes the file unusable.

@@ -67,7 +67,7 @@ fn shared(table: &mut Table<'_>, backend: Backend) -> Option<Settings> {
     };
     let (servers, common) = servers(&value, urls?)?;
     let tls = match (common.tls, &tls) {
-        (true, tls) => Some(tls::client(tls.as_ref(), &value)?),
+        (true, tls) => Some(tls::client(tls.as_ref(), &value, &[])?),
         (false, None) => None,
         (false, Some(tls)) => {
             tls.fault(

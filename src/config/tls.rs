@@ -12,29 +12,28 @@ use super::report::quoted;
 use super::table::Table;
 use super::text::Refusal;
 use super::value::Value;
-use crate::store::redis::settings::Tls;
+use crate::socket::Trust;
 
 /// TLS with what the table says; without one, the system's roots and no certificate of our own. `None` if it has faults.
-pub(super) fn client(value: Option<&Value<'_>>, wanted: &Value<'_>) -> Option<Tls> {
+/// `protocols` are offered by ALPN, the best first.
+pub(super) fn client(value: Option<&Value<'_>>, wanted: &Value<'_>, protocols: &[&[u8]]) -> Option<Trust> {
+    let mut files = Files::default();
     let Some(value) = value else {
-        return Some(Tls {
-            config: Arc::new(config(system_roots(wanted)?, None, wanted)?),
-            server_name: None,
-            files: [0; 32],
-        });
+        let roots = system_roots(wanted, &mut files)?;
+        let config = Arc::new(config(roots, None, protocols, wanted)?);
+        return Some(Trust { config, server_name: None, files: files.0.finalize().into() });
     };
     let mut table = value.table("`tls`")?;
-    let mut files = Files::default();
     let roots = match table.take("ca") {
-        Some(ca) => authorities(&ca, &mut files),
-        None => system_roots(wanted),
+        Some(ca) => authorities(&ca, &mut files).map(Arc::new),
+        None => system_roots(wanted, &mut files),
     };
     let server_name =
         table.optional("server_name", |value| value.text()?.parse("the name of a server", server_name));
     let identity = identity(&mut table, &mut files);
     table.finish().then_some(())?;
-    let config = Arc::new(config(roots?, identity?, value)?);
-    Some(Tls { config, server_name, files: files.0.finalize().into() })
+    let config = Arc::new(config(roots?, identity?, protocols, value)?);
+    Some(Trust { config, server_name, files: files.0.finalize().into() })
 }
 
 /// A hash of all files that were read, so that a reload sees when one has changed.
@@ -73,7 +72,12 @@ fn lone_half<T>(lone: &Value<'_>, other: &str) -> Option<T> {
     None
 }
 
-fn config(roots: RootCertStore, identity: Option<Identity>, place: &Value<'_>) -> Option<ClientConfig> {
+fn config(
+    roots: Arc<RootCertStore>,
+    identity: Option<Identity>,
+    protocols: &[&[u8]],
+    place: &Value<'_>,
+) -> Option<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let refuse = |error: rustls::Error| {
         place.fault(
@@ -83,16 +87,17 @@ fn config(roots: RootCertStore, identity: Option<Identity>, place: &Value<'_>) -
     };
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(refuse).ok()?.with_root_certificates(roots);
-    match identity {
-        None => Some(builder.with_no_client_auth()),
-        Some((certificates, key)) => builder.with_client_auth_cert(certificates, key).map_err(refuse).ok(),
-    }
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((certificates, key)) => builder.with_client_auth_cert(certificates, key).map_err(refuse).ok()?,
+    };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Some(config)
 }
 
-fn system_roots(wanted: &Value<'_>) -> Option<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    // Some that can not be read are no harm as long as there are others.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+fn system_roots(wanted: &Value<'_>, files: &mut Files) -> Option<Arc<RootCertStore>> {
+    let (roots, hash) = wanted.reader().system_roots();
+    files.0.update(hash);
     if roots.is_empty() {
         wanted.fault(
             "this machine trusts no certificate authority",
@@ -100,7 +105,7 @@ fn system_roots(wanted: &Value<'_>) -> Option<RootCertStore> {
         );
         return None;
     }
-    Some(roots)
+    Some(Arc::clone(roots))
 }
 
 fn authorities(value: &Value<'_>, files: &mut Files) -> Option<RootCertStore> {

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::endpoint::{self, Target};
+use super::endpoint::{self, Listed, Target};
 use super::limits;
 use super::name;
 use super::report::{Place, quoted};
 use super::server::seconds;
 use super::table::Table;
 use super::text::Refusal;
+use super::tls;
 use super::value::{Entry, Value};
-use crate::gateway::{Backend, Balance, Eject, Endpoint, HealthCheck, Retry, Upstream};
+use crate::gateway::{
+    Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
+};
 use crate::route::key::{Key, Missing};
 
 /// Servers of one upstream.
@@ -39,6 +42,9 @@ const BALANCES: [(&str, Word); 4] = [
     ("hash", Word::Hash),
 ];
 
+/// Connections to an upstream, and requests that wait for one.
+const MAX_CONNECTIONS: u32 = 1_000_000;
+const DEFAULT_PENDING: u32 = 1_024;
 /// Failures or answers in a row.
 const MAX_IN_A_ROW: u32 = 1_000_000;
 /// Bytes of a health check's path.
@@ -66,7 +72,8 @@ pub(super) fn read(entry: &Entry<'_>) -> Draft {
 fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     Some(Upstream {
         name: Arc::clone(name),
-        backend: target(value)?.alone(),
+        backend: backend(Servers::of(target(value)?), None, value)?,
+        protocol: Protocol::Http1,
         connect_timeout: Duration::from_secs(2),
         idle_timeout: Duration::from_secs(60),
         host: None,
@@ -74,26 +81,61 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
         balance: Balance::RoundRobin,
         eject: Some(DEFAULT_EJECT),
         health: None,
+        max_connections: None,
     })
 }
 
 fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let mut table = value.table_beside_text(&quoted(&format!("[upstreams.{name}]")))?;
-    for key in ["tls", "max_connections", "max_pending"] {
-        table.later(key, key);
-    }
     let balance = balance(&mut table);
-    table.optional("protocol", |value| value.choice_now(&[("http1", ())], &["http2"]));
-    let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| servers(&value));
+    let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+    let protocol = table.or("protocol", Protocol::Http1, |value| value.choice(&protocols));
+    let tls = table.take("tls");
+    let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| {
+        backend(servers(&value)?, tls.as_ref(), &value)
+    });
     let connect_timeout = seconds(&mut table, "connect_timeout", 2);
     let idle_timeout = seconds(&mut table, "idle_timeout", 60);
     let host = table.optional("host", |value| value.text()?.parse("a host", host));
     let retry = table.or("retry", DEFAULT_RETRY, |value| retry(&value));
     let eject = table.or("eject", Some(DEFAULT_EJECT), |value| eject(&value));
     let health = table.optional("health", |value| health(&value));
+    let max_connections = max_connections(&mut table);
     table.finish().then_some(())?;
     let (name, backend, balance) = (Arc::clone(name), backend?, balance?);
-    Some(Upstream { name, backend, connect_timeout, idle_timeout, host, retry, balance, eject, health })
+    Some(Upstream {
+        name,
+        backend,
+        protocol,
+        connect_timeout,
+        idle_timeout,
+        host,
+        retry,
+        balance,
+        eject,
+        health,
+        max_connections,
+    })
+}
+
+/// `max_pending` belongs to `max_connections` alone.
+fn max_connections(table: &mut Table<'_>) -> Option<MaxConnections> {
+    let connections = table.take("max_connections");
+    let pending = table.take("max_pending");
+    match (connections, pending) {
+        (Some(connections), pending) => {
+            let connections = connections.count(1, MAX_CONNECTIONS)? as usize;
+            let pending =
+                pending.map_or(Some(DEFAULT_PENDING), |pending| pending.count(0, MAX_CONNECTIONS))?;
+            Some(MaxConnections { connections, pending: pending as usize })
+        }
+        (None, Some(pending)) => {
+            let help = "add, for example, `max_connections = 100`, or leave `max_pending` out";
+            pending.fault("`max_pending` has no effect without `max_connections`", help);
+            None
+        }
+        (None, None) => None,
+    }
 }
 
 /// Which server is next. `hash_key` belongs to `balance = "hash"` alone.
@@ -143,7 +185,55 @@ fn health_path(text: &str) -> Result<Box<str>, Refusal> {
     ))
 }
 
-fn servers(value: &Value<'_>) -> Option<Backend> {
+/// What `servers` names.
+enum Servers {
+    Echo,
+    Listed(Vec<Listed>),
+}
+
+impl Servers {
+    /// Nothing but this one.
+    fn of(target: Target) -> Self {
+        match target {
+            Target::Echo => Self::Echo,
+            Target::Server(server) => Self::Listed(vec![server]),
+        }
+    }
+}
+
+/// The servers, with what `tls` says for those that speak it. `place`: where they are named.
+fn backend(servers: Servers, tls: Option<&Value<'_>>, place: &Value<'_>) -> Option<Backend> {
+    let listed = match servers {
+        Servers::Listed(listed) => listed,
+        Servers::Echo if tls.is_none() => return Some(Backend::Echo),
+        Servers::Echo => Vec::new(),
+    };
+    if !listed.iter().any(|server| server.secure) {
+        if let Some(tls) = tls {
+            let help = "write `https://` before each server that speaks TLS, or leave `tls` out";
+            tls.fault("`tls` has no effect: no server of the upstream begins with `https://`", help);
+        }
+        return Some(Backend::Servers(listed.into_iter().map(|server| server.endpoint).collect()));
+    }
+    let trust = tls::client(tls, place, &[b"http/1.1"])?;
+    let secured = |server: Listed| {
+        if !server.secure {
+            return Some(server.endpoint);
+        }
+        if trust.name(&server.endpoint.host).is_none() {
+            let message = format!("no certificate can be for the name {}", quoted(&server.endpoint.host));
+            place.fault(
+                message,
+                "say which name the server's certificate carries: `tls = { server_name = \"…\" }`",
+            );
+            return None;
+        }
+        Some(Endpoint { tls: Some(trust.clone()), ..server.endpoint })
+    };
+    listed.into_iter().map(secured).collect::<Option<_>>().map(Backend::Servers)
+}
+
+fn servers(value: &Value<'_>) -> Option<Servers> {
     let items = value.list()?;
     if items.len() > MAX_SERVERS {
         value.fault(format!("{} names more than {MAX_SERVERS} servers", value.label()), "leave some out");
@@ -152,22 +242,23 @@ fn servers(value: &Value<'_>) -> Option<Backend> {
     if let [only] = items.as_slice()
         && only.is_text()
     {
-        return target(only).map(Target::alone);
+        return target(only).map(Servers::of);
     }
-    let mut servers: Vec<Endpoint> = Vec::new();
+    let mut servers: Vec<Listed> = Vec::new();
     value.some_of(|item| {
         let server = server(&item)?;
-        if servers.iter().any(|other| other.authority == server.authority) {
-            let message = format!("the server `{}` is listed twice", server.authority);
+        let authority = &server.endpoint.authority;
+        if servers.iter().any(|other| other.endpoint.authority == *authority) {
+            let message = format!("the server `{authority}` is listed twice");
             item.fault(message, "leave one of the two out, or give it a larger `weight`");
         }
         servers.push(server);
         Some(())
     })?;
-    Some(Backend::Servers(servers))
+    Some(Servers::Listed(servers))
 }
 
-fn server(value: &Value<'_>) -> Option<Endpoint> {
+fn server(value: &Value<'_>) -> Option<Listed> {
     if value.is_text() {
         return endpoint_at(value, 1);
     }
@@ -178,9 +269,9 @@ fn server(value: &Value<'_>) -> Option<Endpoint> {
     server
 }
 
-fn endpoint_at(value: &Value<'_>, weight: u32) -> Option<Endpoint> {
+fn endpoint_at(value: &Value<'_>, weight: u32) -> Option<Listed> {
     match target(value)? {
-        Target::Server(server) => Some(Endpoint { weight, ..server }),
+        Target::Server(server) => Some(Listed { endpoint: Endpoint { weight, ..server.endpoint }, ..server }),
         Target::Echo => {
             value.fault("`builtin:echo` can not stand among servers", "make it an upstream of its own");
             None
@@ -189,13 +280,7 @@ fn endpoint_at(value: &Value<'_>, weight: u32) -> Option<Endpoint> {
 }
 
 fn target(value: &Value<'_>) -> Option<Target> {
-    let text = value.text()?;
-    if text.as_str().starts_with("https://") {
-        let help = "write `http://HOST:PORT`";
-        value.fault("`https://` to a server is not available in this version of tollgate", help);
-        return None;
-    }
-    text.parse("the URL of a server", endpoint::parse)
+    value.text()?.parse("the URL of a server", endpoint::parse)
 }
 
 fn host(text: &str) -> Result<HeaderValue, Refusal> {

@@ -36,6 +36,27 @@ const FORBIDDEN: [&[u8]; 14] = [
 #[error("the chunked body is malformed")]
 pub struct Malformed;
 
+/// Which trailers may travel on, of those that neither frame nor route nor authenticate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trailers {
+    /// Those that the message's `trailer` field names: its value.
+    Declared(Vec<u8>),
+    /// All. Where both sides speak HTTP/2, nobody declares them: they cannot be taken for anything else there.
+    All,
+}
+
+impl Trailers {
+    /// None.
+    pub const NONE: Self = Self::Declared(Vec::new());
+
+    fn name(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Declared(names) => has_item(names, name),
+            Self::All => true,
+        }
+    }
+}
+
 /// Takes a chunked body apart, in whatever pieces it comes.
 #[derive(Debug)]
 pub struct ChunkDecoder {
@@ -104,13 +125,12 @@ impl ChunkDecoder {
         Ok((at, &[]))
     }
 
-    /// The trailers that may travel on: those that `declared` (the value of `trailer`) names, and that neither frame nor
-    /// route nor authenticate. Lines with their CR LF.
-    pub fn trailers(&self, declared: &[u8]) -> Vec<u8> {
+    /// The trailers that may travel on. Lines with their CR LF.
+    pub fn trailers(&self, which: &Trailers) -> Vec<u8> {
         let lines = self.trailers.split_inclusive(|&byte| byte == b'\n');
         let allowed = lines.filter(|line| {
             let line = line.strip_suffix(b"\r\n").unwrap_or(line);
-            split_field(line).is_ok_and(|(name, _, _)| has_item(declared, name) && !is_forbidden(name))
+            split_field(line).is_ok_and(|(name, _, _)| which.name(name) && !is_forbidden(name))
         });
         allowed.flatten().copied().collect()
     }

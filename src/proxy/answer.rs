@@ -21,6 +21,8 @@ pub(crate) struct Form {
     pub(crate) to_head: bool,
     /// The connection stays open after the answer.
     pub(crate) keep: bool,
+    /// It is a gRPC call, which reads a status of its own.
+    pub(crate) grpc: bool,
 }
 
 /// An answer of our own.

@@ -1,11 +1,11 @@
 //! What a request comes down to before any limit is asked: its route, its charges, or what is wrong with it.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 use http::StatusCode;
 
 use super::cors;
+use super::peer::Peer;
 use super::turn::Turn;
 use crate::gateway::admission::Assessment;
 use crate::gateway::{Gateway, Route};
@@ -52,13 +52,12 @@ pub(crate) struct Objection {
 }
 
 impl<'p, 'h> Case<'p, 'h> {
-    /// Looks at the request as the client sent it: keys are computed before anything is stripped. The peer comes with the
-    /// subject of its certificate.
+    /// Looks at the request as the client sent it: keys are computed before anything is stripped.
     pub(crate) fn examine(
         turn: &mut Turn,
         gateway: &'p Gateway,
         head: &RequestHead<'h>,
-        (peer, tls_subject): (IpAddr, Option<&str>),
+        peer: &Peer,
     ) -> Result<Self, Stop> {
         let host = host_of(head)?;
         if head.target.path == "*" {
@@ -67,7 +66,7 @@ impl<'p, 'h> Case<'p, 'h> {
         }
         let path = Path::parse(head.target.path)
             .map_err(|fault| Objection::new(400, fault.to_string(), "malformed_path"))?;
-        let client = gateway.server.client.identify(peer, head.fields);
+        let client = gateway.server.client.identify(peer.address, head.fields);
         turn.identify(client.address, &host);
         let request = Request {
             method: &head.method,
@@ -76,7 +75,7 @@ impl<'p, 'h> Case<'p, 'h> {
             query: head.target.query,
             headers: head.fields,
             client,
-            tls_subject,
+            tls_subject: peer.subject.as_deref(),
         };
         if answer_preflight(turn, gateway, head, &request) {
             return Err(Stop::Preflight);

@@ -14,17 +14,19 @@ use tokio::time::{Instant, timeout};
 
 use super::answer::Form;
 use super::buffers::Buffers;
+use super::peer::Peer;
 use super::presence::Presence;
 use super::reader::{Arrival, Reader};
 use super::refuse::Page;
 use super::worker::Worker;
 use super::writer::Writer;
-use super::{service, tunnel};
+use super::{http2, service, tunnel};
 use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
 use crate::http1::request::HeadScanner;
 use crate::socket::Stream;
 use crate::telemetry::metrics::TurnedAway;
+use crate::upstream::pool;
 
 /// Requests on one connection; the last is answered with `connection: close`.
 const MAX_REQUESTS: u64 = 10_000;
@@ -51,8 +53,10 @@ pub(crate) enum After {
     Close,
     /// It is closed at once: the client has left, takes nothing, or must learn that something is missing.
     Drop,
+    /// The client speaks HTTP/2 on it: nothing was taken of what has come.
+    Http2,
     /// It is joined to this backend, until neither has moved a byte for so long.
-    Tunnel(TcpStream, Duration),
+    Tunnel(pool::Connection, Duration),
 }
 
 /// One client's connection.
@@ -60,11 +64,7 @@ pub(crate) enum After {
 pub(crate) struct Connection {
     pub(crate) worker: Rc<Worker>,
     pub(crate) stream: Rc<Stream>,
-    pub(crate) peer: IpAddr,
-    /// The peer's address as text, made once.
-    pub(crate) peer_text: Box<str>,
-    /// The subject of the client's certificate.
-    pub(crate) subject: Option<Box<str>>,
+    pub(crate) peer: Rc<Peer>,
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
     /// For waits on backends; armed lazily, so it is kept from request to request.
@@ -78,16 +78,14 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(stream: Stream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) -> Self {
-        let (stream, peer) = (Rc::new(stream), peer.to_canonical());
+    fn new(stream: Stream, presence: Rc<Presence>, peer: Rc<Peer>, worker: Rc<Worker>) -> Self {
+        let stream = Rc::new(stream);
         let server = &worker.plan().gateway.server;
         Self {
-            subject: stream.subject().map(Into::into),
             reader: Reader::new(Rc::clone(&stream), bounds(server)),
             writer: Writer::new(Rc::clone(&stream), server.write_timeout),
             stream,
             peer,
-            peer_text: peer.to_string().into(),
             backend_deadline: Deadline::default(),
             buffers: None,
             presence,
@@ -126,6 +124,7 @@ impl Connection {
                     self.requests += 1;
                     service::answer(self).await
                 }
+                Arrival::Http2 => return After::Http2,
                 Arrival::Fault(fault) => service::refuse_unread(self, fault).await,
             };
             if !matches!(after, After::Keep) {
@@ -162,11 +161,34 @@ impl Connection {
     }
 }
 
+/// Serves one request, whose head stands at the front of `buffers`: the stream is a pipe that nothing else comes through.
+pub(crate) async fn serve_one(
+    stream: Stream,
+    buffers: Box<Buffers>,
+    presence: Rc<Presence>,
+    peer: Rc<Peer>,
+    worker: Rc<Worker>,
+) {
+    let mut connection = Connection::new(stream, presence, peer, worker);
+    connection.buffers = Some(buffers);
+    // Nobody who speaks HTTP/2 is asked to switch, so there is no tunnel.
+    service::answer(&mut connection).await;
+    connection.worker.spare.put(connection.buffers.take());
+    // All was said that will be; where that is too little, the message's own framing tells.
+    let _ = connection.writer.close();
+}
+
 /// Serves a connection until either side closes it.
 pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
+    let peer = Rc::new(Peer::new(peer, &stream));
     let mut connection = Connection::new(stream, presence, peer, worker);
     match connection.run().await {
         After::Keep | After::Drop => {}
+        After::Http2 => {
+            let Connection { worker, stream, peer, presence, buffers, .. } = connection;
+            let come = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
+            return http2::serve(stream, come, presence, &peer, worker).await;
+        }
         After::Close => connection.linger().await,
         After::Tunnel(backend, silence) => {
             let Connection { stream, buffers, .. } = &mut connection;
@@ -190,10 +212,12 @@ fn bounds(server: &Server) -> Bounds {
 
 /// Answers a connection over the bound with 503, unread, and closes it.
 pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
-    let mut connection = Connection::new(Stream::Plain(stream), presence, peer, worker);
+    let stream = Stream::Plain(stream);
+    let peer = Rc::new(Peer::new(peer, &stream));
+    let mut connection = Connection::new(stream, presence, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = connection.worker.date(connection.worker.shared.clock.now());
-    let form = Form { http_11: true, to_head: false, keep: false };
+    let form = Form { http_11: true, to_head: false, keep: false, grpc: false };
     let page = Page { scrap: &mut scrap, outbound: &mut outbound, date: &date, cors: &[], form };
     page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
     if let Ok(Ok(())) = timeout(LINGER, connection.writer.flush(&mut outbound)).await {

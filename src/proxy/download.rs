@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::writer::Writer;
 use crate::clock::deadline::{Deadline, now};
-use crate::http1::chunks::{ChunkDecoder, encode, encode_end};
+use crate::http1::chunks::{ChunkDecoder, Trailers, encode, encode_end};
 use crate::http1::response::Framing;
 use crate::upstream::exchange::{Exchange, Upload};
 
@@ -40,8 +40,7 @@ pub(crate) enum Form {
 pub(crate) struct Download {
     rest: Rest,
     form: Form,
-    /// Which trailers may travel on.
-    declared: Vec<u8>,
+    trailers: Trailers,
     /// Body bytes handed to the client's socket, or framed for it.
     sent: u64,
     /// How long it may be silent.
@@ -59,14 +58,14 @@ enum Rest {
 }
 
 impl Download {
-    pub(crate) fn new(framing: Framing, form: Form, declared: Vec<u8>, read_timeout: Duration) -> Self {
+    pub(crate) fn new(framing: Framing, form: Form, trailers: Trailers, read_timeout: Duration) -> Self {
         let rest = match framing {
             Framing::None | Framing::Length(0) => Rest::Nothing,
             Framing::Length(length) => Rest::Length(length),
             Framing::Chunked => Rest::Chunked(ChunkDecoder::default()),
             Framing::UntilClose => Rest::UntilClose,
         };
-        Self { rest, form, declared, sent: 0, read_timeout, silent_since: None }
+        Self { rest, form, trailers, sent: 0, read_timeout, silent_since: None }
     }
 
     /// Body bytes sent so far.
@@ -155,7 +154,7 @@ impl Download {
                     inbound.advance(taken);
                 }
                 if decoder.is_done() {
-                    let trailers = decoder.trailers(&self.declared);
+                    let trailers = decoder.trailers(&self.trailers);
                     self.end(&trailers, outbound);
                 }
             }

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::future::{Future as _, poll_fn};
-use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use http::{Method, StatusCode};
@@ -19,6 +19,7 @@ use super::cors::is_cors;
 use super::download::{self, Cut, Download};
 use super::echo;
 use super::headers::{Onward, put_answer_fields, put_field, put_number, put_status, wanted_upgrade};
+use super::peer::Peer;
 use super::reader::{BodyFault, Watch};
 use super::refuse::{is_ratelimit, put_ratelimit};
 use super::service::send;
@@ -27,7 +28,8 @@ use super::upload::{Terms, Upload};
 use super::writer::Writer;
 use crate::clock::deadline::Deadline;
 use crate::gateway::admission::Tightest;
-use crate::gateway::{Backend, RatelimitHeaders, Route, Upstream};
+use crate::gateway::{Backend, Protocol, RatelimitHeaders, Route, Upstream};
+use crate::http1::chunks::Trailers;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -78,13 +80,12 @@ impl<'p> Delivery<'p> {
         turn: &mut Turn,
         head: &RequestHead<'_>,
         target: Cow<'_, str>,
-        peer: (IpAddr, &str),
-        scheme: &'static str,
+        peer: &Peer,
         out: &mut BytesMut,
     ) {
         let plan = Rc::clone(&turn.plan);
         let server = &plan.gateway.server;
-        let trusted = server.client.trusts(peer.0);
+        let trusted = server.client.trusts(peer.address);
         let made = turn.worker.next_request_id();
         let request_id = head.fields.known(Name::XRequestId).filter(|_| trusted).unwrap_or(&made);
         if let Some(record) = &mut turn.record {
@@ -93,8 +94,8 @@ impl<'p> Delivery<'p> {
         let onward = Onward {
             target,
             host: self.upstream(turn).host.as_ref().map(http::HeaderValue::as_bytes),
-            peer: peer.1.as_bytes(),
-            scheme,
+            peer: peer.text.as_bytes(),
+            scheme: peer.scheme,
             trusted,
             request_id,
             upgrade: wanted_upgrade(head),
@@ -119,6 +120,11 @@ impl<'p> Delivery<'p> {
         Ok((exchange, head))
     }
 
+    /// How long the backend may be silent.
+    pub(crate) fn silence(&self) -> Duration {
+        self.route.read_timeout
+    }
+
     fn upstream<'t>(&self, turn: &'t Turn) -> &'t Upstream {
         turn.plan.gateway.upstream(self.route.upstream)
     }
@@ -134,15 +140,19 @@ pub(crate) async fn forward(
     connection: &mut Connection,
     turn: &mut Turn,
     delivery: &Delivery<'_>,
-    terms: Terms,
+    mut terms: Terms,
     form: Form,
 ) -> After {
     let plan = Rc::clone(&turn.plan);
     if plan.gateway.upstream(delivery.route.upstream).backend == Backend::Echo {
         return echo::answer(connection, turn, delivery, terms, form).await;
     }
-    let Connection { stream, reader, writer, backend_deadline, buffers, .. } = &mut *connection;
+    let Connection { stream, peer, reader, writer, backend_deadline, buffers, .. } = &mut *connection;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
+    let http2 = peer.http2 && plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
+    if http2 {
+        terms.pass_all_trailers();
+    }
     answer.bytes.clear();
     let mut watch = Watch::new(reader);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
@@ -175,7 +185,8 @@ pub(crate) async fn forward(
                 record.upstream_duration = Some(took);
                 record.upstream = Some(label(plan.gateway.upstream(route.upstream), exchange.authority()));
             }
-            let passage = Passage { delivery, form, turn, outbound, writer, deadline: backend_deadline };
+            let passage =
+                Passage { delivery, form, http2, turn, outbound, writer, deadline: backend_deadline };
             passage.run(exchange, head).await
         }
         Some(Err(failed)) => {
@@ -195,6 +206,8 @@ fn label(upstream: &Upstream, authority: &str) -> Box<str> {
 struct Passage<'c, 'p> {
     delivery: &'c Delivery<'p>,
     form: Form,
+    /// Both the client and the backend speak HTTP/2.
+    http2: bool,
     turn: &'c mut Turn,
     outbound: &'c mut BytesMut,
     writer: &'c mut Writer,
@@ -209,12 +222,12 @@ impl Passage<'_, '_> {
         // An early answer: what is left of the request's body would have to be read before the next request.
         self.form.keep &= exchange.body().is_done() && !self.turn.worker.is_draining();
         let framing = self.frame(&head);
-        let declared = self.declared(exchange.answer().fields(&head));
+        let trailers = self.trailers(exchange.answer().fields(&head));
         exchange.body().end_interim(self.outbound);
         self.put_head(exchange.answer(), &head, framing);
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
-        let mut download = Download::new(head.framing, framing, declared, self.delivery.route.read_timeout);
+        let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
         let Self { outbound, writer, deadline, .. } = &mut self;
         let passed =
             poll_fn(|context| download.poll_pass(context, &mut exchange, outbound, writer, deadline)).await;
@@ -245,10 +258,13 @@ impl Passage<'_, '_> {
         }
     }
 
-    /// Which trailers may travel on: those that the backend declared, if the client takes any.
-    fn declared(&self, fields: Fields<'_>) -> Vec<u8> {
-        let declared = fields.known(Name::Trailer).filter(|_| self.delivery.trailers);
-        declared.unwrap_or_default().to_vec()
+    /// Which trailers may travel on, if the client takes any.
+    fn trailers(&self, fields: Fields<'_>) -> Trailers {
+        match fields.known(Name::Trailer) {
+            _ if !self.delivery.trailers => Trailers::NONE,
+            _ if self.http2 => Trailers::All,
+            declared => Trailers::Declared(declared.unwrap_or_default().to_vec()),
+        }
     }
 
     /// Writes the backend's head as the client is to see it.
@@ -282,7 +298,7 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         match self.writer.flush(self.outbound).await {
-            Ok(()) => After::Tunnel(exchange.into_stream(), self.delivery.route.tunnel_timeout),
+            Ok(()) => After::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout),
             Err(_) => self.cut(Cut::Client, false),
         }
     }
@@ -332,10 +348,15 @@ async fn fail(
         Failure::NoneHealthy => {
             (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", "no_healthy_upstream")
         }
+        Failure::Full => {
+            let detail = "the upstream has no connection to spare";
+            (StatusCode::SERVICE_UNAVAILABLE, detail, "upstream_full")
+        }
         Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", "connect"),
         Failure::ConnectTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", "connect_timeout")
         }
+        Failure::Tls => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached securely", "tls"),
         Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", "timeout"),
         Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", "reset"),
         Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", "protocol"),

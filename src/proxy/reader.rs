@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::connection::Bounds;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::request::{Fault, HeadScanner};
+use crate::http2::duplex::PREFACE;
 use crate::socket::{Sight, Stream};
 
 /// Room made for one read of heads, and of bodies.
@@ -28,10 +29,23 @@ const GONE_CHECK: Duration = Duration::from_millis(50);
 pub(crate) enum Arrival {
     /// A whole head.
     Head,
+    /// The preface of HTTP/2, with prior knowledge (RFC 9113 §3.3): on a fresh connection only.
+    Http2,
     /// What is no head, or took too long.
     Fault(Fault),
     /// Nothing more will come, or is waited for.
     Nothing,
+}
+
+/// How fast a request body must come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Not silent for `body_timeout`, nor slower than [`LEAST_BODY_RATE`].
+    Bytes,
+    /// A stream of messages: silent for so long at most, until the answer begins.
+    Messages(Duration),
+    /// Any.
+    Any,
 }
 
 /// Why a request body broke off.
@@ -61,15 +75,15 @@ pub(crate) struct Reader {
     fresh: bool,
     /// A byte of the awaited head has come.
     begun: bool,
-    /// How fast the body comes.
     pace: Pace,
+    rate: Rate,
 }
 
 /// Since when, and how many bytes since, a body's rate is measured: from when it is awaited.
 #[derive(Debug, Default)]
-struct Pace(Option<(Instant, u64)>);
+struct Rate(Option<(Instant, u64)>);
 
-impl Pace {
+impl Rate {
     /// So many bytes came.
     fn add(&mut self, come: usize) {
         if let Some((_, bytes)) = &mut self.0 {
@@ -98,7 +112,8 @@ impl Reader {
             fresh: true,
             begun: false,
             silent_since: None,
-            pace: Pace::default(),
+            pace: Pace::Bytes,
+            rate: Rate::default(),
         }
     }
 
@@ -115,7 +130,13 @@ impl Reader {
                 // The head's time runs from its first byte, not from the end of the last answer.
                 self.since = now();
             }
+            // A part of the preface looks like a head.
+            let preface = self.fresh && !inbound.is_empty() && may_be_http2(inbound);
+            if preface && inbound.len() >= PREFACE.len() {
+                return Poll::Ready(Arrival::Http2);
+            }
             match scanner.advance(inbound, self.bounds.max_header_bytes) {
+                _ if preface => {}
                 Ok(true) => {
                     self.fresh = false;
                     return Poll::Ready(Arrival::Head);
@@ -151,9 +172,17 @@ impl Reader {
     }
 
     /// A body is read from now on.
-    pub(crate) fn turn_to_body(&mut self) {
+    pub(crate) fn turn_to_body(&mut self, pace: Pace) {
         self.silent_since = None;
-        self.pace = Pace::default();
+        self.rate = Rate::default();
+        self.pace = pace;
+    }
+
+    /// The answer has begun: from now on its own silence bounds a stream of messages.
+    pub(crate) fn answer_begins(&mut self) {
+        if matches!(self.pace, Pace::Messages(_)) {
+            self.pace = Pace::Any;
+        }
     }
 
     /// Reads more of a body. Whoever is late, or sends slower than [`LEAST_BODY_RATE`], has broken it off.
@@ -166,14 +195,20 @@ impl Reader {
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(BodyFault::Gone)),
             Poll::Ready(Ok(read)) => {
                 self.silent_since = None;
-                self.pace.add(read);
+                self.rate.add(read);
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => {
                 let now = now();
                 let since = *self.silent_since.get_or_insert(now);
-                if !self.pace.crawls(now) {
-                    ready!(self.deadline.poll(context, since + self.bounds.body_timeout));
+                let pace = self.pace;
+                let silence = match pace {
+                    Pace::Any => return Poll::Pending,
+                    Pace::Messages(silence) => silence,
+                    Pace::Bytes => self.bounds.body_timeout,
+                };
+                if pace != Pace::Bytes || !self.rate.crawls(now) {
+                    ready!(self.deadline.poll(context, since + silence));
                 }
                 Poll::Ready(Err(BodyFault::Timeout))
             }
@@ -182,9 +217,13 @@ impl Reader {
 
     /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are unread.
     pub(crate) async fn gone(&self) {
+        let Some(socket) = self.stream.socket() else {
+            std::future::poll_fn(|context| self.stream.poll_look(context)).await;
+            return;
+        };
         // Bytes that nobody reads yet would make the socket ready at once, again and again: look now and then instead.
         loop {
-            match self.stream.socket().ready(tokio::io::Interest::READABLE).await {
+            match socket.ready(tokio::io::Interest::READABLE).await {
                 Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(GONE_CHECK).await,
                 _ => return,
             }
@@ -201,6 +240,11 @@ impl Reader {
             }
         }
     }
+}
+
+/// Whether it begins as the preface does, as far as it goes.
+fn may_be_http2(inbound: &[u8]) -> bool {
+    inbound.iter().zip(PREFACE).all(|(come, expected)| come == expected)
 }
 
 /// RFC 9112 §2.2: empty lines before the request line are ignored.
@@ -245,11 +289,11 @@ mod tests {
     use super::*;
 
     /// Whether a body of so many bytes a second, one part a second, is broken off, and after how many seconds.
-    fn broken_off_after(rate: usize) -> Option<u64> {
-        let (mut pace, begin) = (Pace::default(), now());
+    fn broken_off_after(each: usize) -> Option<u64> {
+        let (mut rate, begin) = (Rate::default(), now());
         (0..600).find(|second| {
-            let crawls = pace.crawls(begin + Duration::from_secs(*second));
-            pace.add(rate);
+            let crawls = rate.crawls(begin + Duration::from_secs(*second));
+            rate.add(each);
             crawls
         })
     }
@@ -264,11 +308,11 @@ mod tests {
 
     #[test]
     fn a_quick_start_does_not_pay_for_later() {
-        let (mut pace, begin) = (Pace::default(), now());
-        assert!(!pace.crawls(begin));
-        pace.add(1 << 30);
-        assert!(!pace.crawls(begin + Duration::from_secs(30)), "the first window was quick");
-        pace.add(1);
-        assert!(pace.crawls(begin + Duration::from_secs(60)), "the second was not");
+        let (mut rate, begin) = (Rate::default(), now());
+        assert!(!rate.crawls(begin));
+        rate.add(1 << 30);
+        assert!(!rate.crawls(begin + Duration::from_secs(30)), "the first window was quick");
+        rate.add(1);
+        assert!(rate.crawls(begin + Duration::from_secs(60)), "the second was not");
     }
 }

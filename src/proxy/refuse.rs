@@ -5,6 +5,7 @@ use http::StatusCode;
 
 use super::answer::{Form, Own, PROBLEM_JSON, put_connection};
 use super::cors::is_cors;
+use super::grpc;
 use super::headers::{put_field, put_number, put_status};
 use crate::gateway::admission::{Refusal, Tightest};
 use crate::gateway::{RatelimitHeaders, Reject};
@@ -46,6 +47,10 @@ impl Page<'_> {
     /// A short problem document (RFC 9457) that leaks no internals. `detail` is ours, never the client's or the backend's
     /// text. Returns the length of its body.
     pub(crate) fn problem(self, status: StatusCode, detail: &str) -> usize {
+        if self.form.grpc {
+            grpc::put_trailers_only(status, &[detail], self.outbound);
+            return self.end_head();
+        }
         self.scrap.clear();
         let title = title_of(status);
         put_all(
@@ -70,6 +75,11 @@ impl Page<'_> {
     /// The answer to a preflight. It has no body.
     pub(crate) fn preflight(self) -> usize {
         put_status(self.outbound, self.form.http_11, StatusCode::NO_CONTENT, None);
+        self.end_head()
+    }
+
+    /// Ends the head of an answer without a body, whose length is 0.
+    fn end_head(self) -> usize {
         self.outbound.extend_from_slice(self.cors);
         put_field(self.outbound, b"date", self.date);
         put_connection(self.form, self.outbound);
@@ -79,6 +89,15 @@ impl Page<'_> {
 
     /// The answer to a request that a limit refuses. Returns the length of its body.
     pub(crate) fn over_limit(self, over: &OverLimit<'_, '_>) -> usize {
+        if self.form.grpc {
+            let seconds = over.refusal.retry_after();
+            let mut buffer = itoa::Buffer::new();
+            let detail = detail_of(over.refusal, seconds.map(|seconds| buffer.format(seconds)));
+            grpc::put_trailers_only(over.status(), &detail, self.outbound);
+            grpc::put_pushback(seconds, self.outbound);
+            over.put_fields(!self.cors.is_empty(), self.outbound);
+            return self.end_head();
+        }
         self.scrap.clear();
         let reject = over.reject;
         let status = over.status();
@@ -139,7 +158,7 @@ fn put_all(out: &mut BytesMut, texts: &[&str]) {
 
 /// Limit and policy names are letters, digits and `_.-:/`, so nothing here needs escaping.
 fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>) {
-    let (title, limit) = (title_of(status), &*refusal.limit.name);
+    let title = title_of(status);
     let mut buffer = itoa::Buffer::new();
     let seconds = refusal.retry_after().map(|seconds| buffer.format(seconds));
     out.reserve(BODY_ROOM);
@@ -149,11 +168,7 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
         put_all(out, &[r#"{"type":""#, QUOTA_EXCEEDED, r#"","title":""#, title, r#"","status":"#]);
         put_all(out, &[status.as_str(), r#","detail":""#]);
     }
-    match seconds {
-        _ if refusal.missing => put_all(out, &["the request lacks what limit `", limit, "` counts by"]),
-        Some(seconds) => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),
-        None => put_all(out, &["the request costs more than limit `", limit, "` ever holds"]),
-    }
+    put_all(out, &detail_of(refusal, seconds));
     put_all(out, &[r#"","error":""#, title, r#"","violated-policies":["#]);
     for (place, policy) in refusal.violated.iter().enumerate() {
         put_all(out, &[if place > 0 { ",\"" } else { "\"" }, policy, "\""]);
@@ -163,6 +178,16 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
         put_all(out, &[r#","retry_after":"#, seconds]);
     }
     put_all(out, &["}"]);
+}
+
+/// Why a limit refuses, in words.
+fn detail_of<'a>(refusal: &'a Refusal<'_>, seconds: Option<&'a str>) -> [&'a str; 5] {
+    let limit = &*refusal.limit.name;
+    match seconds {
+        _ if refusal.missing => ["the request lacks what limit `", limit, "` counts by", "", ""],
+        Some(seconds) => ["limit `", limit, "` is used up; retry after ", seconds, " s"],
+        None => ["the request costs more than limit `", limit, "` ever holds", "", ""],
+    }
 }
 
 fn title_of(status: StatusCode) -> &'static str {

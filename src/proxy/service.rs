@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,7 +14,9 @@ use super::buffers::Buffers;
 use super::case::{Case, Objection, Stop};
 use super::connection::{After, Connection};
 use super::forward::{self, Delivery};
-use super::reader::Reader;
+use super::grpc;
+use super::peer::Peer;
+use super::reader::{Pace, Reader};
 use super::refuse::{OverLimit, Page};
 use super::turn::Turn;
 use super::upload::{Terms, Upload};
@@ -59,22 +60,29 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
     let mut turn = Turn::begin(&connection.worker);
     let plan = Rc::clone(&turn.plan);
     let may_keep = connection.may_keep();
-    let scheme = if connection.stream.is_tls() { "https" } else { "http" };
-    let Connection { reader, peer, peer_text, subject, buffers, .. } = &mut *connection;
+    let Connection { reader, peer, buffers, .. } = &mut *connection;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
     let head = match RequestHead::parse(inbound, spans) {
         Ok(head) => head,
         Err(fault) => return refuse(connection, &mut turn, fault).await,
     };
-    turn.open_record(*peer, Some(&head));
-    let form =
-        Form { http_11: head.http_11, to_head: head.method == "HEAD", keep: may_keep && head.keep_alive };
-    let verdict = judge(&mut turn, &plan, &head, (*peer, subject.as_deref()), reader).await;
-    let (terms, length) = (Terms::of(&head), head.length);
+    turn.open_record(peer, Some(&head));
+    let form = Form {
+        http_11: head.http_11,
+        to_head: head.method == "HEAD",
+        keep: may_keep && head.keep_alive,
+        grpc: grpc::is_call(&head),
+    };
+    let verdict = judge(&mut turn, &plan, &head, peer, reader).await;
+    let pace = match &verdict {
+        Verdict::Forward(delivery, _) if form.grpc => Pace::Messages(delivery.silence()),
+        _ => Pace::Bytes,
+    };
+    let (terms, length) = (Terms::of(&head, pace), head.length);
     match verdict {
         Verdict::Forward(delivery, target) => {
             message.clear();
-            delivery.write_head(&mut turn, &head, target, (*peer, peer_text), scheme, message);
+            delivery.write_head(&mut turn, &head, target, peer, message);
             inbound.advance(length);
             forward::forward(connection, &mut turn, &delivery, terms, form).await
         }
@@ -102,7 +110,7 @@ async fn judge<'p, 'h>(
     turn: &mut Turn,
     plan: &'p Plan,
     head: &RequestHead<'h>,
-    peer: (IpAddr, Option<&str>),
+    peer: &Peer,
     reader: &Reader,
 ) -> Verdict<'p, 'h> {
     let case = match Case::examine(turn, &plan.gateway, head, peer) {
@@ -162,10 +170,10 @@ pub(crate) async fn refuse_unread(connection: &mut Connection, fault: Fault) -> 
 }
 
 async fn refuse(connection: &mut Connection, turn: &mut Turn, fault: Fault) -> After {
-    turn.open_record(connection.peer, None);
+    turn.open_record(&connection.peer, None);
     turn.answered(fault.status(), Some(fault.reason()));
     let to_head = connection.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
-    let form = Form { http_11: true, to_head, keep: false };
+    let form = Form { http_11: true, to_head, keep: false, grpc: false };
     send(connection, turn, form, |page| page.problem(fault.status(), fault.reason())).await
 }
 
@@ -234,7 +242,8 @@ pub(crate) async fn send(
 ///
 /// A client that waits for `100 Continue` is not asked for its body only to throw it away.
 pub(crate) async fn drain(connection: &mut Connection, turn: &mut Turn, terms: Terms) -> bool {
-    if terms.body() == Body::EMPTY {
+    // A stream of HTTP/2 is reset instead, which hurts no other.
+    if terms.body() == Body::EMPTY || connection.peer.http2 {
         return true;
     }
     if terms.expects_continue() || terms.length() > DRAIN_BYTES {

@@ -107,9 +107,18 @@ fn label(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLa
 
 /// A record of the request as it came; the rest is filled in as it becomes known. What was refused unread has neither
 /// method nor target: the record says `-`.
-pub(crate) fn new_record(started: Timestamp, head: Option<&RequestHead<'_>>, client: IpAddr) -> Record {
+pub(crate) fn new_record(
+    started: Timestamp,
+    head: Option<&RequestHead<'_>>,
+    client: IpAddr,
+    http2: bool,
+) -> Record {
     let field = |name| head.and_then(|head| head.fields.first(name)).map(Box::from);
-    let version = if head.is_some_and(|head| !head.http_11) { Version::HTTP_10 } else { Version::HTTP_11 };
+    let version = match head {
+        _ if http2 => Version::HTTP_2,
+        Some(head) if !head.http_11 => Version::HTTP_10,
+        _ => Version::HTTP_11,
+    };
     Record {
         time: started,
         method: head.map_or_else(no_method, |head| head.method.clone()),

@@ -7,27 +7,27 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use tokio::net::TcpStream;
 
 use super::buffers::Buffers;
 use crate::clock::deadline::{Deadline, now};
 use crate::socket::Stream;
+use crate::upstream::pool::Connection;
 
 /// Bytes taken from one side at once.
 const PART: usize = 16 << 10;
 
 /// Joins client and backend. What either has sent behind its head stands in the buffers.
 /// When neither has moved a byte for `silence`, both are closed.
-pub(crate) async fn run(client: &Stream, backend: TcpStream, mut buffers: Box<Buffers>, silence: Duration) {
-    let backend = Stream::Plain(backend);
+pub(crate) async fn run(client: &Stream, backend: Connection, mut buffers: Box<Buffers>, silence: Duration) {
+    let backend = &backend.stream;
     let mut up = Way::default();
     let mut down = Way::default();
     let (mut deadline, mut moved, mut last) = (Deadline::default(), 0, now());
     let Buffers { inbound, answer, .. } = &mut *buffers;
     // Either side may break the tunnel off at any time; that is how tunnels end.
     let _: io::Result<()> = poll_fn(|context| {
-        let sent = up.poll(context, client, &backend, inbound)?;
-        let received = down.poll(context, &backend, client, &mut answer.bytes)?;
+        let sent = up.poll(context, client, backend, inbound)?;
+        let received = down.poll(context, backend, client, &mut answer.bytes)?;
         if sent.is_ready() && received.is_ready() {
             return Poll::Ready(Ok(()));
         }

@@ -1,11 +1,11 @@
 //! One request's turn on its connection: what is known of it, and what is recorded when it is over, however it ends.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::BytesMut;
 use http::StatusCode;
 
+use super::peer::Peer;
 use super::worker::{Plan, Worker};
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
@@ -52,10 +52,10 @@ impl Turn {
     }
 
     /// Begins the access record, if one is wanted. Without a head, the request was refused unread.
-    pub(crate) fn open_record(&mut self, peer: IpAddr, head: Option<&RequestHead<'_>>) {
+    pub(crate) fn open_record(&mut self, peer: &Peer, head: Option<&RequestHead<'_>>) {
         if self.worker.shared.access_log.enabled() {
-            let client = self.plan.gateway.server.client.client(peer).address;
-            self.record = Some(Box::new(super::tally::new_record(self.started, head, client)));
+            let client = self.plan.gateway.server.client.client(peer.address).address;
+            self.record = Some(Box::new(super::tally::new_record(self.started, head, client, peer.http2)));
         }
     }
 

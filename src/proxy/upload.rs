@@ -7,10 +7,10 @@ use bytes::{Buf as _, BytesMut};
 use http::StatusCode;
 
 use super::headers::{put_passing_fields, put_status};
-use super::reader::{BodyFault, Reader};
+use super::reader::{BodyFault, Pace, Reader};
 use crate::gateway::HeaderEdits;
 use crate::http1::body::Body;
-use crate::http1::chunks::{ChunkDecoder, encode, encode_end};
+use crate::http1::chunks::{ChunkDecoder, Trailers, encode, encode_end};
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -31,17 +31,24 @@ pub(crate) struct Terms {
     body: Body,
     /// The client waits to be told to continue.
     expects_continue: bool,
-    /// Which trailers may travel on: the value of `trailer`.
-    declared: Vec<u8>,
+    trailers: Trailers,
+    pace: Pace,
 }
 
 impl Terms {
-    pub(crate) fn of(head: &RequestHead<'_>) -> Self {
-        let declared = match head.body {
-            Body::Chunked => head.fields.known(Name::Trailer).unwrap_or_default().to_vec(),
-            Body::Length(_) => Vec::new(),
+    pub(crate) fn of(head: &RequestHead<'_>, pace: Pace) -> Self {
+        let trailers = match head.body {
+            Body::Chunked => {
+                Trailers::Declared(head.fields.known(Name::Trailer).unwrap_or_default().to_vec())
+            }
+            Body::Length(_) => Trailers::NONE,
         };
-        Self { body: head.body, expects_continue: head.expects_continue(), declared }
+        Self { body: head.body, expects_continue: head.expects_continue(), trailers, pace }
+    }
+
+    /// Its trailers travel on without having been declared: see [`Trailers::All`].
+    pub(crate) fn pass_all_trailers(&mut self) {
+        self.trailers = Trailers::All;
     }
 
     /// How it is framed.
@@ -78,7 +85,7 @@ pub(crate) struct Upload<'c> {
     reader: &'c mut Reader,
     inbound: &'c mut BytesMut,
     rest: Rest,
-    declared: Vec<u8>,
+    trailers: Trailers,
     /// Bytes allowed; `None`: no bound.
     limit: Option<u64>,
     /// What is unsent of `100 Continue`.
@@ -106,15 +113,15 @@ impl<'c> Upload<'c> {
             Body::Length(length) => Rest::Length(length),
             Body::Chunked => Rest::Chunked(ChunkDecoder::default()),
         };
-        reader.turn_to_body();
+        reader.turn_to_body(terms.pace);
         let interim = if terms.expects_continue { CONTINUE } else { b"" };
-        let declared = terms.declared;
+        let trailers = terms.trailers;
         Self {
             stream,
             reader,
             inbound,
             rest,
-            declared,
+            trailers,
             limit,
             interim,
             hints: BytesMut::new(),
@@ -148,6 +155,7 @@ impl<'c> Upload<'c> {
     /// The answer begins: the client is not told to continue any more. What it has been told of that must be finished, and
     /// hints go before the answer.
     pub(crate) fn end_interim(&mut self, out: &mut BytesMut) {
+        self.reader.answer_begins();
         let rest = std::mem::take(&mut self.interim);
         if rest.len() < CONTINUE.len() {
             out.extend_from_slice(rest);
@@ -209,7 +217,7 @@ impl<'c> Upload<'c> {
         }
         if decoder.is_done() {
             if framed {
-                encode_end(&decoder.trailers(&self.declared), out);
+                encode_end(&decoder.trailers(&self.trailers), out);
             }
             self.rest = Rest::Nothing;
         }

@@ -1,23 +1,27 @@
-//! A connection, with or without TLS. Both sides are used through a shared reference, as a socket is.
+//! A connection, with or without TLS, or within the process. All are used through a shared reference, as a socket is.
 
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
-use rustls::ServerConfig;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 
+use super::pipe::Pipe;
 use super::tls::Tls;
-use super::{Sight, close_sending, poll_look, poll_read, poll_write, reset_on_close};
+use super::{Sight, close_sending, has_news, look, poll_look, poll_read, poll_write, reset_on_close};
 
-/// A connection, with or without TLS.
+/// A connection.
 #[derive(Debug)]
 pub enum Stream {
     /// The socket's own bytes.
     Plain(TcpStream),
     /// Behind TLS, agreed on already.
     Tls(Box<Tls>),
+    /// To another task: a stream of HTTP/2.
+    Pipe(Pipe),
 }
 
 impl Stream {
@@ -27,6 +31,20 @@ impl Stream {
     /// The client speaks no TLS, none that we speak, refuses our certificate, lacks one of its own, or has left.
     pub async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let tls = Box::new(Tls::accept(socket, config).await?);
+        Ok(Self::Tls(tls))
+    }
+
+    /// Agrees on TLS with a server, whose certificate must be for `name`. No time-out: who calls bounds the wait.
+    ///
+    /// # Errors
+    /// The server speaks no TLS, none that we speak, shows a certificate that is not its own or that we do not trust, refuses
+    /// ours, or has left. A server that speaks TLS 1.3 may refuse ours only when it is read from.
+    pub async fn connect_tls(
+        socket: TcpStream,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> io::Result<Self> {
+        let tls = Box::new(Tls::connect(socket, config, name).await?);
         Ok(Self::Tls(tls))
     }
 
@@ -41,6 +59,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => poll_read(socket, context, buffer, most),
             Self::Tls(tls) => tls.poll_read(context, buffer, most),
+            Self::Pipe(pipe) => pipe.poll_read(context, buffer, most),
         }
     }
 
@@ -54,13 +73,14 @@ impl Stream {
         match self {
             Self::Plain(socket) => poll_write(socket, context, first, second),
             Self::Tls(tls) => tls.poll_write(context, first, second),
+            Self::Pipe(pipe) => pipe.poll_write(context, first, second),
         }
     }
 
     /// Ready once the socket has taken all that was written. Reading and writing send on what is left, too.
     pub fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) | Self::Pipe(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => tls.poll_flush(context),
         }
     }
@@ -68,27 +88,60 @@ impl Stream {
     /// Bytes that the socket took behind the back of [`Self::poll_write`], which is pending meanwhile: a sign of life.
     pub fn taken(&self) -> u64 {
         match self {
-            Self::Plain(_) => 0,
+            Self::Plain(_) | Self::Pipe(_) => 0,
             Self::Tls(tls) => tls.taken(),
         }
     }
 
-    /// Ready with what is there to read from the socket, other than silence.
+    /// Whether there is something to read as far as the runtime knows, be it the end: see [`has_news`]. What TLS says for itself
+    /// is taken in, and is no news.
+    pub fn has_news(&self) -> bool {
+        match self {
+            Self::Plain(socket) => has_news(socket),
+            Self::Tls(tls) => tls.has_news(),
+            Self::Pipe(pipe) => pipe.has_news(),
+        }
+    }
+
+    /// Asks the kernel what there is to read. Costs a system call. What TLS says for itself is taken in, and is silence.
+    pub fn look(&self) -> Sight {
+        match self {
+            Self::Plain(socket) => look(socket),
+            Self::Tls(tls) => tls.look(),
+            Self::Pipe(pipe) => pipe.look(),
+        }
+    }
+
+    /// Ready with what is there to read, other than silence. Of a pipe it shows only that it is broken.
     pub fn poll_look(&self, context: &mut Context<'_>) -> Poll<Sight> {
-        poll_look(self.socket(), context)
+        match self {
+            Self::Plain(socket) => poll_look(socket, context),
+            Self::Tls(tls) => poll_look(tls.socket(), context),
+            Self::Pipe(pipe) => pipe.poll_look(context),
+        }
     }
 
     /// Closes our sending side; TLS says so first.
     pub fn close_sending(&self) -> io::Result<()> {
-        if let Self::Tls(tls) = self {
-            tls.say_goodbye();
+        match self {
+            Self::Plain(socket) => close_sending(socket),
+            Self::Tls(tls) => {
+                tls.say_goodbye();
+                close_sending(tls.socket())
+            }
+            Self::Pipe(pipe) => {
+                pipe.close_sending();
+                Ok(())
+            }
         }
-        close_sending(self.socket())
     }
 
     /// Makes the socket's close a reset: whatever is unsent is dropped, and the other side knows that something is missing.
     pub fn reset_on_close(&self) {
-        reset_on_close(self.socket());
+        // A pipe that is not closed in so many words is broken anyway.
+        if let Some(socket) = self.socket() {
+            reset_on_close(socket);
+        }
     }
 
     /// Whether it is behind TLS.
@@ -99,16 +152,17 @@ impl Stream {
     /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.
     pub fn subject(&self) -> Option<String> {
         match self {
-            Self::Plain(_) => None,
+            Self::Plain(_) | Self::Pipe(_) => None,
             Self::Tls(tls) => tls.subject(),
         }
     }
 
-    /// What it rests on.
-    pub fn socket(&self) -> &TcpStream {
+    /// What it rests on, if it leaves the process.
+    pub fn socket(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(tls) => tls.socket(),
+            Self::Plain(socket) => Some(socket),
+            Self::Tls(tls) => Some(tls.socket()),
+            Self::Pipe(_) => None,
         }
     }
 }

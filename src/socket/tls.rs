@@ -7,11 +7,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use rustls::{Connection, ServerConfig, ServerConnection};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::is_drained;
+use super::{Sight, has_news, is_drained};
+
+/// Reads of what TLS says for itself on a connection that nobody uses: keys for resumption, new keys. One with more to say is
+/// not quiet.
+const MAX_ASIDES: usize = 8;
 
 /// A socket with a TLS session on it.
 #[derive(Debug)]
@@ -23,12 +29,44 @@ pub struct Tls {
     taken: Cell<u64>,
 }
 
+/// A session without its socket.
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: Connection,
+    taken: u64,
+}
+
 impl Tls {
     pub(super) async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
-        let tls = Self { socket, session: RefCell::new(session.into()), taken: Cell::new(0) };
+        Self::shake(socket, session.into()).await
+    }
+
+    pub(super) async fn connect(
+        socket: TcpStream,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> io::Result<Self> {
+        let session = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        Self::shake(socket, session.into()).await
+    }
+
+    async fn shake(socket: TcpStream, session: Connection) -> io::Result<Self> {
+        let tls = Self { socket, session: RefCell::new(session), taken: Cell::new(0) };
         poll_fn(|context| tls.poll_handshake(context)).await?;
         Ok(tls)
+    }
+
+    /// Parts the two.
+    pub(super) fn park(self) -> (TcpStream, Session) {
+        let session = Session { connection: self.session.into_inner(), taken: self.taken.get() };
+        (self.socket, session)
+    }
+
+    /// Joins them again.
+    pub(super) fn resume(socket: TcpStream, session: Session) -> Self {
+        let Session { connection, taken } = session;
+        Self { socket, session: RefCell::new(connection), taken: Cell::new(taken) }
     }
 
     fn poll_handshake(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -39,7 +77,7 @@ impl Tls {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
         }
-        // The rest of the handshake, and what resumes the session later, go on ahead of the first answer.
+        // The rest of the handshake, and what resumes the session later, go on ahead of the first message.
         let _: Poll<io::Result<()>> = self.poll_push(session, context);
         Poll::Ready(Ok(()))
     }
@@ -79,6 +117,34 @@ impl Tls {
 
     pub(super) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_push(&mut self.session.borrow_mut(), context)
+    }
+
+    /// See [`super::Stream::has_news`].
+    pub(super) fn has_news(&self) -> bool {
+        let waits = sight(&mut self.session.borrow_mut()) != Sight::Silence;
+        waits || (has_news(&self.socket) && self.look() != Sight::Silence)
+    }
+
+    /// See [`super::Stream::look`].
+    pub(super) fn look(&self) -> Sight {
+        let session = &mut *self.session.borrow_mut();
+        let socket = SockRef::from(&self.socket);
+        for _ in 0..MAX_ASIDES {
+            match sight(session) {
+                Sight::Silence => {}
+                seen => return seen,
+            }
+            // Past the runtime, which may not know yet that there is something.
+            match session.read_tls(&mut &*socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    is_drained(&self.socket);
+                    return Sight::Silence;
+                }
+                Ok(_) if session.process_new_packets().is_ok() => {}
+                _ => return Sight::Broken,
+            }
+        }
+        Sight::Bytes
     }
 
     /// Tells the other side that nothing more will come, if the socket takes that now.
@@ -138,6 +204,16 @@ impl Tls {
             }
             return Poll::Ready(Ok(read));
         }
+    }
+}
+
+/// What is deciphered and not yet read.
+fn sight(session: &mut Connection) -> Sight {
+    match session.reader().fill_buf() {
+        Ok([]) => Sight::End,
+        Ok(_) => Sight::Bytes,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sight::Silence,
+        Err(_) => Sight::Broken,
     }
 }
 

@@ -176,6 +176,7 @@ mod tests {
             port: 1,
             authority: format!("10.0.0.{place}:9000").into(),
             weight: *weight,
+            tls: None,
         };
         weights.iter().enumerate().map(server).collect()
     }

@@ -1,11 +1,11 @@
 //! One request on one connection: it goes out while it comes in, and the answer comes back.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::Failure;
@@ -13,7 +13,6 @@ use super::pool::Connection;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::fields::{Fields, Span};
 use crate::http1::response::{HeadEnd, ResponseHead};
-use crate::socket;
 
 /// Read at once until the answer's head is there, and after it.
 const HEAD_READ: usize = 8 << 10;
@@ -91,6 +90,8 @@ pub struct Exchange<'r, U> {
     sent: usize,
     /// Bytes sent in all.
     written: u64,
+    /// What TLS had sent when the request began.
+    taken: u64,
     /// `message` still begins with the head.
     intact: bool,
     /// The backend takes no more of the request.
@@ -110,6 +111,7 @@ pub struct Exchange<'r, U> {
 impl<'r, U: Upload> Exchange<'r, U> {
     pub(super) fn new(request: Request<'r, U>, connection: Connection, now: Instant) -> Self {
         Self {
+            taken: connection.stream.taken(),
             request,
             connection,
             sent: 0,
@@ -129,7 +131,9 @@ impl<'r, U: Upload> Exchange<'r, U> {
     /// nothing was answered.
     pub(super) fn into_unspent(self) -> Option<Request<'r, U>> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
-        (self.intact && !self.broken && (self.written == 0 || untouched)).then_some(self.request)
+        // TLS that fails while it sends does not say how much it took.
+        let unsent = self.written == 0 && self.connection.stream.taken() == self.taken;
+        (self.intact && !self.broken && (unsent || untouched)).then_some(self.request)
     }
 
     /// Whether a failure to answer tells against the backend: not where a kept connection was closed in the meantime, nor where
@@ -138,8 +142,12 @@ impl<'r, U: Upload> Exchange<'r, U> {
         match failure {
             Failure::Reset => !self.connection.reused,
             Failure::Timeout => self.is_sent(),
-            Failure::Protocol => true,
-            Failure::Upload | Failure::Connect | Failure::ConnectTimeout | Failure::NoneHealthy => false,
+            Failure::Protocol | Failure::Tls => true,
+            Failure::Upload
+            | Failure::Full
+            | Failure::Connect
+            | Failure::ConnectTimeout
+            | Failure::NoneHealthy => false,
         }
     }
 
@@ -161,8 +169,12 @@ impl<'r, U: Upload> Exchange<'r, U> {
         self.begun = true;
         loop {
             let answer = &mut *self.request.answer;
-            match socket::poll_read(&self.connection.stream, context, &mut answer.bytes, HEAD_READ) {
+            match self.connection.stream.poll_read(context, &mut answer.bytes, HEAD_READ) {
                 Poll::Ready(Ok(1..)) => self.answered = true,
+                // With TLS 1.3 a server refuses our certificate only now.
+                Poll::Ready(Err(error)) if error.kind() == ErrorKind::InvalidData => {
+                    return Poll::Ready(Err(Failure::Tls));
+                }
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Failure::Reset)),
                 Poll::Pending => {
                     ready!(deadline.poll(context, self.progress + timeout));
@@ -200,11 +212,13 @@ impl<'r, U: Upload> Exchange<'r, U> {
     /// Sends as much of the request as there is and as the backend takes. Ready once it is sent whole, or the backend
     /// takes no more.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        // What TLS took earlier goes on, whoever else is waited for. If that fails, reading or writing finds out.
+        let _: Poll<std::io::Result<()>> = self.connection.stream.poll_flush(context);
         let Request { message, body, .. } = &mut self.request;
         while !self.deaf {
             if self.sent < message.len() {
                 let rest = &message[self.sent..];
-                match ready!(socket::poll_write(&self.connection.stream, context, rest, &[])) {
+                match ready!(self.connection.stream.poll_write(context, rest, &[])) {
                     // An answer may be on its way all the same.
                     Err(_) => self.deaf = true,
                     Ok(sent) => {
@@ -231,7 +245,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// Reads more of the answer's body, and sends on what is left of the request meanwhile. Ready with 0 at the end.
     pub fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        socket::poll_read(&self.connection.stream, context, &mut self.request.answer.bytes, BODY_READ)
+        self.connection.stream.poll_read(context, &mut self.request.answer.bytes, BODY_READ)
     }
 
     /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.
@@ -262,13 +276,12 @@ impl<'r, U: Upload> Exchange<'r, U> {
             Some(announced) => announced.checked_sub(KEEP_ALIVE_MARGIN).map(|span| span.min(idle_timeout)),
         };
         if let (Some(span), true, true) = (span, clean, head.kept) {
-            let Connection { stream, pool, .. } = self.connection;
-            pool.put(stream, self.progress + span);
+            self.connection.keep(self.progress, span);
         }
     }
 
-    /// The socket of an exchange that ended in an upgrade. What the backend sent behind its head stays in the answer.
-    pub fn into_stream(self) -> TcpStream {
-        self.connection.stream
+    /// The connection of an exchange that ended in an upgrade. What the backend sent behind its head stays in the answer.
+    pub fn into_connection(self) -> Connection {
+        self.connection
     }
 }

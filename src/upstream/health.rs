@@ -1,25 +1,32 @@
 //! Active health checks: servers are asked over HTTP/1.1 whether they are well, by tasks of the control thread.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::{Buf as _, BytesMut};
 use http::{HeaderValue, StatusCode};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::task::{AbortHandle, spawn};
+use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::dial::{Undialled, dial};
 use super::fitness::Fitness;
+use super::names::{Name, Site};
 use super::roster::Roster;
 use super::{ServerName, ejections};
 use crate::gateway::{Endpoint, HealthCheck, Upstream};
 use crate::http1::response::{HeadEnd, Malformed, ResponseHead};
+use crate::socket::Trust;
+
+/// Read at once of an answer.
+const READ: usize = 4 << 10;
 
 /// The tasks that look after the servers of the plan in force.
 #[derive(Debug, Default)]
 pub struct Checks {
     running: HashMap<ServerName, Running>,
+    /// Look names up.
+    names: HashMap<Box<str>, (Arc<Name>, AbortHandle)>,
     ejections: Option<AbortHandle>,
 }
 
@@ -27,26 +34,31 @@ pub struct Checks {
 struct Running {
     rule: HealthCheck,
     host: Option<HeaderValue>,
+    tls: Option<Trust>,
     server: Arc<Fitness>,
     task: AbortHandle,
 }
 
 impl Checks {
-    /// Goes over to the servers of another plan: checks that stay as they are go on, others begin or end. Needs a tokio runtime
-    /// around it, whose only thread this is.
+    /// Goes over to the servers of another plan: checks that stay as they are go on, others begin or end. Needs a local tokio
+    /// runtime around it.
     pub fn adopt(&mut self, upstreams: &[Arc<Upstream>], roster: &Roster) {
         roster.retain(upstreams);
+        roster.rebound(upstreams);
+        self.keep_up(roster.names.adopt(upstreams));
         let mut last = std::mem::take(&mut self.running);
         for upstream in upstreams {
             let Some(rule) = &upstream.health else { continue };
             for (endpoint, server) in upstream.endpoints().iter().zip(roster.peers(upstream).iter()) {
                 let name = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
-                let same = |running: &Running| running.rule == *rule && running.host == upstream.host;
+                let same = |running: &Running| {
+                    running.rule == *rule && running.host == upstream.host && running.tls == endpoint.tls
+                };
                 let running = match last.remove(&name) {
                     Some(running) if same(&running) => running,
                     changed => {
                         changed.inspect(|running| running.task.abort());
-                        Running::start(upstream, endpoint, rule, server)
+                        Running::start(upstream, endpoint, rule, server, roster.names.site(endpoint))
                     }
                 };
                 self.running.insert(name, running);
@@ -57,22 +69,46 @@ impl Checks {
             // Nobody will ask it again, so it has to count as healthy.
             ended.server.set_healthy(true);
         }
-        let telling = spawn(ejections::tell(ejections::watched(upstreams, roster))).abort_handle();
+        let telling = spawn_local(ejections::tell(ejections::watched(upstreams, roster))).abort_handle();
         self.ejections.replace(telling).inspect(AbortHandle::abort);
+    }
+
+    /// Looks up these names from now on, and no others.
+    fn keep_up(&mut self, names: Vec<Arc<Name>>) {
+        let mut last = std::mem::take(&mut self.names);
+        for name in names {
+            let running = match last.remove(&name.host) {
+                Some((known, task)) if Arc::ptr_eq(&known, &name) => task,
+                changed => {
+                    changed.inspect(|(_, task)| task.abort());
+                    spawn_local(Arc::clone(&name).keep_up()).abort_handle()
+                }
+            };
+            self.names.insert(name.host.clone(), (name, running));
+        }
+        last.into_values().for_each(|(_, task)| task.abort());
     }
 }
 
 impl Running {
-    fn start(upstream: &Upstream, endpoint: &Endpoint, rule: &HealthCheck, server: &Arc<Fitness>) -> Self {
+    fn start(
+        upstream: &Upstream,
+        endpoint: &Endpoint,
+        rule: &HealthCheck,
+        server: &Arc<Fitness>,
+        site: Site,
+    ) -> Self {
         let check = Check {
             upstream: Arc::clone(&upstream.name),
             request: request(upstream, endpoint, rule),
             endpoint: endpoint.clone(),
+            site,
             rule: rule.clone(),
             server: Arc::clone(server),
         };
-        let task = spawn(check.run()).abort_handle();
-        Self { rule: rule.clone(), host: upstream.host.clone(), server: Arc::clone(server), task }
+        let task = spawn_local(check.run()).abort_handle();
+        let (host, tls) = (upstream.host.clone(), endpoint.tls.clone());
+        Self { rule: rule.clone(), host, tls, server: Arc::clone(server), task }
     }
 }
 
@@ -88,6 +124,7 @@ fn request(upstream: &Upstream, endpoint: &Endpoint, rule: &HealthCheck) -> Vec<
 struct Check {
     upstream: Arc<str>,
     endpoint: Endpoint,
+    site: Site,
     /// What it is asked, byte for byte.
     request: Vec<u8>,
     rule: HealthCheck,
@@ -97,8 +134,8 @@ struct Check {
 /// What is wrong with a server, for people.
 #[derive(Debug, thiserror::Error)]
 enum Ill {
-    #[error("no connection: {0}")]
-    Connect(std::io::Error),
+    #[error(transparent)]
+    Undialled(#[from] Undialled),
     #[error("no answer within {0:?}")]
     Timeout(std::time::Duration),
     #[error("the connection broke: {0}")]
@@ -122,9 +159,9 @@ impl Check {
         let mut streak = Streak::new(self.server.is_healthy());
         let mut ticks = interval(self.rule.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        for turn in 0.. {
             ticks.tick().await;
-            let asked = timeout(self.rule.timeout, self.ask()).await;
+            let asked = timeout(self.rule.timeout, self.ask(turn)).await;
             let state = asked.unwrap_or(Err(Ill::Timeout(self.rule.timeout)));
             if let Some(healthy) = streak.hear(state.is_ok(), &self.rule) {
                 self.server.set_healthy(healthy);
@@ -142,10 +179,13 @@ impl Check {
     }
 
     /// One question, on a connection of its own.
-    async fn ask(&self) -> Result<(), Ill> {
-        let address = (self.endpoint.host.as_str(), self.endpoint.port);
-        let mut stream = TcpStream::connect(address).await.map_err(Ill::Connect)?;
-        stream.write_all(&self.request).await?;
+    async fn ask(&self, turn: usize) -> Result<(), Ill> {
+        let (stream, _) = dial(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
+        let mut request = &*self.request;
+        while !request.is_empty() {
+            let sent = poll_fn(|context| stream.poll_write(context, request, &[])).await?;
+            request.advance(sent);
+        }
         let (mut answer, mut end) = (BytesMut::new(), HeadEnd::default());
         loop {
             while let Some(length) = end.advance(&answer)? {
@@ -157,7 +197,7 @@ impl Check {
                 answer.advance(length);
                 end = HeadEnd::default();
             }
-            if stream.read_buf(&mut answer).await? == 0 {
+            if poll_fn(|context| stream.poll_read(context, &mut answer, READ)).await? == 0 {
                 return Err(Ill::Closed);
             }
         }

@@ -1,51 +1,81 @@
 //! Kept-alive connections to one server, in one worker.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::Failure;
+use super::bound::{Bound, Kept, Slot};
+use super::dial::{Undialled, dial};
 use super::fitness::InFlight;
+use super::names::Site;
+use crate::clock::deadline;
 use crate::gateway::Endpoint;
-use crate::socket::{self, Sight};
+use crate::socket::{Sight, Stream};
 
 /// Unused connections kept for one server by one worker; more are closed.
 const MAX_IDLE: usize = 1024;
+/// An older connection serves no further request, so that what balances connections before the servers can move them.
+const MAX_AGE: Duration = Duration::from_secs(3600);
+/// TLS that fails is told of once in so long, for each server and worker.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// One server's connections that are not in use.
 #[derive(Debug)]
 pub struct EndpointPool {
-    endpoint: Endpoint,
-    /// The address, where the host is one.
-    address: Option<IpAddr>,
+    endpoint: Arc<Endpoint>,
+    site: Site,
+    /// How many connections the upstream may have. Where it is set, unused ones are kept there.
+    bound: Option<Arc<Bound>>,
+    /// Whose turn it is among the server's addresses.
+    turn: Cell<usize>,
     /// The last used at the end: it is used next, so that the others can go.
-    idle: RefCell<Vec<(TcpStream, Instant)>>,
+    idle: RefCell<Vec<(Line, Instant)>>,
+    /// When a person was last told that TLS fails.
+    told: Cell<Option<Instant>>,
 }
 
-/// A connection to a server.
+/// An open connection, whoever uses it.
+#[derive(Debug)]
+struct Line {
+    stream: Stream,
+    /// The address that it leads to.
+    address: IpAddr,
+    since: Instant,
+}
+
+/// A connection to a server, in use.
 #[derive(Debug)]
 pub struct Connection {
-    /// The socket.
-    pub(super) stream: TcpStream,
+    /// Its bytes.
+    pub stream: Stream,
+    address: IpAddr,
+    since: Instant,
+    /// Counts it, where they are counted.
+    slot: Option<Slot>,
     /// Where it may go when it is not in use.
     pub(super) pool: Rc<EndpointPool>,
     /// Whether it has served a request before.
     pub(super) reused: bool,
     /// Counts the request that it is used for, where somebody wants to know.
-    #[expect(dead_code, reason = "it counts by being there")]
     pub(super) in_flight: Option<InFlight>,
 }
 
 impl EndpointPool {
     /// No connections yet.
-    pub fn new(endpoint: &Endpoint) -> Self {
-        let endpoint = endpoint.clone();
-        Self { address: endpoint.host.parse().ok(), endpoint, idle: RefCell::default() }
+    pub(super) fn new(endpoint: &Endpoint, site: Site, bound: Option<Arc<Bound>>) -> Self {
+        Self {
+            endpoint: Arc::new(endpoint.clone()),
+            site,
+            bound,
+            turn: Cell::default(),
+            idle: RefCell::default(),
+            told: Cell::default(),
+        }
     }
 
     /// `host:port`.
@@ -53,47 +83,197 @@ impl EndpointPool {
         &self.endpoint.authority
     }
 
+    /// Whether its connections lead to that server, in the same way.
+    pub(super) fn leads_to(&self, endpoint: &Endpoint, site: &Site, bound: Option<&Arc<Bound>>) -> bool {
+        let bound = self.bound.as_ref().map(Arc::as_ptr) == bound.map(Arc::as_ptr);
+        bound && self.endpoint.tls == endpoint.tls && self.site.is(site)
+    }
+
+    /// A kept connection, unless it is to be `fresh`, or a new one. `careful`: the kept one's socket itself is asked.
+    pub(super) async fn connection(
+        self: &Rc<Self>,
+        careful: bool,
+        fresh: bool,
+        connect_timeout: Duration,
+    ) -> Result<Connection, Failure> {
+        let Some(bound) = &self.bound else {
+            let kept = if fresh { None } else { self.take(careful) };
+            return match kept {
+                Some(kept) => Ok(kept),
+                None => self.connect(None, connect_timeout).await,
+            };
+        };
+        let (slot, kept) = bound.acquire(&self.endpoint, fresh, connect_timeout).await?;
+        match kept.and_then(|kept| self.revive(kept)) {
+            Some(line) => Ok(self.use_line(line, Some(slot), true)),
+            None => self.connect(Some(slot), connect_timeout).await,
+        }
+    }
+
+    /// A connection from elsewhere, if it is usable.
+    fn revive(&self, Kept { parked, address, since, .. }: Kept) -> Option<Line> {
+        let stream = parked.resume().ok().filter(|_| self.site.has(address))?;
+        // This thread's runtime knows nothing of it yet.
+        (stream.look() == Sight::Silence).then_some(Line { stream, address, since })
+    }
+
     /// A kept connection, if one is usable. `careful`: the socket itself is asked.
-    pub(super) fn take(self: &Rc<Self>, careful: bool) -> Option<Connection> {
+    fn take(self: &Rc<Self>, careful: bool) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         loop {
-            let (stream, _) = idle.pop()?;
+            let (line, _) = idle.pop()?;
             // What has something to say unasked says that it closes.
-            if !socket::has_news(&stream) && (!careful || socket::look(&stream) == Sight::Silence) {
-                return Some(Connection { stream, pool: Rc::clone(self), reused: true, in_flight: None });
+            if !line.stream.has_news() && (!careful || line.stream.look() == Sight::Silence) {
+                return Some(self.use_line(line, None, true));
             }
         }
+    }
+
+    fn use_line(self: &Rc<Self>, line: Line, slot: Option<Slot>, reused: bool) -> Connection {
+        let Line { stream, address, since } = line;
+        Connection { stream, address, since, slot, pool: Rc::clone(self), reused, in_flight: None }
     }
 
     /// Keeps a connection until `expiry`.
-    pub(super) fn put(&self, stream: TcpStream, expiry: Instant) {
+    fn put(&self, line: Line, expiry: Instant) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < MAX_IDLE {
-            idle.push((stream, expiry));
+            idle.push((line, expiry));
         }
     }
 
-    /// Closes connections whose time is over, and those that the server has closed.
+    /// Closes connections whose time is over, those that the server has closed, and those to addresses that it has left.
     pub(super) fn expire(&self, now: Instant) {
-        self.idle.borrow_mut().retain(|(stream, expiry)| *expiry > now && !socket::has_news(stream));
+        let is_good = |line: &Line| self.site.has(line.address) && !line.stream.has_news();
+        self.idle.borrow_mut().retain(|(line, expiry)| *expiry > now && is_good(line));
+        if let Some(bound) = &self.bound {
+            bound.expire(now);
+        }
     }
 
-    /// Opens a connection; names are resolved anew each time.
-    pub(super) async fn connect(self: &Rc<Self>, connect_timeout: Duration) -> Result<Connection, Failure> {
-        let port = self.endpoint.port;
-        let connecting = async {
-            match self.address {
-                Some(address) => TcpStream::connect((address, port)).await,
-                None => TcpStream::connect((self.endpoint.host.as_str(), port)).await,
+    /// Opens a connection.
+    async fn connect(
+        self: &Rc<Self>,
+        slot: Option<Slot>,
+        connect_timeout: Duration,
+    ) -> Result<Connection, Failure> {
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        match dial(&self.endpoint, &self.site, turn, connect_timeout).await {
+            Ok((stream, address)) => {
+                let line = Line { stream, address, since: deadline::now() };
+                Ok(self.use_line(line, slot, false))
             }
-        };
-        let stream = match timeout(connect_timeout, connecting).await {
-            Err(_) => return Err(Failure::ConnectTimeout),
-            Ok(Err(_)) => return Err(Failure::Connect),
-            Ok(Ok(stream)) => stream,
-        };
-        // Small requests must not wait for acknowledgements; a socket that refuses still works.
-        let _ = stream.set_nodelay(true);
-        Ok(Connection { stream, pool: Rc::clone(self), reused: false, in_flight: None })
+            Err(fault) => {
+                if let Undialled::Tls(_) = fault {
+                    self.tell(&fault);
+                }
+                Err(fault.failure())
+            }
+        }
+    }
+
+    /// What is wrong with TLS only an operator can mend, and the access log does not say what it is.
+    fn tell(&self, fault: &Undialled) {
+        let now = deadline::now();
+        if self.told.get().is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
+            self.told.set(Some(now));
+            tracing::warn!("server {}: {fault}", self.endpoint.authority);
+        }
+    }
+}
+
+impl Connection {
+    /// Keeps it for another request, for as long as `span` after `now`, unless it has grown old or the server has left its
+    /// address.
+    pub(super) fn keep(self, now: Instant, span: Duration) {
+        let expiry = (now + span).min(self.since + MAX_AGE);
+        if now >= expiry || !self.pool.site.has(self.address) {
+            return;
+        }
+        let Self { stream, address, since, slot, pool, .. } = self;
+        match slot {
+            None => pool.put(Line { stream, address, since }, expiry),
+            Some(slot) => {
+                if let Ok(parked) = stream.park() {
+                    slot.keep(Kept { parked, server: Arc::clone(&pool.endpoint), address, since, expiry });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::super::names::Name;
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+    const IDLE: Duration = Duration::from_secs(100_000);
+
+    fn at(last: u8) -> IpAddr {
+        [127, 0, 0, last].into()
+    }
+
+    /// Listeners at 127.0.0.1 to 127.0.0.`count` with one port, and a pool for a name that stands for them.
+    fn listening(count: u8) -> (Vec<TcpListener>, Arc<Name>, Rc<EndpointPool>) {
+        let first = TcpListener::bind((at(1), 0)).expect("a free port");
+        let port = first.local_addr().expect("bound").port();
+        let others = (2..=count).map(|last| TcpListener::bind((at(last), port)).expect("a free port"));
+        let listeners = std::iter::once(first).chain(others).collect();
+        let name = Arc::new(Name::new("a.test"));
+        let authority = format!("a.test:{port}").into();
+        let endpoint = Endpoint { host: "a.test".to_owned(), port, authority, weight: 1, tls: None };
+        let pool = Rc::new(EndpointPool::new(&endpoint, Site::Name(Arc::clone(&name)), None));
+        (listeners, name, pool)
+    }
+
+    #[tokio::test]
+    async fn all_addresses_of_a_name_are_used_in_turn() {
+        let (_listeners, name, pool) = listening(3);
+        // Nobody listens at the last.
+        name.learn(Ok(vec![at(1), at(2), at(3), at(9)])).expect("known");
+        let mut reached = Vec::new();
+        for _ in 0..8 {
+            reached.push(pool.connect(None, PATIENCE).await.expect("a connection").address);
+        }
+        assert_eq!(reached, [1, 2, 3, 1, 1, 2, 3, 1].map(at), "one that refuses gives way to the next");
+    }
+
+    #[tokio::test]
+    async fn connections_to_an_address_that_is_gone_are_used_up() {
+        let (_listeners, name, pool) = listening(2);
+        name.learn(Ok(vec![at(1), at(2)])).expect("known");
+        let now = deadline::now();
+        let connect = async || pool.connect(None, PATIENCE).await.expect("a connection");
+        let (first, second, third) = (connect().await, connect().await, connect().await);
+        first.keep(now, IDLE);
+        second.keep(now, IDLE);
+        name.learn(Ok(vec![at(2)])).expect("known");
+        third.keep(now, IDLE);
+        assert_eq!(pool.idle.borrow().len(), 2, "the third was to the first address, too");
+        pool.expire(now);
+        assert_eq!(pool.take(true).expect("the second").address, at(2));
+        assert!(pool.take(true).is_none());
+    }
+
+    #[tokio::test]
+    async fn an_hour_is_all_that_a_connection_is_used() {
+        let (_listeners, name, pool) = listening(1);
+        name.learn(Ok(vec![at(1)])).expect("known");
+        let connection = pool.connect(None, PATIENCE).await.expect("a connection");
+        let since = connection.since;
+        connection.keep(since + MAX_AGE - Duration::from_secs(1), IDLE);
+        let connection = pool.take(true).expect("it is young enough");
+        assert_eq!(connection.since, since, "use does not make it younger");
+        connection.keep(since + MAX_AGE, IDLE);
+        assert!(pool.take(true).is_none());
+        let connection = pool.connect(None, PATIENCE).await.expect("a connection");
+        let since = connection.since;
+        connection.keep(since, IDLE);
+        pool.expire(since + MAX_AGE);
+        assert!(pool.take(true).is_none(), "nor does it lie there for longer");
     }
 }

@@ -7,15 +7,21 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::ServerName;
+use super::bound::{Bound, Usage};
 use super::fitness::Fitness;
+use super::names::Names;
 use crate::clock::deadline;
-use crate::gateway::{Eject, Upstream};
+use crate::gateway::{Eject, MaxConnections, Upstream};
 
 /// All servers of the process.
 #[derive(Debug)]
 pub struct Roster {
     epoch: Instant,
     servers: Mutex<HashMap<ServerName, Arc<Fitness>>>,
+    /// How many connections upstreams may have, by name.
+    bounds: Mutex<HashMap<Arc<str>, Arc<Bound>>>,
+    /// Where they are.
+    pub(super) names: Names,
     /// Held while a server is ejected.
     ejecting: Arc<Mutex<()>>,
 }
@@ -30,7 +36,13 @@ pub struct Peers {
 impl Default for Roster {
     /// Nothing is known of any server.
     fn default() -> Self {
-        Self { epoch: deadline::now(), servers: Mutex::default(), ejecting: Arc::default() }
+        Self {
+            epoch: deadline::now(),
+            servers: Mutex::default(),
+            bounds: Mutex::default(),
+            names: Names::default(),
+            ejecting: Arc::default(),
+        }
     }
 }
 
@@ -46,6 +58,30 @@ impl Roster {
             servers: upstream.endpoints().iter().map(|server| fitness_of(&server.authority)).collect(),
             ejecting: Arc::clone(&self.ejecting),
         }
+    }
+
+    /// The bound on an upstream's connections, if it has one. Takes a lock: for who adopts a plan.
+    pub(super) fn bound(&self, upstream: &Upstream) -> Option<Arc<Bound>> {
+        let most = upstream.max_connections?;
+        let mut bounds = self.bounds.lock();
+        let bound = bounds.entry(Arc::clone(&upstream.name)).or_insert_with(|| Arc::new(Bound::new(most)));
+        Some(Arc::clone(bound))
+    }
+
+    /// How much of the bound on an upstream's connections is used, if it has one.
+    pub fn usage(&self, upstream: &Upstream) -> Option<Usage> {
+        self.bound(upstream).map(|bound| bound.usage())
+    }
+
+    /// Goes over to a plan's bounds, and forgets all others.
+    pub(super) fn rebound(&self, upstreams: &[Arc<Upstream>]) {
+        let most: HashMap<&str, MaxConnections> = upstreams
+            .iter()
+            .filter_map(|upstream| Some((&*upstream.name, upstream.max_connections?)))
+            .collect();
+        self.bounds
+            .lock()
+            .retain(|upstream, bound| most.get(&**upstream).inspect(|most| bound.resize(**most)).is_some());
     }
 
     /// Forgets the servers that a plan does not name.

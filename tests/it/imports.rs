@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["telemetry"],
     &["upstream"],
     &["gateway"],
-    &["route", "store"],
+    &["route", "store", "http2"],
     &["clock", "socket", "counter"],
     &["limit", "http1"],
 ];

@@ -109,8 +109,11 @@ mod tls_reload;
 mod tls_traffic;
 mod trace;
 mod upstream_balance;
+mod upstream_bounds;
 mod upstream_eject;
 mod upstream_health;
+mod upstream_names;
+mod upstream_tls;
 
 // `store_loom` builds a file of the store, which names its neighbours from the root.
 use tollgate::{limit, store};

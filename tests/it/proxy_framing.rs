@@ -180,7 +180,8 @@ fn request_lines_that_are_none() {
             "GET / HTTP/1.10\r\nhost: a\r\n\r\n",
             "GET / HTTP/01.1\r\nhost: a\r\n\r\n",
             "GET /\r\n\r\n",
-            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\nx",
+            "PRI * HTTP/2.0\r\nx: y\r\n\r\n",
         ],
         &[400, 505],
     );

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
-use tollgate::store::redis::settings::{Dial, Login, Servers, Settings, Tls};
+use tollgate::socket::Trust;
+use tollgate::store::redis::settings::{Dial, Login, Servers, Settings};
 
 use crate::harness::{Certificates, Redis, TlsRedis};
 use crate::redis_asker::{Asker, logged, run, server, settings, single};
@@ -88,7 +89,10 @@ fn tls(certificates: &Certificates, ca: &str, client: bool) -> Dial {
     } else {
         config.with_no_client_auth()
     };
-    Dial { tls: Some(Tls { config: Arc::new(config), server_name: None, files: [0; 32] }), ..Dial::default() }
+    Dial {
+        tls: Some(Trust { config: Arc::new(config), server_name: None, files: [0; 32] }),
+        ..Dial::default()
+    }
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn config(mut entries: Vec<Entry>, provider: Arc<CryptoProvider>, place: &Value<
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| refuse(&error)).ok()?;
     let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(certificates));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // What resumes a session lies with the client, so that no number of clients fills our memory.
     config.ticketer = tickets;
     Some(config)

@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
+use crate::socket::Trust;
 
 /// `[store]` with `backend = "redis"`. Two are equal if they lead to the same place in the same way.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +58,7 @@ pub struct Dial {
     /// The number of the database; a cluster has only 0.
     pub database: u32,
     /// `rediss://`.
-    pub tls: Option<Tls>,
+    pub tls: Option<Trust>,
 }
 
 /// A name with its password.
@@ -69,23 +68,6 @@ pub struct Login {
     pub user: Option<Arc<str>>,
     /// Its password.
     pub password: Arc<str>,
-}
-
-/// How TLS is spoken.
-#[derive(Clone, Debug)]
-pub struct Tls {
-    /// Whom to trust, and who we are.
-    pub config: Arc<ClientConfig>,
-    /// The name that the server's certificate must carry; `None`: the host's.
-    pub server_name: Option<ServerName<'static>>,
-    /// A hash of the files it was made of.
-    pub files: [u8; 32],
-}
-
-impl PartialEq for Tls {
-    fn eq(&self, other: &Self) -> bool {
-        self.server_name == other.server_name && self.files == other.files
-    }
 }
 
 impl fmt::Debug for Secret {

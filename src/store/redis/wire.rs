@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
-use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::net::TcpStream;
@@ -14,8 +13,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::fault::Trouble;
-use super::settings::{Server, Tls};
-use crate::socket::{self, Sight};
+use super::settings::Server;
+use crate::socket::{self, Sight, Trust};
 
 /// Room made for one read.
 const READ: usize = 16 << 10;
@@ -31,16 +30,13 @@ pub(super) enum Wire {
 
 impl Wire {
     /// Connects to the first of the host's addresses that takes it, and agrees on TLS.
-    pub(super) async fn open(server: &Server, tls: Option<&Tls>) -> Result<Self, Trouble> {
+    pub(super) async fn open(server: &Server, tls: Option<&Trust>) -> Result<Self, Trouble> {
         let stream = TcpStream::connect((&*server.host, server.port)).await?;
         // Calls must not wait for acknowledgements; a socket that refuses either still works.
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE));
         let Some(tls) = tls else { return Ok(Self::Plain(stream)) };
-        let name = match &tls.server_name {
-            Some(name) => name.clone(),
-            None => ServerName::try_from(server.host.to_string()).map_err(|_| Trouble::CertificateName)?,
-        };
+        let name = tls.name(&server.host).ok_or(Trouble::CertificateName)?;
         let connecting = TlsConnector::from(tls.config.clone()).connect(name, stream);
         Ok(Self::Tls(Box::new(connecting.await?)))
     }

@@ -12,6 +12,7 @@ use crate::clock::deadline;
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::gateway::{Backend, Gateway};
 use crate::store::Store;
+use crate::upstream::bound::Usage;
 use crate::upstream::roster::Roster;
 
 /// A route's answers over all workers.
@@ -38,6 +39,7 @@ impl Metrics {
         decisions(&mut page, &workers);
         upstreams(&mut page, &workers);
         servers(&mut page, gateway, roster);
+        usage(&mut page, gateway, roster);
         connections(&mut page, &workers);
         self.process(&mut page, store, access_log_dropped);
         page.into_text()
@@ -145,6 +147,28 @@ fn servers(page: &mut Exposition, gateway: &Gateway, roster: &Roster) {
     page.family(ejections, Kind::Counter, "How often the server was ejected for its failures.");
     for (labels, fitness) in servers() {
         page.sample(ejections, &labels, fitness.ejections());
+    }
+}
+
+/// Of the upstreams whose connections have a bound.
+fn usage(page: &mut Exposition, gateway: &Gateway, roster: &Roster) {
+    let usage = |upstream| roster.usage(upstream).map(|usage| (&*upstream.name, usage));
+    let used: Vec<(&str, Usage)> = gateway.upstreams.iter().filter_map(|upstream| usage(upstream)).collect();
+    if used.is_empty() {
+        return;
+    }
+    let (connections, pending) = ("tollgate_upstream_connections", "tollgate_upstream_pending");
+    page.family(
+        connections,
+        Kind::Gauge,
+        "Connections to an upstream that has max_connections, used or not.",
+    );
+    for (upstream, usage) in &used {
+        page.sample(connections, &[("upstream", upstream)], usage.connections);
+    }
+    page.family(pending, Kind::Gauge, "Requests that wait for a connection to it.");
+    for (upstream, usage) in &used {
+        page.sample(pending, &[("upstream", upstream)], usage.pending);
     }
 }
 

@@ -6,13 +6,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
+
 use super::{PATIENCE, eventually};
 
 /// A server on a free port. Stops, and cuts its connections, when dropped.
 #[derive(Debug)]
 pub(crate) struct Backend {
     address: SocketAddr,
+    scheme: &'static str,
     state: Arc<State>,
+}
+
+/// How TLS was agreed on with a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Handshake {
+    /// The name that it asked for.
+    pub(crate) name: Option<String>,
+    /// Whether it resumed a session.
+    pub(crate) resumed: bool,
+    /// What ALPN came to.
+    pub(crate) protocol: Option<String>,
+    /// Whether it showed a certificate.
+    pub(crate) certified: bool,
+}
+
+/// The bytes of a connection.
+#[derive(Debug)]
+enum Wire {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
 }
 
 /// A request as it came.
@@ -37,7 +60,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) head: String,
     /// How many requests this connection carried before.
     pub(crate) earlier: usize,
-    stream: &'a mut TcpStream,
+    stream: &'a mut Wire,
     buffer: &'a mut Vec<u8>,
     state: &'a State,
     place: usize,
@@ -59,6 +82,7 @@ struct State {
     requests: Mutex<Vec<Recorded>>,
     /// One for each connection in order; none for those that were reset.
     streams: Mutex<Vec<Option<TcpStream>>>,
+    handshakes: Mutex<Vec<Handshake>>,
     stopped: AtomicBool,
     gate: Gate,
 }
@@ -73,7 +97,23 @@ struct Gate {
 impl Backend {
     /// Starts a server that calls `handler` for every request head.
     pub(crate) fn start(handler: impl Fn(&mut Exchange<'_>) -> Next + Send + Sync + 'static) -> Self {
+        Self::listen(None, handler)
+    }
+
+    /// As [`Self::start`], over TLS.
+    pub(crate) fn start_tls(
+        config: Arc<ServerConfig>,
+        handler: impl Fn(&mut Exchange<'_>) -> Next + Send + Sync + 'static,
+    ) -> Self {
+        Self::listen(Some(config), handler)
+    }
+
+    fn listen(
+        tls: Option<Arc<ServerConfig>>,
+        handler: impl Fn(&mut Exchange<'_>) -> Next + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let address = listener.local_addr().expect("bound");
         let state = Arc::new(State::default());
         let (shared, handler) = (Arc::clone(&state), Arc::new(handler));
@@ -81,16 +121,29 @@ impl Backend {
             for (connection, stream) in listener.incoming().enumerate() {
                 let (Ok(stream), false) = (stream, shared.stopped.load(Ordering::SeqCst)) else { return };
                 shared.streams.lock().expect("no panic inside").push(stream.try_clone().ok());
-                let (shared, handler) = (Arc::clone(&shared), Arc::clone(&handler));
-                std::thread::spawn(move || serve(stream, connection, &shared, &*handler));
+                let (shared, handler, tls) = (Arc::clone(&shared), Arc::clone(&handler), tls.clone());
+                std::thread::spawn(move || {
+                    if let Some(wire) = Wire::over(stream, tls, &shared) {
+                        serve(wire, connection, &shared, &*handler);
+                    }
+                });
             }
         });
-        Self { address, state }
+        Self { address, scheme, state }
     }
 
     /// Reads each request whole and answers `200` with body `ok`.
     pub(crate) fn ok() -> Self {
         Self::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    }
+
+    /// As [`Self::ok`], over TLS.
+    pub(crate) fn ok_tls(config: Arc<ServerConfig>) -> Self {
+        Self::start_tls(config, |exchange| {
+            exchange.read_body();
+            exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+            Next::KeepAlive
+        })
     }
 
     /// Reads each request whole and answers with these bytes.
@@ -127,9 +180,9 @@ impl Backend {
         self.address
     }
 
-    /// `http://ADDRESS`.
+    /// `http://ADDRESS`, or `https://ADDRESS`.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// The requests so far.
@@ -164,6 +217,11 @@ impl Backend {
     /// How many connections it has taken so far.
     pub(crate) fn connections(&self) -> usize {
         self.state.streams.lock().expect("no panic inside").len()
+    }
+
+    /// How TLS was agreed on, each time that it was.
+    pub(crate) fn handshakes(&self) -> Vec<Handshake> {
+        self.state.handshakes.lock().expect("no panic inside").clone()
     }
 
     /// Lets all handlers pass [`Exchange::wait_at_gate`], now and later.
@@ -219,6 +277,14 @@ impl Exchange<'_> {
     /// Sends bytes; a peer that has gone is no fault. False if it has.
     pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Says something that concerns TLS alone: from now on there are new keys.
+    pub(crate) fn renew_keys(&mut self) {
+        if let Wire::Tls(stream) = self.stream {
+            stream.conn.refresh_traffic_keys().expect("TLS 1.3");
+            stream.flush().ok();
+        }
     }
 
     /// Reads some bytes as they come; empty at the end of the stream.
@@ -301,15 +367,61 @@ impl Recorded {
     }
 }
 
-fn serve(
-    mut stream: TcpStream,
-    connection: usize,
-    state: &State,
-    handler: &dyn Fn(&mut Exchange<'_>) -> Next,
-) {
-    stream.set_read_timeout(Some(PATIENCE)).ok();
-    stream.set_write_timeout(Some(PATIENCE)).ok();
-    stream.set_nodelay(true).ok();
+impl Wire {
+    /// `None` if TLS was not agreed on.
+    fn over(mut stream: TcpStream, tls: Option<Arc<ServerConfig>>, state: &State) -> Option<Self> {
+        stream.set_read_timeout(Some(PATIENCE)).ok();
+        stream.set_write_timeout(Some(PATIENCE)).ok();
+        stream.set_nodelay(true).ok();
+        let Some(config) = tls else { return Some(Self::Plain(stream)) };
+        let mut session = ServerConnection::new(config).expect("a session");
+        while session.is_handshaking() {
+            session.complete_io(&mut stream).ok()?;
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        state.handshakes.lock().expect("no panic inside").push(Handshake {
+            name: session.server_name().map(str::to_owned),
+            resumed: session.handshake_kind() == Some(HandshakeKind::Resumed),
+            protocol: session.alpn_protocol().map(text),
+            certified: session.peer_certificates().is_some(),
+        });
+        Some(Self::Tls(Box::new(StreamOwned::new(session, stream))))
+    }
+
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+fn serve(mut stream: Wire, connection: usize, state: &State, handler: &dyn Fn(&mut Exchange<'_>) -> Next) {
     let mut buffer = Vec::new();
     for earlier in 0.. {
         let Some(head) = take_through(&mut stream, &mut buffer, b"\r\n\r\n") else { break };
@@ -320,13 +432,17 @@ fn serve(
             Next::KeepAlive => {}
             Next::Close => break,
             Next::Reset => {
-                socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).ok();
+                socket2::SockRef::from(stream.socket()).set_linger(Some(Duration::ZERO)).ok();
                 state.forget(connection);
                 return;
             }
         }
     }
-    stream.shutdown(Shutdown::Both).ok();
+    if let Wire::Tls(stream) = &mut stream {
+        stream.conn.send_close_notify();
+        stream.flush().ok();
+    }
+    stream.socket().shutdown(Shutdown::Both).ok();
 }
 
 impl State {
@@ -348,7 +464,7 @@ impl State {
     }
 }
 
-fn take_through(stream: &mut TcpStream, buffer: &mut Vec<u8>, mark: &[u8]) -> Option<Vec<u8>> {
+fn take_through(stream: &mut Wire, buffer: &mut Vec<u8>, mark: &[u8]) -> Option<Vec<u8>> {
     loop {
         if let Some(at) = memchr::memmem::find(buffer, mark) {
             return Some(buffer.drain(..at + mark.len()).collect());
@@ -360,7 +476,7 @@ fn take_through(stream: &mut TcpStream, buffer: &mut Vec<u8>, mark: &[u8]) -> Op
 }
 
 /// Takes what has come; false at the end of the stream.
-fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> bool {
+fn fill(stream: &mut Wire, buffer: &mut Vec<u8>) -> bool {
     let mut bytes = [0; 64 * 1024];
     match stream.read(&mut bytes) {
         Ok(count) if count > 0 => {

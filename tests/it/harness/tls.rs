@@ -10,7 +10,8 @@ use rcgen::{
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 /// An authority, and a directory with `ca.pem` and what it has signed.
 pub(crate) struct Authority {
@@ -109,6 +110,37 @@ impl Authority {
         };
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Arc::new(config)
+    }
+
+    /// How a backend with this certificate speaks TLS.
+    pub(crate) fn backend(&self, file: &str) -> Arc<ServerConfig> {
+        Arc::new(self.backend_of(file, rustls::ALL_VERSIONS, false))
+    }
+
+    /// As [`Self::backend`], in these versions; `asking`: clients must show a certificate of this authority.
+    pub(crate) fn backend_of(
+        &self,
+        file: &str,
+        versions: &[&'static SupportedProtocolVersion],
+        asking: bool,
+    ) -> ServerConfig {
+        let builder = ServerConfig::builder_with_protocol_versions(versions);
+        let builder = if asking {
+            let verifier = WebPkiClientVerifier::builder(Arc::clone(&self.roots)).build();
+            builder.with_client_cert_verifier(verifier.expect("roots"))
+        } else {
+            builder.with_no_client_auth()
+        };
+        let chain = CertificateDer::from_pem_file(self.path(&format!("{file}.pem"))).expect("PEM");
+        let key = PrivateKeyDer::from_pem_file(self.path(&format!("{file}.key"))).expect("PEM");
+        let mut config = builder.with_single_cert(vec![chain], key).expect("they belong together");
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config
+    }
+
+    /// The line of an upstream's table that trusts this authority, with further keys.
+    pub(crate) fn trusted(&self, more: &str) -> String {
+        format!("tls = {{ ca = \"{}\"{more} }}\n", self.path("ca.pem").display())
     }
 }
 

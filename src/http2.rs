@@ -1,0 +1,11 @@
+//! HTTP/2 at the edges (RFC 9113). Within, every request is HTTP/1.1.
+//!
+//! A stream is a connection of one request: its head is written down as HTTP/1.1 and read again as strictly as any other,
+//! its body is framed in chunks, and what comes back is put into frames. So there is one grammar that all requests must
+//! pass, one story of a request, and nothing that HTTP/2 brings (fields of a connection, lengths that lie, crumbs of
+//! cookies) reaches a backend in a form of its own. Frames, HPACK and flow control are the `h2` crate's.
+
+pub mod body;
+pub mod duplex;
+pub mod head;
+pub mod open_block;

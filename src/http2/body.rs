@@ -1,0 +1,238 @@
+//! Bodies on their way between a pipe, where they are framed as HTTP/1.1, and a stream's frames. Neither direction holds
+//! more than a pipe and a stream's window do.
+
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use h2::{Reason, RecvStream, SendStream};
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use super::head::{read_trailers, write_trailers};
+use crate::clock::deadline::{Deadline, now};
+use crate::http1::chunks::{ChunkDecoder, Trailers, encode, encode_end};
+use crate::socket::Pipe;
+
+/// Taken from a pipe at once.
+const READ: usize = 32 << 10;
+
+/// Why a body is not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The other side of HTTP/2 reset the stream, or its connection is lost.
+    Peer,
+    /// The pipe broke off, or what came through it is no body.
+    Pipe,
+}
+
+/// A body on its way from a pipe into frames.
+#[derive(Debug)]
+pub struct Outgoing {
+    stream: SendStream<Bytes>,
+    rest: Rest,
+    /// Taken from the pipe, without framing, and waiting for the peer's window.
+    piece: Bytes,
+    /// How long the window may stay closed; `None`: somebody else watches over it.
+    patience: Option<Duration>,
+    closed_since: Option<Instant>,
+    deadline: Deadline,
+}
+
+/// What is to be sent still.
+#[derive(Debug)]
+pub enum Rest {
+    /// So many bytes, at least one.
+    Length(u64),
+    /// Chunks, and trailers behind them.
+    Chunked(ChunkDecoder),
+    /// Nothing: the end was told.
+    Nothing,
+}
+
+impl Outgoing {
+    /// The body of the message whose head went out on `stream`.
+    pub fn new(stream: SendStream<Bytes>, rest: Rest, patience: Option<Duration>) -> Self {
+        let deadline = Deadline::default();
+        Self { stream, rest, piece: Bytes::new(), patience, closed_since: None, deadline }
+    }
+
+    /// Passes on what `come` begins with, and what comes through the pipe behind that. Ready once all was handed over.
+    ///
+    /// # Errors
+    /// The stream is of no use any more. Whoever holds it resets it if the pipe was the cause.
+    pub fn poll_pass(
+        &mut self,
+        context: &mut Context<'_>,
+        pipe: &Pipe,
+        come: &mut BytesMut,
+    ) -> Poll<Result<(), Cut>> {
+        loop {
+            ready!(self.poll_send(context))?;
+            self.next_piece(come)?;
+            if !self.piece.is_empty() {
+                continue;
+            }
+            if matches!(self.rest, Rest::Nothing) {
+                return Poll::Ready(Ok(()));
+            }
+            match pipe.poll_read(context, come, READ) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Cut::Pipe)),
+                Poll::Pending => {
+                    return self.stream.poll_reset(context).map(|_| Err(Cut::Peer));
+                }
+            }
+        }
+    }
+
+    /// Resets the stream: the peer learns that the body is not whole.
+    pub fn reset(&mut self, reason: Reason) {
+        self.stream.send_reset(reason);
+    }
+
+    /// Ends the body before its time, with these trailers.
+    pub fn end_with(&mut self, trailers: HeaderMap) {
+        if self.stream.send_trailers(trailers).is_err() {
+            self.reset(Reason::INTERNAL_ERROR);
+        }
+    }
+
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        while !self.piece.is_empty() {
+            self.stream.reserve_capacity(self.piece.len());
+            while self.stream.capacity() == 0 {
+                match self.stream.poll_capacity(context) {
+                    Poll::Ready(Some(Ok(_))) => {}
+                    Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(Cut::Peer)),
+                    Poll::Pending => return self.poll_patience(context),
+                }
+            }
+            self.closed_since = None;
+            let part = self.piece.split_to(self.stream.capacity().min(self.piece.len()));
+            self.hand_over(part)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Fails once the peer's window has been closed for too long.
+    fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        let Some(patience) = self.patience else { return Poll::Pending };
+        let since = *self.closed_since.get_or_insert_with(now);
+        ready!(self.deadline.poll(context, since + patience));
+        self.reset(Reason::CANCEL);
+        Poll::Ready(Err(Cut::Peer))
+    }
+
+    fn hand_over(&mut self, part: Bytes) -> Result<(), Cut> {
+        if let Rest::Length(left) = &mut self.rest {
+            *left -= part.len() as u64;
+            if *left == 0 {
+                self.rest = Rest::Nothing;
+            }
+        }
+        let last = matches!(self.rest, Rest::Nothing);
+        self.stream.send_data(part, last).map_err(|_| Cut::Peer)
+    }
+
+    /// Takes the next piece, if some of it is there. The end of chunks is told at once.
+    fn next_piece(&mut self, come: &mut BytesMut) -> Result<(), Cut> {
+        match &mut self.rest {
+            Rest::Nothing => {}
+            Rest::Length(left) => {
+                let here = usize::try_from(*left).unwrap_or(usize::MAX).min(come.len());
+                self.piece = come.split_to(here).freeze();
+            }
+            Rest::Chunked(decoder) => {
+                while self.piece.is_empty() && !come.is_empty() && !decoder.is_done() {
+                    let (taken, data) = decoder.decode(come).map_err(|_| Cut::Pipe)?;
+                    // The data stands at the end of what was taken.
+                    let framing = taken - data.len();
+                    self.piece = come.split_to(taken).freeze();
+                    self.piece.advance(framing);
+                }
+                if self.piece.is_empty() && decoder.is_done() {
+                    let trailers = decoder.trailers(&Trailers::All);
+                    self.rest = Rest::Nothing;
+                    return self.end(&trailers);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: &[u8]) -> Result<(), Cut> {
+        let ended = if trailers.is_empty() {
+            self.stream.send_data(Bytes::new(), true)
+        } else {
+            self.stream.send_trailers(read_trailers(trailers))
+        };
+        ended.map_err(|_| Cut::Peer)
+    }
+}
+
+/// A body on its way from frames into a pipe.
+#[derive(Debug)]
+pub struct Incoming {
+    stream: RecvStream,
+    /// Framed in chunks; else its length stands in the head.
+    chunked: bool,
+    /// Framed, and waiting for room in the pipe.
+    framed: BytesMut,
+    /// Bytes of the peer's window that `framed` holds.
+    held: usize,
+    /// All of it has come.
+    ended: bool,
+}
+
+impl Incoming {
+    /// The body that comes on `stream`.
+    pub fn new(stream: RecvStream, chunked: bool) -> Self {
+        let ended = stream.is_end_stream();
+        Self { stream, chunked, framed: BytesMut::new(), held: 0, ended }
+    }
+
+    /// Passes on what comes. Ready once all of it went into the pipe.
+    ///
+    /// # Errors
+    /// The peer broke the body off, or nobody reads the pipe any more.
+    pub fn poll_pass(&mut self, context: &mut Context<'_>, pipe: &Pipe) -> Poll<Result<(), Cut>> {
+        loop {
+            while !self.framed.is_empty() {
+                let written = ready!(pipe.poll_write(context, &self.framed, &[])).map_err(|_| Cut::Pipe)?;
+                self.framed.advance(written);
+            }
+            if self.held > 0 {
+                let released = self.stream.flow_control().release_capacity(std::mem::take(&mut self.held));
+                released.map_err(|_| Cut::Peer)?;
+            }
+            if self.ended {
+                return Poll::Ready(Ok(()));
+            }
+            match ready!(self.stream.poll_data(context)) {
+                Some(Ok(data)) => {
+                    self.held = data.len();
+                    if self.chunked {
+                        encode(&data, &mut self.framed);
+                    } else {
+                        self.framed.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(_)) => return Poll::Ready(Err(Cut::Peer)),
+                None => {
+                    let trailers = ready!(self.stream.poll_trailers(context)).map_err(|_| Cut::Peer)?;
+                    self.end(trailers.as_ref());
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, trailers: Option<&HeaderMap>) {
+        self.ended = true;
+        if self.chunked {
+            let mut lines = BytesMut::new();
+            trailers.into_iter().for_each(|trailers| write_trailers(trailers, &mut lines));
+            encode_end(&lines, &mut self.framed);
+        }
+    }
+}

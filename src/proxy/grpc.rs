@@ -1,0 +1,52 @@
+//! gRPC calls (the protocol "gRPC over HTTP/2"): they learn of refusals in a form of their own.
+
+use bytes::BytesMut;
+use http::header::CONTENT_TYPE;
+use http::{Method, StatusCode};
+
+use super::headers::{put_field, put_number, put_status};
+use crate::http1::request::RequestHead;
+
+/// Whether a request is a gRPC call.
+pub(crate) fn is_call(head: &RequestHead<'_>) -> bool {
+    head.method == Method::POST
+        && head.fields.first(&CONTENT_TYPE).is_some_and(|value| {
+            let rest = value.get(16..).filter(|_| value[..16].eq_ignore_ascii_case(b"application/grpc"));
+            // `application/grpc-web` is for browsers, which read a status.
+            rest.is_some_and(|rest| matches!(rest, [] | [b'+' | b';' | b' ', ..]))
+        })
+}
+
+/// The gRPC status that stands for an HTTP status of ours ("HTTP to gRPC Status Code Mapping"; but a refusal by a limit is
+/// RESOURCE_EXHAUSTED, and what came too late DEADLINE_EXCEEDED).
+fn code_of(status: StatusCode) -> u64 {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::PAYLOAD_TOO_LARGE => 8,
+        StatusCode::REQUEST_TIMEOUT => 4,
+        StatusCode::BAD_REQUEST => 13,
+        StatusCode::UNAUTHORIZED => 16,
+        StatusCode::FORBIDDEN => 7,
+        StatusCode::NOT_FOUND => 12,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => 14,
+        _ => 2,
+    }
+}
+
+/// Begins an answer without messages, whose trailers stand in its head (Trailers-Only). `message` is ours: printable ASCII
+/// without `%`.
+pub(crate) fn put_trailers_only(status: StatusCode, message: &[&str], out: &mut BytesMut) {
+    put_status(out, true, StatusCode::OK, None);
+    put_field(out, b"content-type", b"application/grpc");
+    put_number(out, b"grpc-status", code_of(status));
+    out.extend_from_slice(b"grpc-message: ");
+    message.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+    out.extend_from_slice(b"\r\ncontent-length: 0\r\n");
+}
+
+/// Tells clients with a retry policy how long to wait, or not to try again (gRFC A6).
+pub(crate) fn put_pushback(retry_after: Option<u64>, out: &mut BytesMut) {
+    match retry_after {
+        Some(seconds) => put_number(out, b"grpc-retry-pushback-ms", seconds.saturating_mul(1000)),
+        None => put_field(out, b"grpc-retry-pushback-ms", b"-1"),
+    }
+}

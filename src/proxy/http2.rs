@@ -1,0 +1,223 @@
+//! A client's connection that speaks HTTP/2: its streams, how long it lives, and what it may not do.
+
+mod seat;
+mod stream;
+
+use std::cell::Cell;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use h2::server::{Builder, Connection};
+use h2::{Ping, PingPong, Reason};
+use tokio::time::{Instant, timeout};
+
+use super::peer::Peer;
+use super::presence::Presence;
+use super::worker::Worker;
+use crate::clock::deadline::{Deadline, now};
+use crate::http2::duplex::Duplex;
+use crate::socket::Stream;
+use seat::{Seat, Streams};
+
+/// Streams at once; the client is told.
+const MAX_STREAMS: u32 = 100;
+/// Bytes of a request's body that a client may send before we have taken any: of one stream, and of all together.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// See [`STREAM_WINDOW`].
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// Bytes of an answer that wait in one stream for a client that does not read.
+const MAX_BUFFERED: usize = 64 << 10;
+/// Streams that the client has reset before they were taken up (CVE-2023-44487).
+const MAX_RESETS_PENDING: usize = 20;
+/// Streams that were reset for the client's faults (CVE-2025-8671).
+const MAX_ERROR_RESETS: usize = 64;
+/// Requests on one connection, and its age: then the client is asked to open another.
+const MAX_REQUESTS: u64 = 10_000;
+/// See [`MAX_REQUESTS`].
+const MAX_AGE: Duration = Duration::from_secs(3600);
+/// How often a client is asked whether it is there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(20);
+/// Read at once of what nobody wants.
+const SCRAP: usize = 4 << 10;
+/// How long a connection that has nothing left to do may take to close.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves a connection whose client has sent the preface: it stands in `come`.
+pub(super) async fn serve(
+    stream: Rc<Stream>,
+    come: BytesMut,
+    presence: Rc<Presence>,
+    peer: &Peer,
+    worker: Rc<Worker>,
+) {
+    let plan = worker.plan();
+    let server = &plan.gateway.server;
+    let duplex = Duplex::of_client(Rc::clone(&stream), come);
+    let open_since = duplex.open_since();
+    let shaking = settings(server.max_header_bytes).handshake(duplex);
+    let Ok(Ok(mut connection)) = timeout(server.header_timeout, shaking).await else { return };
+    let now = now();
+    let mut client = Client {
+        pings: connection.ping_pong(),
+        connection,
+        streams: Streams::new(presence, Peer { http2: true, ..peer.clone() }, Rc::clone(&worker), now),
+        requests: 0,
+        opened: now,
+        pinged: now,
+        awaits_pong: false,
+        open_since,
+        leaving: None,
+        header_timeout: server.header_timeout,
+        idle_timeout: server.idle_timeout,
+        deadline: Deadline::default(),
+    };
+    drop(plan);
+    let mut woken = pin!(worker.drain_begins());
+    poll_fn(|context| {
+        // Polled to be woken: what it waits for is looked up.
+        let _: Poll<()> = if worker.is_draining() { Poll::Pending } else { woken.as_mut().poll(context) };
+        client.poll(context)
+    })
+    .await;
+    drop(client);
+    linger(&stream).await;
+}
+
+fn settings(max_header_bytes: usize) -> Builder {
+    let mut settings = Builder::new();
+    settings
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buffer_size(MAX_BUFFERED)
+        .max_pending_accept_reset_streams(MAX_RESETS_PENDING)
+        .max_local_error_reset_streams(Some(MAX_ERROR_RESETS))
+        .max_header_list_size(u32::try_from(max_header_bytes).unwrap_or(u32::MAX));
+    settings
+}
+
+/// What was said last is not to be lost to a reset, as it would be if the socket were closed with bytes unread.
+async fn linger(stream: &Stream) {
+    let mut scrap = BytesMut::new();
+    let reading = async {
+        while let Ok(1..) = poll_fn(|context| stream.poll_read(context, &mut scrap, SCRAP)).await {
+            scrap.clear();
+        }
+    };
+    if stream.close_sending().is_ok() {
+        // However it ends, the connection is closed now.
+        let _ = timeout(LINGER, reading).await;
+    }
+}
+
+/// One client's connection.
+struct Client {
+    connection: Connection<Duplex, Bytes>,
+    streams: Rc<Streams>,
+    /// Taken up so far.
+    requests: u64,
+    opened: Instant,
+    pings: Option<PingPong>,
+    /// When the client was last asked whether it is there.
+    pinged: Instant,
+    awaits_pong: bool,
+    /// Since when it has begun a head and not ended it.
+    open_since: Rc<Cell<Option<Instant>>>,
+    /// Since when it is told to open no more streams here.
+    leaving: Option<Instant>,
+    header_timeout: Duration,
+    idle_timeout: Duration,
+    deadline: Deadline,
+}
+
+/// What comes next for a connection.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// The client is asked whether it is there.
+    Ping,
+    /// It is to open no more streams; those that are open may finish.
+    Leave,
+    /// All ends for this reason.
+    Abort(Reason),
+    /// The client is not there: closed without a word.
+    Close,
+}
+
+impl Client {
+    /// Ready once the connection is of no use any more.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            while let Poll::Ready(accepted) = self.connection.poll_accept(context) {
+                let Some(Ok((request, respond))) = accepted else { return Poll::Ready(()) };
+                self.requests += 1;
+                tokio::task::spawn_local(stream::serve(request, respond, Seat::take(&self.streams)));
+            }
+            self.hear_pong(context);
+            self.streams.rest_if_idle(context);
+            let fate = match self.fate_now() {
+                Some(fate) => fate,
+                None => {
+                    let (at, fate) = self.next_fate();
+                    ready!(self.deadline.poll(context, at));
+                    fate
+                }
+            };
+            match fate {
+                Fate::Ping => {
+                    self.ping();
+                    continue;
+                }
+                Fate::Leave => self.connection.graceful_shutdown(),
+                Fate::Abort(reason) => self.connection.abrupt_shutdown(reason),
+                Fate::Close => return Poll::Ready(()),
+            }
+            self.leaving = Some(now());
+        }
+    }
+
+    /// What does not wait for a time.
+    fn fate_now(&self) -> Option<Fate> {
+        if self.leaving.is_some() {
+            return None;
+        }
+        if self.streams.is_flood() {
+            return Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM));
+        }
+        let worn_out = self.requests >= MAX_REQUESTS;
+        (worn_out || self.streams.worker.is_draining() || self.streams.is_evicted()).then_some(Fate::Leave)
+    }
+
+    /// What time brings next.
+    fn next_fate(&self) -> (Instant, Fate) {
+        let idle_since = self.streams.idle_since();
+        let ping = (self.pinged + PING_EVERY, if self.awaits_pong { Fate::Close } else { Fate::Ping });
+        let block = self.open_since.get();
+        let block = block.map(|since| (since + self.header_timeout, Fate::Abort(Reason::PROTOCOL_ERROR)));
+        let idle = idle_since.map(|since| match self.leaving {
+            None => (since + self.idle_timeout, Fate::Leave),
+            Some(leaving) => (since.max(leaving) + LINGER, Fate::Close),
+        });
+        let age = self.leaving.is_none().then_some((self.opened + MAX_AGE, Fate::Leave));
+        [block, idle, age]
+            .into_iter()
+            .flatten()
+            .fold(ping, |first, next| if next.0 < first.0 { next } else { first })
+    }
+
+    fn ping(&mut self) {
+        self.pinged = now();
+        if let Some(pings) = &mut self.pings {
+            self.awaits_pong = pings.send_ping(Ping::opaque()).is_ok();
+        }
+    }
+
+    fn hear_pong(&mut self, context: &mut Context<'_>) {
+        if let (true, Some(pings)) = (self.awaits_pong, &mut self.pings) {
+            self.awaits_pong = !matches!(pings.poll_pong(context), Poll::Ready(Ok(_)));
+        }
+    }
+}

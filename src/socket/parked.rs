@@ -1,0 +1,54 @@
+//! A connection that nobody watches, so that it can go from one thread's runtime to another's.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+use socket2::SockRef;
+use tokio::net::TcpStream;
+
+use super::stream::Stream;
+use super::tls::{Session, Tls};
+
+/// A connection without a runtime.
+#[derive(Debug)]
+pub struct Parked {
+    socket: std::net::TcpStream,
+    /// Where TLS is spoken.
+    session: Option<Box<Session>>,
+}
+
+impl Parked {
+    /// Whether the other side has closed it. Costs a system call.
+    pub fn is_over(&self) -> bool {
+        match SockRef::from(&self.socket).peek(&mut [MaybeUninit::uninit()]) {
+            // What TLS says for itself is no end; anything else is found when it is used.
+            Ok(read) => read == 0 || self.session.is_none(),
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Goes to the runtime of the calling thread.
+    pub fn resume(self) -> io::Result<Stream> {
+        let socket = TcpStream::from_std(self.socket)?;
+        Ok(match self.session {
+            None => Stream::Plain(socket),
+            Some(session) => Stream::Tls(Box::new(Tls::resume(socket, *session))),
+        })
+    }
+}
+
+impl Stream {
+    /// Leaves the runtime.
+    pub fn park(self) -> io::Result<Parked> {
+        let (socket, session) = match self {
+            Self::Plain(socket) => (socket, None),
+            Self::Tls(tls) => {
+                let (socket, session) = tls.park();
+                (socket, Some(Box::new(session)))
+            }
+            // A stream of HTTP/2 serves one request.
+            Self::Pipe(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(Parked { socket: socket.into_std()?, session })
+    }
+}
