@@ -219,6 +219,16 @@ pub enum Protocol {
     Http2,
 }
 
+impl Protocol {
+    /// Its name where it is agreed on with TLS (RFC 7301).
+    pub fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+}
+
 /// Which server is next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balance {

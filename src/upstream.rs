@@ -8,6 +8,7 @@ mod ejections;
 pub mod exchange;
 pub mod fitness;
 pub mod health;
+mod http2;
 mod names;
 pub mod pool;
 pub mod retry;
@@ -24,11 +25,12 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::clock::deadline::{self, Deadline};
-use crate::gateway::{Balance, Endpoint, Upstream};
+use crate::gateway::{Balance, Endpoint, Protocol, Upstream};
 use crate::http1::response::ResponseHead;
 use balance::Choice;
 use exchange::{Exchange, Request, Upload};
 use fitness::{Fitness, InFlight};
+use http2::{Links, MAX_LINKS};
 use pool::{Connection, EndpointPool};
 use retry::Budget;
 use roster::{Peers, Roster};
@@ -90,8 +92,10 @@ impl Pools {
                     let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
                     let site = roster.names.site(endpoint);
                     let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
-                    let last = last.filter(|pool| pool.leads_to(endpoint, &site, bound.as_ref()));
-                    let fresh = || Rc::new(EndpointPool::new(endpoint, site, bound.clone()));
+                    let links = links(upstream, workers);
+                    let last =
+                        last.filter(|pool| pool.leads_to(endpoint, &site, bound.as_ref(), links.as_ref()));
+                    let fresh = || Rc::new(EndpointPool::new(endpoint, site, bound.clone(), links));
                     let pool = last.unwrap_or_else(fresh);
                     kept.insert(key, Rc::clone(&pool));
                     pool
@@ -108,6 +112,13 @@ impl Pools {
         let now = deadline::now();
         self.endpoints.borrow().values().for_each(|pool| pool.expire(now));
     }
+}
+
+/// One worker's connections to one server, where they are shared: its part of those that the upstream may have.
+fn links(upstream: &Upstream, workers: usize) -> Option<Links> {
+    let sharers = workers.max(1) * upstream.endpoints().len().max(1);
+    let most = upstream.max_connections.map_or(MAX_LINKS, |bound| (bound.connections / sharers).max(1));
+    (upstream.protocol == Protocol::Http2).then(|| Links::new(most, upstream.idle_timeout))
 }
 
 /// The servers of one upstream, as one worker sees them.

@@ -72,7 +72,7 @@ pub(super) fn read(entry: &Entry<'_>) -> Draft {
 fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     Some(Upstream {
         name: Arc::clone(name),
-        backend: backend(Servers::of(target(value)?), None, value)?,
+        backend: backend(Servers::of(target(value)?), None, Protocol::Http1, value)?,
         protocol: Protocol::Http1,
         connect_timeout: Duration::from_secs(2),
         idle_timeout: Duration::from_secs(60),
@@ -92,7 +92,7 @@ fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let protocol = table.or("protocol", Protocol::Http1, |value| value.choice(&protocols));
     let tls = table.take("tls");
     let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| {
-        backend(servers(&value)?, tls.as_ref(), &value)
+        backend(servers(&value)?, tls.as_ref(), protocol, &value)
     });
     let connect_timeout = seconds(&mut table, "connect_timeout", 2);
     let idle_timeout = seconds(&mut table, "idle_timeout", 60);
@@ -202,7 +202,12 @@ impl Servers {
 }
 
 /// The servers, with what `tls` says for those that speak it. `place`: where they are named.
-fn backend(servers: Servers, tls: Option<&Value<'_>>, place: &Value<'_>) -> Option<Backend> {
+fn backend(
+    servers: Servers,
+    tls: Option<&Value<'_>>,
+    protocol: Protocol,
+    place: &Value<'_>,
+) -> Option<Backend> {
     let listed = match servers {
         Servers::Listed(listed) => listed,
         Servers::Echo if tls.is_none() => return Some(Backend::Echo),
@@ -215,7 +220,7 @@ fn backend(servers: Servers, tls: Option<&Value<'_>>, place: &Value<'_>) -> Opti
         }
         return Some(Backend::Servers(listed.into_iter().map(|server| server.endpoint).collect()));
     }
-    let trust = tls::client(tls, place, &[b"http/1.1"])?;
+    let trust = tls::client(tls, place, &[protocol.alpn()])?;
     let secured = |server: Listed| {
         if !server.secure {
             return Some(server.endpoint);

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::head::{read_trailers, write_trailers};
 use crate::clock::deadline::{Deadline, now};
+use crate::http1::body::Body;
 use crate::http1::chunks::{ChunkDecoder, Trailers, encode, encode_end};
 use crate::socket::Pipe;
 
@@ -48,6 +49,22 @@ pub enum Rest {
     Chunked(ChunkDecoder),
     /// Nothing: the end was told.
     Nothing,
+}
+
+impl Rest {
+    /// What is to be sent of a request.
+    pub fn of(body: Body) -> Self {
+        match body {
+            Body::EMPTY => Self::Nothing,
+            Body::Length(length) => Self::Length(length),
+            Body::Chunked => Self::Chunked(ChunkDecoder::default()),
+        }
+    }
+
+    /// Whether there is nothing left.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
 }
 
 impl Outgoing {
@@ -186,10 +203,15 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The body that comes on `stream`.
+    /// The body that comes on `stream`, in chunks or with a length that is known already.
     pub fn new(stream: RecvStream, chunked: bool) -> Self {
+        Self::behind(BytesMut::new(), stream, chunked)
+    }
+
+    /// As [`Self::new`], behind this head.
+    pub fn behind(head: BytesMut, stream: RecvStream, chunked: bool) -> Self {
         let ended = stream.is_end_stream();
-        Self { stream, chunked, framed: BytesMut::new(), held: 0, ended }
+        Self { stream, chunked, framed: head, held: 0, ended }
     }
 
     /// Passes on what comes. Ready once all of it went into the pipe.

@@ -5,6 +5,7 @@ use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderVa
 use http::uri::{Authority, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri, Version, request, response};
 
+use super::body::Rest;
 use crate::http1::body::Body;
 use crate::http1::fields::{Field, Fields};
 use crate::http1::name::Name;
@@ -68,11 +69,33 @@ pub fn read_response(head: &ResponseHead, fields: Fields<'_>) -> Result<Response
     Ok(response)
 }
 
-/// A request head that we wrote as HTTP/1.1 ourselves.
-///
-/// # Errors
-/// A field or target that the `http` crate does not hold.
-pub fn read_request(head: &RequestHead<'_>, scheme: Scheme) -> Result<Request<()>, Unfit> {
+/// A request that we wrote as HTTP/1.1 ourselves.
+#[derive(Debug)]
+pub struct RequestOut {
+    /// Its head.
+    pub head: Request<()>,
+    /// What follows that.
+    pub rest: Rest,
+}
+
+impl RequestOut {
+    /// Takes the head that `come` begins with. `None` if it is not there yet.
+    ///
+    /// # Errors
+    /// It can not be said in HTTP/2.
+    pub fn take(come: &mut BytesMut, scheme: Scheme) -> Option<Result<Self, Unfit>> {
+        let length = memchr::memmem::find(come, b"\r\n\r\n")? + 4;
+        let text = come.split_to(length);
+        let mut spans = Vec::new();
+        let head = RequestHead::parse(&text, &mut spans).map_err(|_| Unfit);
+        Some(head.and_then(|head| {
+            let rest = Rest::of(head.body);
+            Ok(Self { head: read_request(&head, scheme)?, rest })
+        }))
+    }
+}
+
+fn read_request(head: &RequestHead<'_>, scheme: Scheme) -> Result<Request<()>, Unfit> {
     let host = head.fields.known(Name::Host).unwrap_or_default();
     let authority = Authority::try_from(host).map_err(|_| Unfit)?;
     let target = head.target.text;

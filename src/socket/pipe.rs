@@ -27,6 +27,8 @@ struct Way {
     ended: bool,
     /// One of the ends is gone.
     broken: bool,
+    /// The end that wrote has done nothing with what it read.
+    refused: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -54,6 +56,7 @@ impl Pipe {
         if here == 0 {
             return match way {
                 Way { ended: true, .. } => Poll::Ready(Ok(0)),
+                Way { broken: true, refused: true, .. } => Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into())),
                 Way { broken: true, .. } => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
                 _ => wait(&mut way.reader, context),
             };
@@ -113,6 +116,12 @@ impl Pipe {
     pub fn poll_look(&self, context: &mut Context<'_>) -> Poll<Sight> {
         let way = &mut *self.incoming.borrow_mut();
         if way.broken { Poll::Ready(Sight::Broken) } else { wait(&mut way.reader, context) }
+    }
+
+    /// Says that nothing was done with what came through it: once this end is gone, reading fails with
+    /// [`io::ErrorKind::ConnectionRefused`].
+    pub fn refuse(&self) {
+        self.outgoing.borrow_mut().refused = true;
     }
 
     /// Says that nothing more will be written.

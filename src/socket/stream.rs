@@ -149,6 +149,11 @@ impl Stream {
         matches!(self, Self::Tls(_))
     }
 
+    /// Whether HTTP/2 was agreed on with TLS.
+    pub fn speaks_http2(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.speaks_http2())
+    }
+
     /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.
     pub fn subject(&self) -> Option<String> {
         match self {

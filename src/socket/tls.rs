@@ -165,6 +165,10 @@ impl Tls {
         Some(shown.subject().to_string())
     }
 
+    pub(super) fn speaks_http2(&self) -> bool {
+        self.session.borrow().alpn_protocol() == Some(b"h2")
+    }
+
     pub(super) fn socket(&self) -> &TcpStream {
         &self.socket
     }

@@ -100,6 +100,8 @@ pub struct Exchange<'r, U> {
     broken: bool,
     /// A byte of an answer came.
     answered: bool,
+    /// The backend says that it has done nothing with the request.
+    refused: bool,
     /// Sending has begun in an earlier poll.
     begun: bool,
     /// When the backend last took something.
@@ -120,6 +122,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
             deaf: false,
             broken: false,
             answered: false,
+            refused: false,
             progress: now,
             begun: false,
             end: HeadEnd::default(),
@@ -133,14 +136,14 @@ impl<'r, U: Upload> Exchange<'r, U> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
         // TLS that fails while it sends does not say how much it took.
         let unsent = self.written == 0 && self.connection.stream.taken() == self.taken;
-        (self.intact && !self.broken && (unsent || untouched)).then_some(self.request)
+        (self.intact && !self.broken && (unsent || untouched || self.refused)).then_some(self.request)
     }
 
     /// Whether a failure to answer tells against the backend: not where a kept connection was closed in the meantime, nor where
     /// the client had not sent its whole request in time.
     pub(super) fn is_to_blame(&self, failure: Failure) -> bool {
         match failure {
-            Failure::Reset => !self.connection.reused,
+            Failure::Reset => !self.connection.reused && !self.refused,
             Failure::Timeout => self.is_sent(),
             Failure::Protocol | Failure::Tls => true,
             Failure::Upload
@@ -175,7 +178,10 @@ impl<'r, U: Upload> Exchange<'r, U> {
                 Poll::Ready(Err(error)) if error.kind() == ErrorKind::InvalidData => {
                     return Poll::Ready(Err(Failure::Tls));
                 }
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Failure::Reset)),
+                Poll::Ready(end) => {
+                    self.refused = end.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+                    return Poll::Ready(Err(Failure::Reset));
+                }
                 Poll::Pending => {
                     ready!(deadline.poll(context, self.progress + timeout));
                     return Poll::Ready(Err(Failure::Timeout));

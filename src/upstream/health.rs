@@ -1,4 +1,4 @@
-//! Active health checks: servers are asked over HTTP/1.1 whether they are well, by tasks of the control thread.
+//! Active health checks: servers are asked, in the protocol that they speak, whether they are well, by tasks of the control thread.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -11,10 +11,11 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::dial::{Undialled, dial};
 use super::fitness::Fitness;
+use super::http2::Link;
 use super::names::{Name, Site};
 use super::roster::Roster;
 use super::{ServerName, ejections};
-use crate::gateway::{Endpoint, HealthCheck, Upstream};
+use crate::gateway::{Endpoint, HealthCheck, Protocol, Upstream};
 use crate::http1::response::{HeadEnd, Malformed, ResponseHead};
 use crate::socket::Trust;
 
@@ -35,6 +36,7 @@ struct Running {
     rule: HealthCheck,
     host: Option<HeaderValue>,
     tls: Option<Trust>,
+    protocol: Protocol,
     server: Arc<Fitness>,
     task: AbortHandle,
 }
@@ -52,7 +54,10 @@ impl Checks {
             for (endpoint, server) in upstream.endpoints().iter().zip(roster.peers(upstream).iter()) {
                 let name = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
                 let same = |running: &Running| {
-                    running.rule == *rule && running.host == upstream.host && running.tls == endpoint.tls
+                    running.rule == *rule
+                        && running.host == upstream.host
+                        && running.tls == endpoint.tls
+                        && running.protocol == upstream.protocol
                 };
                 let running = match last.remove(&name) {
                     Some(running) if same(&running) => running,
@@ -102,13 +107,14 @@ impl Running {
             upstream: Arc::clone(&upstream.name),
             request: request(upstream, endpoint, rule),
             endpoint: endpoint.clone(),
+            protocol: upstream.protocol,
             site,
             rule: rule.clone(),
             server: Arc::clone(server),
         };
         let task = spawn_local(check.run()).abort_handle();
         let (host, tls) = (upstream.host.clone(), endpoint.tls.clone());
-        Self { rule: rule.clone(), host, tls, server: Arc::clone(server), task }
+        Self { rule: rule.clone(), host, tls, protocol: upstream.protocol, server: Arc::clone(server), task }
     }
 }
 
@@ -124,6 +130,7 @@ fn request(upstream: &Upstream, endpoint: &Endpoint, rule: &HealthCheck) -> Vec<
 struct Check {
     upstream: Arc<str>,
     endpoint: Endpoint,
+    protocol: Protocol,
     site: Site,
     /// What it is asked, byte for byte.
     request: Vec<u8>,
@@ -142,7 +149,7 @@ enum Ill {
     Broken(#[from] std::io::Error),
     #[error("it closed the connection without an answer")]
     Closed,
-    #[error("its answer is not HTTP/1.1")]
+    #[error("its answer is not HTTP")]
     Malformed,
     #[error("it answered {0}")]
     Status(StatusCode),
@@ -180,7 +187,11 @@ impl Check {
 
     /// One question, on a connection of its own.
     async fn ask(&self, turn: usize) -> Result<(), Ill> {
-        let (stream, _) = dial(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
+        let (stream, address) = dial(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
+        let stream = match self.protocol {
+            Protocol::Http1 => stream,
+            Protocol::Http2 => Link::open(stream, address, None).await?.stream(),
+        };
         let mut request = &*self.request;
         while !request.is_empty() {
             let sent = poll_fn(|context| stream.poll_write(context, request, &[])).await?;

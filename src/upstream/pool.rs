@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::Failure;
 use super::bound::{Bound, Kept, Slot};
 use super::dial::{Undialled, dial};
 use super::fitness::InFlight;
+use super::http2::{Link, Links};
 use super::names::Site;
 use crate::clock::deadline;
 use crate::gateway::Endpoint;
@@ -20,7 +21,7 @@ use crate::socket::{Sight, Stream};
 /// Unused connections kept for one server by one worker; more are closed.
 const MAX_IDLE: usize = 1024;
 /// An older connection serves no further request, so that what balances connections before the servers can move them.
-const MAX_AGE: Duration = Duration::from_secs(3600);
+pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
 /// TLS that fails is told of once in so long, for each server and worker.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
@@ -35,6 +36,8 @@ pub struct EndpointPool {
     turn: Cell<usize>,
     /// The last used at the end: it is used next, so that the others can go.
     idle: RefCell<Vec<(Line, Instant)>>,
+    /// Where the server speaks HTTP/2: its connections are shared instead.
+    links: Option<Links>,
     /// When a person was last told that TLS fails.
     told: Cell<Option<Instant>>,
 }
@@ -67,13 +70,19 @@ pub struct Connection {
 
 impl EndpointPool {
     /// No connections yet.
-    pub(super) fn new(endpoint: &Endpoint, site: Site, bound: Option<Arc<Bound>>) -> Self {
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        site: Site,
+        bound: Option<Arc<Bound>>,
+        links: Option<Links>,
+    ) -> Self {
         Self {
             endpoint: Arc::new(endpoint.clone()),
             site,
             bound,
             turn: Cell::default(),
             idle: RefCell::default(),
+            links,
             told: Cell::default(),
         }
     }
@@ -84,9 +93,20 @@ impl EndpointPool {
     }
 
     /// Whether its connections lead to that server, in the same way.
-    pub(super) fn leads_to(&self, endpoint: &Endpoint, site: &Site, bound: Option<&Arc<Bound>>) -> bool {
+    pub(super) fn leads_to(
+        &self,
+        endpoint: &Endpoint,
+        site: &Site,
+        bound: Option<&Arc<Bound>>,
+        links: Option<&Links>,
+    ) -> bool {
         let bound = self.bound.as_ref().map(Arc::as_ptr) == bound.map(Arc::as_ptr);
-        bound && self.endpoint.tls == endpoint.tls && self.site.is(site)
+        let same_protocol = match (&self.links, links) {
+            (None, None) => true,
+            (Some(own), Some(links)) => own.are_like(links),
+            _ => false,
+        };
+        bound && same_protocol && self.endpoint.tls == endpoint.tls && self.site.is(site)
     }
 
     /// A kept connection, unless it is to be `fresh`, or a new one. `careful`: the kept one's socket itself is asked.
@@ -96,6 +116,9 @@ impl EndpointPool {
         fresh: bool,
         connect_timeout: Duration,
     ) -> Result<Connection, Failure> {
+        if let Some(links) = &self.links {
+            return self.stream(links, fresh, connect_timeout).await;
+        }
         let Some(bound) = &self.bound else {
             let kept = if fresh { None } else { self.take(careful) };
             return match kept {
@@ -108,6 +131,41 @@ impl EndpointPool {
             Some(line) => Ok(self.use_line(line, Some(slot), true)),
             None => self.connect(Some(slot), connect_timeout).await,
         }
+    }
+
+    /// A stream of HTTP/2, on a connection that there is already, or on a new one.
+    async fn stream(
+        self: &Rc<Self>,
+        links: &Links,
+        fresh: bool,
+        connect_timeout: Duration,
+    ) -> Result<Connection, Failure> {
+        if let Some(link) = links.pick() {
+            return Ok(self.use_link(&link, !fresh));
+        }
+        let dialling = async {
+            let _turn = links.dialling.lock().await;
+            if let Some(link) = links.pick() {
+                return Ok(self.use_link(&link, false));
+            }
+            let slot = match &self.bound {
+                Some(bound) => Some(bound.acquire(&self.endpoint, true, connect_timeout).await?.0),
+                None => None,
+            };
+            let Line { stream, address, .. } = self.dial(connect_timeout).await?;
+            let link = Link::open(stream, address, slot).await.map_err(|error| {
+                self.tell(&error.to_string());
+                Failure::Protocol
+            })?;
+            links.add(&link);
+            Ok(self.use_link(&link, false))
+        };
+        timeout(connect_timeout, dialling).await.unwrap_or(Err(Failure::ConnectTimeout))
+    }
+
+    fn use_link(self: &Rc<Self>, link: &Rc<Link>, reused: bool) -> Connection {
+        let line = Line { stream: link.stream(), address: link.address, since: link.since };
+        self.use_line(line, None, reused)
     }
 
     /// A connection from elsewhere, if it is usable.
@@ -149,6 +207,9 @@ impl EndpointPool {
         if let Some(bound) = &self.bound {
             bound.expire(now);
         }
+        if let Some(links) = &self.links {
+            links.expire(now, |address| self.site.has(address));
+        }
     }
 
     /// Opens a connection.
@@ -157,16 +218,17 @@ impl EndpointPool {
         slot: Option<Slot>,
         connect_timeout: Duration,
     ) -> Result<Connection, Failure> {
+        Ok(self.use_line(self.dial(connect_timeout).await?, slot, false))
+    }
+
+    async fn dial(&self, connect_timeout: Duration) -> Result<Line, Failure> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         match dial(&self.endpoint, &self.site, turn, connect_timeout).await {
-            Ok((stream, address)) => {
-                let line = Line { stream, address, since: deadline::now() };
-                Ok(self.use_line(line, slot, false))
-            }
+            Ok((stream, address)) => Ok(Line { stream, address, since: deadline::now() }),
             Err(fault) => {
                 if let Undialled::Tls(_) = fault {
-                    self.tell(&fault);
+                    self.tell(&fault.to_string());
                 }
                 Err(fault.failure())
             }
@@ -174,7 +236,7 @@ impl EndpointPool {
     }
 
     /// What is wrong with TLS only an operator can mend, and the access log does not say what it is.
-    fn tell(&self, fault: &Undialled) {
+    fn tell(&self, fault: &str) {
         let now = deadline::now();
         if self.told.get().is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
             self.told.set(Some(now));
@@ -188,7 +250,8 @@ impl Connection {
     /// address.
     pub(super) fn keep(self, now: Instant, span: Duration) {
         let expiry = (now + span).min(self.since + MAX_AGE);
-        if now >= expiry || !self.pool.site.has(self.address) {
+        // A stream of HTTP/2 is used once; what it is part of is kept elsewhere.
+        if self.pool.links.is_some() || now >= expiry || !self.pool.site.has(self.address) {
             return;
         }
         let Self { stream, address, since, slot, pool, .. } = self;
@@ -226,7 +289,7 @@ mod tests {
         let name = Arc::new(Name::new("a.test"));
         let authority = format!("a.test:{port}").into();
         let endpoint = Endpoint { host: "a.test".to_owned(), port, authority, weight: 1, tls: None };
-        let pool = Rc::new(EndpointPool::new(&endpoint, Site::Name(Arc::clone(&name)), None));
+        let pool = Rc::new(EndpointPool::new(&endpoint, Site::Name(Arc::clone(&name)), None, None));
         (listeners, name, pool)
     }
 

@@ -1,0 +1,197 @@
+//! Connections to one server that speak HTTP/2: many requests share one.
+//!
+//! To whoever sends a request, a stream is a connection of its own, a pipe through which HTTP/1.1 goes.
+
+mod passage;
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use h2::client::{Builder, SendRequest};
+use http::uri::Scheme;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::bound::Slot;
+use super::pool::MAX_AGE;
+use crate::clock::deadline::now;
+use crate::http2::duplex::Duplex;
+use crate::http2::head::RequestOut;
+use crate::socket::{Pipe, Sight, Stream};
+use passage::Passage;
+
+/// Requests on one connection at once, if the server takes as many; more open another.
+const MAX_STREAMS: usize = 100;
+/// Connections to one server by one worker, where the upstream has no bound of its own.
+pub(super) const MAX_LINKS: usize = 8;
+/// Bytes of an answer that may wait for a client who reads slowly.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// Room for as much of all answers of a connection: else a few slow clients would hold up all others.
+const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Bytes of a request's body that wait for the server, of one stream.
+const MAX_BUFFERED: usize = 64 << 10;
+/// Bytes of the fields of an answer.
+const MAX_FIELDS: u32 = 64 << 10;
+
+/// One worker's connections to one server.
+#[derive(Debug)]
+pub(super) struct Links {
+    links: RefCell<Vec<Rc<Link>>>,
+    /// More are not opened.
+    most: usize,
+    /// How long one may be unused.
+    idle_timeout: Duration,
+    /// Held by whoever opens one: the others wait for that instead of opening their own.
+    pub(super) dialling: Mutex<()>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    sender: SendRequest<Bytes>,
+    scheme: Scheme,
+    /// Where it leads to.
+    pub(super) address: IpAddr,
+    pub(super) since: Instant,
+    /// Requests under way.
+    open: Cell<usize>,
+    /// When the last ended.
+    used: Cell<Instant>,
+    /// It takes no more requests: it has ended, or the server wants it to end.
+    retired: Cell<bool>,
+}
+
+impl Links {
+    pub(super) fn new(most: usize, idle_timeout: Duration) -> Self {
+        Self { links: RefCell::default(), most, idle_timeout, dialling: Mutex::new(()) }
+    }
+
+    /// Whether others would do the same.
+    pub(super) fn are_like(&self, others: &Self) -> bool {
+        self.most == others.most && self.idle_timeout == others.idle_timeout
+    }
+
+    /// The connection with the fewest requests. `None` if another is to be opened.
+    pub(super) fn pick(&self) -> Option<Rc<Link>> {
+        let mut links = self.links.borrow_mut();
+        let now = now();
+        links.retain(|link| link.is_young(now));
+        let least = links.iter().min_by_key(|link| link.open.get())?;
+        (least.has_room() || links.len() >= self.most).then(|| Rc::clone(least))
+    }
+
+    /// Uses another one from now on.
+    pub(super) fn add(&self, link: &Rc<Link>) {
+        self.links.borrow_mut().push(Rc::clone(link));
+    }
+
+    /// Lets go of those that are unused or too old, and of those that `leads` does not hold for. Requests under way go on.
+    pub(super) fn expire(&self, now: Instant, leads: impl Fn(IpAddr) -> bool) {
+        let idle = |link: &Link| link.open.get() == 0 && now.saturating_duration_since(link.used.get()) > self.idle_timeout;
+        self.links.borrow_mut().retain(|link| link.is_young(now) && leads(link.address) && !idle(link));
+    }
+}
+
+impl Link {
+    /// Speaks HTTP/2 on a new connection. Ends with its last request, once nobody picks it any more; `slot` is held until
+    /// then.
+    pub(super) async fn open(stream: Stream, address: IpAddr, slot: Option<Slot>) -> io::Result<Rc<Self>> {
+        if stream.is_tls() && !stream.speaks_http2() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the server does not speak HTTP/2"));
+        }
+        let scheme = if stream.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
+        let mut settings = Builder::new();
+        settings
+            .enable_push(false)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(MAX_BUFFERED)
+            .max_header_list_size(MAX_FIELDS);
+        let shaken = settings.handshake(Duplex::of_backend(Rc::new(stream))).await;
+        let (sender, connection) = shaken.map_err(io::Error::other)?;
+        let (retired, now) = (Cell::new(false), now());
+        let link = Self { sender, scheme, address, since: now, open: Cell::new(0), used: Cell::new(now), retired };
+        let link = Rc::new(link);
+        let told = Rc::downgrade(&link);
+        tokio::task::spawn_local(async move {
+            // How it ends, its requests learn by themselves.
+            let _ = connection.await;
+            told.upgrade().inspect(|link| link.retired.set(true));
+            drop(slot);
+        });
+        Ok(link)
+    }
+
+    /// A stream for one request.
+    pub(super) fn stream(self: &Rc<Self>) -> Stream {
+        let (ours, theirs) = Pipe::new();
+        self.open.set(self.open.get() + 1);
+        tokio::task::spawn_local(serve(theirs, Seat(Rc::clone(self))));
+        Stream::Pipe(ours)
+    }
+
+    fn is_young(&self, now: Instant) -> bool {
+        !self.retired.get() && now.saturating_duration_since(self.since) < MAX_AGE
+    }
+
+    fn has_room(&self) -> bool {
+        self.open.get() < MAX_STREAMS.min(self.sender.current_max_send_streams())
+    }
+}
+
+/// Counts a request as long as it is under way.
+struct Seat(Rc<Link>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.used.set(now());
+    }
+}
+
+/// Carries one request out and its answer back. A pipe that ends before its time tells of what went wrong.
+async fn serve(pipe: Pipe, seat: Seat) {
+    let mut come = BytesMut::new();
+    let Some(request) = read_head(&pipe, &mut come, &seat.0.scheme).await else { return };
+    let mut sender = seat.0.sender.clone();
+    let ready = poll_fn(|context| match pipe.poll_look(context) {
+        Poll::Ready(Sight::Broken) => Poll::Ready(None),
+        _ => sender.poll_ready(context).map(Some),
+    });
+    let to_head = request.head.method() == http::Method::HEAD;
+    let sent = match ready.await {
+        None => return,
+        Some(Ok(())) => sender.send_request(request.head, request.rest.is_over()),
+        Some(Err(fault)) => Err(fault),
+    };
+    let Ok((response, stream)) = sent else {
+        // Nothing of it was sent.
+        seat.0.retired.set(true);
+        return pipe.refuse();
+    };
+    let mut passage = Passage::new(pipe, come, request.rest, stream, response, to_head);
+    if passage.run().await.is_err_and(|fault| fault.is_go_away()) {
+        seat.0.retired.set(true);
+    }
+}
+
+/// The request's head, which was written by ourselves. `None` if whoever wrote it has left.
+async fn read_head(pipe: &Pipe, come: &mut BytesMut, scheme: &Scheme) -> Option<RequestOut> {
+    poll_fn(|context| {
+        loop {
+            if let Some(request) = RequestOut::take(come, scheme.clone()) {
+                return Poll::Ready(request.ok());
+            }
+            if !matches!(ready!(pipe.poll_read(context, come, MAX_BUFFERED)), Ok(1..)) {
+                return Poll::Ready(None);
+            }
+        }
+    })
+    .await
+}
