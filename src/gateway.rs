@@ -386,10 +386,19 @@ pub struct Route {
     pub request_headers: HeaderEdits,
     /// Edits of the response's fields.
     pub response_headers: HeaderEdits,
+    /// Where requests are sent that came another way than they should; `None`: all are served.
+    pub redirect: Option<Redirect>,
     /// Which sites' scripts may read its answers; `None`: the backend's business.
     pub cors: Option<Box<cors::Cors>>,
     /// How a refusal looks; wins over the limit's.
     pub reject: Option<Arc<Reject>>,
+}
+
+/// Where requests are sent that came another way than they should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redirect {
+    /// Those without TLS come again with it.
+    Https,
 }
 
 /// A limit as a route uses it.

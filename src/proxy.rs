@@ -36,5 +36,5 @@ mod upload;
 mod worker;
 mod writer;
 
-pub use listen::{Listeners, bind};
+pub use listen::{Listeners, bind, take};
 pub use worker::run;

@@ -16,9 +16,11 @@ use super::table::Table;
 use super::text::{Refusal, Text};
 use super::value::Value;
 use crate::gateway::cors::Cors;
-use crate::gateway::{HeaderEdits, LimitIndex, LimitUse, Reject, Route, UpstreamIndex};
+use crate::gateway::{HeaderEdits, LimitIndex, LimitUse, Redirect, Reject, Route, UpstreamIndex};
 use crate::limit::units::Cost;
 use crate::route::Conditions;
+
+const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];
 
 /// A route of the file.
 pub(super) struct Draft {
@@ -62,9 +64,7 @@ struct Charge {
 /// Reads one of `[[routes]]`.
 pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft> {
     let mut table = value.table("`[[routes]]`")?;
-    for key in ["redirect", "rewrite"] {
-        table.later(key, key);
-    }
+    table.later("rewrite", "rewrite");
     let given_name = table.optional("name", |value| name_of(&value));
     let path = table.require("path", "\"/*\"", |value| value.text());
     let conditions = conditions::read(&mut table, path.as_ref());
@@ -146,6 +146,7 @@ struct Rest {
     strip_prefix: Option<Box<str>>,
     request_headers: HeaderEdits,
     response_headers: HeaderEdits,
+    redirect: Option<Redirect>,
     cors: Option<Box<Cors>>,
     reject: Option<Arc<Reject>>,
 }
@@ -171,6 +172,7 @@ impl Rest {
             }),
             request_headers: edits(table, request, headers::framing_or_host),
             response_headers,
+            redirect: table.optional("redirect", |value| value.choice(&REDIRECTS)),
             reject: table.optional("reject", |value| reject::read(&value)),
         }
     }
@@ -196,6 +198,7 @@ impl Rest {
             strip_prefix: self.strip_prefix,
             request_headers: self.request_headers,
             response_headers: self.response_headers,
+            redirect: self.redirect,
             cors: self.cors,
             reject: self.reject,
         }

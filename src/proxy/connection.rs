@@ -139,7 +139,8 @@ impl Connection {
         let buffers = self.buffers.get_or_insert_with(|| self.worker.spare.take());
         let arrival = self.reader.poll_head(context, &mut buffers.inbound, scanner);
         if arrival.is_pending() && buffers.inbound.is_empty() {
-            if self.presence.is_evicted() || self.worker.is_draining() {
+            let over = self.worker.is_draining() && (self.requests > 0 || self.worker.is_late());
+            if self.presence.is_evicted() || over {
                 return Poll::Ready(Arrival::Nothing);
             }
             self.presence.rest(self.reader.since(), context);

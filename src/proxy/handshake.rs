@@ -19,15 +19,7 @@ use crate::telemetry::metrics::TurnedAway;
 
 /// Agrees on TLS with a client, then serves it.
 pub(crate) async fn serve(socket: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
-    if worker.is_draining() {
-        return;
-    }
-    let shaken = tokio::select! {
-        biased;
-        () = worker.drain_begins() => return,
-        shaken = shake(socket, &presence, &worker) => shaken,
-    };
-    match shaken {
+    match shake(socket, &presence, &worker).await {
         Ok(stream) => connection::serve(stream, presence, peer, worker).await,
         Err(_) if presence.is_evicted() => {}
         // Anybody can cause it as often as they like: not for an operator's eyes.

@@ -44,18 +44,24 @@ const MOST_TOLD: usize = 256;
 /// How often unused backend connections are looked through.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime.
-pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>) -> io::Result<()> {
+/// How long a new connection has for its first byte, its TLS handshake included, once draining has begun. It was made
+/// before, and its client knows of nothing.
+const FIRST_BYTE: Duration = Duration::from_secs(2);
+
+/// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime. Calls `up` when it
+/// takes connections.
+pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl FnOnce()) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let worker = Rc::new(Worker::new(worker, shared));
-        let listeners: Vec<TcpListener> = listeners.into_iter().map(adopt).collect::<io::Result<_>>()?;
-        for (place, listener) in listeners.into_iter().enumerate() {
+        for (place, listener) in listeners {
+            let listener = adopt(listener)?;
             // A reload does not change it.
             let tls = worker.plan().gateway.server.listen.get(place).is_some_and(|listener| listener.tls);
             tokio::task::spawn_local(accept(place, tls, listener, Rc::clone(&worker)));
         }
         tokio::task::spawn_local(expire(Rc::clone(&worker)));
+        up();
         worker.drained().await;
         Ok(())
     })
@@ -73,6 +79,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     life: watch::Receiver<Life>,
     draining: Cell<bool>,
+    /// Draining has gone on for longer than new connections are waited for.
+    late: Cell<bool>,
     drain: Notify,
     plan: RefCell<Rc<Plan>>,
     /// Notices a new plan without touching what the workers share.
@@ -114,6 +122,7 @@ impl Worker {
             index,
             life: shared.life.clone(),
             draining: Cell::new(false),
+            late: Cell::new(false),
             drain: Notify::new(),
             plan: RefCell::new(Rc::new(plan)),
             newest: RefCell::new(Cache::new(Arc::clone(&shared.gateway))),
@@ -172,6 +181,11 @@ impl Worker {
         self.draining.get()
     }
 
+    /// Whether to wait no longer for the first request of a connection.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late.get()
+    }
+
     /// Ends when draining begins; who asks after that looks at [`Self::is_draining`] first.
     pub(crate) async fn drain_begins(&self) {
         self.drain.notified().await;
@@ -202,6 +216,18 @@ impl Worker {
         let _ = life.wait_for(|life| *life == Life::Draining).await;
         self.draining.set(true);
         self.drain.notify_waiters();
+        if tokio::time::timeout(FIRST_BYTE, self.all_closed()).await.is_err() {
+            self.late.set(true);
+            let present = self.present.borrow();
+            present
+                .values()
+                .filter(|presence| presence.idle_since().is_some())
+                .for_each(|silent| silent.evict());
+        }
+        self.all_closed().await;
+    }
+
+    async fn all_closed(&self) {
         while self.open.get() > 0 {
             self.closed.notified().await;
         }

@@ -41,40 +41,40 @@ impl Gateway {
 
     /// As [`Self::start_with`], with further environment variables.
     pub(crate) fn start_in(toml: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        Self::launch(Command::new(BINARY), Stdio::piped(), toml, arguments, environment)
+        let mut command = Command::new(BINARY);
+        command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
+        Self::start_by(toml, command)
     }
 
     /// As [`Self::start`], but it may open only so many files.
     pub(crate) fn start_with_files(toml: &str, files: u64) -> Self {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), BINARY]);
-        Self::launch(shell, Stdio::piped(), toml, &[], &[])
+        shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), BINARY]).stdin(Stdio::null());
+        Self::start_by(toml, shell)
+    }
+
+    /// Starts what `command` starts, with further arguments that name the file.
+    pub(crate) fn start_by(toml: &str, command: Command) -> Self {
+        Self::launch(toml, command, Stdio::piped())
     }
 
     /// As [`Self::start`], with its access log going there.
     pub(crate) fn start_logging_to(toml: &str, access_log: impl Into<Stdio>) -> Self {
-        Self::launch(Command::new(BINARY), access_log.into(), toml, &[], &[])
+        let mut command = Command::new(BINARY);
+        command.stdin(Stdio::null());
+        Self::launch(toml, command, access_log.into())
     }
 
-    fn launch(
-        mut command: Command,
-        stdout: Stdio,
-        toml: &str,
-        arguments: &[&str],
-        environment: &[(&str, &str)],
-    ) -> Self {
+    fn launch(toml: &str, mut command: Command, access_log: Stdio) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let toml = on_free_ports(toml);
         std::fs::write(directory.path().join("gateway.toml"), &toml).expect("the file can be written");
         let mut child = command
             .arg("-c")
             .arg(directory.path().join("gateway.toml"))
-            .args(arguments)
             .env("TOLLGATE_ADMIN_TOKEN", "test-token")
             .env("NO_COLOR", "1")
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(stdout)
+            .stdout(access_log)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
@@ -88,6 +88,11 @@ impl Gateway {
     /// Where it listens; the first of `server.listen`.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addresses[0]
+    }
+
+    /// Where it listens, in the order of `server.listen`.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Where the admin listener is.
