@@ -8,17 +8,18 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::preamble::{self, MAX_PREAMBLE, Preamble};
+use super::presence::Presence;
 use super::worker::Worker;
 use crate::telemetry::metrics::TurnedAway;
 
 /// The address to take for the peer's. `None`: the connection is to be closed.
 pub(crate) async fn peer(
-    place: usize,
+    presence: &Presence,
     stream: &mut TcpStream,
     peer: IpAddr,
     worker: &Worker,
 ) -> Option<IpAddr> {
-    let plan = worker.plan();
+    let (plan, place) = (worker.plan(), presence.listener());
     let server = &plan.gateway.server;
     if !server.listen.get(place).is_some_and(|listener| listener.proxy_protocol) {
         return Some(peer);
@@ -28,17 +29,10 @@ pub(crate) async fn peer(
         plan.metrics.turned_away(place, TurnedAway::Untrusted);
         return None;
     }
-    if worker.is_draining() {
-        return None;
-    }
-    let read = tokio::select! {
-        biased;
-        () = worker.drain_begins() => return None,
-        read = timeout(server.header_timeout, read(stream)) => read,
-    };
-    match read {
-        Ok(Ok(preamble)) => Some(preamble.source.unwrap_or(peer)),
-        Ok(Err(_)) | Err(_) => {
+    match timeout(server.header_timeout, presence.rest_during(read(stream))).await {
+        Ok(Some(Ok(preamble))) => Some(preamble.source.unwrap_or(peer)),
+        Ok(None) => None,
+        Ok(Some(Err(_))) | Err(_) => {
             tracing::debug!(%peer, "no PROXY protocol preamble came, or a malformed one");
             plan.metrics.turned_away(place, TurnedAway::Preamble);
             None

@@ -329,28 +329,21 @@ fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
         let open = Open::new(place, Rc::clone(worker), Some(&presence));
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            welcome(place, tls, stream, presence, peer.ip(), worker).await;
+            welcome(tls, stream, presence, peer.ip(), worker).await;
             drop(open);
         });
     }
 }
 
 /// Finds out who it is, and serves it unless it has too many connections already.
-async fn welcome(
-    place: usize,
-    tls: bool,
-    mut stream: TcpStream,
-    presence: Rc<Presence>,
-    peer: IpAddr,
-    worker: Rc<Worker>,
-) {
-    let Some(peer) = proxied::peer(place, &mut stream, peer, &worker).await else { return };
+async fn welcome(tls: bool, mut stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
+    let Some(peer) = proxied::peer(&presence, &mut stream, peer, &worker).await else { return };
     match worker.admit_client(peer) {
         // Boxed, so that a connection without TLS needs no memory for a handshake.
         Ok(_crowded) if tls => Box::pin(handshake::serve(stream, presence, peer, worker)).await,
         Ok(_crowded) => connection::serve(Stream::Plain(stream), presence, peer, worker).await,
         Err(most) => {
-            worker.plan().metrics.turned_away(place, TurnedAway::PerClient);
+            worker.plan().metrics.turned_away(presence.listener(), TurnedAway::PerClient);
             // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
             // closed at once.
             if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {

@@ -100,6 +100,21 @@ fn what_is_no_preamble_is_closed_and_counted() {
     assert_eq!(gateway.metric("tollgate_connections", &["listener"]), 0.0);
 }
 
+/// A proxy connects ahead of time: what it has opened before the end is told of counts.
+#[test]
+fn a_preamble_that_comes_while_draining_is_still_heeded() {
+    let backend = Backend::ok();
+    let mut gateway = gateway(&backend, "trusted_proxies = [\"127.0.0.1\"]");
+    let mut client = Client::connect(gateway.addr());
+    eventually("the connection to be taken", || {
+        (gateway.metric("tollgate_connections", &["listener"]) == 1.0).then_some(())
+    });
+    gateway.signal(rustix::process::Signal::TERM);
+    eventually("draining", || (gateway.admin("/readyz").status == 503).then_some(()));
+    client.exchange([b"PROXY TCP4 203.0.113.7 192.0.2.1 1234 80\r\n", GET].concat()).expect(200);
+    assert!(gateway.wait_for_exit().success());
+}
+
 /// A gateway that speaks PROXY protocol, then TLS as `a.test`.
 fn behind_tls(backend: &Backend, server: &str) -> (Gateway, Authority) {
     let authority = Authority::new();
