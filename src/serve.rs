@@ -266,6 +266,7 @@ fn share(
         roster: Roster::default(),
         access_log: access_log.logger(),
         connections: AtomicUsize::new(0),
+        crowd: Arc::default(),
         life,
         gateway: Arc::new(ArcSwap::from_pointee(gateway)),
     })
@@ -317,7 +318,7 @@ fn addresses(listeners: &[Listeners], places: usize) -> Result<Vec<SocketAddr>, 
 
 /// One line for each listener, which scripts may wait for.
 fn announce(gateway: &Gateway, admin: Option<&AdminListener>) {
-    for Listener { address, tls } in &gateway.server.listen {
+    for Listener { address, tls, .. } in &gateway.server.listen {
         tracing::info!("listening on {address}{}", if *tls { " (TLS)" } else { "" });
     }
     if let Some(admin) = admin {

@@ -141,6 +141,7 @@ fn one_use(value: &Value<'_>, route_charge: Charge, around: &Surroundings<'_>) -
 struct Rest {
     timeout: Duration,
     read_timeout: Duration,
+    tunnel_timeout: Duration,
     max_body_bytes: Option<u64>,
     strip_prefix: Option<Box<str>>,
     request_headers: HeaderEdits,
@@ -164,6 +165,7 @@ impl Rest {
             cors: table.optional("cors", |value| cors_of(&value, methods, &response_headers)),
             timeout: seconds(table, "timeout", 30),
             read_timeout: seconds(table, "read_timeout", 60),
+            tunnel_timeout: seconds(table, "tunnel_timeout", 3600),
             max_body_bytes: table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value)),
             strip_prefix: table.optional("strip_prefix", |value| {
                 value.text()?.parse("a prefix", |text| prefix(text, path.map(Text::as_str)))
@@ -191,6 +193,7 @@ impl Rest {
             limits,
             timeout: self.timeout,
             read_timeout: self.read_timeout,
+            tunnel_timeout: self.tunnel_timeout,
             max_body_bytes: self.max_body_bytes,
             strip_prefix: self.strip_prefix,
             request_headers: self.request_headers,
