@@ -159,6 +159,9 @@ pub(crate) async fn forward(
     let mut watch = Watch::new(reader);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
     let &Delivery { route, idempotent, affinity, .. } = delivery;
+    if form.http_11 {
+        upload.pass_hints(&route.response_headers);
+    }
     let request = Request { message, body: &mut upload, answer, idempotent, to_head: form.to_head, affinity };
     let asked = delivery.since;
     let now = turn.worker.shared.clock.instant(asked);
@@ -190,7 +193,7 @@ pub(crate) async fn forward(
         }
         Some(Err(failed)) => {
             turn.received = upload.bytes();
-            outbound.extend_from_slice(upload.end_interim());
+            upload.end_interim(outbound);
             let (done, fault) = (upload.is_done(), upload.fault());
             fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
         }
@@ -224,7 +227,7 @@ impl Passage<'_, '_> {
         self.form.keep &= exchange.body().is_done() && !self.turn.worker.is_draining();
         let framing = self.frame(&head);
         let trailers = self.trailers(exchange.answer().fields(&head));
-        self.outbound.extend_from_slice(exchange.body().end_interim());
+        exchange.body().end_interim(self.outbound);
         self.put_head(exchange.answer(), &head, framing);
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
@@ -310,9 +313,10 @@ impl Passage<'_, '_> {
 
     /// The backend agrees to switch protocols: what follows is not HTTP.
     async fn switch(self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> After {
+        let out = &mut *self.outbound;
+        exchange.body().end_interim(out);
         let fields = exchange.answer().fields(head);
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
-        let out = &mut *self.outbound;
         put_status(out, true, head.status, None);
         put_fields(self.turn, self.delivery, fields, out);
         put_field(out, b"connection", b"upgrade");
@@ -321,7 +325,7 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         match self.writer.flush(self.outbound).await {
-            Ok(()) => After::Tunnel(exchange.into_connection()),
+            Ok(()) => After::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout),
             Err(_) => self.cut(Cut::Client, false),
         }
     }

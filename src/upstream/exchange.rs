@@ -36,6 +36,9 @@ pub trait Upload {
     /// Appends what has come already; asks for nothing.
     fn take_ready(&mut self, out: &mut BytesMut);
 
+    /// The backend sends this head before its answer (RFC 9110 §15.2).
+    fn interim(&mut self, _context: &mut Context<'_>, _head: &ResponseHead, _fields: Fields<'_>) {}
+
     /// Whether all of it was appended.
     fn is_done(&self) -> bool;
 
@@ -223,7 +226,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
                     return Poll::Ready(Err(Failure::Timeout));
                 }
             }
-            if let Some(head) = self.take_head().transpose() {
+            if let Some(head) = self.take_head(context).transpose() {
                 return Poll::Ready(head);
             }
         }
@@ -246,8 +249,8 @@ impl<'r, U: Upload> Exchange<'r, U> {
         !self.deaf && !self.request.body.is_done() && self.sent == self.request.message.len()
     }
 
-    /// The head, if it has come. Those that only precede it are dropped.
-    fn take_head(&mut self) -> Result<Option<ResponseHead>, Failure> {
+    /// The head, if it has come. Those that only precede it are shown to the body.
+    fn take_head(&mut self, context: &mut Context<'_>) -> Result<Option<ResponseHead>, Failure> {
         let answer = &mut *self.request.answer;
         let protocol = |_| Failure::Protocol;
         while let Some(length) = self.end.advance(&answer.bytes).map_err(protocol)? {
@@ -261,6 +264,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
             if self.interim > MAX_INTERIM {
                 return Err(Failure::Protocol);
             }
+            self.request.body.interim(context, &head, answer.fields(&head));
             answer.bytes.advance(length);
             self.end = HeadEnd::default();
         }

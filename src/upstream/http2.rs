@@ -36,6 +36,8 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// What frames with hardly anything in them may take of memory beside their bytes, on one connection.
 const MAX_OVERHEAD: usize = 64 << 20;
+/// How often another connection may be opened for the sake of another address.
+const SPREAD_EVERY: Duration = Duration::from_millis(100);
 /// For so long a connection may be silent while requests wait, before it is given up.
 const DOUBT: Duration = Duration::from_secs(1);
 /// Bytes of a request's body that wait for the server, of one stream.
@@ -53,6 +55,8 @@ pub(super) struct Links {
     idle_timeout: Duration,
     /// Held by whoever opens one: the others wait for that instead of opening their own.
     pub(super) dialling: Mutex<()>,
+    /// When one was last opened for the sake of another address.
+    spread: Cell<Option<Instant>>,
 }
 
 /// One connection.
@@ -93,7 +97,7 @@ fn settings() -> Builder {
 
 impl Links {
     pub(super) fn new(most: usize, idle_timeout: Duration) -> Self {
-        Self { links: RefCell::default(), most, idle_timeout, dialling: Mutex::new(()) }
+        Self { links: RefCell::default(), most, idle_timeout, dialling: Mutex::new(()), spread: Cell::default() }
     }
 
     /// Whether others would do the same.
@@ -101,13 +105,32 @@ impl Links {
         self.most == others.most && self.idle_timeout == others.idle_timeout
     }
 
-    /// The connection with the fewest requests. `None` if another is to be opened.
+    /// The connection with the fewest requests; of several, the one that was unused for longest. `None` if another is to be
+    /// opened.
     pub(super) fn pick(&self) -> Option<Rc<Link>> {
         let mut links = self.links.borrow_mut();
         let now = now();
         links.retain(|link| link.is_young(now));
-        let least = links.iter().min_by_key(|link| link.open.get())?;
+        let least = links.iter().min_by_key(|link| (link.open.get(), link.used.get()))?;
         (least.has_room() || links.len() >= self.most).then(|| Rc::clone(least))
+    }
+
+    /// Whether another may be opened now for the sake of `addresses` that none leads to. Not often: one may not answer.
+    pub(super) fn may_spread(&self, addresses: usize) -> bool {
+        if self.links.borrow().len() >= addresses.min(self.most) {
+            return false;
+        }
+        let now = now();
+        let due = self.spread.get().is_none_or(|last| now.saturating_duration_since(last) >= SPREAD_EVERY);
+        if due {
+            self.spread.set(Some(now));
+        }
+        due
+    }
+
+    /// Whether one of them leads there.
+    pub(super) fn lead_to(&self, address: IpAddr) -> bool {
+        self.links.borrow().iter().any(|link| link.address == address)
     }
 
     /// Uses another one from now on.

@@ -87,14 +87,16 @@ impl Passage {
                     return Poll::Ready(Ok(()));
                 }
                 Answer::Awaited(response) => {
-                    while let Poll::Ready(Some(Ok(hint))) = response.poll_informational(context) {
-                        write_response(&hint.into_parts().0, true, self.to_head, &mut self.interim);
-                    }
-                    while !self.interim.is_empty() {
+                    if !self.interim.is_empty() {
                         let Ok(written) = ready!(self.pipe.poll_write(context, &self.interim, &[])) else {
                             return Poll::Ready(Ok(()));
                         };
                         self.interim.advance(written);
+                        continue;
+                    }
+                    if let Poll::Ready(Some(Ok(hint))) = response.poll_informational(context) {
+                        write_response(&hint.into_parts().0, true, self.to_head, &mut self.interim);
+                        continue;
                     }
                     ready!(Pin::new(response).poll(context))
                 }
