@@ -85,6 +85,8 @@ fn settings() -> Builder {
     let mut settings = Builder::new();
     settings
         .enable_push(false)
+        // Until the server says how many it takes: it would refuse those above.
+        .initial_max_send_streams(1)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .data_frame_budget(MAX_OVERHEAD)
@@ -97,7 +99,13 @@ fn settings() -> Builder {
 
 impl Links {
     pub(super) fn new(most: usize, idle_timeout: Duration) -> Self {
-        Self { links: RefCell::default(), most, idle_timeout, dialling: Mutex::new(()), spread: Cell::default() }
+        Self {
+            links: RefCell::default(),
+            most,
+            idle_timeout,
+            dialling: Mutex::new(()),
+            spread: Cell::default(),
+        }
     }
 
     /// Whether others would do the same.
@@ -225,7 +233,9 @@ impl Link {
     }
 
     fn has_room(&self) -> bool {
-        self.open.get() < MAX_STREAMS.min(self.sender.current_max_send_streams())
+        // What the server takes is known once it has said its first words.
+        let taken = if self.heard.get() == 0 { MAX_STREAMS } else { self.sender.current_max_send_streams() };
+        self.open.get() < MAX_STREAMS.min(taken)
     }
 }
 
