@@ -30,6 +30,8 @@ pub struct Duplex {
     block: OpenBlock,
     open_since: Rc<Cell<Option<Instant>>>,
     reads: Rc<Cell<u64>>,
+    /// Bytes that were read without a pause.
+    run: usize,
 }
 
 impl Duplex {
@@ -42,6 +44,7 @@ impl Duplex {
             block: OpenBlock::default(),
             open_since: Rc::default(),
             reads: Rc::default(),
+            run: 0,
         }
     }
 
@@ -80,7 +83,17 @@ impl AsyncRead for Duplex {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.come.is_empty() {
-            ready!(this.stream.poll_read(context, &mut this.come, READ))?;
+            // Small frames hold much more memory than their bytes: who takes them is to come in between.
+            if this.run >= READ {
+                this.run = 0;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let Poll::Ready(read) = this.stream.poll_read(context, &mut this.come, READ - this.run) else {
+                this.run = 0;
+                return Poll::Pending;
+            };
+            this.run += read?;
             this.reads.set(this.reads.get() + 1);
         }
         let taken = this.come.len().min(buffer.remaining());

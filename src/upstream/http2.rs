@@ -222,9 +222,11 @@ impl Link {
     }
 
     /// One went without an answer. The other side may be gone without a word: if nothing else came either, the next is
-    /// to find out on a connection of its own.
+    /// to find out on a connection of its own, if that is to be had.
     fn doubt(&self) {
+        let needed = self.bounded && self.open.get() > 1;
         if let Some((since, before)) = self.waiting.get()
+            && !needed
             && before == self.heard.get()
             && now().saturating_duration_since(since) >= DOUBT
         {

@@ -30,7 +30,7 @@ fn over(server: &str, lines: &str, rest: &str) -> String {
 fn go_through(rest: &str, cases: &[&str]) -> Gateway {
     let server = GrpcServer::start();
     let gateway = Gateway::start(&over(&server.url(), "", rest));
-    GrpcClient::start(&gateway, &server, None, cases).is_done();
+    GrpcClient::start(&gateway, &server, None, cases).finishes();
     gateway
 }
 
@@ -45,7 +45,7 @@ fn calls_of_all_kinds_pass_over_tls_to_the_gateway() {
     authority.certify("server", &["127.0.0.1"]);
     let file = format!("{}{}", authority.server("server"), over(&server.url(), "", ""));
     let gateway = Gateway::start(&file);
-    GrpcClient::start(&gateway, &server, Some(&authority), &CALLS).is_done();
+    GrpcClient::start(&gateway, &server, Some(&authority), &CALLS).finishes();
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn calls_pass_over_tls_on_both_sides() {
     let rest = over(&server.url(), &authority.trusted(""), "");
     let gateway = Gateway::start(&format!("{}{rest}", authority.server("server")));
     // Whom it asks how a call ended takes no TLS, so those cases are left out.
-    GrpcClient::start(&gateway, &server, Some(&authority), &CALLS[..8]).is_done();
+    GrpcClient::start(&gateway, &server, Some(&authority), &CALLS[..8]).finishes();
 }
 
 /// Only silence before the answer's head, and of the server behind it, is bounded: by `read_timeout`.
@@ -99,10 +99,10 @@ fn what_is_wrong_with_the_gateway_or_the_server_has_a_code() {
     go_through("[[routes]]\npath = \"/other\"\nupstream = \"api\"\n", &["unary"]);
     let server = GrpcServer::start();
     let elsewhere = over(&server.url(), "", "").replace("/test.Echo/*", "/test.Other/*");
-    GrpcClient::start(&Gateway::start(&elsewhere), &server, None, &["no_route"]).is_done();
+    GrpcClient::start(&Gateway::start(&elsewhere), &server, None, &["no_route"]).finishes();
     let (address, _held) = Backend::refusing();
     let nowhere = Gateway::start(&over(&format!("http://{address}"), "", ""));
-    GrpcClient::start(&nowhere, &server, None, &["unavailable"]).is_done();
+    GrpcClient::start(&nowhere, &server, None, &["unavailable"]).finishes();
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_server_that_dies_is_unavailable() {
     let mut client = GrpcClient::start(&gateway, &server, None, &["broken_off"]);
     client.has_begun();
     server.kill();
-    client.is_done();
+    client.finishes();
     let errors: Vec<_> = gateway.access_log(2).iter().map(|record| record["error"].clone()).collect();
     assert!(errors.contains(&"reset".into()) && errors.contains(&"response_cut".into()), "{errors:?}");
 }
@@ -122,5 +122,5 @@ fn messages_count_against_the_bound_of_bodies() {
     let server = GrpcServer::start();
     let file = over(&server.url(), "", "").replace("max_body_bytes = 0", "max_body_bytes = \"100KiB\"");
     let gateway = Gateway::start(&file);
-    GrpcClient::start(&gateway, &server, None, &["too_large"]).is_done();
+    GrpcClient::start(&gateway, &server, None, &["too_large"]).finishes();
 }

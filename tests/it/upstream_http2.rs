@@ -98,6 +98,25 @@ fn many_requests_share_a_connection() {
     assert!(backend.connections() <= 2, "one for each worker, not {}", backend.connections());
 }
 
+/// Those that do not fit wait, or go with others; none is turned away.
+#[test]
+fn no_more_connections_than_are_allowed() {
+    let backend = gathering(150);
+    let bound = "max_connections = 2\nmax_pending = 0";
+    let gateway = Gateway::start(&to(&[&backend.url()], bound, ""));
+    let ask = |_| {
+        let mut client = Client::connect(gateway.addr());
+        client.write("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+        client
+    };
+    let clients: Vec<Client> = (0..150).map(ask).collect();
+    for mut client in clients {
+        client.read().expect(200);
+    }
+    assert_eq!(backend.connections(), 2, "one for each worker");
+    assert_eq!(gateway.metric("tollgate_upstream_connections", &[]), 2.0);
+}
+
 /// More wait for their turn, or for another connection.
 #[test]
 fn no_more_streams_than_the_server_takes() {

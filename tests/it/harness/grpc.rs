@@ -94,7 +94,7 @@ impl GrpcClient {
 
     /// Waits until all has turned out well.
     #[track_caller]
-    pub(crate) fn is_done(mut self) {
+    pub(crate) fn finishes(mut self) {
         assert_eq!(self.lines.next(), "done", "what is wrong stands above");
     }
 }
