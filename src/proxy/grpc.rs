@@ -32,14 +32,18 @@ fn code_of(status: StatusCode) -> u64 {
     }
 }
 
-/// Begins an answer without messages, whose trailers stand in its head (Trailers-Only). `message` is ours: printable ASCII
-/// without `%`.
-pub(crate) fn put_trailers_only(status: StatusCode, message: &[&str], out: &mut BytesMut) {
+/// Begins an answer without messages, whose trailers stand in its head (Trailers-Only). `message` writes what is ours:
+/// printable ASCII without `%`.
+pub(crate) fn put_trailers_only(
+    status: StatusCode,
+    message: impl FnOnce(&mut BytesMut),
+    out: &mut BytesMut,
+) {
     put_status(out, true, StatusCode::OK, None);
     put_field(out, b"content-type", b"application/grpc");
     put_number(out, b"grpc-status", code_of(status));
     out.extend_from_slice(b"grpc-message: ");
-    message.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+    message(out);
     out.extend_from_slice(b"\r\ncontent-length: 0\r\n");
 }
 
