@@ -101,11 +101,7 @@ impl Page<'_> {
             let seconds = over.refusal.retry_after();
             let mut buffer = itoa::Buffer::new();
             let text = seconds.map(|seconds| buffer.format(seconds));
-            grpc::put_trailers_only(
-                over.status(),
-                |out| put_detail(out, over.refusal, text),
-                self.outbound,
-            );
+            grpc::put_trailers_only(over.status(), |out| put_detail(out, over.refusal, text), self.outbound);
             grpc::put_pushback(seconds, self.outbound);
             over.put_fields(!self.cors.is_empty(), self.outbound);
             return self.end_head();
