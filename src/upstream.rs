@@ -218,6 +218,10 @@ impl Servers {
     /// The server for the next attempt: one that was not tried and is fit; else one that was not tried and is healthy, though
     /// ejected; else a healthy one that is not the last tried.
     fn choose(&self, affinity: u64, tried: &[usize], now: Instant) -> Option<usize> {
+        if let ([_], []) = (&*self.pools, tried) {
+            // It is never ejected.
+            return self.peers.get(0).filter(|server| server.is_healthy()).map(|_| 0);
+        }
         let mut choice = self.choice.borrow_mut();
         let mut next = |allowed: &dyn Fn(usize, &Fitness) -> bool| {
             let allowed = |place| self.peers.get(place).is_some_and(|server| allowed(place, server));
@@ -247,7 +251,12 @@ impl Servers {
         let pool = &self.pools[place];
         let counted = self.upstream.balance == Balance::LeastRequests;
         let in_flight = self.peers.get(place).filter(|_| counted).map(InFlight::at);
-        let mut connection = pool.connection(careful, fresh, self.upstream.connect_timeout).await?;
+        let kept = if fresh { None } else { pool.at_hand(careful) };
+        let mut connection = match kept {
+            Some(kept) => kept,
+            // Boxed, since it is rare: all that waiting for a connection needs would be moved with each request.
+            None => Box::pin(pool.connection(fresh, self.upstream.connect_timeout)).await?,
+        };
         connection.in_flight = in_flight;
         Ok(connection)
     }

@@ -107,18 +107,9 @@ impl<'p> Delivery<'p> {
     }
 
     /// A switch of protocols that nobody asked for is no answer.
-    fn accept<'r, U: exchange::Upload>(
-        &self,
-        (mut exchange, head): (Exchange<'r, U>, ResponseHead),
-    ) -> Result<(Exchange<'r, U>, ResponseHead), Failed> {
-        let named = exchange.answer().fields(&head).known(Name::Upgrade).is_some();
-        if head.status == StatusCode::SWITCHING_PROTOCOLS && !(self.upgrade && named) {
-            return Err(Failed {
-                failure: Failure::Protocol,
-                authority: Some(Arc::clone(exchange.authority())),
-            });
-        }
-        Ok((exchange, head))
+    fn is_answer<U: exchange::Upload>(&self, exchange: &Exchange<'_, U>, head: &ResponseHead) -> bool {
+        head.status != StatusCode::SWITCHING_PROTOCOLS
+            || self.upgrade && exchange.fields(head).known(Name::Upgrade).is_some()
     }
 
     /// How long the backend may be silent.
@@ -174,13 +165,13 @@ pub(crate) async fn forward(
         })
         .await
     };
-    match sent.map(|sent| sent.and_then(|answered| delivery.accept(answered))) {
+    let failed = match sent {
         None => {
             turn.received = upload.bytes();
             turn.error = Some("client_gone");
-            After::Drop
+            return After::Drop;
         }
-        Some(Ok((exchange, head))) => {
+        Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
             let took = turn.worker.shared.clock.now().since(asked);
             plan.metrics.upstream(route.upstream, took);
             if let Some(record) = &mut turn.record {
@@ -189,15 +180,17 @@ pub(crate) async fn forward(
             }
             let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
             let passage = Passage { delivery, form, http2, turn, outbound, writer, watch, deadline };
-            passage.run(exchange, head).await
+            return passage.run(exchange, head).await;
         }
-        Some(Err(failed)) => {
-            turn.received = upload.bytes();
-            upload.end_interim(outbound);
-            let (done, fault) = (upload.is_done(), upload.fault());
-            fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
+        Some(Ok((exchange, _))) => {
+            Failed { failure: Failure::Protocol, authority: Some(Arc::clone(exchange.authority())) }
         }
-    }
+        Some(Err(failed)) => failed,
+    };
+    turn.received = upload.bytes();
+    upload.end_interim(outbound);
+    let (done, fault) = (upload.is_done(), upload.fault());
+    fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
 }
 
 fn label(upstream: &Upstream, authority: &str) -> Box<str> {
@@ -264,7 +257,7 @@ impl Passage<'_, '_> {
         let (status, detail, error) = upload_fault(Some(fault));
         self.turn.error = Some(error);
         let mut trailers = BytesMut::new();
-        grpc::put_status_of(status, &[detail], &mut trailers);
+        grpc::put_status_of(status, |out| out.extend_from_slice(detail.as_bytes()), &mut trailers);
         encode_end(&trailers, self.outbound);
         match self.writer.flush(self.outbound).await {
             Ok(()) => After::Close,

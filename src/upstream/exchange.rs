@@ -142,7 +142,7 @@ pub struct Exchange<'r, U> {
 impl<'r, U: Upload> Exchange<'r, U> {
     pub(super) fn new(request: Request<'r, U>, connection: Connection, now: Instant) -> Self {
         Self {
-            taken: connection.stream.taken(),
+            taken: connection.stream().taken(),
             request,
             connection,
             sent: 0,
@@ -164,7 +164,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
     pub(super) fn into_unspent(self) -> Option<Request<'r, U>> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
         // TLS that fails while it sends does not say how much it took.
-        let unsent = self.written == 0 && self.connection.stream.taken() == self.taken;
+        let unsent = self.written == 0 && self.connection.stream().taken() == self.taken;
         let untaken = unsent || untouched || self.ending.is_refusal();
         (self.intact && !self.broken && untaken).then_some(self.request)
     }
@@ -216,7 +216,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
         self.begun = true;
         loop {
             let answer = &mut *self.request.answer;
-            match self.connection.stream.poll_read(context, &mut answer.bytes, HEAD_READ) {
+            match self.connection.stream().poll_read(context, &mut answer.bytes, HEAD_READ) {
                 Poll::Ready(Ok(1..)) => self.answered = true,
                 Poll::Ready(end) => return Poll::Ready(Err(self.ended(end.err().map(|error| error.kind())))),
                 // The client has more to say, and bounds of its own.
@@ -275,12 +275,12 @@ impl<'r, U: Upload> Exchange<'r, U> {
     /// takes no more.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         // What TLS took earlier goes on, whoever else is waited for. If that fails, reading or writing finds out.
-        let _: Poll<std::io::Result<()>> = self.connection.stream.poll_flush(context);
+        let _: Poll<std::io::Result<()>> = self.connection.stream().poll_flush(context);
         let Request { message, body, .. } = &mut self.request;
         while !self.deaf {
             if self.sent < message.len() {
                 let rest = &message[self.sent..];
-                match ready!(self.connection.stream.poll_write(context, rest, &[])) {
+                match ready!(self.connection.stream().poll_write(context, rest, &[])) {
                     // An answer may be on its way all the same.
                     Err(_) => self.deaf = true,
                     Ok(sent) => {
@@ -310,12 +310,17 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// Reads more of the answer's body, and sends on what is left of the request meanwhile. Ready with 0 at the end.
     pub fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        self.connection.stream.poll_read(context, &mut self.request.answer.bytes, BODY_READ)
+        self.connection.stream().poll_read(context, &mut self.request.answer.bytes, BODY_READ)
     }
 
     /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.
     pub fn send_on(&mut self, context: &mut Context<'_>) {
         let _ = self.poll_send(context);
+    }
+
+    /// The fields of the answer's head, which has not been consumed.
+    pub fn fields(&self, head: &ResponseHead) -> Fields<'_> {
+        self.request.answer.fields(head)
     }
 
     /// What has come of the answer.

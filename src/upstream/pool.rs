@@ -35,7 +35,7 @@ pub struct EndpointPool {
     /// Whose turn it is among the server's addresses.
     turn: Cell<usize>,
     /// The last used at the end: it is used next, so that the others can go.
-    idle: RefCell<Vec<(Line, Instant)>>,
+    idle: RefCell<Vec<(Box<Line>, Instant)>>,
     /// Where the server speaks HTTP/2: its connections are shared instead.
     links: Option<Links>,
     /// When a person was last told that TLS or HTTP/2 fails.
@@ -54,10 +54,8 @@ struct Line {
 /// A connection to a server, in use.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its bytes.
-    pub stream: Stream,
-    address: IpAddr,
-    since: Instant,
+    /// Boxed for as long as it is open: from the pool and back, and along with the exchange, a pointer moves.
+    line: Box<Line>,
     /// Counts it, where they are counted.
     slot: Option<Slot>,
     /// Where it may go when it is not in use.
@@ -109,10 +107,14 @@ impl EndpointPool {
         bound && same_protocol && self.endpoint.tls == endpoint.tls && self.site.is(site)
     }
 
-    /// A kept connection, unless it is to be `fresh`, or a new one. `careful`: the kept one's socket itself is asked.
+    /// A kept connection that nobody else may use, if there is one. `careful`: its socket itself is asked.
+    pub(super) fn at_hand(self: &Rc<Self>, careful: bool) -> Option<Connection> {
+        if self.idle.borrow().is_empty() { None } else { self.take(careful) }
+    }
+
+    /// A new connection, or one that others have kept or use, too, unless it is to be `fresh`.
     pub(super) async fn connection(
         self: &Rc<Self>,
-        careful: bool,
         fresh: bool,
         connect_timeout: Duration,
     ) -> Result<Connection, Failure> {
@@ -120,11 +122,7 @@ impl EndpointPool {
             return self.stream(links, fresh, connect_timeout).await;
         }
         let Some(bound) = &self.bound else {
-            let kept = if fresh { None } else { self.take(careful) };
-            return match kept {
-                Some(kept) => Ok(kept),
-                None => self.connect(None, connect_timeout).await,
-            };
+            return self.connect(None, connect_timeout).await;
         };
         let (slot, kept) = bound.acquire(&self.endpoint, fresh, connect_timeout).await?;
         match kept.and_then(|kept| self.revive(kept)) {
@@ -162,7 +160,7 @@ impl EndpointPool {
             None => None,
         };
         self.turn_to_unled(links);
-        let Line { stream, address, .. } = self.dial(connect_timeout).await?;
+        let Line { stream, address, .. } = *self.dial(connect_timeout).await?;
         let pool = Rc::downgrade(self);
         let tell = move |fault: &str| drop(pool.upgrade().inspect(|pool| pool.tell(fault)));
         let link = Link::open(stream, address, slot, tell).await.map_err(|_| Failure::Protocol)?;
@@ -199,14 +197,14 @@ impl EndpointPool {
 
     fn use_link(self: &Rc<Self>, link: &Rc<Link>, reused: bool) -> Connection {
         let line = Line { stream: link.stream(), address: link.address, since: link.since };
-        self.use_line(line, None, reused)
+        self.use_line(Box::new(line), None, reused)
     }
 
     /// A connection from elsewhere, if it is usable.
-    fn revive(&self, Kept { parked, address, since, .. }: Kept) -> Option<Line> {
+    fn revive(&self, Kept { parked, address, since, .. }: Kept) -> Option<Box<Line>> {
         let stream = parked.resume().ok().filter(|_| self.site.has(address))?;
         // This thread's runtime knows nothing of it yet.
-        (stream.look() == Sight::Silence).then_some(Line { stream, address, since })
+        (stream.look() == Sight::Silence).then(|| Box::new(Line { stream, address, since }))
     }
 
     /// A kept connection, if one is usable. `careful`: the socket itself is asked.
@@ -221,13 +219,12 @@ impl EndpointPool {
         }
     }
 
-    fn use_line(self: &Rc<Self>, line: Line, slot: Option<Slot>, reused: bool) -> Connection {
-        let Line { stream, address, since } = line;
-        Connection { stream, address, since, slot, pool: Rc::clone(self), reused, in_flight: None }
+    fn use_line(self: &Rc<Self>, line: Box<Line>, slot: Option<Slot>, reused: bool) -> Connection {
+        Connection { line, slot, pool: Rc::clone(self), reused, in_flight: None }
     }
 
     /// Keeps a connection until `expiry`.
-    fn put(&self, line: Line, expiry: Instant) {
+    fn put(&self, line: Box<Line>, expiry: Instant) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < MAX_IDLE {
             idle.push((line, expiry));
@@ -255,11 +252,11 @@ impl EndpointPool {
         Ok(self.use_line(self.dial(connect_timeout).await?, slot, false))
     }
 
-    async fn dial(&self, connect_timeout: Duration) -> Result<Line, Failure> {
+    async fn dial(&self, connect_timeout: Duration) -> Result<Box<Line>, Failure> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         match dial(&self.endpoint, &self.site, turn, connect_timeout).await {
-            Ok((stream, address)) => Ok(Line { stream, address, since: deadline::now() }),
+            Ok((stream, address)) => Ok(Box::new(Line { stream, address, since: deadline::now() })),
             Err(fault) => {
                 if let Undialled::Tls(_) = fault {
                     self.tell(&fault.to_string());
@@ -280,6 +277,11 @@ impl EndpointPool {
 }
 
 impl Connection {
+    /// Its bytes.
+    pub fn stream(&self) -> &Stream {
+        &self.line.stream
+    }
+
     /// Whether other requests share it.
     pub(super) fn is_shared(&self) -> bool {
         self.pool.links.is_some()
@@ -288,15 +290,16 @@ impl Connection {
     /// Keeps it for another request, for as long as `span` after `now`, unless it has grown old or the server has left its
     /// address.
     pub(super) fn keep(self, now: Instant, span: Duration) {
-        let expiry = (now + span).min(self.since + MAX_AGE);
+        let expiry = (now + span).min(self.line.since + MAX_AGE);
         // A stream of HTTP/2 is used once; what it is part of is kept elsewhere.
-        if self.is_shared() || now >= expiry || !self.pool.site.has(self.address) {
+        if self.is_shared() || now >= expiry || !self.pool.site.has(self.line.address) {
             return;
         }
-        let Self { stream, address, since, slot, pool, .. } = self;
+        let Self { line, slot, pool, .. } = self;
         match slot {
-            None => pool.put(Line { stream, address, since }, expiry),
+            None => pool.put(line, expiry),
             Some(slot) => {
+                let Line { stream, address, since } = *line;
                 if let Ok(parked) = stream.park() {
                     slot.keep(Kept { parked, server: Arc::clone(&pool.endpoint), address, since, expiry });
                 }
@@ -343,7 +346,7 @@ mod tests {
         name.learn(Ok(vec![at(1), at(2), at(3), at(9)])).expect("known");
         let mut reached = Vec::new();
         for _ in 0..8 {
-            reached.push(pool.connect(None, PATIENCE).await.expect("a connection").address);
+            reached.push(pool.connect(None, PATIENCE).await.expect("a connection").line.address);
         }
         assert_eq!(reached, [1, 2, 3, 1, 1, 2, 3, 1].map(at), "one that refuses gives way to the next");
     }
@@ -355,8 +358,8 @@ mod tests {
         let asking = async {
             let mut asked = Vec::new();
             for _ in 0..400 {
-                let connection = pool.connection(false, false, PATIENCE).await.expect("a connection");
-                asked.push(connection.address);
+                let connection = pool.connection(false, PATIENCE).await.expect("a connection");
+                asked.push(connection.line.address);
                 if [1, 2, 3].iter().all(|last| asked.contains(&at(*last))) {
                     return asked;
                 }
@@ -383,7 +386,7 @@ mod tests {
         third.keep(now, IDLE);
         assert_eq!(pool.idle.borrow().len(), 2, "the third was to the first address, too");
         pool.expire(now);
-        assert_eq!(pool.take(true).expect("the second").address, at(2));
+        assert_eq!(pool.take(true).expect("the second").line.address, at(2));
         assert!(pool.take(true).is_none());
     }
 
@@ -392,14 +395,14 @@ mod tests {
         let (_listeners, name, pool) = listening(1);
         name.learn(Ok(vec![at(1)])).expect("known");
         let connection = pool.connect(None, PATIENCE).await.expect("a connection");
-        let since = connection.since;
+        let since = connection.line.since;
         connection.keep(since + MAX_AGE - Duration::from_secs(1), IDLE);
         let connection = pool.take(true).expect("it is young enough");
-        assert_eq!(connection.since, since, "use does not make it younger");
+        assert_eq!(connection.line.since, since, "use does not make it younger");
         connection.keep(since + MAX_AGE, IDLE);
         assert!(pool.take(true).is_none());
         let connection = pool.connect(None, PATIENCE).await.expect("a connection");
-        let since = connection.since;
+        let since = connection.line.since;
         connection.keep(since, IDLE);
         pool.expire(since + MAX_AGE);
         assert!(pool.take(true).is_none(), "nor does it lie there for longer");
