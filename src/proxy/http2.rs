@@ -70,7 +70,7 @@ pub(super) async fn serve(
         pinged: now,
         awaits_pong: false,
         open_since,
-        leaving: None,
+        stage: Stage::Open,
         header_timeout: server.header_timeout,
         idle_timeout: server.idle_timeout,
         deadline: Deadline::default(),
@@ -127,11 +127,20 @@ struct Client {
     awaits_pong: bool,
     /// Since when it has begun a head and not ended it.
     open_since: Rc<Cell<Option<Instant>>>,
-    /// Since when it is told to open no more streams here.
-    leaving: Option<Instant>,
+    stage: Stage,
     header_timeout: Duration,
     idle_timeout: Duration,
     deadline: Deadline,
+}
+
+/// How far the connection's end is.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Open,
+    /// Since then the client is told to open no more streams here.
+    Leaving(Instant),
+    /// Since then all it has is to be told why.
+    Aborted(Instant),
 }
 
 /// What comes next for a connection.
@@ -171,37 +180,50 @@ impl Client {
                     self.ping();
                     continue;
                 }
-                Fate::Leave => self.connection.graceful_shutdown(),
-                Fate::Abort(reason) => self.connection.abrupt_shutdown(reason),
+                Fate::Leave => {
+                    self.connection.graceful_shutdown();
+                    self.stage = Stage::Leaving(now());
+                }
+                Fate::Abort(reason) => {
+                    self.connection.abrupt_shutdown(reason);
+                    self.stage = Stage::Aborted(now());
+                }
                 Fate::Close => return Poll::Ready(()),
             }
-            self.leaving = Some(now());
         }
     }
 
     /// What does not wait for a time.
     fn fate_now(&self) -> Option<Fate> {
-        if self.leaving.is_some() {
-            return None;
-        }
-        if self.streams.is_flood() {
-            return Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM));
-        }
         let worn_out = self.requests >= MAX_REQUESTS;
-        (worn_out || self.streams.worker.is_draining() || self.streams.is_evicted()).then_some(Fate::Leave)
+        match self.stage {
+            Stage::Aborted(_) => None,
+            _ if self.streams.is_flood() => Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM)),
+            Stage::Leaving(_) => None,
+            Stage::Open => {
+                let leaves = worn_out || self.streams.worker.is_draining() || self.streams.is_evicted();
+                leaves.then_some(Fate::Leave)
+            }
+        }
     }
 
     /// What time brings next.
     fn next_fate(&self) -> (Instant, Fate) {
+        let leaving = match self.stage {
+            Stage::Open => None,
+            Stage::Leaving(since) => Some(since),
+            // A client that takes nothing is not told, and not waited for.
+            Stage::Aborted(since) => return (since + LINGER, Fate::Close),
+        };
         let idle_since = self.streams.idle_since();
         let ping = (self.pinged + PING_EVERY, if self.awaits_pong { Fate::Close } else { Fate::Ping });
         let block = self.open_since.get();
         let block = block.map(|since| (since + self.header_timeout, Fate::Abort(Reason::PROTOCOL_ERROR)));
-        let idle = idle_since.map(|since| match self.leaving {
+        let idle = idle_since.map(|since| match leaving {
             None => (since + self.idle_timeout, Fate::Leave),
             Some(leaving) => (since.max(leaving) + LINGER, Fate::Close),
         });
-        let age = self.leaving.is_none().then_some((self.opened + MAX_AGE, Fate::Leave));
+        let age = leaving.is_none().then_some((self.opened + MAX_AGE, Fate::Leave));
         [block, idle, age]
             .into_iter()
             .flatten()
