@@ -9,6 +9,7 @@
 #   refused       CPU a refused request
 #   latency       percentiles at half of what nginx bears
 #   flood         percentiles of a client while others bring new keys
+#   slow          percentiles of a client while 10000 others send a byte now and then
 #   shared        CPU and percentiles with counters in a local Redis beside counters in memory (wants redis-server)
 #   syscalls      system calls a proxied request (wants strace)
 #   allocations   allocations a request
@@ -26,7 +27,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
-tables=(proxied keys refused latency flood shared syscalls allocations inside)
+tables=(proxied keys refused latency flood slow shared syscalls allocations inside)
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}

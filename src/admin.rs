@@ -46,10 +46,20 @@ pub struct AdminListener {
 impl AdminListener {
     /// Binds the address of `[admin]`. Needs a tokio runtime around it. Fails if another process listens there.
     pub fn bind(admin: &Admin) -> io::Result<Self> {
-        let listener = std::net::TcpListener::bind(admin.listen)?;
+        Self::adopt(admin, std::net::TcpListener::bind(admin.listen)?)
+    }
+
+    /// The same on a socket that listens already. Needs a tokio runtime around it.
+    pub fn adopt(admin: &Admin, listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let guard = Guard::new(listener.local_addr()?, admin.token.clone());
         Ok(Self { listener: TcpListener::from_std(listener)?, guard })
+    }
+
+    /// The same socket once more, for another process.
+    pub fn socket(&self) -> io::Result<std::net::TcpListener> {
+        use std::os::fd::AsFd as _;
+        self.listener.as_fd().try_clone_to_owned().map(Into::into)
     }
 
     /// Where it listens: port 0 is resolved.

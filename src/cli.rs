@@ -14,7 +14,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config;
 use crate::explain::{ExplainRequest, explain};
-use crate::serve::{self, Ended, Fault};
+use crate::serve::{self, Ended, Fault, Manner};
 use output::{fault, show, show_report};
 
 /// Something failed while it ran.
@@ -29,6 +29,7 @@ Examples:
   tollgate check                         is gateway.toml good, and what does it mean?
   tollgate --watch                       start, and reload whenever gateway.toml changes
   tollgate -c /etc/tollgate.toml         start with another file
+  tollgate --takeover                    upgrade: take over from the process that runs
   tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
 
 Signals:
@@ -59,6 +60,12 @@ struct Arguments {
     /// Reload when the file changes
     #[arg(long)]
     watch: bool,
+    /// Take over from the running process, without refusing or losing a connection
+    ///
+    /// The new process loads its file, takes the listening sockets of the one that runs on the same addresses, and serves;
+    /// then the old one drains and exits with 0. If nobody runs, it starts as usual. Counters in memory start afresh.
+    #[arg(long)]
+    takeover: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -70,6 +77,13 @@ enum Command {
         /// Reload when the file changes
         #[arg(long)]
         watch: bool,
+        /// Take over from the running process, without refusing or losing a connection
+        ///
+        /// The new process loads its file, takes the listening sockets of the one that runs on the same addresses, and
+        /// serves; then the old one drains and exits with 0. If nobody runs, it starts as usual. Counters in memory start
+        /// afresh.
+        #[arg(long)]
+        takeover: bool,
     },
     /// Say what is wrong with the configuration, or what it means
     ///
@@ -113,23 +127,23 @@ pub fn main() -> ExitCode {
 }
 
 impl Arguments {
-    /// `--watch` before a command is only for `run`, which the parser cannot know.
+    /// `--watch` and `--takeover` before a command are only for `run`, which the parser cannot know.
     fn checked(self) -> Result<Self, clap::Error> {
         match self.command {
             None | Some(Command::Run { .. }) => Ok(self),
-            Some(_) if !self.watch => Ok(self),
-            Some(_) => {
-                let message = "`--watch` is only for `tollgate run`";
-                Err(Self::command().error(ErrorKind::ArgumentConflict, message))
-            }
+            Some(_) if self.watch => Err(only_for_run("--watch")),
+            Some(_) if self.takeover => Err(only_for_run("--takeover")),
+            Some(_) => Ok(self),
         }
     }
 
     fn run(self) -> ExitCode {
         let file = self.config.as_path();
         match self.command {
-            None => run(file, self.watch),
-            Some(Command::Run { watch }) => run(file, watch || self.watch),
+            None => run(file, Manner { watch: self.watch, takeover: self.takeover }),
+            Some(Command::Run { watch, takeover }) => {
+                run(file, Manner { watch: watch || self.watch, takeover: takeover || self.takeover })
+            }
             Some(Command::Check) => check(file),
             Some(Command::Explain { method, url, headers, ip }) => why(file, &method, &url, &headers, ip),
             Some(Command::Schema) => show(config::SCHEMA),
@@ -138,8 +152,12 @@ impl Arguments {
     }
 }
 
-fn run(file: &Path, watch: bool) -> ExitCode {
-    match serve::run(file, watch) {
+fn only_for_run(switch: &str) -> clap::Error {
+    Arguments::command().error(ErrorKind::ArgumentConflict, format!("`{switch}` is only for `tollgate run`"))
+}
+
+fn run(file: &Path, manner: Manner) -> ExitCode {
+    match serve::run(file, manner) {
         Ok(Ended::Drained) => ExitCode::SUCCESS,
         Ok(Ended::AtOnce) => ExitCode::from(INTERRUPTED),
         Err(Fault::Config(report)) => {

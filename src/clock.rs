@@ -65,6 +65,12 @@ impl Clock {
     }
 }
 
+/// The kernel's monotonic clock, as service managers compare it: since the machine's start.
+pub fn monotonic() -> Micros {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    micros(Duration::try_from(time).unwrap_or_default())
+}
+
 /// A duration in whole microseconds, rounded down.
 pub fn micros(span: Duration) -> Micros {
     Micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))

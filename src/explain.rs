@@ -6,7 +6,7 @@ mod words;
 
 pub use request::{ExplainFault, ExplainRequest};
 
-use crate::gateway::{Gateway, Limit, LimitUse, Mode, Route};
+use crate::gateway::{Gateway, Limit, LimitUse, Mode, Redirect, Route};
 use crate::limit::units::Cost;
 use crate::route::client::Client;
 use crate::route::key::{Claim, Missing, Secret};
@@ -42,6 +42,8 @@ pub struct Taken {
     pub conditions: Vec<(&'static str, String)>,
     /// Who answers: `api (127.0.0.1:9001)`.
     pub upstream: String,
+    /// Where the request is sent, uncharged, if it comes without TLS.
+    pub redirect: Option<String>,
     /// The target that the upstream sees.
     pub forwarded: String,
     /// Its limits, in file order.
@@ -108,12 +110,17 @@ pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Explanation {
 impl Taken {
     fn new(gateway: &Gateway, route: &Route, request: &route::Request<'_>) -> Self {
         let path = request.path.form(route.conditions.merge_slashes);
+        let with_query =
+            |path: &str| request.query.map_or_else(|| path.into(), |query| format!("{path}?{query}"));
+        let host = if request.host.is_empty() { "HOST" } else { request.host };
+        let location = format!("https://{host}{}", with_query(path));
         let path = route.strip_prefix.as_deref().map_or(path, |prefix| without_prefix(path, prefix));
         Self {
             name: route.name.to_string(),
             conditions: words::why(&route.conditions, request),
             upstream: words::upstream(gateway.upstream(route.upstream)),
-            forwarded: request.query.map_or_else(|| path.into(), |query| format!("{path}?{query}")),
+            redirect: route.redirect.map(|Redirect::Https| location),
+            forwarded: with_query(path),
             limits: route.limits.iter().map(|used| Applied::new(gateway, route, used, request)).collect(),
         }
     }

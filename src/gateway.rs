@@ -63,6 +63,8 @@ pub struct Server {
     pub client: ClientRule,
     /// Connections at once, all workers together.
     pub max_connections: usize,
+    /// Of one client at once, trusted proxies excepted; `None`: no bound.
+    pub max_connections_per_client: Option<usize>,
     /// Bytes of a request head.
     pub max_header_bytes: usize,
     /// First byte to whole head.
@@ -88,6 +90,8 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Whether clients speak TLS there.
     pub tls: bool,
+    /// Whether trusted proxies say there, by PROXY protocol and before TLS, whom they speak for.
+    pub proxy_protocol: bool,
 }
 
 /// How TLS is spoken to clients.
@@ -372,6 +376,8 @@ pub struct Route {
     pub timeout: Duration,
     /// Silence inside a response body.
     pub read_timeout: Duration,
+    /// Silence of an upgraded connection, in both directions.
+    pub tunnel_timeout: Duration,
     /// Bytes of a request body; `None`: no bound.
     pub max_body_bytes: Option<u64>,
     /// Removed from the front of the path before forwarding.
@@ -380,10 +386,19 @@ pub struct Route {
     pub request_headers: HeaderEdits,
     /// Edits of the response's fields.
     pub response_headers: HeaderEdits,
+    /// Where requests are sent that came another way than they should; `None`: all are served.
+    pub redirect: Option<Redirect>,
     /// Which sites' scripts may read its answers; `None`: the backend's business.
     pub cors: Option<Box<cors::Cors>>,
     /// How a refusal looks; wins over the limit's.
     pub reject: Option<Arc<Reject>>,
+}
+
+/// Where requests are sent that came another way than they should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redirect {
+    /// Those without TLS come again with it.
+    Https,
 }
 
 /// A limit as a route uses it.

@@ -5,15 +5,19 @@
 
 mod crew;
 mod descriptors;
+mod end;
+mod inheritance;
 mod reload;
 mod signals;
+mod supervisor;
+mod takeover;
 mod watch;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -31,19 +35,31 @@ use crate::telemetry::access_log::{AccessLogWriter, AccessLogger};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::program_log::{self, ProgramLog};
 use crate::upstream::roster::Roster;
-use crew::{Crew, WorkerEnd};
+use crew::{Crew, Up, WorkerEnd};
+use end::End;
 use reload::{Reloader, Settled};
 use signals::Signals;
+use supervisor::Supervisor;
+use takeover::{Offer, Predecessor};
 
 /// How long the access log may take for its last lines, should its reader be stuck.
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// The same when somebody asked twice to stop.
 const LAST_LINES_AT_ONCE: Duration = Duration::from_millis(100);
 
+/// How to start, and when to reload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// Reload when the file changes.
+    pub watch: bool,
+    /// Take the listening sockets of the process that runs, and let it go.
+    pub takeover: bool,
+}
+
 /// How a gateway ended that was asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Requests in flight finished, or `drain_timeout` was over.
+    /// Requests in flight finished, or `drain_timeout` was over; also of one that was taken over.
     Drained,
     /// Asked a second time, it left at once.
     AtOnce,
@@ -58,6 +74,9 @@ pub enum Fault {
     /// An address cannot be listened on.
     #[error("{0}")]
     Listen(String),
+    /// The process that runs could not be taken over. It runs on.
+    #[error("cannot take over from the process that runs: {0}")]
+    Takeover(String),
     /// The system refused something else that is needed.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
@@ -66,15 +85,16 @@ pub enum Fault {
     Worker(WorkerEnd),
 }
 
-/// Runs the gateway that `file` describes until it is told to stop; with `watch`, reloads when the file changes.
+/// Runs the gateway that `file` describes until it is told to stop, or another process has taken over.
 /// Blocks the calling thread, which becomes the control thread.
 ///
 /// # Errors
 /// See [`Fault`].
-pub fn run(file: &Path, watch: bool) -> Result<Ended, Fault> {
+pub fn run(file: &Path, manner: Manner) -> Result<Ended, Fault> {
     // Before the file is loaded, so that no change in between is missed.
-    let seen = watch.then(|| watch::contents(file));
+    let seen = manner.watch.then(|| watch::contents(file));
     let loaded = config::load(file).map_err(Fault::Config)?;
+    let mut inherited = inheritance::of_service_manager(&loaded.gateway)?;
     let log = program_log::start(&loaded.gateway.log.level)
         .map_err(|error| Fault::System("start the program log", io::Error::other(error)))?;
     reload::tell(&loaded.warnings);
@@ -87,7 +107,11 @@ pub fn run(file: &Path, watch: bool) -> Result<Ended, Fault> {
         let signals = Signals::take().map_err(|error| Fault::System("take signals", error))?;
         let (triggers, due) = mpsc::channel(1);
         signals::reload_on_hangup(triggers.clone()).map_err(|error| Fault::System("take signals", error))?;
-        let running = Running::start(loaded.gateway, signals)?;
+        let predecessor = match manner.takeover {
+            true => take_over(&loaded.gateway, &mut inherited)?,
+            false => None,
+        };
+        let running = Running::start(loaded.gateway, signals, inherited, predecessor).await?;
         let (named, files) = life::channel(loaded.files);
         if let Some(seen) = seen {
             watch::start(file.to_owned(), seen, files, triggers);
@@ -108,25 +132,47 @@ struct Running {
     crew: Crew,
     admin: Option<AdminListener>,
     access_log: AccessLogWriter,
+    offer: Offer,
+    supervisor: Supervisor,
 }
 
 impl Running {
-    /// Binds every address and starts the workers. Needs a tokio runtime around it.
-    fn start(mut gateway: Gateway, signals: Signals) -> Result<Self, Fault> {
-        let listeners = bind(&gateway)?;
-        let admin = gateway.admin.as_ref().map(bind_admin).transpose()?;
-        let settled = Settled::of(&gateway, addresses(&listeners)?);
+    /// Listens on every address, starts the workers, and lets the process before this one go. Needs a tokio runtime around
+    /// it.
+    async fn start(
+        mut gateway: Gateway,
+        signals: Signals,
+        mut inherited: Vec<TcpListener>,
+        predecessor: Option<Predecessor>,
+    ) -> Result<Self, Fault> {
+        let listeners = bind(&gateway, &mut inherited)?;
+        let admin = gateway.admin.as_ref().map(|admin| bind_admin(admin, &mut inherited)).transpose()?;
+        drop(inherited);
+        let settled = Settled::of(&gateway, addresses(&listeners, gateway.server.listen.len())?);
         settled.impose_on(&mut gateway);
+        let sockets = once_more(&listeners, admin.as_ref())
+            .map_err(|error| Fault::System("keep the listeners for a takeover", error))?;
         let access_log = AccessLogger::start(gateway.log.access, io::stdout())
             .map_err(|error| Fault::System("start the access log", error))?;
         let (life, born) = life::channel(Life::Running);
         let shared = Arc::new(share(gateway, &access_log, born)?);
-        announce(&shared.gateway.load(), admin.as_ref());
         let workers = Arc::clone(&shared);
-        let work = move |worker, listeners| proxy::run(worker, listeners, Arc::clone(&workers));
-        let crew =
+        let work = move |worker, listeners, up: Up| {
+            proxy::run(worker, listeners, Arc::clone(&workers), || up.call())
+        };
+        let mut crew =
             Crew::start(listeners, work).map_err(|error| Fault::System("start a worker thread", error))?;
-        Ok(Self { shared, settled, life, signals, crew, admin, access_log })
+        crew.all_up().await.map_err(Fault::Worker)?;
+        if let Some(predecessor) = predecessor {
+            relieve(predecessor);
+        }
+        let gateway = shared.gateway.load();
+        announce(&gateway, admin.as_ref());
+        let addresses = gateway.server.listen.iter().map(|listener| listener.address);
+        let offer = Offer::new(addresses.chain(admin.as_ref().map(AdminListener::address)), sockets);
+        let supervisor = Supervisor::from_environment();
+        drop(gateway);
+        Ok(Self { shared, settled, life, signals, crew, admin, access_log, offer, supervisor })
     }
 
     /// Reloads and answers until it is told to stop, then drains.
@@ -137,51 +183,66 @@ impl Running {
         log: ProgramLog,
         due: mpsc::Receiver<()>,
     ) -> Result<Ended, Fault> {
-        let reloader = Reloader::new(file.to_owned(), named, Arc::clone(&self.shared), self.settled, log);
+        let Self { shared, settled, life, signals, crew, admin, access_log, offer, supervisor } = self;
+        let reloader =
+            Reloader::new(file.to_owned(), named, Arc::clone(&shared), settled, log, supervisor.clone());
+        supervisor.ready(&reloader.status());
         tokio::spawn(reloader.run(due));
-        if let Some(admin) = self.admin {
-            tokio::spawn(admin.run(Arc::clone(&self.shared)));
-        }
-        let ended = wait(self.signals, self.crew, &self.life, &self.shared).await;
+        tokio::spawn(supervisor.clone().keep_watchdog());
+        let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
+        let end = End { signals, crew, life, shared, admin, supervisor };
+        let ended = end.wait(offer).await;
         let patience = match ended {
             Ok(Ended::AtOnce) => LAST_LINES_AT_ONCE,
             _ => LAST_LINES,
         };
-        if !self.access_log.finish(patience) {
+        if !access_log.finish(patience) {
             tracing::warn!("the last lines of the access log could not be written");
         }
         ended
     }
 }
 
-/// Waits for the first signal, then for the requests in flight.
-async fn wait(
-    mut signals: Signals,
-    mut crew: Crew,
-    life: &life::Sender<Life>,
-    shared: &Shared,
-) -> Result<Ended, Fault> {
-    let signal = tokio::select! {
-        signal = signals.stop() => signal,
-        end = crew.next_end() => return Err(Fault::Worker(end)),
+/// Asks the process that runs for its listening sockets. `None`: there is none.
+fn take_over(gateway: &Gateway, sockets: &mut Vec<TcpListener>) -> Result<Option<Predecessor>, Fault> {
+    let addresses = gateway.server.listen.iter().map(|listener| listener.address);
+    let addresses = addresses.chain(gateway.admin.as_ref().map(|admin| admin.listen));
+    let asked = takeover::ask(addresses).map_err(|error| {
+        Fault::Takeover(match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                "it did not answer within 5 s\n  = help: it hangs, or another takeover is under way: try again, or stop it \
+                 and start without `--takeover`"
+                    .to_owned()
+            }
+            io::ErrorKind::UnexpectedEof => "it ended before it had passed its listening sockets".to_owned(),
+            _ => error.to_string(),
+        })
+    })?;
+    let Some((predecessor, passed)) = asked else {
+        tracing::info!("nobody to take over from: starting as usual");
+        return Ok(None);
     };
-    let patience = shared.gateway.load().server.drain_timeout;
-    tracing::info!("{signal}: draining, requests in flight have {patience:?} to finish");
-    life.send_replace(Life::Draining);
-    tokio::select! {
-        biased;
-        signal = signals.stop() => {
-            tracing::warn!("{signal} again: leaving at once");
-            return Ok(Ended::AtOnce);
-        }
-        drained = crew.all_drained() => drained.map_err(Fault::Worker)?,
-        () = tokio::time::sleep(patience) => {
-            let open = shared.connections.load(Ordering::Relaxed);
-            tracing::warn!("drain_timeout is over: {open} connections are cut off");
+    tracing::info!("process {} passes {} listening sockets", predecessor.process, passed.len());
+    sockets.extend(passed);
+    Ok(Some(predecessor))
+}
+
+/// The process before this one may go.
+fn relieve(predecessor: Predecessor) {
+    let process = predecessor.process;
+    match predecessor.relieve() {
+        Ok(()) => tracing::info!("took over from process {process}, which drains"),
+        // Its sockets are shared with this process: what it no longer accepts comes here.
+        Err(error) => {
+            tracing::warn!(%error, "process {process} does not say that it leaves: it is gone, or hangs and should be killed");
         }
     }
-    tracing::info!("stopped");
-    Ok(Ended::Drained)
+}
+
+/// All listening sockets once more, for a process that takes over.
+fn once_more(listeners: &[Listeners], admin: Option<&AdminListener>) -> io::Result<Vec<TcpListener>> {
+    let workers = listeners.iter().flatten().map(|(_, listener)| listener.try_clone());
+    workers.chain(admin.map(AdminListener::socket)).collect()
 }
 
 fn share(
@@ -205,18 +266,24 @@ fn share(
         roster: Roster::default(),
         access_log: access_log.logger(),
         connections: AtomicUsize::new(0),
+        crowd: Arc::default(),
         life,
         gateway: Arc::new(ArcSwap::from_pointee(gateway)),
     })
 }
 
-fn bind(gateway: &Gateway) -> Result<Vec<Listeners>, Fault> {
-    proxy::bind(gateway.server.listen.iter().map(|listener| listener.address), gateway.server.workers)
+fn bind(gateway: &Gateway, inherited: &mut Vec<TcpListener>) -> Result<Vec<Listeners>, Fault> {
+    let addresses = gateway.server.listen.iter().map(|listener| listener.address);
+    proxy::bind(addresses, gateway.server.workers, inherited)
         .map_err(|error| Fault::Listen(with_remedy(error.to_string(), &error)))
 }
 
-fn bind_admin(admin: &Admin) -> Result<AdminListener, Fault> {
-    AdminListener::bind(admin).map_err(|error| {
+fn bind_admin(admin: &Admin, inherited: &mut Vec<TcpListener>) -> Result<AdminListener, Fault> {
+    let bound = match proxy::take(inherited, admin.listen).pop() {
+        Some(listener) => AdminListener::adopt(admin, listener),
+        None => AdminListener::bind(admin),
+    };
+    bound.map_err(|error| {
         let message = format!("the admin listener cannot listen on {}: {error}", admin.listen);
         Fault::Listen(with_remedy(message, &error))
     })
@@ -226,7 +293,8 @@ fn bind_admin(admin: &Admin) -> Result<AdminListener, Fault> {
 fn with_remedy(message: String, error: &io::Error) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "another process listens there: find it with `ss -ltnp`, stop it, or choose another port"
+            "another process listens there: find it with `ss -ltnp`, stop it, or choose another port; a tollgate of the same \
+             user can be taken over with `--takeover`"
         }
         io::ErrorKind::PermissionDenied => {
             "ports below 1024 need the capability CAP_NET_BIND_SERVICE: grant it, or choose a higher port"
@@ -238,17 +306,19 @@ fn with_remedy(message: String, error: &io::Error) -> String {
 }
 
 /// Where the listeners are, in the order of `server.listen`: all workers' are at the same addresses.
-fn addresses(listeners: &[Listeners]) -> Result<Vec<SocketAddr>, Fault> {
-    let first = listeners.iter().take(1).flatten();
-    first
-        .map(std::net::TcpListener::local_addr)
+fn addresses(listeners: &[Listeners], places: usize) -> Result<Vec<SocketAddr>, Fault> {
+    let of_first = listeners.first().map(Vec::as_slice).unwrap_or_default();
+    let at = |place| of_first.iter().find(|(of, _)| *of == place);
+    (0..places)
+        .filter_map(at)
+        .map(|(_, listener)| listener.local_addr())
         .collect::<io::Result<_>>()
         .map_err(|error| Fault::System("ask for a listener's address", error))
 }
 
 /// One line for each listener, which scripts may wait for.
 fn announce(gateway: &Gateway, admin: Option<&AdminListener>) {
-    for Listener { address, tls } in &gateway.server.listen {
+    for Listener { address, tls, .. } in &gateway.server.listen {
         tracing::info!("listening on {address}{}", if *tls { " (TLS)" } else { "" });
     }
     if let Some(admin) = admin {

@@ -3,6 +3,8 @@
 //! Nothing else is shared in the request path: the plan is read through a cached pointer, the store decides, and the
 //! counters are one set per worker.
 
+pub mod crowd;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -16,6 +18,7 @@ use crate::store::Store;
 use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::roster::Roster;
+use crowd::Crowd;
 
 /// One value for the whole process, behind an `Arc`.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub struct Shared {
     pub access_log: AccessLogger,
     /// Clients' connections open now, over all workers; held against `max_connections`.
     pub connections: AtomicUsize,
+    /// The same by client; held against `max_connections_per_client`.
+    pub crowd: Arc<Crowd>,
     /// Running or draining.
     pub life: watch::Receiver<Life>,
 }

@@ -12,6 +12,7 @@ targets() {
   judge 'CPU a refused request, to HAProxy' 0.75 refused tollgate haproxy
   judge "p99 at half of nginx's most, to nginx" 1.00 half tollgate nginx
   judge 'p99.9 while every request brings a new key, to idle' 2.00 flood flooded idle
+  judge 'p99 beside 10000 slow clients, to none' 1.50 slow slow idle
   judge 'system calls a proxied request' 4.6 syscalls tollgate -
   cat "$work/musts"
 }

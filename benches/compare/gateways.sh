@@ -7,6 +7,7 @@
 #   admitted   a limit by client address that never refuses
 #   keys       a limit by `x-api-key` that never refuses: a unit takes a minute to come back, so that keys stay live
 #   refused    a limit by client address that is used up
+#   slow       (tollgate) no limit, and room for many connections
 #   flood      (tollgate) a limit by `x-api-key` whose keys stay live for a day, in a store that holds just so many
 
 start_backend() {
@@ -27,7 +28,7 @@ start() {
 }
 
 tollgate_config() {
-  local numbers='' use='' algorithm=token-bucket max_keys=1500000
+  local numbers='' use='' algorithm=token-bucket max_keys=1500000 max_connections=10000
   case $1 in
     admitted) numbers='key = "ip"
 rate = "1000000/s"' ;;
@@ -36,6 +37,7 @@ rate = "1/min"
 burst = 1000' ;;
     refused) numbers='key = "ip"
 rate = "1/day"' ;;
+    slow) max_connections=15000 ;;
     flood) algorithm=fixed-window max_keys=$many numbers='key = "header:x-api-key"
 rate = "1000000000/day"
 align = "first-request"' ;;
@@ -48,6 +50,7 @@ align = "first-request"' ;;
 [server]
 listen = ["127.0.0.1:$free"]
 workers = 2
+max_connections = $max_connections
 ratelimit_headers = "${ratelimit_headers:-off}"
 [store]
 max_keys = $max_keys

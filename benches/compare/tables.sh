@@ -58,6 +58,35 @@ find_half_rate() {
   stop nginx
 }
 
+# One client's latency, alone (idle) and beside many that send a byte of a head now and then (slow). Those are cut by
+# `header_timeout`, and come back.
+slow() {
+  local round name probe=2000 many_slow=${SLOW:-10000}
+  start tollgate slow idle
+  start tollgate slow slow
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" idle slow); do
+      if [ "$name" = slow ]; then
+        "$load" "127.0.0.1:${port[slow]}" --slow "$many_slow" --seconds 600 >"$work/traffic" &
+        local background=$!
+        until [ -s "$work/traffic" ]; do sleep 0.1; done
+        # Until the first of them have been cut.
+        sleep 12
+      fi
+      load "$name" --rate "$probe" --connections 16 | record slow "$name" "$round" 200
+      if [ "$name" = slow ]; then
+        kill "$background"
+        wait "$background" || true
+        rm "$work/traffic"
+      fi
+    done
+  done
+  stop idle slow
+  echo "A client at $probe requests/s, alone and beside $many_slow that send a byte of a head every 5 s and are cut after 10 s:"
+  echo
+  table 'p99_us:p99_µs:0 p50_us:p50_µs:0 p99.9_us:p99.9_µs:0 cpu_us:CPU_µs/request:2' 'idle'
+}
+
 # One client's latency beside other traffic: the others use one key (idle), or bring a new key with every request to a store
 # that is full (flooded). Both at half of what nginx bears in all.
 flood() {

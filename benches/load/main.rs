@@ -10,6 +10,7 @@
 
 mod connection;
 mod processor_time;
+mod slow;
 mod summary;
 
 use std::collections::VecDeque;
@@ -55,6 +56,9 @@ struct Options {
     /// Sends `x-api-key`, a new one with each request, counted from here.
     #[arg(long, conflicts_with = "keys")]
     first_key: Option<u64>,
+    /// Asks for nothing: so many clients send a byte of a head now and then, until the seconds are over.
+    #[arg(long)]
+    slow: Option<u32>,
     /// The path to ask for.
     #[arg(long, default_value = "/")]
     path: String,
@@ -67,6 +71,9 @@ fn main() -> io::Result<()> {
     let options = Options::parse();
     // The default, 50 µs, would make every request of an open loop late by that.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
+    if let Some(count) = options.slow {
+        return slow::run(options.address, count, options.warmup + options.seconds);
+    }
     let mut load = Load::start(&options)?;
     load.run()?;
     write!(io::stdout(), "{}", load.summary)

@@ -26,6 +26,7 @@ pub(super) fn advise(draft: &Draft, reader: &Reader<'_>) {
     }
     for route in &draft.routes {
         idle_limits(route, reader);
+        endless_redirect(route, draft, reader);
     }
 }
 
@@ -124,5 +125,18 @@ fn idle_limits(route: &routes::Draft, reader: &Reader<'_>) {
     if route.uses.iter().all(|used| used.limit_use.cost.is_none()) {
         let message = format!("route {} costs 0, so its limits never refuse it", quoted(&route.name));
         reader.warn(first.cost_place.unwrap_or(first.place), message, "raise `cost`, or leave `limits` out");
+    }
+}
+
+/// A redirect to https where nobody speaks TLS: the client comes again as it came.
+fn endless_redirect(route: &routes::Draft, draft: &Draft, reader: &Reader<'_>) {
+    let redirects = route.route.as_ref().is_some_and(|route| route.redirect.is_some());
+    let server = &draft.server;
+    let speaks_tls = server.listen.iter().any(|listener| listener.tls);
+    if redirects && !speaks_tls && server.client.trusted_proxies.is_empty() {
+        let message =
+            format!("route {} redirects all its requests: none can come by TLS", quoted(&route.name));
+        let help = "add `[[server.tls]]`, or name the proxy that speaks TLS in `trusted_proxies`";
+        reader.warn(route.place, message, help);
     }
 }

@@ -16,9 +16,11 @@ use super::table::Table;
 use super::text::{Refusal, Text};
 use super::value::Value;
 use crate::gateway::cors::Cors;
-use crate::gateway::{HeaderEdits, LimitIndex, LimitUse, Reject, Route, UpstreamIndex};
+use crate::gateway::{HeaderEdits, LimitIndex, LimitUse, Redirect, Reject, Route, UpstreamIndex};
 use crate::limit::units::Cost;
 use crate::route::Conditions;
+
+const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];
 
 /// A route of the file.
 pub(super) struct Draft {
@@ -62,9 +64,7 @@ struct Charge {
 /// Reads one of `[[routes]]`.
 pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft> {
     let mut table = value.table("`[[routes]]`")?;
-    for key in ["redirect", "rewrite"] {
-        table.later(key, key);
-    }
+    table.later("rewrite", "rewrite");
     let given_name = table.optional("name", |value| name_of(&value));
     let path = table.require("path", "\"/*\"", |value| value.text());
     let conditions = conditions::read(&mut table, path.as_ref());
@@ -141,10 +141,12 @@ fn one_use(value: &Value<'_>, route_charge: Charge, around: &Surroundings<'_>) -
 struct Rest {
     timeout: Duration,
     read_timeout: Duration,
+    tunnel_timeout: Duration,
     max_body_bytes: Option<u64>,
     strip_prefix: Option<Box<str>>,
     request_headers: HeaderEdits,
     response_headers: HeaderEdits,
+    redirect: Option<Redirect>,
     cors: Option<Box<Cors>>,
     reject: Option<Arc<Reject>>,
 }
@@ -163,12 +165,14 @@ impl Rest {
             cors: table.optional("cors", |value| cors_of(&value, methods, &response_headers)),
             timeout: seconds(table, "timeout", 30),
             read_timeout: seconds(table, "read_timeout", 60),
+            tunnel_timeout: seconds(table, "tunnel_timeout", 3600),
             max_body_bytes: table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value)),
             strip_prefix: table.optional("strip_prefix", |value| {
                 value.text()?.parse("a prefix", |text| prefix(text, path.map(Text::as_str)))
             }),
             request_headers: edits(table, request, headers::framing_or_host),
             response_headers,
+            redirect: table.optional("redirect", |value| value.choice(&REDIRECTS)),
             reject: table.optional("reject", |value| reject::read(&value)),
         }
     }
@@ -189,10 +193,12 @@ impl Rest {
             limits,
             timeout: self.timeout,
             read_timeout: self.read_timeout,
+            tunnel_timeout: self.tunnel_timeout,
             max_body_bytes: self.max_body_bytes,
             strip_prefix: self.strip_prefix,
             request_headers: self.request_headers,
             response_headers: self.response_headers,
+            redirect: self.redirect,
             cors: self.cors,
             reject: self.reject,
         }

@@ -31,10 +31,9 @@ const RATELIMIT_HEADERS: [(&str, RatelimitHeaders); 4] = [
 
 /// Reads `[server]`, with the bound on bodies that routes inherit (`None`: no bound).
 pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
-    table.later("max_connections_per_client", "max_connections_per_client");
     let certificates = table.take("tls");
     let tls = certificates.is_some();
-    let default_listen = vec![Listener { address: DEFAULT_ADDRESS, tls }];
+    let default_listen = vec![Listener { address: DEFAULT_ADDRESS, tls, proxy_protocol: false }];
     let max_body_bytes = table.or("max_body_bytes", Some(10 << 20), |value| body_bound(&value));
     let server = Server {
         listen: table.or("listen", default_listen, |value| listen(&value, tls)),
@@ -42,6 +41,8 @@ pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
         workers: table.or("workers", available_cpus(), |value| positive(&value, MAX_WORKERS)),
         client: client_rule(&mut table),
         max_connections: table.or("max_connections", 10_000, |value| positive(&value, MAX_CONNECTIONS)),
+        max_connections_per_client: table
+            .optional("max_connections_per_client", |value| positive(&value, MAX_CONNECTIONS)),
         max_header_bytes: table.or("max_header_bytes", 32 << 10, |value| header_bound(&value)),
         header_timeout: seconds(&mut table, "header_timeout", 10),
         body_timeout: seconds(&mut table, "body_timeout", 10),
@@ -57,6 +58,11 @@ pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
     {
         let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
         table.reader().warn(certificates.place(), "no listener speaks TLS", help);
+    }
+    let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
+    if proxied && server.client.trusted_proxies.is_empty() {
+        let message = "`proxy_protocol` is `true`, but nobody is believed: all connections would be closed";
+        table.reader().fault(table.place(), message, "list the proxies in `trusted_proxies`");
     }
     table.finish();
     (server, max_body_bytes)
@@ -141,16 +147,16 @@ fn listen(value: &Value<'_>, tls: bool) -> Option<Vec<Listener>> {
 fn listener(value: &Value<'_>, tls: bool) -> Option<Listener> {
     if value.is_text() {
         let address = value.text()?.parse("an address with a port", socket_address)?;
-        return Some(Listener { address, tls });
+        return Some(Listener { address, tls, proxy_protocol: false });
     }
     let mut table = value.table_beside_text("an item of `listen`")?;
     let address = table.require("address", "\"127.0.0.1:8080\"", |value| {
         value.text()?.parse("an address with a port", socket_address)
     });
     let tls = table.or("tls", tls, |value| speaks_tls(&value, tls));
-    off(&mut table, "proxy_protocol");
+    let proxy_protocol = table.or("proxy_protocol", false, |value| value.boolean());
     table.finish();
-    Some(Listener { address: address?, tls })
+    Some(Listener { address: address?, tls, proxy_protocol })
 }
 
 fn speaks_tls(value: &Value<'_>, certificates: bool) -> Option<bool> {
@@ -160,13 +166,4 @@ fn speaks_tls(value: &Value<'_>, certificates: bool) -> Option<bool> {
         value.fault("TLS is wanted here, but there is no certificate", help);
     }
     Some(wanted)
-}
-
-/// A switch that this version knows only as off.
-fn off(table: &mut Table<'_>, key: &'static str) {
-    if let Some(value) = table.take(key)
-        && value.boolean() == Some(true)
-    {
-        value.reader().not_available(value.place(), &format!("{key} = true"));
-    }
 }

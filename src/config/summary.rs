@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::gateway::{Backend, Gateway, Limit, LimitUse, Mode, Route, Upstream};
+use crate::gateway::{Backend, Gateway, Limit, LimitUse, Mode, Redirect, Route, Upstream};
 use crate::limit::Algorithm;
 use crate::store::OnError;
 
@@ -36,6 +36,9 @@ fn route_words(gateway: &Gateway, route: &Route) -> String {
     let upstream = upstream_words(gateway.upstream(route.upstream));
     let cost = route.cost.map_or_else(|| "never charged".to_owned(), |cost| format!("cost {}", cost.units()));
     let mut text = format!("route `{}`: {} → {upstream}, {cost}\n", route.name, conditions_words(route));
+    if route.redirect == Some(Redirect::Https) {
+        text.push_str("  without TLS: sent to https by 308, and charged nothing\n");
+    }
     for used in &route.limits {
         let limit = gateway.limit(used.limit);
         let on_error = gateway.store.shared.as_ref().map_or("", |_| on_error_words(limit.on_error));

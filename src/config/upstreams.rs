@@ -124,10 +124,9 @@ fn max_connections(table: &mut Table<'_>) -> Option<MaxConnections> {
     let pending = table.take("max_pending");
     match (connections, pending) {
         (Some(connections), pending) => {
-            let connections = connections.count(1, MAX_CONNECTIONS)? as usize;
-            let pending =
-                pending.map_or(Some(DEFAULT_PENDING), |pending| pending.count(0, MAX_CONNECTIONS))?;
-            Some(MaxConnections { connections, pending: pending as usize })
+            let connections = connections.count(1, MAX_CONNECTIONS);
+            let pending = pending.map_or(Some(DEFAULT_PENDING), |pending| pending.count(0, MAX_CONNECTIONS));
+            Some(MaxConnections { connections: connections? as usize, pending: pending? as usize })
         }
         (None, Some(pending)) => {
             let help = "add, for example, `max_connections = 100`, or leave `max_pending` out";

@@ -42,6 +42,9 @@ impl Display for Taken {
         for (name, why) in &self.conditions {
             detail(f, name, why)?;
         }
+        if let Some(location) = &self.redirect {
+            line(f, "redirect", format_args!("without TLS 308 to `{location}`, and nothing below"))?;
+        }
         line(f, "upstream", format_args!("{} gets `{}`", self.upstream, self.forwarded))?;
         if self.limits.is_empty() {
             line(f, "limits", "none: every request passes")?;

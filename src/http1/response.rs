@@ -203,7 +203,10 @@ fn is_kept(fields: Fields<'_>, http_11: bool) -> bool {
 
 /// `timeout=5, max=100`: 5 s.
 fn announced(value: &[u8]) -> Option<Duration> {
-    let seconds = items(value).find_map(|item| item.strip_prefix(b"timeout="))?;
+    let seconds = items(value).find_map(|item| {
+        let (name, seconds) = item.split_at_checked(8)?;
+        name.eq_ignore_ascii_case(b"timeout=").then_some(seconds)
+    })?;
     parse_length(super::syntax::trim_blanks(seconds)).map(Duration::from_secs)
 }
 
@@ -251,7 +254,7 @@ mod tests {
         assert_eq!(kept("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n"), Ok(false));
         assert_eq!(kept("HTTP/1.0 200 OK\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n"), Ok(true));
         assert_eq!(kept("HTTP/1.1 200 OK\r\n\r\n"), Ok(false), "the body ends with the connection");
-        let announced = parse("HTTP/1.1 200\r\ncontent-length: 0\r\nkeep-alive: max=9, timeout=5\r\n\r\n");
+        let announced = parse("HTTP/1.1 200\r\ncontent-length: 0\r\nkeep-alive: max=9, Timeout=5\r\n\r\n");
         assert_eq!(announced.map(|head| head.keep_alive), Ok(Some(Duration::from_secs(5))));
     }
 

@@ -8,7 +8,7 @@ use super::cors;
 use super::peer::Peer;
 use super::turn::Turn;
 use crate::gateway::admission::Assessment;
-use crate::gateway::{Gateway, Route};
+use crate::gateway::{Gateway, Redirect, Route};
 use crate::http1::body::Body;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -32,6 +32,8 @@ pub(crate) struct Case<'p, 'h> {
 pub(crate) enum Stop {
     /// It is refused.
     Object(Objection),
+    /// It is to come again, to this URL.
+    Redirect(String),
     /// It is a preflight; the fields of its answer stand in the turn.
     Preflight,
 }
@@ -86,6 +88,9 @@ impl<'p, 'h> Case<'p, 'h> {
         if let Some(cors) = &route.cors {
             cors::put_actual(cors, head.fields, &mut turn.cors);
         }
+        if route.redirect == Some(Redirect::Https) && !came_by_tls(gateway, head, peer) {
+            return Err(Stop::Redirect(https_location(head, &request, route)?));
+        }
         check(head, route)?;
         let assessment = Assessment::new(gateway, route, &request, &turn.plan.secret);
         let affinity = gateway.upstream(route.upstream).affinity(&request, route);
@@ -108,6 +113,27 @@ fn answer_preflight(
     turn.on_route(index, route);
     cors::put_preflight(cors, head.fields, &mut turn.cors);
     true
+}
+
+/// Whether the client speaks TLS, to us or to the trusted proxy before us.
+fn came_by_tls(gateway: &Gateway, head: &RequestHead<'_>, peer: &Peer) -> bool {
+    // Of several, the first tells of the client; a client that could invent it would only spare itself the redirect.
+    let said =
+        head.fields.known(Name::XForwardedProto).and_then(|value| value.split(|byte| *byte == b',').next());
+    let says_https = said.is_some_and(|said| said.trim_ascii().eq_ignore_ascii_case(b"https"));
+    peer.scheme == "https" || (says_https && gateway.server.client.trusts(peer.address))
+}
+
+/// The same with TLS, on its usual port. Host and path have been checked: nothing in them ends a line.
+fn https_location(head: &RequestHead<'_>, request: &Request<'_>, route: &Route) -> Result<String, Objection> {
+    if request.host.is_empty() {
+        return Err(Objection::new(400, "there is no Host to redirect to", "malformed_host"));
+    }
+    let (host, path) = (request.host, request.path.form(route.conditions.merge_slashes));
+    Ok(match head.target.query {
+        Some(query) => format!("https://{host}{path}?{query}"),
+        None => format!("https://{host}{path}"),
+    })
 }
 
 /// The host that the request names: lower case, without port and final dot. Empty if it names none.

@@ -25,6 +25,7 @@ use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
 use crate::http1::request::HeadScanner;
 use crate::socket::Stream;
+use crate::telemetry::metrics::TurnedAway;
 use crate::upstream::pool;
 
 /// Requests on one connection; the last is answered with `connection: close`.
@@ -54,8 +55,8 @@ pub(crate) enum After {
     Drop,
     /// The client speaks HTTP/2 on it: nothing was taken of what has come.
     Http2,
-    /// It is joined to this backend.
-    Tunnel(pool::Connection),
+    /// It is joined to this backend, until neither has moved a byte for so long.
+    Tunnel(pool::Connection, Duration),
 }
 
 /// One client's connection.
@@ -138,7 +139,8 @@ impl Connection {
         let buffers = self.buffers.get_or_insert_with(|| self.worker.spare.take());
         let arrival = self.reader.poll_head(context, &mut buffers.inbound, scanner);
         if arrival.is_pending() && buffers.inbound.is_empty() {
-            if self.presence.is_evicted() || self.worker.is_draining() {
+            let over = self.worker.is_draining() && (self.requests > 0 || self.worker.is_late());
+            if self.presence.is_evicted() || over {
                 return Poll::Ready(Arrival::Nothing);
             }
             self.presence.rest(self.reader.since(), context);
@@ -186,13 +188,17 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
         After::Http2 => {
             let Connection { worker, stream, peer, presence, buffers, .. } = connection;
             let come = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
-            http2::serve(stream, come, presence, &peer, worker).await;
+            return http2::serve(stream, come, presence, &peer, worker).await;
         }
         After::Close => connection.linger().await,
-        After::Tunnel(backend) => {
+        After::Tunnel(backend, silence) => {
             let Connection { stream, buffers, .. } = &mut connection;
-            tunnel::run(stream, backend, buffers.take().unwrap_or_default()).await;
+            tunnel::run(stream, backend, buffers.take().unwrap_or_default(), silence).await;
         }
+    }
+    if connection.writer.is_stalled() {
+        let listener = connection.presence.listener();
+        connection.worker.plan().metrics.turned_away(listener, TurnedAway::Stalled);
     }
 }
 

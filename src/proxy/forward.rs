@@ -157,6 +157,9 @@ pub(crate) async fn forward(
     let mut watch = Watch::new(reader);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
     let &Delivery { route, idempotent, affinity, .. } = delivery;
+    if form.http_11 {
+        upload.pass_hints(&route.response_headers);
+    }
     let request = Request { message, body: &mut upload, answer, idempotent, to_head: form.to_head, affinity };
     let asked = delivery.since;
     let now = turn.worker.shared.clock.instant(asked);
@@ -188,7 +191,7 @@ pub(crate) async fn forward(
         }
         Some(Err(failed)) => {
             turn.received = upload.bytes();
-            outbound.extend_from_slice(upload.end_interim());
+            upload.end_interim(outbound);
             let (done, fault) = (upload.is_done(), upload.fault());
             fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
         }
@@ -220,7 +223,7 @@ impl Passage<'_, '_> {
         self.form.keep &= exchange.body().is_done() && !self.turn.worker.is_draining();
         let framing = self.frame(&head);
         let trailers = self.trailers(exchange.answer().fields(&head));
-        self.outbound.extend_from_slice(exchange.body().end_interim());
+        exchange.body().end_interim(self.outbound);
         self.put_head(exchange.answer(), &head, framing);
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
@@ -283,9 +286,10 @@ impl Passage<'_, '_> {
 
     /// The backend agrees to switch protocols: what follows is not HTTP.
     async fn switch(self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> After {
+        let out = &mut *self.outbound;
+        exchange.body().end_interim(out);
         let fields = exchange.answer().fields(head);
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
-        let out = &mut *self.outbound;
         put_status(out, true, head.status, None);
         put_fields(self.turn, self.delivery, fields, out);
         put_field(out, b"connection", b"upgrade");
@@ -294,7 +298,7 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         match self.writer.flush(self.outbound).await {
-            Ok(()) => After::Tunnel(exchange.into_connection()),
+            Ok(()) => After::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout),
             Err(_) => self.cut(Cut::Client, false),
         }
     }

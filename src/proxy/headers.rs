@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderName, StatusCode};
+use smallvec::SmallVec;
 
 use crate::gateway::HeaderEdits;
 use crate::http1::body::Body;
@@ -105,6 +106,7 @@ impl Onward<'_> {
     /// Whether a field goes on as it came. Those that are written anew do not.
     fn passes(&self, field: &Field<'_>) -> bool {
         match field.known {
+            Name::Other if self.is_twin(field.name) => return false,
             Name::Other | Name::Date | Name::Trailer => {}
             Name::Host | Name::ContentLength | Name::Expect | Name::XRequestId | Name::XForwardedFor => {
                 return false;
@@ -119,6 +121,17 @@ impl Onward<'_> {
             _ => {}
         }
         !touches(self.edits, field.name)
+    }
+
+    /// Whether many a backend takes it for a field that has a meaning here, or that the route edits: CGI and its heirs read
+    /// `x_forwarded_for` as `x-forwarded-for`, `content_length` as the length.
+    fn is_twin(&self, name: &[u8]) -> bool {
+        if !name.contains(&b'_') {
+            return false;
+        }
+        let hyphenated: SmallVec<[u8; 32]> =
+            name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
+        Name::of(&hyphenated) != Name::Other || touches(self.edits, &hyphenated)
     }
 
     /// Sets `x-forwarded-*`: anew for a stranger, continued for a trusted proxy.
@@ -177,13 +190,23 @@ pub(crate) fn put_answer_fields(
     replaced: impl Fn(&[u8]) -> bool,
     out: &mut BytesMut,
 ) {
+    put_passing_fields(fields, edits, replaced, out);
+    put_edits(out, edits);
+}
+
+/// Of those, the backend's.
+pub(crate) fn put_passing_fields(
+    fields: Fields<'_>,
+    edits: &HeaderEdits,
+    replaced: impl Fn(&[u8]) -> bool,
+    out: &mut BytesMut,
+) {
     let nominations = Nominations::of(fields);
     let passes = |field: &Field<'_>| {
         let framing = field.known == Name::ContentLength || field.known.is_hop_by_hop();
         !framing && !nominations.name(field.name) && !touches(edits, field.name) && !replaced(field.name)
     };
     fields.copy_lines(passes, |text| out.extend_from_slice(text));
-    put_edits(out, edits);
 }
 
 /// The fields that `connection` names: they concern one connection only (RFC 9110 §7.6.1).

@@ -3,28 +3,66 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 /// Connections that the kernel holds before they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// One worker's listeners, in the order of `server.listen`.
-pub type Listeners = Vec<TcpListener>;
+/// One worker's listeners, each with its place in `server.listen`: at least one for each place.
+pub type Listeners = Vec<(usize, TcpListener)>;
 
-/// Binds every address of `server.listen` once per worker, after making sure that no other process listens there.
-/// Returns one list per worker. Port 0 is resolved once; all workers share the port.
-pub fn bind(addresses: impl Iterator<Item = SocketAddr>, workers: usize) -> io::Result<Vec<Listeners>> {
+/// Listens on every address of `server.listen` with every worker; returns one list per worker. Takes all those of
+/// `inherited` that are bound to one of the addresses: no connection that waits in one of them is lost. Where there is none, it makes
+/// sure that no other process listens. Port 0 is resolved once; all workers share the port.
+pub fn bind(
+    addresses: impl Iterator<Item = SocketAddr>,
+    workers: usize,
+    inherited: &mut Vec<TcpListener>,
+) -> io::Result<Vec<Listeners>> {
     let mut listeners: Vec<Listeners> = (0..workers).map(|_| Vec::new()).collect();
-    for address in addresses {
-        let claimed = claim(address).and_then(|claim| claim.local_addr());
-        let mut address = claimed.map_err(|error| at(address, &error))?.as_socket().unwrap_or(address);
-        for worker in &mut listeners {
-            let listener = listen(address).map_err(|error| at(address, &error))?;
-            address = listener.local_addr()?;
-            worker.push(listener);
+    for (place, address) in addresses.enumerate() {
+        let mut sockets = take(inherited, address);
+        if sockets.is_empty() {
+            sockets = fresh(address, workers).map_err(|error| at(address, &error))?;
+        }
+        while let (true, Some(first)) = (sockets.len() < workers, sockets.first()) {
+            let another = another(first, address).map_err(|error| at(address, &error))?;
+            sockets.push(another);
+        }
+        // More than there are workers: some serve several.
+        for (number, socket) in sockets.into_iter().enumerate() {
+            listeners[number % workers].push((place, socket));
         }
     }
     Ok(listeners)
+}
+
+/// Takes out those that are bound to `address`.
+pub fn take(inherited: &mut Vec<TcpListener>, address: SocketAddr) -> Vec<TcpListener> {
+    let is_there = |socket: &mut TcpListener| socket.local_addr().is_ok_and(|bound| bound == address);
+    inherited.extract_if(.., is_there).collect()
+}
+
+/// One per worker, after making sure that no other process listens there.
+fn fresh(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
+    let mut address = claim(address)?.local_addr()?.as_socket().unwrap_or(address);
+    let mut sockets = Vec::with_capacity(workers);
+    for _ in 0..workers {
+        let socket = listen(address)?;
+        address = socket.local_addr()?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+/// One more beside `first`: a socket of its own where that shares its address, else the same once more.
+fn another(first: &TcpListener, address: SocketAddr) -> io::Result<TcpListener> {
+    if SockRef::from(first).reuse_port().unwrap_or(false)
+        && let Ok(own) = listen(address)
+    {
+        return Ok(own);
+    }
+    first.try_clone()
 }
 
 /// Binds alone, without SO_REUSEPORT: fails if anybody listens there, even one who would share. Does not listen: whoever

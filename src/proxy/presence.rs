@@ -1,14 +1,20 @@
 //! A client's connection as the rest of its worker sees it: whether it is idle, and that it shall make room.
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use tokio::time::Instant;
 
+use crate::clock::deadline::now;
+
 /// Listed at the worker for as long as the connection is open.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Presence {
+    /// The place in `server.listen` of the listener that took it.
+    listener: usize,
     /// Since when it waits for another request.
     idle_since: Cell<Option<Instant>>,
     /// It is to make room for another if it is still idle.
@@ -17,8 +23,19 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    pub(crate) fn new() -> Rc<Self> {
-        Rc::default()
+    /// A connection to the listener at this place of `server.listen`.
+    pub(crate) fn new(listener: usize) -> Rc<Self> {
+        Rc::new(Self {
+            listener,
+            idle_since: Cell::default(),
+            evicted: Cell::default(),
+            waiting: RefCell::default(),
+        })
+    }
+
+    /// The place in `server.listen` of the listener that took it.
+    pub(crate) fn listener(&self) -> usize {
+        self.listener
     }
 
     /// The connection waits for another request since then.
@@ -28,6 +45,23 @@ impl Presence {
         if !waiting.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
             *waiting = Some(context.waker().clone());
         }
+    }
+
+    /// What `future` brings, during which the connection counts as idle. `None`: it has to make room before.
+    pub(super) async fn rest_during<F: Future>(&self, future: F) -> Option<F::Output> {
+        let (mut future, since) = (pin!(future), now());
+        poll_fn(|context| {
+            if let Poll::Ready(brought) = future.as_mut().poll(context) {
+                self.rouse();
+                return Poll::Ready(Some(brought));
+            }
+            if self.is_evicted() {
+                return Poll::Ready(None);
+            }
+            self.rest(since, context);
+            Poll::Pending
+        })
+        .await
     }
 
     /// A request has come.

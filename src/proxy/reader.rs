@@ -76,8 +76,30 @@ pub(crate) struct Reader {
     /// A byte of the awaited head has come.
     begun: bool,
     pace: Pace,
-    /// Since when, and how many bytes since, the body's rate is measured.
-    rate: Option<(Instant, u64)>,
+    rate: Rate,
+}
+
+/// Since when, and how many bytes since, a body's rate is measured: from when it is awaited.
+#[derive(Debug, Default)]
+struct Rate(Option<(Instant, u64)>);
+
+impl Rate {
+    /// So many bytes came.
+    fn add(&mut self, come: usize) {
+        if let Some((_, bytes)) = &mut self.0 {
+            *bytes += come as u64;
+        }
+    }
+
+    /// Whether they came slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
+    fn crawls(&mut self, now: Instant) -> bool {
+        let (since, bytes) = *self.0.get_or_insert((now, 0));
+        if now - since < RATE_WINDOW {
+            return false;
+        }
+        self.0 = Some((now, 0));
+        bytes < LEAST_BODY_RATE * RATE_WINDOW.as_secs()
+    }
 }
 
 impl Reader {
@@ -91,7 +113,7 @@ impl Reader {
             begun: false,
             silent_since: None,
             pace: Pace::Bytes,
-            rate: None,
+            rate: Rate::default(),
         }
     }
 
@@ -154,7 +176,7 @@ impl Reader {
     /// A body is read from now on.
     pub(crate) fn turn_to_body(&mut self, pace: Pace) {
         self.silent_since = None;
-        self.rate = None;
+        self.rate = Rate::default();
         self.pace = pace;
     }
 
@@ -175,9 +197,7 @@ impl Reader {
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(BodyFault::Gone)),
             Poll::Ready(Ok(read)) => {
                 self.silent_since = None;
-                if let Some((_, bytes)) = &mut self.rate {
-                    *bytes += read as u64;
-                }
+                self.rate.add(read);
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => {
@@ -189,22 +209,12 @@ impl Reader {
                     Pace::Messages(silence) => silence,
                     Pace::Bytes => self.bounds.body_timeout,
                 };
-                if pace != Pace::Bytes || !self.body_crawls(now) {
+                if pace != Pace::Bytes || !self.rate.crawls(now) {
                     ready!(self.deadline.poll(context, since + silence));
                 }
                 Poll::Ready(Err(BodyFault::Timeout))
             }
         }
-    }
-
-    /// Whether the body has come slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
-    fn body_crawls(&mut self, now: Instant) -> bool {
-        let (since, bytes) = *self.rate.get_or_insert((now, 0));
-        if now - since < RATE_WINDOW {
-            return false;
-        }
-        self.rate = Some((now, 0));
-        bytes < LEAST_BODY_RATE * RATE_WINDOW.as_secs()
     }
 
     /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are unread.
@@ -273,5 +283,38 @@ impl Watch {
                 Poll::Pending
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a body of so many bytes a second, one part a second, is broken off, and after how many seconds.
+    fn broken_off_after(each: usize) -> Option<u64> {
+        let (mut rate, begin) = (Rate::default(), now());
+        (0..600).find(|second| {
+            let crawls = rate.crawls(begin + Duration::from_secs(*second));
+            rate.add(each);
+            crawls
+        })
+    }
+
+    #[test]
+    fn a_body_that_drips_is_broken_off_after_the_first_window_and_a_slow_one_never() {
+        assert_eq!(broken_off_after(1), Some(30));
+        assert_eq!(broken_off_after(255), Some(30));
+        assert_eq!(broken_off_after(256), None);
+        assert_eq!(broken_off_after(1 << 20), None);
+    }
+
+    #[test]
+    fn a_quick_start_does_not_pay_for_later() {
+        let (mut rate, begin) = (Rate::default(), now());
+        assert!(!rate.crawls(begin));
+        rate.add(1 << 30);
+        assert!(!rate.crawls(begin + Duration::from_secs(30)), "the first window was quick");
+        rate.add(1);
+        assert!(rate.crawls(begin + Duration::from_secs(60)), "the second was not");
     }
 }

@@ -87,6 +87,14 @@ impl Page<'_> {
         0
     }
 
+    /// Sends the client to `location`. The answer has no body.
+    pub(crate) fn redirect(self, location: &str) -> usize {
+        put_status(self.outbound, self.form.http_11, StatusCode::PERMANENT_REDIRECT, None);
+        put_field(self.outbound, b"location", location.as_bytes());
+        put_number(self.outbound, b"content-length", 0);
+        self.end_head()
+    }
+
     /// The answer to a request that a limit refuses. Returns the length of its body.
     pub(crate) fn over_limit(self, over: &OverLimit<'_, '_>) -> usize {
         if self.form.grpc {

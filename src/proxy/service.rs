@@ -39,6 +39,8 @@ enum Verdict<'p, 'h> {
     Forward(Delivery<'p>, Cow<'h, str>),
     /// A browser asks whether a script may send it.
     Preflight,
+    /// It is to come again, to this URL.
+    Redirect(String),
     /// It is refused before any limit is asked.
     Object(Objection),
     /// A limit refuses.
@@ -90,6 +92,10 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
             inbound.advance(length);
             preflight(connection, &mut turn, terms, form).await
         }
+        Verdict::Redirect(location) => {
+            inbound.advance(length);
+            redirect(connection, &mut turn, &location, terms, form).await
+        }
         Verdict::Object(objection) => {
             inbound.advance(length);
             object(connection, &mut turn, &objection, terms, form).await
@@ -117,6 +123,7 @@ async fn judge<'p, 'h>(
         Ok(case) => case,
         Err(Stop::Object(objection)) => return Verdict::Object(objection),
         Err(Stop::Preflight) => return Verdict::Preflight,
+        Err(Stop::Redirect(location)) => return Verdict::Redirect(location),
     };
     let route = case.route;
     if let Some(refusal) = case.assessment.missing() {
@@ -182,6 +189,19 @@ async fn preflight(connection: &mut Connection, turn: &mut Turn, terms: Terms, m
     form.keep &= drain(connection, turn, terms).await;
     turn.answered(StatusCode::NO_CONTENT, None);
     send(connection, turn, form, |page| page.preflight()).await
+}
+
+/// Sends the client elsewhere, with the same method and body: it is neither charged nor forwarded.
+async fn redirect(
+    connection: &mut Connection,
+    turn: &mut Turn,
+    location: &str,
+    terms: Terms,
+    mut form: Form,
+) -> After {
+    form.keep &= drain(connection, turn, terms).await;
+    turn.answered(StatusCode::PERMANENT_REDIRECT, None);
+    send(connection, turn, form, |page| page.redirect(location)).await
 }
 
 async fn object(

@@ -1,19 +1,27 @@
 //! A request's body on its way from the client.
 
+use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
+use http::StatusCode;
 
+use super::headers::{put_passing_fields, put_status};
 use super::reader::{BodyFault, Pace, Reader};
+use crate::gateway::HeaderEdits;
 use crate::http1::body::Body;
 use crate::http1::chunks::{ChunkDecoder, Trailers, encode, encode_end};
+use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
+use crate::http1::response::ResponseHead;
 use crate::socket::Stream;
 use crate::upstream::exchange::{self, Broken};
 
 /// Bytes taken from the client at once.
 const PART: usize = 64 << 10;
+/// Bytes of interim answers that may wait for the client; it gets no more of them then.
+const MAX_HINTS: usize = 16 << 10;
 /// RFC 9110 §10.1.1.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -82,6 +90,10 @@ pub(crate) struct Upload<'c> {
     limit: Option<u64>,
     /// What is unsent of `100 Continue`.
     interim: &'static [u8],
+    /// What is unsent of the backend's interim answers.
+    hints: BytesMut,
+    /// How those are edited; `None`: the client gets none.
+    edits: Option<&'c HeaderEdits>,
     bytes: u64,
     touched: bool,
     fault: Option<BodyFault>,
@@ -112,10 +124,17 @@ impl<'c> Upload<'c> {
             trailers,
             limit,
             interim,
+            hints: BytesMut::new(),
+            edits: None,
             bytes: 0,
             touched: false,
             fault: None,
         }
+    }
+
+    /// The client understands interim answers (HTTP/1.0 knows none): it gets the backend's, edited like the answer.
+    pub(crate) fn pass_hints(&mut self, edits: &'c HeaderEdits) {
+        self.edits = Some(edits);
     }
 
     /// Bytes that came so far, without their framing.
@@ -133,11 +152,33 @@ impl<'c> Upload<'c> {
         matches!(self.rest, Rest::Nothing)
     }
 
-    /// The answer begins: the client is not told to continue any more. What it has been told of that must be finished.
-    pub(crate) fn end_interim(&mut self) -> &'static [u8] {
+    /// The answer begins: the client is not told to continue any more. What it has been told of that must be finished, and
+    /// hints go before the answer.
+    pub(crate) fn end_interim(&mut self, out: &mut BytesMut) {
         self.reader.answer_begins();
         let rest = std::mem::take(&mut self.interim);
-        if rest.len() < CONTINUE.len() { rest } else { b"" }
+        if rest.len() < CONTINUE.len() {
+            out.extend_from_slice(rest);
+        }
+        out.extend_from_slice(&std::mem::take(&mut self.hints));
+    }
+
+    /// Sends what the client is to learn before its answer.
+    fn poll_interim(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_hints(context))?;
+        while !self.interim.is_empty() {
+            let sent = ready!(self.stream.poll_write(context, self.interim, &[]))?;
+            self.interim = self.interim.get(sent..).unwrap_or_default();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_hints(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.hints.is_empty() {
+            let sent = ready!(self.stream.poll_write(context, &self.hints, &[]))?;
+            self.hints.advance(sent);
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Takes what has come, framed for the next hop if `framed`.
@@ -216,11 +257,8 @@ impl exchange::Upload for Upload<'_> {
             if !out.is_empty() || self.is_done() {
                 return Poll::Ready(Ok(()));
             }
-            while !self.interim.is_empty() {
-                match ready!(self.stream.poll_write(context, self.interim, &[])) {
-                    Ok(sent) => self.interim = &self.interim[sent..],
-                    Err(_) => return self.break_off(BodyFault::Gone),
-                }
+            if ready!(self.poll_interim(context)).is_err() {
+                return self.break_off(BodyFault::Gone);
             }
             if let Err(fault) = ready!(self.reader.poll_body(context, self.inbound)) {
                 return self.break_off(fault);
@@ -231,6 +269,20 @@ impl exchange::Upload for Upload<'_> {
     fn take_ready(&mut self, out: &mut BytesMut) {
         // What is wrong with it is found again when more of it is asked for.
         let _ = self.take(out, true);
+    }
+
+    fn interim(&mut self, context: &mut Context<'_>, head: &ResponseHead, fields: Fields<'_>) {
+        let Some(edits) = self.edits else { return };
+        // To continue is ours to say, and in one piece.
+        let saying = !self.interim.is_empty() && self.interim.len() < CONTINUE.len();
+        if head.status == StatusCode::CONTINUE || saying || self.hints.len() + head.length > MAX_HINTS {
+            return;
+        }
+        put_status(&mut self.hints, true, head.status, None);
+        put_passing_fields(fields, edits, |_| false, &mut self.hints);
+        self.hints.extend_from_slice(b"\r\n");
+        // What the client does not take now goes before the answer, which also tells whether it has left.
+        let _ = self.poll_hints(context);
     }
 
     fn is_done(&self) -> bool {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,39 +14,54 @@ use arc_swap::{ArcSwap, Cache};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::buffers::Spare;
 use super::connection;
 use super::date::Date;
+use super::descriptors::Reserve;
 use super::handshake;
 use super::listen::Listeners;
 use super::presence::Presence;
+use super::proxied;
+use crate::clock::deadline::now;
 use crate::gateway::Gateway;
 use crate::limit::units::Timestamp;
 use crate::route::key::Secret;
+use crate::shared::crowd::Place;
 use crate::shared::{Life, Shared};
 use crate::socket::Stream;
 use crate::store::Counters;
-use crate::telemetry::metrics::WorkerMetrics;
+use crate::telemetry::metrics::{TurnedAway, WorkerMetrics};
 use crate::upstream::{Pools, Servers};
 
 /// How long accepting rests when the process is out of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
+/// How often a worker says so at most.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Connections beyond `max_connections` that are told so; more are closed without a word.
+const MOST_TOLD: usize = 256;
 /// How often unused backend connections are looked through.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime.
-pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>) -> io::Result<()> {
+/// How long a new connection has for its first byte, its TLS handshake included, once draining has begun. It was made
+/// before, and its client knows of nothing.
+const FIRST_BYTE: Duration = Duration::from_secs(2);
+
+/// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime. Calls `up` when it
+/// takes connections.
+pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl FnOnce()) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let worker = Rc::new(Worker::new(worker, shared));
-        let listeners: Vec<TcpListener> = listeners.into_iter().map(adopt).collect::<io::Result<_>>()?;
-        for (place, listener) in listeners.into_iter().enumerate() {
+        for (place, listener) in listeners {
+            let listener = adopt(listener)?;
             // A reload does not change it.
             let tls = worker.plan().gateway.server.listen.get(place).is_some_and(|listener| listener.tls);
             tokio::task::spawn_local(accept(place, tls, listener, Rc::clone(&worker)));
         }
         tokio::task::spawn_local(expire(Rc::clone(&worker)));
+        up();
         worker.drained().await;
         Ok(())
     })
@@ -64,6 +79,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     life: watch::Receiver<Life>,
     draining: Cell<bool>,
+    /// Draining has gone on for longer than new connections are waited for.
+    late: Cell<bool>,
     drain: Notify,
     plan: RefCell<Rc<Plan>>,
     /// Notices a new plan without touching what the workers share.
@@ -105,6 +122,7 @@ impl Worker {
             index,
             life: shared.life.clone(),
             draining: Cell::new(false),
+            late: Cell::new(false),
             drain: Notify::new(),
             plan: RefCell::new(Rc::new(plan)),
             newest: RefCell::new(Cache::new(Arc::clone(&shared.gateway))),
@@ -163,6 +181,11 @@ impl Worker {
         self.draining.get()
     }
 
+    /// Whether to wait no longer for the first request of a connection.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late.get()
+    }
+
     /// Ends when draining begins; who asks after that looks at [`Self::is_draining`] first.
     pub(crate) async fn drain_begins(&self) {
         self.drain.notified().await;
@@ -176,12 +199,35 @@ impl Worker {
         oldest.inspect(|(_, presence)| presence.evict()).is_some()
     }
 
+    /// A place among the client's connections, if they are bounded; over the bound, how many connections there may be in all.
+    fn admit_client(&self, peer: IpAddr) -> Result<Option<Place>, usize> {
+        let plan = self.plan();
+        let server = &plan.gateway.server;
+        let Some(most) = server.max_connections_per_client.filter(|_| !server.client.trusts(peer)) else {
+            return Ok(None);
+        };
+        let place = self.shared.crowd.admit(server.client.client(peer).network, most);
+        place.map(Some).ok_or(server.max_connections)
+    }
+
     async fn drained(&self) {
         let mut life = self.life.clone();
         // The sender lives as long as the process.
         let _ = life.wait_for(|life| *life == Life::Draining).await;
         self.draining.set(true);
         self.drain.notify_waiters();
+        if tokio::time::timeout(FIRST_BYTE, self.all_closed()).await.is_err() {
+            self.late.set(true);
+            let present = self.present.borrow();
+            present
+                .values()
+                .filter(|presence| presence.idle_since().is_some())
+                .for_each(|silent| silent.evict());
+        }
+        self.all_closed().await;
+    }
+
+    async fn all_closed(&self) {
         while self.open.get() > 0 {
             self.closed.notified().await;
         }
@@ -213,7 +259,13 @@ fn first_request_id() -> [u8; 32] {
 /// Takes connections until draining begins; the listener is closed then.
 async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
     let mut life = worker.life.clone();
+    let reserve = Reserve::of_process();
+    let mut last_told = None;
     loop {
+        if reserve.is_next(&listener) {
+            tell(&mut last_told, "nearly all files that may be open are: new connections wait");
+            until_spared(reserve, &listener, &worker).await;
+        }
         let accepted = tokio::select! {
             biased;
             _ = life.wait_for(|life| *life == Life::Draining) => return,
@@ -227,42 +279,77 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
             }
             Err(error) if is_the_clients(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections; trying again");
+                tell(&mut last_told, &format!("cannot accept connections; trying again: {error}"));
                 tokio::time::sleep(ACCEPT_REST).await;
             }
         }
     }
 }
 
+/// A warning, unless there was one just now: who causes it may do so as often as they like.
+fn tell(last: &mut Option<Instant>, what: &str) {
+    let now = now();
+    if last.is_none_or(|last| now - last >= TELL_EVERY) {
+        *last = Some(now);
+        tracing::warn!("{what}");
+    }
+}
+
+/// Waits until a connection more leaves the spared descriptors alone. The one that is idle for longest makes room; where
+/// none is, the next wait in the listener's queue.
+async fn until_spared(reserve: Reserve, listener: &TcpListener, worker: &Worker) {
+    while reserve.is_next(listener) && !worker.is_draining() {
+        if worker.make_room() {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(ACCEPT_REST).await;
+        }
+    }
+}
+
 /// Serves a connection. Where there are too many, the one that is idle for longest makes room; where none is idle, the
-/// new one is turned away: without a word where it would cost a handshake.
+/// new one is turned away: without a word where it would cost a handshake, or where many are told already.
 fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
-    let most = worker.plan().gateway.server.max_connections;
-    if worker.shared.connections.load(Ordering::Relaxed) >= most && !worker.make_room() {
-        if tls {
+    let plan = worker.plan();
+    let (most, open) =
+        (plan.gateway.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
+    if open >= most && !worker.make_room() {
+        plan.metrics.turned_away(place, TurnedAway::Crowd);
+        if tls || open - most >= MOST_TOLD {
             return;
         }
         let open = Open::new(place, Rc::clone(worker), None);
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            connection::turn_away(stream, Presence::new(), peer.ip(), worker).await;
+            connection::turn_away(stream, Presence::new(place), peer.ip(), worker).await;
             drop(open);
         });
     } else {
-        let presence = Presence::new();
+        let presence = Presence::new(place);
         let open = Open::new(place, Rc::clone(worker), Some(&presence));
         let worker = Rc::clone(worker);
-        if tls {
-            tokio::task::spawn_local(async move {
-                handshake::serve(stream, presence, peer.ip(), worker).await;
-                drop(open);
-            });
-            return;
-        }
         tokio::task::spawn_local(async move {
-            connection::serve(Stream::Plain(stream), presence, peer.ip(), worker).await;
+            welcome(tls, stream, presence, peer.ip(), worker).await;
             drop(open);
         });
+    }
+}
+
+/// Finds out who it is, and serves it unless it has too many connections already.
+async fn welcome(tls: bool, mut stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
+    let Some(peer) = proxied::peer(&presence, &mut stream, peer, &worker).await else { return };
+    match worker.admit_client(peer) {
+        // Boxed, so that a connection without TLS needs no memory for a handshake.
+        Ok(_crowded) if tls => Box::pin(handshake::serve(stream, presence, peer, worker)).await,
+        Ok(_crowded) => connection::serve(Stream::Plain(stream), presence, peer, worker).await,
+        Err(most) => {
+            worker.plan().metrics.turned_away(presence.listener(), TurnedAway::PerClient);
+            // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
+            // closed at once.
+            if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
+                connection::turn_away(stream, presence, peer, worker).await;
+            }
+        }
     }
 }
 

@@ -12,7 +12,20 @@ use crate::proxy::Listeners;
 pub(super) struct Crew {
     /// One message from each worker at most.
     ends: UnboundedReceiver<WorkerEnd>,
+    /// The same, when it takes connections.
+    ups: UnboundedReceiver<()>,
     left: usize,
+}
+
+/// What a worker calls when it takes connections.
+#[derive(Debug)]
+pub(super) struct Up(UnboundedSender<()>);
+
+impl Up {
+    pub(super) fn call(self) {
+        // The control thread is gone only when the process ends anyway.
+        let _ = self.0.send(());
+    }
 }
 
 /// A worker thread ended.
@@ -33,21 +46,37 @@ enum Outcome {
 }
 
 impl Crew {
-    /// Starts one thread for each list of listeners, and `work` on it with the worker's number and its listeners.
+    /// Starts one thread for each list of listeners, and `work` on it with the worker's number, its listeners and what it
+    /// calls when it takes connections.
     pub(super) fn start<W>(listeners: Vec<Listeners>, work: W) -> io::Result<Self>
     where
-        W: Fn(usize, Listeners) -> io::Result<()> + Clone + Send + 'static,
+        W: Fn(usize, Listeners, Up) -> io::Result<()> + Clone + Send + 'static,
     {
         let (sender, ends) = unbounded_channel();
+        let (up, ups) = unbounded_channel();
         let left = listeners.len();
         for (worker, listeners) in listeners.into_iter().enumerate() {
             let report = Report { worker, ends: sender.clone(), outcome: Outcome::Panicked };
-            let work = work.clone();
+            let (work, up) = (work.clone(), Up(up.clone()));
             Builder::new()
                 .name(format!("worker-{worker}"))
-                .spawn(move || report.send(work(worker, listeners)))?;
+                .spawn(move || report.send(work(worker, listeners, up)))?;
         }
-        Ok(Self { ends, left })
+        Ok(Self { ends, ups, left })
+    }
+
+    /// Waits until every worker takes connections; an error is one that ended instead.
+    pub(super) async fn all_up(&mut self) -> Result<(), WorkerEnd> {
+        for _ in 0..self.left {
+            tokio::select! {
+                biased;
+                Some(end) = self.ends.recv() => return Err(end),
+                Some(()) = self.ups.recv() => {}
+                // Every worker calls or ends.
+                else => return Ok(()),
+            }
+        }
+        Ok(())
     }
 
     /// Waits until a worker ends. Before draining, none should. May be cancelled: an end is then told the next time.
@@ -106,7 +135,7 @@ mod tests {
     use super::*;
 
     fn crew(work: fn(usize) -> io::Result<()>) -> Crew {
-        Crew::start(vec![Vec::new(), Vec::new()], move |worker, _| work(worker)).unwrap()
+        Crew::start(vec![Vec::new(), Vec::new()], move |worker, _, _| work(worker)).unwrap()
     }
 
     #[tokio::test]
@@ -121,7 +150,7 @@ mod tests {
         let (go, gone) = std::sync::mpsc::sync_channel(0);
         let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
         let mut crew =
-            Crew::start(listeners, move |_, _| gone.lock().unwrap().recv().map_err(io::Error::other))
+            Crew::start(listeners, move |_, _, _| gone.lock().unwrap().recv().map_err(io::Error::other))
                 .unwrap();
         assert!(tokio::time::timeout(ready, crew.next_end()).await.is_err());
         assert!(tokio::time::timeout(ready, crew.all_drained()).await.is_err(), "one still works");

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch::Sender;
 
+use super::supervisor::Supervisor;
 use crate::config::{self, NamedFile, Report};
 use crate::gateway::{Admin, Gateway, Listener};
 use crate::shared::Shared;
@@ -31,6 +32,7 @@ pub(super) struct Reloader {
     shared: Arc<Shared>,
     settled: Settled,
     log: ProgramLog,
+    supervisor: Supervisor,
     checks: Checks,
 }
 
@@ -87,10 +89,11 @@ impl Reloader {
         shared: Arc<Shared>,
         settled: Settled,
         log: ProgramLog,
+        supervisor: Supervisor,
     ) -> Self {
         let mut checks = Checks::default();
         checks.adopt(&shared.gateway.load().upstreams, &shared.roster);
-        Self { file, named, shared, settled, log, checks }
+        Self { file, named, shared, settled, log, supervisor, checks }
     }
 
     /// Reloads for each trigger, or for several that come close together.
@@ -98,13 +101,26 @@ impl Reloader {
         while due.recv().await.is_some() {
             tokio::time::sleep(GATHER).await;
             while due.try_recv().is_ok() {}
-            self.reload();
+            self.supervisor.reloading();
+            let status =
+                if self.reload() { self.status() } else { format!("{}; the file has faults", self.status()) };
+            self.supervisor.ready(&status);
         }
     }
 
-    /// Puts the file's plan in force, or leaves everything as it is if the file has faults.
-    fn reload(&mut self) {
-        match config::load(&self.file) {
+    /// What runs, for the service manager.
+    pub(super) fn status(&self) -> String {
+        let gateway = self.shared.gateway.load();
+        let addresses: Vec<_> =
+            gateway.server.listen.iter().map(|listener| listener.address.to_string()).collect();
+        format!("{} routes on {}", gateway.routes.len(), addresses.join(", "))
+    }
+
+    /// Puts the file's plan in force, or leaves everything as it is if the file has faults. Whether it had none.
+    fn reload(&mut self) -> bool {
+        let loaded = config::load(&self.file);
+        let is_good = loaded.is_ok();
+        match loaded {
             Ok(loaded) => {
                 tell(&loaded.warnings);
                 self.adopt(loaded.gateway);
@@ -121,6 +137,7 @@ impl Reloader {
                 self.shared.metrics.reloaded(false);
             }
         }
+        is_good
     }
 
     fn adopt(&mut self, mut gateway: Gateway) {

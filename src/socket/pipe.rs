@@ -58,7 +58,9 @@ impl Pipe {
         if here == 0 {
             return match way {
                 Way { ended: true, .. } => Poll::Ready(Ok(0)),
-                Way { broken: true, refused: true, .. } => Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into())),
+                Way { broken: true, refused: true, .. } => {
+                    Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into()))
+                }
                 Way { broken: true, .. } => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
                 _ => wait(&mut way.reader, context),
             };

@@ -80,6 +80,41 @@ impl DecisionLabel {
     }
 }
 
+/// Why a connection was not served, or served no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// Where PROXY protocol is spoken, the peer is no trusted proxy.
+    Untrusted,
+    /// The preamble of PROXY protocol did not come, or is malformed.
+    Preamble,
+    /// Its client has `max_connections_per_client` already.
+    PerClient,
+    /// There are `max_connections` already, none of them idle.
+    Crowd,
+    /// TLS was not agreed on, or not in time.
+    Handshake,
+    /// The client took nothing of an answer for `write_timeout`.
+    Stalled,
+}
+
+impl TurnedAway {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 6] =
+        [Self::Untrusted, Self::Preamble, Self::PerClient, Self::Crowd, Self::Handshake, Self::Stalled];
+
+    /// The `reason` label of `tollgate_connections_refused_total`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Untrusted => "untrusted_proxy",
+            Self::Preamble => "proxy_protocol",
+            Self::PerClient => "per_client",
+            Self::Crowd => "max_connections",
+            Self::Handshake => "tls",
+            Self::Stalled => "write_timeout",
+        }
+    }
+}
+
 impl Metrics {
     /// Counters for so many workers.
     pub fn new(workers: usize) -> Arc<Self> {
@@ -143,6 +178,13 @@ impl WorkerMetrics {
     pub fn connection_opened(&self, listener: usize) {
         if let Some(listener) = self.series.listeners.get(listener) {
             listener.cells().opened.add(1);
+        }
+    }
+
+    /// A connection to that listener is not served, or no further.
+    pub fn turned_away(&self, listener: usize, why: TurnedAway) {
+        if let Some(listener) = self.series.listeners.get(listener) {
+            listener.cells().turned_away(why).add(1);
         }
     }
 

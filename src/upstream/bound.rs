@@ -236,6 +236,10 @@ mod tests {
         matches!(acquired, Poll::Ready(Err(Failure::Full)))
     }
 
+    fn is_served(acquired: &Poll<Acquired>) -> bool {
+        matches!(acquired, Poll::Ready(Ok(_)))
+    }
+
     #[tokio::test]
     async fn first_come_first_served() {
         let (bound, server) = bound(1, 2);
@@ -250,18 +254,8 @@ mod tests {
         let Poll::Ready(Ok((slot, _))) = poll(first.as_mut()) else { panic!("it is its turn") };
         assert_eq!(bound.usage(), usage(1, 1));
         drop(slot);
-        assert!(poll(second.as_mut()).is_ready_and(Result::is_ok));
+        assert!(is_served(&poll(second.as_mut())));
         assert_eq!(bound.usage(), usage(0, 0));
-    }
-
-    trait ReadyAnd<T> {
-        fn is_ready_and(self, holds: impl FnOnce(&T) -> bool) -> bool;
-    }
-
-    impl<T> ReadyAnd<T> for Poll<T> {
-        fn is_ready_and(self, holds: impl FnOnce(&T) -> bool) -> bool {
-            matches!(self, Self::Ready(value) if holds(&value))
-        }
     }
 
     #[tokio::test]
@@ -279,7 +273,7 @@ mod tests {
             drop(slot);
             assert_eq!(bound.usage(), usage(1, 1), "granted, though it does not know yet");
         }
-        assert!(poll(last.as_mut()).is_ready_and(Result::is_ok), "what was granted went to the next");
+        assert!(is_served(&poll(last.as_mut())), "what was granted went to the next");
     }
 
     #[tokio::test(start_paused = true)]
@@ -303,10 +297,10 @@ mod tests {
         assert!(poll(waiting.as_mut()).is_pending(), "one too many is gone");
         drop(second);
         let acquired = poll(waiting.as_mut());
-        assert!(matches!(acquired, Poll::Ready(Ok(_))));
+        assert!(is_served(&acquired));
         let mut waiting = pin!(bound.acquire(&server, false, PATIENCE));
         assert!(poll(waiting.as_mut()).is_pending());
         bound.resize(MaxConnections { connections: 2, pending: 9 });
-        assert!(poll(waiting.as_mut()).is_ready_and(Result::is_ok));
+        assert!(is_served(&poll(waiting.as_mut())));
     }
 }

@@ -34,6 +34,9 @@ pub trait Upload {
     /// Appends what has come already; asks for nothing.
     fn take_ready(&mut self, out: &mut BytesMut);
 
+    /// The backend sends this head before its answer (RFC 9110 §15.2).
+    fn interim(&mut self, _context: &mut Context<'_>, _head: &ResponseHead, _fields: Fields<'_>) {}
+
     /// Whether all of it was appended.
     fn is_done(&self) -> bool;
 
@@ -184,14 +187,14 @@ impl<'r, U: Upload> Exchange<'r, U> {
                     return Poll::Ready(Err(Failure::Timeout));
                 }
             }
-            if let Some(head) = self.take_head().transpose() {
+            if let Some(head) = self.take_head(context).transpose() {
                 return Poll::Ready(head);
             }
         }
     }
 
-    /// The head, if it has come. Those that only precede it are dropped.
-    fn take_head(&mut self) -> Result<Option<ResponseHead>, Failure> {
+    /// The head, if it has come. Those that only precede it are shown to the body.
+    fn take_head(&mut self, context: &mut Context<'_>) -> Result<Option<ResponseHead>, Failure> {
         let answer = &mut *self.request.answer;
         let protocol = |_| Failure::Protocol;
         while let Some(length) = self.end.advance(&answer.bytes).map_err(protocol)? {
@@ -205,6 +208,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
             if self.interim > MAX_INTERIM {
                 return Err(Failure::Protocol);
             }
+            self.request.body.interim(context, &head, answer.fields(&head));
             answer.bytes.advance(length);
             self.end = HeadEnd::default();
         }

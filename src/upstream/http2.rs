@@ -93,7 +93,9 @@ impl Links {
 
     /// Lets go of those that are unused or too old, and of those that `leads` does not hold for. Requests under way go on.
     pub(super) fn expire(&self, now: Instant, leads: impl Fn(IpAddr) -> bool) {
-        let idle = |link: &Link| link.open.get() == 0 && now.saturating_duration_since(link.used.get()) > self.idle_timeout;
+        let idle = |link: &Link| {
+            link.open.get() == 0 && now.saturating_duration_since(link.used.get()) > self.idle_timeout
+        };
         self.links.borrow_mut().retain(|link| link.is_young(now) && leads(link.address) && !idle(link));
     }
 }
@@ -116,7 +118,8 @@ impl Link {
         let shaken = settings.handshake(Duplex::of_backend(Rc::new(stream))).await;
         let (sender, connection) = shaken.map_err(io::Error::other)?;
         let (retired, now) = (Cell::new(false), now());
-        let link = Self { sender, scheme, address, since: now, open: Cell::new(0), used: Cell::new(now), retired };
+        let link =
+            Self { sender, scheme, address, since: now, open: Cell::new(0), used: Cell::new(now), retired };
         let link = Rc::new(link);
         let told = Rc::downgrade(&link);
         tokio::task::spawn_local(async move {

@@ -46,13 +46,14 @@ fn help_tells_commands_examples_signals_and_exit_status() {
         "health",
         "--config",
         "--watch",
+        "--takeover",
         "SIGHUP",
         "Exit status",
         "Examples",
     ] {
         assert!(help.contains(word), "{word} is missing in\n{help}");
     }
-    for later in ["replay", "suggest", "takeover"] {
+    for later in ["replay", "suggest"] {
         assert!(!help.contains(later), "{later} is not there yet:\n{help}");
     }
     for command in ["run", "check", "explain", "schema", "health"] {
@@ -70,6 +71,7 @@ fn bad_usage_is_2_and_says_so_on_standard_error() {
         &["--bogus"],
         &["check", "--watch"],
         &["--watch", "check"],
+        &["--takeover", "check"],
         &["schema", "extra"],
         &["explain", "GET"],
         &["explain", "GET", "/", "--ip", "nowhere"],

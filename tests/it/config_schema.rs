@@ -59,6 +59,7 @@ fn schema_and_loader_know_the_same_keys() {
         ("an item of tls", format!("[[server.tls]]\n{UNKNOWN}")),
         ("[admin]", format!("[admin]\n{UNKNOWN}")),
         ("[store]", format!("[store]\n{UNKNOWN}")),
+        ("tls", format!("[upstreams.a]\nservers = [\"https://h\"]\ntls = {{ {UNKNOWN} }}")),
         ("tls", format!("[store]\nurl = \"rediss://h\"\ntls = {{ {UNKNOWN} }}")),
         ("[log]", format!("[log]\n{UNKNOWN}")),
         ("[upstreams.NAME]", format!("[upstreams.a]\nbalance = \"hash\"\n{UNKNOWN}")),

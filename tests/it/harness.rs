@@ -33,7 +33,7 @@ pub(crate) use redis_cluster::Cluster;
 pub(crate) use redis_sentinel::Sentinel;
 pub(crate) use redis_tls::{Certificates, TlsRedis};
 pub(crate) use response::{Fault, Response};
-pub(crate) use tls::Authority;
+pub(crate) use tls::{Authority, session as tls_session};
 
 /// The longest that any single step may take before a test fails. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

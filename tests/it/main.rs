@@ -10,6 +10,11 @@
     reason = "a test fails by panicking, and so do the functions that tests share"
 )]
 
+mod abuse_connections;
+mod abuse_faults;
+mod abuse_fields;
+mod abuse_hints;
+mod abuse_memory;
 mod admin_endpoints;
 mod cli_explain;
 mod cli_reload;
@@ -29,7 +34,9 @@ mod core_promises;
 mod core_resume;
 mod core_settle;
 mod core_vectors;
+mod edge_connections;
 mod edge_cors;
+mod edge_proxy_protocol;
 mod harness;
 mod http2_abuse;
 mod http2_life;
@@ -39,6 +46,11 @@ mod imports;
 mod key_claim;
 mod key_exemption;
 mod key_words;
+mod life_activation;
+mod life_deploy;
+mod life_redirect;
+mod life_supervisor;
+mod life_takeover;
 mod limits_answers;
 mod limits_exact;
 mod limits_keys;

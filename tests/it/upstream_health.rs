@@ -95,7 +95,7 @@ fn garbage_is_no_sign_of_health() {
     let (good, _) = server(200);
     let gateway = Gateway::start(&over(&[&garbage, &good], OFTEN));
     wait_until(&gateway, &garbage, false);
-    wait_for_words(&gateway, &["is unhealthy: its answer is not HTTP/1.1"]);
+    wait_for_words(&gateway, &["is unhealthy: its answer is not HTTP"]);
 }
 
 #[test]

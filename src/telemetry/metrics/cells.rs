@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use http::StatusCode;
 
-use super::DecisionLabel;
+use super::{DecisionLabel, TurnedAway};
 use crate::counter::{Counter, Histogram, RequestTime};
 
 /// What a route answered. Aligned, like the others below, so that no two workers' counters share a cache line.
@@ -35,9 +35,15 @@ impl Decisions {
 pub(super) struct Connections {
     pub(super) opened: Counter,
     pub(super) closed: Counter,
+    turned_away: [Counter; TurnedAway::ALL.len()],
 }
 
 impl Connections {
+    pub(super) fn turned_away(&self, why: TurnedAway) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.turned_away[why as usize]
+    }
+
     pub(super) fn open(&self) -> u64 {
         // `closed` first: a connection that opens and closes in between then counts as open, not as minus one.
         let closed = self.closed.get();

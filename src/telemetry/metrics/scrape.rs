@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
 use super::store;
-use super::{DecisionLabel, Metrics};
+use super::{DecisionLabel, Metrics, TurnedAway};
 use crate::clock::deadline;
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::gateway::{Backend, Gateway};
@@ -182,5 +182,26 @@ fn connections(page: &mut Exposition, workers: &[Arc<Series>]) {
     page.family(name, Kind::Gauge, "Clients' connections open now.");
     for (listener, open) in &totals {
         page.sample(name, &[("listener", listener)], open);
+    }
+    turned_away(page, workers);
+}
+
+fn turned_away(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for listener in workers.iter().flat_map(|series| &series.listeners) {
+        for why in TurnedAway::ALL {
+            let count = listener.used().map_or(0, |connections| connections.turned_away(why).get());
+            if count > 0 {
+                *totals.entry((&listener.name, why.as_str())).or_default() += count;
+            }
+        }
+    }
+    if totals.is_empty() {
+        return;
+    }
+    let name = "tollgate_connections_refused_total";
+    page.family(name, Kind::Counter, "Clients' connections that were not served, or no further, by cause.");
+    for ((listener, reason), count) in &totals {
+        page.sample(name, &[("listener", listener), ("reason", reason)], count);
     }
 }

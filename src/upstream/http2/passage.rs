@@ -97,7 +97,9 @@ impl Passage {
                 Ok(answer) => self.answer = Answer::Begun(begin(answer, self.to_head)),
                 Err(fault) => {
                     // The server says that it did nothing (RFC 9113 §8.7).
-                    if fault.reason() == Some(Reason::REFUSED_STREAM) || fault.is_go_away() && fault.is_remote() {
+                    if fault.reason() == Some(Reason::REFUSED_STREAM)
+                        || fault.is_go_away() && fault.is_remote()
+                    {
                         self.pipe.refuse();
                     }
                     return Poll::Ready(Err(fault));

@@ -56,13 +56,17 @@ impl Client {
         config: &Arc<ClientConfig>,
         name: &str,
     ) -> std::io::Result<Self> {
-        let mut client = Self::connect(address);
+        Self::connect(address).agree_on_tls(config, name)
+    }
+
+    /// Agrees on TLS from here on.
+    pub(crate) fn agree_on_tls(mut self, config: &Arc<ClientConfig>, name: &str) -> std::io::Result<Self> {
         let mut session = tls::session(config, name);
         while session.is_handshaking() {
-            session.complete_io(&mut client.stream)?;
+            session.complete_io(&mut self.stream)?;
         }
-        client.tls = Some(Box::new(session));
-        Ok(client)
+        self.tls = Some(Box::new(session));
+        Ok(self)
     }
 
     /// The session, where TLS is spoken.

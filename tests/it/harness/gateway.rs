@@ -24,6 +24,8 @@ pub(crate) struct Gateway {
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
+const BINARY: &str = env!("CARGO_BIN_EXE_tollgate");
+
 impl Gateway {
     /// Starts the binary with `toml` and waits until it listens.
     ///
@@ -39,23 +41,45 @@ impl Gateway {
 
     /// As [`Self::start_with`], with further environment variables.
     pub(crate) fn start_in(toml: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
+        Self::start_by(toml, command)
+    }
+
+    /// As [`Self::start`], but it may open only so many files.
+    pub(crate) fn start_with_files(toml: &str, files: u64) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), BINARY]).stdin(Stdio::null());
+        Self::start_by(toml, shell)
+    }
+
+    /// Starts what `command` starts, with further arguments that name the file.
+    pub(crate) fn start_by(toml: &str, command: Command) -> Self {
+        Self::launch(toml, command, Stdio::piped())
+    }
+
+    /// As [`Self::start`], with its access log going there.
+    pub(crate) fn start_logging_to(toml: &str, access_log: impl Into<Stdio>) -> Self {
+        let mut command = Command::new(BINARY);
+        command.stdin(Stdio::null());
+        Self::launch(toml, command, access_log.into())
+    }
+
+    fn launch(toml: &str, mut command: Command, access_log: Stdio) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let toml = on_free_ports(toml);
         std::fs::write(directory.path().join("gateway.toml"), &toml).expect("the file can be written");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        let mut child = command
             .arg("-c")
             .arg(directory.path().join("gateway.toml"))
-            .args(arguments)
             .env("TOLLGATE_ADMIN_TOKEN", "test-token")
             .env("NO_COLOR", "1")
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(access_log)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
         let stderr = collect(child.stderr.take().expect("piped"));
-        let stdout = collect(child.stdout.take().expect("piped"));
+        let stdout = child.stdout.take().map(collect).unwrap_or_default();
         let mut gateway = Self { child, directory, stderr, stdout, addresses: Vec::new(), admin: None };
         gateway.wait_until_listening(&toml);
         gateway
@@ -64,6 +88,11 @@ impl Gateway {
     /// Where it listens; the first of `server.listen`.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addresses[0]
+    }
+
+    /// Where it listens, in the order of `server.listen`.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Where the admin listener is.

@@ -1,0 +1,197 @@
+//! PROXY protocol, versions 1 and 2: how a proxy that passes bytes on says whose they are, before the first of them
+//! (HAProxy's `proxy-protocol.txt`). Bytes only; who is believed is told elsewhere.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Version 2 begins with this.
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// Version 1 begins with this.
+const WORD: &[u8; 6] = b"PROXY ";
+/// The longest line of version 1, with its end.
+const MAX_LINE: usize = 107;
+/// Bytes of version 2 before the addresses.
+const FIXED: usize = 16;
+/// The most that may follow those: addresses, and values (TLVs) that are skipped.
+const MAX_REST: usize = 4 << 10;
+/// The longest preamble.
+pub(crate) const MAX_PREAMBLE: usize = FIXED + MAX_REST;
+
+/// A whole preamble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Preamble {
+    /// Who connected to the proxy; `None`: the proxy speaks for itself, or does not know.
+    pub(crate) source: Option<IpAddr>,
+    /// Its bytes.
+    pub(crate) length: usize,
+}
+
+/// What came is no preamble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// Reads the preamble that `bytes` begins with. `None`: all of them belong to it, and more must come.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Preamble>, Malformed> {
+    if bytes.starts_with(SIGNATURE) {
+        return parse_2(bytes);
+    }
+    if bytes.starts_with(WORD) {
+        return parse_1(bytes);
+    }
+    let may_become = SIGNATURE.starts_with(bytes) || WORD.starts_with(bytes);
+    if may_become { Ok(None) } else { Err(Malformed) }
+}
+
+fn parse_1(bytes: &[u8]) -> Result<Option<Preamble>, Malformed> {
+    let head = bytes.get(..MAX_LINE).unwrap_or(bytes);
+    let Some(end) = memchr::memchr(b'\n', head) else {
+        return if head.len() < MAX_LINE { Ok(None) } else { Err(Malformed) };
+    };
+    let line = head.get(WORD.len()..end).and_then(|line| line.strip_suffix(b"\r")).ok_or(Malformed)?;
+    let line = std::str::from_utf8(line).map_err(|_| Malformed)?;
+    Ok(Some(Preamble { source: source_1(line)?, length: end + 1 }))
+}
+
+/// `TCP4 192.0.2.1 192.0.2.2 56324 443`, `TCP6 …`, or `UNKNOWN` and whatever follows.
+fn source_1(line: &str) -> Result<Option<IpAddr>, Malformed> {
+    let mut words = line.split(' ');
+    let mut next = || words.next().ok_or(Malformed);
+    let address: fn(&str) -> Option<IpAddr> = match next()? {
+        "UNKNOWN" => return Ok(None),
+        "TCP4" => |text| text.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+        "TCP6" => |text| text.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        _ => return Err(Malformed),
+    };
+    let source = address(next()?).ok_or(Malformed)?;
+    address(next()?).ok_or(Malformed)?;
+    let ports = is_port(next()?) && is_port(next()?);
+    if ports && words.next().is_none() { Ok(Some(source)) } else { Err(Malformed) }
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+}
+
+fn parse_2(bytes: &[u8]) -> Result<Option<Preamble>, Malformed> {
+    let Some((head, rest)) = bytes.split_first_chunk::<FIXED>() else { return Ok(None) };
+    let [.., command, family, high, low] = *head;
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if length > MAX_REST {
+        return Err(Malformed);
+    }
+    let known = matches!(family, 0x00 | 0x11 | 0x12 | 0x21 | 0x22 | 0x31 | 0x32);
+    let speaks_for = match command {
+        0x20 => false,
+        0x21 if known => true,
+        _ => return Err(Malformed),
+    };
+    // The source's address, the destination's, their ports; then TLVs.
+    let least = match family {
+        0x11 if speaks_for => 12,
+        0x21 if speaks_for => 36,
+        _ => 0,
+    };
+    if length < least {
+        return Err(Malformed);
+    }
+    let Some(rest) = rest.get(..length) else { return Ok(None) };
+    let source = match family {
+        0x11 if speaks_for => rest.first_chunk().map(|octets: &[u8; 4]| IpAddr::from(*octets)),
+        0x21 if speaks_for => rest.first_chunk().map(|octets: &[u8; 16]| IpAddr::from(*octets)),
+        // Health checks of the proxy itself; sockets that are not TCP over IP.
+        _ => None,
+    };
+    Ok(Some(Preamble { source, length: FIXED + length }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of_line(line: &str) -> Result<Option<Option<IpAddr>>, Malformed> {
+        parse(line.as_bytes()).map(|whole| whole.map(|preamble| preamble.source))
+    }
+
+    /// A preamble of version 2.
+    fn binary(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
+        [SIGNATURE.as_slice(), &[command, family], &length, rest].concat()
+    }
+
+    #[test]
+    fn lines_of_version_1() {
+        let address = |text: &str| Ok(Some(Some(text.parse().unwrap())));
+        assert_eq!(of_line("PROXY TCP4 192.0.2.1 192.0.2.2 1 65535\r\nGET"), address("192.0.2.1"));
+        assert_eq!(of_line("PROXY TCP6 2001:db8::1 ::1 0 443\r\n"), address("2001:db8::1"));
+        for unknown in ["PROXY UNKNOWN\r\n", "PROXY UNKNOWN ffff:f::1 x 1 2\r\n"] {
+            assert_eq!(of_line(unknown), Ok(Some(None)), "{unknown:?}");
+        }
+        for part in ["", "P", "PROXY", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r"] {
+            assert_eq!(of_line(part), Ok(None), "{part:?}");
+        }
+        let long = format!("PROXY UNKNOWN {}\r\n", "x".repeat(MAX_LINE));
+        for bad in [
+            "GET / HTTP/1.1\r\n",
+            "proxy TCP4 192.0.2.1 192.0.2.2 1 2\r\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n",
+            "PROXY TCP4  192.0.2.1 192.0.2.2 1 2\r\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 3\r\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 1 65536\r\n",
+            "PROXY TCP4 ::1 ::1 1 2\r\n",
+            "PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
+            "PROXY TCP4 192.0.2.256 192.0.2.2 1 2\r\n",
+            "PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
+            "PROXY \r\n",
+            long.as_str(),
+        ] {
+            assert_eq!(of_line(bad), Err(Malformed), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn preambles_of_version_2() {
+        let (v4, mut v6) = ([192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2], [0; 36]);
+        v6[15] = 1;
+        let told = |bytes: &[u8]| parse(bytes).map(|whole| whole.map(|preamble| preamble.source));
+        let address = |text: &str| Ok(Some(Some(text.parse().unwrap())));
+        assert_eq!(told(&binary(0x21, 0x11, &v4)), address("192.0.2.1"));
+        assert_eq!(told(&binary(0x21, 0x21, &v6)), address("::1"));
+        let with_values = [v4.as_slice(), &[3, 0, 4, 1, 2, 3, 4]].concat();
+        assert_eq!(told(&binary(0x21, 0x11, &with_values)), address("192.0.2.1"));
+        assert_eq!(told(&binary(0x20, 0x11, &v4)), Ok(Some(None)), "the proxy speaks for itself");
+        for family in [0x00, 0x12, 0x31] {
+            assert_eq!(told(&binary(0x21, family, &[])), Ok(Some(None)), "{family:#x}");
+        }
+        for (command, family, rest) in
+            [(0x22, 0x11, v4.as_slice()), (0x11, 0x11, &v4), (0x21, 0x41, &v4), (0x21, 0x11, &v4[1..])]
+        {
+            assert_eq!(told(&binary(command, family, rest)), Err(Malformed), "{command:#x} {family:#x}");
+        }
+        assert_eq!(told(&binary(0x21, 0x21, &[0; 35])), Err(Malformed));
+        assert_eq!(told(&binary(0x20, 0, &[0; MAX_REST + 1])), Err(Malformed));
+        assert!(told(&binary(0x20, 0, &[0; MAX_REST])).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_bounded(
+            start in prop::sample::select(vec![&b""[..], WORD, b"PROXY TCP4 ", SIGNATURE, b"\r\n\r\n\0\r\nQUIT\n\x21\x11"]),
+            tail in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let bytes = [start, &tail].concat();
+            match parse(&bytes) {
+                Ok(Some(preamble)) => {
+                    prop_assert!(preamble.length <= bytes.len() && preamble.length <= MAX_PREAMBLE);
+                    // What stands behind it changes nothing, and without its last byte it is not whole.
+                    prop_assert_eq!(parse(&bytes[..preamble.length]), Ok(Some(preamble)));
+                    prop_assert_eq!(parse(&bytes[..preamble.length - 1]), Ok(None));
+                }
+                Ok(None) => prop_assert!(bytes.len() < MAX_PREAMBLE),
+                Err(Malformed) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The end: told to stop or taken over, the process drains.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::crew::Crew;
+use super::signals::Signals;
+use super::supervisor::Supervisor;
+use super::takeover::{Offer, Successor};
+use super::{Ended, Fault};
+use crate::shared::{Life, Shared};
+
+/// What is needed to end.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) signals: Signals,
+    pub(super) crew: Crew,
+    pub(super) life: watch::Sender<Life>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) admin: Option<JoinHandle<()>>,
+    pub(super) supervisor: Supervisor,
+}
+
+/// Why the process ends.
+enum Cause {
+    /// This signal came.
+    Signal(&'static str),
+    /// Another process has its sockets.
+    Successor(Successor),
+}
+
+impl End {
+    /// Waits for the first signal or a successor, then for the requests in flight.
+    pub(super) async fn wait(mut self, offer: Offer) -> Result<Ended, Fault> {
+        let cause = tokio::select! {
+            signal = self.signals.stop() => Cause::Signal(signal),
+            successor = offer.taken() => Cause::Successor(successor),
+            end = self.crew.next_end() => return Err(Fault::Worker(end)),
+        };
+        // It holds the ports open, and the names that a successor needs.
+        drop(offer);
+        self.explain(cause).await;
+        self.drain().await
+    }
+
+    /// Tells whoever it concerns.
+    async fn explain(&mut self, cause: Cause) {
+        let patience = self.shared.gateway.load().server.drain_timeout;
+        match cause {
+            Cause::Signal(signal) => {
+                tracing::info!("{signal}: draining, requests in flight have {patience:?} to finish");
+                self.supervisor.stopping("draining");
+            }
+            Cause::Successor(successor) => {
+                let process = successor.process;
+                tracing::info!(
+                    "process {process} has taken over: draining, requests in flight have {patience:?} to finish"
+                );
+                self.supervisor.relieved_by(process);
+                // Whoever asks now wants to know of the successor.
+                if let Some(admin) = &self.admin {
+                    admin.abort();
+                }
+                successor.acknowledge().await;
+            }
+        }
+    }
+
+    async fn drain(&mut self) -> Result<Ended, Fault> {
+        let patience = self.shared.gateway.load().server.drain_timeout;
+        self.life.send_replace(Life::Draining);
+        tokio::select! {
+            biased;
+            signal = self.signals.stop() => {
+                tracing::warn!("{signal} again: leaving at once");
+                return Ok(Ended::AtOnce);
+            }
+            drained = self.crew.all_drained() => drained.map_err(Fault::Worker)?,
+            () = tokio::time::sleep(patience) => {
+                let open = self.shared.connections.load(Ordering::Relaxed);
+                tracing::warn!("drain_timeout is over: {open} connections are cut off");
+            }
+        }
+        tracing::info!("stopped");
+        Ok(Ended::Drained)
+    }
+}

@@ -1,0 +1,108 @@
+//! The new process's side. It blocks: nothing else runs yet.
+
+use std::io::{self, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::geteuid;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::{BATCH, HELLO, LEAVING, MOST_SOCKETS, PATIENCE, SERVING, is_trusted, name};
+
+/// The process that listened before us.
+#[derive(Debug)]
+pub(in crate::serve) struct Predecessor {
+    stream: UnixStream,
+    /// Its process id.
+    pub(in crate::serve) process: i32,
+}
+
+/// Asks the process that listens on one of `addresses` for its sockets. `None` if nobody does who could be asked.
+///
+/// # Errors
+/// Somebody is there, but is not to be trusted, or does not answer within 5 s, or not in our words.
+pub(in crate::serve) fn ask(
+    addresses: impl Iterator<Item = SocketAddr>,
+) -> io::Result<Option<(Predecessor, Vec<TcpListener>)>> {
+    for address in addresses {
+        match connect(address) {
+            Ok(stream) => return Predecessor::new(stream)?.sockets().map(Some),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+impl Predecessor {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        let peer = socket_peercred(&stream)?;
+        if !is_trusted(peer.uid.as_raw()) {
+            let message = format!("process {} is another user's", peer.pid.as_raw_nonzero());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
+        Ok(Self { stream, process: peer.pid.as_raw_nonzero().get() })
+    }
+
+    fn sockets(mut self) -> io::Result<(Self, Vec<TcpListener>)> {
+        let (mut hello, mut count) = ([0; 4], [0; 4]);
+        self.stream.read_exact(&mut hello)?;
+        self.stream.read_exact(&mut count)?;
+        let count = usize::try_from(u32::from_le_bytes(count)).unwrap_or(usize::MAX);
+        if hello != *HELLO || count > MOST_SOCKETS {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks in words of another version"));
+        }
+        let mut sockets = Vec::with_capacity(count);
+        while sockets.len() < count {
+            receive(&self.stream, &mut sockets)?;
+        }
+        Ok((self, sockets.into_iter().map(TcpListener::from).collect()))
+    }
+
+    /// Tells it that we serve, and waits until it leaves.
+    ///
+    /// # Errors
+    /// It is gone, or does not answer within 5 s. Its sockets are ours, too, all the same.
+    pub(in crate::serve) fn relieve(mut self) -> io::Result<()> {
+        self.stream.write_all(&[SERVING])?;
+        let mut answer = [0];
+        self.stream.read_exact(&mut answer)?;
+        if answer != [LEAVING] {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(())
+    }
+}
+
+/// Connects within 5 s, and bounds what follows.
+fn connect(address: SocketAddr) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.connect(&SockAddr::unix(format!("\0{}", name(geteuid(), address)))?)?;
+    Ok(OwnedFd::from(socket).into())
+}
+
+/// Takes the sockets of one message.
+fn receive(stream: &UnixStream, sockets: &mut Vec<OwnedFd>) -> io::Result<()> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
+    let before = sockets.len();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            sockets.extend(passed);
+        }
+    }
+    // No byte: it has closed. No socket: we may hold no more.
+    if received.bytes == 0 || sockets.len() == before {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it did not pass all its sockets"));
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! The running process's side.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener as StdListener};
+use std::task::Poll;
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::geteuid;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use super::{BATCH, HELLO, LEAVING, PATIENCE, SERVING, STARTING, is_trusted, name};
+
+/// How long accepting rests when the process is out of descriptors.
+const REST: Duration = Duration::from_millis(200);
+
+/// Our listening sockets, for a process that comes after us. Dropped, they are no longer held open by this.
+#[derive(Debug)]
+pub(in crate::serve) struct Offer {
+    names: Vec<UnixListener>,
+    sockets: Vec<TcpListener>,
+}
+
+/// A process that has our sockets and serves.
+#[derive(Debug)]
+pub(in crate::serve) struct Successor {
+    stream: UnixStream,
+    /// Its process id.
+    pub(in crate::serve) process: i32,
+}
+
+impl Offer {
+    /// Waits for another process under the name of each of `addresses`. A name that cannot be had is logged: a takeover is
+    /// a convenience, serving is not. Needs a tokio runtime around it.
+    pub(in crate::serve) fn new(
+        addresses: impl Iterator<Item = SocketAddr>,
+        sockets: Vec<TcpListener>,
+    ) -> Self {
+        let wait = |address| match listen(address) {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                tracing::warn!(%error, "nobody can take {address} over from this process");
+                None
+            }
+        };
+        Self { names: addresses.filter_map(wait).collect(), sockets }
+    }
+
+    /// Waits until another process serves on our sockets. One that fails on the way changes nothing.
+    pub(in crate::serve) async fn taken(&self) -> Successor {
+        loop {
+            match self.next().await {
+                Ok(stream) => match timeout(STARTING, self.hand_over(stream)).await {
+                    Ok(Ok(successor)) => return successor,
+                    // Any user of this machine can cause it as often as they like: not for an operator's eyes.
+                    Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        tracing::debug!(%error, "nobody to hand over to");
+                    }
+                    Ok(Err(error)) => tracing::warn!(%error, "another process did not take over"),
+                    Err(_) => tracing::warn!("another process did not take over within {STARTING:?}"),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "cannot hear who wants to take over; trying again");
+                    tokio::time::sleep(REST).await;
+                }
+            }
+        }
+    }
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        poll_fn(|context| {
+            for name in &self.names {
+                if let Poll::Ready(accepted) = name.poll_accept(context) {
+                    return Poll::Ready(accepted.map(|(stream, _)| stream));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    async fn hand_over(&self, mut stream: UnixStream) -> io::Result<Successor> {
+        let peer = stream.peer_cred()?;
+        if !is_trusted(peer.uid()) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is another user's"));
+        }
+        let process = peer.pid().unwrap_or_default();
+        tracing::info!("process {process} asks for the listening sockets");
+        let count = u32::try_from(self.sockets.len()).unwrap_or(u32::MAX);
+        stream.write_all(HELLO).await?;
+        stream.write_all(&count.to_le_bytes()).await?;
+        for batch in self.sockets.chunks(BATCH) {
+            stream.async_io(Interest::WRITABLE, || pass(&stream, batch)).await?;
+        }
+        match stream.read_u8().await? {
+            SERVING => Ok(Successor { stream, process }),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+impl Successor {
+    /// Tells it that we leave. If it does not hear that, it has our sockets all the same.
+    pub(in crate::serve) async fn acknowledge(mut self) {
+        let told = timeout(PATIENCE, self.stream.write_all(&[LEAVING])).await;
+        if !matches!(told, Ok(Ok(()))) {
+            tracing::warn!("process {} does not listen any more", self.process);
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<UnixListener> {
+    let name = UnixAddress::from_abstract_name(name(geteuid(), address))?;
+    let listener = StdListener::bind_addr(&name)?;
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
+/// Sends one message with these sockets. The byte is there because none travel alone.
+fn pass(stream: &UnixStream, sockets: &[TcpListener]) -> io::Result<()> {
+    let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&sockets)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
