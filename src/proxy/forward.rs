@@ -173,11 +173,7 @@ pub(crate) async fn forward(
         .await
     };
     match sent.map(|sent| sent.and_then(|answered| delivery.accept(answered))) {
-        None => {
-            turn.received = upload.bytes();
-            turn.error = Some("client_gone");
-            After::Drop
-        }
+        None => left(turn, &upload),
         Some(Ok((exchange, head))) => {
             let took = turn.worker.shared.clock.now().since(asked);
             plan.metrics.upstream(route.upstream, took);
@@ -186,16 +182,27 @@ pub(crate) async fn forward(
                 record.upstream = Some(label(plan.gateway.upstream(route.upstream), exchange.authority()));
             }
             let passage =
-                Passage { delivery, form, http2, turn, outbound, writer, deadline: backend_deadline };
+                Passage { delivery, form, http2, turn, outbound, writer, watch, deadline: backend_deadline };
             passage.run(exchange, head).await
         }
         Some(Err(failed)) => {
+            if peer.http2 && upload.fault() == Some(BodyFault::Gone) {
+                // The stream was reset: there is nobody to be told that the body broke off.
+                return left(turn, &upload);
+            }
             turn.received = upload.bytes();
             upload.end_interim(outbound);
             let (done, fault) = (upload.is_done(), upload.fault());
             fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
         }
     }
+}
+
+/// The client left before its answer.
+fn left(turn: &mut Turn, upload: &Upload<'_>) -> After {
+    turn.received = upload.bytes();
+    turn.error = Some("client_gone");
+    After::Drop
 }
 
 fn label(upstream: &Upstream, authority: &str) -> Box<str> {
@@ -211,6 +218,7 @@ struct Passage<'c, 'p> {
     turn: &'c mut Turn,
     outbound: &'c mut BytesMut,
     writer: &'c mut Writer,
+    watch: Watch,
     deadline: &'c mut Deadline,
 }
 
@@ -228,9 +236,15 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
-        let Self { outbound, writer, deadline, .. } = &mut self;
-        let passed =
-            poll_fn(|context| download.poll_pass(context, &mut exchange, outbound, writer, deadline)).await;
+        let Self { outbound, writer, watch, deadline, .. } = &mut self;
+        let passed = poll_fn(|context| {
+            match download.poll_pass(context, &mut exchange, outbound, writer, deadline) {
+                // A client that leaves while the backend is silent.
+                Poll::Pending => watch.poll(context).map(|()| Err(Cut::Client)),
+                passed => passed,
+            }
+        })
+        .await;
         self.turn.sent = download.sent();
         self.turn.received = exchange.body().bytes();
         match passed {

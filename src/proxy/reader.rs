@@ -131,9 +131,8 @@ impl Reader {
                 self.since = now();
             }
             // A part of the preface looks like a head. Where TLS has agreed on HTTP/2, nothing else can be one.
-            let preface = self.fresh
-                && !inbound.is_empty()
-                && (may_be_http2(inbound) || self.stream.speaks_http2());
+            let preface =
+                self.fresh && !inbound.is_empty() && (may_be_http2(inbound) || self.stream.speaks_http2());
             if preface && inbound.len() >= PREFACE.len() {
                 return Poll::Ready(Arrival::Http2);
             }

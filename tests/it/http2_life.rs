@@ -10,7 +10,9 @@ use rustix::process::Signal;
 use crate::harness::frames::{
     DATA, END_HEADERS, Fate, Frames, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, block, frame, get,
 };
-use crate::harness::{Backend, Body, Client, Gateway, Http2, Next, eventually, everything_to, h2_get, h2_reason};
+use crate::harness::{
+    Backend, Body, Client, Gateway, Http2, Next, eventually, everything_to, h2_get, h2_reason,
+};
 
 /// RFC 9113 §7.
 const NO_ERROR: u32 = 0;
@@ -71,21 +73,30 @@ fn a_connection_outlives_reloads() {
 #[test]
 fn an_idle_connection_ends_in_time() {
     let backend = Backend::ok();
-    let gateway = Gateway::start(&("[server]\nidle_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "")));
+    let gateway =
+        Gateway::start(&("[server]\nidle_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "")));
     let mut silent = Frames::connect(gateway.addr());
     let mut used = Frames::connect(gateway.addr());
     used.request(1, &get("/", &[]));
-    assert_eq!((used.fate(1), used.end(), silent.end()), (Fate::Answered(200), Some(NO_ERROR), Some(NO_ERROR)));
+    assert_eq!(
+        (used.fate(1), used.end(), silent.end()),
+        (Fate::Answered(200), Some(NO_ERROR), Some(NO_ERROR))
+    );
 }
 
 #[test]
 fn a_connection_carries_ten_thousand_requests() {
-    let gateway = Gateway::start("[upstreams]\ne = \"builtin:echo\"\n[[routes]]\nname = \"a\"\npath = \"/a\"\nupstream = \"e\"\n");
+    let gateway = Gateway::start(
+        "[upstreams]\ne = \"builtin:echo\"\n[[routes]]\nname = \"a\"\npath = \"/a\"\nupstream = \"e\"\n",
+    );
     let client = Http2::connect(gateway.addr());
     let mut served = 0;
     for _ in 0..99 {
         let answers = client.all((0..100).map(|_| (h2_get("/"), Body::default())));
-        served += answers.into_iter().filter(|answer| answer.as_ref().is_ok_and(|answer| answer.status == 404)).count();
+        served += answers
+            .into_iter()
+            .filter(|answer| answer.as_ref().is_ok_and(|answer| answer.status == 404))
+            .count();
     }
     assert_eq!(served, 9900);
     let rest = client.all((0..300).map(|_| (h2_get("/"), Body::default())));
@@ -112,7 +123,8 @@ fn an_idle_connection_makes_room() {
 #[test]
 fn a_head_has_its_time() {
     let backend = Backend::ok();
-    let gateway = Gateway::start(&("[server]\nheader_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "")));
+    let gateway =
+        Gateway::start(&("[server]\nheader_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "")));
     let mut half = Client::connect(gateway.addr());
     half.write(&PREFACE[..20]);
     let mut open = Frames::connect(gateway.addr());
@@ -133,7 +145,8 @@ fn a_stalled_upload_ends_alone() {
         exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
         Next::KeepAlive
     });
-    let gateway = Gateway::start(&("[server]\nbody_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "")));
+    let gateway =
+        Gateway::start(&("[server]\nbody_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "")));
     let client = Http2::connect(gateway.addr());
     let stalled = Request::post("http://test/stalled").body(()).expect("a request");
     let (mut body, answer) = client.begin(stalled);
@@ -153,7 +166,8 @@ fn a_closed_window_is_waited_for_so_long() {
         exchange.write(vec![b'x'; length]);
         Next::KeepAlive
     });
-    let gateway = Gateway::start(&("[server]\nwrite_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "")));
+    let gateway =
+        Gateway::start(&("[server]\nwrite_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "")));
     // SETTINGS_INITIAL_WINDOW_SIZE.
     let mut client = Frames::over(Client::connect(gateway.addr()), &[(4, 0)]);
     client.request(1, &get("/large", &[]));
@@ -163,7 +177,11 @@ fn a_closed_window_is_waited_for_so_long() {
     assert_eq!((reset.stream, reset.payload), (1, CANCEL.to_be_bytes().to_vec()));
     let log = gateway.access_log(2);
     let large = log.iter().find(|record| record["path"] == "/large").expect("a record");
-    assert_eq!((large["error"].as_str(), large["status"].as_u64()), (Some("write_timeout"), Some(200)), "{large}");
+    assert_eq!(
+        (large["error"].as_str(), large["status"].as_u64()),
+        (Some("write_timeout"), Some(200)),
+        "{large}"
+    );
 }
 
 #[test]
@@ -189,7 +207,11 @@ fn who_takes_a_request_back_ends_it_at_the_backend() {
     drop(client);
     eventually("the backend's connection to close", || (ended.load(Ordering::SeqCst) == 3).then_some(()));
     for record in gateway.access_log(3) {
-        assert_eq!((record["status"].as_u64(), record["error"].as_str()), (Some(499), Some("client_gone")), "{record}");
+        assert_eq!(
+            (record["status"].as_u64(), record["error"].as_str()),
+            (Some(499), Some("client_gone")),
+            "{record}"
+        );
     }
 }
 
@@ -206,7 +228,11 @@ fn a_reset_in_the_middle_of_an_answer_is_logged() {
     assert_eq!(client.fate(1), Fate::Answered(200));
     client.send(RST_STREAM, 0, 1, &CANCEL.to_be_bytes());
     let record = gateway.access_log(1).remove(0);
-    assert_eq!((record["status"].as_u64(), record["error"].as_str()), (Some(200), Some("client_gone")), "{record}");
+    assert_eq!(
+        (record["status"].as_u64(), record["error"].as_str()),
+        (Some(200), Some("client_gone")),
+        "{record}"
+    );
 }
 
 /// Its answer comes only when its window opens again, and whole.

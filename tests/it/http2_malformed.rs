@@ -9,6 +9,8 @@ use crate::harness::{Backend, Gateway, everything_to};
 /// RFC 9113 §7.
 const PROTOCOL_ERROR: u32 = 1;
 const STREAM_ERROR: Fate = Fate::Reset(PROTOCOL_ERROR);
+/// What is wrong in the strings themselves is found where the table is kept, so the connection ends.
+const CONNECTION_ERROR: Fate = Fate::GoneAway(PROTOCOL_ERROR);
 
 const PSEUDO: [(&str, &str); 4] =
     [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "test")];
@@ -46,7 +48,7 @@ fn heads_that_say_two_things_are_never_forwarded() {
         ("CONNECT", block(&[(":method", "CONNECT"), (":authority", "a.test:443")]), answered(405)),
         ("TRACE", head(&[(":method", "TRACE")], &[]), answered(405)),
         ("a lower-case method", head(&[(":method", "get")], &[]), answered(400)),
-        ("a method with a blank", head(&[(":method", "GET /x")], &[]), STREAM_ERROR),
+        ("a method with a blank", head(&[(":method", "GET /x")], &[]), CONNECTION_ERROR),
         ("PRI", head(&[(":method", "PRI")], &[]), answered(400)),
         ("a path with a blank", head(&[(":path", "/a b")], &[]), STREAM_ERROR),
         ("a path with a line", head(&[(":path", "/ HTTP/1.1\r\nx: y")], &[]), STREAM_ERROR),
@@ -62,11 +64,11 @@ fn heads_that_say_two_things_are_never_forwarded() {
         ("proxy-connection", head(&[], &[("proxy-connection", "close")]), STREAM_ERROR),
         ("transfer-encoding", head(&[], &[("transfer-encoding", "chunked")]), STREAM_ERROR),
         ("te", head(&[], &[("te", "chunked")]), STREAM_ERROR),
-        ("an upper-case name", head(&[], &[("X-A", "1")]), STREAM_ERROR),
-        ("a name with a blank", head(&[], &[("x a", "1")]), STREAM_ERROR),
-        ("a name with a colon", head(&[], &[("x:a", "1")]), STREAM_ERROR),
-        ("a line in a value", head(&[], &[("x", "a\r\nhost: b")]), STREAM_ERROR),
-        ("NUL in a value", head(&[], &[("x", "a\0")]), STREAM_ERROR),
+        ("an upper-case name", head(&[], &[("X-A", "1")]), CONNECTION_ERROR),
+        ("a name with a blank", head(&[], &[("x a", "1")]), CONNECTION_ERROR),
+        ("a name with a colon", head(&[], &[("x:a", "1")]), CONNECTION_ERROR),
+        ("a line in a value", head(&[], &[("x", "a\r\nhost: b")]), CONNECTION_ERROR),
+        ("NUL in a value", head(&[], &[("x", "a\0")]), CONNECTION_ERROR),
         ("two lengths", head(&[], &[("content-length", "0"), ("content-length", "0")]), answered(400)),
         ("two other lengths", head(&[], &[("content-length", "0"), ("content-length", "1")]), STREAM_ERROR),
         ("a length with a sign", head(&[], &[("content-length", "+0")]), STREAM_ERROR),
@@ -156,11 +158,20 @@ fn trailers_are_no_second_head() {
         client.send(HEADERS, END_HEADERS | END_STREAM, 1, trailers);
         client.fate(1)
     };
-    for wrong in [(":path", "/b"), ("connection", "close"), ("transfer-encoding", "chunked"), ("x", "a\r\nb: c")] {
-        assert_eq!(with(&block(&[wrong])), STREAM_ERROR, "{wrong:?}");
+    for (name, value, expected) in [
+        ("connection", "close", STREAM_ERROR),
+        ("transfer-encoding", "chunked", STREAM_ERROR),
+        ("x", "a\r\nb: c", CONNECTION_ERROR),
+    ] {
+        assert_eq!(with(&block(&[(name, value)])), expected, "{name}");
     }
     assert!(backend.requests().iter().all(|seen| seen.raw_body.is_empty()), "{:#?}", backend.requests());
-    assert_eq!(with(&block(&[("x-a", "1"), ("host", "b"), ("content-length", "7")])), Fate::Answered(200));
+    // The `h2` crate drops fields that begin with a colon before anybody could see them.
+    let forbidden = [("host", "b"), ("content-length", "7"), (":path", "/b")];
+    assert_eq!(
+        with(&[block(&forbidden[2..]), block(&[("x-a", "1")]), block(&forbidden[..2])].concat()),
+        Fate::Answered(200)
+    );
     assert_eq!((backend.latest().trailers.as_str(), backend.latest().body), ("x-a: 1\r\n", b"abc".to_vec()));
 }
 
@@ -175,7 +186,10 @@ fn frames_out_of_place_end_the_connection() {
         ("data of no stream", crate::harness::frames::frame(DATA, 0, 0, b"x")),
         ("data of a stream to come", crate::harness::frames::frame(DATA, 0, 5, b"x")),
         ("a continuation of nothing", crate::harness::frames::frame(CONTINUATION, END_HEADERS, 1, b"")),
-        ("a block of no table", crate::harness::frames::frame(HEADERS, END_HEADERS, 1, &[0xff, 0xff, 0xff, 0xff])),
+        (
+            "a block of no table",
+            crate::harness::frames::frame(HEADERS, END_HEADERS, 1, &[0xff, 0xff, 0xff, 0xff]),
+        ),
         ("a stream's number again", [request.clone(), request].concat()),
         ("HTTP/1.1", b"GET / HTTP/1.1\r\nhost: test\r\n\r\n".to_vec()),
     ];

@@ -2,7 +2,9 @@
 
 use http::{HeaderMap, HeaderValue, Method, Request};
 
-use crate::harness::{Authority, Backend, Body, Gateway, Http2, Next, eventually, everything_to, h2_get, h2_reason};
+use crate::harness::{
+    Authority, Backend, Body, Gateway, Http2, Next, eventually, everything_to, h2_get, h2_reason,
+};
 
 const LIMITED: &str = "limits = [\"few\"]\n\
     [limits.few]\nalgorithm = \"fixed-window\"\nkey = \"global\"\nrate = \"25/day\"\nalign = \"first-request\"\n";
@@ -99,7 +101,10 @@ fn bodies_without_length_come_whole_and_bounded() {
         assert!(answer.body == body, "{length} bytes");
     }
     let seen = backend.latest();
-    assert_eq!((seen.header("transfer-encoding").as_deref(), seen.header("content-length")), (Some("chunked"), None));
+    assert_eq!(
+        (seen.header("transfer-encoding").as_deref(), seen.header("content-length")),
+        (Some("chunked"), None)
+    );
     let large = pattern(101 << 10);
     client.exchange(request("POST", "/", &[]), &*large).expect("an answer").expect(413);
     let length = (101 << 10).to_string();
@@ -121,11 +126,10 @@ fn declared_trailers_travel_both_ways() {
     });
     let gateway = Gateway::start(&everything_to(&backend, ""));
     let client = Http2::connect(gateway.addr());
-    let trailers: HeaderMap =
-        [("x-up", "1"), ("content-length", "9"), ("x-undeclared", "2")]
-            .into_iter()
-            .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
-            .collect();
+    let trailers: HeaderMap = [("x-up", "1"), ("content-length", "9"), ("x-undeclared", "2")]
+        .into_iter()
+        .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .collect();
     let body = Body { bytes: b"abc".to_vec(), trailers: Some(trailers) };
     let fields = [("te", "trailers"), ("trailer", "x-up, content-length")];
     let answer = client.exchange(request("POST", "/", &fields), body).expect("an answer").expect(200);
@@ -141,7 +145,9 @@ fn answers_without_a_body_have_none() {
             "/none" => "HTTP/1.1 204 No Content\r\n\r\n",
             "/same" => "HTTP/1.1 304 Not Modified\r\ncontent-length: 7\r\n\r\n",
             "/empty" => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
-            "/head" => "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: x-hop\r\nx-hop: 1\r\nkeep-alive: timeout=5\r\n\r\n",
+            "/head" => {
+                "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: x-hop\r\nx-hop: 1\r\nkeep-alive: timeout=5\r\n\r\n"
+            }
             _ => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         };
         exchange.write(answer);
@@ -156,7 +162,8 @@ fn answers_without_a_body_have_none() {
         ("HEAD", "/head", 200, Some("9")),
         ("GET", "/chunked", 200, None),
     ] {
-        let answer = client.exchange(request(method, path, &[]), Body::default()).expect("an answer").expect(status);
+        let answer =
+            client.exchange(request(method, path, &[]), Body::default()).expect("an answer").expect(status);
         assert_eq!((answer.header("content-length"), answer.body.len()), (length, 0), "{path}");
         assert!(["connection", "x-hop", "keep-alive"].iter().all(|name| answer.header(name).is_none()));
         assert!(answer.header("date").is_some());
@@ -209,7 +216,8 @@ fn refusals_of_the_gateway_leave_the_connection_open() {
     let preflight = client.exchange(request("OPTIONS", "/", &ask), Body::default()).expect("an answer");
     assert_eq!(preflight.expect(204).header("access-control-allow-origin"), Some("https://app.example.com"));
     let mut connect = Request::new(());
-    (*connect.method_mut(), *connect.uri_mut()) = (Method::CONNECT, "a.test:443".parse().expect("an authority"));
+    (*connect.method_mut(), *connect.uri_mut()) =
+        (Method::CONNECT, "a.test:443".parse().expect("an authority"));
     client.exchange(connect, Body::default()).expect("an answer").expect(405);
     client.exchange(request("TRACE", "/", &[]), Body::default()).expect("an answer").expect(405);
     let many: Vec<_> = (0..101).map(|number| format!("x-{number}")).collect();
@@ -225,7 +233,8 @@ fn refusals_of_the_gateway_leave_the_connection_open() {
     answer.expect(417);
     let from = [("origin", "https://app.example.com")];
     for status in [200].repeat(25).into_iter().chain([429]) {
-        let answer = client.exchange(request("GET", "/", &from), Body::default()).expect("an answer").expect(status);
+        let answer =
+            client.exchange(request("GET", "/", &from), Body::default()).expect("an answer").expect(status);
         assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.com"));
     }
     assert_eq!(backend.count(), 25);

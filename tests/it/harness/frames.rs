@@ -78,7 +78,8 @@ pub(crate) fn block<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8
 
 /// The head of a request: `GET path` from `test`, and more fields behind.
 pub(crate) fn get(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    let mut block_ = block(&[(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", "test")]);
+    let mut block_ =
+        block(&[(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", "test")]);
     block_.extend(block(more));
     block_
 }
@@ -149,7 +150,9 @@ impl Frames {
         loop {
             match self.read() {
                 None => return Fate::Closed,
-                Some(frame) if frame.kind == GOAWAY && frame.code() != 0 => return Fate::GoneAway(frame.code()),
+                Some(frame) if frame.kind == GOAWAY && frame.code() != 0 => {
+                    return Fate::GoneAway(frame.code());
+                }
                 Some(frame) if frame.stream != stream => {}
                 Some(frame) if frame.kind == RST_STREAM => return Fate::Reset(frame.code()),
                 Some(frame) if frame.kind == HEADERS => return Fate::Answered(status(&frame.payload)),
@@ -174,20 +177,26 @@ impl Frames {
 fn status(block: &[u8]) -> u16 {
     match *block {
         [indexed @ 0x88..=0x8e, ..] => [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)],
-        [0x48 | 0x08, 3, a, b, c, ..] => [a, b, c].iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0')),
-        [0x48 | 0x08, length @ 0x82..=0x83, ref rest @ ..] => huffman_digits(&rest[..usize::from(length & 0x7f)]),
+        [0x48 | 0x08, 3, a, b, c, ..] => {
+            [a, b, c].iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'))
+        }
+        [0x48 | 0x08, length @ 0x82..=0x83, ref rest @ ..] => {
+            huffman_digits(&rest[..usize::from(length & 0x7f)])
+        }
         _ => panic!("no status at the front of {block:x?}"),
     }
 }
 
 /// `0`, `1` and `2` have codes of five bits, the other digits of six (RFC 7541 appendix B).
 fn huffman_digits(bytes: &[u8]) -> u16 {
-    let bits: Vec<u16> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |at| u16::from(byte >> at & 1))).collect();
+    let bits: Vec<u16> =
+        bytes.iter().flat_map(|byte| (0..8).rev().map(move |at| u16::from(byte >> at & 1))).collect();
     let value = |bits: &[u16]| bits.iter().fold(0, |sum, bit| sum * 2 + bit);
     let (mut at, mut number) = (0, 0);
     for _ in 0..3 {
         let short = value(&bits[at..at + 5]);
-        let (digit, length) = if short < 3 { (short, 5) } else { (value(&bits[at..at + 6]) - 0b01_1001 + 3, 6) };
+        let (digit, length) =
+            if short < 3 { (short, 5) } else { (value(&bits[at..at + 6]) - 0b01_1001 + 3, 6) };
         number = number * 10 + digit;
         at += length;
     }

@@ -183,11 +183,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-async fn exchange(
-    sender: SendRequest<Bytes>,
-    request: Request<()>,
-    body: Body,
-) -> Result<Answer, h2::Error> {
+async fn exchange(sender: SendRequest<Bytes>, request: Request<()>, body: Body) -> Result<Answer, h2::Error> {
     let ends = body.bytes.is_empty() && body.trailers.is_none();
     let (answer, stream) = sender.ready().await?.send_request(request, ends)?;
     if !ends {
