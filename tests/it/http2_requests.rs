@@ -177,6 +177,7 @@ fn interim_answers_are_passed_on() {
             exchange.write("HTTP/1.1 100 Continue\r\n\r\n");
         }
         let body = exchange.read_body();
+        exchange.write("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n");
         exchange.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()));
         exchange.write(body);
         Next::KeepAlive
@@ -185,7 +186,7 @@ fn interim_answers_are_passed_on() {
     let client = Http2::connect(gateway.addr());
     let waiting = request("POST", "/", &[("expect", "100-continue"), ("content-length", "5")]);
     let answer = client.exchange(waiting, &b"hello"[..]).expect("an answer").expect(200);
-    assert_eq!((answer.body, answer.interim), (b"hello".to_vec(), vec![100]));
+    assert_eq!((answer.body, answer.interim), (b"hello".to_vec(), vec![100, 103]));
     let refused = request("POST", "/", &[("expect", "100-continue"), ("content-length", "11")]);
     let answer = client.exchange(refused, &b"hello world"[..]).expect("an answer").expect(413);
     assert!(answer.interim.is_empty(), "nobody is asked for a body that is not wanted");
@@ -238,6 +239,23 @@ fn refusals_of_the_gateway_leave_the_connection_open() {
         assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.com"));
     }
     assert_eq!(backend.count(), 25);
+}
+
+#[test]
+fn grpc_calls_are_refused_in_their_own_form() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&everything_to(&backend, &LIMITED.replace("25/day", "1/day")));
+    let client = Http2::connect(gateway.addr());
+    client.get("/").expect(200);
+    let call =
+        || request("POST", "/a.B/C", &[("content-type", "application/grpc+proto"), ("te", "trailers")]);
+    let (mut body, answer) = client.begin(call());
+    body.send_data("more to come".into(), false).expect("sent");
+    let refused = client.finish(answer).expect("an answer").expect(200);
+    assert_eq!((refused.header("grpc-status"), refused.header("content-length")), (Some("8"), None));
+    assert!(refused.header("grpc-retry-pushback-ms").is_some() && refused.header("ratelimit").is_some());
+    assert!(refused.body.is_empty() && refused.trailers.is_none(), "all stands in the head");
+    assert_eq!(client.until_reset(body), h2::Reason::NO_ERROR);
 }
 
 #[test]
