@@ -130,9 +130,8 @@ impl Reader {
                 // The head's time runs from its first byte, not from the end of the last answer.
                 self.since = now();
             }
-            // A part of the preface looks like a head. Where TLS has agreed on HTTP/2, nothing else can be one.
-            let preface =
-                self.fresh && !inbound.is_empty() && (may_be_http2(inbound) || self.stream.speaks_http2());
+            // A part of the preface looks like a head.
+            let preface = self.fresh && !inbound.is_empty() && may_be_http2(inbound);
             if preface && inbound.len() >= PREFACE.len() {
                 return Poll::Ready(Arrival::Http2);
             }
