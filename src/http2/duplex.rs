@@ -32,6 +32,7 @@ pub struct Duplex {
     preface: usize,
     block: OpenBlock,
     traffic: Rc<Traffic>,
+    reads: Rc<Cell<u64>>,
 }
 
 /// What is seen of a connection from outside, as long as it lives.
@@ -72,7 +73,14 @@ impl Traffic {
 impl Duplex {
     /// The connection to a client; `come` was read from it already.
     pub fn of_client(stream: Rc<Stream>, come: BytesMut) -> Self {
-        Self { stream, come, preface: PREFACE.len(), block: OpenBlock::default(), traffic: Rc::default() }
+        Self {
+            stream,
+            come,
+            preface: PREFACE.len(),
+            block: OpenBlock::default(),
+            traffic: Rc::default(),
+            reads: Rc::default(),
+        }
     }
 
     /// The connection to a backend.
@@ -83,6 +91,11 @@ impl Duplex {
     /// What is seen of it from outside.
     pub fn traffic(&self) -> Rc<Traffic> {
         Rc::clone(&self.traffic)
+    }
+
+    /// Tells, as long as the connection lives, how often something came through it.
+    pub fn reads(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.reads)
     }
 
     fn watch(&mut self, taken: usize) {
@@ -119,6 +132,7 @@ impl AsyncRead for Duplex {
         let this = self.get_mut();
         if this.come.is_empty() {
             ready!(this.stream.poll_read(context, &mut this.come, READ))?;
+            this.reads.set(this.reads.get() + 1);
         }
         let taken = this.come.len().min(buffer.remaining());
         this.watch(taken);
