@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use http::{Method, StatusCode, Version};
@@ -137,26 +137,39 @@ pub struct AccessLogWriter {
 /// What both ends see.
 #[derive(Debug, Default)]
 struct State {
-    orders: Mutex<Orders>,
+    /// A change that found the queue full.
+    overdue: Mutex<Option<Change>>,
     dropped: AtomicU64,
     /// The writer ends once the queue is empty.
     closing: AtomicBool,
 }
 
-/// What the writer is to change. A later order takes the place of one that still waits.
-#[derive(Debug, Default)]
-struct Orders {
+/// What the writer is to do otherwise.
+#[derive(Debug)]
+struct Change {
     form: Option<AccessLog>,
     output: Option<Output>,
-    /// The queue was full, so that nothing in it says from where on they hold.
-    unannounced: bool,
+}
+
+impl Change {
+    /// This one, with what an earlier one says beyond it.
+    fn after(self, earlier: Option<Self>) -> Self {
+        match earlier {
+            Some(Self { form, output }) => {
+                Self { form: self.form.or(form), output: self.output.or(output) }
+            }
+            None => self,
+        }
+    }
 }
 
 #[derive(Debug)]
 enum Message {
     Record(Box<Record>),
-    /// From here on [`State::orders`] hold. Also wakes the writer, so that it sees [`State::closing`].
-    Look,
+    /// Holds for the records behind it.
+    Change(Box<Change>),
+    /// Only wakes the writer, so that it sees [`State::closing`].
+    Wake,
 }
 
 impl AccessLogger {
@@ -186,17 +199,12 @@ impl AccessLogger {
     /// Writes in this form from now on, and to `output` if it is given. What was handed over before is written as before,
     /// unless the queue is full.
     pub fn change(&self, form: AccessLog, output: Option<Output>) {
-        let mut orders = self.state.orders.lock();
-        orders.form = Some(form);
-        orders.output = output.or(orders.output.take());
-        self.announce(&mut orders);
+        self.order(Change { form: Some(form), output });
     }
 
     /// Writes there from now on. What was handed over before is still written where it was, unless the queue is full.
     pub fn redirect(&self, output: Output) {
-        let mut orders = self.state.orders.lock();
-        orders.output = Some(output);
-        self.announce(&mut orders);
+        self.order(Change { form: None, output: Some(output) });
     }
 
     /// Hands a record over; never blocks. It is dropped and counted if the queue is full.
@@ -211,8 +219,12 @@ impl AccessLogger {
         self.state.dropped.load(Ordering::Relaxed)
     }
 
-    fn announce(&self, orders: &mut Orders) {
-        orders.unannounced = self.queue.try_send(Message::Look).is_err();
+    fn order(&self, change: Change) {
+        let mut overdue = self.state.overdue.lock();
+        let change = Box::new(change.after(overdue.take()));
+        if let Err(TrySendError::Full(Message::Change(change))) = self.queue.try_send(Message::Change(change)) {
+            *overdue = Some(*change);
+        }
     }
 }
 
@@ -227,7 +239,7 @@ impl AccessLogWriter {
     pub fn finish(self, patience: Duration) -> bool {
         self.logger.state.closing.store(true, Ordering::Release);
         // If the queue is full, the writer is awake.
-        let _ = self.logger.queue.try_send(Message::Look);
+        let _ = self.logger.queue.try_send(Message::Wake);
         self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
     }
 }

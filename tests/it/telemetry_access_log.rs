@@ -143,12 +143,10 @@ fn a_change_holds_for_what_comes_after_it() {
     logger.record(record());
     logger.change(only(Field::Cost), None);
     logger.record(record());
-    eventually("the first two", || (first.text().lines().count() == 2).then_some(()));
     logger.change(only(Field::Status), Some(Output::new("second", second.clone())));
     logger.record(record());
     logger.redirect(Output::new("first again", first.clone()));
     logger.record(record());
-    eventually("the next two", || (first.text().lines().count() == 3).then_some(()));
     logger.record(record());
     logger.change(AccessLog::Off, None);
     logger.record(record());

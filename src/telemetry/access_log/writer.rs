@@ -5,7 +5,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use super::output::{Lost, Output};
-use super::{Message, Orders, QUEUE, State, line};
+use super::{Change, Message, QUEUE, State, line};
 use crate::gateway::log::AccessLog;
 
 /// How long records gather before they are written together. In between nobody waits on the queue, so handing a
@@ -29,18 +29,20 @@ pub(super) fn run(queue: &Receiver<Message>, state: &State, form: AccessLog, out
         for message in first.into_iter().chain(queue.try_iter().take(QUEUE)) {
             match message {
                 Message::Record(record) => line::append(&mut batch, &record, &writer.form),
-                Message::Look => {
+                Message::Change(change) => {
                     writer.write(&mut batch, state);
-                    writer.obey(state);
+                    writer.adopt(*change, state);
                 }
+                Message::Wake => {}
             }
         }
         writer.write(&mut batch, state);
         if closing {
             return;
         }
-        if state.orders.lock().unannounced {
-            writer.obey(state);
+        let overdue = state.overdue.lock().take();
+        if let Some(change) = overdue {
+            writer.adopt(change, state);
         }
     }
 }
@@ -56,9 +58,8 @@ struct Writer {
 }
 
 impl Writer {
-    /// Takes over what was ordered. Lines stay whole: each goes to one output.
-    fn obey(&mut self, state: &State) {
-        let Orders { form, output, .. } = std::mem::take(&mut *state.orders.lock());
+    /// Does otherwise from here on. Lines stay whole: each goes to one output.
+    fn adopt(&mut self, Change { form, output }: Change, state: &State) {
         if let Some(form) = form {
             self.form = form;
         }
