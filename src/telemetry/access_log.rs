@@ -155,9 +155,7 @@ impl Change {
     /// This one, with what an earlier one says beyond it.
     fn after(self, earlier: Option<Self>) -> Self {
         match earlier {
-            Some(Self { form, output }) => {
-                Self { form: self.form.or(form), output: self.output.or(output) }
-            }
+            Some(Self { form, output }) => Self { form: self.form.or(form), output: self.output.or(output) },
             None => self,
         }
     }
@@ -222,7 +220,8 @@ impl AccessLogger {
     fn order(&self, change: Change) {
         let mut overdue = self.state.overdue.lock();
         let change = Box::new(change.after(overdue.take()));
-        if let Err(TrySendError::Full(Message::Change(change))) = self.queue.try_send(Message::Change(change)) {
+        if let Err(TrySendError::Full(Message::Change(change))) = self.queue.try_send(Message::Change(change))
+        {
             *overdue = Some(*change);
         }
     }
