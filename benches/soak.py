@@ -10,6 +10,7 @@ It fails if the process dies, if memory or descriptors grow, if a 5xx has no rea
 once the disturbances have ended, or if a client that did nothing wrong reads a broken answer.
 """
 
+import calendar
 import collections
 import http.client
 import json
@@ -268,19 +269,17 @@ limits = ["few"]
         print(f"good: {resident} KiB, {descriptors} descriptors")
 
     def read_log(self):
-        last = 0.0
+        calm_since = time.time() - (time.monotonic() - self.disturbed_until) + CALM / 4
         for line in open(self.work / "access.log", "rb"):
             record = json.loads(line)
             self.tally["requests"] += 1
-            if record["status"] >= 500:
-                self.tally[f"{record['status']} {record['error']}"] += 1
-                if record["error"] not in EXPLAINED:
-                    self.faults.append(f"{record['status']} with error {record['error']}")
-                last = max(last, time.mktime(time.strptime(record["time"][:19], "%Y-%m-%dT%H:%M:%S")))
-        calm_since = time.time() - (time.monotonic() - self.disturbed_until) + 5
-        if last - time.timezone > calm_since:
-            self.faults.append("a 5xx after the disturbances had ended")
-
+            if record["status"] < 500:
+                continue
+            self.tally[f"{record['status']} {record['error']}"] += 1
+            if record["error"] not in EXPLAINED:
+                self.faults.append(f"{record['status']} with error {record['error']}")
+            if calendar.timegm(time.strptime(record["time"][:19], "%Y-%m-%dT%H:%M:%S")) > calm_since:
+                self.faults.append("a 5xx after the disturbances had ended")
 
 if __name__ == "__main__":
     Soak(float(sys.argv[1]) if len(sys.argv) > 1 else 10).run()

@@ -28,7 +28,7 @@ use crate::clock::deadline::{self, Deadline};
 use crate::gateway::{Balance, Endpoint, Protocol, Upstream};
 use crate::http1::response::ResponseHead;
 use balance::Choice;
-use exchange::{Exchange, Request, Upload};
+use exchange::{Ending, Exchange, Request, Upload};
 use fitness::{Fitness, InFlight};
 use http2::{Links, MAX_LINKS};
 use pool::{Connection, EndpointPool};
@@ -186,8 +186,7 @@ impl Servers {
                     continue;
                 }
             };
-            let reused = connection.reused;
-            if !reused {
+            if !connection.reused {
                 now = deadline::now();
             }
             let mut exchange = Exchange::new(request, connection, now);
@@ -202,21 +201,27 @@ impl Servers {
             if exchange.is_to_blame(failure) {
                 self.blame(place, begun, now);
             }
+            let (stale, ending) = (exchange.is_stale() && !fresh, exchange.ending());
             let broken = matches!(failure, Failure::Reset | Failure::Tls);
             let unspent = if broken { exchange.into_unspent() } else { None };
             request = unspent.ok_or_else(|| failed(failure))?;
             request.answer.bytes.clear();
-            if !reused {
+            if !stale {
                 let other = self.retry_place(&mut tried, place, affinity, now);
-                place = other.ok_or_else(|| failed(failure))?;
+                let same = || self.retry_busy(&tried, place, ending, now);
+                place = other.or_else(same).ok_or_else(|| failed(failure))?;
             }
-            fresh = reused;
+            fresh = stale;
         }
     }
 
     /// The server for the next attempt: one that was not tried and is fit; else one that was not tried and is healthy, though
     /// ejected; else a healthy one that is not the last tried.
     fn choose(&self, affinity: u64, tried: &[usize], now: Instant) -> Option<usize> {
+        if let ([_], []) = (&*self.pools, tried) {
+            // It is never ejected.
+            return self.peers.get(0).filter(|server| server.is_healthy()).map(|_| 0);
+        }
         let mut choice = self.choice.borrow_mut();
         let mut next = |allowed: &dyn Fn(usize, &Fitness) -> bool| {
             let allowed = |place| self.peers.get(place).is_some_and(|server| allowed(place, server));
@@ -246,9 +251,20 @@ impl Servers {
         let pool = &self.pools[place];
         let counted = self.upstream.balance == Balance::LeastRequests;
         let in_flight = self.peers.get(place).filter(|_| counted).map(InFlight::at);
-        let mut connection = pool.connection(careful, fresh, self.upstream.connect_timeout).await?;
+        let kept = if fresh { None } else { pool.at_hand(careful) };
+        let mut connection = match kept {
+            Some(kept) => kept,
+            // Boxed, since it is rare: all that waiting for a connection needs would be moved with each request.
+            None => Box::pin(pool.connection(fresh, self.upstream.connect_timeout)).await?,
+        };
         connection.in_flight = in_flight;
         Ok(connection)
+    }
+
+    /// A server that has too many requests may be asked again if there is no other.
+    fn retry_busy(&self, tried: &Tried, place: usize, ending: Ending, now: Instant) -> Option<usize> {
+        let left = tried.len() < self.upstream.retry.attempts as usize;
+        (ending == Ending::Busy && left && self.budget.borrow_mut().spend(now)).then_some(place)
     }
 
     /// Where another attempt may go, after those that failed: to another server, within the attempts and the budget.

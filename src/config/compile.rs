@@ -9,7 +9,8 @@ use super::limits;
 use super::reader::Reader;
 use super::report::{Place, quoted};
 use super::routes::{self, Use};
-use crate::gateway::{Gateway, Limit, Mode, Policy};
+use super::upstreams;
+use crate::gateway::{Gateway, Limit, Mode, Policy, Protocol};
 use crate::limit::Algorithm;
 use crate::route::key::Part;
 use crate::route::{RouteIndex, RouteTable};
@@ -27,6 +28,9 @@ pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
     let known = server.tls.is_some() || !server.listen.iter().any(|listener| listener.tls);
     if known && !server.tls.as_ref().is_some_and(|tls| tls.asks_clients) {
         nobody_has_a_subject(&draft.limits, reader);
+    }
+    for upstream in &draft.upstreams {
+        too_few_connections(upstream, server.workers, reader);
     }
     for route in &draft.routes {
         too_many_charges(route, &draft.limits, reader);
@@ -69,6 +73,26 @@ fn nobody_has_a_subject(limits: &[limits::Draft], reader: &Reader<'_>) {
                 "say whose certificates clients show: `client_ca` in [[server.tls]]",
             );
         }
+    }
+}
+
+/// Workers share no connection, and where requests share them, each worker holds at least one to each server.
+fn too_few_connections(draft: &upstreams::Draft, workers: usize, reader: &Reader<'_>) {
+    let Some((upstream, bound)) = draft.upstream.as_ref().and_then(|one| Some((one, one.max_connections?)))
+    else {
+        return;
+    };
+    let servers = upstream.endpoints().len();
+    let least = workers * servers;
+    if upstream.protocol == Protocol::Http2 && bound.connections < least {
+        let message = format!(
+            "upstream {} may have {} connections, but needs {least} for `protocol = \"http2\"`: one for each of {workers} \
+             workers and {servers} servers",
+            quoted(&draft.name),
+            bound.connections,
+        );
+        let help = format!("write `max_connections = {least}` or more, or set `workers` in [server]");
+        reader.fault(draft.place, message, help);
     }
 }
 

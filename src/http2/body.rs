@@ -194,12 +194,26 @@ pub struct Incoming {
     stream: RecvStream,
     /// Framed in chunks; else its length stands in the head.
     chunked: bool,
+    /// What frames brought: taken from them at once, since many small ones hold much more memory than their bytes. The
+    /// peer's window bounds it.
+    come: BytesMut,
     /// Framed, and waiting for room in the pipe.
     framed: BytesMut,
     /// Bytes of the peer's window that `framed` holds.
     held: usize,
-    /// All of it has come.
-    ended: bool,
+    end: End,
+}
+
+/// How far a body has come.
+#[derive(Debug)]
+enum End {
+    Awaited,
+    /// All of it has come, and trailers behind it: as lines.
+    Come(BytesMut),
+    /// The peer broke it off.
+    Broken,
+    /// That was all, and is framed.
+    Framed,
 }
 
 impl Incoming {
@@ -210,8 +224,8 @@ impl Incoming {
 
     /// As [`Self::new`], behind this head.
     pub fn behind(head: BytesMut, stream: RecvStream, chunked: bool) -> Self {
-        let ended = stream.is_end_stream();
-        Self { stream, chunked, framed: head, held: 0, ended }
+        let end = if stream.is_end_stream() { End::Framed } else { End::Awaited };
+        Self { stream, chunked, come: BytesMut::new(), framed: head, held: 0, end }
     }
 
     /// Passes on what comes. Ready once all of it went into the pipe.
@@ -220,6 +234,7 @@ impl Incoming {
     /// The peer broke the body off, or nobody reads the pipe any more.
     pub fn poll_pass(&mut self, context: &mut Context<'_>, pipe: &Pipe) -> Poll<Result<(), Cut>> {
         loop {
+            let taken = self.poll_take(context);
             while !self.framed.is_empty() {
                 let written = ready!(pipe.poll_write(context, &self.framed, &[])).map_err(|_| Cut::Pipe)?;
                 self.framed.advance(written);
@@ -228,33 +243,52 @@ impl Incoming {
                 let released = self.stream.flow_control().release_capacity(std::mem::take(&mut self.held));
                 released.map_err(|_| Cut::Peer)?;
             }
-            if self.ended {
-                return Poll::Ready(Ok(()));
-            }
-            match ready!(self.stream.poll_data(context)) {
-                Some(Ok(data)) => {
-                    self.held = data.len();
-                    if self.chunked {
-                        encode(&data, &mut self.framed);
-                    } else {
-                        self.framed.extend_from_slice(&data);
-                    }
-                }
-                Some(Err(_)) => return Poll::Ready(Err(Cut::Peer)),
-                None => {
-                    let trailers = ready!(self.stream.poll_trailers(context)).map_err(|_| Cut::Peer)?;
-                    self.end(trailers.as_ref());
+            self.frame();
+            if self.framed.is_empty() {
+                match self.end {
+                    End::Framed => return Poll::Ready(Ok(())),
+                    End::Broken => return Poll::Ready(Err(Cut::Peer)),
+                    End::Awaited | End::Come(_) => ready!(taken),
                 }
             }
         }
     }
 
-    fn end(&mut self, trailers: Option<&HeaderMap>) {
-        self.ended = true;
-        if self.chunked {
-            let mut lines = BytesMut::new();
-            trailers.into_iter().for_each(|trailers| write_trailers(trailers, &mut lines));
-            encode_end(&lines, &mut self.framed);
+    /// Takes all that frames have brought. Ready once no more will come.
+    fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while matches!(self.end, End::Awaited) {
+            match ready!(self.stream.poll_data(context)) {
+                Some(Ok(data)) => self.come.extend_from_slice(&data),
+                Some(Err(_)) => self.end = End::Broken,
+                None => {
+                    let mut lines = BytesMut::new();
+                    self.end = match ready!(self.stream.poll_trailers(context)) {
+                        Ok(trailers) => {
+                            trailers.iter().for_each(|trailers| write_trailers(trailers, &mut lines));
+                            End::Come(lines)
+                        }
+                        Err(_) => End::Broken,
+                    };
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Frames what has come, and the end behind it.
+    fn frame(&mut self) {
+        self.held = self.come.len();
+        if !self.chunked {
+            std::mem::swap(&mut self.framed, &mut self.come);
+        } else if !self.come.is_empty() {
+            encode(&self.come, &mut self.framed);
+        }
+        self.come.clear();
+        if let End::Come(lines) = &self.end {
+            if self.chunked {
+                encode_end(lines, &mut self.framed);
+            }
+            self.end = End::Framed;
         }
     }
 }

@@ -29,12 +29,23 @@ pub struct Duplex {
     preface: usize,
     block: OpenBlock,
     open_since: Rc<Cell<Option<Instant>>>,
+    reads: Rc<Cell<u64>>,
+    /// Bytes that were read without a pause.
+    run: usize,
 }
 
 impl Duplex {
     /// The connection to a client; `come` was read from it already.
     pub fn of_client(stream: Rc<Stream>, come: BytesMut) -> Self {
-        Self { stream, come, preface: PREFACE.len(), block: OpenBlock::default(), open_since: Rc::default() }
+        Self {
+            stream,
+            come,
+            preface: PREFACE.len(),
+            block: OpenBlock::default(),
+            open_since: Rc::default(),
+            reads: Rc::default(),
+            run: 0,
+        }
     }
 
     /// The connection to a backend.
@@ -45,6 +56,11 @@ impl Duplex {
     /// Tells, as long as the connection lives, since when a block of fields is open.
     pub fn open_since(&self) -> Rc<Cell<Option<Instant>>> {
         Rc::clone(&self.open_since)
+    }
+
+    /// Tells, as long as the connection lives, how often something came through it.
+    pub fn reads(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.reads)
     }
 
     fn watch(&mut self, taken: usize) {
@@ -67,7 +83,18 @@ impl AsyncRead for Duplex {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.come.is_empty() {
-            ready!(this.stream.poll_read(context, &mut this.come, READ))?;
+            // Small frames hold much more memory than their bytes: who takes them is to come in between.
+            if this.run >= READ {
+                this.run = 0;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let Poll::Ready(read) = this.stream.poll_read(context, &mut this.come, READ - this.run) else {
+                this.run = 0;
+                return Poll::Pending;
+            };
+            this.run += read?;
+            this.reads.set(this.reads.get() + 1);
         }
         let taken = this.come.len().min(buffer.remaining());
         this.watch(taken);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
+use super::reader::BodyFault;
 use super::writer::Writer;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::chunks::{ChunkDecoder, Trailers, encode, encode_end};
@@ -24,6 +25,8 @@ pub(crate) enum Cut {
     Backend,
     /// The client left, or takes nothing.
     Client,
+    /// The client's messages broke a bound: who awaits the next would wait in vain.
+    Messages(BodyFault),
 }
 
 /// How a body is framed for the client.

@@ -18,6 +18,7 @@ use super::connection::{After, Connection};
 use super::cors::is_cors;
 use super::download::{self, Cut, Download};
 use super::echo;
+use super::grpc;
 use super::headers::{Onward, put_answer_fields, put_field, put_number, put_status, wanted_upgrade};
 use super::peer::Peer;
 use super::reader::{BodyFault, Watch};
@@ -29,7 +30,7 @@ use super::writer::Writer;
 use crate::clock::deadline::Deadline;
 use crate::gateway::admission::Tightest;
 use crate::gateway::{Backend, Protocol, RatelimitHeaders, Route, Upstream};
-use crate::http1::chunks::Trailers;
+use crate::http1::chunks::{Trailers, encode_end};
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -104,18 +105,9 @@ impl<'p> Delivery<'p> {
     }
 
     /// A switch of protocols that nobody asked for is no answer.
-    fn accept<'r, U: exchange::Upload>(
-        &self,
-        (mut exchange, head): (Exchange<'r, U>, ResponseHead),
-    ) -> Result<(Exchange<'r, U>, ResponseHead), Failed> {
-        let named = exchange.answer().fields(&head).known(Name::Upgrade).is_some();
-        if head.status == StatusCode::SWITCHING_PROTOCOLS && !(self.upgrade && named) {
-            return Err(Failed {
-                failure: Failure::Protocol,
-                authority: Some(Arc::clone(exchange.authority())),
-            });
-        }
-        Ok((exchange, head))
+    fn is_answer<U: exchange::Upload>(&self, exchange: &Exchange<'_, U>, head: &ResponseHead) -> bool {
+        head.status != StatusCode::SWITCHING_PROTOCOLS
+            || self.upgrade && exchange.fields(head).known(Name::Upgrade).is_some()
     }
 
     /// How long the backend may be silent.
@@ -147,7 +139,8 @@ pub(crate) async fn forward(
     }
     let Connection { stream, peer, reader, writer, backend_deadline, buffers, .. } = &mut *connection;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
-    let http2 = peer.http2 && plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
+    let client_http2 = peer.http2;
+    let http2 = client_http2 && plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
     if http2 {
         terms.pass_all_trailers();
     }
@@ -170,27 +163,29 @@ pub(crate) async fn forward(
         })
         .await
     };
-    match sent.map(|sent| sent.and_then(|answered| delivery.accept(answered))) {
+    let failed = match sent {
         None => {
             turn.received = upload.bytes();
             turn.error = Some("client_gone");
-            After::Drop
+            return After::Drop;
         }
-        Some(Ok((exchange, head))) => {
+        Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
             let took = turn.worker.shared.clock.now().since(asked);
             plan.metrics.upstream(route.upstream, took);
             turn.note_server(route.upstream, exchange.authority(), Some(took));
-            let passage =
-                Passage { delivery, form, http2, turn, outbound, writer, deadline: backend_deadline };
-            passage.run(exchange, head).await
+            let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
+            let passage = Passage { delivery, form, http2, turn, outbound, writer, watch, deadline };
+            return passage.run(exchange, head).await;
         }
-        Some(Err(failed)) => {
-            turn.received = upload.bytes();
-            upload.end_interim(outbound);
-            let (done, fault) = (upload.is_done(), upload.fault());
-            fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
+        Some(Ok((exchange, _))) => {
+            Failed { failure: Failure::Protocol, authority: Some(Arc::clone(exchange.authority())) }
         }
-    }
+        Some(Err(failed)) => failed,
+    };
+    turn.received = upload.bytes();
+    upload.end_interim(outbound);
+    let (done, fault) = (upload.is_done(), upload.fault());
+    fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
 }
 
 /// An answer on its way from a backend to the client.
@@ -202,6 +197,8 @@ struct Passage<'c, 'p> {
     turn: &'c mut Turn,
     outbound: &'c mut BytesMut,
     writer: &'c mut Writer,
+    /// A stream of HTTP/2 tells at once that the client takes it back; of a socket, only writing does.
+    watch: Option<Watch>,
     deadline: &'c mut Deadline,
 }
 
@@ -219,9 +216,18 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
-        let Self { outbound, writer, deadline, .. } = &mut self;
-        let passed =
-            poll_fn(|context| download.poll_pass(context, &mut exchange, outbound, writer, deadline)).await;
+        let Self { form: Form { grpc, .. }, outbound, writer, watch, deadline, .. } = &mut self;
+        let passed = poll_fn(|context| {
+            if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
+                return Poll::Ready(Err(Cut::Client));
+            }
+            let passed = download.poll_pass(context, &mut exchange, outbound, writer, deadline);
+            match exchange.body().fault().filter(|_| *grpc && passed.is_pending()) {
+                Some(fault) => Poll::Ready(Err(Cut::Messages(fault))),
+                None => passed,
+            }
+        });
+        let passed = passed.await;
         self.turn.sent = download.sent();
         self.turn.received = exchange.body().bytes();
         match passed {
@@ -229,10 +235,24 @@ impl Passage<'_, '_> {
                 exchange.finish(&head, self.delivery.upstream(self.turn).idle_timeout);
                 if self.form.keep { After::Keep } else { After::Close }
             }
+            Err(Cut::Messages(fault)) if framing == download::Form::Chunked => self.end_call(fault).await,
             Err(cut) => {
                 let unbounded = framing == download::Form::Plain && head.content_length.is_none();
                 self.cut(cut, unbounded)
             }
+        }
+    }
+
+    /// Ends a call in the middle of its answer, in the way that gRPC has for that.
+    async fn end_call(self, fault: BodyFault) -> After {
+        let (status, detail, error) = upload_fault(Some(fault));
+        self.turn.error = Some(error);
+        let mut trailers = BytesMut::new();
+        grpc::put_status_of(status, |out| out.extend_from_slice(detail.as_bytes()), &mut trailers);
+        encode_end(&trailers, self.outbound);
+        match self.writer.flush(self.outbound).await {
+            Ok(()) => After::Close,
+            Err(_) => After::Drop,
         }
     }
 
@@ -298,11 +318,15 @@ impl Passage<'_, '_> {
     /// `unbounded`: as the end of the connection ends the body, too, only a reset says that it is not whole.
     fn cut(self, cut: Cut, unbounded: bool) -> After {
         let client = if self.writer.is_stalled() { "write_timeout" } else { "client_gone" };
-        self.turn.error = Some(if cut == Cut::Backend { "response_cut" } else { client });
+        self.turn.error = Some(match cut {
+            Cut::Backend => "response_cut",
+            Cut::Client => client,
+            Cut::Messages(fault) => upload_fault(Some(fault)).2,
+        });
         if unbounded {
             self.writer.reset();
         }
-        if cut == Cut::Backend && !unbounded { After::Close } else { After::Drop }
+        if cut != Cut::Client && !unbounded { After::Close } else { After::Drop }
     }
 }
 

@@ -32,15 +32,21 @@ fn code_of(status: StatusCode) -> u64 {
     }
 }
 
-/// Begins an answer without messages, whose trailers stand in its head (Trailers-Only). `message` is ours: printable ASCII
-/// without `%`.
-pub(crate) fn put_trailers_only(status: StatusCode, message: &[&str], out: &mut BytesMut) {
+/// Begins an answer without messages, whose trailers stand in its head (Trailers-Only). `message` writes what is ours:
+/// printable ASCII without `%`.
+pub(crate) fn put_trailers_only(status: StatusCode, message: impl FnOnce(&mut BytesMut), out: &mut BytesMut) {
     put_status(out, true, StatusCode::OK, None);
     put_field(out, b"content-type", b"application/grpc");
+    put_status_of(status, message, out);
+    put_field(out, b"content-length", b"0");
+}
+
+/// The status of a call, as lines of a head or of trailers. `message` as in [`put_trailers_only`].
+pub(crate) fn put_status_of(status: StatusCode, message: impl FnOnce(&mut BytesMut), out: &mut BytesMut) {
     put_number(out, b"grpc-status", code_of(status));
     out.extend_from_slice(b"grpc-message: ");
-    message.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
-    out.extend_from_slice(b"\r\ncontent-length: 0\r\n");
+    message(out);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Tells clients with a retry policy how long to wait, or not to try again (gRFC A6).

@@ -48,7 +48,7 @@ impl Page<'_> {
     /// text. Returns the length of its body.
     pub(crate) fn problem(self, status: StatusCode, detail: &str) -> usize {
         if self.form.grpc {
-            grpc::put_trailers_only(status, &[detail], self.outbound);
+            grpc::put_trailers_only(status, |out| put_all(out, &[detail]), self.outbound);
             return self.end_head();
         }
         self.scrap.clear();
@@ -100,8 +100,8 @@ impl Page<'_> {
         if self.form.grpc {
             let seconds = over.refusal.retry_after();
             let mut buffer = itoa::Buffer::new();
-            let detail = detail_of(over.refusal, seconds.map(|seconds| buffer.format(seconds)));
-            grpc::put_trailers_only(over.status(), &detail, self.outbound);
+            let text = seconds.map(|seconds| buffer.format(seconds));
+            grpc::put_trailers_only(over.status(), |out| put_detail(out, over.refusal, text), self.outbound);
             grpc::put_pushback(seconds, self.outbound);
             over.put_fields(!self.cors.is_empty(), self.outbound);
             return self.end_head();
@@ -176,7 +176,7 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
         put_all(out, &[r#"{"type":""#, QUOTA_EXCEEDED, r#"","title":""#, title, r#"","status":"#]);
         put_all(out, &[status.as_str(), r#","detail":""#]);
     }
-    put_all(out, &detail_of(refusal, seconds));
+    put_detail(out, refusal, seconds);
     put_all(out, &[r#"","error":""#, title, r#"","violated-policies":["#]);
     for (place, policy) in refusal.violated.iter().enumerate() {
         put_all(out, &[if place > 0 { ",\"" } else { "\"" }, policy, "\""]);
@@ -189,12 +189,13 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
 }
 
 /// Why a limit refuses, in words.
-fn detail_of<'a>(refusal: &'a Refusal<'_>, seconds: Option<&'a str>) -> [&'a str; 5] {
+#[inline]
+fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) {
     let limit = &*refusal.limit.name;
     match seconds {
-        _ if refusal.missing => ["the request lacks what limit `", limit, "` counts by", "", ""],
-        Some(seconds) => ["limit `", limit, "` is used up; retry after ", seconds, " s"],
-        None => ["the request costs more than limit `", limit, "` ever holds", "", ""],
+        _ if refusal.missing => put_all(out, &["the request lacks what limit `", limit, "` counts by"]),
+        Some(seconds) => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),
+        None => put_all(out, &["the request costs more than limit `", limit, "` ever holds"]),
     }
 }
 

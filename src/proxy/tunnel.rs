@@ -19,7 +19,7 @@ const PART: usize = 16 << 10;
 /// Joins client and backend. What either has sent behind its head stands in the buffers.
 /// When neither has moved a byte for `silence`, both are closed.
 pub(crate) async fn run(client: &Stream, backend: Connection, mut buffers: Box<Buffers>, silence: Duration) {
-    let backend = &backend.stream;
+    let backend = backend.stream();
     let mut up = Way::default();
     let mut down = Way::default();
     let (mut deadline, mut moved, mut last) = (Deadline::default(), 0, now());

@@ -250,11 +250,12 @@ impl<'c> Upload<'c> {
 impl exchange::Upload for Upload<'_> {
     fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), Broken>> {
         self.touched = true;
+        let before = out.len();
         loop {
             if let Err(fault) = self.take(out, true) {
                 return self.break_off(fault);
             }
-            if !out.is_empty() || self.is_done() {
+            if out.len() > before || self.is_done() {
                 return Poll::Ready(Ok(()));
             }
             if ready!(self.poll_interim(context)).is_err() {

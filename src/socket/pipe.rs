@@ -27,8 +27,8 @@ struct Way {
     ended: bool,
     /// One of the ends is gone.
     broken: bool,
-    /// The end that wrote has done nothing with what it read.
-    refused: bool,
+    /// Why the end that wrote is gone, if it said so.
+    fault: Option<io::ErrorKind>,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -56,10 +56,9 @@ impl Pipe {
         if here == 0 {
             return match way {
                 Way { ended: true, .. } => Poll::Ready(Ok(0)),
-                Way { broken: true, refused: true, .. } => {
-                    Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into()))
+                Way { broken: true, fault, .. } => {
+                    Poll::Ready(Err(fault.unwrap_or(io::ErrorKind::ConnectionReset).into()))
                 }
-                Way { broken: true, .. } => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
                 _ => wait(&mut way.reader, context),
             };
         }
@@ -120,10 +119,9 @@ impl Pipe {
         if way.broken { Poll::Ready(Sight::Broken) } else { wait(&mut way.reader, context) }
     }
 
-    /// Says that nothing was done with what came through it: once this end is gone, reading fails with
-    /// [`io::ErrorKind::ConnectionRefused`].
-    pub fn refuse(&self) {
-        self.outgoing.borrow_mut().refused = true;
+    /// Says why it will be gone before its time: reading fails with that then.
+    pub fn fail(&self, fault: io::ErrorKind) {
+        self.outgoing.borrow_mut().fault = Some(fault);
     }
 
     /// Says that nothing more will be written.

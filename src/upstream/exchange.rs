@@ -18,6 +18,8 @@ use crate::http1::response::{HeadEnd, ResponseHead};
 const HEAD_READ: usize = 8 << 10;
 /// See [`HEAD_READ`].
 const BODY_READ: usize = 32 << 10;
+/// Of a request on a shared connection, so many bytes are kept until they are answered.
+const MAX_KEPT: usize = 16 << 10;
 /// 1xx answers before the real one.
 const MAX_INTERIM: u32 = 100;
 /// A backend that announces when it will close is left alone so long before that.
@@ -25,7 +27,7 @@ const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 
 /// A request's body, as the backend is to read it.
 pub trait Upload {
-    /// Appends what has come, framed. Ready once something was appended or the body has ended.
+    /// Appends what has come, framed, behind at most 16 KiB. Ready once something was appended or the body has ended.
     ///
     /// # Errors
     /// The body breaks off or grows too large. It is asked no more then.
@@ -81,6 +83,34 @@ impl Answer {
     }
 }
 
+/// How a connection ended before its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Whatever the reason.
+    Lost,
+    /// The backend gave up this very request.
+    Aborted,
+    /// It closes the connection, and has done nothing with the request.
+    Closing,
+    /// It has done nothing with the request, since it has too many of them.
+    Busy,
+}
+
+impl Ending {
+    fn of(error: Option<ErrorKind>) -> Self {
+        match error {
+            Some(ErrorKind::ConnectionAborted) => Self::Aborted,
+            Some(ErrorKind::ConnectionRefused) => Self::Closing,
+            Some(ErrorKind::ResourceBusy) => Self::Busy,
+            _ => Self::Lost,
+        }
+    }
+
+    fn is_refusal(self) -> bool {
+        matches!(self, Self::Closing | Self::Busy)
+    }
+}
+
 /// One request on one connection.
 #[derive(Debug)]
 pub struct Exchange<'r, U> {
@@ -100,8 +130,7 @@ pub struct Exchange<'r, U> {
     broken: bool,
     /// A byte of an answer came.
     answered: bool,
-    /// The backend says that it has done nothing with the request.
-    refused: bool,
+    ending: Ending,
     /// Sending has begun in an earlier poll.
     begun: bool,
     /// When the backend last took something.
@@ -113,7 +142,7 @@ pub struct Exchange<'r, U> {
 impl<'r, U: Upload> Exchange<'r, U> {
     pub(super) fn new(request: Request<'r, U>, connection: Connection, now: Instant) -> Self {
         Self {
-            taken: connection.stream.taken(),
+            taken: connection.stream().taken(),
             request,
             connection,
             sent: 0,
@@ -122,7 +151,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
             deaf: false,
             broken: false,
             answered: false,
-            refused: false,
+            ending: Ending::Lost,
             progress: now,
             begun: false,
             end: HeadEnd::default(),
@@ -135,15 +164,16 @@ impl<'r, U: Upload> Exchange<'r, U> {
     pub(super) fn into_unspent(self) -> Option<Request<'r, U>> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
         // TLS that fails while it sends does not say how much it took.
-        let unsent = self.written == 0 && self.connection.stream.taken() == self.taken;
-        (self.intact && !self.broken && (unsent || untouched || self.refused)).then_some(self.request)
+        let unsent = self.written == 0 && self.connection.stream().taken() == self.taken;
+        let untaken = unsent || untouched || self.ending.is_refusal();
+        (self.intact && !self.broken && untaken).then_some(self.request)
     }
 
     /// Whether a failure to answer tells against the backend: not where a kept connection was closed in the meantime, nor where
     /// the client had not sent its whole request in time.
     pub(super) fn is_to_blame(&self, failure: Failure) -> bool {
         match failure {
-            Failure::Reset => !self.connection.reused && !self.refused,
+            Failure::Reset => !self.is_stale() && self.ending != Ending::Busy,
             Failure::Timeout => self.is_sent(),
             Failure::Protocol | Failure::Tls => true,
             Failure::Upload
@@ -152,6 +182,20 @@ impl<'r, U: Upload> Exchange<'r, U> {
             | Failure::ConnectTimeout
             | Failure::NoneHealthy => false,
         }
+    }
+
+    /// Whether the connection had been kept, and was closed in the meantime.
+    pub(super) fn is_stale(&self) -> bool {
+        match self.ending {
+            Ending::Lost => self.connection.reused,
+            Ending::Closing => true,
+            Ending::Aborted | Ending::Busy => false,
+        }
+    }
+
+    /// How the connection ended.
+    pub(super) fn ending(&self) -> Ending {
+        self.ending
     }
 
     /// `host:port` of the backend.
@@ -172,16 +216,11 @@ impl<'r, U: Upload> Exchange<'r, U> {
         self.begun = true;
         loop {
             let answer = &mut *self.request.answer;
-            match self.connection.stream.poll_read(context, &mut answer.bytes, HEAD_READ) {
+            match self.connection.stream().poll_read(context, &mut answer.bytes, HEAD_READ) {
                 Poll::Ready(Ok(1..)) => self.answered = true,
-                // With TLS 1.3 a server refuses our certificate only now.
-                Poll::Ready(Err(error)) if error.kind() == ErrorKind::InvalidData => {
-                    return Poll::Ready(Err(Failure::Tls));
-                }
-                Poll::Ready(end) => {
-                    self.refused = end.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-                    return Poll::Ready(Err(Failure::Reset));
-                }
+                Poll::Ready(end) => return Poll::Ready(Err(self.ended(end.err().map(|error| error.kind())))),
+                // The client has more to say, and bounds of its own.
+                Poll::Pending if self.awaits_client() => return Poll::Pending,
                 Poll::Pending => {
                     ready!(deadline.poll(context, self.progress + timeout));
                     return Poll::Ready(Err(Failure::Timeout));
@@ -191,6 +230,23 @@ impl<'r, U: Upload> Exchange<'r, U> {
                 return Poll::Ready(head);
             }
         }
+    }
+
+    /// The connection ends before the answer.
+    fn ended(&mut self, error: Option<ErrorKind>) -> Failure {
+        self.ending = Ending::of(error);
+        match error {
+            // With TLS 1.3 a server refuses our certificate only now.
+            Some(ErrorKind::InvalidData) => Failure::Tls,
+            // It was to be HTTP/2, and is not.
+            Some(ErrorKind::Unsupported) => Failure::Protocol,
+            _ => Failure::Reset,
+        }
+    }
+
+    /// All that has come of the request is sent, and more of it is to come.
+    fn awaits_client(&self) -> bool {
+        !self.deaf && !self.request.body.is_done() && self.sent == self.request.message.len()
     }
 
     /// The head, if it has come. Those that only precede it are shown to the body.
@@ -219,12 +275,12 @@ impl<'r, U: Upload> Exchange<'r, U> {
     /// takes no more.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         // What TLS took earlier goes on, whoever else is waited for. If that fails, reading or writing finds out.
-        let _: Poll<std::io::Result<()>> = self.connection.stream.poll_flush(context);
+        let _: Poll<std::io::Result<()>> = self.connection.stream().poll_flush(context);
         let Request { message, body, .. } = &mut self.request;
         while !self.deaf {
             if self.sent < message.len() {
                 let rest = &message[self.sent..];
-                match ready!(self.connection.stream.poll_write(context, rest, &[])) {
+                match ready!(self.connection.stream().poll_write(context, rest, &[])) {
                     // An answer may be on its way all the same.
                     Err(_) => self.deaf = true,
                     Ok(sent) => {
@@ -238,8 +294,11 @@ impl<'r, U: Upload> Exchange<'r, U> {
             } else if body.is_done() {
                 break;
             } else {
-                message.clear();
-                (self.sent, self.intact) = (0, false);
+                // A small request is kept, as the backend may say that it has done nothing with it.
+                if !(self.connection.is_shared() && self.intact && message.len() < MAX_KEPT) {
+                    message.clear();
+                    (self.sent, self.intact) = (0, false);
+                }
                 if let Err(broken) = ready!(body.poll_part(context, message)) {
                     (self.deaf, self.broken) = (true, true);
                     return Poll::Ready(Err(broken));
@@ -251,12 +310,17 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// Reads more of the answer's body, and sends on what is left of the request meanwhile. Ready with 0 at the end.
     pub fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        self.connection.stream.poll_read(context, &mut self.request.answer.bytes, BODY_READ)
+        self.connection.stream().poll_read(context, &mut self.request.answer.bytes, BODY_READ)
     }
 
     /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.
     pub fn send_on(&mut self, context: &mut Context<'_>) {
         let _ = self.poll_send(context);
+    }
+
+    /// The fields of the answer's head, which has not been consumed.
+    pub fn fields(&self, head: &ResponseHead) -> Fields<'_> {
+        self.request.answer.fields(head)
     }
 
     /// What has come of the answer.

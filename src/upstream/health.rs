@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 
 use bytes::{Buf as _, BytesMut};
@@ -146,13 +147,24 @@ enum Ill {
     #[error("no answer within {0:?}")]
     Timeout(std::time::Duration),
     #[error("the connection broke: {0}")]
-    Broken(#[from] std::io::Error),
+    Broken(std::io::Error),
     #[error("it closed the connection without an answer")]
     Closed,
+    #[error("it does not speak HTTP/2")]
+    NoHttp2,
     #[error("its answer is not HTTP")]
     Malformed,
     #[error("it answered {0}")]
     Status(StatusCode),
+}
+
+impl From<io::Error> for Ill {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::Unsupported => Self::NoHttp2,
+            _ => Self::Broken(error),
+        }
+    }
 }
 
 impl From<Malformed> for Ill {
@@ -190,7 +202,7 @@ impl Check {
         let (stream, address) = dial(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
         let stream = match self.protocol {
             Protocol::Http1 => stream,
-            Protocol::Http2 => Link::open(stream, address, None).await?.stream(),
+            Protocol::Http2 => Link::open(stream, address, None, |_| {}).await?.stream(),
         };
         let mut request = &*self.request;
         while !request.is_empty() {

@@ -33,7 +33,13 @@ pub(super) const MAX_LINKS: usize = 8;
 /// Bytes of an answer that may wait for a client who reads slowly.
 const STREAM_WINDOW: u32 = 64 << 10;
 /// Room for as much of all answers of a connection: else a few slow clients would hold up all others.
-const CONNECTION_WINDOW: u32 = 8 << 20;
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+/// What frames with hardly anything in them may take of memory beside their bytes, on one connection.
+const MAX_OVERHEAD: usize = 64 << 20;
+/// How often another connection may be opened for the sake of another address.
+const SPREAD_EVERY: Duration = Duration::from_millis(100);
+/// For so long a connection may be silent while requests wait, before it is given up.
+const DOUBT: Duration = Duration::from_secs(1);
 /// Bytes of a request's body that wait for the server, of one stream.
 const MAX_BUFFERED: usize = 64 << 10;
 /// Bytes of the fields of an answer.
@@ -49,6 +55,8 @@ pub(super) struct Links {
     idle_timeout: Duration,
     /// Held by whoever opens one: the others wait for that instead of opening their own.
     pub(super) dialling: Mutex<()>,
+    /// When one was last opened for the sake of another address.
+    spread: Cell<Option<Instant>>,
 }
 
 /// One connection.
@@ -63,13 +71,41 @@ pub(super) struct Link {
     open: Cell<usize>,
     /// When the last ended.
     used: Cell<Instant>,
-    /// It takes no more requests: it has ended, or the server wants it to end.
+    /// It takes no more requests: it has ended, the server wants it to end, or nothing comes through it any more.
     retired: Cell<bool>,
+    /// Its upstream has a bound: another is not to be had as long as this is open.
+    bounded: bool,
+    /// How often something came through it.
+    heard: Rc<Cell<u64>>,
+    /// Since when a request waits, and what `heard` was then.
+    waiting: Cell<Option<(Instant, u64)>>,
+}
+
+fn settings() -> Builder {
+    let mut settings = Builder::new();
+    settings
+        .enable_push(false)
+        // Until the server says how many it takes: it would refuse those above.
+        .initial_max_send_streams(1)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .data_frame_budget(MAX_OVERHEAD)
+        .max_send_buffer_size(MAX_BUFFERED)
+        .max_header_list_size(MAX_FIELDS)
+        // Clients who leave are no fault of the server, and others share the connection.
+        .max_local_error_reset_streams(None);
+    settings
 }
 
 impl Links {
     pub(super) fn new(most: usize, idle_timeout: Duration) -> Self {
-        Self { links: RefCell::default(), most, idle_timeout, dialling: Mutex::new(()) }
+        Self {
+            links: RefCell::default(),
+            most,
+            idle_timeout,
+            dialling: Mutex::new(()),
+            spread: Cell::default(),
+        }
     }
 
     /// Whether others would do the same.
@@ -77,13 +113,32 @@ impl Links {
         self.most == others.most && self.idle_timeout == others.idle_timeout
     }
 
-    /// The connection with the fewest requests. `None` if another is to be opened.
+    /// The connection with the fewest requests; of several, the one that was unused for longest. `None` if another is to be
+    /// opened.
     pub(super) fn pick(&self) -> Option<Rc<Link>> {
         let mut links = self.links.borrow_mut();
         let now = now();
         links.retain(|link| link.is_young(now));
-        let least = links.iter().min_by_key(|link| link.open.get())?;
+        let least = links.iter().min_by_key(|link| (link.open.get(), link.used.get()))?;
         (least.has_room() || links.len() >= self.most).then(|| Rc::clone(least))
+    }
+
+    /// Whether another may be opened now for the sake of `addresses` that none leads to. Not often: one may not answer.
+    pub(super) fn may_spread(&self, addresses: usize) -> bool {
+        if self.links.borrow().len() >= addresses.min(self.most) {
+            return false;
+        }
+        let now = now();
+        let due = self.spread.get().is_none_or(|last| now.saturating_duration_since(last) >= SPREAD_EVERY);
+        if due {
+            self.spread.set(Some(now));
+        }
+        due
+    }
+
+    /// Whether one of them leads there.
+    pub(super) fn lead_to(&self, address: IpAddr) -> bool {
+        self.links.borrow().iter().any(|link| link.address == address)
     }
 
     /// Uses another one from now on.
@@ -103,28 +158,42 @@ impl Links {
 impl Link {
     /// Speaks HTTP/2 on a new connection. Ends with its last request, once nobody picks it any more; `slot` is held until
     /// then.
-    pub(super) async fn open(stream: Stream, address: IpAddr, slot: Option<Slot>) -> io::Result<Rc<Self>> {
+    /// `tell`: what only a person can mend is said there.
+    pub(super) async fn open(
+        stream: Stream,
+        address: IpAddr,
+        slot: Option<Slot>,
+        tell: impl Fn(&str) + 'static,
+    ) -> io::Result<Rc<Self>> {
         if stream.is_tls() && !stream.speaks_http2() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the server does not speak HTTP/2"));
+            tell("no HTTP/2: it did not agree on `h2` by ALPN");
+            return Err(io::ErrorKind::Unsupported.into());
         }
         let scheme = if stream.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
-        let mut settings = Builder::new();
-        settings
-            .enable_push(false)
-            .initial_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buffer_size(MAX_BUFFERED)
-            .max_header_list_size(MAX_FIELDS);
-        let shaken = settings.handshake(Duplex::of_backend(Rc::new(stream))).await;
-        let (sender, connection) = shaken.map_err(io::Error::other)?;
-        let (retired, now) = (Cell::new(false), now());
-        let link =
-            Self { sender, scheme, address, since: now, open: Cell::new(0), used: Cell::new(now), retired };
-        let link = Rc::new(link);
+        let duplex = Duplex::of_backend(Rc::new(stream));
+        let heard = duplex.reads();
+        let (sender, connection) = settings().handshake(duplex).await.map_err(io::Error::other)?;
+        let now = now();
+        let link = Rc::new(Self {
+            sender,
+            scheme,
+            address,
+            since: now,
+            open: Cell::new(0),
+            used: Cell::new(now),
+            retired: Cell::new(false),
+            bounded: slot.is_some(),
+            heard,
+            waiting: Cell::default(),
+        });
         let told = Rc::downgrade(&link);
         tokio::task::spawn_local(async move {
             // How it ends, its requests learn by themselves.
-            let _ = connection.await;
+            if let Err(fault) = connection.await
+                && fault.is_library()
+            {
+                tell(&format!("no HTTP/2: {fault}"));
+            }
             told.upgrade().inspect(|link| link.retired.set(true));
             drop(slot);
         });
@@ -140,11 +209,35 @@ impl Link {
     }
 
     fn is_young(&self, now: Instant) -> bool {
-        !self.retired.get() && now.saturating_duration_since(self.since) < MAX_AGE
+        let needed = self.bounded && self.open.get() > 0;
+        !self.retired.get() && (needed || now.saturating_duration_since(self.since) < MAX_AGE)
+    }
+
+    /// A request goes out.
+    fn wait(&self) {
+        let heard = self.heard.get();
+        if self.waiting.get().is_none_or(|(_, before)| before != heard) {
+            self.waiting.set(Some((now(), heard)));
+        }
+    }
+
+    /// One went without an answer. The other side may be gone without a word: if nothing else came either, the next is
+    /// to find out on a connection of its own, if that is to be had.
+    fn doubt(&self) {
+        let needed = self.bounded && self.open.get() > 1;
+        if let Some((since, before)) = self.waiting.get()
+            && !needed
+            && before == self.heard.get()
+            && now().saturating_duration_since(since) >= DOUBT
+        {
+            self.retired.set(true);
+        }
     }
 
     fn has_room(&self) -> bool {
-        self.open.get() < MAX_STREAMS.min(self.sender.current_max_send_streams())
+        // What the server takes is known once it has said its first words.
+        let taken = if self.heard.get() == 0 { MAX_STREAMS } else { self.sender.current_max_send_streams() };
+        self.open.get() < MAX_STREAMS.min(taken)
     }
 }
 
@@ -176,11 +269,15 @@ async fn serve(pipe: Pipe, seat: Seat) {
     let Ok((response, stream)) = sent else {
         // Nothing of it was sent.
         seat.0.retired.set(true);
-        return pipe.refuse();
+        return pipe.fail(io::ErrorKind::ConnectionRefused);
     };
+    seat.0.wait();
     let mut passage = Passage::new(pipe, come, request.rest, stream, response, to_head);
     if passage.run().await.is_err_and(|fault| fault.is_go_away()) {
         seat.0.retired.set(true);
+    }
+    if !passage.is_answered() {
+        seat.0.doubt();
     }
 }
 

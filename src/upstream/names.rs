@@ -66,6 +66,14 @@ impl Site {
         }
     }
 
+    /// Its addresses, as far as is known. Waits for nothing.
+    pub(super) fn known(&self) -> Option<Arc<Vec<IpAddr>>> {
+        match self {
+            Self::Address(_) => None,
+            Self::Name(name) => name.known.load_full(),
+        }
+    }
+
     /// Whether it is still there, as far as is known.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         match self {

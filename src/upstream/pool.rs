@@ -22,7 +22,7 @@ use crate::socket::{Sight, Stream};
 const MAX_IDLE: usize = 1024;
 /// An older connection serves no further request, so that what balances connections before the servers can move them.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
-/// TLS that fails is told of once in so long, for each server and worker.
+/// TLS or HTTP/2 that fails is told of once in so long, for each server and worker.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// One server's connections that are not in use.
@@ -35,10 +35,10 @@ pub struct EndpointPool {
     /// Whose turn it is among the server's addresses.
     turn: Cell<usize>,
     /// The last used at the end: it is used next, so that the others can go.
-    idle: RefCell<Vec<(Line, Instant)>>,
+    idle: RefCell<Vec<(Box<Line>, Instant)>>,
     /// Where the server speaks HTTP/2: its connections are shared instead.
     links: Option<Links>,
-    /// When a person was last told that TLS fails.
+    /// When a person was last told that TLS or HTTP/2 fails.
     told: Cell<Option<Instant>>,
 }
 
@@ -54,10 +54,8 @@ struct Line {
 /// A connection to a server, in use.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its bytes.
-    pub stream: Stream,
-    address: IpAddr,
-    since: Instant,
+    /// Boxed for as long as it is open: from the pool and back, and along with the exchange, a pointer moves.
+    line: Box<Line>,
     /// Counts it, where they are counted.
     slot: Option<Slot>,
     /// Where it may go when it is not in use.
@@ -109,10 +107,14 @@ impl EndpointPool {
         bound && same_protocol && self.endpoint.tls == endpoint.tls && self.site.is(site)
     }
 
-    /// A kept connection, unless it is to be `fresh`, or a new one. `careful`: the kept one's socket itself is asked.
+    /// A kept connection that nobody else may use, if there is one. `careful`: its socket itself is asked.
+    pub(super) fn at_hand(self: &Rc<Self>, careful: bool) -> Option<Connection> {
+        if self.idle.borrow().is_empty() { None } else { self.take(careful) }
+    }
+
+    /// A new connection, or one that others have kept or use, too, unless it is to be `fresh`.
     pub(super) async fn connection(
         self: &Rc<Self>,
-        careful: bool,
         fresh: bool,
         connect_timeout: Duration,
     ) -> Result<Connection, Failure> {
@@ -120,11 +122,7 @@ impl EndpointPool {
             return self.stream(links, fresh, connect_timeout).await;
         }
         let Some(bound) = &self.bound else {
-            let kept = if fresh { None } else { self.take(careful) };
-            return match kept {
-                Some(kept) => Ok(kept),
-                None => self.connect(None, connect_timeout).await,
-            };
+            return self.connect(None, connect_timeout).await;
         };
         let (slot, kept) = bound.acquire(&self.endpoint, fresh, connect_timeout).await?;
         match kept.and_then(|kept| self.revive(kept)) {
@@ -141,38 +139,72 @@ impl EndpointPool {
         connect_timeout: Duration,
     ) -> Result<Connection, Failure> {
         if let Some(link) = links.pick() {
+            self.spread(links, connect_timeout);
             return Ok(self.use_link(&link, !fresh));
         }
         let dialling = async {
             let _turn = links.dialling.lock().await;
-            if let Some(link) = links.pick() {
-                return Ok(self.use_link(&link, false));
-            }
-            let slot = match &self.bound {
-                Some(bound) => Some(bound.acquire(&self.endpoint, true, connect_timeout).await?.0),
-                None => None,
+            let link = match links.pick() {
+                Some(link) => link,
+                None => self.link(links, connect_timeout).await?,
             };
-            let Line { stream, address, .. } = self.dial(connect_timeout).await?;
-            let link = Link::open(stream, address, slot).await.map_err(|error| {
-                self.tell(&error.to_string());
-                Failure::Protocol
-            })?;
-            links.add(&link);
             Ok(self.use_link(&link, false))
         };
         timeout(connect_timeout, dialling).await.unwrap_or(Err(Failure::ConnectTimeout))
     }
 
+    /// Opens a connection that requests may share.
+    async fn link(self: &Rc<Self>, links: &Links, connect_timeout: Duration) -> Result<Rc<Link>, Failure> {
+        let slot = match &self.bound {
+            Some(bound) => Some(bound.acquire(&self.endpoint, true, connect_timeout).await?.0),
+            None => None,
+        };
+        self.turn_to_unled(links);
+        let Line { stream, address, .. } = *self.dial(connect_timeout).await?;
+        let pool = Rc::downgrade(self);
+        let tell = move |fault: &str| drop(pool.upgrade().inspect(|pool| pool.tell(fault)));
+        let link = Link::open(stream, address, slot, tell).await.map_err(|_| Failure::Protocol)?;
+        links.add(&link);
+        Ok(link)
+    }
+
+    /// Behind a name there may be many servers. As few connections do for many requests, one to each is opened, so that
+    /// all have something to do: in the background, for no request depends on it.
+    fn spread(self: &Rc<Self>, links: &Links, connect_timeout: Duration) {
+        let addresses = self.site.known().map_or(1, |known| known.len());
+        if links.may_spread(addresses) {
+            let pool = Rc::clone(self);
+            tokio::task::spawn_local(async move {
+                if let Some(links) = &pool.links {
+                    let _turn = links.dialling.lock().await;
+                    // Who needs it finds out what is wrong.
+                    let _ = timeout(connect_timeout, pool.link(links, connect_timeout)).await;
+                }
+            });
+        }
+    }
+
+    /// The turn goes to the next address to which there is no connection, if there is one.
+    fn turn_to_unled(&self, links: &Links) {
+        let Some(known) = self.site.known() else { return };
+        let turn = self.turn.get();
+        let places = (0..known.len()).map(|place| turn.wrapping_add(place));
+        let mut addresses = places.zip(known.iter().cycle().skip(turn.checked_rem(known.len()).unwrap_or(0)));
+        if let Some((place, _)) = addresses.find(|(_, address)| !links.lead_to(**address)) {
+            self.turn.set(place);
+        }
+    }
+
     fn use_link(self: &Rc<Self>, link: &Rc<Link>, reused: bool) -> Connection {
         let line = Line { stream: link.stream(), address: link.address, since: link.since };
-        self.use_line(line, None, reused)
+        self.use_line(Box::new(line), None, reused)
     }
 
     /// A connection from elsewhere, if it is usable.
-    fn revive(&self, Kept { parked, address, since, .. }: Kept) -> Option<Line> {
+    fn revive(&self, Kept { parked, address, since, .. }: Kept) -> Option<Box<Line>> {
         let stream = parked.resume().ok().filter(|_| self.site.has(address))?;
         // This thread's runtime knows nothing of it yet.
-        (stream.look() == Sight::Silence).then_some(Line { stream, address, since })
+        (stream.look() == Sight::Silence).then(|| Box::new(Line { stream, address, since }))
     }
 
     /// A kept connection, if one is usable. `careful`: the socket itself is asked.
@@ -187,13 +219,12 @@ impl EndpointPool {
         }
     }
 
-    fn use_line(self: &Rc<Self>, line: Line, slot: Option<Slot>, reused: bool) -> Connection {
-        let Line { stream, address, since } = line;
-        Connection { stream, address, since, slot, pool: Rc::clone(self), reused, in_flight: None }
+    fn use_line(self: &Rc<Self>, line: Box<Line>, slot: Option<Slot>, reused: bool) -> Connection {
+        Connection { line, slot, pool: Rc::clone(self), reused, in_flight: None }
     }
 
     /// Keeps a connection until `expiry`.
-    fn put(&self, line: Line, expiry: Instant) {
+    fn put(&self, line: Box<Line>, expiry: Instant) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < MAX_IDLE {
             idle.push((line, expiry));
@@ -221,11 +252,11 @@ impl EndpointPool {
         Ok(self.use_line(self.dial(connect_timeout).await?, slot, false))
     }
 
-    async fn dial(&self, connect_timeout: Duration) -> Result<Line, Failure> {
+    async fn dial(&self, connect_timeout: Duration) -> Result<Box<Line>, Failure> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         match dial(&self.endpoint, &self.site, turn, connect_timeout).await {
-            Ok((stream, address)) => Ok(Line { stream, address, since: deadline::now() }),
+            Ok((stream, address)) => Ok(Box::new(Line { stream, address, since: deadline::now() })),
             Err(fault) => {
                 if let Undialled::Tls(_) = fault {
                     self.tell(&fault.to_string());
@@ -235,7 +266,7 @@ impl EndpointPool {
         }
     }
 
-    /// What is wrong with TLS only an operator can mend, and the access log does not say what it is.
+    /// What is wrong with TLS or HTTP/2 only an operator can mend, and the access log does not say what it is.
     fn tell(&self, fault: &str) {
         let now = deadline::now();
         if self.told.get().is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
@@ -246,18 +277,29 @@ impl EndpointPool {
 }
 
 impl Connection {
+    /// Its bytes.
+    pub fn stream(&self) -> &Stream {
+        &self.line.stream
+    }
+
+    /// Whether other requests share it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.pool.links.is_some()
+    }
+
     /// Keeps it for another request, for as long as `span` after `now`, unless it has grown old or the server has left its
     /// address.
     pub(super) fn keep(self, now: Instant, span: Duration) {
-        let expiry = (now + span).min(self.since + MAX_AGE);
+        let expiry = (now + span).min(self.line.since + MAX_AGE);
         // A stream of HTTP/2 is used once; what it is part of is kept elsewhere.
-        if self.pool.links.is_some() || now >= expiry || !self.pool.site.has(self.address) {
+        if self.is_shared() || now >= expiry || !self.pool.site.has(self.line.address) {
             return;
         }
-        let Self { stream, address, since, slot, pool, .. } = self;
+        let Self { line, slot, pool, .. } = self;
         match slot {
-            None => pool.put(Line { stream, address, since }, expiry),
+            None => pool.put(line, expiry),
             Some(slot) => {
+                let Line { stream, address, since } = *line;
                 if let Ok(parked) = stream.park() {
                     slot.keep(Kept { parked, server: Arc::clone(&pool.endpoint), address, since, expiry });
                 }
@@ -282,6 +324,10 @@ mod tests {
 
     /// Listeners at 127.0.0.1 to 127.0.0.`count` with one port, and a pool for a name that stands for them.
     fn listening(count: u8) -> (Vec<TcpListener>, Arc<Name>, Rc<EndpointPool>) {
+        listening_to(count, None)
+    }
+
+    fn listening_to(count: u8, links: Option<Links>) -> (Vec<TcpListener>, Arc<Name>, Rc<EndpointPool>) {
         let first = TcpListener::bind((at(1), 0)).expect("a free port");
         let port = first.local_addr().expect("bound").port();
         let others = (2..=count).map(|last| TcpListener::bind((at(last), port)).expect("a free port"));
@@ -289,7 +335,7 @@ mod tests {
         let name = Arc::new(Name::new("a.test"));
         let authority = format!("a.test:{port}").into();
         let endpoint = Endpoint { host: "a.test".to_owned(), port, authority, weight: 1, tls: None };
-        let pool = Rc::new(EndpointPool::new(&endpoint, Site::Name(Arc::clone(&name)), None, None));
+        let pool = Rc::new(EndpointPool::new(&endpoint, Site::Name(Arc::clone(&name)), None, links));
         (listeners, name, pool)
     }
 
@@ -300,9 +346,31 @@ mod tests {
         name.learn(Ok(vec![at(1), at(2), at(3), at(9)])).expect("known");
         let mut reached = Vec::new();
         for _ in 0..8 {
-            reached.push(pool.connect(None, PATIENCE).await.expect("a connection").address);
+            reached.push(pool.connect(None, PATIENCE).await.expect("a connection").line.address);
         }
         assert_eq!(reached, [1, 2, 3, 1, 1, 2, 3, 1].map(at), "one that refuses gives way to the next");
+    }
+
+    #[tokio::test]
+    async fn shared_connections_lead_to_all_addresses_of_a_name() {
+        let (_listeners, name, pool) = listening_to(3, Some(Links::new(8, IDLE)));
+        name.learn(Ok(vec![at(1), at(2), at(3)])).expect("known");
+        let asking = async {
+            let mut asked = Vec::new();
+            for _ in 0..400 {
+                let connection = pool.connection(false, PATIENCE).await.expect("a connection");
+                asked.push(connection.line.address);
+                if [1, 2, 3].iter().all(|last| asked.contains(&at(*last))) {
+                    return asked;
+                }
+                drop(connection);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            asked
+        };
+        let asked = tokio::task::LocalSet::new().run_until(asking).await;
+        assert_eq!(asked.first(), Some(&at(1)), "the first opens one alone");
+        assert!(asked.contains(&at(2)) && asked.contains(&at(3)), "{asked:?}");
     }
 
     #[tokio::test]
@@ -318,7 +386,7 @@ mod tests {
         third.keep(now, IDLE);
         assert_eq!(pool.idle.borrow().len(), 2, "the third was to the first address, too");
         pool.expire(now);
-        assert_eq!(pool.take(true).expect("the second").address, at(2));
+        assert_eq!(pool.take(true).expect("the second").line.address, at(2));
         assert!(pool.take(true).is_none());
     }
 
@@ -327,14 +395,14 @@ mod tests {
         let (_listeners, name, pool) = listening(1);
         name.learn(Ok(vec![at(1)])).expect("known");
         let connection = pool.connect(None, PATIENCE).await.expect("a connection");
-        let since = connection.since;
+        let since = connection.line.since;
         connection.keep(since + MAX_AGE - Duration::from_secs(1), IDLE);
         let connection = pool.take(true).expect("it is young enough");
-        assert_eq!(connection.since, since, "use does not make it younger");
+        assert_eq!(connection.line.since, since, "use does not make it younger");
         connection.keep(since + MAX_AGE, IDLE);
         assert!(pool.take(true).is_none());
         let connection = pool.connect(None, PATIENCE).await.expect("a connection");
-        let since = connection.since;
+        let since = connection.line.since;
         connection.keep(since, IDLE);
         pool.expire(since + MAX_AGE);
         assert!(pool.take(true).is_none(), "nor does it lie there for longer");

@@ -37,6 +37,7 @@ mod core_vectors;
 mod edge_connections;
 mod edge_cors;
 mod edge_proxy_protocol;
+mod grpc_calls;
 mod harness;
 mod imports;
 mod key_claim;
@@ -119,6 +120,8 @@ mod upstream_balance;
 mod upstream_bounds;
 mod upstream_eject;
 mod upstream_health;
+mod upstream_http2;
+mod upstream_http2_faults;
 mod upstream_names;
 mod upstream_tls;
 

@@ -138,8 +138,8 @@ fn silence_counts_and_what_is_not_http_counts() {
 fn neither_error_pages_nor_bad_clients_count() {
     let sick = || Backend::answering("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n");
     let servers = [sick(), sick()];
-    let lines = "eject = { failures = 1, for = \"1h\" }";
-    let gateway = Gateway::start(&over(&[&servers[0], &servers[1]], lines));
+    let file = over(&[&servers[0], &servers[1]], "eject = { failures = 1, for = \"1h\" }");
+    let gateway = Gateway::start(&format!("{file}[server]\nbody_timeout = \"600ms\"\n"));
     for _ in 0..10 {
         gateway.get("/").expect(503);
     }

@@ -1,6 +1,7 @@
 //! One request on its stream, and its answer.
 
 use std::future::{Future as _, poll_fn};
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -45,6 +46,11 @@ impl Passage {
         Self { pipe, come, upload, interim: BytesMut::new(), answer: Answer::Awaited(response), to_head }
     }
 
+    /// Whether the answer has begun.
+    pub(super) fn is_answered(&self) -> bool {
+        matches!(self.answer, Answer::Begun(_))
+    }
+
     /// Ends with the answer, or when nobody waits for it any more.
     ///
     /// # Errors
@@ -81,14 +87,16 @@ impl Passage {
                     return Poll::Ready(Ok(()));
                 }
                 Answer::Awaited(response) => {
-                    while let Poll::Ready(Some(Ok(hint))) = response.poll_informational(context) {
-                        write_response(&hint.into_parts().0, true, self.to_head, &mut self.interim);
-                    }
-                    while !self.interim.is_empty() {
+                    if !self.interim.is_empty() {
                         let Ok(written) = ready!(self.pipe.poll_write(context, &self.interim, &[])) else {
                             return Poll::Ready(Ok(()));
                         };
                         self.interim.advance(written);
+                        continue;
+                    }
+                    if let Poll::Ready(Some(Ok(hint))) = response.poll_informational(context) {
+                        write_response(&hint.into_parts().0, true, self.to_head, &mut self.interim);
+                        continue;
                     }
                     ready!(Pin::new(response).poll(context))
                 }
@@ -96,16 +104,23 @@ impl Passage {
             match answer {
                 Ok(answer) => self.answer = Answer::Begun(begin(answer, self.to_head)),
                 Err(fault) => {
-                    // The server says that it did nothing (RFC 9113 §8.7).
-                    if fault.reason() == Some(Reason::REFUSED_STREAM)
-                        || fault.is_go_away() && fault.is_remote()
-                    {
-                        self.pipe.refuse();
-                    }
+                    self.pipe.fail(meaning(&fault));
                     return Poll::Ready(Err(fault));
                 }
             }
         }
+    }
+}
+
+/// What a request without an answer makes of that: see [`Ending`](super::super::exchange::Ending).
+fn meaning(fault: &h2::Error) -> ErrorKind {
+    match fault.reason() {
+        // The server says that it did nothing (RFC 9113 §8.7).
+        Some(Reason::REFUSED_STREAM) => ErrorKind::ResourceBusy,
+        Some(_) if fault.is_go_away() && fault.is_remote() => ErrorKind::ConnectionRefused,
+        Some(_) if fault.is_library() => ErrorKind::Unsupported,
+        Some(_) => ErrorKind::ConnectionAborted,
+        None => ErrorKind::ConnectionReset,
     }
 }
 
