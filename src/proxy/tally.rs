@@ -43,8 +43,10 @@ impl Turn {
     /// Notes which server was tried last, and the time to its response head if one came.
     pub(crate) fn note_server(&mut self, upstream: UpstreamIndex, authority: &str, took: Option<Micros>) {
         if let Some(record) = &mut self.record {
+            let name = &*self.plan.gateway.upstream(upstream).name;
             record.upstream.clear();
-            record.upstream.extend([&*self.plan.gateway.upstream(upstream).name, "/", authority]);
+            record.upstream.reserve(name.len() + 1 + authority.len());
+            record.upstream.extend([name, "/", authority]);
             record.upstream_duration = took;
         }
     }
