@@ -37,6 +37,8 @@ pub struct Outgoing {
     /// How long the window may stay closed; `None`: somebody else watches over it.
     patience: Option<Duration>,
     closed_since: Option<Instant>,
+    /// It stayed closed for longer than that.
+    stalled: bool,
     deadline: Deadline,
 }
 
@@ -71,7 +73,7 @@ impl Outgoing {
     /// The body of the message whose head went out on `stream`.
     pub fn new(stream: SendStream<Bytes>, rest: Rest, patience: Option<Duration>) -> Self {
         let deadline = Deadline::default();
-        Self { stream, rest, piece: Bytes::new(), patience, closed_since: None, deadline }
+        Self { stream, rest, piece: Bytes::new(), patience, closed_since: None, stalled: false, deadline }
     }
 
     /// Passes on what `come` begins with, and what comes through the pipe behind that. Ready once all was handed over.
@@ -101,6 +103,11 @@ impl Outgoing {
                 }
             }
         }
+    }
+
+    /// Whether it failed because the peer's window stayed closed for too long.
+    pub fn is_stalled(&self) -> bool {
+        self.stalled
     }
 
     /// Resets the stream: the peer learns that the body is not whole.
@@ -137,6 +144,7 @@ impl Outgoing {
         let Some(patience) = self.patience else { return Poll::Pending };
         let since = *self.closed_since.get_or_insert_with(now);
         ready!(self.deadline.poll(context, since + patience));
+        self.stalled = true;
         self.reset(Reason::CANCEL);
         Poll::Ready(Err(Cut::Peer))
     }

@@ -19,6 +19,9 @@ const READ: usize = 16 << 10;
 /// What a client sends before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Bytes of a PING, which a dead connection takes, too.
+const PING_FRAME: u64 = 17;
+
 /// A connection on which HTTP/2 is spoken.
 #[derive(Debug)]
 pub struct Duplex {
@@ -28,10 +31,45 @@ pub struct Duplex {
     /// Of the client's preface, what was not taken yet.
     preface: usize,
     block: OpenBlock,
-    open_since: Rc<Cell<Option<Instant>>>,
+    traffic: Rc<Traffic>,
     reads: Rc<Cell<u64>>,
     /// Bytes that were read without a pause.
     run: usize,
+}
+
+/// What is seen of a connection from outside, as long as it lives.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Since when a block of fields is open.
+    open_since: Cell<Option<Instant>>,
+    /// Bytes that came, and that the socket took.
+    come: Cell<u64>,
+    /// See `come`.
+    gone: Cell<u64>,
+}
+
+/// How far traffic had come at some time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    come: u64,
+    gone: u64,
+}
+
+impl Traffic {
+    /// Since when a block of fields is open, if one is.
+    pub fn open_since(&self) -> Option<Instant> {
+        self.open_since.get()
+    }
+
+    /// How far it is.
+    pub fn mark(&self) -> Mark {
+        Mark { come: self.come.get(), gone: self.gone.get() }
+    }
+
+    /// Whether the other side gave a sign of life since `mark`: it has sent something, or taken more than a PING.
+    pub fn has_moved_since(&self, mark: Mark) -> bool {
+        self.come.get() != mark.come || self.gone.get() - mark.gone > PING_FRAME
+    }
 }
 
 impl Duplex {
@@ -42,7 +80,7 @@ impl Duplex {
             come,
             preface: PREFACE.len(),
             block: OpenBlock::default(),
-            open_since: Rc::default(),
+            traffic: Rc::default(),
             reads: Rc::default(),
             run: 0,
         }
@@ -53,9 +91,9 @@ impl Duplex {
         Self { preface: 0, ..Self::of_client(stream, BytesMut::new()) }
     }
 
-    /// Tells, as long as the connection lives, since when a block of fields is open.
-    pub fn open_since(&self) -> Rc<Cell<Option<Instant>>> {
-        Rc::clone(&self.open_since)
+    /// What is seen of it from outside.
+    pub fn traffic(&self) -> Rc<Traffic> {
+        Rc::clone(&self.traffic)
     }
 
     /// Tells, as long as the connection lives, how often something came through it.
@@ -67,11 +105,24 @@ impl Duplex {
         let before_frames = self.preface.min(taken);
         self.preface -= before_frames;
         self.block.advance(&self.come[before_frames..taken]);
-        match (self.block.is_open(), self.open_since.get()) {
-            (true, None) => self.open_since.set(Some(now())),
-            (false, Some(_)) => self.open_since.set(None),
+        let traffic = &*self.traffic;
+        traffic.come.set(traffic.come.get() + taken as u64);
+        match (self.block.is_open(), traffic.open_since.get()) {
+            (true, None) => traffic.open_since.set(Some(now())),
+            (false, Some(_)) => traffic.open_since.set(None),
             _ => {}
         }
+    }
+
+    fn poll_write_both(
+        &self,
+        context: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(self.stream.poll_write(context, first, second))?;
+        self.traffic.gone.set(self.traffic.gone.get() + written as u64);
+        Poll::Ready(Ok(written))
     }
 }
 
@@ -106,7 +157,7 @@ impl AsyncRead for Duplex {
 
 impl AsyncWrite for Duplex {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.stream.poll_write(context, bytes, &[])
+        self.poll_write_both(context, bytes, &[])
     }
 
     fn poll_write_vectored(
@@ -116,7 +167,7 @@ impl AsyncWrite for Duplex {
     ) -> Poll<io::Result<usize>> {
         let mut filled = slices.iter().map(|slice| &**slice).filter(|slice| !slice.is_empty());
         let (first, second) = (filled.next(), filled.next());
-        self.stream.poll_write(context, first.unwrap_or_default(), second.unwrap_or_default())
+        self.poll_write_both(context, first.unwrap_or_default(), second.unwrap_or_default())
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -130,5 +181,23 @@ impl AsyncWrite for Duplex {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.stream.poll_flush(context))?;
         Poll::Ready(self.stream.close_sending())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ping_that_goes_out_is_no_sign_of_life() {
+        let traffic = Traffic::default();
+        let mark = traffic.mark();
+        traffic.gone.set(PING_FRAME);
+        assert!(!traffic.has_moved_since(mark));
+        traffic.gone.set(PING_FRAME + 1);
+        assert!(traffic.has_moved_since(mark), "the other side takes an answer");
+        let mark = traffic.mark();
+        traffic.come.set(1);
+        assert!(traffic.has_moved_since(mark));
     }
 }

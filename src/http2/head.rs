@@ -2,7 +2,7 @@
 
 use bytes::{BufMut as _, BytesMut};
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE};
-use http::uri::{Authority, Scheme};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri, Version, request, response};
 
 use super::body::Rest;
@@ -21,11 +21,9 @@ pub struct Unfit;
 pub fn write_request(head: &request::Parts, ended: bool, out: &mut BytesMut) {
     put(out, &[head.method.as_str().as_bytes(), b" "]);
     let authority = head.uri.authority();
-    match (head.uri.path_and_query(), authority) {
-        (Some(target), _) => put(out, &[target.as_str().as_bytes()]),
-        // CONNECT has nothing else.
-        (None, authority) => put(out, &[authority.map_or("*", Authority::as_str).as_bytes()]),
-    }
+    // CONNECT has no path. Whatever else has none is malformed, and no target is no target in HTTP/1.1 either.
+    let target = head.uri.path_and_query().map(PathAndQuery::as_str);
+    put(out, &[target.or(authority.map(Authority::as_str)).unwrap_or_default().as_bytes()]);
     put(out, &[b" HTTP/1.1\r\n"]);
     if let Some(authority) = authority {
         put_line(out, b"host", authority.as_str().as_bytes());

@@ -182,6 +182,12 @@ pub(crate) async fn forward(
         }
         Some(Err(failed)) => failed,
     };
+    if peer.http2 && upload.fault() == Some(BodyFault::Gone) {
+        // The stream was reset: there is nobody to be told that the body broke off.
+        turn.received = upload.bytes();
+        turn.error = Some("client_gone");
+        return After::Drop;
+    }
     turn.received = upload.bytes();
     upload.end_interim(outbound);
     let (done, fault) = (upload.is_done(), upload.fault());

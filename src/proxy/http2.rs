@@ -3,7 +3,6 @@
 mod seat;
 mod stream;
 
-use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -19,7 +18,7 @@ use super::peer::Peer;
 use super::presence::Presence;
 use super::worker::Worker;
 use crate::clock::deadline::{Deadline, now};
-use crate::http2::duplex::Duplex;
+use crate::http2::duplex::{Duplex, Mark, Traffic};
 use crate::socket::Stream;
 use seat::{Seat, Streams};
 
@@ -57,7 +56,7 @@ pub(super) async fn serve(
     let plan = worker.plan();
     let server = &plan.gateway.server;
     let duplex = Duplex::of_client(Rc::clone(&stream), come);
-    let open_since = duplex.open_since();
+    let traffic = duplex.traffic();
     let shaking = settings(server.max_header_bytes).handshake(duplex);
     let Ok(Ok(mut connection)) = timeout(server.header_timeout, shaking).await else { return };
     let now = now();
@@ -69,8 +68,9 @@ pub(super) async fn serve(
         opened: now,
         pinged: now,
         awaits_pong: false,
-        open_since,
-        leaving: None,
+        mark: traffic.mark(),
+        traffic,
+        stage: Stage::Open,
         header_timeout: server.header_timeout,
         idle_timeout: server.idle_timeout,
         deadline: Deadline::default(),
@@ -122,16 +122,26 @@ struct Client {
     requests: u64,
     opened: Instant,
     pings: Option<PingPong>,
-    /// When the client was last asked whether it is there.
+    /// When the client was last asked whether it is there, or seen to be.
     pinged: Instant,
     awaits_pong: bool,
-    /// Since when it has begun a head and not ended it.
-    open_since: Rc<Cell<Option<Instant>>>,
-    /// Since when it is told to open no more streams here.
-    leaving: Option<Instant>,
+    traffic: Rc<Traffic>,
+    /// How far that was when the client was last asked.
+    mark: Mark,
+    stage: Stage,
     header_timeout: Duration,
     idle_timeout: Duration,
     deadline: Deadline,
+}
+
+/// How far the connection's end is.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Open,
+    /// Since then the client is told to open no more streams here.
+    Leaving(Instant),
+    /// Since then all it has is to be told why.
+    Aborted(Instant),
 }
 
 /// What comes next for a connection.
@@ -139,6 +149,8 @@ struct Client {
 enum Fate {
     /// The client is asked whether it is there.
     Ping,
+    /// The client has not answered that.
+    Doubt,
     /// It is to open no more streams; those that are open may finish.
     Leave,
     /// All ends for this reason.
@@ -167,49 +179,66 @@ impl Client {
                 }
             };
             match fate {
-                Fate::Ping => {
-                    self.ping();
-                    continue;
+                Fate::Ping => self.ping(),
+                // What it takes slowly may stand before our question.
+                Fate::Doubt if self.traffic.has_moved_since(self.mark) => self.wait_on(),
+                Fate::Doubt | Fate::Close => return Poll::Ready(()),
+                Fate::Leave => {
+                    self.connection.graceful_shutdown();
+                    self.stage = Stage::Leaving(now());
                 }
-                Fate::Leave => self.connection.graceful_shutdown(),
-                Fate::Abort(reason) => self.connection.abrupt_shutdown(reason),
-                Fate::Close => return Poll::Ready(()),
+                Fate::Abort(reason) => {
+                    self.connection.abrupt_shutdown(reason);
+                    self.stage = Stage::Aborted(now());
+                }
             }
-            self.leaving = Some(now());
         }
     }
 
     /// What does not wait for a time.
     fn fate_now(&self) -> Option<Fate> {
-        if self.leaving.is_some() {
-            return None;
-        }
-        if self.streams.is_flood() {
-            return Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM));
-        }
         let worn_out = self.requests >= MAX_REQUESTS;
-        (worn_out || self.streams.worker.is_draining() || self.streams.is_evicted()).then_some(Fate::Leave)
+        match self.stage {
+            Stage::Aborted(_) => None,
+            _ if self.streams.is_flood() => Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM)),
+            Stage::Leaving(_) => None,
+            Stage::Open => {
+                let leaves = worn_out || self.streams.worker.is_draining() || self.streams.is_evicted();
+                leaves.then_some(Fate::Leave)
+            }
+        }
     }
 
     /// What time brings next.
     fn next_fate(&self) -> (Instant, Fate) {
+        let leaving = match self.stage {
+            Stage::Open => None,
+            Stage::Leaving(since) => Some(since),
+            // A client that takes nothing is not told, and not waited for.
+            Stage::Aborted(since) => return (since + LINGER, Fate::Close),
+        };
         let idle_since = self.streams.idle_since();
-        let ping = (self.pinged + PING_EVERY, if self.awaits_pong { Fate::Close } else { Fate::Ping });
-        let block = self.open_since.get();
+        let ping = (self.pinged + PING_EVERY, if self.awaits_pong { Fate::Doubt } else { Fate::Ping });
+        let block = self.traffic.open_since();
         let block = block.map(|since| (since + self.header_timeout, Fate::Abort(Reason::PROTOCOL_ERROR)));
-        let idle = idle_since.map(|since| match self.leaving {
+        let idle = idle_since.map(|since| match leaving {
             None => (since + self.idle_timeout, Fate::Leave),
             Some(leaving) => (since.max(leaving) + LINGER, Fate::Close),
         });
-        let age = self.leaving.is_none().then_some((self.opened + MAX_AGE, Fate::Leave));
+        let age = leaving.is_none().then_some((self.opened + MAX_AGE, Fate::Leave));
         [block, idle, age]
             .into_iter()
             .flatten()
             .fold(ping, |first, next| if next.0 < first.0 { next } else { first })
     }
 
-    fn ping(&mut self) {
+    fn wait_on(&mut self) {
         self.pinged = now();
+        self.mark = self.traffic.mark();
+    }
+
+    fn ping(&mut self) {
+        self.wait_on();
         if let Some(pings) = &mut self.pings {
             self.awaits_pong = pings.send_ping(Ping::opaque()).is_ok();
         }

@@ -40,6 +40,9 @@ impl Writer {
             Poll::Pending => self.poll_patience(context),
             written => {
                 self.blocked = None;
+                // Whoever passes on what goes through a pipe has waited as long already.
+                let late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+                self.stalled |= matches!(&written, Poll::Ready(Err(error)) if late(error));
                 written
             }
         }

@@ -27,6 +27,8 @@ struct Way {
     ended: bool,
     /// One of the ends is gone.
     broken: bool,
+    /// Whoever is behind the end that read took nothing for too long.
+    stalled: bool,
     /// Why the end that wrote is gone, if it said so.
     fault: Option<io::ErrorKind>,
     reader: Option<Waker>,
@@ -75,7 +77,7 @@ impl Pipe {
     /// Writes what there is room for of two slices.
     ///
     /// # Errors
-    /// The other end is gone.
+    /// The other end is gone; [`io::ErrorKind::TimedOut`] if because of [`Self::stall`].
     pub fn poll_write(
         &self,
         context: &mut Context<'_>,
@@ -84,7 +86,8 @@ impl Pipe {
     ) -> Poll<io::Result<usize>> {
         let way = &mut *self.outgoing.borrow_mut();
         if way.broken || way.ended {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            let why = if way.stalled { io::ErrorKind::TimedOut } else { io::ErrorKind::BrokenPipe };
+            return Poll::Ready(Err(why.into()));
         }
         let room = CAPACITY.saturating_sub(way.bytes.len());
         if room == 0 {
@@ -122,6 +125,12 @@ impl Pipe {
     /// Says why it will be gone before its time: reading fails with that then.
     pub fn fail(&self, fault: io::ErrorKind) {
         self.outgoing.borrow_mut().fault = Some(fault);
+    }
+
+    /// Says that whoever is behind this end takes nothing, and was waited for long enough: once this end is gone, writing
+    /// fails with [`io::ErrorKind::TimedOut`].
+    pub fn stall(&self) {
+        self.incoming.borrow_mut().stalled = true;
     }
 
     /// Says that nothing more will be written.
@@ -187,6 +196,20 @@ mod tests {
             come.extend_from_slice(&part[1..]);
         }
         assert!(come == sent);
+    }
+
+    #[test]
+    fn an_end_that_is_gone_may_have_said_why() {
+        for stalls in [false, true] {
+            let (one, other) = Pipe::new();
+            if stalls {
+                other.stall();
+            }
+            drop(other);
+            let written = one.poll_write(&mut context(), b"x", b"");
+            let Poll::Ready(Err(error)) = written else { panic!("{written:?}") };
+            assert_eq!(error.kind() == io::ErrorKind::TimedOut, stalls);
+        }
     }
 
     #[test]

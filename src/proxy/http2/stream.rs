@@ -111,7 +111,7 @@ impl Passage {
             match passed {
                 Ok(Some(answer)) => self.answer = answer,
                 Ok(None) => self.answer = Answer::Over,
-                Err(Cut::Peer) => self.pipe = None,
+                Err(Cut::Peer) => self.hang_up(),
                 Err(Cut::Pipe) => self.break_off(),
             }
         }
@@ -139,6 +139,16 @@ impl Passage {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Cut::Pipe)),
                 Poll::Pending => return respond.poll_reset(context).map(|_| Err(Cut::Peer)),
             }
+        }
+    }
+
+    /// The client has left, or takes nothing.
+    fn hang_up(&mut self) {
+        let pipe = self.pipe.take();
+        if let (Some(pipe), Answer::Begun { body, .. }) = (pipe, &self.answer)
+            && body.is_stalled()
+        {
+            pipe.stall();
         }
     }
 

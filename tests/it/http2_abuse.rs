@@ -1,0 +1,254 @@
+//! Floods over HTTP/2. Whatever a client sends, the gateway lives, holds little memory for it, and serves others meanwhile.
+
+use std::time::Duration;
+
+use crate::harness::frames::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, PING, PREFACE, PRIORITY, RST_STREAM,
+    SETTINGS, WINDOW_UPDATE, block, frame, get,
+};
+use crate::harness::{Backend, Client, Gateway, Next, everything_to};
+
+/// RFC 9113 §7.
+const STREAM_CLOSED: u32 = 5;
+const REFUSED_STREAM: u32 = 7;
+const CANCEL: [u8; 4] = [0, 0, 0, 8];
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// What one client may have the gateway hold: windows of 1 MiB, and what allocators keep.
+const MEMORY_KIB: u64 = 8 << 10;
+
+/// Answers `/` at once, anything else when the test opens the gate.
+fn backend() -> Backend {
+    Backend::start(|exchange| {
+        if exchange.target() != "/" {
+            exchange.wait_at_gate();
+        }
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        Next::KeepAlive
+    })
+}
+
+/// Attacks on one connection, and sees to it that the gateway takes no harm.
+fn attack<T: Send>(what: &str, act: impl FnOnce(&mut Frames) -> T + Send) -> T {
+    let backend = backend();
+    let mut gateway = Gateway::start(&everything_to(&backend, ""));
+    gateway.get("/").expect(200);
+    let before = gateway.resident_kib();
+    let mut attacker = Frames::connect(gateway.addr());
+    let outcome = std::thread::scope(|scope| {
+        let attacking = scope.spawn(|| act(&mut attacker));
+        loop {
+            gateway.get("/").expect(200);
+            if attacking.is_finished() {
+                break attacking.join().expect("no panic");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    gateway.get("/").expect(200);
+    let grown = gateway.resident_kib().saturating_sub(before);
+    assert!(grown < MEMORY_KIB, "{what} had the gateway hold {grown} KiB");
+    assert!(gateway.alive());
+    outcome
+}
+
+/// Sends these frames again and again, and reads nothing, until so many bytes went or no more are taken.
+fn flood(attacker: &mut Frames, frames: &[u8], bytes: usize) {
+    let burst = frames.repeat((64 << 10) / frames.len() + 1);
+    let mut sent = 0;
+    while sent < bytes {
+        let part = attacker.client.write_within(&burst, Duration::from_secs(1));
+        sent += part;
+        if part < burst.len() {
+            return;
+        }
+    }
+}
+
+fn request_and_reset(stream: u32) -> Vec<u8> {
+    let request = frame(HEADERS, END_HEADERS | END_STREAM, stream, &get("/slow", &[]));
+    [request, frame(RST_STREAM, 0, stream, &CANCEL)].concat()
+}
+
+#[test]
+fn rapid_reset_at_once() {
+    let code = attack("rapid reset", |attacker| {
+        let frames: Vec<u8> = (0..5000).flat_map(|number| request_and_reset(number * 2 + 1)).collect();
+        attacker.client.write_within(&frames, Duration::from_secs(1));
+        attacker.end()
+    });
+    // Bytes that it still sends when it has been told may turn the end into a reset, which takes the telling with it.
+    assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{code:?}");
+}
+
+#[test]
+fn rapid_reset_paced() {
+    let code = attack("paced resets", |attacker| {
+        for number in 0..400 {
+            attacker.client.write(request_and_reset(number * 2 + 1));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        attacker.end()
+    });
+    assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{code:?}");
+}
+
+#[test]
+fn made_you_reset() {
+    let code = attack("MadeYouReset", |attacker| {
+        for number in 0..300 {
+            let stream = number * 2 + 1;
+            attacker.request(stream, &get("/slow", &[]));
+            // Beyond what a window can be, so that the gateway has to reset the stream.
+            attacker.send(WINDOW_UPDATE, 0, stream, &0x7fff_ffff_u32.to_be_bytes());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        attacker.end()
+    });
+    assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{code:?}");
+}
+
+#[test]
+fn continuation_flood() {
+    for part in [&b""[..], &block(&[("x", "y".repeat(1000))])] {
+        let code = attack("a flood of CONTINUATION", |attacker| {
+            attacker.send(HEADERS, 0, 1, &get("/", &[]));
+            flood(attacker, &frame(CONTINUATION, 0, 1, part), 3_000_000);
+            attacker.end()
+        });
+        assert_ne!(code, Some(0));
+    }
+}
+
+#[test]
+fn hpack_bomb() {
+    // One field of 4,000 bytes for the table (RFC 7541 §6.2.1), and 16,000 times "that again".
+    let mut head = get("/", &[]);
+    head.extend([0x40, 1, b'x', 127, 0xa1, 0x1e]);
+    head.extend([b'y'; 4000]);
+    head.extend([0x80 | 62; 8000]);
+    let fate = attack("an HPACK bomb", |attacker| {
+        attacker.send(HEADERS, END_STREAM, 1, &head);
+        attacker.send(CONTINUATION, END_HEADERS, 1, &[0x80 | 62; 16_000]);
+        attacker.fate(1)
+    });
+    assert!(matches!(fate, Fate::Answered(431) | Fate::GoneAway(_) | Fate::Reset(_)), "{fate:?}");
+}
+
+#[test]
+fn empty_and_small_data() {
+    for part in [&b""[..], b"x"] {
+        attack("a flood of small DATA", |attacker| {
+            let post = block(&[
+                (":method", "POST"),
+                (":scheme", "http"),
+                (":path", "/slow"),
+                (":authority", "test"),
+            ]);
+            attacker.send(HEADERS, END_HEADERS, 1, &post);
+            flood(attacker, &frame(DATA, 0, 1, part), 3_000_000);
+        });
+    }
+}
+
+#[test]
+fn padded_data() {
+    attack("a flood of padding", |attacker| {
+        let post =
+            block(&[(":method", "POST"), (":scheme", "http"), (":path", "/slow"), (":authority", "test")]);
+        attacker.send(HEADERS, END_HEADERS, 1, &post);
+        let mut padded = vec![255];
+        padded.resize(256, 0);
+        // PADDED.
+        flood(attacker, &frame(DATA, 8, 1, &padded), 3_000_000);
+    });
+}
+
+#[test]
+fn floods_of_frames_that_ask_for_answers() {
+    let setting = [0, 3, 0, 0, 0, 7];
+    attack("a flood of PING", |attacker| flood(attacker, &frame(PING, 0, 0, &[7; 8]), 3_000_000));
+    attack("a flood of SETTINGS", |attacker| flood(attacker, &frame(SETTINGS, 0, 0, &setting), 3_000_000));
+    attack("a flood of acknowledgements", |attacker| flood(attacker, &frame(PING, 1, 0, &[7; 8]), 3_000_000));
+}
+
+#[test]
+fn floods_of_frames_that_ask_for_nothing() {
+    let priority = [0, 0, 0, 0, 16];
+    let more: Vec<u8> = (0..500).flat_map(|number| frame(PRIORITY, 0, number * 2 + 1, &priority)).collect();
+    attack("a flood of PRIORITY", |attacker| flood(attacker, &more, 3_000_000));
+    let window = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
+    attack("a flood of WINDOW_UPDATE", |attacker| flood(attacker, &window, 3_000_000));
+    attack("a flood of what nobody knows", |attacker| flood(attacker, &frame(99, 7, 3, b"?"), 3_000_000));
+}
+
+#[test]
+fn streams_over_the_bound_are_refused() {
+    attack("many streams", |attacker| {
+        for number in 0..100 {
+            attacker.request(number * 2 + 1, &get("/slow", &[]));
+        }
+        for number in 100..110 {
+            attacker.request(number * 2 + 1, &get("/slow", &[]));
+            assert_eq!(attacker.fate(number * 2 + 1), Fate::Reset(REFUSED_STREAM));
+        }
+    });
+}
+
+#[test]
+fn data_of_a_stream_that_is_over() {
+    let code = attack("data of a stream that is over", |attacker| {
+        attacker.request(1, &get("/", &[]));
+        assert_eq!(attacker.fate(1), Fate::Answered(200));
+        flood(attacker, &frame(DATA, 0, 1, &[0; 1000]), 5_000_000);
+        attacker.end()
+    });
+    assert!(matches!(code, Some(STREAM_CLOSED | 1 | 3 | ENHANCE_YOUR_CALM) | None), "{code:?}");
+}
+
+#[test]
+fn garbage() {
+    let mut seed = 1_u64;
+    let mut random = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed.to_le_bytes()
+    };
+    for round in 0..20_u8 {
+        let bytes: Vec<u8> = (0..2000).flat_map(|_| random()).collect();
+        attack("garbage", |attacker| {
+            if round % 2 == 0 {
+                attacker.send(HEADERS, END_HEADERS | END_STREAM, 1, &bytes[..9000]);
+            }
+            attacker.client.write_within(&bytes, Duration::from_secs(1));
+            assert_ne!(attacker.end(), Some(0));
+        });
+    }
+}
+
+/// The end of such a connection can not be told to its client, which is no reason to try for ever.
+#[test]
+fn who_reads_nothing_and_leaves_a_head_open_is_left() {
+    let backend = backend();
+    let config = "[server]\nworkers = 1\nheader_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "");
+    let gateway = Gateway::start(&config);
+    let mut narrow = Client::connect_narrow(gateway.addr(), 4096);
+    narrow.write([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat());
+    // Only as many as fit: the answers fill both sockets, and what is behind them is read still.
+    let pings = frame(PING, 0, 0, &[7; 8]).repeat(10_000);
+    let mut sent = 0;
+    while sent < 5_000_000 {
+        let part = narrow.write_within(&pings, Duration::from_millis(500));
+        sent += part;
+        if part < pings.len() {
+            break;
+        }
+    }
+    let open = frame(HEADERS, 0, 1, &get("/", &[]));
+    narrow.write_within(&open, Duration::from_millis(500));
+    for _ in 0..20 {
+        gateway.get("/").expect(200);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
