@@ -234,6 +234,8 @@ limits = ["few"]
 
     def run(self):
         begun = time.monotonic()
+        # All that it keeps open at rest is open by then.
+        time.sleep(2)
         idle = self.sample()
         jobs = [self.disturb, self.loads] + [self.good_client] * 4 + [self.rude_client] * 2
         threads = [threading.Thread(target=job, daemon=True) for job in jobs]
