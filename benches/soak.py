@@ -108,8 +108,8 @@ class Soak:
                 time.sleep(0.05)
         sys.exit("the gateway does not listen: see " + str(self.work))
 
-    def write_file(self):
-        """Another plan each time: numbers, balance and ejection change, names do not."""
+    def write_file(self, faulty=0.0):
+        """Another plan each time: numbers, balance and checks change, names do not; faulty now and then."""
         a, b, c = (backend.port for backend in self.backends)
         balance = random.choice(["round-robin", "least-requests", "random"])
         text = f"""
@@ -148,14 +148,14 @@ strip_prefix = "/few"
 limits = ["few"]
 """
         partial = self.file.with_suffix(".new")
-        partial.write_text(random.choice([text] * 9 + [text + "nonsense = ["]))
+        partial.write_text(text + ("nonsense = [" if random.random() < faulty else ""))
         partial.replace(self.file)
 
     def disturb(self):
         while time.monotonic() < self.disturbed_until:
             time.sleep(random.uniform(0.2, 2))
             if random.random() < 0.7:
-                self.write_file()
+                self.write_file(faulty=0.1)
                 self.gateway.send_signal(signal.SIGHUP)
                 self.tally["reloads"] += 1
             else:
