@@ -28,10 +28,10 @@ use crate::socket::Stream;
 use crate::telemetry::metrics::TurnedAway;
 use crate::upstream::pool;
 
-/// Requests on one connection; the last is answered with `connection: close`.
-const MAX_REQUESTS: u64 = 10_000;
-/// Age after which the next answer closes the connection.
-const MAX_AGE: Duration = Duration::from_secs(3600);
+/// Requests on one connection; the last is answered with `connection: close`, and over HTTP/2 followed by GOAWAY.
+pub(super) const MAX_REQUESTS: u64 = 10_000;
+/// Age after which the next answer closes the connection; over HTTP/2 it is GOAWAY by itself.
+pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
 /// How long a closing connection is read, so that the answer is not lost to a reset (RFC 9112 §9.6).
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -97,8 +97,7 @@ impl Connection {
 
     /// Whether the answer to the present request may leave the connection open.
     pub(crate) fn may_keep(&self) -> bool {
-        let worn_out = self.requests >= MAX_REQUESTS || self.reader.since() - self.opened > MAX_AGE;
-        !worn_out && !self.worker.is_draining()
+        !is_worn_out(self.requests, self.reader.since() - self.opened) && !self.worker.is_draining()
     }
 
     /// Serves requests until the connection shall be kept no longer.
@@ -202,6 +201,11 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
     }
 }
 
+/// Whether a connection has served so many requests, or for so long, that the client is to open another.
+fn is_worn_out(requests: u64, age: Duration) -> bool {
+    requests >= MAX_REQUESTS || age > MAX_AGE
+}
+
 fn bounds(server: &Server) -> Bounds {
     Bounds {
         max_header_bytes: server.max_header_bytes,
@@ -223,5 +227,18 @@ pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: I
     page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
     if let Ok(Ok(())) = timeout(LINGER, connection.writer.flush(&mut outbound)).await {
         connection.linger().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_serves_ten_thousand_requests_and_for_an_hour() {
+        let hour = Duration::from_secs(3600);
+        assert!(!is_worn_out(9_999, hour));
+        assert!(is_worn_out(10_000, Duration::ZERO));
+        assert!(is_worn_out(1, hour + Duration::from_micros(1)));
     }
 }

@@ -14,6 +14,7 @@ use h2::server::{Builder, Connection};
 use h2::{Ping, PingPong, Reason};
 use tokio::time::{Instant, timeout};
 
+use super::connection::{MAX_AGE, MAX_REQUESTS};
 use super::peer::Peer;
 use super::presence::Presence;
 use super::worker::Worker;
@@ -34,10 +35,6 @@ const MAX_BUFFERED: usize = 64 << 10;
 const MAX_RESETS_PENDING: usize = 20;
 /// Streams that were reset for the client's faults (CVE-2025-8671).
 const MAX_ERROR_RESETS: usize = 64;
-/// Requests on one connection, and its age: then the client is asked to open another.
-const MAX_REQUESTS: u64 = 10_000;
-/// See [`MAX_REQUESTS`].
-const MAX_AGE: Duration = Duration::from_secs(3600);
 /// How often a client is asked whether it is there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// Read at once of what nobody wants.
