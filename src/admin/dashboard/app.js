@@ -1,0 +1,602 @@
+// The dashboard: asks the admin API (docs/api.md) once a second and draws what it says.
+// Keys, paths and names come from clients and the file: they only ever become text, never markup.
+"use strict";
+
+const PERIOD = 1000; // ms between two rounds
+const PATIENCE = 4000; // ms for one answer
+const KEPT = 300; // seconds of history
+const FRESH = 10; // seconds that "now" means in sentences
+const REST = 2500; // ms for which a table keeps its order after the pointer moved over it, so that no click hits another row
+const SHOWN_KEYS = 12, SHOWN_REFUSALS = 10, SHOWN_CURVES = 6;
+
+// ---- words and elements ----
+
+const $ = (id) => document.getElementById(id);
+
+function make(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children.filter((child) => child !== null && child !== false));
+  return made;
+}
+
+/** Writes only what changed: selections and screen readers are left alone. */
+function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+const strong = (text) => make("code", {}, text);
+const button = (text, act, label) => make("button", { type: "button", onclick: act, ariaLabel: label ?? text }, text);
+const count = (number) => number === null || number === undefined ? "–" : number.toLocaleString("en");
+const rate = (number) => number === null || number === undefined ? "–" : number >= 10 ? count(Math.round(number)) : number.toFixed(number % 1 ? 1 : 0);
+const share = (part, whole) => whole > 0 ? Math.min(100, Math.round(100 * part / whole)) + "%" : "–";
+const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
+const keyText = (one) => one.key === null ? one.id : one.key.join(" · ") || "everyone";
+const sum = (numbers) => numbers.reduce((all, number) => all + (number ?? 0), 0);
+const mean = (numbers) => numbers.length ? sum(numbers) / numbers.length : 0;
+const last = (list) => list?.length ? list[list.length - 1] : null;
+const recent = (list) => list?.slice(-FRESH) ?? [];
+
+function when(time) {
+  const sameDay = new Date(time * 1000).toDateString() === new Date().toDateString();
+  return sameDay ? clock(time) : new Date(time * 1000).toLocaleString("en-GB");
+}
+
+function span(seconds) {
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (seconds >= size) return Math.floor(seconds / size) + " " + unit;
+  return Math.max(0, Math.round(seconds)) + " s";
+}
+
+function milliseconds(ms) {
+  if (ms === null) return "never";
+  return ms < 1000 ? Math.round(ms) + " ms" : ms < 60000 ? (ms / 1000).toFixed(1) + " s" : span(ms / 1000);
+}
+
+// ---- asking ----
+
+class Fault extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+async function ask(path, method = "GET", body = null) {
+  const headers = {};
+  const token = sessionStorage.getItem("tollgate-token");
+  if (token) headers.authorization = "Bearer " + token;
+  if (body) headers["content-type"] = "application/json";
+  const answer = await fetch("api/v1/" + path, {
+    method, headers, body: body && JSON.stringify(body), cache: "no-store", redirect: "error",
+    signal: AbortSignal.timeout(method === "GET" ? PATIENCE : 4 * PATIENCE),
+  });
+  const said = await answer.json().catch(() => ({}));
+  if (answer.ok) return said;
+  throw new Fault(answer.status, said.detail ?? said.faults?.join("\n") ?? answer.statusText);
+}
+
+const limitPath = (limit) => "limits/" + encodeURIComponent(limit) + "/keys";
+const keyPath = (limit, key) => limitPath(limit) + "/" + key.split(",").map((part) => encodeURIComponent(part.trim())).join(",");
+
+let silence = 0;
+function say(text) {
+  write($("said"), text);
+  clearTimeout(silence);
+  silence = setTimeout(() => write($("said"), ""), 7000);
+}
+
+/** Does one thing that a person asked for, and tells how it went. */
+async function act(path, method, body, done) {
+  try {
+    const answer = await ask(path, method, body);
+    say(done(answer));
+    return answer;
+  } catch (fault) {
+    if (fault.status === 401) askToken();
+    say(fault.status ? fault.message : "The gateway did not answer; nothing is known to have changed.");
+    return null;
+  } finally {
+    soon();
+  }
+}
+
+// ---- history ----
+
+/** Second by second since `started`: `time` and, by place, lists of the same length. */
+let history = { started: null, config: null, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} };
+
+function remember(answer) {
+  if (answer.started !== history.started || answer.config !== history.config) {
+    const whole = history.seq === null;
+    history = { started: answer.started, config: answer.config, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} };
+    if (!whole) return; // only a part came: the next round asks for all
+  }
+  const overlap = history.seq === null || answer.seq - answer.count > history.seq ? 0 : history.seq - (answer.seq - answer.count);
+  if (answer.seq - answer.count > history.seq) history.time = []; // a gap: what was before it is forgotten below
+  const before = history.time.length;
+  for (let at = overlap; at < answer.count; at++) history.time.push(answer.time - answer.count + 1 + at);
+  history.time = history.time.slice(-KEPT);
+  join(history.all, answer.all, before, overlap);
+  join(history.store, answer.store, before, overlap);
+  for (const place of ["routes", "limits", "upstreams"]) {
+    for (const name of new Set([...Object.keys(history[place]), ...Object.keys(answer[place])])) {
+      join(history[place][name] ??= {}, answer[place][name] ?? {}, before, overlap);
+    }
+  }
+  history.seq = answer.seq;
+}
+
+function join(lists, news, before, overlap) {
+  for (const name of new Set([...Object.keys(lists), ...Object.keys(news)])) {
+    if (name === "servers") {
+      lists.servers = news.servers ?? [];
+      continue;
+    }
+    const old = before ? lists[name] ?? Array(before).fill(null) : [];
+    const list = old.concat((news[name] ?? []).slice(overlap)).slice(-KEPT);
+    while (list.length < history.time.length) list.push(null);
+    lists[name] = list;
+  }
+}
+
+// ---- tables ----
+
+const touched = new WeakMap();
+
+/** One row an item, kept by name. While the pointer moves over the rows they keep their places; a row with the focus stays. */
+function fill(body, items, name, build, update) {
+  if (!touched.has(body)) {
+    touched.set(body, -REST);
+    for (const kind of ["pointermove", "pointerdown"]) body.addEventListener(kind, (event) => touched.set(body, event.timeStamp));
+  }
+  const rests = performance.now() - touched.get(body) < REST;
+  const focus = document.activeElement;
+  const gone = new Map([...body.rows].map((row) => [row.dataset.name, row]));
+  items.forEach((item, place) => {
+    const known = gone.get(name(item));
+    const row = known ?? build(item);
+    gone.delete(name(item));
+    row.dataset.name = name(item);
+    if (!known && rests) body.append(row);
+    else if (!rests && body.rows[place] !== row) body.insertBefore(row, body.rows[place] ?? null);
+    update(row, item);
+  });
+  if (!rests) for (const row of gone.values()) if (!row.contains(document.activeElement)) row.remove();
+  if (focus !== document.activeElement && body.contains(focus)) focus.focus({ preventScroll: true });
+}
+
+function cells(row, texts) {
+  texts.forEach((text, place) => text !== null && write(row.cells[place], text));
+}
+
+/** Says in the table itself that it has nothing to say. */
+function orNothing(items, name, text) {
+  return items.length ? items : [{ nothing: text, [name]: "nothing" }];
+}
+
+const nothingRow = (item, width) => make("tr", {}, make("td", { colSpan: width, className: "note" }, item.nothing));
+
+// ---- charts ----
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+class Chart {
+  constructor(id, title, height = 84) {
+    Object.assign(this, { figure: $(id), title, height, plot: null, names: "", curves: [], time: [] });
+    this.caption = make("figcaption");
+    this.place = make("div");
+    this.figure.append(this.caption, this.place);
+    new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.figure);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (this.names = ""));
+  }
+
+  size() {
+    return { width: this.figure.clientWidth, height: this.height };
+  }
+
+  /** `curves`: name, colour (1 to 6), values, and whether on the right-hand scale. */
+  draw(time, curves) {
+    Object.assign(this, { time, curves });
+    const names = curves.map((curve) => curve.name).join("\n");
+    if (names !== this.names || !this.plot) this.rebuild(names);
+    this.plot.setData([time, ...curves.map((curve) => curve.values)]);
+    if (!(this.plot.cursor.idx >= 0)) this.tell(null);
+  }
+
+  rebuild(names) {
+    this.names = names;
+    this.plot?.destroy();
+    this.values = this.curves.map(() => make("span"));
+    this.caption.replaceChildren(make("strong", {}, this.title), (this.at = make("span", { className: "note" })),
+      ...this.curves.map((curve, place) => make("i", { className: "c" + curve.colour }, curve.name + " ", this.values[place])));
+    const axis = { stroke: css("--quiet"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const short = (_, marks) => marks.map((mark) => mark === null ? "" : mark >= 1e6 ? mark / 1e6 + "M" : mark >= 1e4 ? mark / 1e3 + "k" : String(mark));
+    const range = (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)];
+    this.plot = new uPlot({
+      ...this.size(), legend: { show: false }, padding: [6, 6, 0, 0],
+      cursor: { sync: { key: "tollgate" }, drag: { x: false, y: false }, points: { size: 5 }, y: false },
+      scales: { x: { time: true }, y: { range }, right: { range } },
+      axes: [
+        { ...axis, size: 20, gap: 2, space: 70, values: (_, marks) => marks.map((mark) => clock(mark)) },
+        { ...axis, size: 44, gap: 4, space: 22, values: short },
+        { ...axis, size: 40, gap: 4, space: 22, values: short, side: 1, scale: "right", show: this.curves.some((curve) => curve.right), grid: { show: false } },
+      ],
+      series: [{}, ...this.curves.map((curve) => ({
+        stroke: css("--c" + curve.colour), width: 1.6, scale: curve.right ? "right" : "y", points: { show: false }, dash: curve.dash,
+        fill: curve.fill ? css("--c" + curve.colour) + "26" : undefined,
+      }))],
+      hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx ?? null)] },
+    }, [this.time, ...this.curves.map((curve) => curve.values)], this.place);
+  }
+
+  /** The numbers under the cursor; without one, the newest. */
+  tell(place) {
+    const at = place ?? this.time.length - 1;
+    write(this.at, place === null ? "" : clock(this.time[at] ?? 0));
+    this.curves.forEach((curve, number) => write(this.values[number], rate(curve.values[at])));
+  }
+}
+
+const charts = {};
+
+function drawCharts() {
+  const { time } = history;
+  const route = $("route").value;
+  const lists = route && history.routes[route] ? history.routes[route] : history.all;
+  const nothing = time.map(() => null);
+  const curve = (name, colour, values, more = {}) => ({ name, colour, values: values ?? nothing, ...more });
+  charts.requests.draw(time, [curve("admitted", 1, lists.admitted, { fill: true }), curve("delayed", 2, lists.delayed), curve("refused", 3, lists.refused), curve("failed", 4, lists.failed, { dash: [5, 3] })]);
+  charts.limits.draw(time, busiest(history.limits, "refused").map(([name, of], place) => curve(isShadow(name) ? name + " (shadow)" : name, (place + 2) % 6 + 1, of.refused, isShadow(name) ? { dash: [4, 4] } : {})));
+  charts.latency.draw(time, [curve("p50", 1, lists.p50_ms), curve("p99", 3, lists.p99_ms)]);
+  charts.upstreams.draw(time, busiest(history.upstreams, "answers").map(([name, of], place) => curve(name, place + 1, of.p99_ms)));
+  charts.store.draw(time, [curve("counters", 1, history.store.keys), curve("evictions/s (right)", 3, history.store.evictions, { right: true })]);
+}
+
+/** The few that have most of `list`. */
+function busiest(places, list) {
+  const weighed = Object.entries(places).map((entry) => [sum(entry[1][list] ?? []), entry]);
+  const chosen = weighed.sort((a, b) => b[0] - a[0]).slice(0, SHOWN_CURVES).map(([, entry]) => entry);
+  return chosen.sort((a, b) => a[0] < b[0] ? -1 : 1); // by name, so that colours stay
+}
+
+// ---- what is going on ----
+
+let now = { status: null, limits: [], keys: null, suspects: null };
+let refusals = { started: null, seq: null, skipped: 0, list: [] };
+let chosen = null; // the limit that a person chose; else the one that refuses most
+const isShadow = (name) => now.limits.find((limit) => limit.name === name)?.mode === "shadow";
+const refusesNow = (name) => mean(recent(history.limits[name]?.refused));
+
+/** The enforced limit that refuses most: now, else in the last minute. */
+function worst() {
+  const weight = (limit) => refusesNow(limit.name) * 1e9 + limit.minute.refused;
+  const live = now.limits.filter((limit) => limit.mode === "enforce" && weight(limit) > 0);
+  return live.sort((a, b) => weight(b) - weight(a))[0] ?? null;
+}
+
+const shownLimit = () => now.limits.some((limit) => limit.name === chosen) ? chosen : worst()?.name ?? now.limits[0]?.name ?? null;
+
+function drawFacts() {
+  const { status } = now;
+  const reload = status.last_reload;
+  $("facts").replaceChildren(
+    make("b", {}, status.life === "draining" ? "draining" : "serving"), ` ${status.version}, up ${span(status.time - status.started)}, ${status.workers} workers · file `,
+    make("b", { title: status.config.file }, status.config.version), ` since ${when(status.config.loaded)}`,
+    reload ? ` · last reload ${when(reload.time)} ` : " · not reloaded yet", reload ? make("b", {}, reload.result) : "");
+  $("drain").disabled = status.life === "draining";
+  document.title = (refusesAll() > 0 ? `(${rate(refusesAll())}/s refused) ` : "") + "tollgate";
+}
+
+const refusesAll = () => mean(recent(history.all.refused));
+
+let verdictShown = "";
+function drawVerdict() {
+  const limit = worst();
+  const passes = mean(recent(history.all.admitted)) + mean(recent(history.all.delayed));
+  const all = passes + refusesAll() + mean(recent(history.all.failed));
+  const suspect = limit && now.suspects?.limit === limit.name ? now.suspects.keys[0] : null;
+  const whole = now.suspects?.refused ?? 0;
+  const box = $("verdict");
+  const parts = [];
+  let mood = "";
+  if (limit && refusesNow(limit.name) > 0) {
+    mood = "bad";
+    parts.push(strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `);
+  } else if (limit) {
+    mood = "warn";
+    parts.push("Nobody is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `);
+  } else {
+    parts.push("Nobody is refused. ", strong(rate(all) + "/s"), ` requests, p99 ${milliseconds(last(history.all.p99_ms) ?? 0)}.`);
+  }
+  if (mood && suspect?.refused) {
+    parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, whole)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".",
+      make("span", { className: "actions" }, button("Look", () => look(limit.name, suspect.id)), !suspect.banned_until && button("Ban…", () => look(limit.name, suspect.id, "ban"))));
+  }
+  // Buttons under a finger stay: the sentence is built anew only when its words change, and not while it has the focus.
+  const shown = mood + parts.map((part) => part.textContent ?? part).join("") + suspect?.id;
+  const rests = box.matches(":hover") && parts.length && verdictShown.endsWith(String(suspect?.id)) && box.className === "verdict " + mood;
+  if (shown === verdictShown || rests || box.contains(document.activeElement)) return;
+  verdictShown = shown;
+  box.className = "verdict " + mood;
+  box.replaceChildren(...parts);
+}
+
+function drawConcerns() {
+  const { status } = now;
+  const said = [];
+  const bad = (text) => said.push([text, "bad"]);
+  const warn = (text) => said.push([text, ""]);
+  if (status.life === "draining") bad("Draining: this gateway ends when its requests have.");
+  if (status.last_reload?.result === "failure") bad("The last reload failed; the file before it holds. " + status.last_reload.detail);
+  for (const [name, of] of Object.entries(history.upstreams)) {
+    const down = (of.servers ?? []).filter((server) => !server.up);
+    if (down.length) (down.length === of.servers.length ? bad : warn)(`Backend ${name}: ${down.length} of ${of.servers.length} servers left out: ` + down.slice(0, 3).map((server) => `${server.server} ${server.why}`).join(", "));
+    if (sum(recent(of.failed))) bad(`Backend ${name}: ${rate(mean(recent(of.failed)))}/s attempts fail`);
+  }
+  if (sum(recent(history.all.failed))) warn(`${rate(mean(recent(history.all.failed)))}/s requests end in an error of the gateway's own`);
+  if (!status.store.up) bad("The shared store can not be asked; on_error decides.");
+  if (sum(recent(history.store.evictions))) warn(`Counters are full: ${rate(mean(recent(history.store.evictions)))}/s evicted. Raise max_keys.`);
+  for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) warn(`Shadow ${limit.name} would have refused ${count(limit.minute.refused)} of ${count(limit.minute.refused_keys)} keys in the last minute`);
+  if (status.bans) warn(`${count(status.bans)} ${status.bans === 1 ? "key is" : "keys are"} banned`);
+  const list = $("concerns");
+  while (list.children.length > said.length) list.lastChild.remove();
+  said.forEach(([text, mood], place) => {
+    const item = list.children[place] ?? list.appendChild(make("li"));
+    write(item, text);
+    item.className = mood;
+  });
+}
+
+function drawLimits() {
+  fill($("limits").tBodies[0], orNothing(now.limits, "name", "The file has no limits."), (limit) => limit.name, (limit) => {
+    if (limit.nothing) return nothingRow(limit, 6);
+    const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
+    name.className = "link";
+    return make("tr", {}, make("th", { scope: "row" }, name, make("span", { className: "tag", hidden: true }, "shadow"), make("span", { className: "sub" })),
+      make("td", { className: "n hot" }), ...Array.from({ length: 4 }, () => make("td", { className: "n" })));
+  }, (row, limit) => {
+    if (limit.nothing) return;
+    row.className = [limit.mode === "shadow" && "shadow", limit.minute.refused && "hot", limit.name === shownLimit() && "chosen"].filter(Boolean).join(" ");
+    row.querySelector("button").setAttribute("aria-pressed", String(limit.name === shownLimit()));
+    row.querySelector(".tag").hidden = limit.mode !== "shadow";
+    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + (limit.bans ? ` · ${limit.bans} banned` : ""));
+    const { minute, hour } = limit;
+    cells(row, [null, count(minute.refused), count(minute.refused_keys), count(minute.admitted + minute.delayed), count(hour.refused), count(hour.refused_keys)]);
+  });
+}
+
+function drawKeys() {
+  const { keys } = now;
+  if (!keys) return;
+  write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow: would have)" : ""));
+  fill($("keys").tBodies[0], orNothing(keys.keys.slice(0, SHOWN_KEYS), "id", "Nobody has asked yet."), (one) => keys.limit + one.id, (one) => {
+    if (one.nothing) return nothingRow(one, 5);
+    const { limit } = keys;
+    const text = keyText(one);
+    return make("tr", {}, make("th", { scope: "row" }, strong(text), make("span", { className: "tag bad", hidden: true })),
+      make("td", { className: "n hot" }), make("td", { className: "n" }), make("td", { className: "n" }, make("span"), " ", make("meter", { max: 1, ariaLabel: "share of refused" })),
+      make("td", {}, button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset", () => reset(limit, one.id, text), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
+  }, (row, one) => {
+    if (one.nothing) return;
+    row.className = one.refused ? "hot" : "";
+    const tag = row.querySelector(".tag");
+    tag.hidden = !one.banned_until;
+    write(tag, one.banned_until ? "banned until " + when(one.banned_until) : "");
+    cells(row, [null, count(one.refused), count(one.admitted), null, null]);
+    write(row.cells[3].firstChild, share(one.refused, keys.refused));
+    row.querySelector("meter").value = keys.refused ? one.refused / keys.refused : 0;
+  });
+  write($("keys-note"), `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
+}
+
+function keepRefusals(answer) {
+  if (answer.started !== refusals.started) refusals = { started: answer.started, seq: null, skipped: 0, list: [] };
+  const news = answer.refusals.filter((one) => refusals.seq === null || one.seq > refusals.seq);
+  refusals = { ...refusals, seq: answer.seq, skipped: answer.skipped, list: refusals.list.concat(news).slice(-200) };
+}
+
+/** Alike are those with the same client, limit, route and reason: one row each, so that a flood hides nobody. */
+function drawRefusals() {
+  const alike = new Map();
+  for (const one of refusals.list) {
+    const name = [one.client, one.id, one.limit, one.route, one.status, one.reason].join("\n");
+    alike.set(name, { ...one, name, times: (alike.get(name)?.times ?? 0) + 1 });
+  }
+  const rows = [...alike.values()].sort((a, b) => Math.floor(b.time / 10) - Math.floor(a.time / 10) || b.times - a.times).slice(0, SHOWN_REFUSALS);
+  fill($("refusals").tBodies[0], orNothing(rows, "name", "Nobody was refused."), (one) => one.name, (one) => {
+    if (one.nothing) return nothingRow(one, 5);
+    const who = one.id ? button(one.client, () => look(one.limit, one.id), `Look at ${one.client}`) : strong(one.client);
+    if (one.id) who.className = "link";
+    return make("tr", {}, make("td"), make("td", {}, who, make("span", { className: "sub" })), make("td"), make("td", { className: "n" }), make("td"));
+  }, (row, one) => {
+    if (one.nothing) return;
+    cells(row, [clock(one.time), null, `${one.method} ${one.host}${one.path}`, String(one.status), (one.limit ? `${one.limit}: ` : "") + one.reason]);
+    const key = one.key && keyText(one) !== one.client ? `${keyText(one)} · ` : "";
+    write(row.querySelector(".sub"), `${key}${one.times}× on ${one.route ?? "no route"}`);
+  });
+  write($("refusals-note"), refusals.list.length ? `The last ${refusals.list.length} since ${clock(refusals.list[0].time)}` + (refusals.skipped ? `; of this second ${count(refusals.skipped)} more are not listed.` : ".") : "");
+}
+
+function drawServers() {
+  fill($("servers").tBodies[0], Object.entries(history.upstreams), ([name]) => name,
+    ([name]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { className: "hot" }), ...Array.from({ length: 3 }, () => make("td", { className: "n" }))),
+    (row, [, of]) => {
+      const servers = of.servers ?? [];
+      const down = servers.filter((server) => !server.up);
+      row.className = down.length || sum(recent(of.failed)) ? "hot" : "";
+      const state = down.length ? `${servers.length - down.length} of ${servers.length} up; ` + down.slice(0, 3).map((server) => `${server.server} ${server.why}`).join(", ") : servers.length ? `all ${servers.length} up` : "built in";
+      cells(row, [null, state, rate(mean(recent(of.answers))), rate(mean(recent(of.failed))), rate(last(of.p99_ms))]);
+    });
+  const { store } = now.status;
+  const asked = store.backend === "memory" ? "in memory" : `${store.backend} ${store.up ? "answers" : "is away"}, a decision takes p50 ${rate(last(history.store.p50_ms))} ms, p99 ${rate(last(history.store.p99_ms))} ms, ${rate(last(history.store.errors))}/s without it`;
+  write($("store-note"), `${count(last(history.store.keys))}${store.max_keys ? " of " + count(store.max_keys) : ""} counters, ${asked}.`);
+}
+
+function drawRoutes() {
+  const names = ["", ...Object.keys(history.routes).sort()];
+  const select = $("route");
+  if (names.join("\n") === [...select.options].map((option) => option.value).join("\n")) return;
+  const { value } = select;
+  select.replaceChildren(...names.map((name) => make("option", { value: name }, name || "all")));
+  select.value = names.includes(value) ? value : "";
+}
+
+function drawAll() {
+  for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawServers, drawRoutes, drawCharts]) draw();
+}
+
+// ---- rounds ----
+
+let heard = null; // when the gateway answered last, ms
+let timer = 0;
+let busy = false;
+
+async function round() {
+  if (busy || document.hidden || $("ask").open) return;
+  busy = true;
+  clearTimeout(timer);
+  const began = performance.now();
+  try {
+    const since = (seq) => seq === null ? "" : "?since=" + seq;
+    const [status, samples, limits, news] = await Promise.all([ask("status"), ask("samples" + since(history.seq)), ask("limits"), ask("refusals" + since(refusals.seq))]);
+    remember(samples);
+    keepRefusals(news);
+    now = { ...now, status, limits: limits.limits };
+    await askKeys();
+    heard = Date.now();
+    hear(null);
+    drawAll();
+  } catch (fault) {
+    hear(fault);
+  }
+  busy = false;
+  timer = setTimeout(round, Math.max(100, PERIOD - (performance.now() - began)));
+}
+
+async function askKeys() {
+  const [shown, suspected] = [shownLimit(), worst()?.name ?? null];
+  const listed = (limit) => limit === null ? null : ask(limitPath(limit) + "?top=20&by=refused");
+  const [keys, others] = await Promise.all([listed(shown), suspected === shown ? null : listed(suspected)]);
+  Object.assign(now, { keys, suspects: suspected === shown ? keys : others });
+}
+
+function soon() {
+  clearTimeout(timer);
+  timer = setTimeout(round, 50);
+}
+
+/** Says what stands between us and the gateway, if something does. */
+function hear(fault) {
+  if (fault && !fault.status && !["TimeoutError", "TypeError", "AbortError"].includes(fault.name)) console.error(fault);
+  document.body.classList.toggle("stale", fault !== null);
+  $("contact").hidden = fault === null;
+  if (fault?.status === 401) askToken();
+  const since = heard === null ? "" : ` since ${span((Date.now() - heard) / 1000)}. What you see is from ${clock(heard / 1000)}`;
+  const text = fault?.status ? `The gateway answers ${fault.status}: ${fault.message}` : `The gateway does not answer${since}. Is it running? Asking again every second.`;
+  if (fault) write($("contact"), text);
+}
+
+function askToken() {
+  if ($("ask").open) return;
+  if (sessionStorage.getItem("tollgate-token")) write($("ask-why"), "The gateway did not take this token.");
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  $("ask").showModal();
+}
+
+// ---- what a person presses ----
+
+let looked = null; // { limit, key, one }
+
+function choose(limit) {
+  chosen = limit;
+  soon();
+}
+
+const reset = (limit, key, text) => act(keyPath(limit, key), "DELETE", null, () => `Reset: ${text} has its whole allowance of ${limit} again.`);
+
+async function look(limit, key, then = "") {
+  const one = await act(keyPath(limit, key), "GET", null, () => "");
+  if (!one) return;
+  showLook({ limit, key, one });
+  if (!$("look").open) $("look").showModal();
+  if (then === "ban") $("ban-form").elements.for.focus();
+}
+
+function showLook(seen) {
+  looked = seen;
+  const { limit, one } = seen;
+  const words = { admitted: "would pass now", delayed: "would wait now", refused: "would be refused now", banned: "is banned" };
+  write($("look-title"), `${keyText(one)} under ${limit}`);
+  write($("look-verdict"), `Its next request ${words[one.verdict] ?? one.verdict}` + (one.mode === "shadow" ? ", were this limit not a shadow" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
+  $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => make("tr", {}, make("th", { scope: "row" }, policy.policy),
+    ...[count(policy.remaining), count(policy.quota), policy.next_ms === 0 ? "now" : milliseconds(policy.next_ms), policy.full_ms === 0 ? "whole" : milliseconds(policy.full_ms)].map((text) => make("td", { className: "n" }, text)))));
+  write($("look-counts"), one.requests === null ? "Not among the followed keys: it asks little." : `Asked ${count(one.requests)} times lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
+  $("unban").hidden = !one.banned_until;
+}
+
+/** Changes the key that is looked at, and shows what became of it. */
+async function change(path, method, body, done) {
+  const { limit, key } = looked;
+  const one = await act(keyPath(limit, key) + path, method, body, done);
+  if (one && looked?.key === key) showLook({ limit, key, one });
+}
+
+const lookedText = () => keyText(looked.one);
+
+function submit(form, act) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    act(form.elements);
+  });
+}
+
+submit($("ban-form"), (fields) => change("/ban", "POST", { for: fields.for.value }, (one) => `Banned: ${keyText(one)} until ${when(one.banned_until)}.`));
+submit($("grant-form"), (fields) => change("/grant", "POST", { units: Number(fields.units.value) }, (one) => `Gave ${count(one.granted)} back to ${keyText(one)}.`));
+submit($("key-form"), (fields) => shownLimit() && look(shownLimit(), fields.key.value));
+submit($("token-form"), (fields) => {
+  sessionStorage.setItem("tollgate-token", fields.token.value);
+  fields.token.value = "";
+  $("ask").close();
+  soon();
+});
+submit($("explain-form"), async (fields) => {
+  const pairs = fields.headers.value.split("\n").map((line) => line.split(/:(.*)/s)).filter(([name, value]) => name.trim() && value !== undefined);
+  const asked = { method: fields.method.value, url: fields.url.value, headers: Object.fromEntries(pairs.map(([name, value]) => [name.trim(), value.trim()])) };
+  if (fields.ip.value) asked.ip = fields.ip.value;
+  const told = await act("explain", "POST", asked, () => "");
+  if (told) showExplanation(told);
+});
+
+function showExplanation(told) {
+  const words = { admitted: "It would pass.", delayed: "It would wait.", refused: "It would be refused.", banned: "It would be refused: the key is banned.", redirected: "It would be redirected to TLS.", no_route: "No route matches." };
+  const wait = told.limit ? ` ${told.limit} decides` + (told.until ? `, until ${when(told.until)} (${milliseconds(told.wait_ms)}).` : ".") : "";
+  const list = (items) => make("ul", {}, ...items.map((item) => make("li", {}, item)));
+  const limits = told.limits.map((limit) => `${limit.name} (${limit.mode}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
+    limit.policies.map((policy) => `; ${policy.policy}: ${count(policy.remaining)} of ${count(policy.quota)} left`).join(""));
+  $("explanation").replaceChildren(
+    make("p", {}, strong(words[told.verdict] ?? told.verdict), (told.status ? ` Answer: ${told.status}.` : "") + wait),
+    make("p", {}, `${told.request} of ${told.client}: ${told.identified}.`),
+    told.route ? make("p", {}, "Route ", strong(told.route.name), ` to ${told.route.upstream}, because`) : "", told.route ? list(told.route.conditions.map((pair) => pair.join(": "))) : "",
+    limits.length ? make("p", {}, "Limits") : "", list(limits),
+    told.others.length ? make("p", {}, "Not taken") : "", list(told.others.map((pair) => pair.join(": "))));
+}
+
+$("unban").addEventListener("click", () => change("/ban", "DELETE", null, (one) => `${keyText(one)} is no longer banned.`));
+$("look-reset").addEventListener("click", () => change("", "DELETE", null, () => `Reset: ${lookedText()} has its whole allowance again.`));
+$("explain-open").addEventListener("click", () => $("explain").showModal());
+$("reload").addEventListener("click", () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : "")));
+$("drain").addEventListener("click", () => $("sure").showModal());
+$("drain-now").addEventListener("click", () => {
+  $("sure").close();
+  act("drain", "POST", {}, () => "Draining.");
+});
+for (const close of document.querySelectorAll("[data-close]")) close.addEventListener("click", () => close.closest("dialog").close());
+$("ask").addEventListener("cancel", (event) => event.preventDefault());
+$("route").addEventListener("change", drawCharts);
+document.addEventListener("visibilitychange", soon);
+
+charts.requests = new Chart("chart-requests", "Requests/s", 110);
+charts.limits = new Chart("chart-limits", "Refused/s by limit");
+charts.latency = new Chart("chart-latency", "Latency, ms");
+charts.upstreams = new Chart("chart-upstreams", "Backends, p99 ms");
+charts.store = new Chart("chart-store", "Store");
+round();
