@@ -102,27 +102,27 @@ async function act(path, method, body, done) {
 // ---- history ----
 
 /** Second by second since `started`: `time` and, by place, lists of the same length. */
-let history = { started: null, config: null, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} };
+let past = { started: null, config: null, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} };
 
 function remember(answer) {
-  if (answer.started !== history.started || answer.config !== history.config) {
-    const whole = history.seq === null;
-    history = { started: answer.started, config: answer.config, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} };
+  if (answer.started !== past.started || answer.config !== past.config) {
+    const whole = past.seq === null;
+    past = { started: answer.started, config: answer.config, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} };
     if (!whole) return; // only a part came: the next round asks for all
   }
-  const overlap = history.seq === null || answer.seq - answer.count > history.seq ? 0 : history.seq - (answer.seq - answer.count);
-  if (answer.seq - answer.count > history.seq) history.time = []; // a gap: what was before it is forgotten below
-  const before = history.time.length;
-  for (let at = overlap; at < answer.count; at++) history.time.push(answer.time - answer.count + 1 + at);
-  history.time = history.time.slice(-KEPT);
-  join(history.all, answer.all, before, overlap);
-  join(history.store, answer.store, before, overlap);
+  const overlap = past.seq === null || answer.seq - answer.count > past.seq ? 0 : past.seq - (answer.seq - answer.count);
+  if (answer.seq - answer.count > past.seq) past.time = []; // a gap: what was before it is forgotten below
+  const before = past.time.length;
+  for (let at = overlap; at < answer.count; at++) past.time.push(answer.time - answer.count + 1 + at);
+  past.time = past.time.slice(-KEPT);
+  join(past.all, answer.all, before, overlap);
+  join(past.store, answer.store, before, overlap);
   for (const place of ["routes", "limits", "upstreams"]) {
-    for (const name of new Set([...Object.keys(history[place]), ...Object.keys(answer[place])])) {
-      join(history[place][name] ??= {}, answer[place][name] ?? {}, before, overlap);
+    for (const name of new Set([...Object.keys(past[place]), ...Object.keys(answer[place])])) {
+      join(past[place][name] ??= {}, answer[place][name] ?? {}, before, overlap);
     }
   }
-  history.seq = answer.seq;
+  past.seq = answer.seq;
 }
 
 function join(lists, news, before, overlap) {
@@ -133,7 +133,7 @@ function join(lists, news, before, overlap) {
     }
     const old = before ? lists[name] ?? Array(before).fill(null) : [];
     const list = old.concat((news[name] ?? []).slice(overlap)).slice(-KEPT);
-    while (list.length < history.time.length) list.push(null);
+    while (list.length < past.time.length) list.push(null);
     lists[name] = list;
   }
 }
@@ -239,16 +239,16 @@ class Chart {
 const charts = {};
 
 function drawCharts() {
-  const { time } = history;
+  const { time } = past;
   const route = $("route").value;
-  const lists = route && history.routes[route] ? history.routes[route] : history.all;
+  const lists = route && past.routes[route] ? past.routes[route] : past.all;
   const nothing = time.map(() => null);
   const curve = (name, colour, values, more = {}) => ({ name, colour, values: values ?? nothing, ...more });
   charts.requests.draw(time, [curve("admitted", 1, lists.admitted, { fill: true }), curve("delayed", 2, lists.delayed), curve("refused", 3, lists.refused), curve("failed", 4, lists.failed, { dash: [5, 3] })]);
-  charts.limits.draw(time, busiest(history.limits, "refused").map(([name, of], place) => curve(isShadow(name) ? name + " (shadow)" : name, (place + 2) % 6 + 1, of.refused, isShadow(name) ? { dash: [4, 4] } : {})));
+  charts.limits.draw(time, busiest(past.limits, "refused").map(([name, of], place) => curve(isShadow(name) ? name + " (shadow)" : name, (place + 2) % 6 + 1, of.refused, isShadow(name) ? { dash: [4, 4] } : {})));
   charts.latency.draw(time, [curve("p50", 1, lists.p50_ms), curve("p99", 3, lists.p99_ms)]);
-  charts.upstreams.draw(time, busiest(history.upstreams, "answers").map(([name, of], place) => curve(name, place + 1, of.p99_ms)));
-  charts.store.draw(time, [curve("counters", 1, history.store.keys), curve("evictions/s (right)", 3, history.store.evictions, { right: true })]);
+  charts.upstreams.draw(time, busiest(past.upstreams, "answers").map(([name, of], place) => curve(name, place + 1, of.p99_ms)));
+  charts.store.draw(time, [curve("counters", 1, past.store.keys), curve("evictions/s (right)", 3, past.store.evictions, { right: true })]);
 }
 
 /** The few that have most of `list`. */
@@ -264,7 +264,7 @@ let now = { status: null, limits: [], keys: null, suspects: null };
 let refusals = { started: null, seq: null, skipped: 0, list: [] };
 let chosen = null; // the limit that a person chose; else the one that refuses most
 const isShadow = (name) => now.limits.find((limit) => limit.name === name)?.mode === "shadow";
-const refusesNow = (name) => mean(recent(history.limits[name]?.refused));
+const refusesNow = (name) => mean(recent(past.limits[name]?.refused));
 
 /** The enforced limit that refuses most: now, else in the last minute. */
 function worst() {
@@ -286,13 +286,13 @@ function drawFacts() {
   document.title = (refusesAll() > 0 ? `(${rate(refusesAll())}/s refused) ` : "") + "tollgate";
 }
 
-const refusesAll = () => mean(recent(history.all.refused));
+const refusesAll = () => mean(recent(past.all.refused));
 
 let verdictShown = "";
 function drawVerdict() {
   const limit = worst();
-  const passes = mean(recent(history.all.admitted)) + mean(recent(history.all.delayed));
-  const all = passes + refusesAll() + mean(recent(history.all.failed));
+  const passes = mean(recent(past.all.admitted)) + mean(recent(past.all.delayed));
+  const all = passes + refusesAll() + mean(recent(past.all.failed));
   const suspect = limit && now.suspects?.limit === limit.name ? now.suspects.keys[0] : null;
   const whole = now.suspects?.refused ?? 0;
   const box = $("verdict");
@@ -305,7 +305,7 @@ function drawVerdict() {
     mood = "warn";
     parts.push("Nobody is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `);
   } else {
-    parts.push("Nobody is refused. ", strong(rate(all) + "/s"), ` requests, p99 ${milliseconds(last(history.all.p99_ms) ?? 0)}.`);
+    parts.push("Nobody is refused. ", strong(rate(all) + "/s"), ` requests, p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`);
   }
   if (mood && suspect?.refused) {
     parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, whole)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".",
@@ -327,14 +327,14 @@ function drawConcerns() {
   const warn = (text) => said.push([text, ""]);
   if (status.life === "draining") bad("Draining: this gateway ends when its requests have.");
   if (status.last_reload?.result === "failure") bad("The last reload failed; the file before it holds. " + status.last_reload.detail);
-  for (const [name, of] of Object.entries(history.upstreams)) {
+  for (const [name, of] of Object.entries(past.upstreams)) {
     const down = (of.servers ?? []).filter((server) => !server.up);
     if (down.length) (down.length === of.servers.length ? bad : warn)(`Backend ${name}: ${down.length} of ${of.servers.length} servers left out: ` + down.slice(0, 3).map((server) => `${server.server} ${server.why}`).join(", "));
     if (sum(recent(of.failed))) bad(`Backend ${name}: ${rate(mean(recent(of.failed)))}/s attempts fail`);
   }
-  if (sum(recent(history.all.failed))) warn(`${rate(mean(recent(history.all.failed)))}/s requests end in an error of the gateway's own`);
+  if (sum(recent(past.all.failed))) warn(`${rate(mean(recent(past.all.failed)))}/s requests end in an error of the gateway's own`);
   if (!status.store.up) bad("The shared store can not be asked; on_error decides.");
-  if (sum(recent(history.store.evictions))) warn(`Counters are full: ${rate(mean(recent(history.store.evictions)))}/s evicted. Raise max_keys.`);
+  if (sum(recent(past.store.evictions))) warn(`Counters are full: ${rate(mean(recent(past.store.evictions)))}/s evicted. Raise max_keys.`);
   for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) warn(`Shadow ${limit.name} would have refused ${count(limit.minute.refused)} of ${count(limit.minute.refused_keys)} keys in the last minute`);
   if (status.bans) warn(`${count(status.bans)} ${status.bans === 1 ? "key is" : "keys are"} banned`);
   const list = $("concerns");
@@ -417,7 +417,7 @@ function drawRefusals() {
 }
 
 function drawServers() {
-  fill($("servers").tBodies[0], Object.entries(history.upstreams), ([name]) => name,
+  fill($("servers").tBodies[0], Object.entries(past.upstreams), ([name]) => name,
     ([name]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { className: "hot" }), ...Array.from({ length: 3 }, () => make("td", { className: "n" }))),
     (row, [, of]) => {
       const servers = of.servers ?? [];
@@ -427,12 +427,12 @@ function drawServers() {
       cells(row, [null, state, rate(mean(recent(of.answers))), rate(mean(recent(of.failed))), rate(last(of.p99_ms))]);
     });
   const { store } = now.status;
-  const asked = store.backend === "memory" ? "in memory" : `${store.backend} ${store.up ? "answers" : "is away"}, a decision takes p50 ${rate(last(history.store.p50_ms))} ms, p99 ${rate(last(history.store.p99_ms))} ms, ${rate(last(history.store.errors))}/s without it`;
-  write($("store-note"), `${count(last(history.store.keys))}${store.max_keys ? " of " + count(store.max_keys) : ""} counters, ${asked}.`);
+  const asked = store.backend === "memory" ? "in memory" : `${store.backend} ${store.up ? "answers" : "is away"}, a decision takes p50 ${rate(last(past.store.p50_ms))} ms, p99 ${rate(last(past.store.p99_ms))} ms, ${rate(last(past.store.errors))}/s without it`;
+  write($("store-note"), `${count(last(past.store.keys))}${store.max_keys ? " of " + count(store.max_keys) : ""} counters, ${asked}.`);
 }
 
 function drawRoutes() {
-  const names = ["", ...Object.keys(history.routes).sort()];
+  const names = ["", ...Object.keys(past.routes).sort()];
   const select = $("route");
   if (names.join("\n") === [...select.options].map((option) => option.value).join("\n")) return;
   const { value } = select;
@@ -457,7 +457,7 @@ async function round() {
   const began = performance.now();
   try {
     const since = (seq) => seq === null ? "" : "?since=" + seq;
-    const [status, samples, limits, news] = await Promise.all([ask("status"), ask("samples" + since(history.seq)), ask("limits"), ask("refusals" + since(refusals.seq))]);
+    const [status, samples, limits, news] = await Promise.all([ask("status"), ask("samples" + since(past.seq)), ask("limits"), ask("refusals" + since(refusals.seq))]);
     remember(samples);
     keepRefusals(news);
     now = { ...now, status, limits: limits.limits };
