@@ -99,7 +99,8 @@ class Browser:
         """Waits until the expression is true."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            value = self.run(expression)
+            # A page that is not there yet is a no.
+            value = self.run(f"(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()")
             if value:
                 return value
             time.sleep(0.05)

@@ -7,7 +7,7 @@ const PATIENCE = 4000; // ms for one answer
 const KEPT = 300; // seconds of history
 const FRESH = 10; // seconds that "now" means in sentences
 const REST = 2500; // ms for which a table keeps its order after the pointer moved over it, so that no click hits another row
-const SHOWN_KEYS = 12, SHOWN_REFUSALS = 10, SHOWN_CURVES = 6;
+const SHOWN_REFUSALS = 8, SHOWN_CURVES = 6;
 
 // ---- words and elements ----
 
@@ -30,6 +30,7 @@ const count = (number) => number === null || number === undefined ? "–" : numb
 const rate = (number) => number === null || number === undefined ? "–" : number >= 10 ? count(Math.round(number)) : number.toFixed(number % 1 ? 1 : 0);
 const share = (part, whole) => whole > 0 ? Math.min(100, Math.round(100 * part / whole)) + "%" : "–";
 const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
+const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const keyText = (one) => one.key === null ? one.id : one.key.join(" · ") || "everyone";
 const sum = (numbers) => numbers.reduce((all, number) => all + (number ?? 0), 0);
 const mean = (numbers) => numbers.length ? sum(numbers) / numbers.length : 0;
@@ -79,6 +80,7 @@ const keyPath = (limit, key) => limitPath(limit) + "/" + key.split(",").map((par
 
 let silence = 0;
 function say(text) {
+  (document.querySelector("dialog[open]") ?? document.body).append($("said")); // above a dialog, which makes all else inert
   write($("said"), text);
   clearTimeout(silence);
   silence = setTimeout(() => write($("said"), ""), 7000);
@@ -212,11 +214,11 @@ class Chart {
     const short = (_, marks) => marks.map((mark) => mark === null ? "" : mark >= 1e6 ? mark / 1e6 + "M" : mark >= 1e4 ? mark / 1e3 + "k" : String(mark));
     const range = (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)];
     this.plot = new uPlot({
-      ...this.size(), legend: { show: false }, padding: [6, 6, 0, 0],
+      ...this.size(), legend: { show: false }, padding: [6, 14, 0, 0],
       cursor: { sync: { key: "tollgate" }, drag: { x: false, y: false }, points: { size: 5 }, y: false },
       scales: { x: { time: true }, y: { range }, right: { range } },
       axes: [
-        { ...axis, size: 20, gap: 2, space: 70, values: (_, marks) => marks.map((mark) => clock(mark)) },
+        { ...axis, size: 22, gap: 3, space: 60, values: (_, marks) => marks.map((mark) => clock(mark).slice(0, 5)) },
         { ...axis, size: 44, gap: 4, space: 22, values: short },
         { ...axis, size: 40, gap: 4, space: 22, values: short, side: 1, scale: "right", show: this.curves.some((curve) => curve.right), grid: { show: false } },
       ],
@@ -335,8 +337,8 @@ function drawConcerns() {
   if (sum(recent(past.all.failed))) warn(`${rate(mean(recent(past.all.failed)))}/s requests end in an error of the gateway's own`);
   if (!status.store.up) bad("The shared store can not be asked; on_error decides.");
   if (sum(recent(past.store.evictions))) warn(`Counters are full: ${rate(mean(recent(past.store.evictions)))}/s evicted. Raise max_keys.`);
-  for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) warn(`Shadow ${limit.name} would have refused ${count(limit.minute.refused)} of ${count(limit.minute.refused_keys)} keys in the last minute`);
-  if (status.bans) warn(`${count(status.bans)} ${status.bans === 1 ? "key is" : "keys are"} banned`);
+  for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) warn(`Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`);
+  if (status.bans) warn(`Banned: ${plural(status.bans, "key")}`);
   const list = $("concerns");
   while (list.children.length > said.length) list.lastChild.remove();
   said.forEach(([text, mood], place) => {
@@ -347,7 +349,8 @@ function drawConcerns() {
 }
 
 function drawLimits() {
-  fill($("limits").tBodies[0], orNothing(now.limits, "name", "The file has no limits."), (limit) => limit.name, (limit) => {
+  const limits = [...now.limits].sort((a, b) => b.minute.refused - a.minute.refused);
+  fill($("limits").tBodies[0], orNothing(limits, "name", "The file has no limits."), (limit) => limit.name, (limit) => {
     if (limit.nothing) return nothingRow(limit, 6);
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
@@ -368,7 +371,7 @@ function drawKeys() {
   const { keys } = now;
   if (!keys) return;
   write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow: would have)" : ""));
-  fill($("keys").tBodies[0], orNothing(keys.keys.slice(0, SHOWN_KEYS), "id", "Nobody has asked yet."), (one) => keys.limit + one.id, (one) => {
+  fill($("keys").tBodies[0], orNothing(keys.keys, "id", "Nobody has asked yet."), (one) => keys.limit + one.id, (one) => {
     if (one.nothing) return nothingRow(one, 5);
     const { limit } = keys;
     const text = keyText(one);
@@ -382,7 +385,8 @@ function drawKeys() {
     tag.hidden = !one.banned_until;
     write(tag, one.banned_until ? "banned until " + when(one.banned_until) : "");
     cells(row, [null, count(one.refused), count(one.admitted), null, null]);
-    write(row.cells[3].firstChild, share(one.refused, keys.refused));
+    write(row.cells[3].firstChild, one.refused ? share(one.refused, keys.refused) : "");
+    row.querySelector("meter").hidden = !one.refused;
     row.querySelector("meter").value = keys.refused ? one.refused / keys.refused : 0;
   });
   write($("keys-note"), `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
