@@ -71,7 +71,7 @@ class Gateway:
             {"name": "stricter", "mode": "shadow", "algorithm": "gcra", "key": ["ip", "path"], "policies": ["5/s, burst 5"], "routes": ["search"], "per_second": 5, "quota": 5},
         ]
         self.keys = {
-            "per-client": [Key(1, [ABUSER], 118), Key(2, [SHOP], 9.4), Key(3, [PHONE], 4)] + [Key(100 + i, [f"198.51.100.{i}"], 0.4) for i in range(30, 60)],
+            "per-client": [Key(1, [ABUSER], 118), Key(2, [SHOP], 10.4), Key(3, [PHONE], 4)] + [Key(100 + i, [f"198.51.100.{i}"], 0.4) for i in range(30, 60)],
             "per-plan": [Key(11, ["a1b2…"], 44), Key(12, ["9f0c…"], 13)],
             "stricter": [Key(21, [ABUSER, "/search/shoes"], 9), Key(22, [SHOP, "/search/hats"], 3)],
         }

@@ -103,40 +103,37 @@ async function act(path, method, body, done) {
 
 // ---- history ----
 
-/** Second by second since `started`: `time` and, by place, lists of the same length. */
-let past = { started: null, config: null, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} };
+/** Second by second: `time` and, by place, lists of the same length. */
+const nothingYet = (started, config) => ({ started, config, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} });
+let past = nothingYet(null, null);
 
 function remember(answer) {
-  if (answer.started !== past.started || answer.config !== past.config) {
-    const whole = past.seq === null;
-    past = { started: answer.started, config: answer.config, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} };
-    if (!whole) return; // only a part came: the next round asks for all
+  const first = answer.seq - answer.count;
+  if (past.seq !== null && (answer.started !== past.started || answer.config !== past.config || first !== past.seq)) {
+    past = nothingYet(null, null); // only a part came, and it does not continue ours: the next round asks for all
+    return;
   }
-  const overlap = past.seq === null || answer.seq - answer.count > past.seq ? 0 : past.seq - (answer.seq - answer.count);
-  if (answer.seq - answer.count > past.seq) past.time = []; // a gap: what was before it is forgotten below
+  if (past.seq === null) past = nothingYet(answer.started, answer.config);
   const before = past.time.length;
-  for (let at = overlap; at < answer.count; at++) past.time.push(answer.time - answer.count + 1 + at);
+  for (let at = answer.count - 1; at >= 0; at--) past.time.push(answer.time - at);
   past.time = past.time.slice(-KEPT);
-  join(past.all, answer.all, before, overlap);
-  join(past.store, answer.store, before, overlap);
+  join(past.all, answer.all, before);
+  join(past.store, answer.store, before);
   for (const place of ["routes", "limits", "upstreams"]) {
-    for (const name of new Set([...Object.keys(past[place]), ...Object.keys(answer[place])])) {
-      join(past[place][name] ??= {}, answer[place][name] ?? {}, before, overlap);
-    }
+    for (const name of new Set([...Object.keys(past[place]), ...Object.keys(answer[place])])) join(past[place][name] ??= {}, answer[place][name] ?? {}, before);
   }
   past.seq = answer.seq;
 }
 
-function join(lists, news, before, overlap) {
+/** What is new, or has gone, has nulls where others have numbers. */
+function join(lists, news, before) {
   for (const name of new Set([...Object.keys(lists), ...Object.keys(news)])) {
-    if (name === "servers") {
-      lists.servers = news.servers ?? [];
-      continue;
+    if (name === "servers") lists.servers = news.servers ?? [];
+    else {
+      const list = (lists[name] ?? Array(before).fill(null)).concat(news[name] ?? []).slice(-KEPT);
+      while (list.length < past.time.length) list.push(null);
+      lists[name] = list;
     }
-    const old = before ? lists[name] ?? Array(before).fill(null) : [];
-    const list = old.concat((news[name] ?? []).slice(overlap)).slice(-KEPT);
-    while (list.length < past.time.length) list.push(null);
-    lists[name] = list;
   }
 }
 
@@ -170,19 +167,14 @@ function cells(row, texts) {
   texts.forEach((text, place) => text !== null && write(row.cells[place], text));
 }
 
-/** Says in the table itself that it has nothing to say. */
-function orNothing(items, name, text) {
-  return items.length ? items : [{ nothing: text, [name]: "nothing" }];
-}
-
-const nothingRow = (item, width) => make("tr", {}, make("td", { colSpan: width, className: "note" }, item.nothing));
+const number = () => make("td", { className: "n" });
 
 // ---- charts ----
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 class Chart {
-  constructor(id, title, height = 84) {
+  constructor(id, title, height = 78) {
     Object.assign(this, { figure: $(id), title, height, plot: null, names: "", curves: [], time: [] });
     this.caption = make("figcaption");
     this.place = make("div");
@@ -209,7 +201,11 @@ class Chart {
     this.plot?.destroy();
     this.values = this.curves.map(() => make("span"));
     this.caption.replaceChildren(make("strong", {}, this.title), (this.at = make("span", { className: "note" })),
-      ...this.curves.map((curve, place) => make("i", { className: "c" + curve.colour }, curve.name + " ", this.values[place])));
+      ...this.curves.map((curve, place) => {
+        const item = make("i", {}, curve.name + " ", this.values[place]);
+        item.style.setProperty("--colour", `var(--c${curve.colour})`);
+        return item;
+      }));
     const axis = { stroke: css("--quiet"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const short = (_, marks) => marks.map((mark) => mark === null ? "" : mark >= 1e6 ? mark / 1e6 + "M" : mark >= 1e4 ? mark / 1e3 + "k" : String(mark));
     const range = (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)];
@@ -290,33 +286,23 @@ function drawFacts() {
 
 const refusesAll = () => mean(recent(past.all.refused));
 
-let verdictShown = "";
+let verdictShown = [];
 function drawVerdict() {
   const limit = worst();
-  const passes = mean(recent(past.all.admitted)) + mean(recent(past.all.delayed));
-  const all = passes + refusesAll() + mean(recent(past.all.failed));
   const suspect = limit && now.suspects?.limit === limit.name ? now.suspects.keys[0] : null;
-  const whole = now.suspects?.refused ?? 0;
-  const box = $("verdict");
-  const parts = [];
-  let mood = "";
-  if (limit && refusesNow(limit.name) > 0) {
-    mood = "bad";
-    parts.push(strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `);
-  } else if (limit) {
-    mood = "warn";
-    parts.push("Nobody is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `);
-  } else {
-    parts.push("Nobody is refused. ", strong(rate(all) + "/s"), ` requests, p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`);
-  }
-  if (mood && suspect?.refused) {
-    parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, whole)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".",
+  const all = sum(["admitted", "delayed", "refused", "failed"].map((name) => mean(recent(past.all[name]))));
+  const mood = !limit ? "" : refusesNow(limit.name) ? "bad" : "warn";
+  const parts = mood === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
+    : mood ? ["Nobody is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `]
+    : ["Nobody is refused. ", strong(rate(all) + "/s"), ` requests, p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
+  if (suspect?.refused) {
+    parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".",
       make("span", { className: "actions" }, button("Look", () => look(limit.name, suspect.id)), !suspect.banned_until && button("Ban…", () => look(limit.name, suspect.id, "ban"))));
   }
-  // Buttons under a finger stay: the sentence is built anew only when its words change, and not while it has the focus.
-  const shown = mood + parts.map((part) => part.textContent ?? part).join("") + suspect?.id;
-  const rests = box.matches(":hover") && parts.length && verdictShown.endsWith(String(suspect?.id)) && box.className === "verdict " + mood;
-  if (shown === verdictShown || rests || box.contains(document.activeElement)) return;
+  // Built anew only when the words change; and while it is pointed at or has the focus, only when it is about another key.
+  const shown = [mood + limit?.name + suspect?.id + suspect?.banned_until, parts.map((part) => part.textContent ?? part).join("")];
+  const box = $("verdict");
+  if (shown[0] === verdictShown[0] && (shown[1] === verdictShown[1] || box.matches(":hover, :focus-within"))) return;
   verdictShown = shown;
   box.className = "verdict " + mood;
   box.replaceChildren(...parts);
@@ -350,14 +336,12 @@ function drawConcerns() {
 
 function drawLimits() {
   const limits = [...now.limits].sort((a, b) => b.minute.refused - a.minute.refused);
-  fill($("limits").tBodies[0], orNothing(limits, "name", "The file has no limits."), (limit) => limit.name, (limit) => {
-    if (limit.nothing) return nothingRow(limit, 6);
+  fill($("limits").tBodies[0], limits, (limit) => limit.name, (limit) => {
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
     return make("tr", {}, make("th", { scope: "row" }, name, make("span", { className: "tag", hidden: true }, "shadow"), make("span", { className: "sub" })),
-      make("td", { className: "n hot" }), ...Array.from({ length: 4 }, () => make("td", { className: "n" })));
+      make("td", { className: "n hot" }), number(), number(), number(), number());
   }, (row, limit) => {
-    if (limit.nothing) return;
     row.className = [limit.mode === "shadow" && "shadow", limit.minute.refused && "hot", limit.name === shownLimit() && "chosen"].filter(Boolean).join(" ");
     row.querySelector("button").setAttribute("aria-pressed", String(limit.name === shownLimit()));
     row.querySelector(".tag").hidden = limit.mode !== "shadow";
@@ -371,15 +355,13 @@ function drawKeys() {
   const { keys } = now;
   if (!keys) return;
   write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow: would have)" : ""));
-  fill($("keys").tBodies[0], orNothing(keys.keys, "id", "Nobody has asked yet."), (one) => keys.limit + one.id, (one) => {
-    if (one.nothing) return nothingRow(one, 5);
+  fill($("keys").tBodies[0], keys.keys, (one) => keys.limit + one.id, (one) => {
     const { limit } = keys;
     const text = keyText(one);
     return make("tr", {}, make("th", { scope: "row" }, strong(text), make("span", { className: "tag bad", hidden: true })),
-      make("td", { className: "n hot" }), make("td", { className: "n" }), make("td", { className: "n" }, make("span"), " ", make("meter", { max: 1, ariaLabel: "share of refused" })),
+      make("td", { className: "n hot" }), number(), make("td", { className: "n" }, make("span"), " ", make("meter", { max: 1, ariaLabel: "share of refused" })),
       make("td", {}, button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset", () => reset(limit, one.id, text), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
   }, (row, one) => {
-    if (one.nothing) return;
     row.className = one.refused ? "hot" : "";
     const tag = row.querySelector(".tag");
     tag.hidden = !one.banned_until;
@@ -389,7 +371,7 @@ function drawKeys() {
     row.querySelector("meter").hidden = !one.refused;
     row.querySelector("meter").value = keys.refused ? one.refused / keys.refused : 0;
   });
-  write($("keys-note"), `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
+  write($("keys-note"), !keys.keys.length ? "Nobody has asked yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
 }
 
 function keepRefusals(answer) {
@@ -406,23 +388,21 @@ function drawRefusals() {
     alike.set(name, { ...one, name, times: (alike.get(name)?.times ?? 0) + 1 });
   }
   const rows = [...alike.values()].sort((a, b) => Math.floor(b.time / 10) - Math.floor(a.time / 10) || b.times - a.times).slice(0, SHOWN_REFUSALS);
-  fill($("refusals").tBodies[0], orNothing(rows, "name", "Nobody was refused."), (one) => one.name, (one) => {
-    if (one.nothing) return nothingRow(one, 5);
+  fill($("refusals").tBodies[0], rows, (one) => one.name, (one) => {
     const who = one.id ? button(one.client, () => look(one.limit, one.id), `Look at ${one.client}`) : strong(one.client);
     if (one.id) who.className = "link";
-    return make("tr", {}, make("td"), make("td", {}, who, make("span", { className: "sub" })), make("td"), make("td", { className: "n" }), make("td"));
+    return make("tr", {}, make("td"), make("td", {}, who, make("span", { className: "sub" })), make("td"), number(), make("td"));
   }, (row, one) => {
-    if (one.nothing) return;
     cells(row, [clock(one.time), null, `${one.method} ${one.host}${one.path}`, String(one.status), (one.limit ? `${one.limit}: ` : "") + one.reason]);
     const key = one.key && keyText(one) !== one.client ? `${keyText(one)} · ` : "";
     write(row.querySelector(".sub"), `${key}${one.times}× on ${one.route ?? "no route"}`);
   });
-  write($("refusals-note"), refusals.list.length ? `The last ${refusals.list.length} since ${clock(refusals.list[0].time)}` + (refusals.skipped ? `; of this second ${count(refusals.skipped)} more are not listed.` : ".") : "");
+  write($("refusals-note"), refusals.list.length ? `The last ${refusals.list.length} since ${clock(refusals.list[0].time)}` + (refusals.skipped ? `; of this second ${count(refusals.skipped)} more are not listed.` : ".") : "Nobody.");
 }
 
 function drawServers() {
   fill($("servers").tBodies[0], Object.entries(past.upstreams), ([name]) => name,
-    ([name]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { className: "hot" }), ...Array.from({ length: 3 }, () => make("td", { className: "n" }))),
+    ([name]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { className: "hot" }), number(), number(), number()),
     (row, [, of]) => {
       const servers = of.servers ?? [];
       const down = servers.filter((server) => !server.up);
@@ -450,7 +430,7 @@ function drawAll() {
 
 // ---- rounds ----
 
-let heard = null; // when the gateway answered last, ms
+let heard = null; // when the gateway answered last
 let timer = 0;
 let busy = false;
 
@@ -466,7 +446,7 @@ async function round() {
     keepRefusals(news);
     now = { ...now, status, limits: limits.limits };
     await askKeys();
-    heard = Date.now();
+    heard = Date.now() / 1000;
     hear(null);
     drawAll();
   } catch (fault) {
@@ -494,9 +474,8 @@ function hear(fault) {
   document.body.classList.toggle("stale", fault !== null);
   $("contact").hidden = fault === null;
   if (fault?.status === 401) askToken();
-  const since = heard === null ? "" : ` since ${span((Date.now() - heard) / 1000)}. What you see is from ${clock(heard / 1000)}`;
-  const text = fault?.status ? `The gateway answers ${fault.status}: ${fault.message}` : `The gateway does not answer${since}. Is it running? Asking again every second.`;
-  if (fault) write($("contact"), text);
+  const from = heard ? ` What you see is from ${clock(heard)}.` : "";
+  if (fault) write($("contact"), (fault.status ? `The gateway answers ${fault.status}: ${fault.message}.` : "The gateway does not answer. Asking again every second.") + from);
 }
 
 function askToken() {
