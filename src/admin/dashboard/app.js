@@ -13,9 +13,12 @@ const SHOWN_REFUSALS = 8, SHOWN_CURVES = 6;
 
 const $ = (id) => document.getElementById(id);
 
-function make(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children.filter((child) => child !== null && child !== false));
+/** `make("td.n", …)`: of what follows, texts and nodes are children, a plain object is properties. */
+function make(tag, ...parts) {
+  const [name, ...classes] = tag.split(".");
+  const made = document.createElement(name);
+  if (classes.length) made.className = classes.join(" ");
+  for (const part of parts) typeof part === "string" || part instanceof Node ? made.append(part) : Object.assign(made, part);
   return made;
 }
 
@@ -24,23 +27,20 @@ function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-const strong = (text) => make("code", {}, text);
+const strong = (text) => make("code", text);
 const button = (text, act, label) => make("button", { type: "button", onclick: act, ariaLabel: label ?? text }, text);
-const count = (number) => number === null || number === undefined ? "–" : number.toLocaleString("en");
-const rate = (number) => number === null || number === undefined ? "–" : number >= 10 ? count(Math.round(number)) : number.toFixed(number % 1 ? 1 : 0);
-const share = (part, whole) => whole > 0 ? Math.min(100, Math.round(100 * part / whole)) + "%" : "–";
+const count = (number) => number?.toLocaleString("en") ?? "–";
+const rate = (number) => number >= 10 ? count(Math.round(number)) : count(number && Math.round(number * 10) / 10);
+const share = (part, whole) => Math.min(100, Math.round(100 * part / (whole || 1))) + "%";
 const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
 const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const keyText = (one) => one.key === null ? one.id : one.key.join(" · ") || "everyone";
 const sum = (numbers) => numbers.reduce((all, number) => all + (number ?? 0), 0);
-const mean = (numbers) => numbers.length ? sum(numbers) / numbers.length : 0;
 const last = (list) => list?.length ? list[list.length - 1] : null;
-const recent = (list) => list?.slice(-FRESH) ?? [];
+/** The mean of what "now" means. */
+const lately = (list) => list?.length ? sum(list.slice(-FRESH)) / Math.min(FRESH, list.length) : 0;
 
-function when(time) {
-  const sameDay = new Date(time * 1000).toDateString() === new Date().toDateString();
-  return sameDay ? clock(time) : new Date(time * 1000).toLocaleString("en-GB");
-}
+const when = (time) => Math.abs(Date.now() / 1000 - time) < 43200 ? clock(time) : new Date(time * 1000).toLocaleString("en-GB");
 
 function span(seconds) {
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (seconds >= size) return Math.floor(seconds / size) + " " + unit;
@@ -54,13 +54,6 @@ function milliseconds(ms) {
 
 // ---- asking ----
 
-class Fault extends Error {
-  constructor(status, detail) {
-    super(detail);
-    this.status = status;
-  }
-}
-
 async function ask(path, method = "GET", body = null) {
   const headers = {};
   const token = sessionStorage.getItem("tollgate-token");
@@ -72,7 +65,7 @@ async function ask(path, method = "GET", body = null) {
   });
   const said = await answer.json().catch(() => ({}));
   if (answer.ok) return said;
-  throw new Fault(answer.status, said.detail ?? said.faults?.join("\n") ?? answer.statusText);
+  throw Object.assign(new Error(said.detail ?? said.faults?.join("\n") ?? answer.statusText), { status: answer.status });
 }
 
 const limitPath = (limit) => "limits/" + encodeURIComponent(limit) + "/keys";
@@ -167,7 +160,8 @@ function cells(row, texts) {
   texts.forEach((text, place) => text !== null && write(row.cells[place], text));
 }
 
-const number = () => make("td", { className: "n" });
+const number = () => make("td.n");
+const rowHead = (...parts) => make("th", { scope: "row" }, ...parts);
 
 // ---- charts ----
 
@@ -200,9 +194,9 @@ class Chart {
     this.names = names;
     this.plot?.destroy();
     this.values = this.curves.map(() => make("span"));
-    this.caption.replaceChildren(make("strong", {}, this.title), (this.at = make("span", { className: "note" })),
+    this.caption.replaceChildren(make("strong", this.title), (this.at = make("span.note")),
       ...this.curves.map((curve, place) => {
-        const item = make("i", {}, curve.name + " ", this.values[place]);
+        const item = make("i", curve.name + " ", this.values[place]);
         item.style.setProperty("--colour", `var(--c${curve.colour})`);
         return item;
       }));
@@ -249,6 +243,13 @@ function drawCharts() {
   charts.store.draw(time, [curve("counters", 1, past.store.keys), curve("evictions/s (right)", 3, past.store.evictions, { right: true })]);
 }
 
+/** `a:80 ejected, b:80 unhealthy`, and how many servers there are. */
+function leftOut(of) {
+  const servers = of.servers ?? [];
+  const down = servers.filter((server) => !server.up);
+  return { all: servers.length, down: down.length, which: down.slice(0, 3).map((server) => `${server.server} ${server.why}`).join(", ") };
+}
+
 /** The few that have most of `list`. */
 function busiest(places, list) {
   const weighed = Object.entries(places).map((entry) => [sum(entry[1][list] ?? []), entry]);
@@ -262,7 +263,7 @@ let now = { status: null, limits: [], keys: null, suspects: null };
 let refusals = { started: null, seq: null, skipped: 0, list: [] };
 let chosen = null; // the limit that a person chose; else the one that refuses most
 const isShadow = (name) => now.limits.find((limit) => limit.name === name)?.mode === "shadow";
-const refusesNow = (name) => mean(recent(past.limits[name]?.refused));
+const refusesNow = (name) => lately(past.limits[name]?.refused);
 
 /** The enforced limit that refuses most: now, else in the last minute. */
 function worst() {
@@ -277,35 +278,31 @@ function drawFacts() {
   const { status } = now;
   const reload = status.last_reload;
   $("facts").replaceChildren(
-    make("b", {}, status.life === "draining" ? "draining" : "serving"), ` ${status.version}, up ${span(status.time - status.started)}, ${status.workers} workers · file `,
+    make("b", status.life === "draining" ? "draining" : "serving"), ` ${status.version}, up ${span(status.time - status.started)}, ${status.workers} workers · file `,
     make("b", { title: status.config.file }, status.config.version), ` since ${when(status.config.loaded)}`,
-    reload ? ` · last reload ${when(reload.time)} ` : " · not reloaded yet", reload ? make("b", {}, reload.result) : "");
+    reload ? ` · last reload ${when(reload.time)} ` : " · not reloaded yet", reload ? make("b", reload.result) : "");
   $("drain").disabled = status.life === "draining";
-  document.title = (refusesAll() > 0 ? `(${rate(refusesAll())}/s refused) ` : "") + "tollgate";
+  const refused = lately(past.all.refused);
+  document.title = (refused ? `(${rate(refused)}/s refused) ` : "") + "tollgate";
 }
 
-const refusesAll = () => mean(recent(past.all.refused));
-
-let verdictShown = [];
+let suspected = ""; // about whom the sentence and its buttons are
 function drawVerdict() {
   const limit = worst();
-  const suspect = limit && now.suspects?.limit === limit.name ? now.suspects.keys[0] : null;
-  const all = sum(["admitted", "delayed", "refused", "failed"].map((name) => mean(recent(past.all[name]))));
+  const suspect = limit && now.suspects?.limit === limit.name && now.suspects.keys[0]?.refused ? now.suspects.keys[0] : null;
+  const all = sum(["admitted", "delayed", "refused", "failed"].map((name) => lately(past.all[name])));
   const mood = !limit ? "" : refusesNow(limit.name) ? "bad" : "warn";
   const parts = mood === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
     : mood ? ["Nobody is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `]
     : ["Nobody is refused. ", strong(rate(all) + "/s"), ` requests, p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
-  if (suspect?.refused) {
-    parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".",
-      make("span", { className: "actions" }, button("Look", () => look(limit.name, suspect.id)), !suspect.banned_until && button("Ban…", () => look(limit.name, suspect.id, "ban"))));
-  }
-  // Built anew only when the words change; and while it is pointed at or has the focus, only when it is about another key.
-  const shown = [mood + limit?.name + suspect?.id + suspect?.banned_until, parts.map((part) => part.textContent ?? part).join("")];
-  const box = $("verdict");
-  if (shown[0] === verdictShown[0] && (shown[1] === verdictShown[1] || box.matches(":hover, :focus-within"))) return;
-  verdictShown = shown;
-  box.className = "verdict " + mood;
-  box.replaceChildren(...parts);
+  if (suspect) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
+  $("verdict").className = "verdict " + mood;
+  $("sentence").replaceChildren(...parts);
+  // Buttons stay where they are, under a finger or with the focus, until they are about another key.
+  if (suspected === limit?.name + suspect?.id) return;
+  suspected = limit?.name + suspect?.id;
+  const press = (then) => () => look(limit.name, suspect.id, then);
+  $("remedies").replaceChildren(...suspect ? [button("Look", press()), button("Ban…", press("ban"))] : []);
 }
 
 function drawConcerns() {
@@ -316,13 +313,13 @@ function drawConcerns() {
   if (status.life === "draining") bad("Draining: this gateway ends when its requests have.");
   if (status.last_reload?.result === "failure") bad("The last reload failed; the file before it holds. " + status.last_reload.detail);
   for (const [name, of] of Object.entries(past.upstreams)) {
-    const down = (of.servers ?? []).filter((server) => !server.up);
-    if (down.length) (down.length === of.servers.length ? bad : warn)(`Backend ${name}: ${down.length} of ${of.servers.length} servers left out: ` + down.slice(0, 3).map((server) => `${server.server} ${server.why}`).join(", "));
-    if (sum(recent(of.failed))) bad(`Backend ${name}: ${rate(mean(recent(of.failed)))}/s attempts fail`);
+    const { all, down, which } = leftOut(of);
+    if (down) (down === all ? bad : warn)(`Backend ${name}: ${down} of ${plural(all, "server")} left out: ${which}`);
+    if (lately(of.failed)) bad(`Backend ${name}: ${rate(lately(of.failed))}/s attempts fail`);
   }
-  if (sum(recent(past.all.failed))) warn(`${rate(mean(recent(past.all.failed)))}/s requests end in an error of the gateway's own`);
+  if (lately(past.all.failed)) warn(`${rate(lately(past.all.failed))}/s requests end in an error of the gateway's own`);
   if (!status.store.up) bad("The shared store can not be asked; on_error decides.");
-  if (sum(recent(past.store.evictions))) warn(`Counters are full: ${rate(mean(recent(past.store.evictions)))}/s evicted. Raise max_keys.`);
+  if (lately(past.store.evictions)) warn(`Counters are full: ${rate(lately(past.store.evictions))}/s evicted. Raise max_keys.`);
   for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) warn(`Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`);
   if (status.bans) warn(`Banned: ${plural(status.bans, "key")}`);
   const list = $("concerns");
@@ -339,8 +336,8 @@ function drawLimits() {
   fill($("limits").tBodies[0], limits, (limit) => limit.name, (limit) => {
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
-    return make("tr", {}, make("th", { scope: "row" }, name, make("span", { className: "tag", hidden: true }, "shadow"), make("span", { className: "sub" })),
-      make("td", { className: "n hot" }), number(), number(), number(), number());
+    return make("tr", rowHead(name, make("span.tag", { hidden: true }, "shadow"), make("span.sub")),
+      make("td.n.hot"), number(), number(), number(), number());
   }, (row, limit) => {
     row.className = [limit.mode === "shadow" && "shadow", limit.minute.refused && "hot", limit.name === shownLimit() && "chosen"].filter(Boolean).join(" ");
     row.querySelector("button").setAttribute("aria-pressed", String(limit.name === shownLimit()));
@@ -358,9 +355,9 @@ function drawKeys() {
   fill($("keys").tBodies[0], keys.keys, (one) => keys.limit + one.id, (one) => {
     const { limit } = keys;
     const text = keyText(one);
-    return make("tr", {}, make("th", { scope: "row" }, strong(text), make("span", { className: "tag bad", hidden: true })),
-      make("td", { className: "n hot" }), number(), make("td", { className: "n" }, make("span"), " ", make("meter", { max: 1, ariaLabel: "share of refused" })),
-      make("td", {}, button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset", () => reset(limit, one.id, text), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
+    return make("tr", rowHead(strong(text), make("span.tag.bad", { hidden: true })),
+      make("td.n.hot"), number(), make("td.n", make("span"), " ", make("meter", { max: 1, ariaLabel: "share of refused" })),
+      make("td", button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset", () => reset(limit, one.id, text), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
   }, (row, one) => {
     row.className = one.refused ? "hot" : "";
     const tag = row.querySelector(".tag");
@@ -391,7 +388,7 @@ function drawRefusals() {
   fill($("refusals").tBodies[0], rows, (one) => one.name, (one) => {
     const who = one.id ? button(one.client, () => look(one.limit, one.id), `Look at ${one.client}`) : strong(one.client);
     if (one.id) who.className = "link";
-    return make("tr", {}, make("td"), make("td", {}, who, make("span", { className: "sub" })), make("td"), number(), make("td"));
+    return make("tr", make("td"), make("td", who, make("span.sub")), make("td"), number(), make("td"));
   }, (row, one) => {
     cells(row, [clock(one.time), null, `${one.method} ${one.host}${one.path}`, String(one.status), (one.limit ? `${one.limit}: ` : "") + one.reason]);
     const key = one.key && keyText(one) !== one.client ? `${keyText(one)} · ` : "";
@@ -402,13 +399,12 @@ function drawRefusals() {
 
 function drawServers() {
   fill($("servers").tBodies[0], Object.entries(past.upstreams), ([name]) => name,
-    ([name]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { className: "hot" }), number(), number(), number()),
+    ([name]) => make("tr", rowHead(name), make("td.hot"), number(), number(), number()),
     (row, [, of]) => {
-      const servers = of.servers ?? [];
-      const down = servers.filter((server) => !server.up);
-      row.className = down.length || sum(recent(of.failed)) ? "hot" : "";
-      const state = down.length ? `${servers.length - down.length} of ${servers.length} up; ` + down.slice(0, 3).map((server) => `${server.server} ${server.why}`).join(", ") : servers.length ? `all ${servers.length} up` : "built in";
-      cells(row, [null, state, rate(mean(recent(of.answers))), rate(mean(recent(of.failed))), rate(last(of.p99_ms))]);
+      const { all, down, which } = leftOut(of);
+      row.className = down || lately(of.failed) ? "hot" : "";
+      const state = down ? `${all - down} of ${all} up; ${which}` : all ? `all ${all} up` : "built in";
+      cells(row, [null, state, rate(lately(of.answers)), rate(lately(of.failed)), rate(last(of.p99_ms))]);
     });
   const { store } = now.status;
   const asked = store.backend === "memory" ? "in memory" : `${store.backend} ${store.up ? "answers" : "is away"}, a decision takes p50 ${rate(last(past.store.p50_ms))} ms, p99 ${rate(last(past.store.p99_ms))} ms, ${rate(last(past.store.errors))}/s without it`;
@@ -470,7 +466,6 @@ function soon() {
 
 /** Says what stands between us and the gateway, if something does. */
 function hear(fault) {
-  if (fault && !fault.status && !["TimeoutError", "TypeError", "AbortError"].includes(fault.name)) console.error(fault);
   document.body.classList.toggle("stale", fault !== null);
   $("contact").hidden = fault === null;
   if (fault?.status === 401) askToken();
@@ -510,8 +505,8 @@ function showLook(seen) {
   const words = { admitted: "would pass now", delayed: "would wait now", refused: "would be refused now", banned: "is banned" };
   write($("look-title"), `${keyText(one)} under ${limit}`);
   write($("look-verdict"), `Its next request ${words[one.verdict] ?? one.verdict}` + (one.mode === "shadow" ? ", were this limit not a shadow" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
-  $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => make("tr", {}, make("th", { scope: "row" }, policy.policy),
-    ...[count(policy.remaining), count(policy.quota), policy.next_ms === 0 ? "now" : milliseconds(policy.next_ms), policy.full_ms === 0 ? "whole" : milliseconds(policy.full_ms)].map((text) => make("td", { className: "n" }, text)))));
+  $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => make("tr", rowHead(policy.policy),
+    ...[count(policy.remaining), count(policy.quota), policy.next_ms === 0 ? "now" : milliseconds(policy.next_ms), policy.full_ms === 0 ? "whole" : milliseconds(policy.full_ms)].map((text) => make("td.n", text)))));
   write($("look-counts"), one.requests === null ? "Not among the followed keys: it asks little." : `Asked ${count(one.requests)} times lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
   $("unban").hidden = !one.banned_until;
 }
@@ -552,25 +547,26 @@ submit($("explain-form"), async (fields) => {
 function showExplanation(told) {
   const words = { admitted: "It would pass.", delayed: "It would wait.", refused: "It would be refused.", banned: "It would be refused: the key is banned.", redirected: "It would be redirected to TLS.", no_route: "No route matches." };
   const wait = told.limit ? ` ${told.limit} decides` + (told.until ? `, until ${when(told.until)} (${milliseconds(told.wait_ms)}).` : ".") : "";
-  const list = (items) => make("ul", {}, ...items.map((item) => make("li", {}, item)));
+  const list = (items) => make("ul", ...items.map((item) => make("li", item)));
   const limits = told.limits.map((limit) => `${limit.name} (${limit.mode}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
     limit.policies.map((policy) => `; ${policy.policy}: ${count(policy.remaining)} of ${count(policy.quota)} left`).join(""));
   $("explanation").replaceChildren(
-    make("p", {}, strong(words[told.verdict] ?? told.verdict), (told.status ? ` Answer: ${told.status}.` : "") + wait),
-    make("p", {}, `${told.request} of ${told.client}: ${told.identified}.`),
-    told.route ? make("p", {}, "Route ", strong(told.route.name), ` to ${told.route.upstream}, because`) : "", told.route ? list(told.route.conditions.map((pair) => pair.join(": "))) : "",
-    limits.length ? make("p", {}, "Limits") : "", list(limits),
-    told.others.length ? make("p", {}, "Not taken") : "", list(told.others.map((pair) => pair.join(": "))));
+    make("p", strong(words[told.verdict] ?? told.verdict), (told.status ? ` Answer: ${told.status}.` : "") + wait),
+    make("p", `${told.request} of ${told.client}: ${told.identified}.`),
+    told.route ? make("p", "Route ", strong(told.route.name), ` to ${told.route.upstream}, because`) : "", told.route ? list(told.route.conditions.map((pair) => pair.join(": "))) : "",
+    limits.length ? make("p", "Limits") : "", list(limits),
+    told.others.length ? make("p", "Not taken") : "", list(told.others.map((pair) => pair.join(": "))));
 }
 
-$("unban").addEventListener("click", () => change("/ban", "DELETE", null, (one) => `${keyText(one)} is no longer banned.`));
-$("look-reset").addEventListener("click", () => change("", "DELETE", null, () => `Reset: ${lookedText()} has its whole allowance again.`));
-$("explain-open").addEventListener("click", () => $("explain").showModal());
-$("reload").addEventListener("click", () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : "")));
-$("drain").addEventListener("click", () => $("sure").showModal());
-$("drain-now").addEventListener("click", () => {
+const press = (id, then) => $(id).addEventListener("click", then);
+press("unban", () => change("/ban", "DELETE", null, (one) => `${keyText(one)} is no longer banned.`));
+press("look-reset", () => change("", "DELETE", null, () => `Reset: ${lookedText()} has its whole allowance again.`));
+press("explain-open", () => $("explain").showModal());
+press("reload", () => act("reload", "POST", (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : "")));
+press("drain", () => $("sure").showModal());
+press("drain-now", () => {
   $("sure").close();
-  act("drain", "POST", {}, () => "Draining.");
+  act("drain", "POST", () => "Draining.");
 });
 for (const close of document.querySelectorAll("[data-close]")) close.addEventListener("click", () => close.closest("dialog").close());
 $("ask").addEventListener("cancel", (event) => event.preventDefault());
