@@ -15,7 +15,8 @@ PATIENCE = 15  # seconds for anything
 
 
 class Browser:
-    """One browser with one page. What the page logs, throws, and asks of other hosts is kept in `complaints`, `requests`."""
+    """One browser with one page. What the page logs and throws is kept in `complaints`, what it fetches in `requests`, what it
+    asks by `confirm` in `questions`, which `answer` answers."""
 
     def __init__(self, width=1440, height=900):
         self.folder = tempfile.mkdtemp(prefix="dashboard-")
@@ -30,7 +31,7 @@ class Browser:
         for pipe in (their_start, their_end, theirs_in, theirs_out):
             os.close(pipe)
         self.reader, self.writer, self.rest, self.number, self.session = ours_in, ours_out, b"", 0, None
-        self.complaints, self.requests = [], []
+        self.complaints, self.requests, self.questions, self.answer = [], [], [], True
         target = next(one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page")
         self.session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
         for domain in ["Page", "Runtime", "Log", "Network"]:
@@ -49,14 +50,19 @@ class Browser:
 
     # ---- the protocol ----
 
-    def call(self, method, **parameters):
+    def send(self, method, **parameters):
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters} | ({"sessionId": self.session} if self.session else {})
         os.write(self.writer, json.dumps(message).encode() + b"\0")
+        return self.number
+
+    def call(self, method, **parameters):
+        """Sends, and waits for the answer; what happens meanwhile is heard."""
+        number = self.send(method, **parameters)
         end = time.monotonic() + PATIENCE
         while True:
             answer = self.receive(end)
-            if answer.get("id") == self.number:
+            if answer.get("id") == number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
@@ -81,6 +87,9 @@ class Browser:
             self.complaints.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
         elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning"):
             self.complaints.append(str([one.get("value", one.get("description")) for one in said["args"]]))
+        elif method == "Page.javascriptDialogOpening":
+            self.questions.append(said["message"])
+            self.send("Page.handleJavaScriptDialog", accept=self.answer)
         elif method == "Network.requestWillBeSent":
             self.requests.append(said["request"]["url"])
 

@@ -61,7 +61,7 @@ class Page(unittest.TestCase):
         # Ban it, for an hour.
         browser.run("document.querySelector('#ban-form select').value = '1h'")
         browser.click("#ban-form button[type=submit]")
-        browser.until("document.querySelector('#look-verdict').innerText.includes('is banned, until')", "the ban")
+        browser.until("document.querySelector('#look-verdict').innerText.includes('banned, until')", "the ban")
         self.assertTrue(self.server.gateway.keys["per-client"][0].banned(time.time() + 3500))
         browser.click("#look [data-close]:last-child")
         browser.until(f"document.querySelector({row!r}).innerText.includes('banned until')", "the ban in the listing")
@@ -114,12 +114,16 @@ class Page(unittest.TestCase):
         self.seen(browser, "dashboard-explain")
         browser.press("Escape", 27)
         browser.click("#reload")
+        browser.until("document.querySelector('#said').innerText === 'Reloaded: 77ab01c2.'", "that it is reloaded")
         browser.until("document.querySelector('#facts').innerText.includes('77ab01c2')", "the new version")
         browser.click("#reload")
         browser.until("document.querySelector('#concerns').innerText.includes('did you mean')", "the fault of the second")
+        browser.answer = False
         browser.click("#drain")
+        self.assertIn("can not be called back", browser.questions[0])
         self.assertEqual(self.asked("POST /api/v1/drain"), [], "it asks first")
-        browser.click("#drain-now")
+        browser.answer = True
+        browser.click("#drain")
         browser.until("document.querySelector('#concerns').innerText.includes('Draining')", "draining")
 
     def test_silence_and_return(self):

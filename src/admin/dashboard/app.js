@@ -62,7 +62,8 @@ async function ask(path, method = "GET", body = null) {
   const answer = await fetch("api/v1/" + path, {
     method, headers, body: body && JSON.stringify(body), cache: "no-store", redirect: "error",
     signal: AbortSignal.timeout(method === "GET" ? PATIENCE : 4 * PATIENCE),
-  });
+  }).catch(() => null);
+  if (!answer) throw Object.assign(new Error("The gateway does not answer."), { status: 0 });
   const said = await answer.json().catch(() => ({}));
   if (answer.ok) return said;
   throw Object.assign(new Error(said.detail ?? said.faults?.join("\n") ?? answer.statusText), { status: answer.status });
@@ -87,7 +88,8 @@ async function act(path, method, body, done) {
     return answer;
   } catch (fault) {
     if (fault.status === 401) askToken();
-    say(fault.status ? fault.message : "The gateway did not answer; nothing is known to have changed.");
+    say(fault.message);
+    if (fault.status === undefined) throw fault;
     return null;
   } finally {
     soon();
@@ -135,7 +137,8 @@ function join(lists, news, before) {
 const touched = new WeakMap();
 
 /** One row an item, kept by name. While the pointer moves over the rows they keep their places; a row with the focus stays. */
-function fill(body, items, name, build, update) {
+function fill(id, items, name, build, update) {
+  const body = $(id).tBodies[0];
   if (!touched.has(body)) {
     touched.set(body, -REST);
     for (const kind of ["pointermove", "pointerdown"]) body.addEventListener(kind, (event) => touched.set(body, event.timeStamp));
@@ -169,7 +172,7 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 
 class Chart {
   constructor(id, title, height = 78) {
-    Object.assign(this, { figure: $(id), title, height, plot: null, names: "", curves: [], time: [] });
+    Object.assign(this, { figure: $("chart-" + id), title, height, plot: null, names: "" });
     this.caption = make("figcaption");
     this.place = make("div");
     this.figure.append(this.caption, this.place);
@@ -308,8 +311,8 @@ function drawVerdict() {
 function drawConcerns() {
   const { status } = now;
   const said = [];
-  const bad = (text) => said.push([text, "bad"]);
-  const warn = (text) => said.push([text, ""]);
+  const bad = (text) => said.push(make("li.bad", text));
+  const warn = (text) => said.push(make("li", text));
   if (status.life === "draining") bad("Draining: this gateway ends when its requests have.");
   if (status.last_reload?.result === "failure") bad("The last reload failed; the file before it holds. " + status.last_reload.detail);
   for (const [name, of] of Object.entries(past.upstreams)) {
@@ -322,18 +325,12 @@ function drawConcerns() {
   if (lately(past.store.evictions)) warn(`Counters are full: ${rate(lately(past.store.evictions))}/s evicted. Raise max_keys.`);
   for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) warn(`Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`);
   if (status.bans) warn(`Banned: ${plural(status.bans, "key")}`);
-  const list = $("concerns");
-  while (list.children.length > said.length) list.lastChild.remove();
-  said.forEach(([text, mood], place) => {
-    const item = list.children[place] ?? list.appendChild(make("li"));
-    write(item, text);
-    item.className = mood;
-  });
+  $("concerns").replaceChildren(...said);
 }
 
 function drawLimits() {
   const limits = [...now.limits].sort((a, b) => b.minute.refused - a.minute.refused);
-  fill($("limits").tBodies[0], limits, (limit) => limit.name, (limit) => {
+  fill("limits", limits, (limit) => limit.name, (limit) => {
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
     return make("tr", rowHead(name, make("span.tag", { hidden: true }, "shadow"), make("span.sub")),
@@ -352,7 +349,7 @@ function drawKeys() {
   const { keys } = now;
   if (!keys) return;
   write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow: would have)" : ""));
-  fill($("keys").tBodies[0], keys.keys, (one) => keys.limit + one.id, (one) => {
+  fill("keys", keys.keys, (one) => keys.limit + one.id, (one) => {
     const { limit } = keys;
     const text = keyText(one);
     return make("tr", rowHead(strong(text), make("span.tag.bad", { hidden: true })),
@@ -385,7 +382,7 @@ function drawRefusals() {
     alike.set(name, { ...one, name, times: (alike.get(name)?.times ?? 0) + 1 });
   }
   const rows = [...alike.values()].sort((a, b) => Math.floor(b.time / 10) - Math.floor(a.time / 10) || b.times - a.times).slice(0, SHOWN_REFUSALS);
-  fill($("refusals").tBodies[0], rows, (one) => one.name, (one) => {
+  fill("refusals", rows, (one) => one.name, (one) => {
     const who = one.id ? button(one.client, () => look(one.limit, one.id), `Look at ${one.client}`) : strong(one.client);
     if (one.id) who.className = "link";
     return make("tr", make("td"), make("td", who, make("span.sub")), make("td"), number(), make("td"));
@@ -398,7 +395,7 @@ function drawRefusals() {
 }
 
 function drawServers() {
-  fill($("servers").tBodies[0], Object.entries(past.upstreams), ([name]) => name,
+  fill("servers", Object.entries(past.upstreams), ([name]) => name,
     ([name]) => make("tr", rowHead(name), make("td.hot"), number(), number(), number()),
     (row, [, of]) => {
       const { all, down, which } = leftOut(of);
@@ -464,13 +461,15 @@ function soon() {
   timer = setTimeout(round, 50);
 }
 
-/** Says what stands between us and the gateway, if something does. */
+/** Says what stands between us and the gateway, if something does. A fault without a status is this page's own. */
 function hear(fault) {
   document.body.classList.toggle("stale", fault !== null);
   $("contact").hidden = fault === null;
-  if (fault?.status === 401) askToken();
-  const from = heard ? ` What you see is from ${clock(heard)}.` : "";
-  if (fault) write($("contact"), (fault.status ? `The gateway answers ${fault.status}: ${fault.message}.` : "The gateway does not answer. Asking again every second.") + from);
+  if (fault === null) return;
+  if (fault.status === undefined) console.error(fault);
+  if (fault.status === 401) askToken();
+  const who = fault.status === undefined ? "This page has failed: " : fault.status ? `The gateway answers ${fault.status}: ` : "";
+  write($("contact"), who + fault.message + (heard ? ` What you see is from ${clock(heard)}.` : ""));
 }
 
 function askToken() {
@@ -491,7 +490,7 @@ function choose(limit) {
 
 const reset = (limit, key, text) => act(keyPath(limit, key), "DELETE", null, () => `Reset: ${text} has its whole allowance of ${limit} again.`);
 
-async function look(limit, key, then = "") {
+async function look(limit, key, then) {
   const one = await act(keyPath(limit, key), "GET", null, () => "");
   if (!one) return;
   showLook({ limit, key, one });
@@ -502,9 +501,8 @@ async function look(limit, key, then = "") {
 function showLook(seen) {
   looked = seen;
   const { limit, one } = seen;
-  const words = { admitted: "would pass now", delayed: "would wait now", refused: "would be refused now", banned: "is banned" };
   write($("look-title"), `${keyText(one)} under ${limit}`);
-  write($("look-verdict"), `Its next request ${words[one.verdict] ?? one.verdict}` + (one.mode === "shadow" ? ", were this limit not a shadow" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
+  write($("look-verdict"), `Its next request: ${one.verdict}` + (one.mode === "shadow" ? ", were this limit not a shadow" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
   $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => make("tr", rowHead(policy.policy),
     ...[count(policy.remaining), count(policy.quota), policy.next_ms === 0 ? "now" : milliseconds(policy.next_ms), policy.full_ms === 0 ? "whole" : milliseconds(policy.full_ms)].map((text) => make("td.n", text)))));
   write($("look-counts"), one.requests === null ? "Not among the followed keys: it asks little." : `Asked ${count(one.requests)} times lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
@@ -518,25 +516,23 @@ async function change(path, method, body, done) {
   if (one && looked?.key === key) showLook({ limit, key, one });
 }
 
-const lookedText = () => keyText(looked.one);
-
-function submit(form, act) {
-  form.addEventListener("submit", (event) => {
+function submit(id, act) {
+  $(id).addEventListener("submit", (event) => {
     event.preventDefault();
-    act(form.elements);
+    act($(id).elements);
   });
 }
 
-submit($("ban-form"), (fields) => change("/ban", "POST", { for: fields.for.value }, (one) => `Banned: ${keyText(one)} until ${when(one.banned_until)}.`));
-submit($("grant-form"), (fields) => change("/grant", "POST", { units: Number(fields.units.value) }, (one) => `Gave ${count(one.granted)} back to ${keyText(one)}.`));
-submit($("key-form"), (fields) => shownLimit() && look(shownLimit(), fields.key.value));
-submit($("token-form"), (fields) => {
+submit("ban-form", (fields) => change("/ban", "POST", { for: fields.for.value }, (one) => `Banned: ${keyText(one)} until ${when(one.banned_until)}.`));
+submit("grant-form", (fields) => change("/grant", "POST", { units: Number(fields.units.value) }, (one) => `Gave ${count(one.granted)} back to ${keyText(one)}.`));
+submit("key-form", (fields) => shownLimit() && look(shownLimit(), fields.key.value));
+submit("token-form", (fields) => {
   sessionStorage.setItem("tollgate-token", fields.token.value);
   fields.token.value = "";
   $("ask").close();
   soon();
 });
-submit($("explain-form"), async (fields) => {
+submit("explain-form", async (fields) => {
   const pairs = fields.headers.value.split("\n").map((line) => line.split(/:(.*)/s)).filter(([name, value]) => name.trim() && value !== undefined);
   const asked = { method: fields.method.value, url: fields.url.value, headers: Object.fromEntries(pairs.map(([name, value]) => [name.trim(), value.trim()])) };
   if (fields.ip.value) asked.ip = fields.ip.value;
@@ -545,37 +541,31 @@ submit($("explain-form"), async (fields) => {
 });
 
 function showExplanation(told) {
-  const words = { admitted: "It would pass.", delayed: "It would wait.", refused: "It would be refused.", banned: "It would be refused: the key is banned.", redirected: "It would be redirected to TLS.", no_route: "No route matches." };
   const wait = told.limit ? ` ${told.limit} decides` + (told.until ? `, until ${when(told.until)} (${milliseconds(told.wait_ms)}).` : ".") : "";
   const list = (items) => make("ul", ...items.map((item) => make("li", item)));
   const limits = told.limits.map((limit) => `${limit.name} (${limit.mode}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
     limit.policies.map((policy) => `; ${policy.policy}: ${count(policy.remaining)} of ${count(policy.quota)} left`).join(""));
   $("explanation").replaceChildren(
-    make("p", strong(words[told.verdict] ?? told.verdict), (told.status ? ` Answer: ${told.status}.` : "") + wait),
+    make("p", strong(told.verdict.replace("_", " ")), (told.status ? `, answer ${told.status}.` : ".") + wait),
     make("p", `${told.request} of ${told.client}: ${told.identified}.`),
-    told.route ? make("p", "Route ", strong(told.route.name), ` to ${told.route.upstream}, because`) : "", told.route ? list(told.route.conditions.map((pair) => pair.join(": "))) : "",
-    limits.length ? make("p", "Limits") : "", list(limits),
-    told.others.length ? make("p", "Not taken") : "", list(told.others.map((pair) => pair.join(": "))));
+    told.route ? make("p", "Route ", strong(told.route.name), ` to ${told.route.upstream}, because`) : "", list(told.route?.conditions.map((pair) => pair.join(": ")) ?? []),
+    make("p", "Limits"), list(limits), make("p", "Not taken"), list(told.others.map((pair) => pair.join(": "))));
 }
 
 const press = (id, then) => $(id).addEventListener("click", then);
 press("unban", () => change("/ban", "DELETE", null, (one) => `${keyText(one)} is no longer banned.`));
-press("look-reset", () => change("", "DELETE", null, () => `Reset: ${lookedText()} has its whole allowance again.`));
+press("look-reset", () => change("", "DELETE", null, () => `Reset: ${keyText(looked.one)} has its whole allowance again.`));
 press("explain-open", () => $("explain").showModal());
-press("reload", () => act("reload", "POST", (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : "")));
-press("drain", () => $("sure").showModal());
-press("drain-now", () => {
-  $("sure").close();
-  act("drain", "POST", () => "Draining.");
-});
+press("reload", () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : "")));
+press("drain", () => confirm("Drain this gateway? It takes no new connections, finishes the requests in flight, and ends. This can not be called back.") && act("drain", "POST", {}, () => "Draining."));
 for (const close of document.querySelectorAll("[data-close]")) close.addEventListener("click", () => close.closest("dialog").close());
 $("ask").addEventListener("cancel", (event) => event.preventDefault());
 $("route").addEventListener("change", drawCharts);
 document.addEventListener("visibilitychange", soon);
 
-charts.requests = new Chart("chart-requests", "Requests/s", 110);
-charts.limits = new Chart("chart-limits", "Refused/s by limit");
-charts.latency = new Chart("chart-latency", "Latency, ms");
-charts.upstreams = new Chart("chart-upstreams", "Backends, p99 ms");
-charts.store = new Chart("chart-store", "Store");
+charts.requests = new Chart("requests", "Requests/s", 110);
+charts.limits = new Chart("limits", "Refused/s by limit");
+charts.latency = new Chart("latency", "Latency, ms");
+charts.upstreams = new Chart("upstreams", "Backends, p99 ms");
+charts.store = new Chart("store", "Store");
 round();
