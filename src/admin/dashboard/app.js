@@ -28,10 +28,10 @@ function write(node, text) {
 }
 
 const strong = (text) => make("code", text);
-const button = (text, act, label) => make("button", { type: "button", onclick: act, ariaLabel: label ?? text }, text);
+const button = (text, onclick, ariaLabel = text) => make("button", { onclick, ariaLabel }, text);
 const count = (number) => number?.toLocaleString("en") ?? "–";
 const rate = (number) => number >= 10 ? count(Math.round(number)) : count(number && Math.round(number * 10) / 10);
-const share = (part, whole) => Math.min(100, Math.round(100 * part / (whole || 1))) + "%";
+const share = (part, whole) => Math.round(100 * part / (whole || 1)) + "%";
 const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
 const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const keyText = (one) => one.key === null ? one.id : one.key.join(" · ") || "everyone";
@@ -47,10 +47,7 @@ function span(seconds) {
   return Math.max(0, Math.round(seconds)) + " s";
 }
 
-function milliseconds(ms) {
-  if (ms === null) return "never";
-  return ms < 1000 ? Math.round(ms) + " ms" : ms < 60000 ? (ms / 1000).toFixed(1) + " s" : span(ms / 1000);
-}
+const milliseconds = (ms) => ms === null ? "never" : ms === 0 ? "now" : ms < 1000 ? Math.round(ms) + " ms" : ms < 60000 ? (ms / 1000).toFixed(1) + " s" : span(ms / 1000);
 
 // ---- asking ----
 
@@ -112,22 +109,19 @@ function remember(answer) {
   const before = past.time.length;
   for (let at = answer.count - 1; at >= 0; at--) past.time.push(answer.time - at);
   past.time = past.time.slice(-KEPT);
-  join(past.all, answer.all, before);
-  join(past.store, answer.store, before);
-  for (const place of ["routes", "limits", "upstreams"]) {
-    for (const name of new Set([...Object.keys(past[place]), ...Object.keys(answer[place])])) join(past[place][name] ??= {}, answer[place][name] ?? {}, before);
-  }
+  for (const place of ["all", "store", "routes", "limits", "upstreams"]) join(past[place], answer[place], before);
   past.seq = answer.seq;
 }
 
-/** What is new, or has gone, has nulls where others have numbers. */
-function join(lists, news, before) {
-  for (const name of new Set([...Object.keys(lists), ...Object.keys(news)])) {
-    if (name === "servers") lists.servers = news.servers ?? [];
+/** Into lists at any depth. What is new, or has gone, has nulls where others have numbers. */
+function join(old, news, before) {
+  for (const name of new Set([...Object.keys(old), ...Object.keys(news)])) {
+    const [had, got] = [old[name], news[name]];
+    if (name === "servers") old.servers = got ?? [];
+    else if (!Array.isArray(had ?? got)) join(old[name] ??= {}, got ?? {}, before);
     else {
-      const list = (lists[name] ?? Array(before).fill(null)).concat(news[name] ?? []).slice(-KEPT);
-      while (list.length < past.time.length) list.push(null);
-      lists[name] = list;
+      const list = (had ?? Array(before).fill(null)).concat(got ?? []).slice(-KEPT);
+      old[name] = list.concat(Array(past.time.length - list.length).fill(null));
     }
   }
 }
@@ -164,7 +158,6 @@ function cells(row, texts) {
 }
 
 const number = () => make("td.n");
-const rowHead = (...parts) => make("th", { scope: "row" }, ...parts);
 
 // ---- charts ----
 
@@ -180,9 +173,7 @@ class Chart {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (this.names = ""));
   }
 
-  size() {
-    return { width: this.figure.clientWidth, height: this.height };
-  }
+  size() { return { width: this.figure.clientWidth, height: this.height }; }
 
   /** `curves`: name, colour (1 to 6), values, and whether on the right-hand scale. */
   draw(time, curves) {
@@ -198,18 +189,14 @@ class Chart {
     this.plot?.destroy();
     this.values = this.curves.map(() => make("span"));
     this.caption.replaceChildren(make("strong", this.title), (this.at = make("span.note")),
-      ...this.curves.map((curve, place) => {
-        const item = make("i", curve.name + " ", this.values[place]);
-        item.style.setProperty("--colour", `var(--c${curve.colour})`);
-        return item;
-      }));
+      ...this.curves.map((curve, place) => make(`i.c${curve.colour}`, curve.name + " ", this.values[place])));
     const axis = { stroke: css("--quiet"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-    const short = (_, marks) => marks.map((mark) => mark === null ? "" : mark >= 1e6 ? mark / 1e6 + "M" : mark >= 1e4 ? mark / 1e3 + "k" : String(mark));
+    const short = (_, marks) => marks.map((mark) => new Intl.NumberFormat("en", { notation: "compact" }).format(mark));
     const range = (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)];
     this.plot = new uPlot({
       ...this.size(), legend: { show: false }, padding: [6, 14, 0, 0],
-      cursor: { sync: { key: "tollgate" }, drag: { x: false, y: false }, points: { size: 5 }, y: false },
-      scales: { x: { time: true }, y: { range }, right: { range } },
+      cursor: { sync: { key: "tollgate" }, drag: { x: false }, y: false },
+      scales: { y: { range }, right: { range } },
       axes: [
         { ...axis, size: 22, gap: 3, space: 60, values: (_, marks) => marks.map((mark) => clock(mark).slice(0, 5)) },
         { ...axis, size: 44, gap: 4, space: 22, values: short },
@@ -230,8 +217,6 @@ class Chart {
     this.curves.forEach((curve, number) => write(this.values[number], rate(curve.values[at])));
   }
 }
-
-const charts = {};
 
 function drawCharts() {
   const { time } = past;
@@ -263,7 +248,7 @@ function busiest(places, list) {
 // ---- what is going on ----
 
 let now = { status: null, limits: [], keys: null, suspects: null };
-let refusals = { started: null, seq: null, skipped: 0, list: [] };
+let refusals = { started: null, seq: null, list: [] };
 let chosen = null; // the limit that a person chose; else the one that refuses most
 const isShadow = (name) => now.limits.find((limit) => limit.name === name)?.mode === "shadow";
 const refusesNow = (name) => lately(past.limits[name]?.refused);
@@ -330,18 +315,18 @@ function drawConcerns() {
 
 function drawLimits() {
   const limits = [...now.limits].sort((a, b) => b.minute.refused - a.minute.refused);
-  fill("limits", limits, (limit) => limit.name, (limit) => {
+  fill("limits", limits, (limit) => limit.name + limit.mode, (limit) => {
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
-    return make("tr", rowHead(name, make("span.tag", { hidden: true }, "shadow"), make("span.sub")),
+    return make("tr", make("th", name, limit.mode === "shadow" ? make("span.tag", "shadow") : "", make("span.sub")),
       make("td.n.hot"), number(), number(), number(), number());
   }, (row, limit) => {
-    row.className = [limit.mode === "shadow" && "shadow", limit.minute.refused && "hot", limit.name === shownLimit() && "chosen"].filter(Boolean).join(" ");
-    row.querySelector("button").setAttribute("aria-pressed", String(limit.name === shownLimit()));
-    row.querySelector(".tag").hidden = limit.mode !== "shadow";
+    const shown = limit.name === shownLimit();
+    row.className = `${limit.mode} ${limit.minute.refused ? "hot" : ""} ${shown ? "chosen" : ""}`;
+    row.querySelector("button").ariaPressed = String(shown);
     write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + (limit.bans ? ` · ${limit.bans} banned` : ""));
     const { minute, hour } = limit;
-    cells(row, [null, count(minute.refused), count(minute.refused_keys), count(minute.admitted + minute.delayed), count(hour.refused), count(hour.refused_keys)]);
+    cells(row, [null, ...[minute.refused, minute.refused_keys, minute.admitted + minute.delayed, hour.refused, hour.refused_keys].map(count)]);
   });
 }
 
@@ -352,26 +337,22 @@ function drawKeys() {
   fill("keys", keys.keys, (one) => keys.limit + one.id, (one) => {
     const { limit } = keys;
     const text = keyText(one);
-    return make("tr", rowHead(strong(text), make("span.tag.bad", { hidden: true })),
+    return make("tr", make("th", strong(text), make("span.tag.bad")),
       make("td.n.hot"), number(), make("td.n", make("span"), " ", make("meter", { max: 1, ariaLabel: "share of refused" })),
       make("td", button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset", () => reset(limit, one.id, text), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
   }, (row, one) => {
     row.className = one.refused ? "hot" : "";
-    const tag = row.querySelector(".tag");
-    tag.hidden = !one.banned_until;
-    write(tag, one.banned_until ? "banned until " + when(one.banned_until) : "");
+    write(row.querySelector(".tag"), one.banned_until ? "banned until " + when(one.banned_until) : "");
     cells(row, [null, count(one.refused), count(one.admitted), null, null]);
     write(row.cells[3].firstChild, one.refused ? share(one.refused, keys.refused) : "");
-    row.querySelector("meter").hidden = !one.refused;
-    row.querySelector("meter").value = keys.refused ? one.refused / keys.refused : 0;
+    Object.assign(row.querySelector("meter"), { hidden: !one.refused, value: one.refused / (keys.refused || 1) });
   });
   write($("keys-note"), !keys.keys.length ? "Nobody has asked yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
 }
 
 function keepRefusals(answer) {
-  if (answer.started !== refusals.started) refusals = { started: answer.started, seq: null, skipped: 0, list: [] };
-  const news = answer.refusals.filter((one) => refusals.seq === null || one.seq > refusals.seq);
-  refusals = { ...refusals, seq: answer.seq, skipped: answer.skipped, list: refusals.list.concat(news).slice(-200) };
+  const old = answer.started === refusals.started ? refusals.list : [];
+  refusals = { ...answer, list: old.concat(answer.refusals.filter((one) => !old.length || one.seq > refusals.seq)).slice(-200) };
 }
 
 /** Alike are those with the same client, limit, route and reason: one row each, so that a flood hides nobody. */
@@ -396,7 +377,7 @@ function drawRefusals() {
 
 function drawServers() {
   fill("servers", Object.entries(past.upstreams), ([name]) => name,
-    ([name]) => make("tr", rowHead(name), make("td.hot"), number(), number(), number()),
+    ([name]) => make("tr", make("th", name), make("td.hot"), number(), number(), number()),
     (row, [, of]) => {
       const { all, down, which } = leftOut(of);
       row.className = down || lately(of.failed) ? "hot" : "";
@@ -404,14 +385,15 @@ function drawServers() {
       cells(row, [null, state, rate(lately(of.answers)), rate(lately(of.failed)), rate(last(of.p99_ms))]);
     });
   const { store } = now.status;
-  const asked = store.backend === "memory" ? "in memory" : `${store.backend} ${store.up ? "answers" : "is away"}, a decision takes p50 ${rate(last(past.store.p50_ms))} ms, p99 ${rate(last(past.store.p99_ms))} ms, ${rate(last(past.store.errors))}/s without it`;
-  write($("store-note"), `${count(last(past.store.keys))}${store.max_keys ? " of " + count(store.max_keys) : ""} counters, ${asked}.`);
+  const newest = (list) => rate(last(past.store[list]));
+  write($("store-note"), store.max_keys ? `At most ${count(store.max_keys)} counters, in memory.`
+    : `${store.backend} ${store.up ? "answers" : "is away"}; a decision takes p50 ${newest("p50_ms")} ms, p99 ${newest("p99_ms")} ms; ${newest("errors")}/s without it.`);
 }
 
 function drawRoutes() {
-  const names = ["", ...Object.keys(past.routes).sort()];
   const select = $("route");
-  if (names.join("\n") === [...select.options].map((option) => option.value).join("\n")) return;
+  const names = ["", ...Object.keys(past.routes).sort()];
+  if (names.join() === [...select.options].map((option) => option.value).join()) return;
   const { value } = select;
   select.replaceChildren(...names.map((name) => make("option", { value: name }, name || "all")));
   select.value = names.includes(value) ? value : "";
@@ -481,12 +463,12 @@ function askToken() {
 
 // ---- what a person presses ----
 
-let looked = null; // { limit, key, one }
-
 function choose(limit) {
   chosen = limit;
   soon();
 }
+
+let looked = null; // { limit, key, one }
 
 const reset = (limit, key, text) => act(keyPath(limit, key), "DELETE", null, () => `Reset: ${text} has its whole allowance of ${limit} again.`);
 
@@ -503,8 +485,8 @@ function showLook(seen) {
   const { limit, one } = seen;
   write($("look-title"), `${keyText(one)} under ${limit}`);
   write($("look-verdict"), `Its next request: ${one.verdict}` + (one.mode === "shadow" ? ", were this limit not a shadow" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
-  $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => make("tr", rowHead(policy.policy),
-    ...[count(policy.remaining), count(policy.quota), policy.next_ms === 0 ? "now" : milliseconds(policy.next_ms), policy.full_ms === 0 ? "whole" : milliseconds(policy.full_ms)].map((text) => make("td.n", text)))));
+  $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => make("tr", make("th", policy.policy),
+    ...[count(policy.remaining), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text)))));
   write($("look-counts"), one.requests === null ? "Not among the followed keys: it asks little." : `Asked ${count(one.requests)} times lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
   $("unban").hidden = !one.banned_until;
 }
@@ -533,8 +515,8 @@ submit("token-form", (fields) => {
   soon();
 });
 submit("explain-form", async (fields) => {
-  const pairs = fields.headers.value.split("\n").map((line) => line.split(/:(.*)/s)).filter(([name, value]) => name.trim() && value !== undefined);
-  const asked = { method: fields.method.value, url: fields.url.value, headers: Object.fromEntries(pairs.map(([name, value]) => [name.trim(), value.trim()])) };
+  const headers = Object.fromEntries([...fields.headers.value.matchAll(/^([^:\n]+):(.*)$/gm)].map(([, name, value]) => [name.trim(), value.trim()]));
+  const asked = { method: fields.method.value, url: fields.url.value, headers };
   if (fields.ip.value) asked.ip = fields.ip.value;
   const told = await act("explain", "POST", asked, () => "");
   if (told) showExplanation(told);
@@ -563,9 +545,6 @@ $("ask").addEventListener("cancel", (event) => event.preventDefault());
 $("route").addEventListener("change", drawCharts);
 document.addEventListener("visibilitychange", soon);
 
-charts.requests = new Chart("requests", "Requests/s", 110);
-charts.limits = new Chart("limits", "Refused/s by limit");
-charts.latency = new Chart("latency", "Latency, ms");
-charts.upstreams = new Chart("upstreams", "Backends, p99 ms");
-charts.store = new Chart("store", "Store");
+const charts = { requests: new Chart("requests", "Requests/s", 110) };
+for (const [id, title] of [["limits", "Refused/s by limit"], ["latency", "Latency, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
 round();
