@@ -311,7 +311,10 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in [("content-type", content_type), ("content-length", str(len(body))), ("cache-control", "no-store"), ("content-security-policy", POLICY), ("x-content-type-options", "nosniff")]:
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        try:
+            self.wfile.write(body)
+        except ConnectionError:
+            pass  # the page was left
 
     def log_message(self, *_):
         pass

@@ -6,8 +6,8 @@ const PERIOD = 1000; // ms between two rounds
 const PATIENCE = 4000; // ms for one answer
 const KEPT = 300; // seconds of history
 const FRESH = 10; // seconds that "now" means in sentences
-const REST = 2500; // ms for which a table keeps its order after the pointer moved over it, so that no click hits another row
-const SHOWN_REFUSALS = 8, SHOWN_CURVES = 6;
+const REST = 2500; // ms that rows keep their places after the pointer moved over them, so that no click hits another
+const SHOWN_REFUSALS = 8, SHOWN_CURVES = 5;
 
 // ---- words and elements ----
 
@@ -22,10 +22,8 @@ function make(tag, ...parts) {
   return made;
 }
 
-/** Writes only what changed: selections and screen readers are left alone. */
-function write(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
+/** Writes only what changed: selections stay. */
+const write = (node, text) => node.textContent !== text && (node.textContent = text);
 
 const strong = (text) => make("code", text);
 const button = (text, onclick, ariaLabel = text) => make("button", { onclick, ariaLabel }, text);
@@ -51,6 +49,8 @@ const milliseconds = (ms) => ms === null ? "never" : ms === 0 ? "now" : ms < 100
 
 // ---- asking ----
 
+const fault = (status, message) => Object.assign(new Error(message), { status });
+
 async function ask(path, method = "GET", body = null) {
   const headers = {};
   const token = sessionStorage.getItem("tollgate-token");
@@ -60,10 +60,10 @@ async function ask(path, method = "GET", body = null) {
     method, headers, body: body && JSON.stringify(body), cache: "no-store", redirect: "error",
     signal: AbortSignal.timeout(method === "GET" ? PATIENCE : 4 * PATIENCE),
   }).catch(() => null);
-  if (!answer) throw Object.assign(new Error("The gateway does not answer."), { status: 0 });
+  if (!answer) throw fault(0, "The gateway does not answer.");
   const said = await answer.json().catch(() => ({}));
   if (answer.ok) return said;
-  throw Object.assign(new Error(said.detail ?? said.faults?.join("\n") ?? answer.statusText), { status: answer.status });
+  throw fault(answer.status, said.detail ?? said.faults?.join("\n") ?? answer.statusText);
 }
 
 const limitPath = (limit) => "limits/" + encodeURIComponent(limit) + "/keys";
@@ -130,7 +130,7 @@ function join(old, news, before) {
 
 const touched = new WeakMap();
 
-/** One row an item, kept by name. While the pointer moves over the rows they keep their places; a row with the focus stays. */
+/** One row an item, kept by name. Rows under a moving pointer keep their places; one with the focus stays. */
 function fill(id, items, name, build, update) {
   const body = $(id).tBodies[0];
   if (!touched.has(body)) {
@@ -153,9 +153,7 @@ function fill(id, items, name, build, update) {
   if (focus !== document.activeElement && body.contains(focus)) focus.focus({ preventScroll: true });
 }
 
-function cells(row, texts) {
-  texts.forEach((text, place) => text !== null && write(row.cells[place], text));
-}
+const cells = (row, texts) => texts.forEach((text, place) => text !== null && write(row.cells[place], text));
 
 const number = () => make("td.n");
 
@@ -175,7 +173,7 @@ class Chart {
 
   size() { return { width: this.figure.clientWidth, height: this.height }; }
 
-  /** `curves`: name, colour (1 to 6), values, and whether on the right-hand scale. */
+  /** `curves`: name, colour (1 to 5), values, and whether on the right-hand scale. */
   draw(time, curves) {
     Object.assign(this, { time, curves });
     const names = curves.map((curve) => curve.name).join("\n");
@@ -224,8 +222,8 @@ function drawCharts() {
   const lists = route && past.routes[route] ? past.routes[route] : past.all;
   const nothing = time.map(() => null);
   const curve = (name, colour, values, more = {}) => ({ name, colour, values: values ?? nothing, ...more });
-  charts.requests.draw(time, [curve("admitted", 1, lists.admitted, { fill: true }), curve("delayed", 2, lists.delayed), curve("refused", 3, lists.refused), curve("failed", 4, lists.failed, { dash: [5, 3] })]);
-  charts.limits.draw(time, busiest(past.limits, "refused").map(([name, of], place) => curve(isShadow(name) ? name + " (shadow)" : name, (place + 2) % 6 + 1, of.refused, isShadow(name) ? { dash: [4, 4] } : {})));
+  charts.requests.draw(time, [curve("admitted", 1, lists.admitted, { fill: true }), curve("delayed", 2, lists.delayed), curve("refused", 3, lists.refused), curve("failed", 4, lists.failed)]);
+  charts.limits.draw(time, busiest(past.limits, "refused").map(([name, of], place) => curve(isShadow(name) ? name + " (shadow)" : name, (place + 2) % 5 + 1, of.refused, isShadow(name) ? { dash: [4, 4] } : {})));
   charts.latency.draw(time, [curve("p50", 1, lists.p50_ms), curve("p99", 3, lists.p99_ms)]);
   charts.upstreams.draw(time, busiest(past.upstreams, "answers").map(([name, of], place) => curve(name, place + 1, of.p99_ms)));
   charts.store.draw(time, [curve("counters", 1, past.store.keys), curve("evictions/s (right)", 3, past.store.evictions, { right: true })]);
@@ -338,14 +336,12 @@ function drawKeys() {
     const { limit } = keys;
     const text = keyText(one);
     return make("tr", make("th", strong(text), make("span.tag.bad")),
-      make("td.n.hot"), number(), make("td.n", make("span"), " ", make("meter", { max: 1, ariaLabel: "share of refused" })),
+      make("td.n.hot"), number(), number(),
       make("td", button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset", () => reset(limit, one.id, text), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
   }, (row, one) => {
     row.className = one.refused ? "hot" : "";
     write(row.querySelector(".tag"), one.banned_until ? "banned until " + when(one.banned_until) : "");
-    cells(row, [null, count(one.refused), count(one.admitted), null, null]);
-    write(row.cells[3].firstChild, one.refused ? share(one.refused, keys.refused) : "");
-    Object.assign(row.querySelector("meter"), { hidden: !one.refused, value: one.refused / (keys.refused || 1) });
+    cells(row, [null, count(one.refused), count(one.admitted), one.refused ? share(one.refused, keys.refused) : ""]);
   });
   write($("keys-note"), !keys.keys.length ? "Nobody has asked yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
 }
@@ -355,7 +351,7 @@ function keepRefusals(answer) {
   refusals = { ...answer, list: old.concat(answer.refusals.filter((one) => !old.length || one.seq > refusals.seq)).slice(-200) };
 }
 
-/** Alike are those with the same client, limit, route and reason: one row each, so that a flood hides nobody. */
+/** One row for those alike, so that a flood hides nobody. */
 function drawRefusals() {
   const alike = new Map();
   for (const one of refusals.list) {
@@ -394,13 +390,7 @@ function drawRoutes() {
   const select = $("route");
   const names = ["", ...Object.keys(past.routes).sort()];
   if (names.join() === [...select.options].map((option) => option.value).join()) return;
-  const { value } = select;
-  select.replaceChildren(...names.map((name) => make("option", { value: name }, name || "all")));
-  select.value = names.includes(value) ? value : "";
-}
-
-function drawAll() {
-  for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawServers, drawRoutes, drawCharts]) draw();
+  select.replaceChildren(...names.map((name) => make("option", { value: name, selected: name === select.value }, name || "all")));
 }
 
 // ---- rounds ----
@@ -412,7 +402,6 @@ let busy = false;
 async function round() {
   if (busy || document.hidden || $("ask").open) return;
   busy = true;
-  clearTimeout(timer);
   const began = performance.now();
   try {
     const since = (seq) => seq === null ? "" : "?since=" + seq;
@@ -423,12 +412,12 @@ async function round() {
     await askKeys();
     heard = Date.now() / 1000;
     hear(null);
-    drawAll();
+    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawServers, drawRoutes, drawCharts]) draw();
   } catch (fault) {
     hear(fault);
   }
   busy = false;
-  timer = setTimeout(round, Math.max(100, PERIOD - (performance.now() - began)));
+  soon(Math.max(100, PERIOD - (performance.now() - began)));
 }
 
 async function askKeys() {
@@ -438,9 +427,9 @@ async function askKeys() {
   Object.assign(now, { keys, suspects: suspected === shown ? keys : others });
 }
 
-function soon() {
+function soon(wait = 50) {
   clearTimeout(timer);
-  timer = setTimeout(round, 50);
+  timer = setTimeout(round, wait);
 }
 
 /** Says what stands between us and the gateway, if something does. A fault without a status is this page's own. */
@@ -543,7 +532,7 @@ press("drain", () => confirm("Drain this gateway? It takes no new connections, f
 for (const close of document.querySelectorAll("[data-close]")) close.addEventListener("click", () => close.closest("dialog").close());
 $("ask").addEventListener("cancel", (event) => event.preventDefault());
 $("route").addEventListener("change", drawCharts);
-document.addEventListener("visibilitychange", soon);
+document.addEventListener("visibilitychange", () => soon());
 
 const charts = { requests: new Chart("requests", "Requests/s", 110) };
 for (const [id, title] of [["limits", "Refused/s by limit"], ["latency", "Latency, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
