@@ -6,7 +6,7 @@ SHELL := bash
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help run tools test fmt clippy units docs lint deny bench compare
+.PHONY: help run tools test fmt clippy units docs lint deny bench soak compare
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ deny:
 
 bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md (20 minutes)
 	benches/compare.sh all
+
+soak: ## ten minutes of mixed traffic while backends die, clients break off and the file is reloaded
+	benches/soak.py
 
 compare: ## the shortest of them: CPU per proxied and per refused request
 	benches/compare.sh proxied refused

@@ -57,7 +57,7 @@ class Backend:
         self.config.write_text(
             f"""daemon off; master_process off; pid {self.home}/pid; error_log {self.home}/error.log;
             events {{ worker_connections 4096; }}
-            http {{ access_log off; client_body_temp_path {self.home}/body; client_max_body_size 0;
+            http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path {self.home}/body; client_max_body_size 0;
                     proxy_temp_path {self.home}/p; fastcgi_temp_path {self.home}/f;
                     uwsgi_temp_path {self.home}/u; scgi_temp_path {self.home}/s;
                     server {{ listen 127.0.0.1:{self.port} {"http2" if http2 else ""}; root {work}/files;
@@ -226,8 +226,16 @@ limits = ["few"]
         resident = int(status.split("VmRSS:")[1].split()[0])
         return resident, len(os.listdir(f"/proc/{self.gateway.pid}/fd"))
 
+    def descriptors(self):
+        """What each stands for, for whoever has to find out."""
+        home = pathlib.Path(f"/proc/{self.gateway.pid}")
+        names = [f"{number.name} {os.readlink(number)}" for number in sorted((home / "fd").iterdir())]
+        return "\n".join(names + [(home / "net/tcp").read_text(), f"port {self.port:04X}", ""])
+
     def run(self):
         begun = time.monotonic()
+        # All that it keeps open at rest is open by then.
+        time.sleep(2)
         idle = self.sample()
         jobs = [self.disturb, self.loads] + [self.good_client] * 4 + [self.rude_client] * 2
         threads = [threading.Thread(target=job, daemon=True) for job in jobs]
@@ -253,7 +261,8 @@ limits = ["few"]
         if resident > warm + GROWTH_KIB:
             self.faults.append(f"memory grew from {warm} KiB to {resident} KiB")
         if descriptors > idle[1]:
-            self.faults.append(f"{descriptors - idle[1]} descriptors were not closed")
+            self.faults.append(f"{descriptors - idle[1]} descriptors were not closed: see descriptors.txt")
+            (self.work / "descriptors.txt").write_text(self.descriptors())
         self.gateway.send_signal(signal.SIGTERM)
         if self.gateway.wait(60) != 0:
             self.faults.append(f"it ended with {self.gateway.returncode}")

@@ -34,6 +34,7 @@ Examples:
 
 Signals:
   SIGHUP            reload the file; one with faults changes nothing
+  SIGUSR1           open the access log's file again, after it was moved away
   SIGTERM, SIGINT   drain: requests in flight finish, then exit with 0
                     (a second one exits at once, with 130)
 
@@ -42,7 +43,7 @@ Exit status:
   1  failed while running
   2  bad usage or bad configuration
 
-The program log goes to standard error, the access log to standard output.
+The program log goes to standard error, the access log to standard output or to `file` in [log].
 NO_COLOR turns colours off.";
 
 /// A rate-limiting reverse proxy: stops excess traffic at the edge

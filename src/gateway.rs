@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod certificates;
 pub mod cors;
+pub mod log;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::route::{self, Conditions, RouteIndex, RouteTable};
 use crate::socket::Trust;
 use crate::store::redis::settings as redis;
 use crate::store::{NumbersId, OnError, Remote};
+use log::Log;
 
 /// The whole plan. Indices inside it are always valid.
 #[derive(Debug)]
@@ -152,26 +154,6 @@ pub struct StoreSettings {
     pub max_keys: usize,
     /// `backend = "redis"`: where the counters are shared. Where that cannot be asked, the memory store goes on counting.
     pub shared: Option<Arc<redis::Settings>>,
-}
-
-/// `[log]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
-    /// The access log's form.
-    pub access: AccessLog,
-    /// The program log's filter: a level, or directives of tracing's `EnvFilter`.
-    pub level: String,
-}
-
-/// The access log's form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessLog {
-    /// One JSON object a line.
-    Json,
-    /// Apache's combined format.
-    Combined,
-    /// None.
-    Off,
 }
 
 /// `[upstreams.NAME]`.

@@ -27,6 +27,7 @@ mod preamble;
 mod presence;
 mod proxied;
 mod reader;
+mod recorder;
 mod refuse;
 mod service;
 mod tally;

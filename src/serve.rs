@@ -26,19 +26,20 @@ use tokio::sync::{mpsc, watch as life};
 use crate::admin::AdminListener;
 use crate::clock::Clock;
 use crate::config::{self, NamedFile, Report};
+use crate::gateway::log::Log;
 use crate::gateway::{Admin, Gateway, Listener};
 use crate::proxy::{self, Listeners};
 use crate::route::key::Secret;
 use crate::shared::{Life, Shared};
 use crate::store::Store;
-use crate::telemetry::access_log::{AccessLogWriter, AccessLogger};
+use crate::telemetry::access_log::{AccessLogWriter, AccessLogger, Output};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::program_log::{self, ProgramLog};
 use crate::upstream::roster::Roster;
 use crew::{Crew, Up, WorkerEnd};
 use end::End;
 use reload::{Reloader, Settled};
-use signals::Signals;
+use signals::{Rotation, Signals};
 use supervisor::Supervisor;
 use takeover::{Offer, Predecessor};
 
@@ -107,10 +108,12 @@ pub fn run(file: &Path, manner: Manner) -> Result<Ended, Fault> {
         let signals = Signals::take().map_err(|error| Fault::System("take signals", error))?;
         let (triggers, due) = mpsc::channel(1);
         signals::reload_on_hangup(triggers.clone()).map_err(|error| Fault::System("take signals", error))?;
+        let rotation = Rotation::take().map_err(|error| Fault::System("take signals", error))?;
         let predecessor = match manner.takeover {
             true => take_over(&loaded.gateway, &mut inherited)?,
             false => None,
         };
+        let signals = (signals, rotation);
         let running = Running::start(loaded.gateway, signals, inherited, predecessor).await?;
         let (named, files) = life::channel(loaded.files);
         if let Some(seen) = seen {
@@ -129,6 +132,7 @@ struct Running {
     settled: Settled,
     life: life::Sender<Life>,
     signals: Signals,
+    rotation: Rotation,
     crew: Crew,
     admin: Option<AdminListener>,
     access_log: AccessLogWriter,
@@ -141,7 +145,7 @@ impl Running {
     /// it.
     async fn start(
         mut gateway: Gateway,
-        signals: Signals,
+        (signals, rotation): (Signals, Rotation),
         mut inherited: Vec<TcpListener>,
         predecessor: Option<Predecessor>,
     ) -> Result<Self, Fault> {
@@ -152,8 +156,7 @@ impl Running {
         settled.impose_on(&mut gateway);
         let sockets = once_more(&listeners, admin.as_ref())
             .map_err(|error| Fault::System("keep the listeners for a takeover", error))?;
-        let access_log = AccessLogger::start(gateway.log.access, io::stdout())
-            .map_err(|error| Fault::System("start the access log", error))?;
+        let access_log = start_access_log(&gateway.log)?;
         let (life, born) = life::channel(Life::Running);
         let shared = Arc::new(share(gateway, &access_log, born)?);
         let workers = Arc::clone(&shared);
@@ -172,7 +175,7 @@ impl Running {
         let offer = Offer::new(addresses.chain(admin.as_ref().map(AdminListener::address)), sockets);
         let supervisor = Supervisor::from_environment();
         drop(gateway);
-        Ok(Self { shared, settled, life, signals, crew, admin, access_log, offer, supervisor })
+        Ok(Self { shared, settled, life, signals, rotation, crew, admin, access_log, offer, supervisor })
     }
 
     /// Reloads and answers until it is told to stop, then drains.
@@ -183,7 +186,9 @@ impl Running {
         log: ProgramLog,
         due: mpsc::Receiver<()>,
     ) -> Result<Ended, Fault> {
-        let Self { shared, settled, life, signals, crew, admin, access_log, offer, supervisor } = self;
+        let Self { shared, settled, life, signals, rotation, crew, admin, access_log, offer, supervisor } =
+            self;
+        tokio::spawn(rotation.reopen(Arc::clone(&shared)));
         let reloader =
             Reloader::new(file.to_owned(), named, Arc::clone(&shared), settled, log, supervisor.clone());
         supervisor.ready(&reloader.status());
@@ -243,6 +248,12 @@ fn relieve(predecessor: Predecessor) {
 fn once_more(listeners: &[Listeners], admin: Option<&AdminListener>) -> io::Result<Vec<TcpListener>> {
     let workers = listeners.iter().flatten().map(|(_, listener)| listener.try_clone());
     workers.chain(admin.map(AdminListener::socket)).collect()
+}
+
+fn start_access_log(log: &Log) -> Result<AccessLogWriter, Fault> {
+    Output::open(log.file.as_deref())
+        .and_then(|output| AccessLogger::start(log.access.clone(), output))
+        .map_err(|error| Fault::System("start the access log", error))
 }
 
 fn share(

@@ -76,6 +76,10 @@ pub struct Pools {
 /// An upstream's name and `host:port`.
 type ServerName = (Arc<str>, Arc<str>);
 
+/// Connections that were closed in the meantime, for one request: a kept one, and those that it shares may all come to their
+/// end at about the same time.
+const MAX_STALE: u32 = 2;
+
 /// Servers that failed a request, in order. More than these few are rarely tried.
 type Tried = SmallVec<[usize; 4]>;
 
@@ -170,7 +174,7 @@ impl Servers {
         let mut tried = Tried::new();
         let nobody = || Failed { failure: Failure::NoneHealthy, authority: None };
         let mut place = self.choose(request.affinity, &tried, now).ok_or_else(nobody)?;
-        let mut fresh = false;
+        let (mut fresh, mut stales) = (false, 0);
         loop {
             let pool = &self.pools[place];
             let failed = |failure| Failed { failure, authority: Some(Arc::clone(pool.authority())) };
@@ -201,7 +205,7 @@ impl Servers {
             if exchange.is_to_blame(failure) {
                 self.blame(place, begun, now);
             }
-            let (stale, ending) = (exchange.is_stale() && !fresh, exchange.ending());
+            let (stale, ending) = (exchange.is_stale() && stales < MAX_STALE, exchange.ending());
             let broken = matches!(failure, Failure::Reset | Failure::Tls);
             let unspent = if broken { exchange.into_unspent() } else { None };
             request = unspent.ok_or_else(|| failed(failure))?;
@@ -212,6 +216,7 @@ impl Servers {
                 place = other.or_else(same).ok_or_else(|| failed(failure))?;
             }
             fresh = stale;
+            stales += u32::from(stale);
         }
     }
 

@@ -9,7 +9,8 @@ use super::routes::{self, Surroundings};
 use super::table::Table;
 use super::value::{Entry, Value};
 use super::{admin, limits, log, server, store, upstreams};
-use crate::gateway::{Admin, Log, Server, StoreSettings};
+use crate::gateway::log::Log;
+use crate::gateway::{Admin, Server, StoreSettings};
 
 /// All that a file says, section by section; what has faults is missing.
 pub(super) struct Draft {

@@ -1,26 +1,87 @@
 //! `[log]`.
 
+use std::path::PathBuf;
+
 use tracing_subscriber::EnvFilter;
 
 use super::nearest::did_you_mean;
 use super::report::{listed, quoted};
 use super::table::Table;
 use super::text::Refusal;
-use crate::gateway::{AccessLog, Log};
+use super::value::Value;
+use crate::gateway::log::{AccessLog, Field, Log, Sample};
+use crate::telemetry::access_log::Output;
 
-const ACCESS: [(&str, AccessLog); 3] =
-    [("json", AccessLog::Json), ("combined", AccessLog::Combined), ("off", AccessLog::Off)];
+/// The forms of the access log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    Combined,
+    Off,
+}
+
+const FORMS: [(&str, Form); 3] = [("json", Form::Json), ("combined", Form::Combined), ("off", Form::Off)];
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Reads `[log]`.
 pub(super) fn read(mut table: Table<'_>) -> Log {
-    table.later("file", "file");
-    table.later("sample", "sample");
-    table.later("fields", "fields");
-    let access = table.or("access", AccessLog::Json, |value| value.choice(&ACCESS));
+    let form = table.or("access", Form::Json, |value| value.choice(&FORMS));
+    let file = table.optional("file", |value| file(&value));
+    let sample = table.or("sample", Sample::ALL, |value| value.share().map(Sample::new));
+    let fields = read_fields(&mut table, form);
     let level = table.optional("level", |value| value.text()?.parse("a level", level));
     table.finish();
-    Log { access, level: level.unwrap_or_else(|| "info".to_owned()) }
+    let access = match form {
+        Form::Json => fields.map_or_else(AccessLog::json, |fields| AccessLog::Json(fields.into())),
+        Form::Combined => AccessLog::Combined,
+        Form::Off => AccessLog::Off,
+    };
+    Log { access, file, sample, level: level.unwrap_or_else(|| "info".to_owned()) }
+}
+
+/// Where the access log goes. It is made when it is opened, not here: `check` leaves nothing behind.
+fn file(value: &Value<'_>) -> Option<PathBuf> {
+    let written = value.text()?;
+    let path = value.reader().path(written.as_str());
+    match Output::check(&path) {
+        Ok(()) => Some(path),
+        Err(error) => {
+            let help = "its folder must be there, and the user that tollgate runs as must be able to write to it; a relative \
+                        path begins where `gateway.toml` lies; without `file`, the log goes to standard output";
+            value.fault(format!("can not open {}: {error}", written.quoted()), help);
+            None
+        }
+    }
+}
+
+fn read_fields(table: &mut Table<'_>, form: Form) -> Option<Vec<Field>> {
+    if form == Form::Combined {
+        table.misplaced(
+            "fields",
+            "`fields` has no meaning with `access = \"combined\"`, whose fields are Apache's",
+            "leave it out, or write `access = \"json\"`",
+        );
+        return None;
+    }
+    let mut seen = Vec::new();
+    table.optional("fields", |value| value.some_of(|item| field(&item, &mut seen)))
+}
+
+/// A field by name, which is not among those `seen` before.
+fn field(item: &Value<'_>, seen: &mut Vec<Field>) -> Option<Field> {
+    let name = item.text()?;
+    let Some(field) = Field::ALL.into_iter().find(|field| field.name() == name.as_str()) else {
+        let names = || Field::ALL.into_iter().map(Field::name);
+        let help = did_you_mean(name.as_str(), names(), &format!("the fields are {}", listed(names())));
+        item.fault(format!("{} is not a field of the access log", name.quoted()), help);
+        return None;
+    };
+    if seen.contains(&field) {
+        item.fault(format!("{} is named twice", name.quoted()), "a field stands on a line once");
+        return None;
+    }
+    seen.push(field);
+    Some(field)
 }
 
 /// A level, or directives such as `info,tollgate=debug`. (The filter itself would take a mistyped level for a module's name.)

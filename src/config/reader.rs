@@ -55,9 +55,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Where another file lies.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.directory.join(path)
+    }
+
     /// The bytes of another file.
     pub(super) fn file(&self, path: &str) -> io::Result<Vec<u8>> {
-        let path = self.directory.join(path);
+        let path = self.path(path);
         let bytes = read(&path)?;
         self.files.borrow_mut().push(NamedFile { path, hash: Some(blake3::hash(&bytes).into()) });
         Ok(bytes)

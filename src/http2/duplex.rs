@@ -32,7 +32,6 @@ pub struct Duplex {
     preface: usize,
     block: OpenBlock,
     traffic: Rc<Traffic>,
-    reads: Rc<Cell<u64>>,
     /// Bytes that were read without a pause.
     run: usize,
 }
@@ -61,6 +60,11 @@ impl Traffic {
         self.open_since.get()
     }
 
+    /// Bytes that came.
+    pub fn come(&self) -> u64 {
+        self.come.get()
+    }
+
     /// How far it is.
     pub fn mark(&self) -> Mark {
         Mark { come: self.come.get(), gone: self.gone.get() }
@@ -81,7 +85,6 @@ impl Duplex {
             preface: PREFACE.len(),
             block: OpenBlock::default(),
             traffic: Rc::default(),
-            reads: Rc::default(),
             run: 0,
         }
     }
@@ -94,11 +97,6 @@ impl Duplex {
     /// What is seen of it from outside.
     pub fn traffic(&self) -> Rc<Traffic> {
         Rc::clone(&self.traffic)
-    }
-
-    /// Tells, as long as the connection lives, how often something came through it.
-    pub fn reads(&self) -> Rc<Cell<u64>> {
-        Rc::clone(&self.reads)
     }
 
     fn watch(&mut self, taken: usize) {
@@ -145,7 +143,6 @@ impl AsyncRead for Duplex {
                 return Poll::Pending;
             };
             this.run += read?;
-            this.reads.set(this.reads.get() + 1);
         }
         let taken = this.come.len().min(buffer.remaining());
         this.watch(taken);

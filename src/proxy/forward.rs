@@ -89,9 +89,7 @@ impl<'p> Delivery<'p> {
         let trusted = server.client.trusts(peer.address);
         let made = turn.worker.next_request_id();
         let request_id = head.fields.known(Name::XRequestId).filter(|_| trusted).unwrap_or(&made);
-        if let Some(record) = &mut turn.record {
-            record.request_id = String::from_utf8_lossy(request_id).into();
-        }
+        turn.note_request_id(request_id);
         let onward = Onward {
             target,
             host: self.upstream(turn).host.as_ref().map(http::HeaderValue::as_bytes),
@@ -174,10 +172,7 @@ pub(crate) async fn forward(
         Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
             let took = turn.worker.shared.clock.now().since(asked);
             plan.metrics.upstream(route.upstream, took);
-            if let Some(record) = &mut turn.record {
-                record.upstream_duration = Some(took);
-                record.upstream = Some(label(plan.gateway.upstream(route.upstream), exchange.authority()));
-            }
+            turn.note_server(route.upstream, exchange.authority(), Some(took));
             let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
             let passage = Passage { delivery, form, http2, turn, outbound, writer, watch, deadline };
             return passage.run(exchange, head).await;
@@ -197,10 +192,6 @@ pub(crate) async fn forward(
     upload.end_interim(outbound);
     let (done, fault) = (upload.is_done(), upload.fault());
     fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
-}
-
-fn label(upstream: &Upstream, authority: &str) -> Box<str> {
-    format!("{}/{authority}", upstream.name).into()
 }
 
 /// An answer on its way from a backend to the client.
@@ -370,9 +361,8 @@ async fn fail(
     body: Option<BodyFault>,
     form: Form,
 ) -> After {
-    let upstream = failed.authority.as_ref().map(|authority| label(delivery.upstream(turn), authority));
-    if let Some(record) = &mut turn.record {
-        record.upstream = upstream;
+    if let Some(authority) = &failed.authority {
+        turn.note_server(delivery.route.upstream, authority, None);
     }
     let (status, detail, error) = match failed.failure {
         Failure::NoneHealthy => {

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use http::{Method, StatusCode, Version, header};
+use http::{Method, Version, header};
 
 use super::case::Case;
 use super::turn::Turn;
 use crate::gateway::admission::{Refusal, Standing, Tightest, Use};
-use crate::gateway::{Limit, Mode, Route};
+use crate::gateway::{Limit, Mode, Route, UpstreamIndex};
 use crate::http1::request::RequestHead;
 use crate::limit::Verdict;
 use crate::limit::units::{Micros, Timestamp};
@@ -21,7 +21,7 @@ impl Turn {
     pub(crate) fn identify(&mut self, client: IpAddr, host: &str) {
         if let Some(record) = &mut self.record {
             record.client = client;
-            record.host = Box::from(host);
+            host.clone_into(&mut record.host);
         }
     }
 
@@ -29,7 +29,25 @@ impl Turn {
     pub(crate) fn on_route(&mut self, index: RouteIndex, route: &Route) {
         self.route = Some(index);
         if let Some(record) = &mut self.record {
-            record.route = Some(route.name.clone());
+            (*route.name).clone_into(&mut record.route);
+        }
+    }
+
+    /// Notes what the backend knows the request by.
+    pub(crate) fn note_request_id(&mut self, id: &[u8]) {
+        if let Some(record) = &mut self.record {
+            String::from_utf8_lossy(id).as_ref().clone_into(&mut record.request_id);
+        }
+    }
+
+    /// Notes which server was tried last, and the time to its response head if one came.
+    pub(crate) fn note_server(&mut self, upstream: UpstreamIndex, authority: &str, took: Option<Micros>) {
+        if let Some(record) = &mut self.record {
+            let name = &*self.plan.gateway.upstream(upstream).name;
+            record.upstream.clear();
+            record.upstream.reserve(name.len() + 1 + authority.len());
+            record.upstream.extend([name, "/", authority]);
+            record.upstream_duration = took;
         }
     }
 
@@ -52,32 +70,31 @@ impl Turn {
     /// Notes a refusal that no decision tells of: a part of the limit's key is missing.
     pub(crate) fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&Tightest<'_>>) {
         if let (Some(record), None) = (&mut self.record, tightest) {
-            record.limit = Some(refusal.limit.name.clone());
-            record.decision = Some("limited");
+            (*refusal.limit.name).clone_into(&mut record.limit);
+            record.decision = Some(DecisionLabel::Limited);
         }
     }
 
     /// Notes that the store could not be asked after this limit.
     pub(crate) fn note_unasked(&mut self, limit: &Limit) {
         if let Some(record) = &mut self.record {
-            record.limit = Some(limit.name.clone());
-            record.decision = Some(DecisionLabel::StoreError.as_str());
+            (*limit.name).clone_into(&mut record.limit);
+            record.decision = Some(DecisionLabel::StoreError);
         }
     }
 
     /// Notes the tightest limit for the access log.
     pub(crate) fn note(&mut self, tightest: Option<&Tightest<'_>>) {
         if let (Some(record), Some(tightest)) = (&mut self.record, tightest) {
-            record.limit = Some(tightest.limit.name.clone());
+            (*tightest.limit.name).clone_into(&mut record.limit);
             record.remaining = Some(tightest.decision.remaining);
             record.cost = Some(tightest.cost.units());
-            let label = match tightest.decision.verdict {
+            record.decision = Some(match tightest.decision.verdict {
                 _ if !tightest.asked => DecisionLabel::StoreError,
                 Verdict::Allow => DecisionLabel::Allowed,
                 Verdict::Delay(_) => DecisionLabel::Delayed,
                 Verdict::Deny(_) => DecisionLabel::Limited,
-            };
-            record.decision = Some(label.as_str());
+            });
         }
     }
 }
@@ -105,43 +122,32 @@ fn label(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLa
     }
 }
 
-/// A record of the request as it came; the rest is filled in as it becomes known. What was refused unread has neither
-/// method nor target: the record says `-`.
-pub(crate) fn new_record(
+/// Begins the record of a request as it came; the rest is filled in as it becomes known. What was refused unread has
+/// neither method nor target: the record says `-`.
+pub(crate) fn begin(
+    record: &mut Record,
     started: Timestamp,
     head: Option<&RequestHead<'_>>,
     client: IpAddr,
     http2: bool,
-) -> Record {
-    let field = |name| head.and_then(|head| head.fields.first(name)).map(Box::from);
-    let version = match head {
+) {
+    *record = std::mem::take(record).emptied();
+    record.time = started;
+    record.client = client;
+    record.method = head.map_or_else(no_method, |head| head.method.clone());
+    record.version = match head {
         _ if http2 => Version::HTTP_2,
         Some(head) if !head.http_11 => Version::HTTP_10,
         _ => Version::HTTP_11,
     };
-    Record {
-        time: started,
-        method: head.map_or_else(no_method, |head| head.method.clone()),
-        version,
-        host: Box::default(),
-        path: head.map_or("-", |head| head.target.path_and_query()).into(),
-        route: None,
-        status: StatusCode::OK,
-        bytes_in: 0,
-        bytes_out: 0,
-        duration: Micros(0),
-        upstream: None,
-        upstream_duration: None,
-        client,
-        request_id: Box::default(),
-        limit: None,
-        decision: None,
-        remaining: None,
-        cost: None,
-        error: None,
-        referer: field(&header::REFERER),
-        user_agent: field(&header::USER_AGENT),
-    }
+    head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.path);
+}
+
+/// Notes what only the combined form tells.
+pub(crate) fn note_agent(record: &mut Record, head: &RequestHead<'_>) {
+    let field = |name| head.fields.first(name).unwrap_or_default();
+    field(&header::REFERER).clone_into(&mut record.referer);
+    field(&header::USER_AGENT).clone_into(&mut record.user_agent);
 }
 
 fn no_method() -> Method {

@@ -6,7 +6,9 @@ use bytes::BytesMut;
 use http::StatusCode;
 
 use super::peer::Peer;
+use super::tally;
 use super::worker::{Plan, Worker};
+use crate::gateway::log::AccessLog;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
 use crate::route::RouteIndex;
@@ -31,8 +33,10 @@ pub(crate) struct Turn {
     pub(crate) error: Option<&'static str>,
     /// What scripts of another site need to read the answer, as lines of its head.
     pub(crate) cors: BytesMut,
-    /// The rest of the access record, if one is wanted.
+    /// The rest of the access record, if there is an access log.
     pub(crate) record: Option<Box<Record>>,
+    /// The log tells of this request even if it is an ordinary one.
+    sampled: bool,
 }
 
 impl Turn {
@@ -48,15 +52,24 @@ impl Turn {
             error: None,
             cors: BytesMut::new(),
             record: None,
+            sampled: false,
         }
     }
 
-    /// Begins the access record, if one is wanted. Without a head, the request was refused unread.
+    /// Begins the access record, unless there is no access log. Without a head, the request was refused unread.
     pub(crate) fn open_record(&mut self, peer: &Peer, head: Option<&RequestHead<'_>>) {
-        if self.worker.shared.access_log.enabled() {
-            let client = self.plan.gateway.server.client.client(peer.address).address;
-            self.record = Some(Box::new(super::tally::new_record(self.started, head, client, peer.http2)));
+        let gateway = &self.plan.gateway;
+        if gateway.log.access == AccessLog::Off {
+            return;
         }
+        self.sampled = self.worker.recorder.chooses(gateway.log.sample);
+        let mut record = self.worker.recorder.take();
+        let client = gateway.server.client.client(peer.address).address;
+        tally::begin(&mut record, self.started, head, client, peer.http2);
+        if let (AccessLog::Combined, Some(head)) = (&gateway.log.access, head) {
+            tally::note_agent(&mut record, head);
+        }
+        self.record = Some(record);
     }
 
     /// By ourselves, for this reason.
@@ -78,7 +91,11 @@ impl Drop for Turn {
             record.bytes_in = self.received;
             record.bytes_out = self.sent;
             record.error = self.error;
-            self.worker.shared.access_log.record(*record);
+            if self.sampled || record.is_notable() {
+                self.worker.shared.access_log.record(record);
+            } else {
+                self.worker.recorder.put(record);
+            }
         }
     }
 }

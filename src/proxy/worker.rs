@@ -24,6 +24,7 @@ use super::handshake;
 use super::listen::Listeners;
 use super::presence::Presence;
 use super::proxied;
+use super::recorder::Recorder;
 use crate::clock::deadline::now;
 use crate::gateway::Gateway;
 use crate::limit::units::Timestamp;
@@ -92,6 +93,7 @@ pub(crate) struct Worker {
     present: RefCell<HashMap<u64, Rc<Presence>>>,
     /// Buffers that no connection needs now.
     pub(crate) spare: Spare,
+    pub(crate) recorder: Recorder,
     date: Cell<Date>,
     /// When the last answer was complete.
     pub(super) last_answer: Cell<Timestamp>,
@@ -130,6 +132,7 @@ impl Worker {
             open: Cell::new(0),
             present: RefCell::default(),
             spare: Spare::default(),
+            recorder: Recorder::new(),
             date: Cell::default(),
             last_answer: Cell::new(Timestamp(0)),
             accepted: Cell::new(0),

@@ -40,9 +40,6 @@ impl Writer {
             Poll::Pending => self.poll_patience(context),
             written => {
                 self.blocked = None;
-                // Whoever passes on what goes through a pipe has waited as long already.
-                let late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
-                self.stalled |= matches!(&written, Poll::Ready(Err(error)) if late(error));
                 written
             }
         }
@@ -84,7 +81,8 @@ impl Writer {
 
     /// Whether the client took no byte for `write_timeout`.
     pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled
+        // Whoever passes on what goes through a pipe waits as long.
+        self.stalled || self.stream.is_stalled()
     }
 
     /// Closes our sending side.

@@ -12,9 +12,11 @@ use tokio::sync::watch::Sender;
 
 use super::supervisor::Supervisor;
 use crate::config::{self, NamedFile, Report};
+use crate::gateway::log::Log;
 use crate::gateway::{Admin, Gateway, Listener};
 use crate::shared::Shared;
 use crate::store::Store;
+use crate::telemetry::access_log::Output;
 use crate::telemetry::program_log::{ProgramLog, colour_on};
 use crate::upstream::health::Checks;
 
@@ -118,29 +120,40 @@ impl Reloader {
 
     /// Puts the file's plan in force, or leaves everything as it is if the file has faults. Whether it had none.
     fn reload(&mut self) -> bool {
-        let loaded = config::load(&self.file);
-        let is_good = loaded.is_ok();
-        match loaded {
-            Ok(loaded) => {
-                tell(&loaded.warnings);
-                self.adopt(loaded.gateway);
-                self.named.send_replace(loaded.files);
-                self.shared.metrics.reloaded(true);
-            }
-            Err(report) => {
-                tell(&report);
-                let errors = match report.errors() {
-                    1 => "one error".to_owned(),
-                    count => format!("{count} errors"),
-                };
-                tracing::error!("not reloaded: {errors} in the file; everything stays as it was");
-                self.shared.metrics.reloaded(false);
-            }
+        let adopted = self.try_reload();
+        if let Err(why) = &adopted {
+            tracing::error!("not reloaded: {why}; everything stays as it was");
         }
-        is_good
+        self.shared.metrics.reloaded(adopted.is_ok());
+        adopted.is_ok()
     }
 
-    fn adopt(&mut self, mut gateway: Gateway) {
+    /// The error says why everything stays as it was.
+    fn try_reload(&mut self) -> Result<(), String> {
+        let loaded = config::load(&self.file).map_err(|report| {
+            tell(&report);
+            match report.errors() {
+                1 => "one error in the file".to_owned(),
+                count => format!("{count} errors in the file"),
+            }
+        })?;
+        tell(&loaded.warnings);
+        let output = self.other_output(&loaded.gateway.log)?;
+        self.adopt(loaded.gateway, output);
+        self.named.send_replace(loaded.files);
+        Ok(())
+    }
+
+    /// Where the access log is to go if not where it goes now.
+    fn other_output(&self, log: &Log) -> Result<Option<Output>, String> {
+        if log.file == self.shared.gateway.load().log.file {
+            return Ok(None);
+        }
+        let opened = Output::open(log.file.as_deref());
+        opened.map(Some).map_err(|error| format!("the file of the access log can not be opened: {error}"))
+    }
+
+    fn adopt(&mut self, mut gateway: Gateway, output: Option<Output>) {
         for setting in self.settled.unlike(&gateway) {
             tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
         }
@@ -149,7 +162,7 @@ impl Reloader {
         register(&self.shared.store, &gateway);
         self.shared.store.share(gateway.store.shared.as_ref());
         self.log.set_level(&gateway.log.level);
-        self.shared.access_log.set_mode(gateway.log.access);
+        self.shared.access_log.change(gateway.log.access.clone(), output);
         let last = self.shared.gateway.swap(Arc::new(gateway));
         self.checks.adopt(&self.shared.gateway.load().upstreams, &self.shared.roster);
         tracing::info!("reloaded: {}", changes(&last, &self.shared.gateway.load()));

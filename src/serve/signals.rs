@@ -1,9 +1,13 @@
 //! What the system and its people tell the process.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Sender;
+
+use crate::shared::Shared;
+use crate::telemetry::access_log::Output;
 
 /// SIGTERM and SIGINT.
 #[derive(Debug)]
@@ -38,4 +42,36 @@ pub(super) fn reload_on_hangup(triggers: Sender<()>) -> io::Result<()> {
         }
     });
     Ok(())
+}
+
+/// SIGUSR1.
+#[derive(Debug)]
+pub(super) struct Rotation(Signal);
+
+impl Rotation {
+    /// Takes it over: it no longer ends the process. Needs a tokio runtime around it.
+    pub(super) fn take() -> io::Result<Self> {
+        signal(SignalKind::user_defined1()).map(Self)
+    }
+
+    /// Opens the access log's file again for each, which may have got another name since, or be gone. Where it can not be
+    /// opened, and without a file, the log goes on where it is.
+    pub(super) async fn reopen(mut self, shared: Arc<Shared>) {
+        while self.0.recv().await.is_some() {
+            let gateway = shared.gateway.load();
+            let Some(file) = &gateway.log.file else {
+                tracing::info!(
+                    "SIGUSR1: the access log goes to standard output, so there is nothing to reopen"
+                );
+                continue;
+            };
+            match Output::open(Some(file)) {
+                Ok(output) => shared.access_log.redirect(output),
+                Err(error) => tracing::warn!(
+                    "SIGUSR1: cannot open `{}`: {error}; the access log goes on in the file that is open",
+                    file.display()
+                ),
+            }
+        }
+    }
 }

@@ -180,6 +180,11 @@ impl Stream {
         matches!(self, Self::Tls(_))
     }
 
+    /// Whether a pipe's other end took nothing for too long: see [`Pipe::stall`].
+    pub fn is_stalled(&self) -> bool {
+        matches!(self, Self::Pipe(pipe) if pipe.is_stalled())
+    }
+
     /// Whether HTTP/2 was agreed on with TLS.
     pub fn speaks_http2(&self) -> bool {
         matches!(self, Self::Tls(tls) if tls.speaks_http2())

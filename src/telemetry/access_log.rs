@@ -1,24 +1,30 @@
 //! The access log: workers hand records over a bounded queue to a thread that writes them; when it is full they are dropped and counted.
 
 mod line;
+mod output;
 mod writer;
 
-use std::io::{self, Write};
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use http::{Method, StatusCode, Version};
+use parking_lot::Mutex;
 
-use crate::gateway::AccessLog;
+use crate::gateway::log::AccessLog;
 use crate::limit::units::{Micros, Timestamp};
+use crate::telemetry::metrics::DecisionLabel;
+
+pub use output::Output;
 
 /// Records that wait to be written. A second of it is never waited for: the writer comes back every 10 ms.
 const QUEUE: usize = 8_192;
 
-/// One answered request.
+/// One answered request. What is empty or `None` is not known, or there is nothing to say. Its texts are strings so that a
+/// record that nobody wants can be used again with their memory.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// When its head had come.
@@ -27,12 +33,12 @@ pub struct Record {
     pub method: Method,
     /// The protocol version.
     pub version: Version,
-    /// The host as routed; empty if there was none.
-    pub host: Box<str>,
+    /// The host as routed.
+    pub host: String,
     /// Path and query as sent.
-    pub path: Box<str>,
+    pub path: String,
     /// The matched route's name.
-    pub route: Option<Arc<str>>,
+    pub route: String,
     /// The answer's status.
     pub status: StatusCode,
     /// Request body bytes that came.
@@ -42,27 +48,75 @@ pub struct Record {
     /// Head of the request to end of the response.
     pub duration: Micros,
     /// `NAME/HOST:PORT` of the server that answered last.
-    pub upstream: Option<Box<str>>,
+    pub upstream: String,
     /// Until its response head.
     pub upstream_duration: Option<Micros>,
     /// The client as identified.
     pub client: IpAddr,
     /// `x-request-id`.
-    pub request_id: Box<str>,
+    pub request_id: String,
     /// The limit that decided: the one that refused, or the tightest.
-    pub limit: Option<Arc<str>>,
-    /// What it said: the decision's label in metrics.
-    pub decision: Option<&'static str>,
+    pub limit: String,
+    /// What it said.
+    pub decision: Option<DecisionLabel>,
     /// What remains there.
     pub remaining: Option<u64>,
     /// What the request cost there.
     pub cost: Option<u32>,
     /// Why tollgate itself answered, in one word: `connect`, `timeout`, …
     pub error: Option<&'static str>,
-    /// `referer` and `user-agent`, for the combined format.
-    pub referer: Option<Box<[u8]>>,
-    /// See `referer`.
-    pub user_agent: Option<Box<[u8]>>,
+    /// `referer`, for the combined format.
+    pub referer: Vec<u8>,
+    /// `user-agent`, for the combined format.
+    pub user_agent: Vec<u8>,
+}
+
+impl Default for Record {
+    /// `GET` of nothing from nobody, answered with 200.
+    fn default() -> Self {
+        Self {
+            time: Timestamp(0),
+            method: Method::GET,
+            version: Version::HTTP_11,
+            host: String::new(),
+            path: String::new(),
+            route: String::new(),
+            status: StatusCode::OK,
+            bytes_in: 0,
+            bytes_out: 0,
+            duration: Micros(0),
+            upstream: String::new(),
+            upstream_duration: None,
+            client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            request_id: String::new(),
+            limit: String::new(),
+            decision: None,
+            remaining: None,
+            cost: None,
+            error: None,
+            referer: Vec::new(),
+            user_agent: Vec::new(),
+        }
+    }
+}
+
+impl Record {
+    /// The same as [`Self::default`], with the memory of the texts that stand here now.
+    #[must_use]
+    pub fn emptied(mut self) -> Self {
+        let Self { host, path, route, upstream, request_id, limit, referer, user_agent, .. } = &mut self;
+        [host, path, route, upstream, request_id, limit].into_iter().for_each(String::clear);
+        [referer, user_agent].into_iter().for_each(Vec::clear);
+        let Self { host, path, route, upstream, request_id, limit, referer, user_agent, .. } = self;
+        Self { host, path, route, upstream, request_id, limit, referer, user_agent, ..Self::default() }
+    }
+
+    /// Whether the log tells of the request even where it tells only of a sample: a limit said anything but "allowed",
+    /// tollgate itself answered or broke off, or the answer is a 5xx.
+    pub fn is_notable(&self) -> bool {
+        let let_through = matches!(self.decision, None | Some(DecisionLabel::Allowed));
+        !let_through || self.error.is_some() || self.status.is_server_error()
+    }
 }
 
 /// The workers' end of the queue. Cheap to clone.
@@ -81,68 +135,79 @@ pub struct AccessLogWriter {
 }
 
 /// What both ends see.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    /// An [`AccessLog`] as [`code`] writes it.
-    mode: AtomicU8,
+    /// A change that found the queue full.
+    overdue: Mutex<Option<Change>>,
     dropped: AtomicU64,
     /// The writer ends once the queue is empty.
     closing: AtomicBool,
 }
 
+/// What the writer is to do otherwise.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every message is a record; boxing it would cost an allocation"
-)]
+struct Change {
+    form: Option<AccessLog>,
+    output: Option<Output>,
+}
+
+impl Change {
+    /// This one, with what an earlier one says beyond it.
+    fn after(self, earlier: Option<Self>) -> Self {
+        match earlier {
+            Some(Self { form, output }) => Self { form: self.form.or(form), output: self.output.or(output) },
+            None => self,
+        }
+    }
+}
+
+#[derive(Debug)]
 enum Message {
-    Record(Record),
+    Record(Box<Record>),
+    /// Holds for the records behind it.
+    Change(Box<Change>),
     /// Only wakes the writer, so that it sees [`State::closing`].
     Wake,
 }
 
 impl AccessLogger {
-    /// A logger that wants no records and never will.
+    /// A logger that never writes.
     pub fn disabled() -> Self {
         // The other end is gone, so whatever is sent all the same is dropped.
-        Self::new(AccessLog::Off, 0).0
+        Self::new(0).0
     }
 
     /// Starts the thread that writes to `output`. Fails if the system has no thread left.
-    pub fn start(mode: AccessLog, output: impl Write + Send + 'static) -> io::Result<AccessLogWriter> {
-        let (logger, queue) = Self::new(mode, QUEUE);
+    pub fn start(form: AccessLog, output: Output) -> io::Result<AccessLogWriter> {
+        let (logger, queue) = Self::new(QUEUE);
         let (alive, ended) = sync_channel(0);
         let state = Arc::clone(&logger.state);
         std::thread::Builder::new().name("access-log".to_owned()).spawn(move || {
-            writer::run(&queue, &state, output);
+            writer::run(&queue, &state, form, output);
             drop(alive);
         })?;
         Ok(AccessLogWriter { logger, ended })
     }
 
-    fn new(mode: AccessLog, queue: usize) -> (Self, Receiver<Message>) {
+    fn new(queue: usize) -> (Self, Receiver<Message>) {
         let (queue, receiver) = sync_channel(queue);
-        let state = State {
-            mode: AtomicU8::new(code(mode)),
-            dropped: AtomicU64::new(0),
-            closing: AtomicBool::new(false),
-        };
-        (Self { state: Arc::new(state), queue }, receiver)
+        (Self { state: Arc::default(), queue }, receiver)
     }
 
-    /// Whether records are wanted at all: without, workers make none.
-    pub fn enabled(&self) -> bool {
-        self.state.mode() != AccessLog::Off
+    /// Writes in this form from now on, and to `output` if it is given. What was handed over before is written as before,
+    /// unless the queue is full.
+    pub fn change(&self, form: AccessLog, output: Option<Output>) {
+        self.order(Change { form: Some(form), output });
     }
 
-    /// Changes the format from now on; records that wait are written in the new one.
-    pub fn set_mode(&self, mode: AccessLog) {
-        self.state.mode.store(code(mode), Ordering::Relaxed);
+    /// Writes there from now on. What was handed over before is still written where it was, unless the queue is full.
+    pub fn redirect(&self, output: Output) {
+        self.order(Change { form: None, output: Some(output) });
     }
 
     /// Hands a record over; never blocks. It is dropped and counted if the queue is full.
-    pub fn record(&self, record: Record) {
-        if self.queue.try_send(Message::Record(record)).is_err() {
+    pub fn record(&self, record: impl Into<Box<Record>>) {
+        if self.queue.try_send(Message::Record(record.into())).is_err() {
             self.state.drop_records(1);
         }
     }
@@ -150,6 +215,15 @@ impl AccessLogger {
     /// Records dropped so far, because the queue was full or the output failed.
     pub fn dropped(&self) -> u64 {
         self.state.dropped.load(Ordering::Relaxed)
+    }
+
+    fn order(&self, change: Change) {
+        let mut overdue = self.state.overdue.lock();
+        let change = Box::new(change.after(overdue.take()));
+        if let Err(TrySendError::Full(Message::Change(change))) = self.queue.try_send(Message::Change(change))
+        {
+            *overdue = Some(*change);
+        }
     }
 }
 
@@ -170,23 +244,7 @@ impl AccessLogWriter {
 }
 
 impl State {
-    fn mode(&self) -> AccessLog {
-        match self.mode.load(Ordering::Relaxed) {
-            1 => AccessLog::Json,
-            2 => AccessLog::Combined,
-            _ => AccessLog::Off,
-        }
-    }
-
     fn drop_records(&self, count: u64) {
         self.dropped.fetch_add(count, Ordering::Relaxed);
-    }
-}
-
-fn code(mode: AccessLog) -> u8 {
-    match mode {
-        AccessLog::Off => 0,
-        AccessLog::Json => 1,
-        AccessLog::Combined => 2,
     }
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::bound::Slot;
 use super::pool::MAX_AGE;
 use crate::clock::deadline::now;
-use crate::http2::duplex::Duplex;
+use crate::http2::duplex::{Duplex, Traffic};
 use crate::http2::head::RequestOut;
 use crate::socket::{Pipe, Sight, Stream};
 use passage::Passage;
@@ -75,9 +75,9 @@ pub(super) struct Link {
     retired: Cell<bool>,
     /// Its upstream has a bound: another is not to be had as long as this is open.
     bounded: bool,
-    /// How often something came through it.
-    heard: Rc<Cell<u64>>,
-    /// Since when a request waits, and what `heard` was then.
+    /// What came through it.
+    traffic: Rc<Traffic>,
+    /// Since when a request waits, and how much had come by then.
     waiting: Cell<Option<(Instant, u64)>>,
 }
 
@@ -157,8 +157,7 @@ impl Links {
 
 impl Link {
     /// Speaks HTTP/2 on a new connection. Ends with its last request, once nobody picks it any more; `slot` is held until
-    /// then.
-    /// `tell`: what only a person can mend is said there.
+    /// then. `tell`: what only a person can mend is said there.
     pub(super) async fn open(
         stream: Stream,
         address: IpAddr,
@@ -171,7 +170,7 @@ impl Link {
         }
         let scheme = if stream.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
         let duplex = Duplex::of_backend(Rc::new(stream));
-        let heard = duplex.reads();
+        let traffic = duplex.traffic();
         let (sender, connection) = settings().handshake(duplex).await.map_err(io::Error::other)?;
         let now = now();
         let link = Rc::new(Self {
@@ -183,7 +182,7 @@ impl Link {
             used: Cell::new(now),
             retired: Cell::new(false),
             bounded: slot.is_some(),
-            heard,
+            traffic,
             waiting: Cell::default(),
         });
         let told = Rc::downgrade(&link);
@@ -215,7 +214,7 @@ impl Link {
 
     /// A request goes out.
     fn wait(&self) {
-        let heard = self.heard.get();
+        let heard = self.traffic.come();
         if self.waiting.get().is_none_or(|(_, before)| before != heard) {
             self.waiting.set(Some((now(), heard)));
         }
@@ -227,7 +226,7 @@ impl Link {
         let needed = self.bounded && self.open.get() > 1;
         if let Some((since, before)) = self.waiting.get()
             && !needed
-            && before == self.heard.get()
+            && before == self.traffic.come()
             && now().saturating_duration_since(since) >= DOUBT
         {
             self.retired.set(true);
@@ -236,7 +235,8 @@ impl Link {
 
     fn has_room(&self) -> bool {
         // What the server takes is known once it has said its first words.
-        let taken = if self.heard.get() == 0 { MAX_STREAMS } else { self.sender.current_max_send_streams() };
+        let taken =
+            if self.traffic.come() == 0 { MAX_STREAMS } else { self.sender.current_max_send_streams() };
         self.open.get() < MAX_STREAMS.min(taken)
     }
 }

@@ -119,7 +119,7 @@ impl EndpointPool {
         connect_timeout: Duration,
     ) -> Result<Connection, Failure> {
         if let Some(links) = &self.links {
-            return self.stream(links, fresh, connect_timeout).await;
+            return self.stream(links, connect_timeout).await;
         }
         let Some(bound) = &self.bound else {
             return self.connect(None, connect_timeout).await;
@@ -135,20 +135,18 @@ impl EndpointPool {
     async fn stream(
         self: &Rc<Self>,
         links: &Links,
-        fresh: bool,
         connect_timeout: Duration,
     ) -> Result<Connection, Failure> {
         if let Some(link) = links.pick() {
             self.spread(links, connect_timeout);
-            return Ok(self.use_link(&link, !fresh));
+            return Ok(self.use_link(&link, true));
         }
         let dialling = async {
             let _turn = links.dialling.lock().await;
-            let link = match links.pick() {
-                Some(link) => link,
-                None => self.link(links, connect_timeout).await?,
-            };
-            Ok(self.use_link(&link, false))
+            match links.pick() {
+                Some(link) => Ok(self.use_link(&link, true)),
+                None => Ok(self.use_link(&self.link(links, connect_timeout).await?, false)),
+            }
         };
         timeout(connect_timeout, dialling).await.unwrap_or(Err(Failure::ConnectTimeout))
     }

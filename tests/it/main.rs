@@ -113,6 +113,8 @@ mod store_refusals;
 mod store_samples;
 mod telemetry_access_log;
 mod telemetry_exposition;
+mod telemetry_log_file;
+mod telemetry_log_sample;
 mod telemetry_metrics;
 mod tls_certificates;
 mod tls_clients;

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use http::{Method, StatusCode, Version};
 use proptest::prelude::*;
 use serde_json::Value;
-use tollgate::gateway::AccessLog;
+use tollgate::gateway::log::{AccessLog, Field, Sample};
 use tollgate::limit::units::{Micros, Timestamp};
-use tollgate::telemetry::access_log::{AccessLogger, Record};
+use tollgate::telemetry::access_log::{AccessLogger, Output, Record};
+use tollgate::telemetry::metrics::DecisionLabel;
 
 use crate::harness::{PATIENCE, eventually};
 
@@ -41,29 +42,29 @@ fn record() -> Record {
         version: Version::HTTP_11,
         host: "example.com".into(),
         path: "/a?b=c".into(),
-        route: Some("search".into()),
+        route: "search".into(),
         status: StatusCode::TOO_MANY_REQUESTS,
         bytes_in: 1,
         bytes_out: 2,
         duration: Micros(1_234),
-        upstream: Some("api/127.0.0.1:9001".into()),
+        upstream: "api/127.0.0.1:9001".into(),
         upstream_duration: Some(Micros(1_000)),
         client: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
         request_id: "r1".into(),
-        limit: Some("per-client".into()),
-        decision: Some("limited"),
+        limit: "per-client".into(),
+        decision: Some(DecisionLabel::Limited),
         remaining: Some(0),
         cost: Some(10),
         error: None,
-        referer: None,
-        user_agent: Some(Box::from(*b"curl/8")),
+        referer: Vec::new(),
+        user_agent: b"curl/8".to_vec(),
     }
 }
 
 /// What the log writes for these records.
 fn written(mode: AccessLog, records: impl IntoIterator<Item = Record>) -> String {
     let kept = Kept::default();
-    let writer = AccessLogger::start(mode, kept.clone()).expect("a thread");
+    let writer = AccessLogger::start(mode, Output::new("kept", kept.clone())).expect("a thread");
     for record in records {
         writer.logger().record(record);
     }
@@ -74,7 +75,7 @@ fn written(mode: AccessLog, records: impl IntoIterator<Item = Record>) -> String
 #[test]
 fn a_json_line_has_every_field_in_its_order() {
     assert_eq!(
-        written(AccessLog::Json, [record()]),
+        written(AccessLog::json(), [record()]),
         "{\"time\":\"2025-12-31T23:59:59.999Z\",\"method\":\"GET\",\"host\":\"example.com\",\"path\":\"/a?b=c\",\
          \"route\":\"search\",\"status\":429,\"bytes_in\":1,\"bytes_out\":2,\"duration_ms\":1.234,\
          \"upstream\":\"api/127.0.0.1:9001\",\"upstream_ms\":1.0,\"client\":\"192.0.2.1\",\"request_id\":\"r1\",\
@@ -84,9 +85,16 @@ fn a_json_line_has_every_field_in_its_order() {
 
 #[test]
 fn what_there_is_nothing_to_say_of_is_null() {
-    let bare = Record { route: None, upstream: None, upstream_duration: None, limit: None, ..record() };
-    let line: Value = serde_json::from_str(&written(AccessLog::Json, [bare])).unwrap();
-    for field in ["route", "upstream", "upstream_ms", "limit"] {
+    let bare = Record {
+        route: String::new(),
+        upstream: String::new(),
+        upstream_duration: None,
+        limit: String::new(),
+        decision: None,
+        ..record()
+    };
+    let line: Value = serde_json::from_str(&written(AccessLog::json(), [bare])).unwrap();
+    for field in ["route", "upstream", "upstream_ms", "limit", "decision"] {
         assert_eq!(line.get(field), Some(&Value::Null), "{field}");
     }
 }
@@ -97,7 +105,7 @@ fn a_combined_line_is_apaches() {
         written(AccessLog::Combined, [record()]),
         "192.0.2.1 - - [31/Dec/2025:23:59:59 +0000] \"GET /a?b=c HTTP/1.1\" 429 2 \"-\" \"curl/8\"\n"
     );
-    let hostile = Record { user_agent: Some(Box::from(*b"\"\\\r\n\x1b[2J\xff")), ..record() };
+    let hostile = Record { user_agent: b"\"\\\r\n\x1b[2J\xff".to_vec(), ..record() };
     let line = written(AccessLog::Combined, [hostile]);
     assert!(line.ends_with(" \"\\\"\\\\\\x0d\\x0a\\x1b[2J\\xff\"\n"), "{line}");
 }
@@ -110,35 +118,69 @@ fn months_and_leap_days_are_right() {
         (4_107_542_399, "2100-02-28T23:59:59.000Z", "28/Feb/2100:23:59:59 +0000"),
     ] {
         let moment = || Record { time: Timestamp(seconds * 1_000_000), ..record() };
-        assert!(written(AccessLog::Json, [moment()]).contains(json), "{json}");
+        assert!(written(AccessLog::json(), [moment()]).contains(json), "{json}");
         assert!(written(AccessLog::Combined, [moment()]).contains(combined), "{combined}");
     }
 }
 
 #[test]
-fn the_form_can_change_and_off_means_off() {
-    let kept = Kept::default();
-    let writer = AccessLogger::start(AccessLog::Off, kept.clone()).expect("a thread");
+fn chosen_fields_stand_in_the_order_of_the_file() {
+    let form = AccessLog::Json(Box::new([Field::Status, Field::Error, Field::Path, Field::Decision]));
+    assert_eq!(
+        written(form, [record()]),
+        "{\"status\":429,\"error\":null,\"path\":\"/a?b=c\",\"decision\":\"limited\"}\n"
+    );
+}
+
+#[test]
+fn a_change_holds_for_what_comes_after_it() {
+    let (first, second) = (Kept::default(), Kept::default());
+    let writer = AccessLogger::start(AccessLog::Off, Output::new("first", first.clone())).expect("a thread");
     let logger = writer.logger();
-    assert!(!logger.enabled());
-    logger.set_mode(AccessLog::Combined);
-    assert!(logger.enabled());
+    let only = |field| AccessLog::Json(Box::new([field]));
     logger.record(record());
-    eventually("a line, though the log goes on", || kept.text().starts_with("192.").then_some(()));
-    logger.set_mode(AccessLog::Json);
+    logger.change(AccessLog::Combined, None);
     logger.record(record());
-    eventually("a line of JSON", || kept.text().contains("\n{").then_some(()));
-    logger.set_mode(AccessLog::Off);
+    logger.change(only(Field::Cost), None);
+    logger.record(record());
+    logger.change(only(Field::Status), Some(Output::new("second", second.clone())));
+    logger.record(record());
+    logger.redirect(Output::new("first again", first.clone()));
+    logger.record(record());
+    logger.record(record());
+    logger.change(AccessLog::Off, None);
     logger.record(record());
     assert!(writer.finish(PATIENCE));
-    assert_eq!(kept.text().lines().count(), 2);
-    assert!(!AccessLogger::disabled().enabled());
+    let (first, second) = (first.text(), second.text());
+    let (combined, rest) = first.split_once('\n').expect("a line");
+    assert!(combined.starts_with("192.0.2.1 "), "{combined}");
+    assert_eq!(rest, "{\"cost\":10}\n{\"status\":429}\n{\"status\":429}\n");
+    assert_eq!(second, "{\"status\":429}\n");
+}
+
+#[test]
+fn a_sample_is_even_however_requests_take_turns() {
+    for (share, first) in [(0.5, 0), (0.1, u64::MAX), (0.01, 12_345_678_901_234_567)] {
+        let (sample, mut phase) = (Sample::new(share), first);
+        let chosen: Vec<bool> = (0..20_000).map(|_| sample.chooses(&mut phase)).collect();
+        for turns in [1, 2, 3, 10, 100] {
+            for place in 0..turns {
+                let of_this = chosen.iter().skip(place).step_by(turns);
+                let expected = share * 20_000.0 / turns as f64;
+                let found = of_this.filter(|chosen| **chosen).count() as f64;
+                assert!((found - expected).abs() <= 6.0, "{found} of {expected}, {share} of every {turns}th");
+            }
+        }
+    }
+    let mut phase = 7;
+    assert!((0..10_000).all(|_| Sample::ALL.chooses(&mut phase) && Sample::new(1.0).chooses(&mut phase)));
+    assert!(!(0..10_000).any(|_| Sample::new(0.0).chooses(&mut phase)));
 }
 
 #[test]
 fn all_that_was_handed_over_is_written_at_the_end() {
     let records = (0..5_000).map(|number| Record { bytes_in: number, ..record() });
-    let text = written(AccessLog::Json, records);
+    let text = written(AccessLog::json(), records);
     let numbers: Vec<u64> = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["bytes_in"].as_u64().unwrap())
@@ -162,7 +204,8 @@ impl Write for Stuck {
 #[test]
 fn a_stuck_reader_stops_nobody_and_what_is_lost_is_counted() {
     let (release, stuck): (Sender<()>, _) = channel();
-    let writer = AccessLogger::start(AccessLog::Json, Stuck(stuck)).expect("a thread");
+    let writer =
+        AccessLogger::start(AccessLog::json(), Output::new("stuck", Stuck(stuck))).expect("a thread");
     let (logger, started) = (writer.logger(), Instant::now());
     for _ in 0..50_000 {
         logger.record(record());
@@ -205,7 +248,7 @@ impl Write for Full {
 fn an_output_that_fails_costs_the_lines_it_refused_and_no_other() {
     let kept = Kept::default();
     let full = Full { kept: kept.clone(), room: 5, failures: 1 };
-    let writer = AccessLogger::start(AccessLog::Json, full).expect("a thread");
+    let writer = AccessLogger::start(AccessLog::json(), Output::new("full", full)).expect("a thread");
     let logger = writer.logger();
     logger.record(record());
     eventually("the loss to be counted", || (logger.dropped() == 1).then_some(()));
@@ -230,7 +273,7 @@ proptest! {
             request_id: id.as_str().into(),
             ..record()
         };
-        let text = written(AccessLog::Json, [hostile, record()]);
+        let text = written(AccessLog::json(), [hostile, record()]);
         prop_assert_eq!(text.matches('\n').count(), 2);
         let lines = text.strip_suffix('\n').unwrap();
         let unsafe_char = |char: char| (char.is_control() && char != '\n') || char == '\u{2028}';
@@ -246,9 +289,9 @@ proptest! {
     #[test]
     fn combined_cannot_be_injected(path in "(?s).{0,40}", agent: Vec<u8>, referer: Vec<u8>) {
         let hostile = Record {
-            path: path.into(),
-            user_agent: Some(agent.into()),
-            referer: Some(referer.into()),
+            path,
+            user_agent: agent,
+            referer,
             ..record()
         };
         let text = written(AccessLog::Combined, [hostile]);

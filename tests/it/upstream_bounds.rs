@@ -54,6 +54,7 @@ fn all_workers_together_never_have_more() {
     let gateway = bounded(&[&backend], "max_connections = 3");
     let clients: Vec<Client> = (0..20).map(|_| asking(&gateway, "/")).collect();
     wait_for_pending(&gateway, 17);
+    backend.wait_for(3);
     assert_eq!((backend.count(), backend.connections()), (3, 3));
     backend.open_gate();
     for mut client in clients {

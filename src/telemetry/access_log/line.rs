@@ -3,20 +3,22 @@
 use std::io::{self, Write};
 
 use http::Version;
-use serde::Serialize;
+use serde::Serializer as _;
+use serde::ser::SerializeMap;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 use time::OffsetDateTime;
 
 use super::Record;
-use crate::gateway::AccessLog;
+use crate::gateway::log::{AccessLog, Field};
 use crate::limit::units::{Micros, Timestamp};
+use crate::telemetry::metrics::DecisionLabel;
 
 /// Appends the record and a line feed; nothing if the log is off.
-pub(super) fn append(batch: &mut Vec<u8>, record: &Record, mode: AccessLog) {
+pub(super) fn append(batch: &mut Vec<u8>, record: &Record, form: &AccessLog) {
     let start = batch.len();
-    let written = match mode {
+    let written = match form {
         AccessLog::Off => return,
-        AccessLog::Json => json(batch, record),
+        AccessLog::Json(fields) => json(batch, record, fields),
         AccessLog::Combined => combined(batch, record),
     };
     match written {
@@ -26,51 +28,43 @@ pub(super) fn append(batch: &mut Vec<u8>, record: &Record, mode: AccessLog) {
     }
 }
 
-/// The fields of the JSON format, in their order. All are on every line: `null` where there is nothing to say.
-#[derive(Serialize)]
-struct Fields<'a> {
-    time: &'a str,
-    method: &'a str,
-    host: &'a str,
-    path: &'a str,
-    route: Option<&'a str>,
-    status: u16,
-    bytes_in: u64,
-    bytes_out: u64,
-    duration_ms: f64,
-    upstream: Option<&'a str>,
-    upstream_ms: Option<f64>,
-    client: std::net::IpAddr,
-    request_id: &'a str,
-    limit: Option<&'a str>,
-    decision: Option<&'a str>,
-    remaining: Option<u64>,
-    cost: Option<u32>,
-    error: Option<&'a str>,
+/// All chosen fields are on every line: `null` where there is nothing to say.
+fn json(batch: &mut Vec<u8>, record: &Record, fields: &[Field]) -> io::Result<()> {
+    let mut serializer = Serializer::with_formatter(batch, Plain);
+    let mut line = serializer.serialize_map(None)?;
+    for field in fields {
+        put(&mut line, *field, record)?;
+    }
+    Ok(line.end()?)
 }
 
-fn json(batch: &mut Vec<u8>, record: &Record) -> io::Result<()> {
-    let fields = Fields {
-        time: &rfc3339(record.time),
-        method: record.method.as_str(),
-        host: &record.host,
-        path: &record.path,
-        route: record.route.as_deref(),
-        status: record.status.as_u16(),
-        bytes_in: record.bytes_in,
-        bytes_out: record.bytes_out,
-        duration_ms: milliseconds(record.duration),
-        upstream: record.upstream.as_deref(),
-        upstream_ms: record.upstream_duration.map(milliseconds),
-        client: record.client,
-        request_id: &record.request_id,
-        limit: record.limit.as_deref(),
-        decision: record.decision,
-        remaining: record.remaining,
-        cost: record.cost,
-        error: record.error,
-    };
-    Ok(fields.serialize(&mut Serializer::with_formatter(batch, Plain))?)
+fn put<M: SerializeMap>(line: &mut M, field: Field, record: &Record) -> Result<(), M::Error> {
+    let name = field.name();
+    match field {
+        Field::Time => line.serialize_entry(name, &rfc3339(record.time)),
+        Field::Method => line.serialize_entry(name, record.method.as_str()),
+        Field::Host => line.serialize_entry(name, &record.host),
+        Field::Path => line.serialize_entry(name, &record.path),
+        Field::Route => line.serialize_entry(name, &said(&record.route)),
+        Field::Status => line.serialize_entry(name, &record.status.as_u16()),
+        Field::BytesIn => line.serialize_entry(name, &record.bytes_in),
+        Field::BytesOut => line.serialize_entry(name, &record.bytes_out),
+        Field::DurationMs => line.serialize_entry(name, &milliseconds(record.duration)),
+        Field::Upstream => line.serialize_entry(name, &said(&record.upstream)),
+        Field::UpstreamMs => line.serialize_entry(name, &record.upstream_duration.map(milliseconds)),
+        Field::Client => line.serialize_entry(name, &record.client),
+        Field::RequestId => line.serialize_entry(name, &record.request_id),
+        Field::Limit => line.serialize_entry(name, &said(&record.limit)),
+        Field::Decision => line.serialize_entry(name, &record.decision.map(DecisionLabel::as_str)),
+        Field::Remaining => line.serialize_entry(name, &record.remaining),
+        Field::Cost => line.serialize_entry(name, &record.cost),
+        Field::Error => line.serialize_entry(name, &record.error),
+    }
+}
+
+/// A name, unless there is none.
+fn said(name: &str) -> Option<&str> {
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// Compact JSON without any control character: serde's own leaves DEL, C1 and Unicode's line separators as they are,
@@ -102,11 +96,15 @@ fn combined(batch: &mut Vec<u8>, record: &Record) -> io::Result<()> {
     batch.push(b' ');
     escape(batch, record.path.as_bytes());
     write!(batch, " {}\" {} {} \"", version(record.version), record.status.as_u16(), record.bytes_out)?;
-    escape(batch, record.referer.as_deref().unwrap_or(b"-"));
+    escape(batch, or_dash(&record.referer));
     batch.extend_from_slice(b"\" \"");
-    escape(batch, record.user_agent.as_deref().unwrap_or(b"-"));
+    escape(batch, or_dash(&record.user_agent));
     batch.push(b'"');
     Ok(())
+}
+
+fn or_dash(value: &[u8]) -> &[u8] {
+    if value.is_empty() { b"-" } else { value }
 }
 
 /// As Apache does: quotes and backslashes behind a backslash, everything but printable ASCII as `\xHH`.

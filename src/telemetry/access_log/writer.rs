@@ -1,83 +1,85 @@
 //! The thread that writes the access log.
 
-use std::io::{ErrorKind, Write};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use super::{Message, QUEUE, State, line};
+use super::output::{Lost, Output};
+use super::{Change, Message, QUEUE, State, line};
+use crate::gateway::log::AccessLog;
 
 /// How long records gather before they are written together. In between nobody waits on the queue, so handing a
 /// record over wakes no thread; it is also the longest that a line is held back.
 const GATHER: Duration = Duration::from_millis(10);
 
 /// Writes until the queue's other end is gone, or until it is empty once the log is closing.
-pub(super) fn run(queue: &Receiver<Message>, state: &State, output: impl Write) {
-    let mut output = Lines { output, torn: false, told: false };
+pub(super) fn run(queue: &Receiver<Message>, state: &State, form: AccessLog, output: Output) {
+    let mut writer = Writer { form, output, told: false, told_of: 0 };
     let mut batch = Vec::new();
     loop {
         // Read before the queue is emptied: what was sent before closing is then written below.
         let closing = state.closing.load(Ordering::Acquire);
-        if !closing {
+        let first = if closing {
+            None
+        } else {
             let Ok(first) = queue.recv() else { return };
-            append(&mut batch, first, state);
             std::thread::sleep(GATHER);
+            Some(first)
+        };
+        for message in first.into_iter().chain(queue.try_iter().take(QUEUE)) {
+            match message {
+                Message::Record(record) => line::append(&mut batch, &record, &writer.form),
+                Message::Change(change) => {
+                    writer.write(&mut batch, state);
+                    writer.adopt(*change, state);
+                }
+                Message::Wake => {}
+            }
         }
-        for message in queue.try_iter().take(QUEUE) {
-            append(&mut batch, message, state);
-        }
-        output.write(&batch, state);
+        writer.write(&mut batch, state);
         if closing {
             return;
         }
-        batch.clear();
+        let overdue = state.overdue.lock().take();
+        if let Some(change) = overdue {
+            writer.adopt(change, state);
+        }
     }
 }
 
-fn append(batch: &mut Vec<u8>, message: Message, state: &State) {
-    if let Message::Record(record) = message {
-        line::append(batch, &record, state.mode());
-    }
-}
-
-/// An output that takes whole lines.
-struct Lines<W> {
-    output: W,
-    /// The last write ended inside a line.
-    torn: bool,
-    /// The program log was told of lost lines.
+/// How lines are written now.
+struct Writer {
+    form: AccessLog,
+    output: Output,
+    /// The program log was told of lines that this output lost.
     told: bool,
+    /// So many had been dropped when this output was begun.
+    told_of: u64,
 }
 
-impl<W: Write> Lines<W> {
-    /// Writes all lines of `batch`; those that the output does not take are dropped and counted.
-    fn write(&mut self, batch: &[u8], state: &State) {
-        if self.torn && self.write_all(b"\n").is_ok() {
-            self.torn = false;
+impl Writer {
+    /// Does otherwise from here on. Lines stay whole: each goes to one output.
+    fn adopt(&mut self, Change { form, output }: Change, state: &State) {
+        if let Some(form) = form {
+            self.form = form;
         }
-        if let Err((written, error)) = self.write_all(batch) {
-            self.torn |= written.checked_sub(1).is_some_and(|last| batch[last] != b'\n');
-            let lost = batch[written..].iter().filter(|byte| **byte == b'\n').count();
-            state.drop_records(u64::try_from(lost).unwrap_or(u64::MAX));
-            self.tell(&format!("the access log cannot be written: {error}"));
+        if let Some(output) = output {
+            self.output = output;
+            (self.told, self.told_of) = (false, state.dropped.load(Ordering::Relaxed));
+            tracing::info!("the access log goes on in {}", self.output.name());
         }
-        if state.dropped.load(Ordering::Relaxed) > 0 {
+    }
+
+    /// Writes and removes all lines of `batch`; those that the output does not take are dropped and counted.
+    fn write(&mut self, batch: &mut Vec<u8>, state: &State) {
+        if let Err(Lost { lines, error }) = self.output.write(batch) {
+            state.drop_records(lines);
+            self.tell(&format!("the access log cannot be written to {}: {error}", self.output.name()));
+        }
+        if state.dropped.load(Ordering::Relaxed) > self.told_of {
             self.tell("the output of the access log is too slow");
         }
-    }
-
-    /// As [`Write::write_all`], then flushed; an error comes with the number of bytes that were written.
-    fn write_all(&mut self, bytes: &[u8]) -> Result<(), (usize, std::io::Error)> {
-        let mut written = 0;
-        while written < bytes.len() {
-            match self.output.write(&bytes[written..]) {
-                Ok(0) => return Err((written, ErrorKind::WriteZero.into())),
-                Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err((written, error)),
-            }
-        }
-        self.output.flush().map_err(|error| (written, error))
+        batch.clear();
     }
 
     /// Says once that lines are lost; the metric counts them.
