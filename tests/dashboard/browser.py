@@ -42,8 +42,14 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        # Asked to go, it takes its children along; killed, they would still write into the folder.
+        self.session = None
+        try:
+            self.send("Browser.close")
+            self.process.wait(PATIENCE)
+        except (OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
         for pipe in (self.reader, self.writer):
             os.close(pipe)
         shutil.rmtree(self.folder, ignore_errors=True)
