@@ -1,0 +1,539 @@
+// The dashboard: asks the admin API (docs/api.md) once a second and draws what it says.
+// Keys, paths and names come from clients and the file: they only ever become text, never markup.
+"use strict";
+
+const PERIOD = 1000; // ms between two rounds
+const PATIENCE = 4000; // ms for one answer
+const KEPT = 300; // seconds of history
+const FRESH = 10; // seconds that "now" means in sentences
+const REST = 2500; // ms that rows keep their places after the pointer moved over them, so that no click hits another
+const SHOWN_REFUSALS = 8, SHOWN_CURVES = 5;
+
+// ---- words and elements ----
+
+const $ = (id) => document.getElementById(id);
+
+/** `make("td.n", …)`: of what follows, texts and nodes are children, a plain object is properties. */
+function make(tag, ...parts) {
+  const [name, ...classes] = tag.split(".");
+  const made = document.createElement(name);
+  if (classes.length) made.className = classes.join(" ");
+  for (const part of parts) typeof part === "string" || part instanceof Node ? made.append(part) : Object.assign(made, part);
+  return made;
+}
+
+/** Writes only what changed: selections stay. */
+const write = (node, text) => node.textContent !== text && (node.textContent = text);
+
+const strong = (text) => make("code", text);
+const button = (text, onclick, ariaLabel = text) => make("button", { onclick, ariaLabel }, text);
+const count = (number) => number?.toLocaleString("en") ?? "–";
+const rate = (number) => number >= 10 ? count(Math.round(number)) : count(number && Math.round(number * 10) / 10);
+const share = (part, whole) => Math.round(100 * part / (whole || 1)) + "%";
+const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
+const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+const keyText = (one) => one.key === null ? one.id : one.key.join(" · ") || "everyone";
+const sum = (numbers) => numbers.reduce((all, number) => all + (number ?? 0), 0);
+const last = (list) => list?.length ? list[list.length - 1] : null;
+/** The mean of what "now" means. */
+const lately = (list) => list?.length ? sum(list.slice(-FRESH)) / Math.min(FRESH, list.length) : 0;
+
+const when = (time) => Math.abs(Date.now() / 1000 - time) < 43200 ? clock(time) : new Date(time * 1000).toLocaleString("en-GB");
+
+function span(seconds) {
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (seconds >= size) return Math.floor(seconds / size) + " " + unit;
+  return Math.max(0, Math.round(seconds)) + " s";
+}
+
+const milliseconds = (ms) => ms === null ? "never" : ms === 0 ? "now" : ms < 1000 ? Math.round(ms) + " ms" : ms < 60000 ? (ms / 1000).toFixed(1) + " s" : span(ms / 1000);
+
+// ---- asking ----
+
+const fault = (status, message) => Object.assign(new Error(message), { status });
+
+async function ask(path, method = "GET", body = null) {
+  const headers = {};
+  const token = sessionStorage.getItem("tollgate-token");
+  if (token) headers.authorization = "Bearer " + token;
+  if (body) headers["content-type"] = "application/json";
+  const answer = await fetch("api/v1/" + path, {
+    method, headers, body: body && JSON.stringify(body), cache: "no-store", redirect: "error",
+    signal: AbortSignal.timeout(method === "GET" ? PATIENCE : 4 * PATIENCE),
+  }).catch(() => null);
+  if (!answer) throw fault(0, "The gateway does not answer.");
+  const said = await answer.json().catch(() => ({}));
+  if (answer.ok) return said;
+  throw fault(answer.status, said.detail ?? said.faults?.join("\n") ?? answer.statusText);
+}
+
+const limitPath = (limit) => "limits/" + encodeURIComponent(limit) + "/keys";
+const keyPath = (limit, key) => limitPath(limit) + "/" + key.split(",").map((part) => encodeURIComponent(part.trim())).join(",");
+
+let silence = 0;
+function say(text) {
+  (document.querySelector("dialog[open]") ?? document.body).append($("said")); // above a dialog, which makes all else inert
+  write($("said"), text);
+  clearTimeout(silence);
+  silence = setTimeout(() => write($("said"), ""), 7000);
+}
+
+/** Does one thing that a person asked for, and tells how it went. */
+async function act(path, method, body, done) {
+  try {
+    const answer = await ask(path, method, body);
+    say(done(answer));
+    return answer;
+  } catch (fault) {
+    if (fault.status === 401) askToken();
+    say(fault.message);
+    if (fault.status === undefined) throw fault;
+    return null;
+  } finally {
+    soon();
+  }
+}
+
+// ---- history ----
+
+/** Second by second: `time` and, by place, lists of the same length. */
+const nothingYet = (started, config) => ({ started, config, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} });
+let past = nothingYet(null, null);
+
+function remember(answer) {
+  const first = answer.seq - answer.count;
+  if (past.seq !== null && (answer.started !== past.started || answer.config !== past.config || first !== past.seq)) {
+    past = nothingYet(null, null); // only a part came, and it does not continue ours: the next round asks for all
+    return;
+  }
+  if (past.seq === null) past = nothingYet(answer.started, answer.config);
+  const before = past.time.length;
+  for (let at = answer.count - 1; at >= 0; at--) past.time.push(answer.time - at);
+  past.time = past.time.slice(-KEPT);
+  for (const place of ["all", "store", "routes", "limits", "upstreams"]) join(past[place], answer[place], before);
+  past.seq = answer.seq;
+}
+
+/** Into lists at any depth. What is new, or has gone, has nulls where others have numbers. */
+function join(old, news, before) {
+  for (const name of new Set([...Object.keys(old), ...Object.keys(news)])) {
+    const [had, got] = [old[name], news[name]];
+    if (name === "servers") old.servers = got ?? [];
+    else if (!Array.isArray(had ?? got)) join(old[name] ??= {}, got ?? {}, before);
+    else {
+      const list = (had ?? Array(before).fill(null)).concat(got ?? []).slice(-KEPT);
+      old[name] = list.concat(Array(past.time.length - list.length).fill(null));
+    }
+  }
+}
+
+// ---- tables ----
+
+const touched = new WeakMap();
+
+/** One row an item, kept by name. Rows under a moving pointer keep their places; one with the focus stays. */
+function fill(id, items, name, build, update) {
+  const body = $(id).tBodies[0];
+  if (!touched.has(body)) {
+    touched.set(body, -REST);
+    for (const kind of ["pointermove", "pointerdown"]) body.addEventListener(kind, (event) => touched.set(body, event.timeStamp));
+  }
+  const rests = performance.now() - touched.get(body) < REST;
+  const focus = document.activeElement;
+  const gone = new Map([...body.rows].map((row) => [row.dataset.name, row]));
+  items.forEach((item, place) => {
+    const known = gone.get(name(item));
+    const row = known ?? build(item);
+    gone.delete(name(item));
+    row.dataset.name = name(item);
+    if (!known && rests) body.append(row);
+    else if (!rests && body.rows[place] !== row) body.insertBefore(row, body.rows[place] ?? null);
+    update(row, item);
+  });
+  if (!rests) for (const row of gone.values()) if (!row.contains(document.activeElement)) row.remove();
+  if (focus !== document.activeElement && body.contains(focus)) focus.focus({ preventScroll: true });
+}
+
+const cells = (row, texts) => texts.forEach((text, place) => text !== null && write(row.cells[place], text));
+
+const number = () => make("td.n");
+
+// ---- charts ----
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+class Chart {
+  constructor(id, title, height = 78) {
+    Object.assign(this, { figure: $("chart-" + id), title, height, plot: null, names: "" });
+    this.caption = make("figcaption");
+    this.place = make("div");
+    this.figure.append(this.caption, this.place);
+    new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.figure);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (this.names = ""));
+  }
+
+  size() { return { width: this.figure.clientWidth, height: this.height }; }
+
+  /** `curves`: name, colour (1 to 5), values, and whether on the right-hand scale. */
+  draw(time, curves) {
+    Object.assign(this, { time, curves });
+    const names = curves.map((curve) => curve.name).join("\n");
+    if (names !== this.names || !this.plot) this.rebuild(names);
+    this.plot.setData([time, ...curves.map((curve) => curve.values)]);
+    if (!(this.plot.cursor.idx >= 0)) this.tell(null);
+  }
+
+  rebuild(names) {
+    this.names = names;
+    this.plot?.destroy();
+    this.values = this.curves.map(() => make("span"));
+    this.caption.replaceChildren(make("strong", this.title), (this.at = make("span.note")),
+      ...this.curves.map((curve, place) => make(`i.c${curve.colour}`, curve.name + " ", this.values[place])));
+    const axis = { stroke: css("--quiet"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const short = (_, marks) => marks.map((mark) => new Intl.NumberFormat("en", { notation: "compact" }).format(mark));
+    const range = (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)];
+    this.plot = new uPlot({
+      ...this.size(), legend: { show: false }, padding: [6, 14, 0, 0],
+      cursor: { sync: { key: "tollgate" }, drag: { x: false }, y: false },
+      scales: { y: { range }, right: { range } },
+      axes: [
+        { ...axis, size: 22, gap: 3, space: 60, values: (_, marks) => marks.map((mark) => clock(mark).slice(0, 5)) },
+        { ...axis, size: 44, gap: 4, space: 22, values: short },
+        { ...axis, size: 40, gap: 4, space: 22, values: short, side: 1, scale: "right", show: this.curves.some((curve) => curve.right), grid: { show: false } },
+      ],
+      series: [{}, ...this.curves.map((curve) => ({
+        stroke: css("--c" + curve.colour), width: 1.6, scale: curve.right ? "right" : "y", points: { show: false }, dash: curve.dash,
+        fill: curve.fill ? css("--c" + curve.colour) + "26" : undefined,
+      }))],
+      hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx ?? null)] },
+    }, [this.time, ...this.curves.map((curve) => curve.values)], this.place);
+  }
+
+  /** The numbers under the cursor; without one, the newest. */
+  tell(place) {
+    const at = place ?? this.time.length - 1;
+    write(this.at, place === null ? "" : clock(this.time[at] ?? 0));
+    this.curves.forEach((curve, number) => write(this.values[number], rate(curve.values[at])));
+  }
+}
+
+function drawCharts() {
+  const { time } = past;
+  const route = $("route").value;
+  const lists = route && past.routes[route] ? past.routes[route] : past.all;
+  const nothing = time.map(() => null);
+  const curve = (name, colour, values, more = {}) => ({ name, colour, values: values ?? nothing, ...more });
+  charts.requests.draw(time, [curve("admitted", 1, lists.admitted, { fill: true }), curve("delayed", 2, lists.delayed), curve("refused", 3, lists.refused), curve("failed", 4, lists.failed)]);
+  charts.limits.draw(time, busiest(past.limits, "refused").map(([name, of], place) => curve(isShadow(name) ? name + " (shadow)" : name, (place + 2) % 5 + 1, of.refused, isShadow(name) ? { dash: [4, 4] } : {})));
+  charts.latency.draw(time, [curve("p50", 1, lists.p50_ms), curve("p99", 3, lists.p99_ms)]);
+  charts.upstreams.draw(time, busiest(past.upstreams, "answers").map(([name, of], place) => curve(name, place + 1, of.p99_ms)));
+  charts.store.draw(time, [curve("counters", 1, past.store.keys), curve("evictions/s (right)", 3, past.store.evictions, { right: true })]);
+}
+
+/** `a:80 ejected, b:80 unhealthy`, and how many servers there are. */
+function leftOut(of) {
+  const servers = of.servers ?? [];
+  const down = servers.filter((server) => !server.up);
+  return { all: servers.length, down: down.length, which: down.slice(0, 3).map((server) => `${server.server} ${server.why}`).join(", ") };
+}
+
+/** The few that have most of `list`. */
+function busiest(places, list) {
+  const weighed = Object.entries(places).map((entry) => [sum(entry[1][list] ?? []), entry]);
+  const chosen = weighed.sort((a, b) => b[0] - a[0]).slice(0, SHOWN_CURVES).map(([, entry]) => entry);
+  return chosen.sort((a, b) => a[0] < b[0] ? -1 : 1); // by name, so that colours stay
+}
+
+// ---- what is going on ----
+
+let now = { status: null, limits: [], keys: null, suspects: null };
+let refusals = { started: null, seq: null, list: [] };
+let chosen = null; // the limit that a person chose; else the one that refuses most
+const isShadow = (name) => now.limits.find((limit) => limit.name === name)?.mode === "shadow";
+const refusesNow = (name) => lately(past.limits[name]?.refused);
+
+/** The enforced limit that refuses most: now, else in the last minute. */
+function worst() {
+  const weight = (limit) => refusesNow(limit.name) * 1e9 + limit.minute.refused;
+  const live = now.limits.filter((limit) => limit.mode === "enforce" && weight(limit) > 0);
+  return live.sort((a, b) => weight(b) - weight(a))[0] ?? null;
+}
+
+const shownLimit = () => now.limits.some((limit) => limit.name === chosen) ? chosen : worst()?.name ?? now.limits[0]?.name ?? null;
+
+function drawFacts() {
+  const { status } = now;
+  const reload = status.last_reload;
+  $("facts").replaceChildren(
+    make("b", status.life === "draining" ? "draining" : "serving"), ` ${status.version}, up ${span(status.time - status.started)}, ${status.workers} workers · file `,
+    make("b", { title: status.config.file }, status.config.version), ` since ${when(status.config.loaded)}`,
+    reload ? ` · last reload ${when(reload.time)} ` : " · not reloaded yet", reload ? make("b", reload.result) : "");
+  $("drain").disabled = status.life === "draining";
+  const refused = lately(past.all.refused);
+  document.title = (refused ? `(${rate(refused)}/s refused) ` : "") + "tollgate";
+}
+
+let suspected = ""; // about whom the sentence and its buttons are
+function drawVerdict() {
+  const limit = worst();
+  const suspect = limit && now.suspects?.limit === limit.name && now.suspects.keys[0]?.refused ? now.suspects.keys[0] : null;
+  const all = sum(["admitted", "delayed", "refused", "failed"].map((name) => lately(past.all[name])));
+  const mood = !limit ? "" : refusesNow(limit.name) ? "bad" : "warn";
+  const parts = mood === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
+    : mood ? ["Nobody is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `]
+    : ["Nobody is refused. ", strong(rate(all) + "/s"), ` requests, p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
+  if (suspect) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
+  $("verdict").className = "verdict " + mood;
+  $("sentence").replaceChildren(...parts);
+  // Buttons stay where they are, under a finger or with the focus, until they are about another key.
+  if (suspected === limit?.name + suspect?.id) return;
+  suspected = limit?.name + suspect?.id;
+  const press = (then) => () => look(limit.name, suspect.id, then);
+  $("remedies").replaceChildren(...suspect ? [button("Look", press()), button("Ban…", press("ban"))] : []);
+}
+
+function drawConcerns() {
+  const { status } = now;
+  const said = [];
+  const bad = (text) => said.push(make("li.bad", text));
+  const warn = (text) => said.push(make("li", text));
+  if (status.life === "draining") bad("Draining: this gateway ends when its requests have.");
+  if (status.last_reload?.result === "failure") bad("The last reload failed; the file before it holds. " + status.last_reload.detail);
+  for (const [name, of] of Object.entries(past.upstreams)) {
+    const { all, down, which } = leftOut(of);
+    if (down) (down === all ? bad : warn)(`Backend ${name}: ${down} of ${plural(all, "server")} left out: ${which}`);
+    if (lately(of.failed)) bad(`Backend ${name}: ${rate(lately(of.failed))}/s attempts fail`);
+  }
+  if (lately(past.all.failed)) warn(`${rate(lately(past.all.failed))}/s requests end in an error of the gateway's own`);
+  if (!status.store.up) bad("The shared store can not be asked; on_error decides.");
+  if (lately(past.store.evictions)) warn(`Counters are full: ${rate(lately(past.store.evictions))}/s evicted. Raise max_keys.`);
+  for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) warn(`Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`);
+  if (status.bans) warn(`Banned: ${plural(status.bans, "key")}`);
+  $("concerns").replaceChildren(...said);
+}
+
+function drawLimits() {
+  const limits = [...now.limits].sort((a, b) => b.minute.refused - a.minute.refused);
+  fill("limits", limits, (limit) => limit.name + limit.mode, (limit) => {
+    const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
+    name.className = "link";
+    return make("tr", make("th", name, limit.mode === "shadow" ? make("span.tag", "shadow") : "", make("span.sub")),
+      make("td.n.hot"), number(), number(), number(), number());
+  }, (row, limit) => {
+    const shown = limit.name === shownLimit();
+    row.className = `${limit.mode} ${limit.minute.refused ? "hot" : ""} ${shown ? "chosen" : ""}`;
+    row.querySelector("button").ariaPressed = String(shown);
+    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + (limit.bans ? ` · ${limit.bans} banned` : ""));
+    const { minute, hour } = limit;
+    cells(row, [null, ...[minute.refused, minute.refused_keys, minute.admitted + minute.delayed, hour.refused, hour.refused_keys].map(count)]);
+  });
+}
+
+function drawKeys() {
+  const { keys } = now;
+  if (!keys) return;
+  write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow: would have)" : ""));
+  fill("keys", keys.keys, (one) => keys.limit + one.id, (one) => {
+    const { limit } = keys;
+    const text = keyText(one);
+    return make("tr", make("th", strong(text), make("span.tag.bad")),
+      make("td.n.hot"), number(), number(),
+      make("td", button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset", () => reset(limit, one.id, text), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
+  }, (row, one) => {
+    row.className = one.refused ? "hot" : "";
+    write(row.querySelector(".tag"), one.banned_until ? "banned until " + when(one.banned_until) : "");
+    cells(row, [null, count(one.refused), count(one.admitted), one.refused ? share(one.refused, keys.refused) : ""]);
+  });
+  write($("keys-note"), !keys.keys.length ? "Nobody has asked yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
+}
+
+function keepRefusals(answer) {
+  const old = answer.started === refusals.started ? refusals.list : [];
+  refusals = { ...answer, list: old.concat(answer.refusals.filter((one) => !old.length || one.seq > refusals.seq)).slice(-200) };
+}
+
+/** One row for those alike, so that a flood hides nobody. */
+function drawRefusals() {
+  const alike = new Map();
+  for (const one of refusals.list) {
+    const name = [one.client, one.id, one.limit, one.route, one.status, one.reason].join("\n");
+    alike.set(name, { ...one, name, times: (alike.get(name)?.times ?? 0) + 1 });
+  }
+  const rows = [...alike.values()].sort((a, b) => Math.floor(b.time / 10) - Math.floor(a.time / 10) || b.times - a.times).slice(0, SHOWN_REFUSALS);
+  fill("refusals", rows, (one) => one.name, (one) => {
+    const who = one.id ? button(one.client, () => look(one.limit, one.id), `Look at ${one.client}`) : strong(one.client);
+    if (one.id) who.className = "link";
+    return make("tr", make("td"), make("td", who, make("span.sub")), make("td"), number(), make("td"));
+  }, (row, one) => {
+    cells(row, [clock(one.time), null, `${one.method} ${one.host}${one.path}`, String(one.status), (one.limit ? `${one.limit}: ` : "") + one.reason]);
+    const key = one.key && keyText(one) !== one.client ? `${keyText(one)} · ` : "";
+    write(row.querySelector(".sub"), `${key}${one.times}× on ${one.route ?? "no route"}`);
+  });
+  write($("refusals-note"), refusals.list.length ? `The last ${refusals.list.length} since ${clock(refusals.list[0].time)}` + (refusals.skipped ? `; of this second ${count(refusals.skipped)} more are not listed.` : ".") : "Nobody.");
+}
+
+function drawServers() {
+  fill("servers", Object.entries(past.upstreams), ([name]) => name,
+    ([name]) => make("tr", make("th", name), make("td.hot"), number(), number(), number()),
+    (row, [, of]) => {
+      const { all, down, which } = leftOut(of);
+      row.className = down || lately(of.failed) ? "hot" : "";
+      const state = down ? `${all - down} of ${all} up; ${which}` : all ? `all ${all} up` : "built in";
+      cells(row, [null, state, rate(lately(of.answers)), rate(lately(of.failed)), rate(last(of.p99_ms))]);
+    });
+  const { store } = now.status;
+  const newest = (list) => rate(last(past.store[list]));
+  write($("store-note"), store.max_keys ? `At most ${count(store.max_keys)} counters, in memory.`
+    : `${store.backend} ${store.up ? "answers" : "is away"}; a decision takes p50 ${newest("p50_ms")} ms, p99 ${newest("p99_ms")} ms; ${newest("errors")}/s without it.`);
+}
+
+function drawRoutes() {
+  const select = $("route");
+  const names = ["", ...Object.keys(past.routes).sort()];
+  if (names.join() === [...select.options].map((option) => option.value).join()) return;
+  select.replaceChildren(...names.map((name) => make("option", { value: name, selected: name === select.value }, name || "all")));
+}
+
+// ---- rounds ----
+
+let heard = null; // when the gateway answered last
+let timer = 0;
+let busy = false;
+
+async function round() {
+  if (busy || document.hidden || $("ask").open) return;
+  busy = true;
+  const began = performance.now();
+  try {
+    const since = (seq) => seq === null ? "" : "?since=" + seq;
+    const [status, samples, limits, news] = await Promise.all([ask("status"), ask("samples" + since(past.seq)), ask("limits"), ask("refusals" + since(refusals.seq))]);
+    remember(samples);
+    keepRefusals(news);
+    now = { ...now, status, limits: limits.limits };
+    await askKeys();
+    heard = Date.now() / 1000;
+    hear(null);
+    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawServers, drawRoutes, drawCharts]) draw();
+  } catch (fault) {
+    hear(fault);
+  }
+  busy = false;
+  soon(Math.max(100, PERIOD - (performance.now() - began)));
+}
+
+async function askKeys() {
+  const [shown, suspected] = [shownLimit(), worst()?.name ?? null];
+  const listed = (limit) => limit === null ? null : ask(limitPath(limit) + "?top=20&by=refused");
+  const [keys, others] = await Promise.all([listed(shown), suspected === shown ? null : listed(suspected)]);
+  Object.assign(now, { keys, suspects: suspected === shown ? keys : others });
+}
+
+function soon(wait = 50) {
+  clearTimeout(timer);
+  timer = setTimeout(round, wait);
+}
+
+/** Says what stands between us and the gateway, if something does. A fault without a status is this page's own. */
+function hear(fault) {
+  document.body.classList.toggle("stale", fault !== null);
+  $("contact").hidden = fault === null;
+  if (fault === null) return;
+  if (fault.status === undefined) console.error(fault);
+  if (fault.status === 401) askToken();
+  const who = fault.status === undefined ? "This page has failed: " : fault.status ? `The gateway answers ${fault.status}: ` : "";
+  write($("contact"), who + fault.message + (heard ? ` What you see is from ${clock(heard)}.` : ""));
+}
+
+function askToken() {
+  if ($("ask").open) return;
+  if (sessionStorage.getItem("tollgate-token")) write($("ask-why"), "The gateway did not take this token.");
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  $("ask").showModal();
+}
+
+// ---- what a person presses ----
+
+function choose(limit) {
+  chosen = limit;
+  soon();
+}
+
+let looked = null; // { limit, key, one }
+
+const reset = (limit, key, text) => act(keyPath(limit, key), "DELETE", null, () => `Reset: ${text} has its whole allowance of ${limit} again.`);
+
+async function look(limit, key, then) {
+  const one = await act(keyPath(limit, key), "GET", null, () => "");
+  if (!one) return;
+  showLook({ limit, key, one });
+  if (!$("look").open) $("look").showModal();
+  if (then === "ban") $("ban-form").elements.for.focus();
+}
+
+function showLook(seen) {
+  looked = seen;
+  const { limit, one } = seen;
+  write($("look-title"), `${keyText(one)} under ${limit}`);
+  write($("look-verdict"), `Its next request: ${one.verdict}` + (one.mode === "shadow" ? ", were this limit not a shadow" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
+  $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => make("tr", make("th", policy.policy),
+    ...[count(policy.remaining), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text)))));
+  write($("look-counts"), one.requests === null ? "Not among the followed keys: it asks little." : `Asked ${count(one.requests)} times lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
+  $("unban").hidden = !one.banned_until;
+}
+
+/** Changes the key that is looked at, and shows what became of it. */
+async function change(path, method, body, done) {
+  const { limit, key } = looked;
+  const one = await act(keyPath(limit, key) + path, method, body, done);
+  if (one && looked?.key === key) showLook({ limit, key, one });
+}
+
+function submit(id, act) {
+  $(id).addEventListener("submit", (event) => {
+    event.preventDefault();
+    act($(id).elements);
+  });
+}
+
+submit("ban-form", (fields) => change("/ban", "POST", { for: fields.for.value }, (one) => `Banned: ${keyText(one)} until ${when(one.banned_until)}.`));
+submit("grant-form", (fields) => change("/grant", "POST", { units: Number(fields.units.value) }, (one) => `Gave ${count(one.granted)} back to ${keyText(one)}.`));
+submit("key-form", (fields) => shownLimit() && look(shownLimit(), fields.key.value));
+submit("token-form", (fields) => {
+  sessionStorage.setItem("tollgate-token", fields.token.value);
+  fields.token.value = "";
+  $("ask").close();
+  soon();
+});
+submit("explain-form", async (fields) => {
+  const headers = Object.fromEntries([...fields.headers.value.matchAll(/^([^:\n]+):(.*)$/gm)].map(([, name, value]) => [name.trim(), value.trim()]));
+  const asked = { method: fields.method.value, url: fields.url.value, headers };
+  if (fields.ip.value) asked.ip = fields.ip.value;
+  const told = await act("explain", "POST", asked, () => "");
+  if (told) showExplanation(told);
+});
+
+function showExplanation(told) {
+  const wait = told.limit ? ` ${told.limit} decides` + (told.until ? `, until ${when(told.until)} (${milliseconds(told.wait_ms)}).` : ".") : "";
+  const list = (items) => make("ul", ...items.map((item) => make("li", item)));
+  const limits = told.limits.map((limit) => `${limit.name} (${limit.mode}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
+    limit.policies.map((policy) => `; ${policy.policy}: ${count(policy.remaining)} of ${count(policy.quota)} left`).join(""));
+  $("explanation").replaceChildren(
+    make("p", strong(told.verdict.replace("_", " ")), (told.status ? `, answer ${told.status}.` : ".") + wait),
+    make("p", `${told.request} of ${told.client}: ${told.identified}.`),
+    told.route ? make("p", "Route ", strong(told.route.name), ` to ${told.route.upstream}, because`) : "", list(told.route?.conditions.map((pair) => pair.join(": ")) ?? []),
+    make("p", "Limits"), list(limits), make("p", "Not taken"), list(told.others.map((pair) => pair.join(": "))));
+}
+
+const press = (id, then) => $(id).addEventListener("click", then);
+press("unban", () => change("/ban", "DELETE", null, (one) => `${keyText(one)} is no longer banned.`));
+press("look-reset", () => change("", "DELETE", null, () => `Reset: ${keyText(looked.one)} has its whole allowance again.`));
+press("explain-open", () => $("explain").showModal());
+press("reload", () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : "")));
+press("drain", () => confirm("Drain this gateway? It takes no new connections, finishes the requests in flight, and ends. This can not be called back.") && act("drain", "POST", {}, () => "Draining."));
+for (const close of document.querySelectorAll("[data-close]")) close.addEventListener("click", () => close.closest("dialog").close());
+$("ask").addEventListener("cancel", (event) => event.preventDefault());
+$("route").addEventListener("change", drawCharts);
+document.addEventListener("visibilitychange", () => soon());
+
+const charts = { requests: new Chart("requests", "Requests/s", 110) };
+for (const [id, title] of [["limits", "Refused/s by limit"], ["latency", "Latency, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
+round();

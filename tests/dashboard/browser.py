@@ -1,0 +1,157 @@
+"""Headless Chromium, steered over the DevTools protocol through two pipes: standard library only."""
+
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+PATIENCE = 15  # seconds for anything
+
+
+class Browser:
+    """One browser with one page. What the page logs and throws is kept in `complaints`, what it fetches in `requests`, what it
+    asks by `confirm` in `questions`, which `answer` answers."""
+
+    def __init__(self, width=1440, height=900):
+        self.folder = tempfile.mkdtemp(prefix="dashboard-")
+        ours_in, their_end = os.pipe()
+        their_start, ours_out = os.pipe()
+        # Chromium wants them as 3 and 4; above 10 they are out of the way until they are that.
+        theirs_in, theirs_out = (fcntl.fcntl(pipe, fcntl.F_DUPFD, 10) for pipe in (their_start, their_end))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", f"import os, sys; os.dup2({theirs_in}, 3); os.dup2({theirs_out}, 4); os.execv(sys.argv[1], sys.argv[1:])", chromium(), "--headless=new", "--no-sandbox", "--disable-gpu",
+             "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"],
+            pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for pipe in (their_start, their_end, theirs_in, theirs_out):
+            os.close(pipe)
+        self.reader, self.writer, self.rest, self.number, self.session = ours_in, ours_out, b"", 0, None
+        self.complaints, self.requests, self.questions, self.answer = [], [], [], True
+        target = next(one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page")
+        self.session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+        for domain in ["Page", "Runtime", "Log", "Network"]:
+            self.call(domain + ".enable")
+        self.size(width, height)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        # Asked to go, it takes its children along; killed, they would still write into the folder.
+        self.session = None
+        try:
+            self.send("Browser.close")
+            self.process.wait(PATIENCE)
+        except (OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+        for pipe in (self.reader, self.writer):
+            os.close(pipe)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- the protocol ----
+
+    def send(self, method, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters} | ({"sessionId": self.session} if self.session else {})
+        os.write(self.writer, json.dumps(message).encode() + b"\0")
+        return self.number
+
+    def call(self, method, **parameters):
+        """Sends, and waits for the answer; what happens meanwhile is heard."""
+        number = self.send(method, **parameters)
+        end = time.monotonic() + PATIENCE
+        while True:
+            answer = self.receive(end)
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+
+    def receive(self, end):
+        while b"\0" not in self.rest:
+            if not select.select([self.reader], [], [], max(0, end - time.monotonic()))[0]:
+                raise TimeoutError("the browser does not answer")
+            news = os.read(self.reader, 1 << 20)
+            if not news:
+                raise EOFError("the browser is gone")
+            self.rest += news
+        message, self.rest = self.rest.split(b"\0", 1)
+        message = json.loads(message)
+        self.hear(message.get("method"), message.get("params", {}))
+        return message
+
+    def hear(self, method, said):
+        if method == "Runtime.exceptionThrown":
+            self.complaints.append(said["exceptionDetails"].get("exception", {}).get("description", "an exception"))
+        elif method == "Log.entryAdded" and said["entry"]["level"] in ("warning", "error"):
+            self.complaints.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
+        elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning"):
+            self.complaints.append(str([one.get("value", one.get("description")) for one in said["args"]]))
+        elif method == "Page.javascriptDialogOpening":
+            self.questions.append(said["message"])
+            self.send("Page.handleJavaScriptDialog", accept=self.answer)
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(said["request"]["url"])
+
+    # ---- what a person does ----
+
+    def open(self, url):
+        self.call("Page.navigate", url=url)
+
+    def run(self, expression):
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def until(self, expression, what):
+        """Waits until the expression is true."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            # A page that is not there yet is a no.
+            value = self.run(f"(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()")
+            if value:
+                return value
+            time.sleep(0.05)
+        raise AssertionError(f"never came: {what}\n{self.run('document.body.innerText')}")
+
+    def click(self, selector):
+        """With the mouse, where the thing is: what is covered or gone is not hit."""
+        self.until(f"!!document.querySelector({selector!r})", selector)
+        x, y = self.run(f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()")
+        for kind in ["mouseMoved", "mousePressed", "mouseReleased"]:
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=0 if kind == "mouseMoved" else 1)
+
+    def press(self, key, code=0, text=""):
+        for kind in ["keyDown", "keyUp"]:
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **({"text": text} if text and kind == "keyDown" else {}))
+
+    def type(self, text):
+        self.call("Input.insertText", text=text)
+
+    def text(self, selector):
+        return self.run(f"document.querySelector({selector!r})?.innerText ?? ''")
+
+    def size(self, width, height, scale=1, mobile=False):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=mobile)
+
+    def scheme(self, name):
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    def picture(self, path):
+        data = self.call("Page.captureScreenshot", format="png")["data"]
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(data))
+
+
+def chromium():
+    for name in ["chromium", "chromium-browser", "google-chrome"]:
+        if found := shutil.which(name):
+            return found
+    raise SystemExit("Chromium is not installed")
