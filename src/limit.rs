@@ -10,6 +10,7 @@
 mod divisor;
 pub mod fixed_window;
 pub mod gcra;
+mod grant;
 pub mod leaky_bucket;
 pub mod lua;
 mod meter;

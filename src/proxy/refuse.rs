@@ -7,7 +7,7 @@ use super::answer::{Form, Own, PROBLEM_JSON, put_connection};
 use super::cors::is_cors;
 use super::grpc;
 use super::headers::{put_field, put_number, put_status};
-use crate::gateway::admission::{Refusal, Tightest};
+use crate::gateway::admission::{Refusal, Tightest, Why};
 use crate::gateway::{RatelimitHeaders, Reject};
 use crate::http1::syntax::is_named;
 
@@ -193,10 +193,23 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
 fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) {
     let limit = &*refusal.limit.name;
     match seconds {
-        _ if refusal.missing => put_all(out, &["the request lacks what limit `", limit, "` counts by"]),
+        _ if refusal.why == Why::Missing => {
+            put_all(out, &["the request lacks what limit `", limit, "` counts by"]);
+        }
+        _ if matches!(refusal.why, Why::Banned(_)) => put_ban(out, refusal.retry_after().unwrap_or(1)),
         Some(seconds) => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),
         None => put_all(out, &["the request costs more than limit `", limit, "` ever holds"]),
     }
+}
+
+/// How long a ban goes on, in the largest unit of which it is at least two, rounded up.
+#[cold]
+fn put_ban(out: &mut BytesMut, seconds: u64) {
+    const UNITS: [(u64, &str); 4] = [(86_400, " days"), (3_600, " hours"), (60, " minutes"), (1, " seconds")];
+    let unit = UNITS.into_iter().find(|(span, _)| seconds > *span);
+    let (count, unit) = unit.map_or((1, " second"), |(span, unit)| (seconds.div_ceil(span), unit));
+    let mut buffer = itoa::Buffer::new();
+    put_all(out, &["this client is banned here for ", buffer.format(count), unit, " more"]);
 }
 
 fn title_of(status: StatusCode) -> &'static str {

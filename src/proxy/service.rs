@@ -22,7 +22,7 @@ use super::turn::Turn;
 use super::upload::{Terms, Upload};
 use super::worker::Plan;
 use crate::gateway::Route;
-use crate::gateway::admission::{Assessment, Refusal, Ruling, Sentence, Tightest};
+use crate::gateway::admission::{Assessment, Banishment, Refusal, Ruling, Sentence, Tightest};
 use crate::http1::body::Body;
 use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::Micros;
@@ -126,6 +126,14 @@ async fn judge<'p, 'h>(
         Err(Stop::Redirect(location)) => return Verdict::Redirect(location),
     };
     let route = case.route;
+    let bans = turn.worker.shared.store.bans();
+    if !bans.is_empty()
+        && let Some(Banishment { place, refusal, tightest }) = case.assessment.banned(bans, turn.started)
+    {
+        turn.count_ban(&case, place);
+        turn.note(Some(&tightest));
+        return Verdict::Refuse(Refused { refusal, tightest: Some(tightest), route });
+    }
     if let Some(refusal) = case.assessment.missing() {
         turn.count(&case, &Outcome::default());
         return Verdict::Refuse(Refused { refusal, tightest: None, route });

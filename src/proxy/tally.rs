@@ -67,6 +67,16 @@ impl Turn {
         }
     }
 
+    /// Counts a request that the limit at this place refuses because of a ban, also in shadow. The others have not been asked.
+    pub(crate) fn count_ban(&self, case: &Case<'_, '_>, place: usize) {
+        for (place, used) in case.assessment.uses.iter().enumerate() {
+            if used.standing == Standing::Exempt {
+                self.plan.metrics.decision(case.index, place, DecisionLabel::Exempt);
+            }
+        }
+        self.plan.metrics.decision(case.index, place, DecisionLabel::Limited);
+    }
+
     /// Notes a refusal that no decision tells of: a part of the limit's key is missing.
     pub(crate) fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&Tightest<'_>>) {
         if let (Some(record), None) = (&mut self.record, tightest) {

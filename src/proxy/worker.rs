@@ -66,6 +66,9 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
         if let Some(inbox) = worker.shared.desks.inbox(worker.index) {
             tokio::task::spawn_local(clerk::serve(inbox, Rc::clone(&worker)));
         }
+        if worker.index == 0 {
+            tokio::task::spawn_local(clerk::keep_bans(Rc::clone(&worker)));
+        }
         up();
         worker.drained().await;
         Ok(())

@@ -14,6 +14,8 @@
 //!
 //! Which limit counts is not part of it: [`Fingerprint::of_policy`](crate::limit::units::Fingerprint::of_policy) adds that.
 
+mod named;
+
 use std::fmt;
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -24,6 +26,7 @@ use super::Request;
 pub use super::exemption::Exemption;
 use super::part::Found;
 pub use super::part::Part;
+pub use named::EVERYONE;
 use crate::http1::fields::Values;
 use crate::limit::units::Fingerprint;
 
