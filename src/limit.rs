@@ -17,6 +17,7 @@ mod meter;
 pub mod packed;
 pub mod sliding_log;
 pub mod sliding_window;
+pub mod span;
 pub mod token_bucket;
 pub mod units;
 pub mod words;

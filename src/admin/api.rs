@@ -1,6 +1,8 @@
 //! `/api/v1/`: what the gateway knows, and what can be changed while it runs. `docs/api.md` says what is answered.
 
+mod ban;
 mod explain;
+mod key;
 mod policies;
 mod routes;
 mod status;
@@ -20,6 +22,7 @@ use super::answer::{Answer, not_allowed, problem, text, with};
 use crate::limit::units::Fingerprint;
 use crate::shared::Shared;
 use crate::store::Unreachable;
+use key::One;
 
 /// What the paths of all this begin with.
 pub(super) const PREFIX: &str = "/api/v1/";
@@ -36,14 +39,17 @@ struct Fault {
     detail: String,
 }
 
-/// What can be asked for. Names and keys as they stand in the path: see [`decoded`].
+/// What can be asked for. Names of limits and keys as they stand in the path: see [`decoded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Place<'p> {
     Status,
     Routes,
     Explain,
     Reload,
     Drain,
+    Key(&'p str, &'p str),
+    Ban(&'p str, &'p str),
+    Grant(&'p str, &'p str),
 }
 
 /// A question.
@@ -86,8 +92,8 @@ fn nosniff(answer: Answer) -> Answer {
     with(answer, http::header::X_CONTENT_TYPE_OPTIONS, "nosniff")
 }
 
-impl Place {
-    fn of(path: &str) -> Option<Self> {
+impl<'p> Place<'p> {
+    fn of(path: &'p str) -> Option<Self> {
         let segments: Vec<&str> = path.split('/').collect();
         Some(match *segments.as_slice() {
             ["status"] => Self::Status,
@@ -95,6 +101,9 @@ impl Place {
             ["explain"] => Self::Explain,
             ["reload"] => Self::Reload,
             ["drain"] => Self::Drain,
+            ["limits", limit, "keys", key] => Self::Key(limit, key),
+            ["limits", limit, "keys", key, "ban"] => Self::Ban(limit, key),
+            ["limits", limit, "keys", key, "grant"] => Self::Grant(limit, key),
             _ => return None,
         })
     }
@@ -102,17 +111,28 @@ impl Place {
     fn methods(self) -> &'static str {
         match self {
             Self::Status | Self::Routes => "GET, HEAD",
-            Self::Explain | Self::Reload | Self::Drain => "POST",
+            Self::Explain | Self::Reload | Self::Drain | Self::Grant(..) => "POST",
+            Self::Key(..) => "GET, HEAD, DELETE",
+            Self::Ban(..) => "POST, DELETE",
         }
     }
 
-    async fn answer(self, _method: &Method, asked: &Asked<'_>) -> Said {
+    async fn answer(self, method: &Method, asked: &Asked<'_>) -> Said {
         match self {
             Self::Status => good(status::tell(asked.shared)),
             Self::Routes => good(routes::tell(&asked.shared.gateway.load())),
             Self::Explain => explain::explain(asked.shared, &asked.body).await.and_then(good),
             Self::Reload => steer::reload(asked).await,
             Self::Drain => Ok(steer::drain(asked)),
+            Self::Key(limit, key) => {
+                let one = One::find(asked.shared, limit, key)?;
+                if *method == Method::DELETE { one.reset(asked).await } else { good(one.look(asked).await?) }
+            }
+            Self::Ban(limit, key) => {
+                let one = One::find(asked.shared, limit, key)?;
+                if *method == Method::DELETE { ban::end(&one, asked).await } else { ban::begin(&one, asked).await }
+            }
+            Self::Grant(limit, key) => One::find(asked.shared, limit, key)?.grant(asked).await,
         }
     }
 }
@@ -143,7 +163,6 @@ impl Fault {
 }
 
 /// A segment of a path, or a part of a key, as it was meant.
-#[expect(dead_code, reason = "for the keys of limits")]
 fn decoded(segment: &str) -> Result<String, Fault> {
     let text = percent_decode_str(segment).decode_utf8();
     text.map(|text| text.into_owned())

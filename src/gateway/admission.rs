@@ -241,8 +241,12 @@ impl<'a> Assessment<'a> {
 impl Limit {
     /// A key of this limit, as bans know it.
     pub fn banned(&self, owner: Fingerprint) -> Banned {
-        let identity = self.policies.first().map_or(0, |policy| policy.remote.identity);
-        Banned { limit: identity, owner }
+        Banned { limit: self.identity(), owner }
+    }
+
+    /// What bans know it by: its first policy's [`Remote::identity`](crate::store::Remote::identity).
+    pub fn identity(&self) -> u128 {
+        self.policies.first().map_or(0, |policy| policy.remote.identity)
     }
 
     /// What a request of this owner's is charged here: one charge a policy.

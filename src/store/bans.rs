@@ -69,6 +69,16 @@ impl Bans {
         its.map(|(banned, until)| (banned.owner, *until)).collect()
     }
 
+    /// How many there are of each limit at `now`; limits without any are left out.
+    pub fn counts(&self, now: Timestamp) -> HashMap<u128, usize> {
+        let mut counts = HashMap::new();
+        let list = self.list.load();
+        for (banned, _) in list.iter().filter(|(_, until)| **until > now) {
+            *counts.entry(banned.limit).or_default() += 1;
+        }
+        counts
+    }
+
     /// Bans a key until then, in place of an earlier ban.
     ///
     /// # Errors

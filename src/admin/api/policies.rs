@@ -82,6 +82,15 @@ pub(super) fn untold(limit: &Limit) -> Value {
     Value::Array(told.collect())
 }
 
+/// In a word.
+pub(super) fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "admitted",
+        Verdict::Delay(_) => "delayed",
+        Verdict::Deny(_) => "refused",
+    }
+}
+
 /// In milliseconds: none, or how long; `null`: never.
 pub(super) fn wait(verdict: Verdict) -> Value {
     match verdict {
