@@ -66,7 +66,7 @@ fn a_key_is_looked_at_reset_and_given_units_back() {
 
 #[test]
 fn a_queue_is_looked_at_and_reset() {
-    let (_backend, gateway) = start("algorithm = \"leaky-bucket\"\nrate = \"1/day\"\nqueue = 3");
+    let (_backend, gateway) = start("algorithm = \"leaky-bucket\"\nrate = \"1/day\"\nqueue = 3\nmax_wait = \"366day\"");
     let seen = good(&gateway, "GET limits/one/keys/a", "");
     assert_eq!((&seen["verdict"], &seen["policies"][0]["remaining"]), (&json!("admitted"), &json!(3)));
     assert_eq!(passed(&gateway, "a", 1), 1);

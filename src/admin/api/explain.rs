@@ -61,7 +61,9 @@ fn request(body: &Value) -> Result<ExplainRequest, Fault> {
     let ip = ip.map_err(|_| Fault::bad("`ip` is no address"))?;
     let headers = match body.get("headers") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::Object(fields)) => fields.iter().map(field).collect::<Result<_, _>>()?,
+        Some(Value::Object(fields)) => {
+            fields.iter().map(field).collect::<Result<Vec<_>, _>>()?.concat()
+        }
         Some(_) => return Err(Fault::bad("`headers` is no object of names and values")),
     };
     let method = text("method")?.unwrap_or("GET");
@@ -69,11 +71,18 @@ fn request(body: &Value) -> Result<ExplainRequest, Fault> {
         .map_err(|fault| Fault::bad(format!("{fault}; {}", fault.help)))
 }
 
-fn field((name, value): (&String, &Value)) -> Result<String, Fault> {
-    let value = value
-        .as_str()
-        .ok_or_else(|| Fault::bad(format!("the value of `{}` is no string", name.escape_debug())))?;
-    Ok(format!("{name}: {value}"))
+/// One field, or as many as it has values.
+fn field((name, value): (&String, &Value)) -> Result<Vec<String>, Fault> {
+    let values = match value {
+        Value::Array(values) => values.as_slice(),
+        value => std::slice::from_ref(value),
+    };
+    let line = |value: &Value| {
+        let value = value.as_str();
+        let line = value.map(|value| format!("{name}: {value}"));
+        line.ok_or_else(|| Fault::bad(format!("the value of `{}` is no string", name.escape_debug())))
+    };
+    values.iter().map(line).collect()
 }
 
 impl<'e> Heard<'e> {
