@@ -194,14 +194,7 @@ fn check(file: &Path) -> ExitCode {
     }
 }
 
-fn why(
-    file: &Path,
-    method: &str,
-    url: &str,
-    headers: &[String],
-    ip: Option<IpAddr>,
-    live: bool,
-) -> ExitCode {
+fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>, live: bool) -> ExitCode {
     let request = match ExplainRequest::new(method, url, headers, ip) {
         Ok(request) => request,
         Err(error) => return fault(MISTAKE, format_args!("{error}\n  = help: {}", error.help)),

@@ -306,7 +306,12 @@ impl Counters {
     ///
     /// # Errors
     /// As [`Self::reset`].
-    pub async fn grant(&self, charges: &[Charge<'_>], units: Cost, now: Timestamp) -> Result<u64, Unreachable> {
+    pub async fn grant(
+        &self,
+        charges: &[Charge<'_>],
+        units: Cost,
+        now: Timestamp,
+    ) -> Result<u64, Unreachable> {
         match self {
             Self::Memory(memory) => Ok(memory.grant(charges, units, now)),
             Self::Shared(client) => client.grant(charges, units, now).await,

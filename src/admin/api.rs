@@ -130,7 +130,11 @@ impl<'p> Place<'p> {
             }
             Self::Ban(limit, key) => {
                 let one = One::find(asked.shared, limit, key)?;
-                if *method == Method::DELETE { ban::end(&one, asked).await } else { ban::begin(&one, asked).await }
+                if *method == Method::DELETE {
+                    ban::end(&one, asked).await
+                } else {
+                    ban::begin(&one, asked).await
+                }
             }
             Self::Grant(limit, key) => One::find(asked.shared, limit, key)?.grant(asked).await,
         }

@@ -70,7 +70,8 @@ impl Admin {
         body: String,
         patience: Duration,
     ) -> io::Result<(StatusCode, Bytes)> {
-        let mut request = Request::builder().method(method).uri(path).header(header::HOST, self.address.to_string());
+        let mut request =
+            Request::builder().method(method).uri(path).header(header::HOST, self.address.to_string());
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }

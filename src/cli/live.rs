@@ -19,13 +19,7 @@ use text::Told;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks the admin listener that `file` names, about a request that is known to be one.
-pub(super) fn ask(
-    file: &Path,
-    method: &str,
-    url: &str,
-    headers: &[String],
-    ip: Option<IpAddr>,
-) -> ExitCode {
+pub(super) fn ask(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>) -> ExitCode {
     let question = json!({ "method": method, "url": url, "headers": fields(headers), "ip": ip }).to_string();
     let admin = match Admin::named_in(file) {
         Ok(admin) => admin,

@@ -76,10 +76,16 @@ impl SlidingWindow {
     /// See [`Algorithm::grant`](super::Algorithm::grant).
     pub fn grant(&self, state: State, units: Cost, now: Timestamp) -> State {
         let view = self.view(state, now);
-        let Some(left @ 1..) = self.in_use(view).checked_sub(units.units().into()) else { return State::default() };
+        let Some(left @ 1..) = self.in_use(view).checked_sub(units.units().into()) else {
+            return State::default();
+        };
         let previous = match units.units() > view.current {
             // The largest count that weighs no more than what is left.
-            true => multiply_divide(left, self.rate.period().0, view.start.plus(self.rate.period()).since(view.at).0),
+            true => multiply_divide(
+                left,
+                self.rate.period().0,
+                view.start.plus(self.rate.period()).since(view.at).0,
+            ),
             false => view.previous.into(),
         };
         let current = view.current.saturating_sub(units.units());

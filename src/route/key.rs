@@ -26,9 +26,9 @@ use super::Request;
 pub use super::exemption::Exemption;
 use super::part::Found;
 pub use super::part::Part;
-pub use named::EVERYONE;
 use crate::http1::fields::Values;
 use crate::limit::units::Fingerprint;
+pub use named::EVERYONE;
 
 /// The secret that keys fingerprints, so that clients cannot make keys collide.
 #[derive(Clone, Copy)]

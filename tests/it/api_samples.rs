@@ -13,7 +13,8 @@ pub(crate) fn ask(gateway: &Gateway, line: &str, body: &str) -> (u16, Value) {
         body.len()
     );
     let response = send(gateway.admin_addr(), request);
-    let value = serde_json::from_str(&response.text()).unwrap_or_else(|fault| panic!("{fault}: {}", response.text()));
+    let value =
+        serde_json::from_str(&response.text()).unwrap_or_else(|fault| panic!("{fault}: {}", response.text()));
     (response.status, value)
 }
 

@@ -56,9 +56,10 @@ proptest! {
 
 #[test]
 fn a_queue_that_is_full_takes_as_many_more() {
-    let algorithm = Algorithm::leaky_bucket(rate(1, 1_000_000), cost(3), tollgate::limit::units::Micros(1 << 50));
+    let algorithm =
+        Algorithm::leaky_bucket(rate(1, 1_000_000), cost(3), tollgate::limit::units::Micros(1 << 50));
     let mut state = State::default();
-    let mut pass = |state: &mut State| {
+    let pass = |state: &mut State| {
         let (next, decision) = algorithm.decide(std::mem::take(state), START, Cost::ONE);
         *state = next;
         passes(decision.verdict)
@@ -79,7 +80,8 @@ fn a_log_gives_back_what_came_last_and_refused_attempts_too() {
     assert!(granted == 1 && passes(algorithm.peek(&state, after(11), Cost::ONE).verdict));
 
     let algorithm = Algorithm::sliding_log(rate(2, 60_000_000), None, true);
-    let state = (0..9).fold(State::default(), |state, second| algorithm.decide(state, after(second), Cost::ONE).0);
+    let state =
+        (0..9).fold(State::default(), |state, second| algorithm.decide(state, after(second), Cost::ONE).0);
     let (state, granted) = algorithm.grant(state, Cost::ONE, after(9));
     assert_eq!((granted, remaining(&algorithm, &state, after(9))), (1, 1));
 }

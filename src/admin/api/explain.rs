@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::policies::{self, State};
 use super::key::ends;
+use super::policies::{self, State};
 use super::routes::mode;
 use super::time::{moment, span};
 use super::{Fault, only};
@@ -61,9 +61,7 @@ fn request(body: &Value) -> Result<ExplainRequest, Fault> {
     let ip = ip.map_err(|_| Fault::bad("`ip` is no address"))?;
     let headers = match body.get("headers") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::Object(fields)) => {
-            fields.iter().map(field).collect::<Result<Vec<_>, _>>()?.concat()
-        }
+        Some(Value::Object(fields)) => fields.iter().map(field).collect::<Result<Vec<_>, _>>()?.concat(),
         Some(_) => return Err(Fault::bad("`headers` is no object of names and values")),
     };
     let method = text("method")?.unwrap_or("GET");

@@ -89,7 +89,8 @@ impl One {
     /// `POST grant`.
     pub(super) async fn grant(&self, asked: &Asked<'_>) -> Said {
         only(&asked.body, &["units"])?;
-        let units = asked.body.get("units").and_then(Value::as_u64).and_then(|units| u32::try_from(units).ok());
+        let units =
+            asked.body.get("units").and_then(Value::as_u64).and_then(|units| u32::try_from(units).ok());
         let units = units.and_then(Cost::new).ok_or_else(|| {
             Fault::bad(format!("`units` is how many are given back: a whole number, 1 to {}", Cost::MAX))
         })?;

@@ -25,7 +25,8 @@ impl Display for Told<'_> {
 
 /// What becomes of the request, who says so, and until when.
 fn verdict(told: &Value) -> String {
-    let by = told.get("limit").and_then(Value::as_str).map(|limit| format!(" by `{limit}`")).unwrap_or_default();
+    let by =
+        told.get("limit").and_then(Value::as_str).map(|limit| format!(" by `{limit}`")).unwrap_or_default();
     let status = number(told, "status").map(|status| format!(": answered {status}")).unwrap_or_default();
     let wait = match (number(told, "wait_ms"), told.get("until").and_then(Value::as_f64)) {
         (Some(wait), Some(until)) => format!(", until {} ({} more)", clock(until), span(wait)),
@@ -121,7 +122,10 @@ fn item(pair: &Value, place: usize) -> &str {
 
 /// A moment, in seconds since 1970: `2025-11-21 15:00:00 UTC`.
 fn clock(seconds: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, reason = "seconds of this age; a moment is told in whole ones")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "seconds of this age; a moment is told in whole ones"
+    )]
     let whole = seconds.ceil() as i64;
     let moment = OffsetDateTime::from_unix_timestamp(whole).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let (date, time) = (moment.date(), moment.time());

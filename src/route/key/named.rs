@@ -91,7 +91,12 @@ impl KeyText {
                 Ok(path) => self.bytes(part.tag(), path.form(merge_slashes).as_bytes()),
                 Err(_) => return not_a("a path", value),
             },
-            Part::Cookie(_) | Part::Query(_) | Part::Method | Part::Route | Part::Global | Part::TlsSubject => {
+            Part::Cookie(_)
+            | Part::Query(_)
+            | Part::Method
+            | Part::Route
+            | Part::Global
+            | Part::TlsSubject => {
                 self.bytes(part.tag(), value.as_bytes());
             }
         }
@@ -100,5 +105,8 @@ impl KeyText {
 }
 
 fn not_a<T>(what: &str, value: &str) -> Result<T, KeyFault> {
-    KeyFault::new(format!("`{}` is not {what}", value.escape_debug()), "values are percent-encoded, each by itself")
+    KeyFault::new(
+        format!("`{}` is not {what}", value.escape_debug()),
+        "values are percent-encoded, each by itself",
+    )
 }

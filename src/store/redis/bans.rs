@@ -7,8 +7,8 @@ use super::client::Client;
 use super::fault::Fault;
 use super::resp::{Command, Integers};
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
-use crate::store::bans::{BanFault, Banned, Bans};
 use crate::store::Unreachable;
+use crate::store::bans::{BanFault, Banned, Bans};
 
 /// What in a cluster says where they are.
 const TAG: &[u8] = b"bans";
@@ -47,7 +47,9 @@ impl Client {
         let (mut list, mut version, mut first) = (Vec::new(), None, 0);
         loop {
             let page = self.read_page(known, first).await.map_err(|_| Unreachable)?;
-            let Some((&[_, present], records)) = page.split_first_chunk::<2>() else { return Err(Unreachable) };
+            let Some((&[_, present], records)) = page.split_first_chunk::<2>() else {
+                return Err(Unreachable);
+            };
             if known == Some(present) && first == 0 && records.is_empty() {
                 return Ok(());
             }

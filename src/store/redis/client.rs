@@ -58,7 +58,15 @@ impl Client {
     ) -> Self {
         let nodes = Nodes::open(settings, script, health);
         let (settings, script) = (Arc::clone(settings), Arc::clone(script));
-        Self { settings, script, nodes, known_bans: Cell::default(), refusals: RefCell::default(), memory, counts }
+        Self {
+            settings,
+            script,
+            nodes,
+            known_bans: Cell::default(),
+            refusals: RefCell::default(),
+            memory,
+            counts,
+        }
     }
 
     /// The answer to a call whose refusal is remembered.
