@@ -332,16 +332,7 @@ impl Counters {
         match (self, span) {
             (Self::Memory(_), Some(span)) => bans.insert(banned, now.plus(span), now),
             (Self::Memory(_), None) => Ok(bans.remove(banned)),
-            (Self::Shared(client), span) => {
-                client.ban(banned, span).await?;
-                match span {
-                    // The server has room, so that is right even where this process knew of too many.
-                    Some(span) => drop(bans.insert(banned, now.plus(span), now)),
-                    None => bans.remove(banned),
-                }
-                let _ = client.read_bans(bans, now).await;
-                Ok(())
-            }
+            (Self::Shared(client), span) => client.ban(bans, banned, span, now).await,
         }
     }
 

@@ -29,8 +29,10 @@ if ARGV[1] == 'bans' then
   return reply
 end
 
--- A ban for so many µs, in place of another of the same key; 0 ends it. The answer is 0 if there are too many.
+-- A ban for so many µs, in place of another of the same key; 0 ends it. The answer is the version before and the one after; only
+-- the first if there are too many.
 local who, span, most = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local before, after = version(), 0
 local text, kept, last = redis.call('GET', key) or '', { '' }, 0
 for at = 9, #text - RECORD + 1, RECORD do
   local ends = struct.unpack(MOMENT, text, at + WHO)
@@ -40,14 +42,15 @@ for at = 9, #text - RECORD + 1, RECORD do
   end
 end
 if span > 0 then
-  if #kept > most then return { now, 0 } end
+  if #kept > most then return { now, before } end
   kept[#kept + 1] = who .. struct.pack(MOMENT, now + span)
   last = math.max(last, now + span)
 end
 if #kept == 1 then
   redis.call('DEL', key)
 else
-  kept[1] = struct.pack(MOMENT, math.max(now, version() + 1))
+  after = math.max(now, before + 1)
+  kept[1] = struct.pack(MOMENT, after)
   redis.call('SET', key, table.concat(kept), 'PX', math.ceil((last - now) / 1000) + 1000)
 end
-return { now, 1 }
+return { now, before, after }

@@ -18,22 +18,40 @@ const EACH: usize = 9;
 const PAGE: usize = 1_000;
 
 impl Client {
-    /// Bans a key for so long, or ends its ban.
+    /// Bans a key for so long, or ends its ban, there and in `bans`.
     ///
     /// # Errors
     /// Nothing has changed, but for a call whose answer did not come in time.
-    pub(in crate::store) async fn ban(&self, banned: Banned, span: Option<Micros>) -> Result<(), BanFault> {
+    pub(in crate::store) async fn ban(
+        &self,
+        bans: &Bans,
+        banned: Banned,
+        span: Option<Micros>,
+        now: Timestamp,
+    ) -> Result<(), BanFault> {
         let who = [banned.limit.to_le_bytes(), banned.owner.0.to_le_bytes()].concat();
-        let span = span.map_or(0, |span| span.0);
         let answer = self.ask_bans(|command| {
             command.word(b"ban");
             command.word(&who);
-            command.number(span);
+            command.number(span.map_or(0, |span| span.0));
             command.number(Bans::MOST as u64);
         });
         match answer.await.map_err(|_| Unreachable)?.as_slice() {
-            [_, 1] => Ok(()),
-            [_, 0] => Err(BanFault::TooMany),
+            [_, _] => Err(BanFault::TooMany),
+            [_, before, after] => {
+                // If all was known before, all is known now; else the next look will see the rest.
+                if self.known_bans.get() == Some(*before) {
+                    self.known_bans.set(Some(*after));
+                }
+                match span {
+                    Some(span) => {
+                        // The server had room for it, so this process has when it is up to date.
+                        let _ = bans.insert(banned, now.plus(span), now);
+                    }
+                    None => bans.remove(banned),
+                }
+                Ok(())
+            }
             _ => Err(Unreachable.into()),
         }
     }
