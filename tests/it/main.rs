@@ -19,6 +19,7 @@ mod admin_endpoints;
 mod api_keys;
 mod api_samples;
 mod cli_explain;
+mod cli_live;
 mod cli_reload;
 mod cli_usage;
 mod client_address;
