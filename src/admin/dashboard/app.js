@@ -179,7 +179,7 @@ class Chart {
     const names = curves.map((curve) => curve.name).join("\n");
     if (names !== this.names || !this.plot) this.rebuild(names);
     this.plot.setData([time, ...curves.map((curve) => curve.values)]);
-    if (!(this.plot.cursor.idx >= 0)) this.tell(null);
+    if (this.plot.cursor.idx == null) this.tell(null);
   }
 
   rebuild(names) {
