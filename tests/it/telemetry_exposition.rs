@@ -62,6 +62,11 @@ impl Page {
             .collect()
     }
 
+    /// All samples.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Series, f64)> {
+        self.samples.iter().map(|(series, value)| (series, *value))
+    }
+
     /// All samples of this name, each with its labels, sorted.
     pub(crate) fn samples(&self, name: &str) -> impl Iterator<Item = (&[(String, String)], f64)> {
         let of_name = move |((own, _), _): &(&Series, &f64)| own == name;
