@@ -77,8 +77,7 @@ fn grafana_can_import_it() {
 #[test]
 fn it_looks_at_metrics_that_are_served_and_at_all_of_them() {
     let dashboard = dashboard();
-    let metrics: BTreeSet<&str> =
-        expressions(&dashboard).into_iter().flat_map(|expression| metrics_in(expression)).collect();
+    let metrics: BTreeSet<&str> = expressions(&dashboard).into_iter().flat_map(metrics_in).collect();
     assert_served(&metrics);
     let page = Page::parse(&Busy::start().text());
     let families: BTreeSet<&str> = metrics.iter().map(|name| page.family_of(name)).collect();
