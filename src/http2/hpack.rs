@@ -161,7 +161,7 @@ impl Paths {
         match (text, &mut self.huffman) {
             (Text::Name, _) => self.rest = self.rest.and_then(|rest| rest.strip_prefix(here)),
             (Text::Value, _) if !self.is_path => {}
-            (Text::Value, Some(huffman)) => self.has_hash |= huffman.has_hash(here),
+            (Text::Value, Some(huffman)) => self.has_hash |= huffman.has_hash(here, self.left == 0),
             (Text::Value, None) => self.has_hash |= memchr::memchr(b'#', here).is_some(),
         }
         if self.left == 0 {

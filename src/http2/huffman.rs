@@ -25,14 +25,14 @@ const CODES: [(u32, u64); 21] = [
     (28, 29),
     (30, 4),
 ];
+/// For each length but the last, the first code behind those of that length; in the upper bits of a word, as if all codes
+/// had 64.
+const ENDS: [(u32, u64); 20] = ends();
 /// The shortest and the longest.
 const SHORTEST: u32 = 5;
 /// See [`SHORTEST`].
 const LONGEST: u32 = 30;
-/// For each length but the last, the first code behind those of that length; in the upper bits of a word, as if all codes
-/// had 64.
-const ENDS: [(u32, u64); 20] = ends();
-/// The code of `#`, which has 12 bits.
+/// The code of `#`: it has 12 bits, and begins with nine ones.
 const HASH: u64 = 0xffa;
 
 const fn ends() -> [(u32, u64); 20] {
@@ -50,27 +50,31 @@ const fn ends() -> [(u32, u64); 20] {
 /// A string that comes in pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Huffman {
-    /// What has come, the last bit lowest. Above those that count, what is done with.
+    /// Of a code that is not whole, in the upper bits.
     bits: u64,
-    /// Bits of a code that is not whole.
+    /// How many they are.
     count: u32,
 }
 
 impl Huffman {
-    /// Whether `#` is among what these bytes, which come next, are the end of.
-    pub fn has_hash(&mut self, bytes: &[u8]) -> bool {
+    /// Whether `#` is among what these bytes, which come next, are the end of. `last`: no more will come.
+    pub fn has_hash(&mut self, bytes: &[u8], last: bool) -> bool {
+        // Hardly any string without it has so many ones together, and to see that takes no walk from code to code.
+        if last && self.count == 0 && !has_nine_ones(bytes) {
+            return false;
+        }
         let mut found = false;
         for byte in bytes {
-            self.bits = self.bits << 8 | u64::from(*byte);
+            self.bits |= u64::from(*byte) << (56 - self.count);
             self.count += 8;
             while self.count >= SHORTEST {
                 // Zeros stand for what is to come: no code that is whole already looks different for them.
-                let next = self.bits << (64 - self.count);
-                let length = length(next);
+                let length = length(self.bits);
                 if length > self.count {
                     break;
                 }
-                found |= next >> (64 - 12) == HASH;
+                found |= self.bits >> (64 - 12) == HASH;
+                self.bits <<= length;
                 self.count -= length;
             }
         }
@@ -81,6 +85,18 @@ impl Huffman {
 /// Of the code with which these bits begin.
 fn length(bits: u64) -> u32 {
     ENDS.iter().find(|(_, end)| bits < *end).map_or(LONGEST, |(length, _)| *length)
+}
+
+/// Whether nine bits in a row are set.
+fn has_nine_ones(bytes: &[u8]) -> bool {
+    let runs = bytes.iter().zip(bytes.iter().skip(1)).fold(0, |runs, (first, second)| {
+        let one = u16::from_be_bytes([*first, *second]);
+        let two = one & one << 1;
+        let four = two & two << 2;
+        let eight = four & four << 4;
+        runs | (eight & one << 8)
+    });
+    runs != 0
 }
 
 #[cfg(test)]
@@ -101,7 +117,7 @@ mod tests {
 
     #[test]
     fn only_a_whole_code_is_a_hash() {
-        let found = |bytes: &[u8]| Huffman::default().has_hash(bytes);
+        let found = |bytes: &[u8]| Huffman::default().has_hash(bytes, true);
         assert!(found(&[0xff, 0xaf]), "#");
         assert!(found(&[0x07, 0xfd, 0x7f]), "0#, padded");
         assert!(!found(&[0xff, 0xbf]), ">");
@@ -114,7 +130,20 @@ mod tests {
     #[test]
     fn pieces_are_one_string() {
         let mut string = Huffman::default();
-        assert!(!string.has_hash(&[0x07]) && !string.has_hash(&[0xfd]) && string.has_hash(&[0x7f]));
-        assert!(!string.has_hash(&[]));
+        assert!(
+            !string.has_hash(&[0x07], false)
+                && !string.has_hash(&[0xfd], false)
+                && string.has_hash(&[0x7f], true)
+        );
+        assert!(!string.has_hash(&[], true));
+    }
+
+    #[test]
+    fn nine_ones_are_seen_wherever_they_stand() {
+        for at in 0..16 {
+            let bits = 0x00ff_8000_u32 >> at;
+            assert!(has_nine_ones(&bits.to_be_bytes()), "{at}");
+            assert!(!has_nine_ones(&(bits & bits << 1).to_be_bytes()), "eight, {at}");
+        }
     }
 }
