@@ -253,3 +253,6 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

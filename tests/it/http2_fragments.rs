@@ -242,7 +242,7 @@ fn found(bytes: &[u8], pieces: &[usize]) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
     #[test]
     fn every_fragment_is_found_and_nothing_else(
