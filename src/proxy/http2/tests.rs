@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
@@ -16,6 +16,8 @@ use crate::limit::units::Timestamp;
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
 use crate::route::key::Secret;
+use crate::shared::desk::Desks;
+use crate::shared::steering::{Standing, Steering};
 use crate::shared::{Life, Shared};
 use crate::socket::Pipe;
 use crate::store::Store;
@@ -71,6 +73,12 @@ fn gateway(idle_timeout: Duration) -> Gateway {
 fn worker(gateway: Gateway) -> Rc<Worker> {
     // Nobody sends anything, so it need not live on.
     let (_, life) = watch::channel(Life::Running);
+    let steering = Steering {
+        reload: mpsc::channel(1).0,
+        drain: mpsc::channel(1).0,
+        standing: watch::channel(Standing::default()).1,
+        started: Timestamp(0),
+    };
     let shared = Shared {
         store: Store::new(gateway.store.max_keys, None).unwrap(),
         clock: Clock::manual(Timestamp(0)),
@@ -80,6 +88,8 @@ fn worker(gateway: Gateway) -> Rc<Worker> {
         access_log: AccessLogger::disabled(),
         connections: AtomicUsize::new(1),
         crowd: std::sync::Arc::default(),
+        desks: Desks::new(1),
+        steering,
         life,
         gateway: std::sync::Arc::new(ArcSwap::from_pointee(gateway)),
     };
