@@ -10,6 +10,7 @@ mod fleet;
 pub(crate) mod frames;
 mod gateway;
 mod grpc;
+pub(crate) mod hpack;
 mod http2;
 mod http2_client;
 mod load;

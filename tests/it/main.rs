@@ -41,6 +41,7 @@ mod edge_proxy_protocol;
 mod grpc_calls;
 mod harness;
 mod http2_abuse;
+mod http2_fragments;
 mod http2_fuzz;
 mod http2_life;
 mod http2_malformed;
