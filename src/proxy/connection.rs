@@ -21,6 +21,7 @@ use super::refuse::Page;
 use super::worker::Worker;
 use super::writer::Writer;
 use super::{http2, service, tunnel};
+use crate::aside::aside;
 use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
 use crate::http1::request::HeadScanner;
@@ -187,12 +188,13 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
         After::Http2 => {
             let Connection { worker, stream, peer, presence, buffers, .. } = connection;
             let come = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
-            return http2::serve(stream, come, presence, &peer, worker).await;
+            return aside(|| http2::serve(stream, come, presence, &peer, worker)).await;
         }
-        After::Close => connection.linger().await,
+        After::Close => aside(|| connection.linger()).await,
         After::Tunnel(backend, silence) => {
             let Connection { stream, buffers, .. } = &mut connection;
-            tunnel::run(stream, backend, buffers.take().unwrap_or_default(), silence).await;
+            let buffers = buffers.take().unwrap_or_default();
+            aside(|| tunnel::run(stream, backend, buffers, silence)).await;
         }
     }
     if connection.writer.is_stalled() {

@@ -25,6 +25,7 @@ use super::listen::Listeners;
 use super::presence::Presence;
 use super::proxied;
 use super::recorder::Recorder;
+use crate::aside::aside;
 use crate::clock::deadline::now;
 use crate::gateway::Gateway;
 use crate::limit::units::Timestamp;
@@ -342,15 +343,15 @@ fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
 async fn welcome(tls: bool, mut stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
     let Some(peer) = proxied::peer(&presence, &mut stream, peer, &worker).await else { return };
     match worker.admit_client(peer) {
-        // Boxed, so that a connection without TLS needs no memory for a handshake.
-        Ok(_crowded) if tls => Box::pin(handshake::serve(stream, presence, peer, worker)).await,
+        // A connection without TLS needs no memory for a handshake.
+        Ok(_crowded) if tls => aside(|| handshake::serve(stream, presence, peer, worker)).await,
         Ok(_crowded) => connection::serve(Stream::Plain(stream), presence, peer, worker).await,
         Err(most) => {
             worker.plan().metrics.turned_away(presence.listener(), TurnedAway::PerClient);
             // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
             // closed at once.
             if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
-                connection::turn_away(stream, presence, peer, worker).await;
+                aside(|| connection::turn_away(stream, presence, peer, worker)).await;
             }
         }
     }
