@@ -102,7 +102,7 @@ pub(crate) struct Worker {
     accepted: Cell<u64>,
     closed: Notify,
     /// The last request id: 64 random bits of this worker, then a counter, in hexadecimal.
-    request_id: Cell<[u8; 32]>,
+    request_id: RefCell<[u8; 32]>,
 }
 
 /// The plan in force, with what a worker needs at hand to run it.
@@ -138,7 +138,7 @@ impl Worker {
             last_answer: Cell::new(Timestamp(0)),
             accepted: Cell::new(0),
             closed: Notify::new(),
-            request_id: Cell::new(first_request_id()),
+            request_id: RefCell::new(first_request_id()),
             shared,
         }
     }
@@ -157,8 +157,9 @@ impl Worker {
 
     /// A request id that no other request of this process, and hardly one of another, has.
     pub(crate) fn next_request_id(&self) -> [u8; 32] {
-        let mut text = self.request_id.get();
-        // Counted in digits, of which one changes as a rule: cheaper than to write a number out.
+        // Counted where it stands: of a copy, the compiler would keep each digit in a place of its own.
+        let mut text = self.request_id.borrow_mut();
+        // In digits, of which one changes as a rule: cheaper than to write a number out.
         for digit in text.iter_mut().rev() {
             match digit {
                 b'f' => *digit = b'0',
@@ -169,8 +170,7 @@ impl Worker {
                 break;
             }
         }
-        self.request_id.set(text);
-        text
+        *text
     }
 
     /// The value of `date` at `now`; made once a second.
