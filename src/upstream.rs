@@ -24,6 +24,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use crate::aside::aside;
 use crate::clock::deadline::{self, Deadline};
 use crate::gateway::{Balance, Endpoint, Protocol, Upstream};
 use crate::http1::response::ResponseHead;
@@ -289,8 +290,8 @@ impl Servers {
         let kept = if fresh { None } else { pool.at_hand(careful) };
         let mut connection = match kept {
             Some(kept) => kept,
-            // Boxed, since it is rare: all that waiting for a connection needs would be moved with each request.
-            None => Box::pin(pool.connection(fresh, self.upstream.connect_timeout)).await?,
+            // All that waiting for a connection needs would else be moved with each request.
+            None => aside(|| pool.connection(fresh, self.upstream.connect_timeout)).await?,
         };
         connection.in_flight = in_flight;
         Ok(connection)
