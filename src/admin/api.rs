@@ -1,10 +1,15 @@
 //! `/api/v1/`: what the gateway knows, and what can be changed while it runs. `docs/api.md` says what is answered.
 
 mod explain;
+mod limits;
 mod policies;
+mod query;
+mod refusals;
 mod routes;
+mod samples;
 mod status;
 mod steer;
+mod talkers;
 mod time;
 
 use std::net::SocketAddr;
@@ -17,9 +22,11 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::answer::{Answer, not_allowed, problem, text, with};
+use crate::gateway::{Gateway, LimitIndex};
 use crate::limit::units::Fingerprint;
 use crate::shared::Shared;
 use crate::store::Unreachable;
+use query::Query;
 
 /// What the paths of all this begin with.
 pub(super) const PREFIX: &str = "/api/v1/";
@@ -38,9 +45,14 @@ struct Fault {
 
 /// What can be asked for. Names and keys as they stand in the path: see [`decoded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Place<'p> {
     Status,
+    Samples,
     Routes,
+    Limits,
+    /// Of the limit with this name.
+    Keys(&'p str),
+    Refusals,
     Explain,
     Reload,
     Drain,
@@ -51,6 +63,8 @@ struct Asked<'a> {
     shared: &'a Shared,
     /// Who asks.
     peer: SocketAddr,
+    /// What stands behind the `?`.
+    query: Query<'a>,
     /// Of a POST; `{}` if it had none.
     body: Value,
 }
@@ -73,7 +87,9 @@ pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared:
         _ => Ok(Value::Null),
     };
     let said = match body {
-        Ok(body) => place.answer(&head.method, &Asked { shared, peer, body }).await,
+        Ok(body) => {
+            place.answer(&head.method, &Asked { shared, peer, query: Query(head.uri.query()), body }).await
+        }
         Err(fault) => Err(fault),
     };
     match said {
@@ -86,12 +102,16 @@ fn nosniff(answer: Answer) -> Answer {
     with(answer, http::header::X_CONTENT_TYPE_OPTIONS, "nosniff")
 }
 
-impl Place {
-    fn of(path: &str) -> Option<Self> {
+impl<'p> Place<'p> {
+    fn of(path: &'p str) -> Option<Self> {
         let segments: Vec<&str> = path.split('/').collect();
         Some(match *segments.as_slice() {
             ["status"] => Self::Status,
+            ["samples"] => Self::Samples,
             ["routes"] => Self::Routes,
+            ["limits"] => Self::Limits,
+            ["limits", limit, "keys"] => Self::Keys(limit),
+            ["refusals"] => Self::Refusals,
             ["explain"] => Self::Explain,
             ["reload"] => Self::Reload,
             ["drain"] => Self::Drain,
@@ -101,7 +121,9 @@ impl Place {
 
     fn methods(self) -> &'static str {
         match self {
-            Self::Status | Self::Routes => "GET, HEAD",
+            Self::Status | Self::Samples | Self::Routes | Self::Limits | Self::Keys(_) | Self::Refusals => {
+                "GET, HEAD"
+            }
             Self::Explain | Self::Reload | Self::Drain => "POST",
         }
     }
@@ -109,7 +131,11 @@ impl Place {
     async fn answer(self, _method: &Method, asked: &Asked<'_>) -> Said {
         match self {
             Self::Status => good(status::tell(asked.shared)),
+            Self::Samples => samples::tell(asked.shared, asked.query).and_then(good),
             Self::Routes => good(routes::tell(&asked.shared.gateway.load())),
+            Self::Limits => good(limits::tell(asked.shared).await),
+            Self::Keys(limit) => talkers::tell(asked.shared, limit, asked.query).await.and_then(good),
+            Self::Refusals => refusals::tell(asked.shared, asked.query).and_then(good),
             Self::Explain => explain::explain(asked.shared, &asked.body).await.and_then(good),
             Self::Reload => steer::reload(asked).await,
             Self::Drain => Ok(steer::drain(asked)),
@@ -143,11 +169,19 @@ impl Fault {
 }
 
 /// A segment of a path, or a part of a key, as it was meant.
-#[expect(dead_code, reason = "for the keys of limits")]
 fn decoded(segment: &str) -> Result<String, Fault> {
     let text = percent_decode_str(segment).decode_utf8();
     text.map(|text| text.into_owned())
         .map_err(|_| Fault::bad("the path is not UTF-8 once it is percent-decoded"))
+}
+
+/// The limit of this name, as it stands in a path.
+fn limit_named(gateway: &Gateway, segment: &str) -> Result<LimitIndex, Fault> {
+    let name = decoded(segment)?;
+    let place = gateway.limits.iter().position(|limit| *limit.name == *name);
+    place.map(LimitIndex).ok_or_else(|| {
+        Fault::new(StatusCode::NOT_FOUND, format!("there is no limit `{}`", name.escape_debug()))
+    })
 }
 
 /// The body of a POST: a JSON object, or nothing. No form of a web page can send this content type unasked.

@@ -13,6 +13,8 @@ use tokio::time::timeout;
 use crate::gateway::{Gateway, LimitIndex};
 use crate::limit::units::{Cost, Fingerprint};
 use crate::store::{Decisions, Unreachable};
+use crate::telemetry::distinct::Union;
+use crate::telemetry::talkers::Sketch;
 
 /// Errands that wait on one desk; one more is not taken.
 const MOST_WAITING: usize = 64;
@@ -24,6 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub enum Errand {
     /// Something with one key of one limit.
     Key(KeyErrand, oneshot::Sender<Result<Decisions, Unreachable>>),
+    /// Tells who asks of the limit of this name.
+    Talkers(Arc<str>, oneshot::Sender<Vec<Sketch>>),
+    /// Tells what these keys of the limit of this name are called, as far as they are known.
+    Labels(Arc<str>, Arc<[Fingerprint]>, oneshot::Sender<Vec<(Fingerprint, String)>>),
+    /// Tells which keys were refused in the last minute and hour, limit by limit.
+    RefusedKeys(oneshot::Sender<Vec<(Arc<str>, [Union; 2])>>),
 }
 
 /// Something with one key of one limit, wherever its counters are.

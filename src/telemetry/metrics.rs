@@ -11,6 +11,7 @@ mod exposition;
 mod scrape;
 mod series;
 mod store;
+mod tap;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -22,7 +23,9 @@ use http::StatusCode;
 use crate::gateway::{Gateway, UpstreamIndex};
 use crate::limit::units::Micros;
 use crate::route::RouteIndex;
+use cells::Answers;
 use series::Series;
+pub use tap::{Answered, Attempts, Decided, News, Tap};
 
 /// The `route` label of requests that no route was found for. (A route that is given this name shares its series.)
 pub const NO_ROUTE: &str = "none";
@@ -78,6 +81,40 @@ impl DecisionLabel {
             Self::StoreError => "store_error",
         }
     }
+}
+
+/// What a limit said, whoever decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Pass.
+    Admitted,
+    /// Pass after a wait.
+    Delayed,
+    /// Not now; of a shadow limit, not if it were enforced.
+    Refused,
+}
+
+impl Word {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 3] = [Self::Admitted, Self::Delayed, Self::Refused];
+}
+
+/// What became of a request in the end: exactly one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Forwarded at once, or sent elsewhere as the route says.
+    Admitted,
+    /// Forwarded after a wait in a leaky bucket.
+    Delayed,
+    /// Refused by a limit.
+    Refused,
+    /// Answered with an error of the gateway's own, or broken off.
+    Failed,
+}
+
+impl Fate {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Refused, Self::Failed];
 }
 
 /// Why a connection was not served, or served no further.
@@ -151,12 +188,21 @@ impl Metrics {
 impl WorkerMetrics {
     /// A request was answered; `route` is `None` where none matched or none was looked for.
     pub fn request(&self, route: Option<RouteIndex>, status: StatusCode, duration: Micros) {
-        let answers = match route.and_then(|route| self.series.routes.get(route.0)) {
-            Some(route) => route.answers.cells(),
-            None => self.series.unrouted.cells(),
-        };
+        let answers = self.answers(route);
         answers.codes.count(status);
         answers.duration.record(duration);
+    }
+
+    /// What became of it in the end; see [`Self::request`].
+    pub fn fate(&self, route: Option<RouteIndex>, fate: Fate) {
+        self.answers(route).fate(fate).add(1);
+    }
+
+    fn answers(&self, route: Option<RouteIndex>) -> &Answers {
+        match route.and_then(|route| self.series.routes.get(route.0)) {
+            Some(route) => route.answers.cells(),
+            None => self.series.unrouted.cells(),
+        }
     }
 
     /// A limit decided. `limit_use` is its place in the route's `limits`.
@@ -167,10 +213,25 @@ impl WorkerMetrics {
         }
     }
 
+    /// The store could not be asked, and a limit said this all the same. See [`Self::decision`].
+    pub fn unasked(&self, route: RouteIndex, limit_use: usize, word: Word) {
+        let limits = self.series.routes.get(route.0).map(|route| &route.limits);
+        if let Some(limit) = limits.and_then(|limits| limits.get(limit_use)) {
+            limit.cells().unasked(word).add(1);
+        }
+    }
+
     /// An upstream answered (its response head came) after this long.
     pub fn upstream(&self, upstream: UpstreamIndex, duration: Micros) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0) {
-            upstream.cells().record(duration);
+            upstream.cells().duration.record(duration);
+        }
+    }
+
+    /// So many attempts at an upstream were not answered.
+    pub fn failed_attempts(&self, upstream: UpstreamIndex, count: u32) {
+        if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| count > 0) {
+            upstream.cells().failed_attempts.add(count.into());
         }
     }
 

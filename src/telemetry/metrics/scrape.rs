@@ -111,8 +111,8 @@ fn decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
 fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
     let mut totals: BTreeMap<&str, HistogramTotal<RequestTime>> = BTreeMap::new();
     for upstream in workers.iter().flat_map(|series| &series.upstreams) {
-        if let Some(histogram) = upstream.used() {
-            totals.entry(&upstream.name).or_default().add(histogram);
+        if let Some(exchanges) = upstream.used() {
+            totals.entry(&upstream.name).or_default().add(&exchanges.duration);
         }
     }
     let name = "tollgate_upstream_duration_seconds";
