@@ -26,6 +26,8 @@ pub struct Audience {
 /// Different keys that were refused.
 #[derive(Debug, Default)]
 struct RefusedKeys {
+    /// The key and the second that were put in last: who is refused is so over and over.
+    last: (u64, u64),
     seconds: Slots,
     minutes: Slots,
 }
@@ -96,7 +98,7 @@ impl Audience {
     /// The keys that were refused in the last 60 whole seconds, and in the last 60 minutes, of which the one that runs counts as far as
     /// it has come. `None`: there never was one.
     pub fn refused_keys(&self, now: Timestamp) -> Option<[Union; 2]> {
-        let RefusedKeys { seconds: of_seconds, minutes } = self.refused.as_deref()?;
+        let RefusedKeys { seconds: of_seconds, minutes, .. } = self.refused.as_deref()?;
         let second = seconds(now);
         let minute = of_seconds.union(second.saturating_sub(SLOTS as u64)..second);
         let next = second / 60 + 1;
@@ -111,6 +113,10 @@ pub fn generations_begin(now: Timestamp) -> u64 {
 
 impl RefusedKeys {
     fn insert(&mut self, hash: u64, second: u64) {
+        if self.last == (hash, second) {
+            return;
+        }
+        self.last = (hash, second);
         self.seconds.insert(hash, second);
         self.minutes.insert(hash, second / 60);
     }

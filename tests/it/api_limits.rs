@@ -33,11 +33,11 @@ fn a_minute_and_an_hour_count_what_each_limit_said() {
         "minute": spans(60, 60, 12), "hour": spans(60, 60, 12), "bans": 0,
     });
     assert_eq!(limit(&gateway, 0), five);
-    // It decides on what `five` admits: 2 of 5 pass, 3 would have been refused. What `five` refuses it does not see.
+    // Of 5 that `five` admits 2 pass here, too; it would have refused the others, and those that `five` refuses.
     let two = json!({
         "name": "two", "mode": "shadow", "algorithm": "fixed-window", "key": ["header:x-key"],
         "policies": ["2/366day", "3/366day"], "routes": ["all"],
-        "minute": spans(24, 36, 12), "hour": spans(24, 36, 12), "bans": 0,
+        "minute": spans(24, 96, 12), "hour": spans(24, 96, 12), "bans": 0,
     });
     assert_eq!(limit(&gateway, 1), two);
 }

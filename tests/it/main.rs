@@ -120,6 +120,7 @@ mod telemetry_exposition;
 mod telemetry_log_file;
 mod telemetry_log_sample;
 mod telemetry_metrics;
+mod telemetry_samples;
 mod tls_certificates;
 mod tls_clients;
 mod tls_handshake;
