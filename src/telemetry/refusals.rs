@@ -199,9 +199,8 @@ mod tests {
     /// Of so many refusals by a limit in a second, how many are kept.
     fn kept(refusals: &Refusals, limit: Option<usize>, second: u64, count: usize) -> usize {
         let at = Timestamp(second * 1_000_000);
-        let kept = (0..count).filter(|_| refusals.admits(0, limit, at)).count();
-        (0..kept).for_each(|_| refusals.keep(refusal()));
-        kept
+        let admitted = (0..count).filter(|_| refusals.admits(0, limit, at));
+        admitted.map(|_| refusals.keep(refusal())).count()
     }
 
     #[test]
