@@ -19,6 +19,7 @@ mod admin_endpoints;
 mod api_limits;
 mod api_refusals;
 mod api_samples;
+mod api_steer;
 mod api_talkers;
 mod cli_explain;
 mod cli_reload;
