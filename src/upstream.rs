@@ -14,7 +14,7 @@ pub mod pool;
 pub mod retry;
 pub mod roster;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -165,6 +165,8 @@ pub struct Servers {
     peers: Peers,
     choice: RefCell<Choice>,
     budget: RefCell<Budget>,
+    /// Attempts that were not answered, and not told of yet.
+    failed_attempts: Cell<u32>,
 }
 
 impl Servers {
@@ -180,8 +182,15 @@ impl Servers {
             peers: roster.peers(&upstream),
             choice: RefCell::new(Choice::new(&upstream.balance, endpoints)),
             budget: RefCell::new(Budget::new(upstream.retry.budget_permille, workers)),
+            failed_attempts: Cell::new(0),
             upstream,
         }
+    }
+
+    /// The attempts that were not answered since this was asked last. Not among them are those whose kept connection had been
+    /// closed in the meantime, and what was the client's fault.
+    pub fn take_failed_attempts(&self) -> u32 {
+        self.failed_attempts.take()
     }
 
     /// Sends a request and waits for the response head, trying again by the upstream's rule: on another server when no
@@ -270,6 +279,7 @@ impl Servers {
 
     /// The server failed an attempt that began at `begun`.
     fn blame(&self, place: usize, begun: Instant, now: Instant) {
+        self.failed_attempts.set(self.failed_attempts.get() + 1);
         if let Some(rule) = self.upstream.eject {
             self.peers.failed(place, begun, now, rule);
         }

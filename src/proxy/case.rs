@@ -103,6 +103,27 @@ impl<'p, 'h> Case<'p, 'h> {
     }
 }
 
+/// Looks at the request once more, for texts that tell of it: what is rarely needed is found again and not kept. `None` where it cannot
+/// be read.
+pub(crate) fn look_again<T>(
+    gateway: &Gateway,
+    head: &RequestHead<'_>,
+    peer: &Peer,
+    look: impl FnOnce(&Request<'_>) -> T,
+) -> Option<T> {
+    let host = host_of(head).ok()?;
+    let path = Path::parse(head.target.path).ok()?;
+    Some(look(&Request {
+        method: &head.method,
+        host: &host,
+        path: &path,
+        query: head.target.query,
+        headers: head.fields,
+        client: gateway.server.client.identify(peer.address, head.fields),
+        tls_subject: peer.subject.as_deref(),
+    }))
+}
+
 /// Prepares the answer to a preflight. Its route is that of the request which the browser wants to send; where that has no
 /// `cors`, or where this is no preflight, false: it is a request like any other.
 fn answer_preflight(

@@ -165,6 +165,7 @@ pub(crate) async fn forward(
         })
         .await
     };
+    plan.metrics.failed_attempts(route.upstream, plan.servers[route.upstream.0].take_failed_attempts());
     let failed = match sent {
         None => {
             turn.received = upload.bytes();
@@ -180,6 +181,7 @@ pub(crate) async fn forward(
             return passage.run(exchange, head).await;
         }
         Some(Ok((exchange, _))) => {
+            plan.metrics.failed_attempts(route.upstream, 1);
             Failed { failure: Failure::Protocol, authority: Some(Arc::clone(exchange.authority())) }
         }
         Some(Err(failed)) => failed,

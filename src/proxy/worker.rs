@@ -28,13 +28,14 @@ use super::proxied;
 use super::recorder::Recorder;
 use crate::aside::aside;
 use crate::clock::deadline::now;
-use crate::gateway::Gateway;
-use crate::limit::units::Timestamp;
+use crate::gateway::{Gateway, Limit};
+use crate::limit::units::{Micros, Timestamp};
 use crate::route::key::Secret;
 use crate::shared::crowd::Place;
 use crate::shared::{Life, Shared};
 use crate::socket::Stream;
 use crate::store::Counters;
+use crate::telemetry::audience::Audience;
 use crate::telemetry::metrics::{TurnedAway, WorkerMetrics};
 use crate::upstream::{Pools, Servers};
 
@@ -46,6 +47,9 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 const MOST_TOLD: usize = 256;
 /// How often unused backend connections are looked through.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+
+/// How long requests have records though there is no access log, once one failed.
+const TROUBLE: Micros = Micros(60 * Micros::SECOND.0);
 
 /// How long a new connection has for its first byte, its TLS handshake included, once draining has begun. It was made
 /// before, and its client knows of nothing.
@@ -105,6 +109,8 @@ pub(crate) struct Worker {
     date: Cell<Date>,
     /// When the last answer was complete.
     pub(super) last_answer: Cell<Timestamp>,
+    /// When a request failed last of which there was no record.
+    pub(super) troubled: Cell<Timestamp>,
     /// Connections accepted so far.
     accepted: Cell<u64>,
     closed: Notify,
@@ -120,6 +126,8 @@ pub(crate) struct Plan {
     /// In the order of the plan's upstreams.
     pub(crate) servers: Vec<Rc<Servers>>,
     pub(crate) counters: Rc<Counters>,
+    /// Who asks of each limit, in the order of the plan's.
+    pub(crate) audiences: Vec<Rc<RefCell<Audience>>>,
     /// Keys the fingerprints of clients' keys.
     pub(crate) secret: Secret,
 }
@@ -143,11 +151,22 @@ impl Worker {
             recorder: Recorder::new(),
             date: Cell::default(),
             last_answer: Cell::new(Timestamp(0)),
+            troubled: Cell::new(Timestamp(0)),
             accepted: Cell::new(0),
             closed: Notify::new(),
             request_id: RefCell::new(first_request_id()),
             shared,
         }
+    }
+
+    /// Its number among the workers.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Whether requests failed lately of which there was no record.
+    pub(super) fn is_troubled(&self, now: Timestamp) -> bool {
+        now.since(self.troubled.get()) < TROUBLE
     }
 
     /// The plan in force now. A request keeps the one it began with.
@@ -250,12 +269,29 @@ impl Plan {
     fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Gateway>, last: Option<&Self>) -> Self {
         let metrics = shared.metrics.worker(index, &gateway);
         let servers = pools.adopt(&gateway.upstreams, &shared.roster, gateway.server.workers);
-        let counters = match last {
-            Some(last) if last.gateway.store.shared == gateway.store.shared => Rc::clone(&last.counters),
-            _ => Rc::new(shared.store.open(index)),
-        };
+        // Keys have other fingerprints where the secret is another.
+        let same_store = last.filter(|last| last.gateway.store.shared == gateway.store.shared);
+        let counters =
+            same_store.map_or_else(|| Rc::new(shared.store.open(index)), |last| Rc::clone(&last.counters));
+        let stays =
+            |limit| same_store.and_then(|last| last.audience_like(limit)).cloned().unwrap_or_default();
+        let audiences = gateway.limits.iter().map(stays).collect();
         let secret = shared.secret(&gateway);
-        Self { gateway, metrics, servers, counters, secret }
+        Self { gateway, metrics, servers, counters, audiences, secret }
+    }
+
+    /// Who asks of the limit of this name.
+    pub(crate) fn audience_of(&self, name: &str) -> Option<&Rc<RefCell<Audience>>> {
+        let place = self.gateway.limits.iter().position(|limit| *limit.name == *name)?;
+        self.audiences.get(place)
+    }
+
+    /// Who asks of the limit that has the same keys, and calls them the same.
+    fn audience_like(&self, limit: &Limit) -> Option<&Rc<RefCell<Audience>>> {
+        let is_it =
+            |one: &Limit| one.name == limit.name && one.key == limit.key && one.reveal == limit.reveal;
+        let place = self.gateway.limits.iter().position(is_it)?;
+        self.audiences.get(place)
     }
 }
 
