@@ -133,7 +133,8 @@ fn with_a_user_of_few_rights() {
 #[test]
 fn with_no_more_rights_than_documented() {
     let (backend, redis) = (Backend::ok(), Redis::start());
-    let documented = include_str!("../../docs/shared-limits.md").lines().find(|line| line.starts_with("ACL SETUSER"));
+    let documented =
+        include_str!("../../docs/shared-limits.md").lines().find(|line| line.starts_with("ACL SETUSER"));
     let user = documented.unwrap().replace("PASSWORD", PASSWORD);
     redis.set(&user.split(' ').collect::<Vec<_>>());
     redis.set(&["ACL", "SETUSER", "default", "off"]);
