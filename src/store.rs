@@ -337,7 +337,10 @@ impl Counters {
     ) -> Result<(), BanFault> {
         match (self, span) {
             (Self::Memory(_), Some(span)) => bans.insert(banned, now.plus(span), now),
-            (Self::Memory(_), None) => Ok(bans.remove(banned)),
+            (Self::Memory(_), None) => {
+                bans.remove(banned);
+                Ok(())
+            }
             (Self::Shared(client), span) => client.ban(bans, banned, span, now).await,
         }
     }

@@ -30,7 +30,7 @@ proptest! {
         let ip = if six { std::net::Ipv6Addr::from(v6).to_string() } else { std::net::Ipv4Addr::from(address).to_string() };
         let path = format!("/{token}/x");
         let sample = get(&format!("{path}?q={token}"))
-            .host(&format!("{token}.test")).header("x-key", &word).header("cookie", &format!("sid={token}")).from(&ip);
+            .host(&format!("{token}.test")).header("x-key", &word).header("cookie", format!("sid={token}")).from(&ip);
         let host = format!("{}.TEST:8080", token.to_uppercase());
         let all = [
             ("ip", ip.as_str()), ("header:x-key", &word), ("cookie:sid", &token), ("query:q", &token), ("host", &host),

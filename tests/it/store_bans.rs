@@ -35,7 +35,9 @@ fn a_ban_holds_for_its_key_and_its_time() {
 #[test]
 fn there_are_no_more_than_there_may_be() {
     let bans = Bans::default();
-    bans.replace((0..Bans::MOST as u128).map(|owner| (key(1, owner), after(owner as u64 % 2 + 1))));
+    bans.replace(
+        (0..Bans::MOST as u128).map(|owner| (key(1, owner), after(if owner % 2 == 0 { 1 } else { 2 }))),
+    );
     assert_eq!(bans.insert(key(2, 1), after(9), NOW), Err(BanFault::TooMany));
     assert_eq!(bans.insert(key(1, 1), after(9), NOW), Ok(()));
     // Those that are over make room.
