@@ -2,7 +2,9 @@
 //!
 //! Exit status: 0 good, 1 failed while running, 2 bad usage or bad configuration; 130 if told twice to stop.
 
+mod admin;
 mod health;
+mod live;
 mod output;
 
 use std::net::IpAddr;
@@ -31,6 +33,7 @@ Examples:
   tollgate -c /etc/tollgate.toml         start with another file
   tollgate --takeover                    upgrade: take over from the process that runs
   tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
+  tollgate explain --live GET /search --ip 203.0.113.7
 
 Signals:
   SIGHUP            reload the file; one with faults changes nothing
@@ -93,7 +96,7 @@ enum Command {
     Check,
     /// Say which route a request takes, which limits apply, and why
     ///
-    /// Nothing is sent or counted, and no gateway needs to run.
+    /// Nothing is sent or counted, and no gateway needs to run; with `--live` the one that runs is asked.
     Explain {
         /// GET, POST, …
         method: String,
@@ -105,6 +108,12 @@ enum Command {
         /// Who connects to the gateway: the client, or a trusted proxy [default: 127.0.0.1]
         #[arg(long, value_name = "ADDRESS")]
         ip: Option<IpAddr>,
+        /// Ask the gateway that runs: what would happen now, with its counters and bans as they are
+        ///
+        /// Asks the admin listener that the configuration names, with the token in the variable `token_env` names. Nothing is
+        /// counted. The exit status is 0 if it was answered, whatever it says, 1 if the gateway can not be asked.
+        #[arg(long)]
+        live: bool,
     },
     /// Print the JSON Schema of the configuration, for editors
     Schema,
@@ -146,7 +155,9 @@ impl Arguments {
                 run(file, Manner { watch: watch || self.watch, takeover: takeover || self.takeover })
             }
             Some(Command::Check) => check(file),
-            Some(Command::Explain { method, url, headers, ip }) => why(file, &method, &url, &headers, ip),
+            Some(Command::Explain { method, url, headers, ip, live }) => {
+                why(file, &method, &url, &headers, ip, live)
+            }
             Some(Command::Schema) => show(config::SCHEMA),
             Some(Command::Health) => health::ask(file),
         }
@@ -183,11 +194,14 @@ fn check(file: &Path) -> ExitCode {
     }
 }
 
-fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>) -> ExitCode {
+fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>, live: bool) -> ExitCode {
     let request = match ExplainRequest::new(method, url, headers, ip) {
         Ok(request) => request,
         Err(error) => return fault(MISTAKE, format_args!("{error}\n  = help: {}", error.help)),
     };
+    if live {
+        return live::ask(file, method, url, headers, ip);
+    }
     match config::load(file) {
         Ok(loaded) => show(&explain(&loaded.gateway, &request).to_string()),
         Err(report) => {

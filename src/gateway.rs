@@ -14,7 +14,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use rustls::ServerConfig;
 
 use crate::limit::Algorithm;
-use crate::limit::units::{Cost, Fingerprint};
+use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::route::client::ClientRule;
 use crate::route::key::{Claim, Exemption, Key, Secret};
 use crate::route::{self, Conditions, RouteIndex, RouteTable};
@@ -105,6 +105,8 @@ pub struct Tls {
     pub files: [u8; 32],
     /// Whether clients are asked for a certificate.
     pub asks_clients: bool,
+    /// When the first of our certificates expires.
+    pub first_expiry: Timestamp,
 }
 
 impl PartialEq for Tls {
@@ -315,8 +317,10 @@ pub struct Policy {
     pub algorithm: Algorithm,
     /// The version of its numbers, as the store knows it.
     pub numbers: NumbersId,
-    /// `"NAME";q=50;w=5`: the `ratelimit-policy` field.
-    pub field: HeaderValue,
+    /// `ratelimit-policy` and `ratelimit`, as lines of a head, up to the number of what remains.
+    pub standard: Box<str>,
+    /// `x-ratelimit-limit` and `x-ratelimit-remaining`, up to the same.
+    pub legacy: Box<str>,
 }
 
 /// Refuse, or only count.

@@ -10,12 +10,14 @@
 mod divisor;
 pub mod fixed_window;
 pub mod gcra;
+mod grant;
 pub mod leaky_bucket;
 pub mod lua;
 mod meter;
 pub mod packed;
 pub mod sliding_log;
 pub mod sliding_window;
+pub mod span;
 pub mod token_bucket;
 pub mod units;
 pub mod words;

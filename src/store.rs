@@ -1,5 +1,6 @@
 //! Where counters live: one call decides all limits of a request, all or none.
 
+pub mod bans;
 pub mod memory;
 pub mod redis;
 
@@ -13,8 +14,10 @@ use arc_swap::ArcSwapOption;
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
-use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use crate::aside::aside;
+use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Algorithm, Decision};
+use bans::{BanFault, Banned, Bans};
 use memory::{MemoryStore, OutOfMemory};
 use redis::settings::Settings;
 use redis::{Client, SharedStore};
@@ -202,6 +205,7 @@ pub struct Store {
     /// All counters; beside a shared store those that go on where it can't be asked.
     memory: Arc<MemoryStore>,
     shared: ArcSwapOption<SharedStore>,
+    bans: Bans,
 }
 
 /// One worker's way to the counters. Stays on its thread.
@@ -220,7 +224,8 @@ impl Store {
     /// The system does not reserve the memory for them.
     pub fn new(max_keys: usize, shared: Option<Arc<Settings>>) -> Result<Self, OutOfMemory> {
         let memory = Arc::new(MemoryStore::new(max_keys)?);
-        Ok(Self { memory, shared: ArcSwapOption::new(shared.map(SharedStore::new).map(Arc::new)) })
+        let shared = ArcSwapOption::new(shared.map(SharedStore::new).map(Arc::new));
+        Ok(Self { memory, shared, bans: Bans::default() })
     }
 
     /// The way to the counters of the worker with this number. With a shared store this needs the worker's runtime around it, and
@@ -242,6 +247,10 @@ impl Store {
     pub fn share(&self, settings: Option<&Arc<Settings>>) {
         let last = self.shared();
         if last.as_ref().map(|last| last.settings()) != settings {
+            if last.is_some() != settings.is_some() {
+                // Keys are named by another secret there.
+                self.bans.replace([]);
+            }
             let next = settings.map(|settings| SharedStore::after(last.as_deref(), Arc::clone(settings)));
             self.shared.store(next.map(Arc::new));
         }
@@ -252,9 +261,20 @@ impl Store {
         self.shared.load_full()
     }
 
+    /// Who is refused for a time, as far as this process knows.
+    #[inline(always)]
+    pub fn bans(&self) -> &Bans {
+        &self.bans
+    }
+
     /// Entries held in this process now (each event of a sliding log counts as one).
     pub fn keys(&self) -> u64 {
         self.memory.keys()
+    }
+
+    /// No more entries than so many are held in this process.
+    pub fn max_keys(&self) -> u64 {
+        self.memory.max_keys()
     }
 
     /// Live entries evicted so far because this process' memory for them was full.
@@ -275,14 +295,70 @@ impl Counters {
         }
     }
 
+    /// Makes the counters of one owner as new, in all policies of the charges.
+    ///
+    /// # Errors
+    /// The shared store could not be asked: nothing has changed, unless it did not answer in time.
+    pub async fn reset(&self, charges: &[Charge<'_>]) -> Result<(), Unreachable> {
+        match self {
+            Self::Memory(memory) => memory.reset(charges),
+            Self::Shared(client) => client.reset(charges).await?,
+        }
+        Ok(())
+    }
+
+    /// Gives so many units back to one owner, in each policy of the charges, but no more than are in use there: see
+    /// [`Algorithm::grant`]. How many that were, where the most were. `now` as for [`Self::decide`].
+    ///
+    /// # Errors
+    /// As [`Self::reset`].
+    pub async fn grant(
+        &self,
+        charges: &[Charge<'_>],
+        units: Cost,
+        now: Timestamp,
+    ) -> Result<u64, Unreachable> {
+        match self {
+            Self::Memory(memory) => Ok(memory.grant(charges, units, now)),
+            Self::Shared(client) => client.grant(charges, units, now).await,
+        }
+    }
+
+    /// Bans a key for so long, or ends its ban (`None`): `bans` knows of it when this is over. `now` is this machine's time.
+    ///
+    /// # Errors
+    /// See [`BanFault`].
+    pub async fn ban(
+        &self,
+        bans: &Bans,
+        banned: Banned,
+        span: Option<Micros>,
+        now: Timestamp,
+    ) -> Result<(), BanFault> {
+        match (self, span) {
+            (Self::Memory(_), Some(span)) => bans.insert(banned, now.plus(span), now),
+            (Self::Memory(_), None) => Ok(bans.remove(banned)),
+            (Self::Shared(client), span) => client.ban(bans, banned, span, now).await,
+        }
+    }
+
+    /// Brings what is known of bans up to date: to be called about once a second by one worker. `now` is this machine's time.
+    pub async fn keep_bans(&self, bans: &Bans, now: Timestamp) {
+        if let Self::Shared(client) = self {
+            // Where they can't be asked after, those that are known go on.
+            let _ = client.read_bans(bans, now).await;
+        }
+        bans.sweep(now);
+    }
+
     /// Decides all charges of a request at once. At most [`MAX_CHARGES`]. `now` is this machine's time; a shared store takes its own.
     pub async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match self {
             Self::Memory(memory) => memory.decide(charges, now),
             Self::Shared(client) => match client.recall(charges, now) {
                 Some(outcome) => outcome,
-                // Boxed: its state would else be part of every connection's, where it is not even used.
-                None => Box::pin(client.decide(charges, now)).await,
+                // Its state would else be part of every connection's, where it is not even used.
+                None => aside(|| client.decide(charges, now)).await,
             },
         }
     }

@@ -24,6 +24,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use crate::aside::aside;
 use crate::clock::deadline::{self, Deadline};
 use crate::gateway::{Balance, Endpoint, Protocol, Upstream};
 use crate::http1::response::ResponseHead;
@@ -56,6 +57,36 @@ pub enum Failure {
     Protocol,
     /// The request's body broke off: not the backend's fault.
     Upload,
+}
+
+impl Failure {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 9] = [
+        Self::NoneHealthy,
+        Self::Full,
+        Self::Connect,
+        Self::ConnectTimeout,
+        Self::Tls,
+        Self::Timeout,
+        Self::Reset,
+        Self::Protocol,
+        Self::Upload,
+    ];
+
+    /// The `error` of the access log and of `tollgate_upstream_failures_total`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoneHealthy => "no_healthy_upstream",
+            Self::Full => "upstream_full",
+            Self::Connect => "connect",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Tls => "tls",
+            Self::Timeout => "timeout",
+            Self::Reset => "reset",
+            Self::Protocol => "protocol",
+            Self::Upload => "upload",
+        }
+    }
 }
 
 /// A failure, and which server it came from.
@@ -269,8 +300,8 @@ impl Servers {
         let kept = if fresh { None } else { pool.at_hand(careful) };
         let mut connection = match kept {
             Some(kept) => kept,
-            // Boxed, since it is rare: all that waiting for a connection needs would be moved with each request.
-            None => Box::pin(pool.connection(fresh, self.upstream.connect_timeout)).await?,
+            // All that waiting for a connection needs would else be moved with each request.
+            None => aside(|| pool.connection(fresh, self.upstream.connect_timeout)).await?,
         };
         connection.in_flight = in_flight;
         Ok(connection)

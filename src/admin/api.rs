@@ -1,6 +1,8 @@
 //! `/api/v1/`: what the gateway knows, and what can be changed while it runs. `docs/api.md` says what is answered.
 
+mod ban;
 mod explain;
+mod key;
 mod limits;
 mod policies;
 mod query;
@@ -26,6 +28,7 @@ use crate::gateway::{Gateway, LimitIndex};
 use crate::limit::units::Fingerprint;
 use crate::shared::Shared;
 use crate::store::Unreachable;
+use key::One;
 use query::Query;
 
 /// What the paths of all this begin with.
@@ -43,7 +46,7 @@ struct Fault {
     detail: String,
 }
 
-/// What can be asked for. Names and keys as they stand in the path: see [`decoded`].
+/// What can be asked for. Names of limits and keys as they stand in the path: see [`decoded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place<'p> {
     Status,
@@ -56,6 +59,9 @@ enum Place<'p> {
     Explain,
     Reload,
     Drain,
+    Key(&'p str, &'p str),
+    Ban(&'p str, &'p str),
+    Grant(&'p str, &'p str),
 }
 
 /// A question.
@@ -115,20 +121,25 @@ impl<'p> Place<'p> {
             ["explain"] => Self::Explain,
             ["reload"] => Self::Reload,
             ["drain"] => Self::Drain,
+            ["limits", limit, "keys", key] => Self::Key(limit, key),
+            ["limits", limit, "keys", key, "ban"] => Self::Ban(limit, key),
+            ["limits", limit, "keys", key, "grant"] => Self::Grant(limit, key),
             _ => return None,
         })
     }
 
     fn methods(self) -> &'static str {
         match self {
+            Self::Key(..) => "GET, HEAD, DELETE",
+            Self::Ban(..) => "POST, DELETE",
             Self::Status | Self::Samples | Self::Routes | Self::Limits | Self::Keys(_) | Self::Refusals => {
                 "GET, HEAD"
             }
-            Self::Explain | Self::Reload | Self::Drain => "POST",
+            Self::Explain | Self::Reload | Self::Drain | Self::Grant(..) => "POST",
         }
     }
 
-    async fn answer(self, _method: &Method, asked: &Asked<'_>) -> Said {
+    async fn answer(self, method: &Method, asked: &Asked<'_>) -> Said {
         match self {
             Self::Status => good(status::tell(asked.shared)),
             Self::Samples => samples::tell(asked.shared, asked.query).and_then(good),
@@ -139,6 +150,19 @@ impl<'p> Place<'p> {
             Self::Explain => explain::explain(asked.shared, &asked.body).await.and_then(good),
             Self::Reload => steer::reload(asked).await,
             Self::Drain => Ok(steer::drain(asked)),
+            Self::Key(limit, key) => {
+                let one = One::find(asked.shared, limit, key)?;
+                if *method == Method::DELETE { one.reset(asked).await } else { good(one.look(asked).await?) }
+            }
+            Self::Ban(limit, key) => {
+                let one = One::find(asked.shared, limit, key)?;
+                if *method == Method::DELETE {
+                    ban::end(&one, asked).await
+                } else {
+                    ban::begin(&one, asked).await
+                }
+            }
+            Self::Grant(limit, key) => One::find(asked.shared, limit, key)?.grant(asked).await,
         }
     }
 }

@@ -6,11 +6,9 @@ use super::nearest::did_you_mean;
 use super::report::quoted;
 use super::text::Refusal;
 use super::value::Value;
+use crate::limit::span::{self, NoSpan, TIME_UNITS, number_and_unit};
 use crate::limit::units::{Cost, Micros, Rate};
 
-/// The units of time, in milliseconds.
-const TIME_UNITS: [(&str, u64); 5] =
-    [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("day", 86_400_000)];
 /// Names of these units elsewhere, with ours.
 const OTHER_TIME_UNITS: [(&str, &str); 18] = [
     ("msec", "ms"),
@@ -46,8 +44,6 @@ const OTHER_SIZE_UNITS: [(&str, &str); 9] = [
     ("G", "GiB"),
     ("GB", "GiB"),
 ];
-/// The longest duration, in milliseconds: 366 days.
-const MAX_MILLISECONDS: u64 = Rate::MAX_PERIOD.0 / 1_000;
 
 const DURATION_HELP: &str = "write a whole number and a unit, such as `250ms`, `3s`, `15min`, `1h` or `1day`";
 const SIZE_HELP: &str = "write a whole number and a unit, such as `512B`, `16KiB`, `1MiB` or `1GiB`";
@@ -55,7 +51,7 @@ const RATE_HELP: &str = "write a count, `/` and a period, such as `10/s`, `100/m
 
 /// Parses a duration from 1 ms to 366 days.
 pub(super) fn duration(text: &str) -> Result<Duration, Refusal> {
-    milliseconds(text).map(Duration::from_millis)
+    span(text).map(|span| Duration::from_micros(span.0))
 }
 
 /// Parses a size in bytes. A number without a unit is bytes.
@@ -84,11 +80,11 @@ pub(super) fn rate(text: &str) -> Result<Rate, Refusal> {
         unit_named(text, &format!("{count}/"), period, &TIME_UNITS, &OTHER_TIME_UNITS)?;
     }
     let period = if is_unit_alone { format!("1{period}") } else { period.to_owned() };
-    let period = milliseconds(&period).map_err(|refusal| {
+    let period = span(&period).map_err(|refusal| {
         Refusal::new(format!("in the rate {}: {}", quoted(text), refusal.message), refusal.help)
     })?;
     let count = count.parse().unwrap_or(u32::MAX);
-    Rate::new(count, Micros(period * 1_000)).ok_or_else(|| {
+    Rate::new(count, period).ok_or_else(|| {
         let message = format!("{} has a count outside the range", quoted(text));
         Refusal::new(message, format!("a rate's count is 1 to {}", Cost::MAX))
     })
@@ -131,24 +127,18 @@ pub(super) fn size_in_words(bytes: u64) -> String {
     format!("{}{unit}", bytes / factor)
 }
 
-fn milliseconds(text: &str) -> Result<u64, Refusal> {
-    let Some((number, unit)) = number_and_unit(text).filter(|(_, unit)| !unit.is_empty()) else {
-        return Err(Refusal::new(format!("{} is not a duration", quoted(text)), DURATION_HELP));
-    };
-    let factor = unit_named(text, number, unit, &TIME_UNITS, &OTHER_TIME_UNITS)?;
-    let span = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).unwrap_or(u64::MAX);
-    if (1..=MAX_MILLISECONDS).contains(&span) {
-        return Ok(span);
-    }
-    Err(Refusal::new(format!("{} is outside the range", quoted(text)), "a duration is 1 ms to 366 days"))
-}
-
-/// Splits `15min` into `15` and `min`. `None` if it does not begin with a digit or goes on after the unit.
-fn number_and_unit(text: &str) -> Option<(&str, &str)> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let is_split = !number.is_empty() && unit.bytes().all(|byte| byte.is_ascii_alphabetic());
-    is_split.then_some((number, unit))
+fn span(text: &str) -> Result<Micros, Refusal> {
+    span::read(text).map_err(|fault| {
+        let (number, unit) = number_and_unit(text).unwrap_or_default();
+        match (fault, unit_named(text, number, unit, &TIME_UNITS, &OTHER_TIME_UNITS)) {
+            (NoSpan::Form, _) => Refusal::new(format!("{} is not a duration", quoted(text)), DURATION_HELP),
+            (NoSpan::Unit, Err(refusal)) => refusal,
+            _ => Refusal::new(
+                format!("{} is outside the range", quoted(text)),
+                "a duration is 1 ms to 366 days",
+            ),
+        }
+    })
 }
 
 fn unit_named(

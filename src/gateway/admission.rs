@@ -5,10 +5,11 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{Gateway, Limit, LimitUse, Mode, Policy, Route};
-use crate::limit::units::{Cost, Fingerprint, Micros};
+use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::Request;
 use crate::route::key::{Claim, Secret};
+use crate::store::bans::{Banned, Bans};
 use crate::store::{Charge, Group, OnError, Outcome};
 
 /// What a request owes: one entry per limit of the route, and the charges to ask the store for.
@@ -53,6 +54,17 @@ pub struct Ruling<'a> {
     pub tightest: Option<Tightest<'a>>,
 }
 
+/// What a ban makes of a request.
+#[derive(Debug)]
+pub struct Banishment<'a> {
+    /// The limit's place on the route.
+    pub place: usize,
+    /// The refusal.
+    pub refusal: Refusal<'a>,
+    /// What the response shows: nothing is left until the ban is over.
+    pub tightest: Tightest<'a>,
+}
+
 /// Pass, wait, or refuse.
 #[derive(Debug)]
 pub enum Sentence<'a> {
@@ -71,8 +83,19 @@ pub struct Refusal<'a> {
     pub wait: Option<Micros>,
     /// The names of all policies that refuse, longest wait first.
     pub violated: SmallVec<[&'a str; 2]>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a limit refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The allowance is used up, or the request costs more than there ever is.
+    Over,
     /// A part of the limit's key is missing: the request was not even counted.
-    pub missing: bool,
+    Missing,
+    /// The key is banned until then: nothing was charged anywhere.
+    Banned(Timestamp),
 }
 
 /// The numbers that a response shows.
@@ -139,8 +162,29 @@ impl<'a> Assessment<'a> {
             limit: used.limit,
             wait: None,
             violated: used.limit.policies.iter().map(|policy| &*policy.name).collect(),
-            missing: true,
+            why: Why::Missing,
         })
+    }
+
+    /// The refusal of a client that is banned by one of the limits, shadow ones included, and that limit's place on the route; of
+    /// several bans the one that lasts longest. Where an exemption holds or nothing is charged, nobody is banned. The store need not
+    /// be asked.
+    #[cold]
+    #[inline(never)]
+    pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<Banishment<'a>> {
+        let ban = |(place, used): (usize, &Use<'a>)| {
+            let Standing::Charged(cost, first) = used.standing else { return None };
+            let (charge, policy) = (self.charges.get(first)?, used.limit.policies.first()?);
+            Some((bans.until(used.limit.banned(charge.owner()), now)?, place, used.limit, policy, cost))
+        };
+        let all = self.uses.iter().enumerate().rev().filter_map(ban);
+        let (until, place, limit, policy, cost) = all.max_by_key(|(until, ..)| *until)?;
+        let rest = until.since(now);
+        let decision =
+            Decision { verdict: Verdict::Deny(Wait::After(rest)), remaining: 0, reset_after: rest };
+        let violated = limit.policies.iter().map(|policy| &*policy.name).collect();
+        let refusal = Refusal { limit, wait: Some(rest), violated, why: Why::Banned(until) };
+        Some(Banishment { place, refusal, tightest: Tightest { policy, limit, decision, cost, asked: true } })
     }
 
     /// The first limit that the store could not be asked after; where the request is refused for that, one that wants it so.
@@ -187,7 +231,7 @@ impl<'a> Assessment<'a> {
                     Wait::After(span) => Some(span),
                     Wait::Never => None,
                 };
-                let refusal = Refusal { limit: longest.limit, wait, violated, missing: false };
+                let refusal = Refusal { limit: longest.limit, wait, violated, why: Why::Over };
                 Ruling { sentence: Sentence::Refuse(refusal), tightest: Some(longest) }
             }
         }
@@ -195,6 +239,16 @@ impl<'a> Assessment<'a> {
 }
 
 impl Limit {
+    /// A key of this limit, as bans know it.
+    pub fn banned(&self, owner: Fingerprint) -> Banned {
+        Banned { limit: self.identity(), owner }
+    }
+
+    /// What bans know it by: its first policy's [`Remote::identity`](crate::store::Remote::identity).
+    pub fn identity(&self) -> u128 {
+        self.policies.first().map_or(0, |policy| policy.remote.identity)
+    }
+
     /// What a request of this owner's is charged here: one charge a policy.
     pub fn charges(&self, owner: Fingerprint, cost: Cost, group: Group) -> impl Iterator<Item = Charge<'_>> {
         self.policies.iter().map(move |policy| Charge {

@@ -11,7 +11,7 @@ use super::{Algorithm, Align};
 pub const SHARED: &str = include_str!("verdict.lua");
 
 /// The modules: their names, and the text of a function's body that returns them.
-pub const MODULES: [(&str, &str); 7] = [
+pub const MODULES: [(&str, &str); 8] = [
     ("meter", include_str!("meter.lua")),
     ("token_bucket", include_str!("token_bucket.lua")),
     ("gcra", include_str!("gcra.lua")),
@@ -19,6 +19,7 @@ pub const MODULES: [(&str, &str); 7] = [
     ("fixed_window", include_str!("fixed_window.lua")),
     ("sliding_window", include_str!("sliding_window.lua")),
     ("sliding_log", include_str!("sliding_log.lua")),
+    ("grant", include_str!("grant.lua")),
 ];
 
 /// An algorithm as its twin knows it.

@@ -98,6 +98,11 @@ impl Meter {
         self.unit.divide(ticks)
     }
 
+    /// Units in use at `now`, rounded up.
+    pub(super) fn in_use(&self, level: Level, now: Timestamp) -> u64 {
+        self.unit.divide_up(self.drained(level, now).ticks)
+    }
+
     /// The ticks of `units` units, at most the largest level.
     #[inline]
     pub(super) fn ticks(&self, units: u64) -> u64 {

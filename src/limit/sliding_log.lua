@@ -145,4 +145,7 @@ local function settle(limit, log, admitted_at, difference, now)
   return log
 end
 
-return { limit = limit, decide = decide, settle = settle }
+return {
+  limit = limit, decide = decide, settle = settle,
+  view = view, event = event, copy = copy, last_admitted = last_admitted,
+}

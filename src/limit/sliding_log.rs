@@ -115,6 +115,25 @@ impl SlidingLog {
         state
     }
 
+    /// See [`Algorithm::grant`](super::Algorithm::grant).
+    pub fn grant(&self, mut state: State, units: u64, now: Timestamp) -> State {
+        let View { expired, units: used, .. } = self.view(&state, now);
+        if units >= used {
+            return State::default();
+        }
+        state.events.drain(..expired);
+        state.units = used - units;
+        let mut left = units;
+        while let Some(newest) = state.events.back_mut().filter(|newest| left > 0 || newest.units() == 0) {
+            left -= newest.lose(left);
+            if newest.units() == 0 {
+                state.events.pop_back();
+            }
+        }
+        state.admitted_at = state.events.iter().rev().find(|event| event.admitted > 0).map(|event| event.at);
+        state
+    }
+
     /// See [`Algorithm::resume`](super::Algorithm::resume). When the events were is not told: all at `now`, then; a single one
     /// was when it must have been.
     ///
@@ -255,15 +274,10 @@ impl State {
     /// Forgets the oldest units beyond the newest `most`, of one event the refused ones first.
     fn trim(&mut self, most: u64) {
         while self.units > most {
-            let excess = u32::try_from(self.units - most).unwrap_or(u32::MAX);
+            let excess = self.units - most;
             let Some(oldest) = self.events.front_mut() else { return };
-            let before = oldest.units();
-            let denied = oldest.denied.min(excess);
-            oldest.denied -= denied;
-            oldest.admitted = oldest.admitted.saturating_sub(excess - denied);
-            let after = oldest.units();
-            self.units = self.units - before + after;
-            if after == 0 {
+            self.units -= oldest.lose(excess);
+            if oldest.units() == 0 {
                 self.events.pop_front();
             }
         }
@@ -273,5 +287,15 @@ impl State {
 impl Event {
     fn units(&self) -> u64 {
         u64::from(self.admitted) + u64::from(self.denied)
+    }
+
+    /// Forgets up to `most` units, the refused ones first. How many that are.
+    fn lose(&mut self, most: u64) -> u64 {
+        let before = self.units();
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let denied = self.denied.min(most);
+        self.denied -= denied;
+        self.admitted = self.admitted.saturating_sub(most - denied);
+        before - self.units()
     }
 }

@@ -95,4 +95,7 @@ local function write(limit, state)
   return struct.pack(LAYOUT, state.last, state.current, state.previous), ends
 end
 
-return { limit = limit, decide = decide, settle = settle, read = read, write = write }
+return {
+  limit = limit, decide = decide, settle = settle, read = read, write = write,
+  view = view, in_use = in_use, multiply_divide = multiply_divide,
+}

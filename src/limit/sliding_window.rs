@@ -73,6 +73,25 @@ impl SlidingWindow {
         if view.current == 0 && view.previous == 0 { State::default() } else { view.state() }
     }
 
+    /// See [`Algorithm::grant`](super::Algorithm::grant).
+    pub fn grant(&self, state: State, units: Cost, now: Timestamp) -> State {
+        let view = self.view(state, now);
+        let Some(left @ 1..) = self.in_use(view).checked_sub(units.units().into()) else {
+            return State::default();
+        };
+        let previous = match units.units() > view.current {
+            // The largest count that weighs no more than what is left.
+            true => multiply_divide(
+                left,
+                self.rate.period().0,
+                view.start.plus(self.rate.period()).since(view.at).0,
+            ),
+            false => view.previous.into(),
+        };
+        let current = view.current.saturating_sub(units.units());
+        View { current, previous: u32::try_from(previous).unwrap_or(u32::MAX), ..view }.state()
+    }
+
     /// See [`Algorithm::resume`](super::Algorithm::resume). What is in use counts for this window, where it weighs most for longest, but
     /// for as little of the window before as it takes to fall by a unit at the moment told.
     pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {

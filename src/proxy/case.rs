@@ -92,9 +92,14 @@ impl<'p, 'h> Case<'p, 'h> {
             return Err(Stop::Redirect(https_location(head, &request, route)?));
         }
         check(head, route)?;
-        let assessment = Assessment::new(gateway, route, &request, &turn.plan.secret);
-        let affinity = gateway.upstream(route.upstream).affinity(&request, route);
-        Ok(Self { index, route, assessment, target: forwarded(head, &path, route), affinity })
+        Ok(Self {
+            index,
+            route,
+            // Made in its place: it is large enough that moving it would show.
+            assessment: Assessment::new(gateway, route, &request, &turn.plan.secret),
+            target: forwarded(head, &path, route),
+            affinity: gateway.upstream(route.upstream).affinity(&request, route),
+        })
     }
 }
 

@@ -19,7 +19,9 @@ use super::cors::is_cors;
 use super::download::{self, Cut, Download};
 use super::echo;
 use super::grpc;
-use super::headers::{Onward, put_answer_fields, put_field, put_number, put_status, wanted_upgrade};
+use super::headers::{
+    Onward, put_answer_fields, put_field, put_lines, put_number, put_status, wanted_upgrade,
+};
 use super::peer::Peer;
 use super::reader::{BodyFault, Watch};
 use super::refuse::{is_ratelimit, put_ratelimit};
@@ -345,7 +347,7 @@ pub(super) fn put_fields(turn: &Turn, delivery: &Delivery<'_>, fields: Fields<'_
     let cors = delivery.route.cors.is_some();
     let replaced = |name: &[u8]| (tightest.is_some() && is_ratelimit(which, name)) || (cors && is_cors(name));
     put_answer_fields(fields, &delivery.route.response_headers, replaced, out);
-    out.extend_from_slice(&turn.cors);
+    put_lines(out, &turn.cors);
     if let Some(tightest) = tightest {
         put_ratelimit(out, which, tightest, None);
     }
@@ -366,22 +368,21 @@ async fn fail(
     if let Some(authority) = &failed.authority {
         turn.note_server(delivery.route.upstream, authority, None);
     }
+    turn.plan.metrics.upstream_failed(delivery.route.upstream, failed.failure);
+    let word = failed.failure.as_str();
     let (status, detail, error) = match failed.failure {
         Failure::NoneHealthy => {
-            (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", "no_healthy_upstream")
+            (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", word)
         }
-        Failure::Full => {
-            let detail = "the upstream has no connection to spare";
-            (StatusCode::SERVICE_UNAVAILABLE, detail, "upstream_full")
-        }
-        Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", "connect"),
+        Failure::Full => (StatusCode::SERVICE_UNAVAILABLE, "the upstream has no connection to spare", word),
+        Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", word),
         Failure::ConnectTimeout => {
-            (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", "connect_timeout")
+            (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", word)
         }
-        Failure::Tls => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached securely", "tls"),
-        Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", "timeout"),
-        Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", "reset"),
-        Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", "protocol"),
+        Failure::Tls => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached securely", word),
+        Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", word),
+        Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", word),
+        Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", word),
         Failure::Upload => upload_fault(body),
     };
     turn.answered(status, Some(error));

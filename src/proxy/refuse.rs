@@ -6,8 +6,8 @@ use http::StatusCode;
 use super::answer::{Form, Own, PROBLEM_JSON, put_connection};
 use super::cors::is_cors;
 use super::grpc;
-use super::headers::{put_field, put_number, put_status};
-use crate::gateway::admission::{Refusal, Tightest};
+use super::headers::{put_field, put_lines, put_number, put_status};
+use crate::gateway::admission::{Refusal, Tightest, Why};
 use crate::gateway::{RatelimitHeaders, Reject};
 use crate::http1::syntax::is_named;
 
@@ -60,7 +60,7 @@ impl Page<'_> {
         put_all(self.scrap, &[r#","detail":""#, detail, r#"","error":""#, title, r#""}"#]);
         let own = Own { status, content_type: PROBLEM_JSON, body: self.scrap, no_store: true };
         own.write(self.form, self.date, self.outbound, |out| {
-            out.extend_from_slice(self.cors);
+            put_lines(out, self.cors);
             if status == StatusCode::METHOD_NOT_ALLOWED {
                 // RFC 9110 §15.5.6 wants them named: what a backend takes beyond these, it may say itself.
                 put_field(out, b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
@@ -80,7 +80,7 @@ impl Page<'_> {
 
     /// Ends the head of an answer without a body, whose length is 0.
     fn end_head(self) -> usize {
-        self.outbound.extend_from_slice(self.cors);
+        put_lines(self.outbound, self.cors);
         put_field(self.outbound, b"date", self.date);
         put_connection(self.form, self.outbound);
         self.outbound.extend_from_slice(b"\r\n");
@@ -123,7 +123,7 @@ impl Page<'_> {
         let no_store = !over.sets(b"cache-control");
         let own = Own { status, content_type, body, no_store };
         own.write(self.form, self.date, self.outbound, |out| {
-            out.extend_from_slice(self.cors);
+            put_lines(out, self.cors);
             over.put_fields(!self.cors.is_empty(), out);
         });
         body.len()
@@ -193,10 +193,23 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
 fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) {
     let limit = &*refusal.limit.name;
     match seconds {
-        _ if refusal.missing => put_all(out, &["the request lacks what limit `", limit, "` counts by"]),
+        _ if refusal.why == Why::Missing => {
+            put_all(out, &["the request lacks what limit `", limit, "` counts by"]);
+        }
+        _ if matches!(refusal.why, Why::Banned(_)) => put_ban(out, refusal.retry_after().unwrap_or(1)),
         Some(seconds) => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),
         None => put_all(out, &["the request costs more than limit `", limit, "` ever holds"]),
     }
+}
+
+/// How long a ban goes on, in the largest unit of which it is at least two, rounded up.
+#[cold]
+fn put_ban(out: &mut BytesMut, seconds: u64) {
+    const UNITS: [(u64, &str); 4] = [(86_400, " days"), (3_600, " hours"), (60, " minutes"), (1, " seconds")];
+    let unit = UNITS.into_iter().find(|(span, _)| seconds > *span);
+    let (count, unit) = unit.map_or((1, " second"), |(span, unit)| (seconds.div_ceil(span), unit));
+    let mut buffer = itoa::Buffer::new();
+    put_all(out, &["this client is banned here for ", buffer.format(count), unit, " more"]);
 }
 
 fn title_of(status: StatusCode) -> &'static str {
@@ -227,14 +240,11 @@ pub(crate) fn put_ratelimit(
     let reset = retry_after.map_or(reset, |seconds| reset.min(seconds));
     let (mut buffer, mut other) = (itoa::Buffer::new(), itoa::Buffer::new());
     let (remaining, reset) = (buffer.format(tightest.decision.remaining), other.format(reset));
+    let policy = tightest.policy;
     if matches!(which, RatelimitHeaders::Standard | RatelimitHeaders::Both) {
-        put_field(out, b"ratelimit-policy", tightest.policy.field.as_bytes());
-        // `"per-client";r=49;t=1`.
-        put_all(out, &["ratelimit: \"", &tightest.policy.name, "\";r=", remaining, ";t=", reset, "\r\n"]);
+        put_all(out, &[&policy.standard, remaining, ";t=", reset, "\r\n"]);
     }
     if matches!(which, RatelimitHeaders::Legacy | RatelimitHeaders::Both) {
-        put_number(out, b"x-ratelimit-limit", tightest.policy.algorithm.quota());
-        put_field(out, b"x-ratelimit-remaining", remaining.as_bytes());
-        put_field(out, b"x-ratelimit-reset", reset.as_bytes());
+        put_all(out, &[&policy.legacy, remaining, "\r\nx-ratelimit-reset: ", reset, "\r\n"]);
     }
 }

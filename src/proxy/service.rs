@@ -22,7 +22,7 @@ use super::turn::Turn;
 use super::upload::{Terms, Upload};
 use super::worker::Plan;
 use crate::gateway::Route;
-use crate::gateway::admission::{Assessment, Refusal, Ruling, Sentence, Tightest};
+use crate::gateway::admission::{Assessment, Banishment, Refusal, Ruling, Sentence, Tightest};
 use crate::http1::body::Body;
 use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::Micros;
@@ -65,27 +65,29 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
     let may_keep = connection.may_keep();
     let Connection { reader, peer, buffers, .. } = &mut *connection;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
-    let head = match RequestHead::parse(inbound, spans) {
+    // Looked at where it stands: it is large enough that moving it would show.
+    let parsed = RequestHead::parse(inbound, spans);
+    let head = match &parsed {
         Ok(head) => head,
-        Err(fault) => return refuse(connection, &mut turn, fault).await,
+        &Err(fault) => return refuse(connection, &mut turn, fault).await,
     };
-    turn.open_record(peer, Some(&head));
+    turn.open_record(peer, Some(head));
     let form = Form {
         http_11: head.http_11,
         to_head: head.method == "HEAD",
         keep: may_keep && head.keep_alive,
-        grpc: grpc::is_call(&head),
+        grpc: grpc::is_call(head),
     };
-    let verdict = judge(&mut turn, &plan, &head, peer, reader).await;
+    let verdict = judge(&mut turn, &plan, head, peer, reader).await;
     let pace = match &verdict {
         Verdict::Forward(delivery, _) if form.grpc => Pace::Messages(delivery.silence()),
         _ => Pace::Bytes,
     };
-    let (terms, length) = (Terms::of(&head, pace), head.length);
+    let (terms, length) = (Terms::of(head, pace), head.length);
     match verdict {
         Verdict::Forward(delivery, target) => {
             message.clear();
-            delivery.write_head(&mut turn, &head, target, peer, message);
+            delivery.write_head(&mut turn, head, target, peer, message);
             inbound.advance(length);
             forward::forward(connection, &mut turn, &delivery, terms, form).await
         }
@@ -128,6 +130,15 @@ async fn judge<'p, 'h>(
         Err(Stop::Redirect(location)) => return Verdict::Redirect(location),
     };
     let route = case.route;
+    let bans = turn.worker.shared.store.bans();
+    if !bans.is_empty()
+        && let Some(Banishment { place, refusal, tightest }) = case.assessment.banned(bans, turn.started)
+    {
+        turn.count_ban(&case, place, head, peer);
+        turn.note(Some(&tightest));
+        turn.witness_refusal(&case, head, peer, &refusal, Some(&tightest));
+        return Verdict::Refuse(Refused { refusal, tightest: Some(tightest), route });
+    }
     if let Some(refusal) = case.assessment.missing() {
         turn.count(&case, &Outcome::default(), head, peer);
         turn.witness_refusal(&case, head, peer, &refusal, None);

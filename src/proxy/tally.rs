@@ -79,6 +79,18 @@ impl Turn {
         }
     }
 
+    /// Counts a request that the limit at this place refuses because of a ban, also in shadow. The others have not been asked.
+    pub(crate) fn count_ban(&self, case: &Case<'_, '_>, banned: usize, head: &RequestHead<'_>, peer: &Peer) {
+        for (place, used) in case.assessment.uses.iter().enumerate() {
+            if used.standing == Standing::Exempt {
+                self.plan.metrics.decision(case.index, place, DecisionLabel::Exempt);
+            } else if place == banned {
+                self.plan.metrics.decision(case.index, place, DecisionLabel::Limited);
+                self.note_asker(case, place, used, true, head, peer);
+            }
+        }
+    }
+
     /// Counts the request among those of its key.
     fn note_asker(
         &self,

@@ -108,6 +108,7 @@ impl Drop for Turn {
         let duration = now.since(self.started);
         let fate = self.fate();
         self.plan.metrics.request(self.route, self.status, duration);
+        self.plan.metrics.bodies(self.route, self.received, self.sent);
         self.plan.metrics.fate(self.route, fate);
         if matches!(fate, Fate::Refused | Fate::Failed) {
             self.testify(fate);

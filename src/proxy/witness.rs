@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::case::{Case, look_again};
 use super::peer::Peer;
 use super::turn::Turn;
-use crate::gateway::admission::{Refusal, Standing, Tightest};
+use crate::gateway::admission::{Refusal, Standing, Tightest, Why};
 use crate::http1::request::RequestHead;
-use crate::limit::units::Fingerprint;
+use crate::limit::units::{Fingerprint, Timestamp};
 use crate::limit::words::Short;
 use crate::telemetry::metrics::Fate;
 use crate::telemetry::refusals::{self, Refuser};
@@ -164,10 +164,17 @@ fn owner(case: &Case<'_, '_>, refusal: &Refusal<'_>) -> Option<Fingerprint> {
 
 /// Why a limit refuses, in words.
 fn reason(refusal: &Refusal<'_>, tightest: Option<&Tightest<'_>>) -> Cow<'static, str> {
-    match tightest {
-        Some(tightest) if !refusal.missing => format!("over {}", Short(&tightest.policy.algorithm)).into(),
+    match (refusal.why, tightest) {
+        (Why::Banned(until), _) => format!("banned until {}", time_of_day(until)).into(),
+        (Why::Over, Some(tightest)) => format!("over {}", Short(&tightest.policy.algorithm)).into(),
         _ => "a part of the key is missing".into(),
     }
+}
+
+/// `HH:MM:SS`, in UTC.
+fn time_of_day(at: Timestamp) -> String {
+    let second = at.0 / 1_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
 }
 
 fn cut(text: &str) -> String {

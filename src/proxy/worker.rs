@@ -26,6 +26,7 @@ use super::listen::Listeners;
 use super::presence::Presence;
 use super::proxied;
 use super::recorder::Recorder;
+use crate::aside::aside;
 use crate::clock::deadline::now;
 use crate::gateway::{Gateway, Limit};
 use crate::limit::units::{Micros, Timestamp};
@@ -70,6 +71,9 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
         if let Some(inbox) = worker.shared.desks.inbox(worker.index) {
             tokio::task::spawn_local(clerk::serve(inbox, Rc::clone(&worker)));
         }
+        if worker.index == 0 {
+            tokio::task::spawn_local(clerk::keep_bans(Rc::clone(&worker)));
+        }
         up();
         worker.drained().await;
         Ok(())
@@ -111,7 +115,7 @@ pub(crate) struct Worker {
     accepted: Cell<u64>,
     closed: Notify,
     /// The last request id: 64 random bits of this worker, then a counter, in hexadecimal.
-    request_id: Cell<[u8; 32]>,
+    request_id: RefCell<[u8; 32]>,
 }
 
 /// The plan in force, with what a worker needs at hand to run it.
@@ -129,7 +133,7 @@ pub(crate) struct Plan {
 }
 
 impl Worker {
-    fn new(index: usize, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(index: usize, shared: Arc<Shared>) -> Self {
         let pools = Pools::default();
         let plan = Plan::new(index, &shared, &pools, shared.gateway.load_full(), None);
         Self {
@@ -150,7 +154,7 @@ impl Worker {
             troubled: Cell::new(Timestamp(0)),
             accepted: Cell::new(0),
             closed: Notify::new(),
-            request_id: Cell::new(first_request_id()),
+            request_id: RefCell::new(first_request_id()),
             shared,
         }
     }
@@ -179,8 +183,9 @@ impl Worker {
 
     /// A request id that no other request of this process, and hardly one of another, has.
     pub(crate) fn next_request_id(&self) -> [u8; 32] {
-        let mut text = self.request_id.get();
-        // Counted in digits, of which one changes as a rule: cheaper than to write a number out.
+        // Counted where it stands: of a copy, the compiler would keep each digit in a place of its own.
+        let mut text = self.request_id.borrow_mut();
+        // In digits, of which one changes as a rule: cheaper than to write a number out.
         for digit in text.iter_mut().rev() {
             match digit {
                 b'f' => *digit = b'0',
@@ -191,8 +196,7 @@ impl Worker {
                 break;
             }
         }
-        self.request_id.set(text);
-        text
+        *text
     }
 
     /// The value of `date` at `now`; made once a second.
@@ -382,15 +386,15 @@ fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
 async fn welcome(tls: bool, mut stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
     let Some(peer) = proxied::peer(&presence, &mut stream, peer, &worker).await else { return };
     match worker.admit_client(peer) {
-        // Boxed, so that a connection without TLS needs no memory for a handshake.
-        Ok(_crowded) if tls => Box::pin(handshake::serve(stream, presence, peer, worker)).await,
+        // A connection without TLS needs no memory for a handshake.
+        Ok(_crowded) if tls => aside(|| handshake::serve(stream, presence, peer, worker)).await,
         Ok(_crowded) => connection::serve(Stream::Plain(stream), presence, peer, worker).await,
         Err(most) => {
             worker.plan().metrics.turned_away(presence.listener(), TurnedAway::PerClient);
             // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
             // closed at once.
             if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
-                connection::turn_away(stream, presence, peer, worker).await;
+                aside(|| connection::turn_away(stream, presence, peer, worker)).await;
             }
         }
     }

@@ -14,6 +14,8 @@
 //!
 //! Which limit counts is not part of it: [`Fingerprint::of_policy`](crate::limit::units::Fingerprint::of_policy) adds that.
 
+mod named;
+
 use std::fmt::{self, Write as _};
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -26,6 +28,7 @@ use super::part::Found;
 pub use super::part::Part;
 use crate::http1::fields::Values;
 use crate::limit::units::Fingerprint;
+pub use named::EVERYONE;
 
 /// The secret that keys fingerprints, so that clients cannot make keys collide.
 #[derive(Clone, Copy)]

@@ -11,7 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::gateway::{Gateway, LimitIndex};
-use crate::limit::units::{Cost, Fingerprint};
+use crate::limit::units::{Cost, Fingerprint, Micros};
+use crate::store::bans::{BanFault, Banned};
 use crate::store::{Decisions, Unreachable};
 use crate::telemetry::distinct::Union;
 use crate::telemetry::talkers::Sketch;
@@ -26,6 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub enum Errand {
     /// Something with one key of one limit.
     Key(KeyErrand, oneshot::Sender<Result<Decisions, Unreachable>>),
+    /// A change of one key's counters. The answer is how many units were given back: see [`Counters::grant`](crate::store::Counters::grant).
+    Change(KeyErrand<Change>, oneshot::Sender<Result<u64, Unreachable>>),
+    /// A ban for so long, or its end.
+    Ban(Banned, Option<Micros>, oneshot::Sender<Result<(), BanFault>>),
     /// Tells who asks of the limit of this name.
     Talkers(Arc<str>, oneshot::Sender<Vec<Sketch>>),
     /// Tells what these keys of the limit of this name are called, as far as they are known.
@@ -36,7 +41,7 @@ pub enum Errand {
 
 /// Something with one key of one limit, wherever its counters are.
 #[derive(Clone)]
-pub struct KeyErrand {
+pub struct KeyErrand<D = Deed> {
     /// The plan that `limit` belongs to.
     pub gateway: Arc<Gateway>,
     /// Which limit.
@@ -44,7 +49,7 @@ pub struct KeyErrand {
     /// Whose counters; see [`Charge::owner`](crate::store::Charge::owner).
     pub owner: Fingerprint,
     /// What is to be done.
-    pub deed: Deed,
+    pub deed: D,
 }
 
 /// What is to be done with a key's counters. The answer is one decision a policy.
@@ -54,6 +59,15 @@ pub enum Deed {
     Look(Cost),
     /// Nothing: it is seen what a request would meet that takes the whole allowance.
     LookAtWhole,
+}
+
+/// What is to become of a key's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// They begin anew.
+    Reset,
+    /// So many units are given back.
+    Grant(Cost),
 }
 
 /// What one worker is to do.
@@ -101,7 +115,7 @@ async fn ask<T>(desk: &mpsc::Sender<Errand>, errand: impl FnOnce(oneshot::Sender
     timeout(PATIENCE, told).await.ok()?.ok()
 }
 
-impl fmt::Debug for KeyErrand {
+impl<D: fmt::Debug> fmt::Debug for KeyErrand<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of limit {}", self.deed, self.limit.0)
     }

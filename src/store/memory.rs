@@ -27,7 +27,7 @@ mod table;
 mod words;
 
 use crate::limit::packed::Packed;
-use crate::limit::units::Timestamp;
+use crate::limit::units::{Cost, Timestamp};
 use crate::limit::{Algorithm, Decision, State};
 use crate::store::{Charge, Decisions, NumbersId, Outcome};
 use ballot::Ballot;
@@ -97,9 +97,35 @@ impl MemoryStore {
         Decisions::Together(charges.iter().map(look).collect())
     }
 
+    /// See [`crate::store::Counters::reset`].
+    pub fn reset(&self, charges: &[Charge<'_>]) {
+        let mut held = Held::new(&self.table, charges);
+        // Nothing is asked of the time: a fresh state makes room and takes none.
+        let census = Census::new(charges, &self.registry, Timestamp(0));
+        charges.iter().for_each(|charge| held.store(charge, State::Fresh, &census));
+    }
+
+    /// See [`crate::store::Counters::grant`].
+    pub fn grant(&self, charges: &[Charge<'_>], units: Cost, now: Timestamp) -> u64 {
+        let mut held = Held::new(&self.table, charges);
+        let census = Census::new(charges, &self.registry, now);
+        let mut most = 0;
+        for charge in charges {
+            let (state, granted) = charge.algorithm.grant(held.copy(charge, &census).state, units, now);
+            held.store(charge, state, &census);
+            most = most.max(granted);
+        }
+        most
+    }
+
     /// See [`crate::store::Store::keys`]: cheap and exact, but an expired entry counts until a new key overwrites it.
     pub fn keys(&self) -> u64 {
         self.table.room.taken()
+    }
+
+    /// See [`crate::store::Store::max_keys`].
+    pub fn max_keys(&self) -> u64 {
+        self.table.room.bound()
     }
 
     /// See [`crate::store::Store::evictions`].
@@ -182,7 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::units::{Cost, Fingerprint, Micros, Rate};
+    use crate::limit::units::{Fingerprint, Micros, Rate};
     use crate::store::{Group, Remote};
 
     proptest! {

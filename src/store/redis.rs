@@ -37,6 +37,7 @@
 //! it expires, so a log of n events may take n steps at once after a lull. None can exceed the server's longest string (512 MiB).
 
 mod backoff;
+mod bans;
 mod breaker;
 pub mod call;
 mod client;

@@ -7,15 +7,18 @@
 //! instruction and a travelling cache line per request. A worker's are written by its thread alone.
 
 mod cells;
+mod clients;
 mod exposition;
+mod process;
 mod scrape;
 mod series;
 mod store;
 mod tap;
+mod upstreams;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use http::StatusCode;
@@ -23,6 +26,7 @@ use http::StatusCode;
 use crate::gateway::{Gateway, UpstreamIndex};
 use crate::limit::units::Micros;
 use crate::route::RouteIndex;
+use crate::upstream::Failure;
 use cells::Answers;
 use series::Series;
 pub use tap::{Answered, Attempts, Decided, News, Tap};
@@ -37,6 +41,8 @@ pub struct Metrics {
     workers: Vec<ArcSwap<Series>>,
     reloads_succeeded: AtomicU64,
     reloads_failed: AtomicU64,
+    /// The file was not put in force when it was last read.
+    last_reload_failed: AtomicBool,
 }
 
 /// A worker's own counters for one plan. Recording touches only this worker's cache lines.
@@ -159,6 +165,7 @@ impl Metrics {
             workers: (0..workers).map(|_| ArcSwap::default()).collect(),
             reloads_succeeded: AtomicU64::new(0),
             reloads_failed: AtomicU64::new(0),
+            last_reload_failed: AtomicBool::new(false),
         })
     }
 
@@ -182,6 +189,7 @@ impl Metrics {
     pub fn reloaded(&self, good: bool) {
         let counter = if good { &self.reloads_succeeded } else { &self.reloads_failed };
         counter.fetch_add(1, Ordering::Relaxed);
+        self.last_reload_failed.store(!good, Ordering::Relaxed);
     }
 }
 
@@ -191,6 +199,13 @@ impl WorkerMetrics {
         let answers = self.answers(route);
         answers.codes.count(status);
         answers.duration.record(duration);
+    }
+
+    /// So many bytes of bodies came and went with a request; see [`Self::request`].
+    pub fn bodies(&self, route: Option<RouteIndex>, received: u64, sent: u64) {
+        let answers = self.answers(route);
+        answers.received.add(received);
+        answers.sent.add(sent);
     }
 
     /// What became of it in the end; see [`Self::request`].
@@ -228,7 +243,14 @@ impl WorkerMetrics {
         }
     }
 
-    /// So many attempts at an upstream were not answered.
+    /// An upstream gave no answer. What was the client's fault is not counted.
+    pub fn upstream_failed(&self, upstream: UpstreamIndex, why: Failure) {
+        if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| why != Failure::Upload) {
+            upstream.cells().failed(why).add(1);
+        }
+    }
+
+    /// So many attempts at an upstream were not answered, those that another followed included.
     pub fn failed_attempts(&self, upstream: UpstreamIndex, count: u32) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| count > 0) {
             upstream.cells().failed_attempts.add(count.into());

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use tollgate::limit::units::{Fingerprint, Timestamp};
+use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
 use tollgate::limit::{Algorithm, Decision};
 use tollgate::store::Charge;
 use tollgate::store::redis::call::{self, Correction};
@@ -51,6 +51,13 @@ impl Shared {
         let mut arguments = Vec::new();
         call::peek(charges, |argument| arguments.push(argument.to_vec()));
         self.evaluate(charges.iter().map(named).collect(), arguments, now)
+    }
+
+    pub(crate) fn grant(&mut self, charge: &Charge<'_>, units: Cost, now: Timestamp) -> u64 {
+        let mut arguments = Vec::new();
+        call::grant(&[*charge], units, |argument| arguments.push(argument.to_vec()));
+        let answer = self.call(&[named(charge)], arguments, now).integers();
+        reply::granted(&answer, 1).unwrap()[0]
     }
 
     pub(crate) fn settle(&mut self, corrections: &[Correction<'_>], admitted_at: Timestamp, now: Timestamp) {

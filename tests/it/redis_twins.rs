@@ -54,6 +54,13 @@ impl Pair<'_> {
         }
     }
 
+    fn grant(&mut self, units: Cost, now: Timestamp) {
+        let (state, granted) = self.algorithm.grant(std::mem::take(&mut self.state), units, now);
+        self.state = state;
+        let told = self.shared.grant(&charge(&self.algorithm, self.key, Cost::ONE), units, now);
+        assert_eq!(told, granted, "{:?} at {now:?}: {units:?} of {:?}", self.algorithm, self.state);
+    }
+
     fn settle(&mut self, before: usize, difference: i64, now: Timestamp) {
         let Some(&admitted_at) = self.admissions.iter().rev().nth(before) else { return };
         let state = std::mem::take(&mut self.state);
@@ -61,6 +68,23 @@ impl Pair<'_> {
         let correction = Correction { algorithm: &self.algorithm, key: self.key, difference };
         self.shared.settle(&[correction], admitted_at, now);
     }
+}
+
+/// As [`compare`], with a gift in place of each correction.
+fn compare_gifts(shared: &mut Shared, algorithm: Algorithm, steps: &[(Step, u32)]) {
+    let (key, state) = (shared.new_key(), State::default());
+    let mut pair = Pair { shared, key, algorithm, state, admissions: Vec::new() };
+    let mut now = START;
+    for (step, units) in steps {
+        now = step.moment(&algorithm, now);
+        pair.decide(now, step.cost(&algorithm));
+        if *units > 0 {
+            now = step.moment(&algorithm, now);
+            pair.grant(cost(*units), now);
+            pair.peek(now);
+        }
+    }
+    pair.peek(now);
 }
 
 fn compare(shared: &mut Shared, algorithm: Algorithm, steps: &[(Step, Settlement)]) {
@@ -109,6 +133,17 @@ fn corrections_are_alike() {
     hold(300, (algorithm, requests_and_settlements()), |shared, (algorithm, steps)| {
         compare(shared, algorithm, &steps);
     });
+}
+
+#[test]
+fn gifts_are_alike() {
+    let algorithm = prop_oneof![ordinary_algorithm(), any_algorithm()];
+    let units = prop_oneof![2 => Just(0_u32), 2 => 1..20_u32, 1 => 1..=Cost::MAX];
+    let steps = trace().prop_flat_map(move |steps| {
+        let gifts = prop::collection::vec(units.clone(), steps.len());
+        (Just(steps), gifts).prop_map(|(steps, gifts)| steps.into_iter().zip(gifts).collect::<Vec<_>>())
+    });
+    hold(300, (algorithm, steps), |shared, (algorithm, steps)| compare_gifts(shared, algorithm, &steps));
 }
 
 /// `multiply_divide` of the sliding window's twin, for all triples.

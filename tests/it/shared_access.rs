@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use crate::api_questions::good;
 use crate::harness::{Backend, Certificates, Gateway, Redis, TlsRedis, eventually};
 use crate::shared_samples::{PATIENT, Plan, of, statuses_of};
 
@@ -126,6 +127,26 @@ fn with_a_user_of_few_rights() {
     redis.set(&["ACL", "SETUSER", "default", "off"]);
     let url = format!("redis://gate:horse@{}", redis.addr());
     counts_in(&Gateway::start(&plan(&backend).store(&store_at(&url, ""))), &redis);
+}
+
+/// The rights that the documentation names are enough for what the admin API changes, too.
+#[test]
+fn with_no_more_rights_than_documented() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let documented =
+        include_str!("../../docs/shared-limits.md").lines().find(|line| line.starts_with("ACL SETUSER"));
+    let user = documented.unwrap().replace("PASSWORD", PASSWORD);
+    redis.set(&user.split(' ').collect::<Vec<_>>());
+    redis.set(&["ACL", "SETUSER", "default", "off"]);
+    let url = format!("redis://tollgate:{PASSWORD}@{}", redis.addr());
+    let gateway = Gateway::start(&plan(&backend).store(&store_at(&url, "")));
+    counts_in(&gateway, &redis);
+    good(&gateway, "POST limits/per-client/keys/a/grant", r#"{"units": 1}"#);
+    good(&gateway, "DELETE limits/per-client/keys/a", "");
+    good(&gateway, "POST limits/per-client/keys/a/ban", r#"{"for": "1h"}"#);
+    assert_eq!(statuses_of(&gateway, "/", "a", 1), [429]);
+    assert_eq!(good(&gateway, "DELETE limits/per-client/keys/a/ban", "")["policies"][0]["remaining"], 2);
+    assert_eq!(gateway.stderr().matches("can not be asked").count(), 0);
 }
 
 #[test]

@@ -55,6 +55,11 @@ impl Plan {
         self.text
     }
 
+    /// A limit by whatever these lines say.
+    pub(crate) fn table_of(self, name: &str, key: &str, lines: &str) -> Self {
+        self.table(&format!("limits.{name}"), &format!("{key}\n{lines}"))
+    }
+
     fn table(mut self, name: &str, lines: &str) -> Self {
         self.text.push_str(&format!("[{name}]\n{lines}\n"));
         self

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::key::ends;
 use super::policies::{self, State};
 use super::routes::mode;
 use super::time::{moment, span};
 use super::{Fault, only};
 use crate::explain::{Applied, ExplainRequest, Explanation, Standing, Taken, explain_to};
 use crate::gateway::{Gateway, Mode};
-use crate::limit::units::Micros;
+use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Verdict, Wait};
 use crate::shared::Shared;
 
@@ -23,6 +24,8 @@ enum Fate {
     /// After this wait.
     Delayed(Micros),
     Refused(Wait),
+    /// For so long.
+    Banned(Micros),
 }
 
 /// A limit's word.
@@ -30,6 +33,8 @@ struct Heard<'e> {
     applied: &'e Applied,
     /// `None`: nothing is charged there.
     state: Option<State>,
+    /// Until when its key is banned, and for how long that is.
+    banned: Option<(Timestamp, Micros)>,
 }
 
 pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, Fault> {
@@ -56,7 +61,7 @@ fn request(body: &Value) -> Result<ExplainRequest, Fault> {
     let ip = ip.map_err(|_| Fault::bad("`ip` is no address"))?;
     let headers = match body.get("headers") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::Object(fields)) => fields.iter().map(field).collect::<Result<_, _>>()?,
+        Some(Value::Object(fields)) => fields.iter().map(field).collect::<Result<Vec<_>, _>>()?.concat(),
         Some(_) => return Err(Fault::bad("`headers` is no object of names and values")),
     };
     let method = text("method")?.unwrap_or("GET");
@@ -64,11 +69,18 @@ fn request(body: &Value) -> Result<ExplainRequest, Fault> {
         .map_err(|fault| Fault::bad(format!("{fault}; {}", fault.help)))
 }
 
-fn field((name, value): (&String, &Value)) -> Result<String, Fault> {
-    let value = value
-        .as_str()
-        .ok_or_else(|| Fault::bad(format!("the value of `{}` is no string", name.escape_debug())))?;
-    Ok(format!("{name}: {value}"))
+/// One field, or as many as it has values.
+fn field((name, value): (&String, &Value)) -> Result<Vec<String>, Fault> {
+    let values = match value {
+        Value::Array(values) => values.as_slice(),
+        value => std::slice::from_ref(value),
+    };
+    let line = |value: &Value| {
+        let value = value.as_str();
+        let line = value.map(|value| format!("{name}: {value}"));
+        line.ok_or_else(|| Fault::bad(format!("the value of `{}` is no string", name.escape_debug())))
+    };
+    values.iter().map(line).collect()
 }
 
 impl<'e> Heard<'e> {
@@ -79,10 +91,17 @@ impl<'e> Heard<'e> {
             }
             _ => None,
         };
-        Ok(Self { applied, state })
+        let now = shared.clock.now();
+        let limit = gateway.limit(applied.index);
+        let charged = applied.owner.filter(|_| state.is_some());
+        let until = charged.and_then(|owner| shared.store.bans().until(limit.banned(owner), now));
+        Ok(Self { applied, state, banned: until.map(|until| (until, until.since(now))) })
     }
 
     fn fate(&self) -> Option<Fate> {
+        if let Some((_, rest)) = self.banned {
+            return Some(Fate::Banned(rest));
+        }
         match &self.state {
             Some(state) => Some(match state.verdict() {
                 Verdict::Allow => Fate::Admitted,
@@ -95,7 +114,7 @@ impl<'e> Heard<'e> {
     }
 
     fn tell(&self, gateway: &Gateway) -> Value {
-        let Self { applied, state } = self;
+        let Self { applied, state, banned } = self;
         let limit = gateway.limit(applied.index);
         let (standing, detail) = standing(applied);
         let cost = match applied.standing {
@@ -105,7 +124,7 @@ impl<'e> Heard<'e> {
         json!({
             "name": applied.name, "mode": mode(applied.mode), "standing": standing, "detail": detail, "cost": cost,
             "id": applied.owner.map(super::key_id), "key": applied.owner.map(|_| &applied.label),
-            "verdict": self.fate().map(Fate::word), "banned_until": null,
+            "verdict": self.fate().map(Fate::word), "banned_until": ends(banned.map(|(until, _)| until)),
             "policies": state.as_ref().map_or_else(|| policies::untold(limit), |state| state.tell(limit)),
         })
     }
@@ -117,6 +136,7 @@ impl Fate {
             Self::Admitted => "admitted",
             Self::Delayed(_) => "delayed",
             Self::Refused(_) => "refused",
+            Self::Banned(_) => "banned",
         }
     }
 
@@ -124,7 +144,7 @@ impl Fate {
     fn wait(self) -> Option<Micros> {
         match self {
             Self::Admitted | Self::Refused(Wait::Never) => None,
-            Self::Delayed(span) | Self::Refused(Wait::After(span)) => Some(span),
+            Self::Delayed(span) | Self::Refused(Wait::After(span)) | Self::Banned(span) => Some(span),
         }
     }
 }
@@ -149,10 +169,11 @@ fn missing(applied: &Applied) -> String {
 }
 
 fn tell(shared: &Shared, gateway: &Gateway, explanation: &Explanation, heard: &[Heard<'_>]) -> Value {
-    let enforced = heard.iter().filter(|heard| heard.applied.mode == Mode::Enforce);
+    let refuses = |heard: &&Heard<'_>| heard.applied.mode == Mode::Enforce || heard.banned.is_some();
     // Of equal waits the first on the route leads, as it does in a refusal.
-    let worst = enforced.rev().filter_map(|heard| Some((heard.fate()?, heard))).max_by_key(|(fate, _)| *fate);
-    let (verdict, status) = outcome(gateway, explanation, worst.as_ref().map(|(fate, _)| *fate));
+    let told = heard.iter().filter(refuses).rev().filter_map(|heard| Some((heard.fate()?, heard)));
+    let worst = told.max_by_key(|(fate, _)| *fate);
+    let (verdict, status) = outcome(gateway, explanation, worst.as_ref());
     let charged = !matches!(verdict, "no_route" | "redirected");
     let worst = worst.filter(|(fate, _)| charged && *fate != Fate::Admitted);
     let wait = worst.as_ref().and_then(|(fate, _)| fate.wait());
@@ -171,23 +192,29 @@ fn tell(shared: &Shared, gateway: &Gateway, explanation: &Explanation, heard: &[
 }
 
 /// In a word, and the status that the gateway itself would answer.
-fn outcome(gateway: &Gateway, explanation: &Explanation, worst: Option<Fate>) -> (&'static str, Option<u16>) {
+fn outcome(
+    gateway: &Gateway,
+    explanation: &Explanation,
+    worst: Option<&(Fate, &Heard<'_>)>,
+) -> (&'static str, Option<u16>) {
     let Some(route) = &explanation.route else { return ("no_route", Some(StatusCode::NOT_FOUND.as_u16())) };
     if route.redirect.is_some() {
         return ("redirected", Some(StatusCode::PERMANENT_REDIRECT.as_u16()));
     }
     match worst {
-        Some(fate @ Fate::Refused(_)) => (fate.word(), Some(refusal(gateway, route))),
-        Some(fate) => (fate.word(), None),
+        Some((fate @ (Fate::Refused(_) | Fate::Banned(_)), heard)) => {
+            (fate.word(), Some(refusal(gateway, route, heard.applied)))
+        }
+        Some((fate, _)) => (fate.word(), None),
         None => ("admitted", None),
     }
 }
 
-/// What the route's refusals answer: that of its first limit with a word on it, should several differ.
-fn refusal(gateway: &Gateway, route: &Taken) -> u16 {
+/// What the route answers where this limit refuses.
+fn refusal(gateway: &Gateway, route: &Taken, refuses: &Applied) -> u16 {
     let of_route =
         gateway.routes.iter().find(|one| *one.name == *route.name).and_then(|one| one.reject.as_deref());
-    let of_limit = || route.limits.iter().find_map(|applied| gateway.limit(applied.index).reject.as_deref());
+    let of_limit = || gateway.limit(refuses.index).reject.as_deref();
     of_route.or_else(of_limit).map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status).as_u16()
 }
 

@@ -23,6 +23,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
     let refused = refused_keys(shared).await;
     let (gateway, samples) = (shared.gateway.load(), shared.samples.lock());
     let used = users(&gateway);
+    let bans = shared.store.bans().counts(shared.clock.now());
     let limits = gateway.limits.iter().zip(used).map(|(limit, routes)| {
         let [minute, hour] =
             refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(Union::count));
@@ -32,7 +33,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
             "policies": policies(limit), "routes": routes,
             "minute": said(samples.minute(&limit.name), minute),
             "hour": said(samples.hour(&limit.name), hour),
-            "bans": bans(limit),
+            "bans": bans.get(&limit.identity()).copied().unwrap_or_default(),
         })
     });
     let limits: Vec<Value> = limits.collect();
@@ -82,9 +83,4 @@ fn said(decided: Decided, refused_keys: u64) -> Value {
         "admitted": decided.of(Word::Admitted), "delayed": decided.of(Word::Delayed),
         "refused": decided.of(Word::Refused), "refused_keys": refused_keys,
     })
-}
-
-/// Bans in force.
-fn bans(_limit: &Limit) -> u64 {
-    0
 }

@@ -66,7 +66,8 @@ impl State {
                 "quota": policy.algorithm.quota(),
                 "remaining": decision.remaining,
                 "next_ms": wait(decision.verdict),
-                "full_ms": wait(whole.verdict),
+                // Asked a moment later, it may be told a millisecond shorter.
+                "full_ms": wait(later(whole.verdict, decision.verdict)),
             })
         });
         Value::Array(told.collect())
@@ -80,6 +81,27 @@ pub(super) fn untold(limit: &Limit) -> Value {
         json!({ "policy": words, "quota": quota, "remaining": null, "next_ms": null, "full_ms": null })
     });
     Value::Array(told.collect())
+}
+
+/// In a word.
+pub(super) fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "admitted",
+        Verdict::Delay(_) => "delayed",
+        Verdict::Deny(_) => "refused",
+    }
+}
+
+/// `full`, unless `next` is later than that.
+fn later(full: Verdict, next: Verdict) -> Verdict {
+    let waits = |verdict: Verdict| match verdict {
+        Verdict::Delay(span) | Verdict::Deny(Wait::After(span)) => Some(span),
+        Verdict::Allow | Verdict::Deny(Wait::Never) => None,
+    };
+    match (waits(full), waits(next)) {
+        (Some(full), Some(next)) if full < next => Verdict::Deny(Wait::After(next)),
+        _ => full,
+    }
 }
 
 /// In milliseconds: none, or how long; `null`: never.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::time::moment;
+use crate::gateway::Gateway;
 use crate::shared::steering::Reload;
 use crate::shared::{Life, Shared};
 
@@ -26,7 +27,14 @@ pub(super) fn tell(shared: &Shared) -> Value {
             "up": store.as_ref().is_none_or(|store| store.health().is_up()),
             "max_keys": if store.is_some() { Value::Null } else { json!(gateway.store.max_keys) },
         },
+        "bans": bans(shared, &gateway),
     })
+}
+
+/// In force, of the limits there are.
+fn bans(shared: &Shared, gateway: &Gateway) -> usize {
+    let counts = shared.store.bans().counts(shared.clock.now());
+    gateway.limits.iter().filter_map(|limit| counts.get(&limit.identity())).sum()
 }
 
 /// The word for where the process stands in its life.

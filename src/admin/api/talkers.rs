@@ -9,7 +9,7 @@ use super::routes::mode;
 use super::time::moment;
 use super::{Fault, Query, key_id, limit_named};
 use crate::gateway::Limit;
-use crate::limit::units::Fingerprint;
+use crate::limit::units::{Fingerprint, Timestamp};
 use crate::route::key::LABEL_END;
 use crate::shared::Shared;
 use crate::shared::desk::Errand;
@@ -27,10 +27,19 @@ pub(super) async fn tell(shared: &Shared, segment: &str, query: Query<'_>) -> Re
     let limit = gateway.limit(limit_named(&gateway, segment)?);
     let (top, by) = (top(query)?, by(query)?);
     let ranking = ranking(shared, limit).await;
-    let talkers = ranking.top(top, by);
+    let bans = bans(shared, limit);
+    let mut talkers = ranking.top(top, by);
+    // Whoever is banned is told of, however little they ask.
+    let rest = bans.keys().filter(|owner| talkers.iter().all(|talker| talker.owner != **owner));
+    let rest: Vec<Fingerprint> = rest.copied().take(MOST).collect();
+    talkers.extend(rest.iter().filter_map(|owner| ranking.talker(*owner)));
     let names = labels(shared, limit, talkers.iter().map(|talker| talker.owner).collect()).await;
-    let keys = talkers.iter().map(|talker| one(talker, &names));
-    let keys: Vec<Value> = keys.collect();
+    let silent = rest.into_iter().filter(|owner| ranking.talker(*owner).is_none()).map(silent);
+    let mut keys: Vec<Value> = talkers.iter().map(|talker| one(talker, &names)).chain(silent).collect();
+    for (owner, until) in &bans {
+        let id = key_id(*owner);
+        keys.iter_mut().filter(|key| key["id"] == id).for_each(|key| key["banned_until"] = moment(*until));
+    }
     let total = ranking.total;
     Ok(json!({
         "limit": &*limit.name, "mode": mode(limit.mode), "span": span(shared),
@@ -76,7 +85,6 @@ async fn labels(shared: &Shared, limit: &Limit, owners: Arc<[Fingerprint]>) -> H
 }
 
 /// One key, if it is followed: what it is called, and its requests.
-#[expect(dead_code, reason = "for a look at one key")]
 pub(super) async fn followed(
     shared: &Shared,
     limit: &Limit,
@@ -93,6 +101,19 @@ fn one(talker: &Talker, names: &HashMap<Fingerprint, String>) -> Value {
         "requests": talker.requests, "admitted": talker.admitted, "refused": talker.refused,
         "last": moment(talker.last), "banned_until": null,
     })
+}
+
+/// A key that is banned and not followed.
+fn silent(owner: Fingerprint) -> Value {
+    json!({
+        "id": key_id(owner), "key": null, "requests": 0, "admitted": 0, "refused": 0,
+        "last": null, "banned_until": null,
+    })
+}
+
+/// Who is banned, and until when.
+fn bans(shared: &Shared, limit: &Limit) -> HashMap<Fingerprint, Timestamp> {
+    shared.store.bans().of_limit(limit.identity(), shared.clock.now()).into_iter().collect()
 }
 
 /// The values of the key's parts. A part that is the same for everybody has none.

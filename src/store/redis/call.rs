@@ -2,17 +2,18 @@
 //!
 //! `EVALSHA sha1 n key… operation moment charge…`: n keys, as many charges, in the same order; a key may stand there several times.
 //!
-//! - `operation` is `decide`, `peek` (the same answers without the charge, nothing is written) or `settle`.
+//! - `operation` is `decide`, `peek` (the same answers without the charge, nothing is written), `settle` or `grant` (see
+//!   [`Algorithm::grant`]); `reset` deletes the keys, and takes no charges.
 //! - `moment` is that of the admission, in µs, for `settle`; else 0.
 //! - A charge is one argument in bytes: the twin's name and a zero byte; the group in two bytes (0: enforced, p + 1: shadow limit at
 //!   place p); then six doubles, the cost (or difference) and the twin's five numbers. Eight numbers as text took the server 2 µs more.
 //!
-//! To reset a counter, delete its key.
+//! Bans are another matter, with a key and arguments of their own: see `bans.lua`.
 
 use smallvec::SmallVec;
 
 use crate::limit::Algorithm;
-use crate::limit::units::{EXACT, Fingerprint, Timestamp};
+use crate::limit::units::{Cost, EXACT, Fingerprint, Timestamp};
 use crate::store::{Charge, Group};
 
 /// A cost admitted before that turned out to be another.
@@ -44,6 +45,20 @@ pub fn settle(corrections: &[Correction<'_>], admitted_at: Timestamp, mut give: 
     for correction in corrections {
         give(&argument(correction.algorithm, Group::Enforced, exact(correction.difference)));
     }
+}
+
+/// Gives the arguments that follow the keys, to have so many units given back to each.
+pub fn grant(charges: &[Charge<'_>], units: Cost, mut give: impl FnMut(&[u8])) {
+    give(b"grant");
+    give(b"0");
+    for charge in charges {
+        give(&argument(charge.algorithm, Group::Enforced, units.units().into()));
+    }
+}
+
+/// Gives the arguments that follow the keys, to have them deleted.
+pub fn reset(mut give: impl FnMut(&[u8])) {
+    give(b"reset");
 }
 
 fn ask(operation: &[u8], charges: &[Charge<'_>], mut give: impl FnMut(&[u8])) {
@@ -83,7 +98,7 @@ fn exact(difference: i64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::units::{Cost, Micros, Rate};
+    use crate::limit::units::{Micros, Rate};
     use crate::store::{NumbersId, Remote};
 
     #[test]

@@ -1,6 +1,6 @@
 //! One worker's way to the shared counters: what is remembered, the servers, and what is done without them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -12,22 +12,24 @@ use super::health::Healths;
 use super::nodes::Nodes;
 use super::refusals::Refusals;
 use super::reply::{self, Reply};
-use super::resp::Command;
+use super::resp::{Command, Integers};
 use super::script::Script;
 use super::settings::Settings;
 use super::slots::Slot;
 use super::{call, key, turns, unasked};
 use crate::clock::{deadline, micros};
-use crate::limit::units::Timestamp;
+use crate::limit::units::{Cost, Timestamp};
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, Decisions, OnError, Outcome, Unreachable};
 
 /// One worker's way to the shared counters. Stays on its thread.
 #[derive(Debug)]
 pub struct Client {
-    settings: Arc<Settings>,
-    script: Arc<Script>,
-    nodes: Nodes,
+    pub(super) settings: Arc<Settings>,
+    pub(super) script: Arc<Script>,
+    pub(super) nodes: Nodes,
+    /// The version of the bans that were read last.
+    pub(super) known_bans: Cell<Option<i64>>,
     refusals: RefCell<Refusals>,
     /// Goes on counting where the servers can't be asked.
     memory: Arc<MemoryStore>,
@@ -56,7 +58,15 @@ impl Client {
     ) -> Self {
         let nodes = Nodes::open(settings, script, health);
         let (settings, script) = (Arc::clone(settings), Arc::clone(script));
-        Self { settings, script, nodes, refusals: RefCell::default(), memory, counts }
+        Self {
+            settings,
+            script,
+            nodes,
+            known_bans: Cell::default(),
+            refusals: RefCell::default(),
+            memory,
+            counts,
+        }
     }
 
     /// The answer to a call whose refusal is remembered.
@@ -86,6 +96,43 @@ impl Client {
         let slot = self.only_slot(charges).ok_or(Unreachable)?;
         let reply = self.ask(slot, Question::Peek, charges).await.map_err(|_| Unreachable)?;
         Ok(reply.outcome.decisions)
+    }
+
+    /// See [`Counters::reset`](crate::store::Counters::reset). The charges are of one owner.
+    pub(in crate::store) async fn reset(&self, charges: &[Charge<'_>]) -> Result<(), Unreachable> {
+        self.change(charges, |command| call::reset(|word| command.word(word))).await?;
+        self.memory.reset(charges);
+        Ok(())
+    }
+
+    /// See [`Counters::grant`](crate::store::Counters::grant). The charges are of one owner.
+    pub(in crate::store) async fn grant(
+        &self,
+        charges: &[Charge<'_>],
+        units: Cost,
+        now: Timestamp,
+    ) -> Result<u64, Unreachable> {
+        let answer =
+            self.change(charges, |command| call::grant(charges, units, |word| command.word(word))).await?;
+        self.memory.grant(charges, units, now);
+        let granted = reply::granted(&answer, charges.len()).map_err(|_| Unreachable)?;
+        Ok(granted.into_iter().max().unwrap_or_default())
+    }
+
+    /// Changes the counters of one owner. What is remembered of refusals may be wrong then.
+    async fn change(
+        &self,
+        charges: &[Charge<'_>],
+        write: impl Fn(&mut Command<'_>),
+    ) -> Result<Integers, Unreachable> {
+        let slot = self.only_slot(charges).ok_or(Unreachable)?;
+        let answer = self.nodes.ask(slot, |command| {
+            self.write_keys(command, charges);
+            write(command);
+        });
+        let answer = answer.await.map_err(|_| Unreachable)?;
+        *self.refusals.borrow_mut() = Refusals::default();
+        Ok(answer.integers)
     }
 
     /// Asks the server of this slot after charges that all lie there.
@@ -139,18 +186,22 @@ impl Client {
 
     /// Writes the call of the script.
     fn write(&self, command: &mut Command<'_>, question: Question, charges: &[Charge<'_>]) {
+        self.write_keys(command, charges);
+        let word = |word: &[u8]| command.word(word);
+        match question {
+            Question::Decide => call::decide(charges, word),
+            Question::Peek => call::peek(charges, word),
+            Question::Refund(at) => call::settle(&refunds(charges), at, word),
+        }
+    }
+
+    fn write_keys(&self, command: &mut Command<'_>, charges: &[Charge<'_>]) {
         command.word(b"EVALSHA");
         command.word(self.script.sha1().as_bytes());
         command.number(charges.len() as u64);
         for charge in charges {
             let owner = key::owner(charge.owner());
             command.parts(&key::parts(&self.settings.prefix, &charge.remote.name, &owner));
-        }
-        let word = |word: &[u8]| command.word(word);
-        match question {
-            Question::Decide => call::decide(charges, word),
-            Question::Peek => call::peek(charges, word),
-            Question::Refund(at) => call::settle(&refunds(charges), at, word),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What the script answers.
 //!
 //! Integers: the server's time in µs that was used; then, unless a cost was settled, four for each charge: the verdict (0 allow, 1 delay,
-//! 2 deny, 3 never), how long to wait in µs (0 where there is nothing to wait for), `remaining`, and `reset_after` in µs.
+//! 2 deny, 3 never), how long to wait in µs (0 where there is nothing to wait for), `remaining`, and `reset_after` in µs; of a `grant`,
+//! one for each charge: how many units were given back.
 
 use crate::limit::units::{EXACT, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
@@ -44,6 +45,17 @@ pub fn read(integers: &[i64], charges: usize) -> Result<Reply, Unreadable> {
     let (answers, _) = answers.as_chunks::<EACH>();
     let decisions = answers.iter().map(decision).collect::<Result<_, _>>()?;
     Ok(Reply { now: Timestamp(number(*now)?), outcome: Decisions::Together(decisions).into() })
+}
+
+/// Reads the answer to a `grant` of so many charges: how many units each was given back.
+///
+/// # Errors
+/// See [`Unreadable`].
+pub fn granted(integers: &[i64], charges: usize) -> Result<Vec<u64>, Unreadable> {
+    match integers.split_first() {
+        Some((_, granted)) if granted.len() == charges => granted.iter().copied().map(number).collect(),
+        _ => Err(Unreadable::Length { found: integers.len(), wanted: 1 + charges }),
+    }
 }
 
 fn decision(&[verdict, wait, remaining, reset_after]: &[i64; EACH]) -> Result<Decision, Unreadable> {

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use crate::limit::lua;
 
 /// The modules that know of Redis, as [`lua::MODULES`].
-const MODULES: [(&str, &str); 3] = [
+const MODULES: [(&str, &str); 4] = [
     ("log", include_str!("log.lua")),
     ("ballot", include_str!("ballot.lua")),
     ("several", include_str!("several.lua")),
+    ("bans", include_str!("bans.lua")),
 ];
 
 /// What stands before the modules.

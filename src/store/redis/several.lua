@@ -1,4 +1,10 @@
--- Any call but the usual one: several charges, a look, a correction. Gives the reply.
+-- Any call but the usual one: several charges, a look, a correction, a gift, an end. Gives the reply.
+
+if ARGV[1] == 'ban' or ARGV[1] == 'bans' then return use 'bans' end
+if ARGV[1] == 'reset' then
+  redis.call('DEL', unpack(KEYS))
+  return { now }
+end
 
 -- One account per key, so that a second charge to a key sees the first.
 local accounts, charges = {}, {}
@@ -9,7 +15,7 @@ for index, key in ipairs(KEYS) do
     local algorithm = use(name)
     local limit = algorithm.limit(a, b, c, d, e)
     local state, changed = load(algorithm, limit, key)
-    its = { algorithm = algorithm, limit = limit, state = state, changed = changed }
+    its = { algorithm = algorithm, limit = limit, state = state, changed = changed, name = name }
     accounts[key] = its
   end
   charges[index] = { account = its, group = group, cost = cost }
@@ -28,6 +34,9 @@ for _, charge in ipairs(charges) do
     local state = its.algorithm.settle(its.limit, its.state, tonumber(ARGV[2]), charge.cost, now)
     its.changed = its.changed or state ~= its.state
     its.state = state
+  elseif ARGV[1] == 'grant' then
+    its.state, charge.granted = use 'grant'[its.name](its.algorithm, its.limit, its.state, charge.cost)
+    its.changed = true
   end
 end
 
@@ -37,6 +46,7 @@ end
 
 local reply = { now }
 for index, charge in ipairs(charges) do
+  if charge.granted then reply[index + 1] = charge.granted end
   if charge.verdict then
     local at = 4 * index - 2
     reply[at], reply[at + 1] = charge.verdict, charge.wait

@@ -258,6 +258,13 @@ impl Answer {
         list.iter().map(Self::integer).collect()
     }
 
+    /// The list that it must be.
+    #[track_caller]
+    pub(crate) fn list(&self) -> &[Answer] {
+        let Self::List(list) = self else { panic!("no list: {self:?}") };
+        list
+    }
+
     /// The text that it must be.
     #[track_caller]
     pub(crate) fn text(&self) -> String {

@@ -1,0 +1,48 @@
+//! `POST` and `DELETE` of a key's ban.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::key::One;
+use super::{Asked, Fault, Said, good, only};
+use crate::limit::span;
+use crate::limit::units::Micros;
+use crate::shared::desk::Errand;
+use crate::store::Unreachable;
+use crate::store::bans::BanFault;
+
+/// Bans the key for a time, in place of an earlier ban.
+pub(super) async fn begin(one: &One, asked: &Asked<'_>) -> Said {
+    only(&asked.body, &["for"])?;
+    let text = asked.body.get("for").and_then(Value::as_str);
+    let span = text.and_then(|text| span::read(text).ok()).filter(|span| *span >= Micros::SECOND);
+    let span = span.ok_or_else(|| {
+        Fault::bad("`for` is how long, `1s` to `366day`: a whole number with `ms`, `s`, `min`, `h` or `day`")
+    })?;
+    set(one, asked, Some(span)).await?;
+    one.log(asked, &format!("bans for {:?}", Duration::from_micros(span.0)));
+    good(one.look(asked).await?)
+}
+
+/// Ends the ban, if there is one.
+pub(super) async fn end(one: &One, asked: &Asked<'_>) -> Said {
+    set(one, asked, None).await?;
+    one.log(asked, "ends the ban of");
+    good(one.look(asked).await?)
+}
+
+async fn set(one: &One, asked: &Asked<'_>, span: Option<Micros>) -> Result<(), Fault> {
+    let answer = asked.shared.desks.ask_one(|tell| Errand::Ban(one.banned(), span, tell)).await;
+    Ok(answer.unwrap_or(Err(Unreachable.into()))?)
+}
+
+impl From<BanFault> for Fault {
+    fn from(fault: BanFault) -> Self {
+        match fault {
+            BanFault::Unreachable(unreachable) => unreachable.into(),
+            BanFault::TooMany => Self::new(StatusCode::CONFLICT, fault.to_string()),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! One key of one limit: what it has left, and what can be done about it. Every change answers what `GET` would answer afterwards.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::policies::{State, verdict};
+use super::routes::mode;
+use super::talkers;
+use super::time::moment;
+use super::{Asked, Fault, Said, decoded, key_id, only};
+use crate::gateway::{Gateway, Limit, LimitIndex};
+use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use crate::shared::Shared;
+use crate::shared::desk::{Change, Errand, KeyErrand};
+use crate::store::Unreachable;
+use crate::store::bans::Banned;
+
+/// A key that was asked for.
+pub(super) struct One {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) index: LimitIndex,
+    pub(super) owner: Fingerprint,
+    /// By which it was named; `None`: by its id.
+    values: Option<Vec<String>>,
+}
+
+/// What is known of a key because it asks much.
+#[derive(Debug, Default)]
+struct Followed {
+    /// The values of its parts.
+    key: Option<Vec<String>>,
+    requests: Option<u64>,
+    admitted: Option<u64>,
+    refused: Option<u64>,
+}
+
+impl One {
+    /// Finds it by limit and key as they stand in a path.
+    pub(super) fn find(shared: &Shared, limit: &str, key: &str) -> Result<Self, Fault> {
+        let gateway = shared.gateway.load_full();
+        let name = decoded(limit)?;
+        let index = gateway.limits.iter().position(|limit| *limit.name == *name).ok_or_else(|| {
+            let detail = format!("there is no limit `{}`", name.escape_debug());
+            Fault::new(StatusCode::NOT_FOUND, detail)
+        })?;
+        let index = LimitIndex(index);
+        if let Some(id) = decoded(key)?.strip_prefix("id:") {
+            return Ok(Self { owner: owner(id)?, gateway, index, values: None });
+        }
+        let values = key.split(',').map(decoded).collect::<Result<Vec<_>, _>>()?;
+        let (secret, rule) = (shared.secret(&gateway), &gateway.server.client);
+        let parts = &gateway.limit(index).key;
+        let owner = parts.owner_of(&values, &secret, rule, merges_slashes(&gateway, index));
+        let owner = owner.map_err(|fault| Fault::bad(format!("{fault}: {}", fault.help)))?;
+        Ok(Self { gateway, index, owner, values: Some(values) })
+    }
+
+    pub(super) fn limit(&self) -> &Limit {
+        self.gateway.limit(self.index)
+    }
+
+    pub(super) fn banned(&self) -> Banned {
+        self.limit().banned(self.owner)
+    }
+
+    /// `GET`, and the answer to every change.
+    pub(super) async fn look(&self, asked: &Asked<'_>) -> Result<Value, Fault> {
+        let shared = asked.shared;
+        let state = State::look(shared, &self.gateway, self.index, self.owner, Cost::ONE).await?;
+        let until = shared.store.bans().until(self.banned(), shared.clock.now());
+        let (limit, followed) = (self.limit(), self.followed(shared).await);
+        Ok(json!({
+            "limit": &*limit.name, "mode": mode(limit.mode), "id": key_id(self.owner), "key": followed.key,
+            "verdict": if until.is_some() { "banned" } else { verdict(state.verdict()) },
+            "policies": state.tell(limit),
+            "banned_until": ends(until),
+            "requests": followed.requests, "admitted": followed.admitted, "refused": followed.refused,
+        }))
+    }
+
+    /// `DELETE`.
+    pub(super) async fn reset(&self, asked: &Asked<'_>) -> Said {
+        self.change(asked, Change::Reset).await?;
+        self.log(asked, "resets");
+        super::good(self.look(asked).await?)
+    }
+
+    /// `POST grant`.
+    pub(super) async fn grant(&self, asked: &Asked<'_>) -> Said {
+        only(&asked.body, &["units"])?;
+        let units =
+            asked.body.get("units").and_then(Value::as_u64).and_then(|units| u32::try_from(units).ok());
+        let units = units.and_then(Cost::new).ok_or_else(|| {
+            Fault::bad(format!("`units` is how many are given back: a whole number, 1 to {}", Cost::MAX))
+        })?;
+        let granted = self.change(asked, Change::Grant(units)).await?;
+        self.log(asked, &format!("gives {granted} of {} units back to", units.units()));
+        let mut seen = self.look(asked).await?;
+        if let Some(fields) = seen.as_object_mut() {
+            fields.insert("granted".to_owned(), json!(granted));
+        }
+        super::good(seen)
+    }
+
+    async fn change(&self, asked: &Asked<'_>, deed: Change) -> Result<u64, Unreachable> {
+        let gateway = Arc::clone(&self.gateway);
+        let errand = KeyErrand { gateway, limit: self.index, owner: self.owner, deed };
+        let answer = asked.shared.desks.ask_one(|tell| Errand::Change(errand, tell)).await;
+        answer.unwrap_or(Err(Unreachable))
+    }
+
+    /// Tells the program log of a change. Not the key's values: they may be secrets.
+    pub(super) fn log(&self, asked: &Asked<'_>, does: &str) {
+        let (id, limit) = (key_id(self.owner), &self.limit().name);
+        tracing::info!("{} {does} {id} of limit `{limit}` at the admin listener", asked.peer);
+    }
+
+    /// What is known of it if it is among those that ask most; else only what it was called.
+    async fn followed(&self, shared: &Shared) -> Followed {
+        match talkers::followed(shared, self.limit(), self.owner).await {
+            None => Followed { key: self.values.clone(), ..Followed::default() },
+            Some((key, talker)) => Followed {
+                key: Some(key),
+                requests: Some(talker.requests),
+                admitted: Some(talker.admitted),
+                refused: Some(talker.refused),
+            },
+        }
+    }
+}
+
+/// Until when, or `null`.
+pub(super) fn ends(until: Option<Timestamp>) -> Value {
+    until.map_or(Value::Null, moment)
+}
+
+/// The owner whose id this is, but for its mark.
+fn owner(digits: &str) -> Result<Fingerprint, Fault> {
+    let is_id = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_id);
+    number.map(Fingerprint).ok_or_else(|| Fault::bad("an id is `id:` and 32 hexadecimal digits"))
+}
+
+/// Whether paths in the limit's keys are those of routes for which `//` is `/`. Where some do so and some do not, not.
+fn merges_slashes(gateway: &Gateway, limit: LimitIndex) -> bool {
+    let uses = |route: &&crate::gateway::Route| route.limits.iter().any(|used| used.limit == limit);
+    gateway.routes.iter().filter(uses).all(|route| route.conditions.merge_slashes)
+}

@@ -1,0 +1,54 @@
+//! `tollgate explain --live`: what would become of a request, asked of the gateway that runs.
+
+mod text;
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::admin::Admin;
+use super::output::{fault, show};
+use super::{FAILED, MISTAKE};
+use text::Told;
+
+/// For connecting, asking and answering together; a shared store may have to be asked on the way.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the admin listener that `file` names, about a request that is known to be one.
+pub(super) fn ask(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>) -> ExitCode {
+    let question = json!({ "method": method, "url": url, "headers": fields(headers), "ip": ip }).to_string();
+    let admin = match Admin::named_in(file) {
+        Ok(admin) => admin,
+        Err(message) => return fault(MISTAKE, message),
+    };
+    let authorization = match admin.authorization() {
+        Ok(authorization) => authorization,
+        Err(message) => return fault(MISTAKE, message),
+    };
+    let address = admin.address;
+    let answer = admin.ask(Method::POST, "/api/v1/explain", authorization, question, PATIENCE);
+    match answer.map(|(status, body)| (status, serde_json::from_slice::<Value>(&body).unwrap_or_default())) {
+        Ok((StatusCode::OK, told)) => show(&Told(&told).to_string()),
+        Ok((status, problem)) => {
+            let detail = problem.get("detail").and_then(Value::as_str).unwrap_or("it says no more");
+            fault(FAILED, format_args!("the gateway at {address} answers {status}: {detail}"))
+        }
+        Err(error) => fault(FAILED, format_args!("no gateway answers at {address}: {error}")),
+    }
+}
+
+/// `NAME: VALUE` each, as an object; of a name that is repeated all values.
+fn fields(headers: &[String]) -> Value {
+    let mut fields = Map::new();
+    for (name, value) in headers.iter().filter_map(|header| header.split_once(':')) {
+        let values = fields.entry(name.trim()).or_insert_with(|| json!([]));
+        if let Some(values) = values.as_array_mut() {
+            values.push(value.trim().into());
+        }
+    }
+    Value::Object(fields)
+}

@@ -1,0 +1,167 @@
+//! The gateway's answer as text, in the form of `tollgate explain`.
+
+use std::fmt::{self, Display, Formatter};
+
+use serde_json::Value;
+use time::OffsetDateTime;
+
+/// What `POST /api/v1/explain` answered. What is missing in it is left out.
+pub(super) struct Told<'a>(pub(super) &'a Value);
+
+impl Display for Told<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let told = self.0;
+        writeln!(f, "{}\n", word(told, "request"))?;
+        line(f, "verdict", verdict(told))?;
+        line(f, "client", format_args!("{}: {}", word(told, "client"), word(told, "identified")))?;
+        match told.get("route").filter(|route| !route.is_null()) {
+            Some(route) => write_route(f, route)?,
+            None => line(f, "route", "none matches: answered 404")?,
+        }
+        list(told, "limits").iter().try_for_each(|limit| write_limit(f, limit))?;
+        write_others(f, told)
+    }
+}
+
+/// What becomes of the request, who says so, and until when.
+fn verdict(told: &Value) -> String {
+    let by =
+        told.get("limit").and_then(Value::as_str).map(|limit| format!(" by `{limit}`")).unwrap_or_default();
+    let status = number(told, "status").map(|status| format!(": answered {status}")).unwrap_or_default();
+    let wait = match (number(told, "wait_ms"), told.get("until").and_then(Value::as_f64)) {
+        (Some(wait), Some(until)) => format!(", until {} ({} more)", clock(until), span(wait)),
+        _ => String::new(),
+    };
+    match word(told, "verdict") {
+        "admitted" => "admitted".to_owned(),
+        "refused" if wait.is_empty() && !by.is_empty() => format!("refused{by}{status}; no wait helps"),
+        "no_route" => format!("no route{status}"),
+        verdict => format!("{verdict}{by}{status}{wait}"),
+    }
+}
+
+fn write_route(f: &mut Formatter<'_>, route: &Value) -> fmt::Result {
+    line(f, "route", format_args!("`{}`", word(route, "name")))?;
+    for pair in list(route, "conditions") {
+        detail(f, item(pair, 0), item(pair, 1))?;
+    }
+    if let Some(location) = route.get("redirect").and_then(Value::as_str) {
+        line(f, "redirect", format_args!("without TLS 308 to `{location}`, and nothing below"))?;
+    }
+    line(f, "upstream", format_args!("{} gets `{}`", word(route, "upstream"), word(route, "forwarded")))
+}
+
+fn write_limit(f: &mut Formatter<'_>, limit: &Value) -> fmt::Result {
+    let mode = if word(limit, "mode") == "shadow" { " (shadow: only counted, never refuses)" } else { "" };
+    let cost = number(limit, "cost").unwrap_or_default();
+    let standing = match (word(limit, "standing"), word(limit, "detail")) {
+        ("charged", _) => format!("charges {cost}: {}", word(limit, "verdict")),
+        ("free", _) => "charges nothing: the route costs 0 there".to_owned(),
+        ("exempt", exemption) => format!("charges nothing: exempt by `{exemption}`"),
+        ("skipped", missing) => format!("does not apply: {missing}"),
+        (_, missing) => format!("refuses: {missing}"),
+    };
+    line(f, "limit", format_args!("`{}`{mode} {standing}", word(limit, "name")))?;
+    if let Some(id) = limit.get("id").and_then(Value::as_str) {
+        let values: Vec<_> = list(limit, "key").iter().filter_map(Value::as_str).collect();
+        detail(f, "key", if values.is_empty() { "everybody".to_owned() } else { values.join(", ") })?;
+        detail(f, "id", id)?;
+    }
+    if let Some(until) = limit.get("banned_until").and_then(Value::as_f64) {
+        detail(f, "banned", format_args!("until {}", clock(until)))?;
+    }
+    list(limit, "policies").iter().try_for_each(|policy| detail(f, "allows", state(policy)))
+}
+
+/// `10/s, burst 50: 0 of 50 remain; the next in 84 ms, all again in 4.98 s`.
+fn state(policy: &Value) -> String {
+    let (words, quota) = (word(policy, "policy"), number(policy, "quota").unwrap_or_default());
+    let Some(remaining) = number(policy, "remaining") else { return words.to_owned() };
+    let next = match number(policy, "next_ms") {
+        None => "such a request never passes".to_owned(),
+        Some(0) => "the next now".to_owned(),
+        Some(wait) => format!("the next in {}", span(wait)),
+    };
+    let full = match number(policy, "full_ms") {
+        None | Some(0) => String::new(),
+        Some(wait) => format!(", all again in {}", span(wait)),
+    };
+    format!("{words}: {remaining} of {quota} remain; {next}{full}")
+}
+
+fn write_others(f: &mut Formatter<'_>, told: &Value) -> fmt::Result {
+    let (others, untold) = (list(told, "others"), number(told, "untold").unwrap_or_default());
+    if !others.is_empty() {
+        writeln!(f, "\nother routes")?;
+    }
+    for pair in others {
+        writeln!(f, "  `{}`: {}", item(pair, 0), item(pair, 1))?;
+    }
+    match (untold, others.is_empty()) {
+        (0, _) => Ok(()),
+        (untold, true) => writeln!(f, "\n{untold} other routes, none for this path"),
+        (untold, false) => writeln!(f, "  and {untold} more"),
+    }
+}
+
+fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn number(value: &Value, name: &str) -> Option<u64> {
+    value.get(name).and_then(Value::as_u64)
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn item(pair: &Value, place: usize) -> &str {
+    pair.get(place).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A moment, in seconds since 1970: `2025-11-21 15:00:00 UTC`.
+fn clock(seconds: f64) -> String {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "seconds of this age; a moment is told in whole ones"
+    )]
+    let whole = seconds.ceil() as i64;
+    let moment = OffsetDateTime::from_unix_timestamp(whole).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let (date, time) = (moment.date(), moment.time());
+    format!("{date} {:02}:{:02}:{:02} UTC", time.hour(), time.minute(), time.second())
+}
+
+/// A span as one reads it: `84 ms`, `4.98 s`, `12 min`, `5 h`, `3 days`; rounded up beyond minutes.
+fn span(milliseconds: u64) -> String {
+    const MINUTE: u64 = 60_000;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    match milliseconds {
+        0..1_000 => format!("{milliseconds} ms"),
+        1_000..120_000 => format!("{:.2} s", milliseconds.div_ceil(10) as f64 / 100.0),
+        120_000..7_200_000 => format!("{} min", milliseconds.div_ceil(MINUTE)),
+        7_200_000..172_800_000 => format!("{} h", milliseconds.div_ceil(HOUR)),
+        _ => format!("{} days", milliseconds.div_ceil(DAY)),
+    }
+}
+
+fn line(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
+    writeln!(f, "{name:<10}{words}")
+}
+
+fn detail(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
+    writeln!(f, "  {name:<8}{words}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_told_in_units_that_fit() {
+        let told = [0, 84, 4_981, 119_990, 120_001, 7_200_000, 172_800_001].map(span);
+        assert_eq!(told, ["0 ms", "84 ms", "4.99 s", "119.99 s", "3 min", "2 h", "3 days"]);
+        assert_eq!(clock(1_763_737_200.207), "2025-11-21 15:00:01 UTC");
+    }
+}

@@ -1,0 +1,112 @@
+//! Keys as people name them: by the values of their parts.
+
+use std::net::IpAddr;
+
+use super::{Key, KeyFault, KeyText, Part, Secret};
+use crate::limit::units::Fingerprint;
+use crate::route::client::ClientRule;
+use crate::route::path::Path;
+use crate::route::pattern::bare_host;
+
+/// Names the one key of a limit whose key is `global` alone.
+pub const EVERYONE: &str = "everyone";
+
+impl Key {
+    /// The owner that [`Self::claim`] finds for a request with these values: one a part, but none for `global`. A key of `global`
+    /// alone is named [`EVERYONE`].
+    ///
+    /// An address may be any of the client's network. A header has one value. Hosts and paths are brought into the form in
+    /// which requests have them; with `merge_slashes`, as routes that do so.
+    ///
+    /// # Errors
+    /// There are more values than parts, or fewer; or one can not be that of its part.
+    pub fn owner_of(
+        &self,
+        values: &[String],
+        secret: &Secret,
+        rule: &ClientRule,
+        merge_slashes: bool,
+    ) -> Result<Fingerprint, KeyFault> {
+        let mut text = KeyText::new(secret);
+        let mut rest = self.without_name(values)?.iter();
+        for part in &self.parts {
+            match part {
+                Part::Global => text.tag(part.tag()),
+                // As many as there are parts.
+                _ => text.named(part, rest.next().map_or("", String::as_str), rule, merge_slashes)?,
+            }
+        }
+        Ok(text.fingerprint())
+    }
+
+    /// The values, of which there are as many as there should be.
+    fn without_name<'v>(&self, values: &'v [String]) -> Result<&'v [String], KeyFault> {
+        let parts: Vec<_> = self.parts.iter().filter(|part| **part != Part::Global).collect();
+        if parts.is_empty() && values.iter().map(String::as_str).eq([EVERYONE]) {
+            return Ok(&[]);
+        }
+        if !parts.is_empty() && parts.len() == values.len() {
+            return Ok(values);
+        }
+        let help = match parts.as_slice() {
+            [] => format!("the limit has one key for all: write `{EVERYONE}`"),
+            parts => {
+                let parts: Vec<_> = parts.iter().map(|part| format!("`{part}`")).collect();
+                format!("write one for each part, with `,` between them: {}", parts.join(", "))
+            }
+        };
+        let message = match values.len() {
+            1 => "the key has another number of parts than 1".to_owned(),
+            count => format!("the key has another number of parts than {count}"),
+        };
+        KeyFault::new(message, help)
+    }
+}
+
+impl KeyText {
+    /// What a request with this value writes.
+    fn named(
+        &mut self,
+        part: &Part,
+        value: &str,
+        rule: &ClientRule,
+        merge_slashes: bool,
+    ) -> Result<(), KeyFault> {
+        if value.is_empty() {
+            let help = "requests that lack a part have keys that are known by their id only";
+            return KeyFault::new(format!("the value of `{part}` is empty"), help);
+        }
+        match part {
+            Part::Ip => match value.parse::<IpAddr>() {
+                Ok(address) => self.address(part.tag(), rule.client(address).network),
+                Err(_) => return not_a("an address", value),
+            },
+            Part::Header(_) => {
+                self.tag(part.tag());
+                self.number(1);
+                self.prefixed(value.as_bytes());
+            }
+            Part::Host => self.bytes(part.tag(), bare_host(value).as_bytes()),
+            Part::Path => match Path::parse(value) {
+                Ok(path) => self.bytes(part.tag(), path.form(merge_slashes).as_bytes()),
+                Err(_) => return not_a("a path", value),
+            },
+            Part::Cookie(_)
+            | Part::Query(_)
+            | Part::Method
+            | Part::Route
+            | Part::Global
+            | Part::TlsSubject => {
+                self.bytes(part.tag(), value.as_bytes());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_a<T>(what: &str, value: &str) -> Result<T, KeyFault> {
+    KeyFault::new(
+        format!("`{}` is not {what}", value.escape_debug()),
+        "values are percent-encoded, each by itself",
+    )
+}

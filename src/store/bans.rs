@@ -1,0 +1,126 @@
+//! Who is refused for a time, whatever the counters say: by the keys of limits.
+//!
+//! A request looks only whether there are any bans; where there are, at a list that is never changed in place, so nobody waits. With a
+//! shared store the list is a copy of what stands there; see `redis/bans.rs`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+
+use super::Unreachable;
+use crate::limit::units::{Fingerprint, Timestamp};
+
+/// One key of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Banned {
+    /// The [`Remote::identity`](super::Remote::identity) of the limit's first policy: so a ban outlives a reload for as long as the
+    /// limit's counters do.
+    pub limit: u128,
+    /// Whose allowance; see [`Charge::owner`](super::Charge::owner).
+    pub owner: Fingerprint,
+}
+
+/// Why there is no ban.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BanFault {
+    /// The shared store keeps them.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    /// There are [`Bans::MOST`].
+    #[error("there are {} bans, and there can be no more", Bans::MOST)]
+    TooMany,
+}
+
+/// The bans that this process knows of.
+#[derive(Debug, Default)]
+pub struct Bans {
+    /// Whether there are any.
+    any: AtomicBool,
+    /// And until when each holds, by this process's clock.
+    list: ArcSwap<List>,
+}
+
+type List = HashMap<Banned, Timestamp>;
+
+impl Bans {
+    /// No more at once, of all limits together.
+    pub const MOST: usize = 10_000;
+
+    /// Whether nobody is banned: all that a request costs then.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
+    /// Until when this key is banned, if it is at `now`.
+    pub fn until(&self, banned: Banned, now: Timestamp) -> Option<Timestamp> {
+        if self.is_empty() {
+            return None;
+        }
+        self.list.load().get(&banned).copied().filter(|until| *until > now)
+    }
+
+    /// The keys of this limit that are banned at `now`, and until when each is. In no order.
+    pub fn of_limit(&self, limit: u128, now: Timestamp) -> Vec<(Fingerprint, Timestamp)> {
+        let list = self.list.load();
+        let its = list.iter().filter(|(banned, until)| banned.limit == limit && **until > now);
+        its.map(|(banned, until)| (banned.owner, *until)).collect()
+    }
+
+    /// How many there are of each limit at `now`; limits without any are left out.
+    pub fn counts(&self, now: Timestamp) -> HashMap<u128, usize> {
+        let mut counts = HashMap::new();
+        let list = self.list.load();
+        for (banned, _) in list.iter().filter(|(_, until)| **until > now) {
+            *counts.entry(banned.limit).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Bans a key until then, in place of an earlier ban.
+    ///
+    /// # Errors
+    /// [`BanFault::TooMany`].
+    pub fn insert(&self, banned: Banned, until: Timestamp, now: Timestamp) -> Result<(), BanFault> {
+        let mut full = false;
+        self.change(|list| {
+            list.retain(|_, until| *until > now);
+            full = list.len() >= Self::MOST && !list.contains_key(&banned);
+            if !full {
+                list.insert(banned, until);
+            }
+        });
+        if full { Err(BanFault::TooMany) } else { Ok(()) }
+    }
+
+    /// Ends a ban, if there is one.
+    pub fn remove(&self, banned: Banned) {
+        self.change(|list| {
+            list.remove(&banned);
+        });
+    }
+
+    /// Forgets the bans that are over.
+    pub fn sweep(&self, now: Timestamp) {
+        if !self.is_empty() && self.list.load().values().any(|until| *until <= now) {
+            self.change(|list| list.retain(|_, until| *until > now));
+        }
+    }
+
+    /// These, and no others.
+    pub fn replace(&self, list: impl IntoIterator<Item = (Banned, Timestamp)>) {
+        let list: List = list.into_iter().collect();
+        self.change(|known| known.clone_from(&list));
+    }
+
+    fn change(&self, mut change: impl FnMut(&mut List)) {
+        self.list.rcu(|list| {
+            let mut next = List::clone(list);
+            change(&mut next);
+            Arc::new(next)
+        });
+        self.any.store(!self.list.load().is_empty(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,133 @@
+//! The bans of a fleet, as one worker of each gateway reads and changes them: see `bans.lua`.
+//!
+//! What is told of a ban is how long it still lasts, so clocks of gateways need not agree. All bans stand under one name, so in a cluster
+//! on one node.
+
+use super::client::Client;
+use super::fault::Fault;
+use super::resp::{Command, Integers};
+use crate::limit::units::{Fingerprint, Micros, Timestamp};
+use crate::store::Unreachable;
+use crate::store::bans::{BanFault, Banned, Bans};
+
+/// What in a cluster says where they are.
+const TAG: &[u8] = b"bans";
+/// Integers of a ban: limit and key in four of 32 bits each, and how long it lasts.
+const EACH: usize = 9;
+/// Bans that one answer tells at most, as in `bans.lua`.
+const PAGE: usize = 1_000;
+
+impl Client {
+    /// Bans a key for so long, or ends its ban, there and in `bans`.
+    ///
+    /// # Errors
+    /// Nothing has changed, but for a call whose answer did not come in time.
+    pub(in crate::store) async fn ban(
+        &self,
+        bans: &Bans,
+        banned: Banned,
+        span: Option<Micros>,
+        now: Timestamp,
+    ) -> Result<(), BanFault> {
+        let who = [banned.limit.to_le_bytes(), banned.owner.0.to_le_bytes()].concat();
+        let answer = self.ask_bans(|command| {
+            command.word(b"ban");
+            command.word(&who);
+            command.number(span.map_or(0, |span| span.0));
+            command.number(Bans::MOST as u64);
+        });
+        match answer.await.map_err(|_| Unreachable)?.as_slice() {
+            [_, _] => Err(BanFault::TooMany),
+            [_, before, after] => {
+                // If all was known before, all is known now; else the next look will see the rest.
+                if self.known_bans.get() == Some(*before) {
+                    self.known_bans.set(Some(*after));
+                }
+                match span {
+                    Some(span) => {
+                        // The server had room for it, so this process has when it is up to date.
+                        let _ = bans.insert(banned, now.plus(span), now);
+                    }
+                    None => bans.remove(banned),
+                }
+                Ok(())
+            }
+            _ => Err(Unreachable.into()),
+        }
+    }
+
+    /// Reads the bans, if they have changed since this client has read them.
+    ///
+    /// # Errors
+    /// They are not known, so those that were go on.
+    pub(in crate::store) async fn read_bans(&self, bans: &Bans, now: Timestamp) -> Result<(), Unreachable> {
+        let known = self.known_bans.get();
+        let (mut list, mut version, mut first) = (Vec::new(), None, 0);
+        loop {
+            let page = self.read_page(known, first).await.map_err(|_| Unreachable)?;
+            let Some((&[_, present], records)) = page.split_first_chunk::<2>() else {
+                return Err(Unreachable);
+            };
+            if known == Some(present) && first == 0 && records.is_empty() {
+                return Ok(());
+            }
+            if *version.get_or_insert(present) != present {
+                // They change just now: the next look will see them whole.
+                return Ok(());
+            }
+            let (records, _) = records.as_chunks::<EACH>();
+            list.extend(records.iter().filter_map(|record| read(record, now)));
+            first += records.len();
+            if records.len() < PAGE || first >= Bans::MOST {
+                break;
+            }
+        }
+        // Else somebody has read them while this waited.
+        if self.known_bans.get() == known {
+            self.known_bans.set(version);
+            bans.replace(list);
+        }
+        Ok(())
+    }
+
+    async fn read_page(&self, known: Option<i64>, first: usize) -> Result<Integers, Fault> {
+        let known = known.and_then(|known| u64::try_from(known).ok());
+        self.ask_bans(|command| {
+            command.word(b"bans");
+            match known {
+                Some(known) => command.number(known),
+                None => command.word(b"-1"),
+            }
+            command.number(first as u64);
+        })
+        .await
+    }
+
+    async fn ask_bans(&self, write: impl Fn(&mut Command<'_>)) -> Result<Integers, Fault> {
+        let answer = self.nodes.ask(self.nodes.slot(TAG), |command| {
+            command.word(b"EVALSHA");
+            command.word(self.script.sha1().as_bytes());
+            command.number(1);
+            command.parts(&[self.settings.prefix.as_bytes(), b":bans:{", TAG, b"}"]);
+            write(command);
+        });
+        Ok(answer.await?.integers)
+    }
+}
+
+/// A ban and until when it holds; `None` for what is none.
+fn read(record: &[i64; EACH], now: Timestamp) -> Option<(Banned, Timestamp)> {
+    let [limit @ .., _, _, _, _, left] = record;
+    let [_, _, _, _, owner @ .., _] = record;
+    let left = u64::try_from(*left).ok()?;
+    Some((Banned { limit: joined(limit)?, owner: Fingerprint(joined(owner)?) }, now.plus(Micros(left))))
+}
+
+/// 128 bits of four times 32, the lowest first.
+fn joined(parts: &[i64; 4]) -> Option<u128> {
+    let mut whole = 0;
+    for part in parts.iter().rev() {
+        whole = whole << u32::BITS | u128::from(u32::try_from(*part).ok()?);
+    }
+    Some(whole)
+}

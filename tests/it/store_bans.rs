@@ -1,0 +1,44 @@
+//! The list of bans.
+
+use tollgate::limit::units::{Fingerprint, Micros, Timestamp};
+use tollgate::store::bans::{BanFault, Banned, Bans};
+
+const NOW: Timestamp = Timestamp(1_000_000_000);
+
+fn key(limit: u128, owner: u128) -> Banned {
+    Banned { limit, owner: Fingerprint(owner) }
+}
+
+fn after(seconds: u64) -> Timestamp {
+    NOW.plus(Micros(seconds * 1_000_000))
+}
+
+#[test]
+fn a_ban_holds_for_its_key_and_its_time() {
+    let bans = Bans::default();
+    assert!(bans.is_empty());
+    bans.insert(key(1, 1), after(10), NOW).unwrap();
+    assert_eq!(bans.until(key(1, 1), NOW), Some(after(10)));
+    assert_eq!([key(1, 2), key(2, 1)].map(|other| bans.until(other, NOW)), [None, None]);
+    bans.insert(key(1, 1), after(5), NOW).unwrap();
+    assert_eq!((bans.until(key(1, 1), after(4)), bans.until(key(1, 1), after(5))), (Some(after(5)), None));
+    bans.insert(key(2, 1), after(9), NOW).unwrap();
+    assert_eq!(bans.of_limit(2, NOW), [(Fingerprint(1), after(9))]);
+    assert_eq!(bans.counts(after(6)).into_iter().collect::<Vec<_>>(), [(2, 1)]);
+    bans.sweep(after(6));
+    assert!(!bans.is_empty());
+    bans.remove(key(2, 1));
+    bans.remove(key(2, 1));
+    assert!(bans.is_empty());
+}
+
+#[test]
+fn there_are_no_more_than_there_may_be() {
+    let bans = Bans::default();
+    bans.replace((0..Bans::MOST as u128).map(|owner| (key(1, owner), after(owner as u64 % 2 + 1))));
+    assert_eq!(bans.insert(key(2, 1), after(9), NOW), Err(BanFault::TooMany));
+    assert_eq!(bans.insert(key(1, 1), after(9), NOW), Ok(()));
+    // Those that are over make room.
+    assert_eq!(bans.insert(key(2, 1), after(9), after(1)), Ok(()));
+    assert_eq!(bans.of_limit(1, after(3)), [(Fingerprint(1), after(9))]);
+}
