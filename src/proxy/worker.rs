@@ -273,24 +273,25 @@ impl Plan {
         let same_store = last.filter(|last| last.gateway.store.shared == gateway.store.shared);
         let counters =
             same_store.map_or_else(|| Rc::new(shared.store.open(index)), |last| Rc::clone(&last.counters));
-        let stays =
-            |limit| same_store.and_then(|last| last.audience_like(limit)).cloned().unwrap_or_default();
-        let audiences = gateway.limits.iter().map(stays).collect();
+        let audiences = same_store.map(Self::audiences_by_name).unwrap_or_default();
+        let stays = |limit: &Limit| {
+            let (last, audience) = audiences.get(&*limit.name)?;
+            // Those of other keys, or that are called otherwise, are other people.
+            (last.key == limit.key && last.reveal == limit.reveal).then(|| Rc::clone(audience))
+        };
+        let audiences = gateway.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
         let secret = shared.secret(&gateway);
         Self { gateway, metrics, servers, counters, audiences, secret }
+    }
+
+    fn audiences_by_name(&self) -> HashMap<&str, (&Limit, &Rc<RefCell<Audience>>)> {
+        let each = self.gateway.limits.iter().zip(&self.audiences);
+        each.map(|(limit, audience)| (&*limit.name, (limit, audience))).collect()
     }
 
     /// Who asks of the limit of this name.
     pub(crate) fn audience_of(&self, name: &str) -> Option<&Rc<RefCell<Audience>>> {
         let place = self.gateway.limits.iter().position(|limit| *limit.name == *name)?;
-        self.audiences.get(place)
-    }
-
-    /// Who asks of the limit that has the same keys, and calls them the same.
-    fn audience_like(&self, limit: &Limit) -> Option<&Rc<RefCell<Audience>>> {
-        let is_it =
-            |one: &Limit| one.name == limit.name && one.key == limit.key && one.reveal == limit.reveal;
-        let place = self.gateway.limits.iter().position(is_it)?;
         self.audiences.get(place)
     }
 }

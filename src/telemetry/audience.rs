@@ -186,7 +186,7 @@ mod tests {
             audience.sketches(at(second)).map(|sketch| sketch.total.admitted + sketch.total.refused)
         };
         for second in 0..450 {
-            audience.note(owner(second % 3), false, at(second), |label| label.push_str("a"));
+            audience.note(owner(second % 3), false, at(second), |label| label.push('a'));
         }
         audience.note_nobody(at(450));
         assert_eq!(total(&mut audience, 450), [151, 300]);

@@ -4,8 +4,6 @@
 //! with 256 registers: off by 1.04 ÷ √256 = 6.5 % (one standard deviation). Hashes have 64 bits, so no correction is needed for large
 //! numbers; small ones are counted by the registers that are empty, as the paper does.
 
-use std::collections::HashSet;
-
 /// Registers.
 const REGISTERS: usize = 256;
 /// Keys that are counted exactly in one set.
@@ -27,7 +25,8 @@ struct Registers(Box<[u8; REGISTERS]>);
 /// Several sets put together. Exact as long as each of them is.
 #[derive(Clone, Debug, Default)]
 pub struct Union {
-    few: HashSet<u64>,
+    /// Some are there twice: whoever counts them sorts them out, for a worker has no time to.
+    few: Vec<u64>,
     many: Option<Registers>,
 }
 
@@ -57,7 +56,7 @@ impl Distinct {
 impl Union {
     /// Takes in the keys of a set.
     pub fn add(&mut self, part: &Distinct) {
-        self.few.extend(&part.few);
+        self.few.extend_from_slice(&part.few);
         if let Some(many) = &part.many {
             self.many.get_or_insert_default().merge(many);
         }
@@ -65,7 +64,7 @@ impl Union {
 
     /// Takes in the keys of another.
     pub fn merge(&mut self, other: &Self) {
-        self.few.extend(&other.few);
+        self.few.extend_from_slice(&other.few);
         if let Some(many) = &other.many {
             self.many.get_or_insert_default().merge(many);
         }
@@ -73,15 +72,13 @@ impl Union {
 
     /// How many there are: exactly, or off by [`ERROR`].
     pub fn count(&self) -> u64 {
-        match &self.many {
-            None => self.few.len() as u64,
-            Some(many) => {
-                let mut all = many.clone();
-                self.few.iter().for_each(|hash| all.insert(*hash));
-                // None is negative, and an estimate is far below 2^53.
-                all.estimate().round().max(self.few.len() as f64) as u64
-            }
-        }
+        let mut few = self.few.clone();
+        few.sort_unstable();
+        few.dedup();
+        let Some(many) = &self.many else { return few.len() as u64 };
+        let mut all = many.clone();
+        few.iter().for_each(|hash| all.insert(*hash));
+        all.estimate()
     }
 }
 
@@ -104,16 +101,22 @@ impl Registers {
         self.0.iter_mut().zip(&*other.0).for_each(|(longest, other)| *longest = (*longest).max(*other));
     }
 
-    fn estimate(&self) -> f64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate is not negative, and far below 2^53"
+    )]
+    fn estimate(&self) -> u64 {
         let registers = REGISTERS as f64;
         let alpha = 0.7213 / (1.0 + 1.079 / registers);
         let sum: f64 = self.0.iter().map(|run| f64::from(-i16::from(*run)).exp2()).sum();
         let estimate = alpha * registers * registers / sum;
         let empty = self.0.iter().filter(|run| **run == 0).count();
-        match estimate <= 2.5 * registers && empty > 0 {
+        let corrected = match estimate <= 2.5 * registers && empty > 0 {
             true => registers * (registers / empty as f64).ln(),
             false => estimate,
-        }
+        };
+        corrected.round() as u64
     }
 }
 

@@ -283,10 +283,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
         #[test]
         fn no_count_is_too_low_and_none_too_high_by_more_than_the_error(
-            steps in proptest::collection::vec((0_u64..4, any::<u64>()), 1..20_000),
+            steps in proptest::collection::vec((0_usize..4, any::<u64>()), 1..20_000),
         ) {
             // Keys of four kinds: few that ask much, some, many, and such that come once.
-            let number = |(kind, random): &(u64, u64)| [random % 10, random % 500, random % 5_000, *random][*kind as usize];
+            let number = |(kind, random): &(usize, u64)| [random % 10, random % 500, random % 5_000, *random][*kind];
             let numbers: Vec<u64> = steps.iter().map(number).collect();
             let (talkers, truth) = told(&numbers);
             check(&talkers, &truth, numbers.len());

@@ -69,7 +69,7 @@ fn weights<T>(
     weight: impl Fn(&T) -> u64,
 ) -> HashMap<Arc<str>, u64> {
     let mut sums = HashMap::new();
-    for (name, item) in samples.all().flat_map(|column| items(column)) {
+    for (name, item) in samples.all().flat_map(items) {
         match sums.get_mut(name) {
             Some(sum) => *sum += weight(item),
             None => _ = sums.insert(Arc::clone(name), weight(item)),

@@ -101,11 +101,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20))]
         #[test]
         fn errors_add_up(
-            steps in proptest::collection::vec((0_usize..4, 0_u64..3, any::<u64>()), 1..30_000),
+            steps in proptest::collection::vec((0_usize..4, 0_usize..3, any::<u64>()), 1..30_000),
         ) {
             let mut parts = vec![Vec::new(); 4];
             for (part, kind, random) in &steps {
-                parts[*part].push([random % 10, random % 3_000, *random][*kind as usize]);
+                parts[*part].push([random % 10, random % 3_000, *random][*kind]);
             }
             let (talkers, truths): (Vec<Talkers>, Vec<_>) = parts.iter().map(|part| told(part)).unzip();
             let sketches: Vec<Sketch> = talkers.iter().map(Talkers::sketch).collect();
