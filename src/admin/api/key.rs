@@ -122,7 +122,8 @@ impl One {
         match talkers::followed(shared, self.limit(), self.owner).await {
             None => Followed { key: self.values.clone(), ..Followed::default() },
             Some((key, talker)) => Followed {
-                key: Some(key),
+                // Whoever named it by its values knows them.
+                key: Some(self.values.clone().unwrap_or(key)),
                 requests: Some(talker.requests),
                 admitted: Some(talker.admitted),
                 refused: Some(talker.refused),
