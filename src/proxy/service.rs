@@ -100,7 +100,7 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
             redirect(connection, &mut turn, &location, terms, form).await
         }
         Verdict::Object(objection) => {
-            turn.witness_objection(&head, peer);
+            turn.witness_objection(head, peer);
             inbound.advance(length);
             object(connection, &mut turn, &objection, terms, form).await
         }
