@@ -35,6 +35,8 @@ use crate::store::Store;
 use crate::telemetry::access_log::{AccessLogWriter, AccessLogger, Output};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::program_log::{self, ProgramLog};
+use crate::telemetry::trace::Spans;
+use crate::telemetry::trace::exporter::Exporter;
 use crate::upstream::roster::Roster;
 use crew::{Crew, Up, WorkerEnd};
 use end::End;
@@ -47,6 +49,8 @@ use takeover::{Offer, Predecessor};
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// The same when somebody asked twice to stop.
 const LAST_LINES_AT_ONCE: Duration = Duration::from_millis(100);
+/// How long the collector may take for the last spans. Nobody waits for it who asked twice to stop.
+const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// How to start, and when to reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,6 +193,7 @@ impl Running {
         let Self { shared, settled, life, signals, rotation, crew, admin, access_log, offer, supervisor } =
             self;
         tokio::spawn(rotation.reopen(Arc::clone(&shared)));
+        let exporter = Exporter::start(&shared.spans);
         let reloader =
             Reloader::new(file.to_owned(), named, Arc::clone(&shared), settled, log, supervisor.clone());
         supervisor.ready(&reloader.status());
@@ -197,10 +202,13 @@ impl Running {
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
         let end = End { signals, crew, life, shared, admin, supervisor };
         let ended = end.wait(offer).await;
-        let patience = match ended {
-            Ok(Ended::AtOnce) => LAST_LINES_AT_ONCE,
-            _ => LAST_LINES,
+        let (patience, last_spans) = match ended {
+            Ok(Ended::AtOnce) => (LAST_LINES_AT_ONCE, Duration::ZERO),
+            _ => (LAST_LINES, LAST_SPANS),
         };
+        if !exporter.finish(last_spans).await {
+            tracing::warn!("the last spans could not be exported");
+        }
         if !access_log.finish(patience) {
             tracing::warn!("the last lines of the access log could not be written");
         }
@@ -276,6 +284,7 @@ fn share(
         metrics: Metrics::new(gateway.server.workers),
         roster: Roster::default(),
         access_log: access_log.logger(),
+        spans: Spans::new(gateway.trace.clone()),
         connections: AtomicUsize::new(0),
         crowd: Arc::default(),
         life,

@@ -17,6 +17,7 @@ use crate::route::key::Secret;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::Spans;
 use crate::upstream::roster::Roster;
 use crowd::Crowd;
 
@@ -37,6 +38,8 @@ pub struct Shared {
     pub roster: Roster,
     /// The access log.
     pub access_log: AccessLogger,
+    /// Where finished spans go.
+    pub spans: Spans,
     /// Clients' connections open now, over all workers; held against `max_connections`.
     pub connections: AtomicUsize,
     /// The same by client; held against `max_connections_per_client`.

@@ -7,8 +7,10 @@ use http::StatusCode;
 
 use super::peer::Peer;
 use super::tally;
+use super::trace::Traced;
 use super::worker::{Plan, Worker};
 use crate::gateway::log::AccessLog;
+use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
 use crate::route::RouteIndex;
@@ -35,6 +37,8 @@ pub(crate) struct Turn {
     pub(crate) cors: BytesMut,
     /// The rest of the access record, if there is an access log.
     pub(crate) record: Option<Box<Record>>,
+    /// Its place in a trace, if requests are traced.
+    pub(crate) trace: Option<Traced>,
     /// The log tells of this request even if it is an ordinary one.
     sampled: bool,
 }
@@ -52,23 +56,31 @@ impl Turn {
             error: None,
             cors: BytesMut::new(),
             record: None,
+            trace: None,
             sampled: false,
         }
     }
 
-    /// Begins the access record, unless there is no access log. Without a head, the request was refused unread.
+    /// Begins the access record, unless there is no access log and the request is not traced. Without a head, it was refused
+    /// unread.
     pub(crate) fn open_record(&mut self, peer: &Peer, head: Option<&RequestHead<'_>>) {
         let gateway = &self.plan.gateway;
-        if gateway.log.access == AccessLog::Off {
+        if let Some(trace) = &gateway.trace {
+            let fields = head.map_or(Fields::NONE, |head| head.fields);
+            self.trace = Some(self.worker.tracer.begin(gateway, trace, fields, peer, self.started));
+        }
+        let logged = gateway.log.access != AccessLog::Off;
+        if !logged && !self.trace.as_ref().is_some_and(Traced::is_recorded) {
             return;
         }
-        self.sampled = self.worker.recorder.chooses(gateway.log.sample);
+        self.sampled = logged && self.worker.recorder.chooses(gateway.log.sample);
         let mut record = self.worker.recorder.take();
         let client = gateway.server.client.client(peer.address).address;
         tally::begin(&mut record, self.started, head, client, peer.http2);
         if let (AccessLog::Combined, Some(head)) = (&gateway.log.access, head) {
             tally::note_agent(&mut record, head);
         }
+        record.trace_id = self.trace.as_ref().map(Traced::id);
         self.record = Some(record);
     }
 
@@ -91,7 +103,11 @@ impl Drop for Turn {
             record.bytes_in = self.received;
             record.bytes_out = self.sent;
             record.error = self.error;
-            if self.sampled || record.is_notable() {
+            if self.trace.is_some() {
+                self.end_trace(&record);
+            }
+            let logged = self.plan.gateway.log.access != AccessLog::Off;
+            if self.sampled || logged && record.is_notable() {
                 self.worker.shared.access_log.record(record);
             } else {
                 self.worker.recorder.put(record);

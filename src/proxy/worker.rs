@@ -25,6 +25,7 @@ use super::listen::Listeners;
 use super::presence::Presence;
 use super::proxied;
 use super::recorder::Recorder;
+use super::trace::Tracer;
 use crate::clock::deadline::now;
 use crate::gateway::Gateway;
 use crate::limit::units::Timestamp;
@@ -94,6 +95,7 @@ pub(crate) struct Worker {
     /// Buffers that no connection needs now.
     pub(crate) spare: Spare,
     pub(crate) recorder: Recorder,
+    pub(crate) tracer: Tracer,
     date: Cell<Date>,
     /// When the last answer was complete.
     pub(super) last_answer: Cell<Timestamp>,
@@ -133,6 +135,7 @@ impl Worker {
             present: RefCell::default(),
             spare: Spare::default(),
             recorder: Recorder::new(),
+            tracer: Tracer::new(),
             date: Cell::default(),
             last_answer: Cell::new(Timestamp(0)),
             accepted: Cell::new(0),

@@ -12,6 +12,7 @@ use crate::clock::deadline;
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::gateway::{Backend, Gateway};
 use crate::store::Store;
+use crate::telemetry::trace::Counts;
 use crate::upstream::bound::Usage;
 use crate::upstream::roster::Roster;
 
@@ -23,7 +24,8 @@ struct AnswersTotal {
 }
 
 impl Metrics {
-    /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is how many records the access log lost.
+    /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is how many records the access log lost; `traces`
+    /// tells what became of spans, if requests are traced.
     ///
     /// Of routes, limits and upstreams, only those that were used have series.
     pub fn render(
@@ -32,6 +34,7 @@ impl Metrics {
         roster: &Roster,
         store: &Store,
         access_log_dropped: u64,
+        traces: Option<&Counts>,
     ) -> String {
         let workers: Vec<Arc<Series>> = self.workers.iter().map(arc_swap::ArcSwapAny::load_full).collect();
         let mut page = Exposition::default();
@@ -42,6 +45,9 @@ impl Metrics {
         usage(&mut page, gateway, roster);
         connections(&mut page, &workers);
         self.process(&mut page, store, access_log_dropped);
+        if let Some(counts) = traces {
+            exports(&mut page, counts);
+        }
         page.into_text()
     }
 
@@ -204,4 +210,13 @@ fn turned_away(page: &mut Exposition, workers: &[Arc<Series>]) {
     for ((listener, reason), count) in &totals {
         page.sample(name, &[("listener", listener), ("reason", reason)], count);
     }
+}
+
+fn exports(page: &mut Exposition, counts: &Counts) {
+    let exports = "tollgate_trace_exports_total";
+    page.family(exports, Kind::Counter, "Batches of spans that the collector took, or that were given up.");
+    page.sample(exports, &[("result", "success")], counts.succeeded());
+    page.sample(exports, &[("result", "failure")], counts.failed());
+    let dropped = "Spans dropped because the queue was full or an export failed.";
+    page.single("tollgate_trace_spans_dropped_total", Kind::Counter, dropped, counts.dropped());
 }
