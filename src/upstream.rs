@@ -180,7 +180,8 @@ impl Servers {
         loop {
             attempts += 1;
             let pool = &self.pools[place];
-            let failed = |failure| Failed { failure, authority: Some(Arc::clone(pool.authority())), attempts };
+            let failed =
+                |failure| Failed { failure, authority: Some(Arc::clone(pool.authority())), attempts };
             let (affinity, begun) = (request.affinity, now);
             let connection = match self.connection(place, careful, fresh).await {
                 Ok(connection) => connection,

@@ -85,15 +85,22 @@ fn url(text: &str) -> Result<Target, Refusal> {
     let (authority_text, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     if authority_text.contains('@') {
         // The text is not repeated: what stands before the `@` may be a password.
-        let help = "leave out what stands before the `@`, and use `headers = { authorization = \"${NAME}\" }`";
+        let help =
+            "leave out what stands before the `@`, and use `headers = { authorization = \"${NAME}\" }`";
         return Err(Refusal::new("the URL of the collector has a user", help));
     }
     let server = authority(authority_text, default_port)?;
     let path = match path {
         "" | "/" => DEFAULT_PATH,
-        path => PathAndQuery::try_from(path).ok().filter(|_| path.starts_with('/') && !path.contains('#')).ok_or_else(
-            || Refusal::new(format!("{} has no good path", quoted(text)), "without one, `/v1/traces` is meant"),
-        )?,
+        path => PathAndQuery::try_from(path)
+            .ok()
+            .filter(|_| path.starts_with('/') && !path.contains('#'))
+            .ok_or_else(|| {
+                Refusal::new(
+                    format!("{} has no good path", quoted(text)),
+                    "without one, `/v1/traces` is meant",
+                )
+            })?,
     };
     Ok(Target { server, secure, path })
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 
 use super::peer::Peer;
 use super::turn::Turn;
@@ -21,6 +21,9 @@ use crate::telemetry::trace::span::{Forwarded, Server, Span, bounded, without_qu
 /// Requests a second of which a worker believes strangers that their trace is recorded. What more of them come are like
 /// requests of no trace: else anybody could make the collector take whatever they send.
 const MAX_BELIEVED: u32 = 100;
+
+/// The longest method that a span keeps; bytes.
+const MAX_METHOD: usize = 32;
 
 /// One worker's source of names and choices.
 #[derive(Debug)]
@@ -144,7 +147,10 @@ fn state(fields: Fields<'_>) -> String {
 
 /// What a span keeps of a record, which may be long.
 fn kept(record: &Record) -> Record {
+    let name = record.method.as_str().as_bytes();
+    let method = name.get(..MAX_METHOD).and_then(|start| Method::from_bytes(start).ok());
     Record {
+        method: method.unwrap_or_else(|| record.method.clone()),
         path: without_query(&record.path).to_owned(),
         host: bounded(&record.host).to_owned(),
         request_id: bounded(&record.request_id).to_owned(),

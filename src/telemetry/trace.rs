@@ -132,10 +132,10 @@ impl State {
     }
 
     /// The next batch, if anything waits.
-    fn take(&self) -> Option<Vec<Box<Span>>> {
+    fn take(&self) -> Option<Box<[Box<Span>]>> {
         let mut waiting = self.waiting.lock();
         let count = waiting.len().min(BATCH);
-        let batch: Vec<_> = waiting.drain(..count).collect();
+        let batch: Box<[_]> = waiting.drain(..count).collect();
         if waiting.is_empty() {
             // What a burst has taken is given back.
             waiting.shrink_to(BATCH);

@@ -142,12 +142,7 @@ pub struct Exchange<'r, U> {
 }
 
 impl<'r, U: Upload> Exchange<'r, U> {
-    pub(super) fn new(
-        request: Request<'r, U>,
-        connection: Connection,
-        attempts: u32,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(request: Request<'r, U>, connection: Connection, attempts: u32, now: Instant) -> Self {
         Self {
             taken: connection.stream().taken(),
             request,

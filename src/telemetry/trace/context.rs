@@ -101,7 +101,7 @@ impl Context {
 
     /// The flags, those that we do not know left out (§3.2.2.5).
     pub fn flags(&self) -> u8 {
-        u8::from(self.sampled) * SAMPLED | u8::from(self.random) * RANDOM
+        (u8::from(self.sampled) * SAMPLED) | (u8::from(self.random) * RANDOM)
     }
 }
 

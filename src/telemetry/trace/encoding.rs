@@ -16,8 +16,6 @@ use crate::telemetry::metrics::DecisionLabel;
 const REMOTE_PARENT: u32 = 0x300;
 /// It is known, and it is not so.
 const LOCAL_PARENT: u32 = 0x100;
-/// The longest unusual method that is told.
-const MAX_METHOD: usize = 32;
 
 /// The body of an export.
 pub(super) fn encode(spans: &[Box<Span>], service_name: &str) -> Vec<u8> {
@@ -207,7 +205,7 @@ impl Attributes {
             return self.text("http.request.method", method.as_str());
         }
         self.text("http.request.method", "_OTHER");
-        self.some("http.request.method_original", method.as_str().get(..MAX_METHOD).unwrap_or(method.as_str()));
+        self.text("http.request.method_original", method.as_str());
     }
 
     /// What the limits said.

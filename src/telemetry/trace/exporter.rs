@@ -107,7 +107,9 @@ impl Run {
                 () = state.full.notified() => {}
                 () = self.interrupted() => break,
             }
-            while !self.over && !self.settings.has_changed().unwrap_or(true) && self.export_next(trace).await {}
+            while !self.over && !self.settings.has_changed().unwrap_or(true) && self.export_next(trace).await
+            {
+            }
         }
         let rest = async { while self.export_next(trace).await {} };
         if timeout(LAST, rest).await.is_err() {
