@@ -49,7 +49,7 @@ use takeover::{Offer, Predecessor};
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// The same when somebody asked twice to stop.
 const LAST_LINES_AT_ONCE: Duration = Duration::from_millis(100);
-/// How long the collector may take for the last spans. Nobody waits for it who asked twice to stop.
+/// How long the collector may take for the last spans; it is not told of them if somebody asked twice to stop.
 const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// How to start, and when to reload.
@@ -202,11 +202,9 @@ impl Running {
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
         let end = End { signals, crew, life, shared, admin, supervisor };
         let ended = end.wait(offer).await;
-        let (patience, last_spans) = match ended {
-            Ok(Ended::AtOnce) => (LAST_LINES_AT_ONCE, Duration::ZERO),
-            _ => (LAST_LINES, LAST_SPANS),
-        };
-        if !exporter.finish(last_spans).await {
+        let at_once = matches!(ended, Ok(Ended::AtOnce));
+        let patience = if at_once { LAST_LINES_AT_ONCE } else { LAST_LINES };
+        if !at_once && !exporter.finish(LAST_SPANS).await {
             tracing::warn!("the last spans could not be exported");
         }
         if !access_log.finish(patience) {

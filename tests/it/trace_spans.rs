@@ -331,3 +331,24 @@ fn the_echo_is_no_backend() {
     let told = collector.exactly(1);
     assert!(shown.contains(&format!("traceparent: {}", told[0].traceparent("01"))), "{shown}");
 }
+
+#[test]
+fn what_a_client_sends_is_cut() {
+    let (backend, collector) = (Backend::ok(), Collector::start());
+    let trusting = "[server]\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    let gateway =
+        Gateway::start(&format!("{trusting}{}", everything_to(&backend, &collector.section("sample = 1"))));
+    let long = "X".repeat(5_000);
+    let request = format!(
+        "{} /{long} HTTP/1.1\r\nhost: test\r\nx-request-id: {long}\r\ntraceparent: {PARENT}\r\ntracestate: a={long}\r\n\r\n",
+        &long[..200]
+    );
+    Client::connect(gateway.addr()).exchange(&request).expect(200);
+    let told = collector.exactly(2);
+    let (server, client) = (server(&told), client(&told));
+    assert_eq!(server.get("http.request.method_original"), &long[..32]);
+    assert_eq!((server.get("url.path").len(), server.get("tollgate.request_id").len()), (1_024, 1_024));
+    assert_eq!((server.state.len(), client.state.len()), (1_024, 1_024));
+    assert!(client.get("url.full").len() < 1_100);
+    assert_eq!(backend.only().header("tracestate"), Some(format!("a={long}")), "the backend sees it whole");
+}
