@@ -1,10 +1,12 @@
-//! The admin listener: is it alive, is it ready, what has it counted.
+//! The admin listener: is it alive, is it ready, what has it counted; the API and the dashboard.
 //!
 //! It lives on the control thread with a small bound of its own, so that traffic cannot starve it nor it traffic.
 //! Every connection serves one request and has [`WHOLE_TIMEOUT`] for all of it: there is nothing to keep idle.
 
 mod answer;
+mod api;
 mod guard;
+mod page;
 
 use std::io;
 use std::net::SocketAddr;
@@ -73,12 +75,12 @@ impl AdminListener {
         let guard = Arc::new(self.guard);
         loop {
             match self.listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     // Without a free slot the stream is dropped, which closes it.
                     let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
                     let (guard, shared) = (Arc::clone(&guard), Arc::clone(&shared));
                     tokio::spawn(async move {
-                        serve(stream, &guard, &shared).await;
+                        serve(stream, peer, &guard, &shared).await;
                         drop(slot);
                     });
                 }
@@ -91,9 +93,9 @@ impl AdminListener {
     }
 }
 
-async fn serve(stream: TcpStream, guard: &Guard, shared: &Shared) {
+async fn serve(stream: TcpStream, peer: SocketAddr, guard: &Guard, shared: &Shared) {
     let service = service_fn(async |request: Request<Incoming>| {
-        Ok::<_, std::convert::Infallible>(answer::answer(&request, guard, shared))
+        Ok::<_, std::convert::Infallible>(answer::answer(request, peer, guard, shared).await)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

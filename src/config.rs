@@ -63,6 +63,8 @@ pub struct Loaded {
     pub warnings: Report,
     /// Other files that it names, as they were read.
     pub files: Vec<NamedFile>,
+    /// Eight hexadecimal digits of a hash of its text: the same file has the same version everywhere.
+    pub version: String,
 }
 
 /// Loads the file at `path`, with the environment of this process.
@@ -101,9 +103,15 @@ pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<
     let files = reader.files();
     let report = Report::new(name, &secrecy::shown(&String::from_utf8_lossy(bytes)), reader.into_findings());
     match gateway {
-        Some(gateway) => Ok(Loaded { gateway, warnings: report, files }),
+        Some(gateway) => Ok(Loaded { gateway, warnings: report, files, version: version(bytes) }),
         None => Err(report),
     }
+}
+
+fn version(text: &[u8]) -> String {
+    let mut digits = blake3::hash(text).to_hex().to_string();
+    digits.truncate(8);
+    digits
 }
 
 fn parse_text(text: &str, reader: &Reader<'_>) -> Option<Gateway> {

@@ -1,4 +1,4 @@
-//! `tollgate explain`: why a request falls under its route and its limits, without running anything.
+//! Why a request falls under its route and its limits, without running anything: `tollgate explain`, and the admin API.
 
 mod request;
 mod text;
@@ -6,8 +6,8 @@ mod words;
 
 pub use request::{ExplainFault, ExplainRequest};
 
-use crate::gateway::{Gateway, Limit, LimitUse, Mode, Redirect, Route};
-use crate::limit::units::Cost;
+use crate::gateway::{Gateway, Limit, LimitIndex, LimitUse, Mode, Redirect, Route};
+use crate::limit::units::{Cost, Fingerprint};
 use crate::route::client::Client;
 use crate::route::key::{Claim, Missing, Secret};
 use crate::route::path::without_prefix;
@@ -53,8 +53,14 @@ pub struct Taken {
 /// A limit on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
+    /// Which limit.
+    pub index: LimitIndex,
     /// Its name.
     pub name: String,
+    /// Whose counters it charges; `None`: nobody's.
+    pub owner: Option<Fingerprint>,
+    /// The values of its key, as [`Key::label`](crate::route::key::Key::label) tells them.
+    pub label: Vec<String>,
     /// Refuse, or only count.
     pub mode: Mode,
     /// What it does with the request.
@@ -84,6 +90,12 @@ pub enum Standing {
 
 /// Explains what the gateway would do with the request. Pure: no counter is read or charged.
 pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Explanation {
+    // Owners are of no use without a running gateway, so any secret will do.
+    explain_to(gateway, request, &Secret::Process([0; 16]))
+}
+
+/// The same of a gateway that runs: with its `secret`, owners are those of its counters.
+pub fn explain_to(gateway: &Gateway, request: &ExplainRequest, secret: &Secret) -> Explanation {
     let rule = &gateway.server.client;
     let client = rule.identify(request.peer, request.headers.fields());
     let seen = route::Request {
@@ -101,14 +113,14 @@ pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Explanation {
         request: format!("{} {}{}", request.method, request.host, request.target),
         client,
         identified: words::identified(rule, request, client),
-        route: chosen.map(|route| Taken::new(gateway, route, &seen)),
+        route: chosen.map(|route| Taken::new(gateway, route, &seen, secret)),
         others,
         untold,
     }
 }
 
 impl Taken {
-    fn new(gateway: &Gateway, route: &Route, request: &route::Request<'_>) -> Self {
+    fn new(gateway: &Gateway, route: &Route, request: &route::Request<'_>, secret: &Secret) -> Self {
         let path = request.path.form(route.conditions.merge_slashes);
         let with_query =
             |path: &str| request.query.map_or_else(|| path.into(), |query| format!("{path}?{query}"));
@@ -121,19 +133,33 @@ impl Taken {
             upstream: words::upstream(gateway.upstream(route.upstream)),
             redirect: route.redirect.map(|Redirect::Https| location),
             forwarded: with_query(path),
-            limits: route.limits.iter().map(|used| Applied::new(gateway, route, used, request)).collect(),
+            limits: route
+                .limits
+                .iter()
+                .map(|used| Applied::new(gateway, route, used, request, secret))
+                .collect(),
         }
     }
 }
 
 impl Applied {
-    fn new(gateway: &Gateway, route: &Route, used: &LimitUse, request: &route::Request<'_>) -> Self {
+    fn new(
+        gateway: &Gateway,
+        route: &Route,
+        used: &LimitUse,
+        request: &route::Request<'_>,
+        secret: &Secret,
+    ) -> Self {
         let limit = gateway.limit(used.limit);
         let merge_slashes = route.conditions.merge_slashes;
+        let (standing, owner) = Standing::new(limit, route, used, request, secret);
         Self {
+            index: used.limit,
+            owner,
+            label: limit.key.label(request, &route.name, merge_slashes, limit.reveal),
             name: limit.name.to_string(),
             mode: limit.mode,
-            standing: Standing::new(limit, route, used, request),
+            standing,
             key: limit.key.describe(request, &route.name, merge_slashes, limit.reveal),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
             policies: limit.policies.iter().map(|policy| words::policy(policy, used.cost)).collect(),
@@ -142,17 +168,23 @@ impl Applied {
 }
 
 impl Standing {
-    fn new(limit: &Limit, route: &Route, used: &LimitUse, request: &route::Request<'_>) -> Self {
+    /// And whose counters are charged.
+    fn new(
+        limit: &Limit,
+        route: &Route,
+        used: &LimitUse,
+        request: &route::Request<'_>,
+        secret: &Secret,
+    ) -> (Self, Option<Fingerprint>) {
         let merge_slashes = route.conditions.merge_slashes;
-        let Some(cost) = used.cost else { return Self::Free };
+        let Some(cost) = used.cost else { return (Self::Free, None) };
         if let Some(exemption) = limit.exempt.iter().find(|exempt| exempt.holds(request, merge_slashes)) {
-            return Self::Exempt(exemption.to_string());
+            return (Self::Exempt(exemption.to_string()), None);
         }
-        // Only whether there is a key matters here, so any secret will do.
-        match limit.key.claim(&Secret::Process([0; 16]), request, &route.name, merge_slashes) {
-            Claim::Key(_) => Self::Charged(cost),
-            Claim::Skip => Self::Skipped,
-            Claim::Deny => Self::Missing,
+        match limit.key.claim(secret, request, &route.name, merge_slashes) {
+            Claim::Key(owner) => (Self::Charged(cost), Some(owner)),
+            Claim::Skip => (Self::Skipped, None),
+            Claim::Deny => (Self::Missing, None),
         }
     }
 }

@@ -7,8 +7,9 @@
 //!
 //! ```text
 //!  cli                                what a person types; one function per command
-//!  serve · explain                    commands: start and steer the gateway; say why without running it
+//!  serve                              starts and steers the gateway
 //!  config · proxy · admin             the edges; they never see each other
+//!  explain                            says why: of a request as a person describes it
 //!  shared                             what workers, admin and control thread share while running
 //!  telemetry                          what happened: counters and access records
 //!  upstream                           the backends

@@ -18,7 +18,7 @@ pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
 pub mod units;
-mod words;
+pub mod words;
 
 use fixed_window::FixedWindow;
 use gcra::Gcra;
@@ -321,6 +321,12 @@ impl Algorithm {
             Self::SlidingWindow(limit) => limit.rate.period(),
             Self::SlidingLog(limit) => limit.rate.period(),
         }
+    }
+
+    /// The cost of a request that takes the whole quota.
+    pub fn whole(&self) -> Cost {
+        // A quota is a count of the file, and those are costs, too.
+        u32::try_from(self.quota()).ok().and_then(Cost::new).unwrap_or(Cost::ONE)
     }
 
     /// The largest cost that can ever be admitted. (Any cost may join a leaky bucket's queue.)

@@ -10,6 +10,7 @@
 mod answer;
 mod buffers;
 mod case;
+mod clerk;
 mod connection;
 mod cors;
 mod date;

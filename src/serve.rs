@@ -30,6 +30,8 @@ use crate::gateway::log::Log;
 use crate::gateway::{Admin, Gateway, Listener};
 use crate::proxy::{self, Listeners};
 use crate::route::key::Secret;
+use crate::shared::desk::Desks;
+use crate::shared::steering::{Standing, Steering};
 use crate::shared::{Life, Shared};
 use crate::store::Store;
 use crate::telemetry::access_log::{AccessLogWriter, AccessLogger, Output};
@@ -110,24 +112,46 @@ pub fn run(file: &Path, manner: Manner) -> Result<Ended, Fault> {
         .map_err(|error| Fault::System("start the control thread", error))?;
     let ended = runtime.block_on(async {
         let signals = Signals::take().map_err(|error| Fault::System("take signals", error))?;
-        let (triggers, due) = mpsc::channel(1);
-        signals::reload_on_hangup(triggers.clone()).map_err(|error| Fault::System("take signals", error))?;
+        let (wheel, steering) = Wheel::new(file, loaded.version);
+        signals::reload_on_hangup(steering.reload.clone())
+            .map_err(|error| Fault::System("take signals", error))?;
         let rotation = Rotation::take().map_err(|error| Fault::System("take signals", error))?;
         let predecessor = match manner.takeover {
             true => take_over(&loaded.gateway, &mut inherited)?,
             false => None,
         };
+        let triggers = steering.reload.clone();
         let signals = (signals, rotation);
-        let running = Running::start(loaded.gateway, signals, inherited, predecessor).await?;
+        let running = Running::start(loaded.gateway, signals, inherited, predecessor, steering).await?;
         let (named, files) = life::channel(loaded.files);
         if let Some(seen) = seen {
             watch::start(file.to_owned(), seen, files, triggers);
         }
-        running.steer(file, named, log, due).await
+        running.steer(file, named, log, wheel).await
     });
     // A resolver may be slow to answer: nobody waits for it any more.
     runtime.shutdown_background();
     ended
+}
+
+/// The other end of what [`Steering`] asks.
+struct Wheel {
+    due: mpsc::Receiver<()>,
+    drain: mpsc::Receiver<()>,
+    standing: life::Sender<Standing>,
+}
+
+impl Wheel {
+    /// With this file in force.
+    fn new(file: &Path, version: String) -> (Self, Steering) {
+        let started = Clock::system().now();
+        let (reload, due) = mpsc::channel(1);
+        let (drain, drained) = mpsc::channel(1);
+        let standing =
+            Standing { file: file.display().to_string(), version, loaded: started, ..Standing::default() };
+        let (sender, standing) = life::channel(standing);
+        (Self { due, drain: drained, standing: sender }, Steering { standing, reload, drain, started })
+    }
 }
 
 /// Everything that runs.
@@ -152,6 +176,7 @@ impl Running {
         (signals, rotation): (Signals, Rotation),
         mut inherited: Vec<TcpListener>,
         predecessor: Option<Predecessor>,
+        steering: Steering,
     ) -> Result<Self, Fault> {
         let listeners = bind(&gateway, &mut inherited)?;
         let admin = gateway.admin.as_ref().map(|admin| bind_admin(admin, &mut inherited)).transpose()?;
@@ -162,7 +187,7 @@ impl Running {
             .map_err(|error| Fault::System("keep the listeners for a takeover", error))?;
         let access_log = start_access_log(&gateway.log)?;
         let (life, born) = life::channel(Life::Running);
-        let shared = Arc::new(share(gateway, &access_log, born)?);
+        let shared = Arc::new(share(gateway, &access_log, born, steering)?);
         let workers = Arc::clone(&shared);
         let work = move |worker, listeners, up: Up| {
             proxy::run(worker, listeners, Arc::clone(&workers), || up.call())
@@ -188,19 +213,20 @@ impl Running {
         file: &Path,
         named: life::Sender<Vec<NamedFile>>,
         log: ProgramLog,
-        due: mpsc::Receiver<()>,
+        wheel: Wheel,
     ) -> Result<Ended, Fault> {
         let Self { shared, settled, life, signals, rotation, crew, admin, access_log, offer, supervisor } =
             self;
         tokio::spawn(rotation.reopen(Arc::clone(&shared)));
         let exporter = Exporter::start(&shared.spans);
-        let reloader =
-            Reloader::new(file.to_owned(), named, Arc::clone(&shared), settled, log, supervisor.clone());
+        let Wheel { due, drain, standing } = wheel;
+        let (file, reloaded) = (file.to_owned(), Arc::clone(&shared));
+        let reloader = Reloader::new(file, named, reloaded, settled, log, supervisor.clone(), standing);
         supervisor.ready(&reloader.status());
         tokio::spawn(reloader.run(due));
         tokio::spawn(supervisor.clone().keep_watchdog());
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
-        let end = End { signals, crew, life, shared, admin, supervisor };
+        let end = End { signals, crew, life, shared, admin, supervisor, asked: drain };
         let ended = end.wait(offer).await;
         let at_once = matches!(ended, Ok(Ended::AtOnce));
         let patience = if at_once { LAST_LINES_AT_ONCE } else { LAST_LINES };
@@ -266,6 +292,7 @@ fn share(
     gateway: Gateway,
     access_log: &AccessLogWriter,
     life: life::Receiver<Life>,
+    steering: Steering,
 ) -> Result<Shared, Fault> {
     let mut secret = [0; 16];
     rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
@@ -285,6 +312,8 @@ fn share(
         spans: Spans::new(gateway.trace.clone()),
         connections: AtomicUsize::new(0),
         crowd: Arc::default(),
+        desks: Desks::new(gateway.server.workers),
+        steering,
         life,
         gateway: Arc::new(ArcSwap::from_pointee(gateway)),
     })

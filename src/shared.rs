@@ -4,6 +4,8 @@
 //! counters are one set per worker.
 
 pub mod crowd;
+pub mod desk;
+pub mod steering;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -20,6 +22,8 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Spans;
 use crate::upstream::roster::Roster;
 use crowd::Crowd;
+use desk::Desks;
+use steering::Steering;
 
 /// One value for the whole process, behind an `Arc`.
 #[derive(Debug)]
@@ -44,8 +48,19 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// The same by client; held against `max_connections_per_client`.
     pub crowd: Arc<Crowd>,
+    /// What workers are to do for the admin listener.
+    pub desks: Desks,
+    /// What is in force, and how to change it.
+    pub steering: Steering,
     /// Running or draining.
     pub life: watch::Receiver<Life>,
+}
+
+impl Shared {
+    /// Keys the fingerprints of clients' keys under this plan.
+    pub fn secret(&self, gateway: &Gateway) -> Secret {
+        gateway.store.shared.as_ref().map_or(self.secret, |shared| Secret::Fleet(shared.secret.0))
+    }
 }
 
 /// Where the process stands in its life.

@@ -126,6 +126,11 @@ pub struct Outcome {
     pub unavailable: bool,
 }
 
+/// The shared store could not be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the shared store can not be asked at the moment")]
+pub struct Unreachable;
+
 /// Some of a request's charges, by their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChargeSet(u32);
@@ -259,6 +264,17 @@ impl Store {
 }
 
 impl Counters {
+    /// What the policies of one owner would decide, each as if alone. Nothing is charged. `now` as for [`Self::decide`].
+    ///
+    /// # Errors
+    /// The shared store could not be asked.
+    pub async fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Decisions, Unreachable> {
+        match self {
+            Self::Memory(memory) => Ok(memory.look(charges, now)),
+            Self::Shared(client) => client.look(charges).await,
+        }
+    }
+
     /// Decides all charges of a request at once. At most [`MAX_CHARGES`]. `now` is this machine's time; a shared store takes its own.
     pub async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match self {

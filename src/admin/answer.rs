@@ -1,18 +1,27 @@
 //! What the admin listener answers.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Incoming;
 
 use super::guard::Guard;
+use super::{api, page};
 use crate::shared::{Life, Shared};
 use crate::store::OnError;
 
-type Answer = Response<Full<Bytes>>;
+pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Answers one request; its body, if any, is not read.
-pub(super) fn answer<B>(request: &Request<B>, guard: &Guard, shared: &Shared) -> Answer {
+/// Answers one request.
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    guard: &Guard,
+    shared: &Shared,
+) -> Answer {
     if !guard.is_local(request.uri(), request.headers()) {
         return problem(
             StatusCode::FORBIDDEN,
@@ -20,26 +29,42 @@ pub(super) fn answer<B>(request: &Request<B>, guard: &Guard, shared: &Shared) ->
         );
     }
     let path = request.uri().path();
-    if !matches!(path, "/healthz" | "/readyz") && !guard.admits(request.headers()) {
+    let file = page::file(path);
+    let is_open = file.is_some() || matches!(path, "/healthz" | "/readyz");
+    if !is_open && !guard.admits(request.headers()) {
         let answer = problem(StatusCode::UNAUTHORIZED, "send `authorization: Bearer TOKEN`");
         return with(answer, WWW_AUTHENTICATE, "Bearer");
     }
-    let page: fn(&Shared) -> Answer = match path {
-        "/healthz" => health,
-        "/readyz" => readiness,
-        "/metrics" => metrics,
-        _ => return problem(StatusCode::NOT_FOUND, "there are `/healthz`, `/readyz` and `/metrics`"),
-    };
-    // To HEAD, hyper sends the head of this answer alone.
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
-        page(shared)
-    } else {
-        let answer = problem(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are understood here");
-        with(answer, ALLOW, "GET, HEAD")
+    let read = |answer: Answer| only_read(request.method(), answer);
+    match path {
+        "/healthz" => read(health()),
+        "/readyz" => read(readiness(shared)),
+        "/metrics" => read(metrics(shared)),
+        _ if let Some(file) = file => read(file.answer()),
+        _ if path.starts_with(api::PREFIX) => api::answer(request, peer, shared).await,
+        _ => problem(
+            StatusCode::NOT_FOUND,
+            "there are `/`, `/healthz`, `/readyz`, `/metrics` and what stands below `/api/v1/`",
+        ),
     }
 }
 
-fn health(_: &Shared) -> Answer {
+/// To HEAD, hyper sends the head of this answer alone.
+fn only_read(method: &Method, answer: Answer) -> Answer {
+    match *method {
+        Method::GET | Method::HEAD => answer,
+        _ => not_allowed("GET, HEAD"),
+    }
+}
+
+/// `allowed` lists the methods that are.
+pub(super) fn not_allowed(allowed: &'static str) -> Answer {
+    let detail =
+        format!("only {} {} understood here", allowed, if allowed.contains(',') { "are" } else { "is" });
+    with(problem(StatusCode::METHOD_NOT_ALLOWED, &detail), ALLOW, allowed)
+}
+
+fn health() -> Answer {
     text(StatusCode::OK, "text/plain; charset=utf-8", "alive\n")
 }
 
@@ -66,7 +91,7 @@ fn metrics(shared: &Shared) -> Answer {
 }
 
 /// Problem details (RFC 9457).
-fn problem(status: StatusCode, detail: &str) -> Answer {
+pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({
         "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail
@@ -74,13 +99,13 @@ fn problem(status: StatusCode, detail: &str) -> Answer {
     text(status, "application/problem+json", body.to_string())
 }
 
-fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+pub(super) fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     with(with(answer, CONTENT_TYPE, content_type), CACHE_CONTROL, "no-store")
 }
 
-fn with(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
+pub(super) fn with(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
     answer.headers_mut().insert(name, HeaderValue::from_static(value));
     answer
 }

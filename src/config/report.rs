@@ -84,6 +84,28 @@ impl Report {
         self.findings.warnings
     }
 
+    /// The errors that are shown, in one line each: `gateway.toml:12:8: unknown key …`.
+    pub fn error_lines(&self) -> Vec<String> {
+        self.lines(Severity::Error)
+    }
+
+    /// The same of the warnings.
+    pub fn warning_lines(&self) -> Vec<String> {
+        self.lines(Severity::Warning)
+    }
+
+    fn lines(&self, severity: Severity) -> Vec<String> {
+        let of_it = self.findings.faults.iter().filter(|fault| fault.severity == severity);
+        let line = |fault: &Fault| match fault.place.map(|place| self.line_of(place)) {
+            Some(line) => {
+                let column = line.text[..line.start].chars().count() + 1;
+                format!("{}:{}:{column}: {}", self.file, line.number, fault.message)
+            }
+            None => fault.message.clone(),
+        };
+        of_it.map(line).collect()
+    }
+
     /// The report as a person reads it, one fault below the other, with ANSI colours if `colour`. Ends with a line feed
     /// unless it is empty.
     pub fn render(&self, colour: bool) -> String {

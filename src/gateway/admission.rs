@@ -5,7 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{Gateway, Limit, LimitUse, Mode, Policy, Route};
-use crate::limit::units::{Cost, Micros};
+use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::Request;
 use crate::route::key::{Claim, Secret};
@@ -127,14 +127,7 @@ impl<'a> Assessment<'a> {
             Claim::Skip => return Standing::Skipped,
             Claim::Deny => return Standing::Missing,
         };
-        self.charges.extend(limit.policies.iter().map(|policy| Charge {
-            algorithm: &policy.algorithm,
-            numbers: policy.numbers,
-            key: owner.of_policy(policy.remote.identity),
-            cost,
-            group,
-            remote: &policy.remote,
-        }));
+        self.charges.extend(limit.charges(owner, cost, group));
         Standing::Charged(cost, first)
     }
 
@@ -198,6 +191,20 @@ impl<'a> Assessment<'a> {
                 Ruling { sentence: Sentence::Refuse(refusal), tightest: Some(longest) }
             }
         }
+    }
+}
+
+impl Limit {
+    /// What a request of this owner's is charged here: one charge a policy.
+    pub fn charges(&self, owner: Fingerprint, cost: Cost, group: Group) -> impl Iterator<Item = Charge<'_>> {
+        self.policies.iter().map(move |policy| Charge {
+            algorithm: &policy.algorithm,
+            numbers: policy.numbers,
+            key: owner.of_policy(policy.remote.identity),
+            cost,
+            group,
+            remote: &policy.remote,
+        })
     }
 }
 

@@ -35,6 +35,44 @@ impl Display for Algorithm {
     }
 }
 
+/// A limit as short as in the file: `10/s, burst 50`.
+#[derive(Clone, Copy, Debug)]
+pub struct Short<'a>(pub &'a Algorithm);
+
+impl Display for Short<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Algorithm::TokenBucket(limit) => {
+                write!(f, "{}, burst {}", Written(limit.rate), limit.burst.units())
+            }
+            Algorithm::Gcra(limit) => write!(f, "{}, burst {}", Written(limit.rate), limit.burst.units()),
+            Algorithm::LeakyBucket(limit) => {
+                write!(f, "{}, queue {}", Written(limit.rate), limit.queue.units())
+            }
+            Algorithm::FixedWindow(limit) => Written(limit.rate).fmt(f),
+            Algorithm::SlidingWindow(limit) => Written(limit.rate).fmt(f),
+            Algorithm::SlidingLog(limit) => Written(limit.rate).fmt(f),
+        }
+    }
+}
+
+/// A rate as in the file: `10/s`, `20/30s`.
+struct Written(Rate);
+
+impl Display for Written {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let period = self.0.period().0;
+        let units = [(DAY, "day"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s"), (1_000, "ms")];
+        // Periods are whole milliseconds.
+        let (unit, name) =
+            units.into_iter().find(|(unit, _)| period.is_multiple_of(*unit)).unwrap_or((1, "us"));
+        match period / unit {
+            1 => write!(f, "{}/{name}", self.0.count()),
+            several => write!(f, "{}/{several}{name}", self.0.count()),
+        }
+    }
+}
+
 fn burst(f: &mut Formatter<'_>, rate: Rate, burst: u32) -> fmt::Result {
     match burst {
         1 => Pace(rate).fmt(f),
@@ -165,6 +203,21 @@ mod tests {
             ),
         ] {
             assert_eq!(algorithm.to_string(), words);
+        }
+    }
+
+    #[test]
+    fn limits_as_in_the_file() {
+        let seconds = Micros(10 * SECOND);
+        for (algorithm, words) in [
+            (Algorithm::token_bucket(rate(10, SECOND), cost(50)), "10/s, burst 50"),
+            (Algorithm::gcra(rate(20, 30 * SECOND), cost(1)), "20/30s, burst 1"),
+            (Algorithm::leaky_bucket(rate(1, 250_000), cost(5), seconds), "1/250ms, queue 5"),
+            (Algorithm::fixed_window(rate(100_000, MINUTE), Align::Clock), "100000/min"),
+            (Algorithm::sliding_window(rate(1_000, HOUR)), "1000/h"),
+            (Algorithm::sliding_log(rate(9, 2 * DAY), None, false), "9/2day"),
+        ] {
+            assert_eq!(Short(&algorithm).to_string(), words);
         }
     }
 

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::buffers::Spare;
+use super::clerk;
 use super::connection;
 use super::date::Date;
 use super::descriptors::Reserve;
@@ -63,6 +64,9 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
             tokio::task::spawn_local(accept(place, tls, listener, Rc::clone(&worker)));
         }
         tokio::task::spawn_local(expire(Rc::clone(&worker)));
+        if let Some(inbox) = worker.shared.desks.inbox(worker.index) {
+            tokio::task::spawn_local(clerk::serve(inbox, Rc::clone(&worker)));
+        }
         up();
         worker.drained().await;
         Ok(())
@@ -249,8 +253,7 @@ impl Plan {
             Some(last) if last.gateway.store.shared == gateway.store.shared => Rc::clone(&last.counters),
             _ => Rc::new(shared.store.open(index)),
         };
-        let secret =
-            gateway.store.shared.as_ref().map_or(shared.secret, |shared| Secret::Fleet(shared.secret.0));
+        let secret = shared.secret(&gateway);
         Self { gateway, metrics, servers, counters, secret }
     }
 }

@@ -154,6 +154,23 @@ impl Key {
     }
 }
 
+impl Key {
+    /// The values alone, shortened as [`Self::describe`] does it; of a part without a value, what it is. What is the same for
+    /// everybody is left out.
+    pub fn label(
+        &self,
+        request: &Request<'_>,
+        route: &str,
+        merge_slashes: bool,
+        reveal: bool,
+    ) -> Vec<String> {
+        let told = self.describe(request, route, merge_slashes, reveal).into_iter().zip(&self.parts);
+        told.filter(|(_, part)| **part != Part::Global)
+            .map(|((part, value), _)| value.unwrap_or(part))
+            .collect()
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<_> =

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::crew::Crew;
@@ -22,11 +22,13 @@ pub(super) struct End {
     pub(super) shared: Arc<Shared>,
     pub(super) admin: Option<JoinHandle<()>>,
     pub(super) supervisor: Supervisor,
+    /// Somebody asked for the end at the admin listener.
+    pub(super) asked: mpsc::Receiver<()>,
 }
 
 /// Why the process ends.
 enum Cause {
-    /// This signal came.
+    /// This signal came, or the same was asked for.
     Signal(&'static str),
     /// Another process has its sockets.
     Successor(Successor),
@@ -37,6 +39,7 @@ impl End {
     pub(super) async fn wait(mut self, offer: Offer) -> Result<Ended, Fault> {
         let cause = tokio::select! {
             signal = self.signals.stop() => Cause::Signal(signal),
+            Some(()) = self.asked.recv() => Cause::Signal("POST /api/v1/drain"),
             successor = offer.taken() => Cause::Successor(successor),
             end = self.crew.next_end() => return Err(Fault::Worker(end)),
         };

@@ -15,6 +15,7 @@ use crate::config::{self, NamedFile, Report};
 use crate::gateway::log::Log;
 use crate::gateway::{Admin, Gateway, Listener};
 use crate::shared::Shared;
+use crate::shared::steering::{Reload, Standing, Warnings};
 use crate::store::Store;
 use crate::telemetry::access_log::Output;
 use crate::telemetry::program_log::{ProgramLog, colour_on};
@@ -36,6 +37,19 @@ pub(super) struct Reloader {
     log: ProgramLog,
     supervisor: Supervisor,
     checks: Checks,
+    standing: Sender<Standing>,
+}
+
+/// What is to be told of a file that was adopted.
+struct Adopted {
+    version: String,
+    warnings: Vec<String>,
+}
+
+/// Why everything stays as it was: in short, and fault by fault.
+struct Refused {
+    why: String,
+    lines: Vec<String>,
 }
 
 /// What is settled when the process starts: a reload cannot change it.
@@ -92,10 +106,11 @@ impl Reloader {
         settled: Settled,
         log: ProgramLog,
         supervisor: Supervisor,
+        standing: Sender<Standing>,
     ) -> Self {
         let mut checks = Checks::default();
         checks.adopt(&shared.gateway.load().upstreams, &shared.roster);
-        Self { file, named, shared, settled, log, supervisor, checks }
+        Self { file, named, shared, settled, log, supervisor, checks, standing }
     }
 
     /// Reloads for each trigger, or for several that come close together.
@@ -120,28 +135,46 @@ impl Reloader {
 
     /// Puts the file's plan in force, or leaves everything as it is if the file has faults. Whether it had none.
     fn reload(&mut self) -> bool {
+        self.standing.send_modify(|standing| standing.begun += 1);
         let adopted = self.try_reload();
-        if let Err(why) = &adopted {
-            tracing::error!("not reloaded: {why}; everything stays as it was");
+        if let Err(refused) = &adopted {
+            tracing::error!("not reloaded: {}; everything stays as it was", refused.why);
         }
-        self.shared.metrics.reloaded(adopted.is_ok());
-        adopted.is_ok()
+        let good = adopted.is_ok();
+        self.shared.metrics.reloaded(good);
+        self.note(adopted);
+        good
     }
 
-    /// The error says why everything stays as it was.
-    fn try_reload(&mut self) -> Result<(), String> {
+    fn try_reload(&mut self) -> Result<Adopted, Refused> {
         let loaded = config::load(&self.file).map_err(|report| {
             tell(&report);
-            match report.errors() {
+            let why = match report.errors() {
                 1 => "one error in the file".to_owned(),
                 count => format!("{count} errors in the file"),
-            }
+            };
+            Refused { why, lines: report.error_lines() }
         })?;
         tell(&loaded.warnings);
-        let output = self.other_output(&loaded.gateway.log)?;
+        let other = self.other_output(&loaded.gateway.log);
+        let output = other.map_err(|why| Refused { lines: vec![why.clone()], why })?;
         self.adopt(loaded.gateway, output);
         self.named.send_replace(loaded.files);
-        Ok(())
+        Ok(Adopted { version: loaded.version, warnings: loaded.warnings.warning_lines() })
+    }
+
+    /// Tells the admin listener what became of it.
+    fn note(&self, adopted: Result<Adopted, Refused>) {
+        let time = self.shared.clock.now();
+        self.standing.send_modify(|standing| {
+            let result = adopted.map_err(|refused| refused.lines).map(|adopted| {
+                let changed = standing.version != adopted.version;
+                standing.version = adopted.version;
+                standing.loaded = time;
+                Warnings { changed, lines: adopted.warnings }
+            });
+            standing.last = Some(Reload { number: standing.begun, time, result });
+        });
     }
 
     /// Where the access log is to go if not where it goes now.

@@ -88,6 +88,15 @@ impl MemoryStore {
         }
     }
 
+    /// See [`crate::store::Counters::look`].
+    pub fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Decisions {
+        let held = Held::new(&self.table, charges);
+        let census = Census::new(charges, &self.registry, now);
+        let look =
+            |charge: &Charge<'_>| charge.algorithm.peek(&held.copy(charge, &census).state, now, charge.cost);
+        Decisions::Together(charges.iter().map(look).collect())
+    }
+
     /// See [`crate::store::Store::keys`]: cheap and exact, but an expired entry counts until a new key overwrites it.
     pub fn keys(&self) -> u64 {
         self.table.room.taken()

@@ -86,7 +86,7 @@ fn other_paths_and_methods_are_refused_in_problem_details() {
     let gateway = start("");
     let address = gateway.admin_addr();
     for (line, status) in
-        [("GET /", 404), ("GET /healthz/", 404), ("GET /metricsx", 404), ("POST /nothing", 404)]
+        [("GET /index.html", 404), ("GET /healthz/", 404), ("GET /metricsx", 404), ("POST /nothing", 404)]
     {
         let response = ask(address, line, "host: localhost\r\n").expect(status);
         assert_eq!(response.header("content-type"), Some("application/problem+json"));
@@ -102,10 +102,10 @@ fn other_paths_and_methods_are_refused_in_problem_details() {
 fn the_token_guards_all_but_health_and_readiness() {
     let gateway = start("token_env = \"TOLLGATE_ADMIN_TOKEN\"");
     let address = gateway.admin_addr();
-    for path in ["/healthz", "/readyz"] {
+    for path in ["/healthz", "/readyz", "/", "/app.js"] {
         ask(address, &format!("GET {path}"), "host: localhost\r\n").expect(200);
     }
-    for path in ["/metrics", "/nothing"] {
+    for path in ["/metrics", "/nothing", "/api/v1/status", "/api/v1/nothing"] {
         for fields in ["", "authorization: Bearer wrong\r\n", "authorization: Basic test-token\r\n"] {
             let response =
                 ask(address, &format!("GET {path}"), &format!("host: localhost\r\n{fields}")).expect(401);

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["main"],
     &["cli"],
-    &["serve", "explain"],
+    &["serve"],
     &["config", "proxy", "admin"],
+    &["explain"],
     &["shared"],
     &["telemetry"],
     &["upstream"],

@@ -16,6 +16,7 @@ mod abuse_fields;
 mod abuse_hints;
 mod abuse_memory;
 mod admin_endpoints;
+mod api_steer;
 mod cli_explain;
 mod cli_reload;
 mod cli_usage;

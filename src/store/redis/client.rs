@@ -20,7 +20,7 @@ use super::{call, key, turns, unasked};
 use crate::clock::{deadline, micros};
 use crate::limit::units::Timestamp;
 use crate::store::memory::MemoryStore;
-use crate::store::{Charge, OnError, Outcome};
+use crate::store::{Charge, Decisions, OnError, Outcome, Unreachable};
 
 /// One worker's way to the shared counters. Stays on its thread.
 #[derive(Debug)]
@@ -79,6 +79,13 @@ impl Client {
         };
         self.learn(charges, &outcome, now, now.plus(micros(asked.elapsed())));
         outcome
+    }
+
+    /// See [`Counters::look`](crate::store::Counters::look). The charges are of one owner, so they lie in one place.
+    pub(in crate::store) async fn look(&self, charges: &[Charge<'_>]) -> Result<Decisions, Unreachable> {
+        let slot = self.only_slot(charges).ok_or(Unreachable)?;
+        let reply = self.ask(slot, Question::Peek, charges).await.map_err(|_| Unreachable)?;
+        Ok(reply.outcome.decisions)
     }
 
     /// Asks the server of this slot after charges that all lie there.

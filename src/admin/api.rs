@@ -1,0 +1,188 @@
+//! `/api/v1/`: what the gateway knows, and what can be changed while it runs. `docs/api.md` says what is answered.
+
+mod explain;
+mod policies;
+mod routes;
+mod status;
+mod steer;
+mod time;
+
+use std::net::SocketAddr;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use super::answer::{Answer, not_allowed, problem, text, with};
+use crate::limit::units::Fingerprint;
+use crate::shared::Shared;
+use crate::store::Unreachable;
+
+/// What the paths of all this begin with.
+pub(super) const PREFIX: &str = "/api/v1/";
+/// Bytes of a body.
+const MOST_BODY: usize = 16 << 10;
+
+/// What is answered: a status and a value, or what is wrong.
+type Said = Result<(StatusCode, Value), Fault>;
+
+/// Why something is not answered, for whoever asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fault {
+    status: StatusCode,
+    detail: String,
+}
+
+/// What can be asked for. Names and keys as they stand in the path: see [`decoded`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Status,
+    Routes,
+    Explain,
+    Reload,
+    Drain,
+}
+
+/// A question.
+struct Asked<'a> {
+    shared: &'a Shared,
+    /// Who asks.
+    peer: SocketAddr,
+    /// Of a POST; `{}` if it had none.
+    body: Value,
+}
+
+/// Answers a request whose path begins with [`PREFIX`].
+pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> Answer {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
+    let Some(place) = Place::of(path) else {
+        return problem(
+            StatusCode::NOT_FOUND,
+            "there is no such thing in the API: `docs/api.md` lists what there is",
+        );
+    };
+    if !place.methods().split(", ").any(|method| method == head.method.as_str()) {
+        return not_allowed(place.methods());
+    }
+    let body = match head.method {
+        Method::POST => read(&head.headers, body).await,
+        _ => Ok(Value::Null),
+    };
+    let said = match body {
+        Ok(body) => place.answer(&head.method, &Asked { shared, peer, body }).await,
+        Err(fault) => Err(fault),
+    };
+    match said {
+        Ok((status, value)) => nosniff(text(status, "application/json", value.to_string())),
+        Err(fault) => nosniff(problem(fault.status, &fault.detail)),
+    }
+}
+
+fn nosniff(answer: Answer) -> Answer {
+    with(answer, http::header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+}
+
+impl Place {
+    fn of(path: &str) -> Option<Self> {
+        let segments: Vec<&str> = path.split('/').collect();
+        Some(match *segments.as_slice() {
+            ["status"] => Self::Status,
+            ["routes"] => Self::Routes,
+            ["explain"] => Self::Explain,
+            ["reload"] => Self::Reload,
+            ["drain"] => Self::Drain,
+            _ => return None,
+        })
+    }
+
+    fn methods(self) -> &'static str {
+        match self {
+            Self::Status | Self::Routes => "GET, HEAD",
+            Self::Explain | Self::Reload | Self::Drain => "POST",
+        }
+    }
+
+    async fn answer(self, _method: &Method, asked: &Asked<'_>) -> Said {
+        match self {
+            Self::Status => good(status::tell(asked.shared)),
+            Self::Routes => good(routes::tell(&asked.shared.gateway.load())),
+            Self::Explain => explain::explain(asked.shared, &asked.body).await.and_then(good),
+            Self::Reload => steer::reload(asked).await,
+            Self::Drain => Ok(steer::drain(asked)),
+        }
+    }
+}
+
+fn good(value: Value) -> Said {
+    Ok((StatusCode::OK, value))
+}
+
+impl From<Unreachable> for Fault {
+    fn from(unreachable: Unreachable) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, unreachable.to_string())
+    }
+}
+
+/// How a key is named in paths and answers: it is never shortened, and says nothing of the key.
+fn key_id(owner: Fingerprint) -> String {
+    format!("id:{:032x}", owner.0)
+}
+
+impl Fault {
+    fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into() }
+    }
+
+    fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+}
+
+/// A segment of a path, or a part of a key, as it was meant.
+#[expect(dead_code, reason = "for the keys of limits")]
+fn decoded(segment: &str) -> Result<String, Fault> {
+    let text = percent_decode_str(segment).decode_utf8();
+    text.map(|text| text.into_owned())
+        .map_err(|_| Fault::bad("the path is not UTF-8 once it is percent-decoded"))
+}
+
+/// The body of a POST: a JSON object, or nothing. No form of a web page can send this content type unasked.
+async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, Fault> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send `content-type: application/json`"));
+    }
+    let too_large = |error: Box<dyn std::error::Error + Send + Sync>| match error
+        .is::<http_body_util::LengthLimitError>(
+    ) {
+        true => Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 KiB"),
+        false => Fault::bad("the body did not come whole"),
+    };
+    let bytes = Limited::new(body, MOST_BODY).collect().await.map_err(too_large)?.to_bytes();
+    if bytes.is_empty() {
+        return Ok(Value::Object(serde_json::Map::new()));
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(object @ Value::Object(_)) => Ok(object),
+        Ok(_) => Err(Fault::bad("the body is no JSON object")),
+        Err(error) => Err(Fault::bad(format!("the body is not JSON: {error}"))),
+    }
+}
+
+/// Refuses fields that are not known: who misspells one is told.
+fn only(body: &Value, known: &[&str]) -> Result<(), Fault> {
+    let names = body.as_object().into_iter().flatten().map(|(name, _)| name);
+    match names.into_iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Fault::bad(format!(
+            "there is no field `{}`; there is {}",
+            name.escape_debug(),
+            known.join(", ")
+        ))),
+    }
+}

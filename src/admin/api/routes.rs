@@ -1,0 +1,46 @@
+//! `GET routes`: the routes of the plan in force.
+
+use serde_json::{Value, json};
+
+use crate::gateway::{Gateway, LimitUse, Mode, Route};
+use crate::limit::units::Cost;
+
+pub(super) fn tell(gateway: &Gateway) -> Value {
+    let routes: Vec<Value> = gateway.routes.iter().map(|route| one(gateway, route)).collect();
+    json!({ "routes": routes })
+}
+
+fn one(gateway: &Gateway, route: &Route) -> Value {
+    let conditions = &route.conditions;
+    let texts = |list: Vec<String>| Value::from(list);
+    let limits: Vec<Value> = route.limits.iter().map(|used| limit(gateway, used)).collect();
+    json!({
+        "name": &*route.name,
+        "hosts": texts(conditions.hosts.iter().map(ToString::to_string).collect()),
+        "path": conditions.path.to_string(),
+        "methods": texts(conditions.methods.iter().map(ToString::to_string).collect()),
+        // Without values: they may be secrets.
+        "headers": texts(conditions.headers.iter().map(|(name, _)| name.to_string()).collect()),
+        "upstream": &*gateway.upstream(route.upstream).name,
+        "cost": units(route.cost),
+        "limits": limits,
+    })
+}
+
+fn limit(gateway: &Gateway, used: &LimitUse) -> Value {
+    let limit = gateway.limit(used.limit);
+    json!({ "name": &*limit.name, "mode": mode(limit.mode), "cost": units(used.cost) })
+}
+
+/// A cost as it stands in the file.
+pub(super) fn units(cost: Option<Cost>) -> u32 {
+    cost.map_or(0, Cost::units)
+}
+
+/// A mode as it stands in the file.
+pub(super) fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+    }
+}

@@ -1,0 +1,47 @@
+//! `GET status`: what runs.
+
+use serde_json::{Value, json};
+
+use super::time::moment;
+use crate::shared::steering::Reload;
+use crate::shared::{Life, Shared};
+
+/// Characters of a fault that are told.
+const MOST_DETAIL: usize = 500;
+
+pub(super) fn tell(shared: &Shared) -> Value {
+    let standing = shared.steering.standing.borrow().clone();
+    let gateway = shared.gateway.load();
+    let store = shared.store.shared();
+    json!({
+        "time": moment(shared.clock.now()),
+        "version": env!("CARGO_PKG_VERSION"),
+        "started": moment(shared.steering.started),
+        "workers": gateway.server.workers,
+        "life": life(shared),
+        "config": { "file": standing.file, "version": standing.version, "loaded": moment(standing.loaded) },
+        "last_reload": standing.last.as_ref().map(last_reload),
+        "store": {
+            "backend": if store.is_some() { "redis" } else { "memory" },
+            "up": store.as_ref().is_none_or(|store| store.health().is_up()),
+            "max_keys": if store.is_some() { Value::Null } else { json!(gateway.store.max_keys) },
+        },
+    })
+}
+
+/// The word for where the process stands in its life.
+pub(super) fn life(shared: &Shared) -> &'static str {
+    match *shared.life.borrow() {
+        Life::Running => "serving",
+        Life::Draining => "draining",
+    }
+}
+
+fn last_reload(reload: &Reload) -> Value {
+    let (result, detail) = match &reload.result {
+        Ok(_) => ("success", None),
+        Err(faults) => ("failure", faults.first()),
+    };
+    let detail = detail.map(|detail| detail.chars().take(MOST_DETAIL).collect::<String>());
+    json!({ "time": moment(reload.time), "result": result, "detail": detail })
+}

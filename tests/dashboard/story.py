@@ -1,0 +1,227 @@
+"""Plays the night story as a new user would: the real gateway, three clients, one of them abusive, and a person with a browser.
+
+    python3 tests/dashboard/story.py --binary target/debug/tollgate [--pictures FOLDER]
+"""
+
+import argparse
+import http.client
+import json
+import queue
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from browser import Browser
+
+BINARY, PICTURES = Path("target/debug/tollgate"), None
+ABUSER, SHOP, PHONE = "203.0.113.7", "198.51.100.20", "192.0.2.44"
+FILE = """
+[server]
+listen = ["127.0.0.1:0"]
+workers = 2
+trusted_proxies = ["127.0.0.1"]     # the clients of this story say who they are
+
+[admin]
+listen = "127.0.0.1:0"
+
+[upstreams]
+shop = "builtin:echo"
+
+[limits.per-client]
+algorithm = "token-bucket"
+key = "ip"
+rate = "10/s"
+burst = 50
+
+[limits.stricter]
+algorithm = "gcra"
+key = "ip"
+rate = "5/s"
+burst = 5
+mode = "shadow"
+
+[[routes]]
+name = "search"
+path = "/search/*"
+upstream = "shop"
+limits = ["per-client", "stricter"]
+"""
+
+
+class Gateway:
+    """The real one, on ports of its own."""
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        file = Path(self.folder.name) / "gateway.toml"
+        file.write_text(FILE)
+        self.process = subprocess.Popen([BINARY, "-c", file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        lines = queue.Queue()
+        threading.Thread(target=lambda: [lines.put(line) for line in self.process.stderr], daemon=True).start()
+        self.port = self.admin = None
+        self.said = []
+        while not (self.port and self.admin):
+            line = lines.get(timeout=20)
+            self.said.append(line)
+            if found := re.search(r"(admin )?listening on 127\.0\.0\.1:(\d+)", line):
+                if found[1]:
+                    self.admin = int(found[2])
+                else:
+                    self.port = int(found[2])
+        self.lines = lines
+
+    def log(self):
+        while not self.lines.empty():
+            self.said.append(self.lines.get())
+        return "".join(self.said)
+
+    def ask(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=10)
+        connection.request("GET", "/api/v1/" + path)
+        return json.load(connection.getresponse())
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.folder.cleanup()
+
+
+class Client(threading.Thread):
+    """Asks so often a second, whatever it is told."""
+
+    def __init__(self, port, address, rate):
+        super().__init__(daemon=True)
+        self.port, self.address, self.pause = port, address, 1 / rate
+        self.passed = self.refused = 0
+        self.last, self.going = None, True
+        self.start()
+
+    def run(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        due = time.monotonic()
+        while self.going:
+            connection.request("GET", "/search/shoes?q=red", headers={"x-forwarded-for": self.address})
+            answer = connection.getresponse()
+            answer.read()
+            self.last = answer
+            if answer.status == 429:
+                self.refused += 1
+            else:
+                self.passed += 1
+            due = max(due + self.pause, time.monotonic() - 1)
+            time.sleep(max(0, due - time.monotonic()))
+
+    def stop(self):
+        self.going = False
+        self.join()
+
+
+class Story(unittest.TestCase):
+    def seen(self, name):
+        if PICTURES:
+            time.sleep(1.5)
+            self.browser.picture(PICTURES / f"{name}.png")
+
+    def row(self, address):
+        """The selector of a key's row, by what it shows."""
+        name = self.browser.until(f"[...document.querySelectorAll('#keys tbody tr')].find(row => row.cells[0].innerText.includes('{address}')).dataset.name", f"the row of {address}")
+        return f"#keys tr[data-name='{name}']"
+
+    def verdict_has(self, *words):
+        text = "document.querySelector('#verdict').innerText"
+        return self.browser.until(" && ".join(f"{text}.includes('{word}')" for word in words) + f" && {text}", f"the verdict with {words}")
+
+    def test_an_engineer_is_woken(self):
+        gateway = Gateway()
+        self.addCleanup(gateway.stop)
+        clients = [Client(gateway.port, *who) for who in [(ABUSER, 60), (SHOP, 8), (PHONE, 3)]]
+        for client in clients:
+            self.addCleanup(client.stop)
+        abuser, shop, phone = clients
+        deadline = time.monotonic() + 20
+        while not abuser.refused and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertTrue(abuser.refused, "the abuser is over its limit")
+
+        # She opens the page, and has found it in ten seconds.
+        browser = self.browser = Browser()
+        self.addCleanup(browser.__exit__)
+        browser.open(f"http://127.0.0.1:{gateway.admin}/")
+        began = time.monotonic()
+        verdict = self.verdict_has(ABUSER, "refuses", "per-client")
+        self.assertLess(time.monotonic() - began, 10)
+        self.assertIn("10/s, burst 50", verdict)
+        browser.until(f"[...document.querySelectorAll('#refusals tbody tr')].some(row => row.innerText.includes('{ABUSER}') && row.innerText.includes('over 10/s, burst 50'))", "why it is refused")
+        browser.until("document.querySelector('#limits').innerText.includes('stricter') && document.querySelector('#concerns').innerText.includes('Shadow stricter would have refused')", "the shadow limit")
+        browser.until("document.querySelectorAll('.uplot canvas').length >= 5", "the curves")
+        self.assertNotIn("red", browser.text("#refusals"), "a query may hold secrets")
+        self.seen("night-found")
+
+        # Why: the key, and what is left of its allowance.
+        abuser_row = self.row(ABUSER)
+        browser.click(abuser_row + " button:nth-of-type(1)")
+        browser.until("document.querySelector('#look').open && document.querySelector('#look-policies').innerText.includes('10/s, burst 50')", "the key")
+        self.assertIn(f"{ABUSER} under per-client", browser.text("#look-title"))
+        self.seen("night-key")
+
+        # She bans it, and sees its curve end: from then on it is refused for an hour, with an honest wait.
+        browser.run("document.querySelector('#ban-form select').value = '1h'")
+        browser.click("#ban-form button[type=submit]")
+        browser.until("document.querySelector('#look-verdict').innerText.includes('banned, until')", "the ban")
+        browser.click("#look [data-close]:last-child")
+        browser.until(f"document.querySelector({abuser_row!r}).innerText.includes('banned until')", "the ban in the listing")
+        browser.until("document.querySelector('#concerns').innerText.includes('Banned: 1 key')", "the ban among what is of concern")
+        passed = abuser.passed
+        deadline = time.monotonic() + 20
+        while int(abuser.last.headers["retry-after"] or 0) < 3000 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertGreater(int(abuser.last.headers["retry-after"]), 3000)
+        after = abuser.passed
+        browser.until(f"[...document.querySelectorAll('#refusals tbody tr')].some(row => row.innerText.includes('{ABUSER}') && row.innerText.includes('banned until'))", "the ban as a reason")
+        time.sleep(2)
+        self.assertEqual(abuser.passed, after, "nothing of the abuser's passes")
+        self.assertLess(after - passed, 60)
+        # What passes now is what the two others ask.
+        browser.until("(list => list.length && list[list.length - 1] <= 14)(past.all.admitted)", "the curve of what passes, without the abuser")
+        browser.until("(list => list.length && list[list.length - 1] >= 30)(past.limits['per-client'].refused)", "the curve of what is refused")
+        self.seen("night-banned")
+
+        # She resets an innocent key: its allowance is whole again.
+        browser.click(self.row(SHOP) + " button:nth-of-type(2)")
+        browser.until(f"document.querySelector('#said').innerText.includes('Reset: {SHOP}')", "the reset")
+        self.assertGreaterEqual(gateway.ask(f"limits/per-client/keys/{SHOP}")["policies"][0]["remaining"], 35)
+        self.assertEqual((shop.refused, phone.refused), (0, 0), "good traffic was never touched")
+
+        # In the morning she ends the ban.
+        browser.click(abuser_row + " button:nth-of-type(3)")
+        browser.click("#unban")
+        browser.until("document.querySelector('#look-verdict').innerText && !document.querySelector('#look-verdict').innerText.includes('banned')", "the end of the ban")
+        deadline = time.monotonic() + 20
+        while abuser.passed == after and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertGreater(abuser.passed, after)
+
+        # Who did what stands in the log; who the key is does not.
+        log = gateway.log()
+        for word in ["ban", "reset"]:
+            self.assertRegex(log, rf"127\.0\.0\.1:\d+.*{word}.*per-client.*id:[0-9a-f]{{32}}")
+        self.assertNotIn(ABUSER, log)
+        self.assertEqual(browser.complaints, [], "nothing is wrong with the page")
+        own = f"http://127.0.0.1:{gateway.admin}/"
+        self.assertEqual([url for url in browser.requests if not url.startswith((own, "about:"))], [], "no foreign requests")
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--binary", type=Path, default=BINARY)
+    arguments.add_argument("--pictures", type=Path)
+    given, rest = arguments.parse_known_args()
+    BINARY, PICTURES = given.binary.resolve(), given.pictures
+    if PICTURES:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
