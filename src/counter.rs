@@ -6,23 +6,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::limit::units::Micros;
 
 /// No histogram has more bounds.
-const MOST_BOUNDS: usize = 15;
+const MOST_BOUNDS: usize = 18;
 
 /// The upper bound of a histogram's bucket, with its `le` label: the same in seconds.
 pub type Bound = (Micros, &'static str);
 
 /// Which buckets a histogram has.
 pub trait Scale {
-    /// Their upper bounds, ascending, at most 15. One bucket more takes what is longer.
+    /// Their upper bounds, ascending, at most 18. One bucket more takes what is longer.
     const BOUNDS: &'static [Bound];
 }
 
-/// Of requests, and of upstreams' answers: half a millisecond to half a minute.
+/// Of requests, and of upstreams' answers: 100 µs to a minute.
+///
+/// It begins where a refusal ends, which takes tens of microseconds, as do the answers of a server nearby: bounds below a
+/// millisecond tell whether the gateway got slower. It ends at twice the default `timeout` of a route (30 s): requests that ran
+/// into it took a little longer, and lie between 30 and 60 s, where a quantile can tell them from those that just made it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestTime;
 
 impl Scale for RequestTime {
     const BOUNDS: &'static [Bound] = &[
+        (Micros(100), "0.0001"),
+        (Micros(250), "0.00025"),
         (Micros(500), "0.0005"),
         (Micros(1_000), "0.001"),
         (Micros(2_500), "0.0025"),
@@ -38,6 +44,7 @@ impl Scale for RequestTime {
         (Micros(5_000_000), "5"),
         (Micros(10_000_000), "10"),
         (Micros(30_000_000), "30"),
+        (Micros(60_000_000), "60"),
     ];
 }
 
@@ -142,9 +149,9 @@ mod tests {
 
     #[test]
     fn a_duration_falls_into_the_bucket_whose_bound_it_does_not_pass() {
-        let requests = counted::<RequestTime>(&[0, 500, 501, 30_000_000, 30_000_001]);
-        assert_eq!(requests[..2], [("0.0005", 2), ("0.001", 1)]);
-        assert_eq!(requests[14..], [("30", 1), ("+Inf", 1)]);
+        let requests = counted::<RequestTime>(&[0, 100, 101, 30_000_001, 60_000_000, 60_000_001]);
+        assert_eq!(requests[..2], [("0.0001", 2), ("0.00025", 1)]);
+        assert_eq!(requests[17..], [("60", 2), ("+Inf", 1)]);
         let calls = counted::<CallTime>(&[50, 51, 20_000, 1_000_000, 1_000_001]);
         assert_eq!((calls[0], calls[1], calls[8]), (("0.00005", 1), ("0.0001", 1), ("0.02", 1)));
         assert_eq!(calls[12..], [("1", 1), ("+Inf", 1)]);

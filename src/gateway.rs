@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use rustls::ServerConfig;
 
 use crate::limit::Algorithm;
-use crate::limit::units::{Cost, Fingerprint};
+use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::route::client::ClientRule;
 use crate::route::key::{Claim, Exemption, Key, Secret};
 use crate::route::{self, Conditions, RouteIndex, RouteTable};
@@ -109,6 +109,8 @@ pub struct Tls {
     pub files: [u8; 32],
     /// Whether clients are asked for a certificate.
     pub asks_clients: bool,
+    /// When the first of our certificates expires.
+    pub first_expiry: Timestamp,
 }
 
 impl PartialEq for Tls {

@@ -7,5 +7,9 @@
 
 pub mod body;
 pub mod duplex;
+pub mod fragments;
+pub mod frames;
 pub mod head;
+pub mod hpack;
+pub mod huffman;
 pub mod open_block;

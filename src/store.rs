@@ -257,6 +257,11 @@ impl Store {
         self.memory.keys()
     }
 
+    /// No more entries than so many are held in this process.
+    pub fn max_keys(&self) -> u64 {
+        self.memory.max_keys()
+    }
+
     /// Live entries evicted so far because this process' memory for them was full.
     pub fn evictions(&self) -> u64 {
         self.memory.evictions()

@@ -58,6 +58,36 @@ pub enum Failure {
     Upload,
 }
 
+impl Failure {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 9] = [
+        Self::NoneHealthy,
+        Self::Full,
+        Self::Connect,
+        Self::ConnectTimeout,
+        Self::Tls,
+        Self::Timeout,
+        Self::Reset,
+        Self::Protocol,
+        Self::Upload,
+    ];
+
+    /// The `error` of the access log and of `tollgate_upstream_failures_total`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoneHealthy => "no_healthy_upstream",
+            Self::Full => "upstream_full",
+            Self::Connect => "connect",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Tls => "tls",
+            Self::Timeout => "timeout",
+            Self::Reset => "reset",
+            Self::Protocol => "protocol",
+            Self::Upload => "upload",
+        }
+    }
+}
+
 /// A failure, and which server it came from.
 #[derive(Debug)]
 pub struct Failed {

@@ -10,6 +10,8 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use super::fragments::{Fragments, Noted};
+use super::frames::Frames;
 use super::open_block::OpenBlock;
 use crate::clock::deadline::now;
 use crate::socket::Stream;
@@ -30,7 +32,10 @@ pub struct Duplex {
     come: BytesMut,
     /// Of the client's preface, what was not taken yet.
     preface: usize,
+    frames: Frames,
     block: OpenBlock,
+    /// `None`: no requests come from there.
+    fragments: Option<Fragments>,
     traffic: Rc<Traffic>,
     /// Bytes that were read without a pause.
     run: usize,
@@ -45,6 +50,8 @@ pub struct Traffic {
     come: Cell<u64>,
     /// See `come`.
     gone: Cell<u64>,
+    /// Streams whose path has a fragment.
+    fragments: Noted,
 }
 
 /// How far traffic had come at some time.
@@ -58,6 +65,11 @@ impl Traffic {
     /// Since when a block of fields is open, if one is.
     pub fn open_since(&self) -> Option<Instant> {
         self.open_since.get()
+    }
+
+    /// Streams whose path has a fragment: they are not to be served.
+    pub fn fragments(&self) -> &Noted {
+        &self.fragments
     }
 
     /// Bytes that came.
@@ -83,7 +95,9 @@ impl Duplex {
             stream,
             come,
             preface: PREFACE.len(),
+            frames: Frames::default(),
             block: OpenBlock::default(),
+            fragments: Some(Fragments::default()),
             traffic: Rc::default(),
             run: 0,
         }
@@ -91,7 +105,7 @@ impl Duplex {
 
     /// The connection to a backend.
     pub fn of_backend(stream: Rc<Stream>) -> Self {
-        Self { preface: 0, ..Self::of_client(stream, BytesMut::new()) }
+        Self { preface: 0, fragments: None, ..Self::of_client(stream, BytesMut::new()) }
     }
 
     /// What is seen of it from outside.
@@ -102,8 +116,14 @@ impl Duplex {
     fn watch(&mut self, taken: usize) {
         let before_frames = self.preface.min(taken);
         self.preface -= before_frames;
-        self.block.advance(&self.come[before_frames..taken]);
         let traffic = &*self.traffic;
+        let mut bytes = &self.come[before_frames..taken];
+        while let Some(part) = self.frames.next(&mut bytes) {
+            self.block.see(&part);
+            if let Some(stream) = self.fragments.as_mut().and_then(|fragments| fragments.see(&part)) {
+                traffic.fragments.note(stream);
+            }
+        }
         traffic.come.set(traffic.come.get() + taken as u64);
         match (self.block.is_open(), traffic.open_since.get()) {
             (true, None) => traffic.open_since.set(Some(now())),

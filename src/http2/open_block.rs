@@ -1,20 +1,11 @@
 //! Whether a client has begun a head and not ended it: while a block of fields is open, nothing else may come on the
 //! connection (RFC 9113 §6.10), so all streams wait for it.
 
-/// Bytes before a frame's payload (RFC 9113 §4.1).
-const FRAME_HEADER: usize = 9;
-const HEADERS: u8 = 1;
-const CONTINUATION: u8 = 9;
-const END_HEADERS: u8 = 4;
+use super::frames::Part;
 
-/// Reads along as frames pass, in whatever pieces they come.
+/// Reads along as frames pass.
 #[derive(Debug, Default)]
 pub struct OpenBlock {
-    header: [u8; FRAME_HEADER],
-    /// Bytes of `header` that are there.
-    come: usize,
-    /// Bytes of the payload still to come.
-    left: usize,
     open: bool,
 }
 
@@ -24,48 +15,24 @@ impl OpenBlock {
         self.open
     }
 
-    /// These bytes come next, behind the client's preface.
-    pub fn advance(&mut self, mut bytes: &[u8]) {
-        while let [first, rest @ ..] = bytes {
-            if self.left > 0 {
-                let here = self.left.min(bytes.len());
-                bytes = bytes.get(here..).unwrap_or_default();
-                self.left -= here;
-            } else {
-                if let Some(place) = self.header.get_mut(self.come) {
-                    *place = *first;
-                }
-                self.come += 1;
-                bytes = rest;
-                if self.come == FRAME_HEADER {
-                    self.frame_begins();
-                }
-            }
-            if self.left == 0 && self.come == 0 {
-                self.frame_ends();
-            }
-        }
-    }
-
-    fn frame_begins(&mut self) {
-        let [high, middle, low, kind, ..] = self.header;
-        self.left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-        self.come = 0;
-        self.open |= matches!(kind, HEADERS | CONTINUATION);
-    }
-
-    /// `header` still tells of the frame that has come whole.
-    fn frame_ends(&mut self) {
-        let [_, _, _, kind, flags, ..] = self.header;
-        if matches!(kind, HEADERS | CONTINUATION) && flags & END_HEADERS != 0 {
-            self.open = false;
+    /// This comes next.
+    pub fn see(&mut self, part: &Part<'_>) {
+        match part {
+            Part::Begin(frame) if frame.carries_fields() => self.open = true,
+            Part::End(frame) if frame.ends_fields() => self.open = false,
+            _ => {}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::frames::Frames;
     use super::*;
+
+    const HEADERS: u8 = 1;
+    const CONTINUATION: u8 = 9;
+    const END_HEADERS: u8 = 4;
 
     fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
         let [.., high, low] = payload.to_be_bytes();
@@ -74,26 +41,32 @@ mod tests {
         frame
     }
 
+    fn advance(frames: &mut Frames, block: &mut OpenBlock, mut bytes: &[u8]) {
+        while let Some(part) = frames.next(&mut bytes) {
+            block.see(&part);
+        }
+    }
+
     #[test]
     fn a_block_is_open_from_its_first_frame_to_the_end_of_its_last() {
-        let frames = [
+        let sent = [
             frame(4, 0, 300),
             frame(HEADERS, 0, 10),
             frame(CONTINUATION, 0, 0),
             frame(CONTINUATION, END_HEADERS, 5),
         ];
-        let end = frames.iter().map(Vec::len).sum::<usize>();
-        let opens = frames[0].len() + FRAME_HEADER;
-        let bytes: Vec<u8> = frames.concat();
+        let end = sent.iter().map(Vec::len).sum::<usize>();
+        let opens = sent[0].len() + 9;
+        let bytes: Vec<u8> = sent.concat();
         for piece in [1, 2, 7, 1000] {
-            let mut block = OpenBlock::default();
+            let (mut frames, mut block) = (Frames::default(), OpenBlock::default());
             let mut at = 0;
             for piece in bytes.chunks(piece) {
-                block.advance(piece);
+                advance(&mut frames, &mut block, piece);
                 at += piece.len();
                 assert_eq!(block.is_open(), (opens..end).contains(&at), "{at} of {end} bytes");
             }
-            block.advance(&frame(0, 1, 9));
+            advance(&mut frames, &mut block, &frame(0, 1, 9));
             assert!(!block.is_open());
         }
     }

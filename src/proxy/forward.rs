@@ -370,22 +370,21 @@ async fn fail(
     if let Some(authority) = &failed.authority {
         turn.note_server(delivery.route.upstream, authority, None);
     }
+    turn.plan.metrics.upstream_failed(delivery.route.upstream, failed.failure);
+    let word = failed.failure.as_str();
     let (status, detail, error) = match failed.failure {
         Failure::NoneHealthy => {
-            (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", "no_healthy_upstream")
+            (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", word)
         }
-        Failure::Full => {
-            let detail = "the upstream has no connection to spare";
-            (StatusCode::SERVICE_UNAVAILABLE, detail, "upstream_full")
-        }
-        Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", "connect"),
+        Failure::Full => (StatusCode::SERVICE_UNAVAILABLE, "the upstream has no connection to spare", word),
+        Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", word),
         Failure::ConnectTimeout => {
-            (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", "connect_timeout")
+            (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", word)
         }
-        Failure::Tls => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached securely", "tls"),
-        Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", "timeout"),
-        Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", "reset"),
-        Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", "protocol"),
+        Failure::Tls => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached securely", word),
+        Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", word),
+        Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", word),
+        Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", word),
         Failure::Upload => upload_fault(body),
     };
     turn.answered(status, Some(error));

@@ -161,8 +161,12 @@ impl Client {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             while let Poll::Ready(accepted) = self.connection.poll_accept(context) {
-                let Some(Ok((request, respond))) = accepted else { return Poll::Ready(()) };
+                let Some(Ok((request, mut respond))) = accepted else { return Poll::Ready(()) };
                 self.requests += 1;
+                if self.traffic.fragments().has(respond.stream_id().into()) {
+                    respond.send_reset(Reason::PROTOCOL_ERROR);
+                    continue;
+                }
                 tokio::task::spawn_local(stream::serve(request, respond, Seat::take(&self.streams)));
             }
             self.hear_pong(context);
@@ -197,7 +201,9 @@ impl Client {
         let worn_out = self.requests >= MAX_REQUESTS;
         match self.stage {
             Stage::Aborted(_) => None,
-            _ if self.streams.is_flood() => Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM)),
+            _ if self.streams.is_flood() || self.traffic.fragments().is_flood() => {
+                Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM))
+            }
             Stage::Leaving(_) => None,
             Stage::Open => {
                 let leaves = worn_out || self.streams.worker.is_draining() || self.streams.is_evicted();
@@ -247,3 +253,6 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,7 @@ impl Drop for Turn {
         self.worker.last_answer.set(now);
         let duration = now.since(self.started);
         self.plan.metrics.request(self.route, self.status, duration);
+        self.plan.metrics.bodies(self.route, self.received, self.sent);
         if let Some(mut record) = self.record.take() {
             record.status = self.status;
             record.duration = duration;

@@ -123,7 +123,7 @@ pub(crate) struct Plan {
 }
 
 impl Worker {
-    fn new(index: usize, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(index: usize, shared: Arc<Shared>) -> Self {
         let pools = Pools::default();
         let plan = Plan::new(index, &shared, &pools, shared.gateway.load_full(), None);
         Self {

@@ -102,6 +102,11 @@ impl MemoryStore {
         self.table.room.taken()
     }
 
+    /// See [`crate::store::Store::max_keys`].
+    pub fn max_keys(&self) -> u64 {
+        self.table.room.bound()
+    }
+
     /// See [`crate::store::Store::evictions`].
     pub fn evictions(&self) -> u64 {
         self.table.evictions()

@@ -7,14 +7,18 @@
 //! instruction and a travelling cache line per request. A worker's are written by its thread alone.
 
 mod cells;
+mod clients;
 mod exposition;
+mod process;
 mod scrape;
 mod series;
 mod store;
+mod traces;
+mod upstreams;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use http::StatusCode;
@@ -22,6 +26,8 @@ use http::StatusCode;
 use crate::gateway::{Gateway, UpstreamIndex};
 use crate::limit::units::Micros;
 use crate::route::RouteIndex;
+use crate::upstream::Failure;
+use cells::Answers;
 use series::Series;
 
 /// The `route` label of requests that no route was found for. (A route that is given this name shares its series.)
@@ -34,6 +40,8 @@ pub struct Metrics {
     workers: Vec<ArcSwap<Series>>,
     reloads_succeeded: AtomicU64,
     reloads_failed: AtomicU64,
+    /// The file was not put in force when it was last read.
+    last_reload_failed: AtomicBool,
 }
 
 /// A worker's own counters for one plan. Recording touches only this worker's cache lines.
@@ -122,6 +130,7 @@ impl Metrics {
             workers: (0..workers).map(|_| ArcSwap::default()).collect(),
             reloads_succeeded: AtomicU64::new(0),
             reloads_failed: AtomicU64::new(0),
+            last_reload_failed: AtomicBool::new(false),
         })
     }
 
@@ -145,18 +154,30 @@ impl Metrics {
     pub fn reloaded(&self, good: bool) {
         let counter = if good { &self.reloads_succeeded } else { &self.reloads_failed };
         counter.fetch_add(1, Ordering::Relaxed);
+        self.last_reload_failed.store(!good, Ordering::Relaxed);
     }
 }
 
 impl WorkerMetrics {
     /// A request was answered; `route` is `None` where none matched or none was looked for.
     pub fn request(&self, route: Option<RouteIndex>, status: StatusCode, duration: Micros) {
-        let answers = match route.and_then(|route| self.series.routes.get(route.0)) {
-            Some(route) => route.answers.cells(),
-            None => self.series.unrouted.cells(),
-        };
+        let answers = self.answers(route);
         answers.codes.count(status);
         answers.duration.record(duration);
+    }
+
+    /// So many bytes of bodies came and went with a request; see [`Self::request`].
+    pub fn bodies(&self, route: Option<RouteIndex>, received: u64, sent: u64) {
+        let answers = self.answers(route);
+        answers.received.add(received);
+        answers.sent.add(sent);
+    }
+
+    fn answers(&self, route: Option<RouteIndex>) -> &Answers {
+        match route.and_then(|route| self.series.routes.get(route.0)) {
+            Some(route) => route.answers.cells(),
+            None => self.series.unrouted.cells(),
+        }
     }
 
     /// A limit decided. `limit_use` is its place in the route's `limits`.
@@ -170,7 +191,14 @@ impl WorkerMetrics {
     /// An upstream answered (its response head came) after this long.
     pub fn upstream(&self, upstream: UpstreamIndex, duration: Micros) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0) {
-            upstream.cells().record(duration);
+            upstream.cells().duration.record(duration);
+        }
+    }
+
+    /// An upstream gave no answer. What was the client's fault is not counted.
+    pub fn upstream_failed(&self, upstream: UpstreamIndex, why: Failure) {
+        if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| why != Failure::Upload) {
+            upstream.cells().failed(why).add(1);
         }
     }
 

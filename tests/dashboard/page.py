@@ -86,6 +86,15 @@ class Page(unittest.TestCase):
         browser.until("document.querySelector('#refusals').innerText.includes('/search/')", "refusals")
         self.assertEqual(browser.run("document.querySelectorAll('#refusals b').length"), 0)
 
+    def test_numbers_beside_the_curves_are_the_newest(self):
+        browser = self.opened()
+        browser.until("past.time.length > 250", "history")
+        first = browser.run("past.time.length && past.time[past.time.length - 1]")
+        browser.until(f"past.time[past.time.length - 1] >= {first} + 2", "two seconds more")
+        told = "charts.requests.values[2].innerText === rate(last(past.all.refused)) && charts.latency.values[1].innerText === rate(last(past.all.p99_ms))"
+        browser.until(told, "the newest numbers")
+        browser.until(told + f" && past.time[past.time.length - 1] >= {first} + 4", "the newest numbers still")
+
     def test_with_the_keyboard_alone(self):
         browser = self.opened()
         browser.until("document.querySelectorAll('#keys tbody button').length > 3", "keys")

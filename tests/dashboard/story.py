@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from browser import Browser
@@ -29,8 +30,8 @@ trusted_proxies = ["127.0.0.1"]     # the clients of this story say who they are
 [admin]
 listen = "127.0.0.1:0"
 
-[upstreams]
-shop = "builtin:echo"
+[upstreams.shop]
+servers = ["http://127.0.0.1:BACKEND", "http://localhost:BACKEND"]
 
 [limits.per-client]
 algorithm = "token-bucket"
@@ -53,13 +54,31 @@ limits = ["per-client", "stricter"]
 """
 
 
+class Shop(BaseHTTPRequestHandler):
+    """The backend."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("content-length", "6")
+        self.end_headers()
+        self.wfile.write(b"shoes\n")
+
+    def log_message(self, *_):
+        pass
+
+
 class Gateway:
-    """The real one, on ports of its own."""
+    """The real one, on ports of its own, before a backend."""
 
     def __init__(self):
+        self.backend = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
+        self.backend.daemon_threads = True
+        threading.Thread(target=self.backend.serve_forever, daemon=True).start()
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "gateway.toml"
-        file.write_text(FILE)
+        file.write_text(FILE.replace("BACKEND", str(self.backend.server_port)))
         self.process = subprocess.Popen([BINARY, "-c", file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         lines = queue.Queue()
         threading.Thread(target=lambda: [lines.put(line) for line in self.process.stderr], daemon=True).start()
@@ -83,11 +102,16 @@ class Gateway:
     def ask(self, path):
         connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=10)
         connection.request("GET", "/api/v1/" + path)
-        return json.load(connection.getresponse())
+        answer = json.load(connection.getresponse())
+        connection.close()
+        return answer
 
     def stop(self):
         self.process.kill()
         self.process.wait()
+        self.process.stderr.close()
+        self.backend.shutdown()
+        self.backend.server_close()
         self.folder.cleanup()
 
 
@@ -115,6 +139,7 @@ class Client(threading.Thread):
                 self.passed += 1
             due = max(due + self.pause, time.monotonic() - 1)
             time.sleep(max(0, due - time.monotonic()))
+        connection.close()
 
     def stop(self):
         self.going = False
@@ -199,6 +224,7 @@ class Story(unittest.TestCase):
 
         # In the morning she ends the ban.
         browser.click(abuser_row + " button:nth-of-type(3)")
+        browser.until("document.activeElement.name === 'for'", "the ban's field has the focus")
         browser.click("#unban")
         browser.until("document.querySelector('#look-verdict').innerText && !document.querySelector('#look-verdict').innerText.includes('banned')", "the end of the ban")
         deadline = time.monotonic() + 20
@@ -208,8 +234,8 @@ class Story(unittest.TestCase):
 
         # Who did what stands in the log; who the key is does not.
         log = gateway.log()
-        for word in ["ban", "reset"]:
-            self.assertRegex(log, rf"127\.0\.0\.1:\d+.*{word}.*per-client.*id:[0-9a-f]{{32}}")
+        for deed in ["bans for 3600s", "ends the ban of", "resets"]:
+            self.assertRegex(log, rf"127\.0\.0\.1:\d+ {deed} id:[0-9a-f]{{32}} of limit `per-client`")
         self.assertNotIn(ABUSER, log)
         self.assertEqual(browser.complaints, [], "nothing is wrong with the page")
         own = f"http://127.0.0.1:{gateway.admin}/"

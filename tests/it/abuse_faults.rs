@@ -83,3 +83,12 @@ fn what_clients_and_operators_keep_secret_is_told_nowhere() {
         assert!(!told.contains(secret), "`{secret}` stands in\n{told}");
     }
 }
+
+/// A worker's panic is to end the process, which is started again, and not one connection of many: `serve/crew.rs` does so
+/// where panics unwind, and a release does without unwinding.
+#[test]
+fn a_panic_ends_a_release() {
+    let manifest: toml::Table =
+        std::fs::read_to_string("Cargo.toml").expect("it is here").parse().expect("TOML");
+    assert_eq!(manifest["profile"]["release"]["panic"].as_str(), Some("abort"));
+}

@@ -1,6 +1,11 @@
 //! What a connection costs that does nothing.
 
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use rustix::process::{Resource, getrlimit};
+use socket2::{Domain, Socket, Type};
 
 use crate::harness::{Authority, Backend, Client, Gateway, everything_to};
 
@@ -58,4 +63,54 @@ fn idle_connections_behind_tls_take_no_more() {
         kib_each(&gateway, possible(1_000), |_| Client::connect_tls(gateway.addr(), &config, "a.test"));
     println!("{each:.1} KiB each");
     assert!(each <= MOST_KIB, "{each:.1} KiB each");
+}
+
+/// Address space that a gateway is given: half of it is taken at the start, mostly unused (stacks, arenas, counters).
+const SPACE_KIB: u64 = 512 << 10;
+/// The most that a flood may have it hold: of idle connections, heads and bodies on their way, as the bounds allow.
+const FLOOD_KIB: u64 = 64 << 10;
+
+/// A backend that takes connections and reads hardly anything.
+fn slow_backend() -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a socket option");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    socket.listen(1024).expect("it listens");
+    socket
+}
+
+#[test]
+fn a_flood_is_borne_where_memory_is_scarce() {
+    let (backend, slow) = (Backend::ok(), slow_backend());
+    let address = slow.local_addr().expect("bound").as_socket().expect("IPv4");
+    let rest = format!(
+        "[server]\nheader_timeout = \"1h\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[upstreams.slow]\nservers = [\"http://{address}\"]\n\
+         [[routes]]\nname = \"slow\"\npath = \"/slow\"\nupstream = \"slow\"\n"
+    );
+    let mut shell = Command::new("sh");
+    let limited = format!("ulimit -v {SPACE_KIB} && exec \"$0\" \"$@\"");
+    shell.args(["-c", &limited, env!("CARGO_BIN_EXE_tollgate")]).stdin(Stdio::null());
+    let mut gateway = Gateway::start_by(&everything_to(&backend, &rest), shell);
+    gateway.get("/").expect(200);
+    let before = gateway.resident_kib();
+    let connect = |_| Client::connect(gateway.addr());
+    let mut idle: Vec<Client> = (0..possible(2_400) - 400).map(connect).collect();
+    let mut heads: Vec<Client> = (0..200).map(connect).collect();
+    let half = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(8_000));
+    heads.iter_mut().for_each(|client| client.write(&half));
+    let mut bodies: Vec<Client> = (0..200).map(connect).collect();
+    let post = b"POST /slow HTTP/1.1\r\nhost: test\r\ncontent-length: 1048576\r\n\r\n";
+    let post = [&post[..], &vec![b'x'; 1 << 20]].concat();
+    // What the gateway does not take waits in the kernel, or here.
+    let sent: usize =
+        bodies.iter_mut().map(|client| client.write_within(&post, Duration::from_millis(1))).sum();
+    let taken: Vec<_> = (0..200).map(|_| slow.accept().expect("a connection")).collect();
+    gateway.get("/").expect(200);
+    let grown = gateway.resident_kib().saturating_sub(before);
+    println!("{grown} KiB for {} connections, {} KiB sent", idle.len() + 400, sent >> 10);
+    assert!(grown < FLOOD_KIB, "{grown} KiB");
+    assert!(gateway.alive());
+    idle.last_mut().expect("many").get("/", "").expect(200);
+    heads[0].exchange("\r\nhost: test\r\n\r\n").expect(200);
+    drop(taken);
 }

@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use proptest::prelude::*;
 use tollgate::http1::body::Body;
 use tollgate::http1::request::{HeadScanner, RequestHead};
+use tollgate::http2::frames::Frames;
 use tollgate::http2::head::write_request;
 use tollgate::http2::open_block::OpenBlock;
 
@@ -140,10 +141,13 @@ proptest! {
             open &= !(carries && flags & 4 != 0);
             turns.push((bytes.len(), open));
         }
-        let (mut block, mut at) = (OpenBlock::default(), 0);
+        let (mut seen, mut block, mut at) = (Frames::default(), OpenBlock::default(), 0);
         for piece in pieces.into_iter().cycle() {
             let end = bytes.len().min(at + piece);
-            block.advance(&bytes[at..end]);
+            let mut here = &bytes[at..end];
+            while let Some(part) = seen.next(&mut here) {
+                block.see(&part);
+            }
             at = end;
             let expected = turns.iter().rev().find(|(turn, _)| *turn <= at).is_some_and(|(_, open)| *open);
             prop_assert_eq!(block.is_open(), expected, "after {} bytes", at);

@@ -4,6 +4,7 @@
 use crate::harness::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, block, get,
 };
+use crate::harness::hpack::{put_number, put_string};
 use crate::harness::{Backend, Gateway, everything_to};
 
 /// RFC 9113 §7.
@@ -100,13 +101,53 @@ fn pseudo_fields_are_few_and_first() {
     assert_eq!(backend.count(), 0);
 }
 
-/// The `http` crate drops it before anybody could see it: what is left has one reading.
+/// The `http` crate would cut it off.
 #[test]
-fn a_fragment_does_not_travel() {
+fn a_fragment_ends_its_stream_and_no_other() {
     let backend = Backend::ok();
     let gateway = Gateway::start(&everything_to(&backend, ""));
-    assert_eq!(fate(&gateway, &head(&[(":path", "/a?b=1#/../c")], &[])), Fate::Answered(200));
-    assert_eq!(backend.only().target(), "/a?b=1");
+    let path = |value: &str, kept: bool, in_huffman: bool| {
+        let mut head = block(&[PSEUDO[0], PSEUDO[1], PSEUDO[3]]);
+        // The name is the fourth of the static table (RFC 7541 appendix A).
+        if kept {
+            put_number(4, 0x40, 0x3f, &mut head)
+        } else {
+            put_number(4, 0, 0x0f, &mut head)
+        }
+        put_string(value.as_bytes(), in_huffman, &mut head);
+        head
+    };
+    let kept = [block(&[PSEUDO[0], PSEUDO[1], PSEUDO[3]]), vec![0x80 | 62]].concat();
+    let mut named = block(&[PSEUDO[0], PSEUDO[1], PSEUDO[3]]);
+    put_number(62, 0, 0x0f, &mut named);
+    let with_name = |value: &str| {
+        let mut head = named.clone();
+        put_string(value.as_bytes(), true, &mut head);
+        head
+    };
+    let heads = [
+        head(&[(":path", "/a?b=1#/../c")], &[]),
+        path("/a#", false, false),
+        path("/~|#b", true, true),
+        // The same again, out of the dynamic table; then its name only.
+        kept,
+        with_name("/#"),
+    ];
+    let mut client = Frames::connect(gateway.addr());
+    for (number, head) in (0..).zip(&heads) {
+        client.request(number * 2 + 1, head);
+        assert_eq!(client.fate(number * 2 + 1), STREAM_ERROR, "head {number}");
+    }
+    client.send(HEADERS, END_STREAM, 21, &heads[0][..40]);
+    client.send(CONTINUATION, END_HEADERS, 21, &heads[0][40..]);
+    assert_eq!(client.fate(21), STREAM_ERROR);
+    // With a body that is still to come.
+    client.send(HEADERS, END_HEADERS, 23, &heads[0]);
+    assert_eq!(client.fate(23), STREAM_ERROR);
+    assert_eq!(backend.count(), 0);
+    client.request(25, &with_name("/good?%23"));
+    assert_eq!(client.fate(25), Fate::Answered(200));
+    assert_eq!(backend.only().target(), "/good?%23");
 }
 
 #[test]

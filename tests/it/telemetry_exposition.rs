@@ -55,11 +55,44 @@ impl Page {
 
     /// Which labels a family's samples carry, `le` left out.
     pub(crate) fn labels_of(&self, family: &str) -> BTreeSet<Vec<&str>> {
-        let of_family = self.samples.keys().filter(|(name, _)| name.starts_with(family));
+        let of_family = self.samples.keys().filter(|(name, _)| self.family_of(name) == family);
         of_family
             .map(|(_, labels)| labels.iter().map(|(label, _)| label.as_str()).filter(|label| *label != "le"))
             .map(Iterator::collect)
             .collect()
+    }
+
+    /// All samples.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Series, f64)> {
+        self.samples.iter().map(|(series, value)| (series, *value))
+    }
+
+    /// All samples of this name, each with its labels, sorted.
+    pub(crate) fn samples(&self, name: &str) -> impl Iterator<Item = (&[(String, String)], f64)> {
+        let of_name = move |((own, _), _): &(&Series, &f64)| own == name;
+        self.samples.iter().filter(of_name).map(|((_, labels), value)| (labels.as_slice(), *value))
+    }
+
+    /// The sum of all samples of this name that carry these labels.
+    pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let has = |own: &[(String, String)], (label, value): &(&str, &str)| {
+            own.iter().any(|(name, text)| name == label && text == value)
+        };
+        let fits = |own: &[(String, String)]| labels.iter().all(|label| has(own, label));
+        self.samples(name).filter(|(own, _)| fits(own)).map(|(_, value)| value).sum()
+    }
+
+    /// Every value of every label but `le`.
+    pub(crate) fn label_values(&self) -> BTreeSet<&str> {
+        let labels = self.samples.keys().flat_map(|(_, labels)| labels);
+        labels.filter(|(label, _)| label != "le").map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// The family that a sample of this name stands under.
+    pub(crate) fn family_of<'a>(&self, name: &'a str) -> &'a str {
+        let of_histogram = |family: &&str| self.kinds.get(*family).is_some_and(|kind| kind == "histogram");
+        let without = |suffix| name.strip_suffix(suffix).filter(of_histogram);
+        ["_bucket", "_sum", "_count"].into_iter().find_map(without).unwrap_or(name)
     }
 
     fn belongs(&self, name: &str, family: &str) {

@@ -9,7 +9,8 @@ use tollgate::gateway::{Gateway, UpstreamIndex};
 use tollgate::limit::units::Micros;
 use tollgate::route::RouteIndex;
 use tollgate::store::Store;
-use tollgate::telemetry::metrics::{DecisionLabel, Metrics, NO_ROUTE, WorkerMetrics};
+use tollgate::telemetry::metrics::{DecisionLabel, Metrics, NO_ROUTE, TurnedAway, WorkerMetrics};
+use tollgate::upstream::Failure;
 use tollgate::upstream::roster::Roster;
 
 use crate::telemetry_exposition::Page;
@@ -48,20 +49,35 @@ fn count(worker: &WorkerMetrics) {
 fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
     let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
     count(&metrics.worker(0, &gateway));
+    metrics.worker(0, &gateway).upstream_failed(UpstreamIndex(0), Failure::Connect);
+    metrics.worker(0, &gateway).turned_away(1, TurnedAway::Crowd);
     let page = scrape(&metrics, &gateway);
     let expected = [
+        ("process_cpu_seconds_total", "counter", vec![]),
+        ("process_max_fds", "gauge", vec![]),
+        ("process_open_fds", "gauge", vec![]),
+        ("process_resident_memory_bytes", "gauge", vec![]),
+        ("process_start_time_seconds", "gauge", vec![]),
         ("tollgate_access_log_dropped_total", "counter", vec![]),
         ("tollgate_build_info", "gauge", vec!["version"]),
+        ("tollgate_config_last_reload_successful", "gauge", vec![]),
         ("tollgate_config_reloads_total", "counter", vec!["result"]),
         ("tollgate_connections", "gauge", vec!["listener"]),
+        ("tollgate_connections_accepted_total", "counter", vec!["listener"]),
+        ("tollgate_connections_refused_total", "counter", vec!["listener", "reason"]),
         ("tollgate_decisions_total", "counter", vec!["decision", "limit", "route"]),
+        ("tollgate_max_connections", "gauge", vec![]),
+        ("tollgate_request_body_bytes_total", "counter", vec!["route"]),
         ("tollgate_request_duration_seconds", "histogram", vec!["route"]),
         ("tollgate_requests_total", "counter", vec!["code", "route"]),
+        ("tollgate_response_body_bytes_total", "counter", vec!["route"]),
         ("tollgate_store_errors_total", "counter", vec![]),
         ("tollgate_store_evictions_total", "counter", vec![]),
         ("tollgate_store_keys", "gauge", vec![]),
+        ("tollgate_store_max_keys", "gauge", vec![]),
         ("tollgate_upstream_duration_seconds", "histogram", vec!["upstream"]),
         ("tollgate_upstream_ejections_total", "counter", vec!["server", "upstream"]),
+        ("tollgate_upstream_failures_total", "counter", vec!["error", "upstream"]),
         ("tollgate_upstream_up", "gauge", vec!["server", "upstream"]),
     ];
     let kinds: Vec<_> = expected.iter().map(|(name, kind, _)| (*name, *kind)).collect();
@@ -78,6 +94,10 @@ fn what_is_counted_is_what_is_shown() {
     count(&worker);
     worker.connection_opened(1);
     worker.connection_closed(1);
+    worker.bodies(Some(RouteIndex(0)), 3, 5);
+    worker.bodies(None, 0, 70);
+    worker.upstream_failed(UpstreamIndex(0), Failure::Timeout);
+    worker.upstream_failed(UpstreamIndex(0), Failure::Upload);
     metrics.reloaded(true);
     metrics.reloaded(false);
     metrics.reloaded(false);
@@ -104,11 +124,26 @@ fn what_is_counted_is_what_is_shown() {
         ("tollgate_connections", &[("listener", "127.0.0.1:8080")], 0.0),
         ("tollgate_config_reloads_total", &[("result", "success")], 1.0),
         ("tollgate_config_reloads_total", &[("result", "failure")], 2.0),
+        ("tollgate_config_last_reload_successful", &[], 0.0),
+        ("tollgate_connections_accepted_total", &[("listener", "[::1]:8080")], 2.0),
+        ("tollgate_max_connections", &[], 10_000.0),
+        ("tollgate_request_body_bytes_total", &[("route", "a")], 3.0),
+        ("tollgate_response_body_bytes_total", &[("route", "a")], 5.0),
+        ("tollgate_response_body_bytes_total", &[("route", NO_ROUTE)], 70.0),
+        ("tollgate_upstream_failures_total", &[("upstream", "api"), ("error", "timeout")], 1.0),
+        ("tollgate_store_max_keys", &[], 10.0),
         ("tollgate_access_log_dropped_total", &[], 7.0),
         ("tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0),
     ] {
         assert_eq!(page.get(name, labels), Some(value), "{name} {labels:?}");
     }
+    assert_eq!(
+        page.sum("tollgate_upstream_failures_total", &[]),
+        1.0,
+        "a client's fault is not the upstream's"
+    );
+    metrics.reloaded(true);
+    assert_eq!(scrape(&metrics, &gateway).get("tollgate_config_last_reload_successful", &[]), Some(1.0));
 }
 
 #[test]

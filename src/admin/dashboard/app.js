@@ -179,7 +179,7 @@ class Chart {
     const names = curves.map((curve) => curve.name).join("\n");
     if (names !== this.names || !this.plot) this.rebuild(names);
     this.plot.setData([time, ...curves.map((curve) => curve.values)]);
-    if (!(this.plot.cursor.idx >= 0)) this.tell(null);
+    if (this.plot.cursor.idx == null) this.tell(null);
   }
 
   rebuild(names) {
@@ -196,7 +196,7 @@ class Chart {
       cursor: { sync: { key: "tollgate" }, drag: { x: false }, y: false },
       scales: { y: { range }, right: { range } },
       axes: [
-        { ...axis, size: 22, gap: 3, space: 60, values: (_, marks) => marks.map((mark) => clock(mark).slice(0, 5)) },
+        { ...axis, size: 22, gap: 3, space: 60, values: (_, marks) => marks.map((mark) => marks[1] - marks[0] < 60 ? clock(mark) : clock(mark).slice(0, 5)) },
         { ...axis, size: 44, gap: 4, space: 22, values: short },
         { ...axis, size: 40, gap: 4, space: 22, values: short, side: 1, scale: "right", show: this.curves.some((curve) => curve.right), grid: { show: false } },
       ],

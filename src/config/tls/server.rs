@@ -16,6 +16,7 @@ use crate::config::report::quoted;
 use crate::config::value::Value;
 use crate::gateway::Tls;
 use crate::gateway::certificates::Certificates;
+use crate::limit::units::Timestamp;
 
 /// Whether a client must show a certificate where `client_ca` says whose.
 const CLIENT_AUTH: [(&str, Demand); 2] = [("required", Demand::Required), ("optional", Demand::Optional)];
@@ -31,6 +32,8 @@ struct Entry {
     key: Arc<CertifiedKey>,
     /// What its certificate is for.
     names: Vec<String>,
+    /// Until when.
+    expiry: Timestamp,
     /// Whose certificates clients show.
     clients: Option<(RootCertStore, Demand)>,
 }
@@ -63,22 +66,23 @@ pub(in crate::config) fn read(value: &Value<'_>) -> Option<Tls> {
         return None;
     }
     let asks_clients = entries.iter().any(|entry| entry.clients.is_some());
+    let first_expiry = entries.iter().map(|entry| entry.expiry).min()?;
     let config = Arc::new(config(entries, provider, value)?);
-    Some(Tls { config, files: files.0.finalize().into(), asks_clients })
+    Some(Tls { config, files: files.0.finalize().into(), asks_clients, first_expiry })
 }
 
 fn entry(value: &Value<'_>, provider: &CryptoProvider, files: &mut Files, first: bool) -> Option<Entry> {
     let mut table = value.table("`[[server.tls]]`")?;
     let chain = table.require("cert", "\"cert.pem\"", |value| {
         let chain = certificates(&value, files)?;
-        let names = names(chain.first()?, &value, first)?;
-        Some((chain, names))
+        let (names, expiry) = names_and_expiry(chain.first()?, &value, first)?;
+        Some((chain, names, expiry))
     });
     let key = table.require("key", "\"key.pem\"", |value| Some((private_key(&value, files)?, value)));
     let clients = clients(&mut table, files);
     table.finish().then_some(())?;
-    let ((chain, names), (key, place)) = (chain?, key?);
-    Some(Entry { key: Arc::new(certified(chain, key, provider, &place)?), names, clients: clients? })
+    let ((chain, names, expiry), (key, place)) = (chain?, key?);
+    Some(Entry { key: Arc::new(certified(chain, key, provider, &place)?), names, expiry, clients: clients? })
 }
 
 /// The certificate with its key, which must be its own. `place`: `key`.
@@ -109,8 +113,12 @@ fn certified(
     }
 }
 
-/// The DNS names that a certificate is for, which must be valid now. `place`: `cert`.
-fn names(certificate: &CertificateDer<'_>, place: &Value<'_>, first: bool) -> Option<Vec<String>> {
+/// The DNS names that a certificate is for, which must be valid now, and until when it is. `place`: `cert`.
+fn names_and_expiry(
+    certificate: &CertificateDer<'_>,
+    place: &Value<'_>,
+    first: bool,
+) -> Option<(Vec<String>, Timestamp)> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         place.fault("the certificate in `cert` is malformed", "have it made anew");
         return None;
@@ -132,7 +140,8 @@ fn names(certificate: &CertificateDer<'_>, place: &Value<'_>, first: bool) -> Op
             help,
         );
     }
-    Some(names)
+    let expiry = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or_default();
+    Some((names, Timestamp(expiry.saturating_mul(1_000_000))))
 }
 
 fn is_current(certificate: &X509Certificate<'_>, place: &Value<'_>) -> bool {

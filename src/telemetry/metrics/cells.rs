@@ -8,6 +8,7 @@ use http::StatusCode;
 
 use super::{DecisionLabel, TurnedAway};
 use crate::counter::{Counter, Histogram, RequestTime};
+use crate::upstream::Failure;
 
 /// What a route answered. Aligned, like the others below, so that no two workers' counters share a cache line.
 #[derive(Debug, Default)]
@@ -15,6 +16,25 @@ use crate::counter::{Counter, Histogram, RequestTime};
 pub(super) struct Answers {
     pub(super) codes: Codes,
     pub(super) duration: Histogram<RequestTime>,
+    /// Bytes of the requests' bodies.
+    pub(super) received: Counter,
+    /// Bytes of the answers' bodies.
+    pub(super) sent: Counter,
+}
+
+/// What came of requests to an upstream.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Exchanges {
+    pub(super) duration: Histogram<RequestTime>,
+    failed: [Counter; Failure::ALL.len()],
+}
+
+impl Exchanges {
+    pub(super) fn failed(&self, why: Failure) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.failed[why as usize]
+    }
 }
 
 /// What a limit said on a route.
@@ -114,6 +134,15 @@ mod tests {
         codes.add_to(&mut totals);
         assert_eq!(totals.len(), 900);
         assert!(totals.iter().all(|(code, count)| *count == u64::from(code % 3 + 1)));
+    }
+
+    #[test]
+    fn a_failure_counts_under_its_own_label() {
+        let exchanges = Exchanges::default();
+        for why in Failure::ALL {
+            assert_eq!(exchanges.failed(why).get(), 0, "{why:?}");
+            exchanges.failed(why).add(1);
+        }
     }
 
     #[test]

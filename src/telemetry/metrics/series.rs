@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::NO_ROUTE;
-use super::cells::{Answers, Connections, Decisions};
-use crate::counter::{Histogram, RequestTime};
+use super::cells::{Answers, Connections, Decisions, Exchanges};
 use crate::gateway::{Gateway, Route};
 
 /// A worker's series; each list is in the order of the plan's.
@@ -13,7 +12,7 @@ use crate::gateway::{Gateway, Route};
 pub(super) struct Series {
     pub(super) unrouted: Named<Answers>,
     pub(super) routes: Vec<RouteSeries>,
-    pub(super) upstreams: Vec<Named<Histogram<RequestTime>>>,
+    pub(super) upstreams: Vec<Named<Exchanges>>,
     pub(super) listeners: Vec<Named<Connections>>,
 }
 

@@ -11,6 +11,8 @@ pub(super) fn store(page: &mut Exposition, store: &Store) {
     let counts = shared.as_deref().map(SharedStore::counts).unwrap_or_default();
     let total = |one: fn(&Counts) -> u64| counts.iter().map(|counts| one(counts)).sum::<u64>();
     page.single("tollgate_store_keys", Kind::Gauge, "Counters held in this process.", store.keys());
+    let most = "The setting: so many counters may be held in this process.";
+    page.single("tollgate_store_max_keys", Kind::Gauge, most, store.max_keys());
     let evicted = "Live counters of this process evicted because its memory for them was full.";
     page.single("tollgate_store_evictions_total", Kind::Counter, evicted, store.evictions());
     let errors = "Requests that were decided without the shared store because it could not be asked.";

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::Client;
+use super::hpack::put_string;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -70,8 +71,8 @@ pub(crate) fn block<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);
-        put_string(name.as_ref(), &mut block);
-        put_string(value.as_ref(), &mut block);
+        put_string(name.as_ref(), false, &mut block);
+        put_string(value.as_ref(), false, &mut block);
     }
     block
 }
@@ -82,23 +83,6 @@ pub(crate) fn get(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
         block(&[(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", "test")]);
     block_.extend(block(more));
     block_
-}
-
-fn put_string(text: &[u8], block: &mut Vec<u8>) {
-    // An integer with a prefix of 7 bits (RFC 7541 §5.1).
-    let mut rest = text.len();
-    if rest < 127 {
-        block.push(u8::try_from(rest).expect("small"));
-    } else {
-        block.push(127);
-        rest -= 127;
-        while rest >= 128 {
-            block.push(u8::try_from(rest % 128 + 128).expect("small"));
-            rest /= 128;
-        }
-        block.push(u8::try_from(rest).expect("small"));
-    }
-    block.extend(text);
 }
 
 impl Frames {

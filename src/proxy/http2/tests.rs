@@ -1,0 +1,251 @@
+//! How long a connection lives, in a time that does not pass but jumps to what is waited for next.
+
+use std::net::IpAddr;
+use std::sync::atomic::AtomicUsize;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, LocalSet};
+
+use super::*;
+use crate::clock::Clock;
+use crate::gateway::log::{AccessLog, Log, Sample};
+use crate::gateway::{Gateway, RatelimitHeaders, Server, StoreSettings};
+use crate::http2::duplex::PREFACE;
+use crate::limit::units::Timestamp;
+use crate::route::RouteTable;
+use crate::route::client::ClientRule;
+use crate::route::key::Secret;
+use crate::shared::desk::Desks;
+use crate::shared::steering::{Standing, Steering};
+use crate::shared::{Life, Shared};
+use crate::socket::Pipe;
+use crate::store::Store;
+use crate::telemetry::access_log::AccessLogger;
+use crate::telemetry::metrics::Metrics;
+use crate::upstream::roster::Roster;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+/// `GET /` from `a`, with indices of the static table as far as it goes (RFC 7541 appendix A).
+const REQUEST: &[u8] = &[0x82, 0x86, 0x84, 0x01, 1, b'a'];
+const LONG: Duration = Duration::from_secs(100_000);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A gateway without routes: whatever is asked for, the answer is 404.
+fn gateway(idle_timeout: Duration) -> Gateway {
+    let server = Server {
+        listen: Vec::new(),
+        tls: None,
+        workers: 1,
+        client: ClientRule::default(),
+        max_connections: 10,
+        max_connections_per_client: None,
+        max_header_bytes: 32 << 10,
+        header_timeout: 10 * SECOND,
+        body_timeout: 10 * SECOND,
+        idle_timeout,
+        write_timeout: LONG,
+        drain_timeout: 30 * SECOND,
+        ratelimit_headers: RatelimitHeaders::Off,
+        via: false,
+    };
+    let log = Log { access: AccessLog::Off, file: None, sample: Sample::ALL, level: String::new() };
+    Gateway {
+        server,
+        admin: None,
+        store: StoreSettings { max_keys: 10, shared: None },
+        log,
+        limits: Vec::new(),
+        upstreams: Vec::new(),
+        routes: Vec::new(),
+        table: RouteTable::new(Vec::new()),
+    }
+}
+
+fn worker(gateway: Gateway) -> Rc<Worker> {
+    // Nobody sends anything, so it need not live on.
+    let (_, life) = watch::channel(Life::Running);
+    let steering = Steering {
+        reload: mpsc::channel(1).0,
+        drain: mpsc::channel(1).0,
+        standing: watch::channel(Standing::default()).1,
+        started: Timestamp(0),
+    };
+    let shared = Shared {
+        store: Store::new(gateway.store.max_keys, None).unwrap(),
+        clock: Clock::manual(Timestamp(0)),
+        secret: Secret::Process([0; 16]),
+        metrics: Metrics::new(1),
+        roster: Roster::default(),
+        access_log: AccessLogger::disabled(),
+        connections: AtomicUsize::new(1),
+        crowd: std::sync::Arc::default(),
+        desks: Desks::new(1),
+        steering,
+        life,
+        gateway: std::sync::Arc::new(ArcSwap::from_pointee(gateway)),
+    };
+    Rc::new(Worker::new(0, std::sync::Arc::new(shared)))
+}
+
+/// A frame, and the seconds since the client has connected.
+struct Seen {
+    kind: u8,
+    flags: u8,
+    payload: Vec<u8>,
+    seconds: u64,
+}
+
+/// The client's side of a connection, whose frames are written by hand.
+struct Hand {
+    pipe: Pipe,
+    come: BytesMut,
+    connected: Instant,
+    serving: JoinHandle<()>,
+}
+
+impl Hand {
+    /// Connects, with one setting.
+    async fn connect(idle_timeout: Duration, setting: &[u8]) -> Self {
+        let (ours, theirs) = Pipe::new();
+        let worker = worker(gateway(idle_timeout));
+        let stream = Rc::new(Stream::Pipe(theirs));
+        let peer = Peer::new(IpAddr::from([127, 0, 0, 1]), &stream);
+        let serving = tokio::task::spawn_local(async move {
+            serve(stream, BytesMut::new(), Presence::new(0), &peer, worker).await;
+        });
+        let client = Self { pipe: ours, come: BytesMut::new(), connected: now(), serving };
+        client.write(PREFACE).await;
+        client.send(SETTINGS, 0, 0, setting).await;
+        client
+    }
+
+    async fn write(&self, bytes: &[u8]) {
+        let written = poll_fn(|context| self.pipe.poll_write(context, bytes, b"")).await;
+        assert_eq!(written.expect("it is open"), bytes.len());
+    }
+
+    async fn send(&self, kind: u8, flags: u8, stream: u8, payload: &[u8]) {
+        let length = u8::try_from(payload.len()).expect("short");
+        self.write(&[&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()).await;
+    }
+
+    /// The next frame. `None`: the connection is over.
+    async fn read(&mut self) -> Option<Seen> {
+        loop {
+            if let Some(&[a, b, c, kind, flags, ..]) = self.come.first_chunk::<9>() {
+                let end = 9 + (usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c));
+                if self.come.len() >= end {
+                    let payload = self.come.split_to(end)[9..].to_vec();
+                    return Some(Seen { kind, flags, payload, seconds: self.seconds() });
+                }
+            }
+            let read = poll_fn(|context| self.pipe.poll_read(context, &mut self.come, 9999)).await;
+            let Ok(1..) = read else { return None };
+        }
+    }
+
+    /// The next frame of this kind. Answers PINGs meanwhile if it is to.
+    async fn next(&mut self, kind: u8, answers: bool) -> Seen {
+        loop {
+            let frame = self.read().await.expect("the connection is open");
+            if frame.kind == PING && frame.flags & ACK == 0 && answers {
+                self.send(PING, ACK, 0, &frame.payload).await;
+            }
+            if frame.kind == kind {
+                return frame;
+            }
+        }
+    }
+
+    /// Reads to the end of the connection, and closes it.
+    async fn end(mut self) -> u64 {
+        while self.read().await.is_some() {}
+        let seconds = self.seconds();
+        drop(self.pipe);
+        self.serving.await.expect("no panic");
+        seconds
+    }
+
+    /// Since it has connected.
+    fn seconds(&self) -> u64 {
+        (now() - self.connected).as_secs()
+    }
+}
+
+async fn local<T>(test: impl Future<Output = T>) -> T {
+    LocalSet::new().run_until(test).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_answer_is_dropped() {
+    local(async {
+        let mut client = Hand::connect(LONG, &[]).await;
+        assert_eq!(client.next(PING, false).await.seconds, 20);
+        assert!(client.read().await.is_none(), "without a word");
+        assert_eq!(client.end().await, 40);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_answers_or_sends_something_else_stays() {
+    local(async {
+        let mut client = Hand::connect(LONG, &[]).await;
+        for round in 1..100 {
+            assert_eq!(client.next(PING, true).await.seconds, round * 20);
+        }
+        let mut client = Hand::connect(LONG, &[]).await;
+        client.next(PING, false).await;
+        for _ in 0..50 {
+            client.send(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]).await;
+            tokio::time::sleep(15 * SECOND).await;
+        }
+        assert!(!client.serving.is_finished());
+        assert!(client.end().await < 15 * 50 + 40, "silent now");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_connection_finishes_its_streams_and_closes() {
+    local(async {
+        // SETTINGS_INITIAL_WINDOW_SIZE 0: the answer's body has to wait.
+        let mut client = Hand::connect(LONG, &[0, 4, 0, 0, 0, 0]).await;
+        client.send(HEADERS, END_STREAM | END_HEADERS, 1, REQUEST).await;
+        client.next(HEADERS, true).await;
+        let told = client.next(GOAWAY, true).await;
+        assert_eq!((told.seconds, &told.payload[4..8]), (3600, &[0; 4][..]), "NO_ERROR");
+        let last = client.next(GOAWAY, true).await;
+        assert_eq!((last.seconds, &last.payload[..]), (3600, &[0, 0, 0, 1, 0, 0, 0, 0][..]));
+        for _ in 0..5 {
+            client.next(PING, true).await;
+        }
+        assert!(client.seconds() >= 3680, "open for its stream still, at {}", client.seconds());
+        client.send(WINDOW_UPDATE, 0, 1, &[0, 1, 0, 0]).await;
+        let body = client.next(DATA, true).await;
+        assert!(body.flags & END_STREAM != 0 && !body.payload.is_empty());
+        assert!(client.end().await <= body.seconds + 2);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_streams_closes() {
+    local(async {
+        for (idle_timeout, expected) in [(60 * SECOND, 60), (LONG, 3600)] {
+            let mut client = Hand::connect(idle_timeout, &[]).await;
+            assert_eq!(client.next(GOAWAY, true).await.seconds, expected);
+            assert!(client.end().await <= expected + 2);
+        }
+    })
+    .await;
+}

@@ -1,0 +1,53 @@
+//! What `/metrics` says of clients' connections.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::TurnedAway;
+use super::exposition::{Exposition, Kind};
+use super::series::Series;
+use crate::gateway::Server;
+
+pub(super) fn connections(page: &mut Exposition, workers: &[Arc<Series>], server: &Server) {
+    let mut totals: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for listener in workers.iter().flat_map(|series| &series.listeners) {
+        let (open, accepted) = totals.entry(&listener.name).or_default();
+        if let Some(connections) = listener.used() {
+            *open += connections.open();
+            *accepted += connections.opened.get();
+        }
+    }
+    let open = "tollgate_connections";
+    page.family(open, Kind::Gauge, "Clients' connections open now.");
+    for (listener, (count, _)) in &totals {
+        page.sample(open, &[("listener", listener)], count);
+    }
+    let most = "The setting: so many may be open at once, all listeners together.";
+    page.single("tollgate_max_connections", Kind::Gauge, most, server.max_connections as u64);
+    let accepted = "tollgate_connections_accepted_total";
+    page.family(accepted, Kind::Counter, "Clients' connections that were ever open.");
+    for (listener, (_, count)) in &totals {
+        page.sample(accepted, &[("listener", listener)], count);
+    }
+    turned_away(page, workers);
+}
+
+fn turned_away(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for listener in workers.iter().flat_map(|series| &series.listeners) {
+        for why in TurnedAway::ALL {
+            let count = listener.used().map_or(0, |connections| connections.turned_away(why).get());
+            if count > 0 {
+                *totals.entry((&listener.name, why.as_str())).or_default() += count;
+            }
+        }
+    }
+    if totals.is_empty() {
+        return;
+    }
+    let name = "tollgate_connections_refused_total";
+    page.family(name, Kind::Counter, "Clients' connections that were not served, or no further, by cause.");
+    for ((listener, reason), count) in &totals {
+        page.sample(name, &[("listener", listener), ("reason", reason)], count);
+    }
+}
