@@ -90,7 +90,9 @@ impl<'p> Delivery<'p> {
         let made = turn.worker.next_request_id();
         let request_id = head.fields.known(Name::XRequestId).filter(|_| trusted).unwrap_or(&made);
         turn.note_request_id(request_id);
-        turn.trace_way(self.route.upstream, &target, self.since);
+        if turn.trace.is_some() {
+            turn.trace_way(self.route.upstream, &target, self.since);
+        }
         let onward = Onward {
             target,
             host: self.upstream(turn).host.as_ref().map(http::HeaderValue::as_bytes),
@@ -175,8 +177,10 @@ pub(crate) async fn forward(
             let took = turn.worker.shared.clock.now().since(asked);
             plan.metrics.upstream(route.upstream, took);
             turn.note_server(route.upstream, exchange.authority(), Some(took));
-            let (server, attempts) = (exchange.authority(), exchange.attempts());
-            turn.trace_answer(route.upstream, Some(server), attempts, Some(head.status));
+            if turn.trace.is_some() {
+                let (server, attempts) = (exchange.authority(), exchange.attempts());
+                turn.trace_answer(route.upstream, Some(server), attempts, Some(head.status));
+            }
             let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
             let passage = Passage { delivery, form, http2, turn, outbound, writer, watch, deadline };
             return passage.run(exchange, head).await;
