@@ -123,6 +123,46 @@ impl<S: Scale> HistogramTotal<S> {
         self.sum.0 = self.sum.0.wrapping_add(part.sum.get());
     }
 
+    /// Adds others' that are together already.
+    pub fn merge(&mut self, other: &Self) {
+        for (total, bucket) in self.buckets.iter_mut().zip(other.buckets) {
+            *total += bucket;
+        }
+        self.sum.0 = self.sum.0.wrapping_add(other.sum.0);
+    }
+
+    /// What has come since this was `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = Self { buckets: self.buckets, sum: self.sum, scale: PhantomData };
+        for (bucket, before) in since.buckets.iter_mut().zip(earlier.buckets) {
+            *bucket = bucket.saturating_sub(before);
+        }
+        since.sum.0 = since.sum.0.saturating_sub(earlier.sum.0);
+        since
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The duration that so many thousandths do not pass: between the bounds of its bucket, as if those that fell there lay evenly.
+    /// Beyond the last bound nothing is known: that bound is told. `None` without durations.
+    pub fn quantile(&self, thousandths: u64) -> Option<Micros> {
+        let count = self.count();
+        let rank = (count * thousandths).div_ceil(1_000).max(1);
+        let (mut below, mut lower) = (0, Micros(0));
+        for ((upper, _), amount) in S::BOUNDS.iter().zip(self.buckets) {
+            if below + amount >= rank {
+                let share = u128::from(upper.0 - lower.0) * u128::from(rank - below) / u128::from(amount);
+                return (count > 0).then(|| Micros(lower.0 + u64::try_from(share).unwrap_or(0)));
+            }
+            (below, lower) = (below + amount, *upper);
+        }
+        (count > 0).then_some(lower)
+    }
+
     /// Each bucket's `le` label and how many fell into it, not cumulated; the last is `+Inf`.
     pub fn buckets(&self) -> impl Iterator<Item = (&'static str, u64)> {
         S::BOUNDS.iter().map(|(_, bound)| *bound).chain(["+Inf"]).zip(self.buckets)
@@ -155,6 +195,26 @@ mod tests {
         let calls = counted::<CallTime>(&[50, 51, 20_000, 1_000_000, 1_000_001]);
         assert_eq!((calls[0], calls[1], calls[8]), (("0.00005", 1), ("0.0001", 1), ("0.02", 1)));
         assert_eq!(calls[12..], [("1", 1), ("+Inf", 1)]);
+    }
+
+    #[test]
+    fn a_quantile_lies_between_the_bounds_of_its_bucket() {
+        let histogram = Histogram::<RequestTime>::default();
+        let total = |histogram| {
+            let mut total = HistogramTotal::default();
+            total.add(histogram);
+            total
+        };
+        assert_eq!(total(&histogram).quantile(500), None);
+        (0..4).for_each(|_| histogram.record(Micros(2_000)));
+        let first = total(&histogram);
+        assert_eq!(first.quantile(500), Some(Micros(1_750)), "the second of four between 1 and 2.5 ms");
+        assert_eq!(first.quantile(990), Some(Micros(2_500)));
+        histogram.record(Micros(100_000_000));
+        let (_, last) = RequestTime::BOUNDS[RequestTime::BOUNDS.len() - 1];
+        let since = total(&histogram).since(&first);
+        assert_eq!((since.count(), since.sum()), (1, Micros(100_000_000)));
+        assert_eq!(since.quantile(1).map(|told| told.0 as f64 / 1e6), last.parse().ok());
     }
 
     #[test]

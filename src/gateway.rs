@@ -317,8 +317,10 @@ pub struct Policy {
     pub algorithm: Algorithm,
     /// The version of its numbers, as the store knows it.
     pub numbers: NumbersId,
-    /// `"NAME";q=50;w=5`: the `ratelimit-policy` field.
-    pub field: HeaderValue,
+    /// `ratelimit-policy` and `ratelimit`, as lines of a head, up to the number of what remains.
+    pub standard: Box<str>,
+    /// `x-ratelimit-limit` and `x-ratelimit-remaining`, up to the same.
+    pub legacy: Box<str>,
 }
 
 /// Refuse, or only count.

@@ -35,6 +35,7 @@ mod tally;
 mod tunnel;
 mod turn;
 mod upload;
+mod witness;
 mod worker;
 mod writer;
 

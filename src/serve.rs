@@ -8,6 +8,7 @@ mod descriptors;
 mod end;
 mod inheritance;
 mod reload;
+mod sampler;
 mod signals;
 mod supervisor;
 mod takeover;
@@ -21,6 +22,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch as life};
 
 use crate::admin::AdminListener;
@@ -37,6 +39,7 @@ use crate::store::Store;
 use crate::telemetry::access_log::{AccessLogWriter, AccessLogger, Output};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::program_log::{self, ProgramLog};
+use crate::telemetry::refusals::Refusals;
 use crate::upstream::roster::Roster;
 use crew::{Crew, Up, WorkerEnd};
 use end::End;
@@ -219,6 +222,7 @@ impl Running {
         let reloader = Reloader::new(file, named, reloaded, settled, log, supervisor.clone(), standing);
         supervisor.ready(&reloader.status());
         tokio::spawn(reloader.run(due));
+        tokio::spawn(sampler::run(Arc::clone(&shared)));
         tokio::spawn(supervisor.clone().keep_watchdog());
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
         let end = End { signals, crew, life, shared, admin, supervisor, asked: drain };
@@ -301,6 +305,8 @@ fn share(
         clock: Clock::system(),
         secret: Secret::Process(secret),
         metrics: Metrics::new(gateway.server.workers),
+        samples: Mutex::default(),
+        refusals: Refusals::new(gateway.server.workers),
         roster: Roster::default(),
         access_log: access_log.logger(),
         connections: AtomicUsize::new(0),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -19,6 +20,8 @@ use crate::route::key::Secret;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::refusals::Refusals;
+use crate::telemetry::samples::Samples;
 use crate::upstream::roster::Roster;
 use crowd::Crowd;
 use desk::Desks;
@@ -37,6 +40,10 @@ pub struct Shared {
     pub secret: Secret,
     /// The counters of what happened.
     pub metrics: Arc<Metrics>,
+    /// The same second by second. The control thread alone locks it.
+    pub samples: Mutex<Samples>,
+    /// The last requests that were refused or failed.
+    pub refusals: Refusals,
     /// Which servers of the upstreams are fit.
     pub roster: Roster,
     /// The access log.

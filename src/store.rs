@@ -14,6 +14,7 @@ use arc_swap::ArcSwapOption;
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
+use crate::aside::aside;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Algorithm, Decision};
 use bans::{BanFault, Banned, Bans};
@@ -359,8 +360,8 @@ impl Counters {
             Self::Memory(memory) => memory.decide(charges, now),
             Self::Shared(client) => match client.recall(charges, now) {
                 Some(outcome) => outcome,
-                // Boxed: its state would else be part of every connection's, where it is not even used.
-                None => Box::pin(client.decide(charges, now)).await,
+                // Its state would else be part of every connection's, where it is not even used.
+                None => aside(|| client.decide(charges, now)).await,
             },
         }
     }

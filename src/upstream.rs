@@ -14,7 +14,7 @@ pub mod pool;
 pub mod retry;
 pub mod roster;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -24,6 +24,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use crate::aside::aside;
 use crate::clock::deadline::{self, Deadline};
 use crate::gateway::{Balance, Endpoint, Protocol, Upstream};
 use crate::http1::response::ResponseHead;
@@ -164,6 +165,8 @@ pub struct Servers {
     peers: Peers,
     choice: RefCell<Choice>,
     budget: RefCell<Budget>,
+    /// Attempts that were not answered, and not told of yet.
+    failed_attempts: Cell<u32>,
 }
 
 impl Servers {
@@ -179,8 +182,15 @@ impl Servers {
             peers: roster.peers(&upstream),
             choice: RefCell::new(Choice::new(&upstream.balance, endpoints)),
             budget: RefCell::new(Budget::new(upstream.retry.budget_permille, workers)),
+            failed_attempts: Cell::new(0),
             upstream,
         }
+    }
+
+    /// The attempts that were not answered since this was asked last. Not among them are those whose kept connection had been
+    /// closed in the meantime, and what was the client's fault.
+    pub fn take_failed_attempts(&self) -> u32 {
+        self.failed_attempts.take()
     }
 
     /// Sends a request and waits for the response head, trying again by the upstream's rule: on another server when no
@@ -269,6 +279,7 @@ impl Servers {
 
     /// The server failed an attempt that began at `begun`.
     fn blame(&self, place: usize, begun: Instant, now: Instant) {
+        self.failed_attempts.set(self.failed_attempts.get() + 1);
         if let Some(rule) = self.upstream.eject {
             self.peers.failed(place, begun, now, rule);
         }
@@ -289,8 +300,8 @@ impl Servers {
         let kept = if fresh { None } else { pool.at_hand(careful) };
         let mut connection = match kept {
             Some(kept) => kept,
-            // Boxed, since it is rare: all that waiting for a connection needs would be moved with each request.
-            None => Box::pin(pool.connection(fresh, self.upstream.connect_timeout)).await?,
+            // All that waiting for a connection needs would else be moved with each request.
+            None => aside(|| pool.connection(fresh, self.upstream.connect_timeout)).await?,
         };
         connection.in_flight = in_flight;
         Ok(connection)

@@ -3,10 +3,15 @@
 mod ban;
 mod explain;
 mod key;
+mod limits;
 mod policies;
+mod query;
+mod refusals;
 mod routes;
+mod samples;
 mod status;
 mod steer;
+mod talkers;
 mod time;
 
 use std::net::SocketAddr;
@@ -19,10 +24,12 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::answer::{Answer, not_allowed, problem, text, with};
+use crate::gateway::{Gateway, LimitIndex};
 use crate::limit::units::Fingerprint;
 use crate::shared::Shared;
 use crate::store::Unreachable;
 use key::One;
+use query::Query;
 
 /// What the paths of all this begin with.
 pub(super) const PREFIX: &str = "/api/v1/";
@@ -43,7 +50,12 @@ struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place<'p> {
     Status,
+    Samples,
     Routes,
+    Limits,
+    /// Of the limit with this name.
+    Keys(&'p str),
+    Refusals,
     Explain,
     Reload,
     Drain,
@@ -57,6 +69,8 @@ struct Asked<'a> {
     shared: &'a Shared,
     /// Who asks.
     peer: SocketAddr,
+    /// What stands behind the `?`.
+    query: Query<'a>,
     /// Of a POST; `{}` if it had none.
     body: Value,
 }
@@ -79,7 +93,9 @@ pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared:
         _ => Ok(Value::Null),
     };
     let said = match body {
-        Ok(body) => place.answer(&head.method, &Asked { shared, peer, body }).await,
+        Ok(body) => {
+            place.answer(&head.method, &Asked { shared, peer, query: Query(head.uri.query()), body }).await
+        }
         Err(fault) => Err(fault),
     };
     match said {
@@ -97,7 +113,11 @@ impl<'p> Place<'p> {
         let segments: Vec<&str> = path.split('/').collect();
         Some(match *segments.as_slice() {
             ["status"] => Self::Status,
+            ["samples"] => Self::Samples,
             ["routes"] => Self::Routes,
+            ["limits"] => Self::Limits,
+            ["limits", limit, "keys"] => Self::Keys(limit),
+            ["refusals"] => Self::Refusals,
             ["explain"] => Self::Explain,
             ["reload"] => Self::Reload,
             ["drain"] => Self::Drain,
@@ -110,17 +130,23 @@ impl<'p> Place<'p> {
 
     fn methods(self) -> &'static str {
         match self {
-            Self::Status | Self::Routes => "GET, HEAD",
-            Self::Explain | Self::Reload | Self::Drain | Self::Grant(..) => "POST",
             Self::Key(..) => "GET, HEAD, DELETE",
             Self::Ban(..) => "POST, DELETE",
+            Self::Status | Self::Samples | Self::Routes | Self::Limits | Self::Keys(_) | Self::Refusals => {
+                "GET, HEAD"
+            }
+            Self::Explain | Self::Reload | Self::Drain | Self::Grant(..) => "POST",
         }
     }
 
     async fn answer(self, method: &Method, asked: &Asked<'_>) -> Said {
         match self {
             Self::Status => good(status::tell(asked.shared)),
+            Self::Samples => samples::tell(asked.shared, asked.query).and_then(good),
             Self::Routes => good(routes::tell(&asked.shared.gateway.load())),
+            Self::Limits => good(limits::tell(asked.shared).await),
+            Self::Keys(limit) => talkers::tell(asked.shared, limit, asked.query).await.and_then(good),
+            Self::Refusals => refusals::tell(asked.shared, asked.query).and_then(good),
             Self::Explain => explain::explain(asked.shared, &asked.body).await.and_then(good),
             Self::Reload => steer::reload(asked).await,
             Self::Drain => Ok(steer::drain(asked)),
@@ -171,6 +197,15 @@ fn decoded(segment: &str) -> Result<String, Fault> {
     let text = percent_decode_str(segment).decode_utf8();
     text.map(|text| text.into_owned())
         .map_err(|_| Fault::bad("the path is not UTF-8 once it is percent-decoded"))
+}
+
+/// The limit of this name, as it stands in a path.
+fn limit_named(gateway: &Gateway, segment: &str) -> Result<LimitIndex, Fault> {
+    let name = decoded(segment)?;
+    let place = gateway.limits.iter().position(|limit| *limit.name == *name);
+    place.map(LimitIndex).ok_or_else(|| {
+        Fault::new(StatusCode::NOT_FOUND, format!("there is no limit `{}`", name.escape_debug()))
+    })
 }
 
 /// The body of a POST: a JSON object, or nothing. No form of a web page can send this content type unasked.

@@ -3,7 +3,6 @@
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use http::HeaderValue;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::algorithm::Rated;
@@ -23,7 +22,8 @@ pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rate
         let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{}", rated.rate) };
         let identity = identity(name, &rated.algorithm, key, place);
         Policy {
-            field: field(&policy_name, &rated.algorithm),
+            standard: standard(&policy_name, &rated.algorithm),
+            legacy: legacy(&rated.algorithm),
             name: Arc::from(policy_name),
             remote: Remote { name: key::policy(name, &rated.algorithm, identity).into(), identity, on_error },
             numbers: NumbersId::of(&rated.algorithm),
@@ -50,10 +50,15 @@ fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u128 {
     hasher.finish128().as_u128()
 }
 
-/// `"NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers. Names have only characters that need no escape.
-fn field(name: &str, algorithm: &Algorithm) -> HeaderValue {
+/// `ratelimit-policy: "NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers, and how its `ratelimit` begins. Names have
+/// only characters that need no escape: others are faults, so what they make is never used.
+fn standard(name: &str, algorithm: &Algorithm) -> Box<str> {
     let window = algorithm.window().seconds_rounded_up().min(MAX_FIELD_INTEGER);
-    let text = format!("\"{name}\";q={};w={window}", algorithm.quota());
-    // Names that are not plain ASCII are faults, so what they make is never used.
-    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+    let quota = algorithm.quota();
+    format!("ratelimit-policy: \"{name}\";q={quota};w={window}\r\nratelimit: \"{name}\";r=").into()
+}
+
+/// The same as most clients knew it before.
+fn legacy(algorithm: &Algorithm) -> Box<str> {
+    format!("x-ratelimit-limit: {}\r\nx-ratelimit-remaining: ", algorithm.quota()).into()
 }

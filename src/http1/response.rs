@@ -197,7 +197,12 @@ fn framing(
 
 /// RFC 9112 §9.3.
 fn is_kept(fields: Fields<'_>, http_11: bool) -> bool {
-    let says = |item: &[u8]| fields.all_known(Name::Connection).any(|value| has_item(value, item));
+    let says = |item: &[u8]| {
+        fields.all_known(Name::Connection).any(|value| {
+            // Nearly always one item, as nearly everybody writes it.
+            if value == b"keep-alive" { value == item } else { has_item(value, item) }
+        })
+    };
     if http_11 { !says(b"close") } else { says(b"keep-alive") && !says(b"close") }
 }
 

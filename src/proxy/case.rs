@@ -92,10 +92,36 @@ impl<'p, 'h> Case<'p, 'h> {
             return Err(Stop::Redirect(https_location(head, &request, route)?));
         }
         check(head, route)?;
-        let assessment = Assessment::new(gateway, route, &request, &turn.plan.secret);
-        let affinity = gateway.upstream(route.upstream).affinity(&request, route);
-        Ok(Self { index, route, assessment, target: forwarded(head, &path, route), affinity })
+        Ok(Self {
+            index,
+            route,
+            // Made in its place: it is large enough that moving it would show.
+            assessment: Assessment::new(gateway, route, &request, &turn.plan.secret),
+            target: forwarded(head, &path, route),
+            affinity: gateway.upstream(route.upstream).affinity(&request, route),
+        })
     }
+}
+
+/// Looks at the request once more, for texts that tell of it: what is rarely needed is found again and not kept. `None` where it cannot
+/// be read.
+pub(crate) fn look_again<T>(
+    gateway: &Gateway,
+    head: &RequestHead<'_>,
+    peer: &Peer,
+    look: impl FnOnce(&Request<'_>) -> T,
+) -> Option<T> {
+    let host = host_of(head).ok()?;
+    let path = Path::parse(head.target.path).ok()?;
+    Some(look(&Request {
+        method: &head.method,
+        host: &host,
+        path: &path,
+        query: head.target.query,
+        headers: head.fields,
+        client: gateway.server.client.identify(peer.address, head.fields),
+        tls_subject: peer.subject.as_deref(),
+    }))
 }
 
 /// Prepares the answer to a preflight. Its route is that of the request which the browser wants to send; where that has no

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::worker::Worker;
@@ -10,6 +11,8 @@ use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::shared::desk::{Change, Deed, Errand, Inbox, KeyErrand};
 use crate::store::bans::{BanFault, Banned};
 use crate::store::{Charge, Decisions, Group, Unreachable};
+use crate::telemetry::distinct::Union;
+use crate::telemetry::talkers::Sketch;
 
 /// How often it is asked whether another gateway has banned somebody.
 const BANS_EVERY: Duration = Duration::from_secs(1);
@@ -22,6 +25,9 @@ pub(super) async fn serve(mut inbox: Inbox, worker: Rc<Worker>) {
             Errand::Key(errand, tell) => drop(tell.send(key(&errand, &worker).await)),
             Errand::Change(errand, tell) => drop(tell.send(change(&errand, &worker).await)),
             Errand::Ban(banned, span, tell) => drop(tell.send(ban(banned, span, &worker).await)),
+            Errand::Talkers(limit, tell) => drop(tell.send(talkers(&limit, &worker))),
+            Errand::Labels(limit, owners, tell) => drop(tell.send(labels(&limit, &owners, &worker))),
+            Errand::RefusedKeys(tell) => drop(tell.send(refused_keys(&worker))),
         }
     }
 }
@@ -35,6 +41,30 @@ pub(super) async fn keep_bans(worker: Rc<Worker>) -> Infallible {
         drop(counters);
         tokio::time::sleep(BANS_EVERY).await;
     }
+}
+
+fn talkers(limit: &str, worker: &Worker) -> Vec<Sketch> {
+    let plan = worker.plan();
+    let sketches =
+        plan.audience_of(limit).map(|audience| audience.borrow_mut().sketches(worker.shared.clock.now()));
+    sketches.into_iter().flatten().collect()
+}
+
+fn labels(limit: &str, owners: &[Fingerprint], worker: &Worker) -> Vec<(Fingerprint, String)> {
+    let plan = worker.plan();
+    let Some(audience) = plan.audience_of(limit) else { return Vec::new() };
+    let audience = audience.borrow();
+    let named = owners.iter().filter_map(|owner| Some((*owner, audience.label(*owner)?.to_owned())));
+    named.collect()
+}
+
+fn refused_keys(worker: &Worker) -> Vec<(Arc<str>, [Union; 2])> {
+    let (plan, now) = (worker.plan(), worker.shared.clock.now());
+    let limits = plan.gateway.limits.iter().zip(&plan.audiences);
+    let told = limits.filter_map(|(limit, audience)| {
+        Some((Arc::clone(&limit.name), audience.borrow().refused_keys(now)?))
+    });
+    told.collect()
 }
 
 async fn key(errand: &KeyErrand, worker: &Worker) -> Result<Decisions, Unreachable> {

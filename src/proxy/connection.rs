@@ -21,6 +21,7 @@ use super::refuse::Page;
 use super::worker::Worker;
 use super::writer::Writer;
 use super::{http2, service, tunnel};
+use crate::aside::aside;
 use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
 use crate::http1::request::HeadScanner;
@@ -74,7 +75,8 @@ pub(crate) struct Connection {
     presence: Rc<Presence>,
     /// Requests taken up so far.
     requests: u64,
-    opened: Instant,
+    /// When it is old. Known from the start, so that a request only compares.
+    retires: Instant,
 }
 
 impl Connection {
@@ -90,14 +92,14 @@ impl Connection {
             buffers: None,
             presence,
             requests: 0,
-            opened: now(),
+            retires: now() + MAX_AGE,
             worker,
         }
     }
 
     /// Whether the answer to the present request may leave the connection open.
     pub(crate) fn may_keep(&self) -> bool {
-        !is_worn_out(self.requests, self.reader.since() - self.opened) && !self.worker.is_draining()
+        !is_worn_out(self.requests, self.reader.since(), self.retires) && !self.worker.is_draining()
     }
 
     /// Serves requests until the connection shall be kept no longer.
@@ -187,12 +189,13 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
         After::Http2 => {
             let Connection { worker, stream, peer, presence, buffers, .. } = connection;
             let come = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
-            return http2::serve(stream, come, presence, &peer, worker).await;
+            return aside(|| http2::serve(stream, come, presence, &peer, worker)).await;
         }
-        After::Close => connection.linger().await,
+        After::Close => aside(|| connection.linger()).await,
         After::Tunnel(backend, silence) => {
             let Connection { stream, buffers, .. } = &mut connection;
-            tunnel::run(stream, backend, buffers.take().unwrap_or_default(), silence).await;
+            let buffers = buffers.take().unwrap_or_default();
+            aside(|| tunnel::run(stream, backend, buffers, silence)).await;
         }
     }
     if connection.writer.is_stalled() {
@@ -201,9 +204,9 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
     }
 }
 
-/// Whether a connection has served so many requests, or for so long, that the client is to open another.
-fn is_worn_out(requests: u64, age: Duration) -> bool {
-    requests >= MAX_REQUESTS || age > MAX_AGE
+/// Whether a connection has served so many requests, or is so old, that the client is to open another.
+fn is_worn_out(requests: u64, now: Instant, retires: Instant) -> bool {
+    requests >= MAX_REQUESTS || now > retires
 }
 
 fn bounds(server: &Server) -> Bounds {
@@ -236,9 +239,11 @@ mod tests {
 
     #[test]
     fn a_connection_serves_ten_thousand_requests_and_for_an_hour() {
-        let hour = Duration::from_secs(3600);
-        assert!(!is_worn_out(9_999, hour));
-        assert!(is_worn_out(10_000, Duration::ZERO));
-        assert!(is_worn_out(1, hour + Duration::from_micros(1)));
+        let opened = now();
+        let hour = opened + Duration::from_secs(3600);
+        let retires = opened + MAX_AGE;
+        assert!(!is_worn_out(9_999, hour, retires));
+        assert!(is_worn_out(10_000, opened, retires));
+        assert!(is_worn_out(1, hour + Duration::from_micros(1), retires));
     }
 }

@@ -19,7 +19,9 @@ use super::cors::is_cors;
 use super::download::{self, Cut, Download};
 use super::echo;
 use super::grpc;
-use super::headers::{Onward, put_answer_fields, put_field, put_number, put_status, wanted_upgrade};
+use super::headers::{
+    Onward, put_answer_fields, put_field, put_lines, put_number, put_status, wanted_upgrade,
+};
 use super::peer::Peer;
 use super::reader::{BodyFault, Watch};
 use super::refuse::{is_ratelimit, put_ratelimit};
@@ -163,6 +165,7 @@ pub(crate) async fn forward(
         })
         .await
     };
+    plan.metrics.failed_attempts(route.upstream, plan.servers[route.upstream.0].take_failed_attempts());
     let failed = match sent {
         None => {
             turn.received = upload.bytes();
@@ -178,6 +181,7 @@ pub(crate) async fn forward(
             return passage.run(exchange, head).await;
         }
         Some(Ok((exchange, _))) => {
+            plan.metrics.failed_attempts(route.upstream, 1);
             Failed { failure: Failure::Protocol, authority: Some(Arc::clone(exchange.authority())) }
         }
         Some(Err(failed)) => failed,
@@ -343,7 +347,7 @@ pub(super) fn put_fields(turn: &Turn, delivery: &Delivery<'_>, fields: Fields<'_
     let cors = delivery.route.cors.is_some();
     let replaced = |name: &[u8]| (tightest.is_some() && is_ratelimit(which, name)) || (cors && is_cors(name));
     put_answer_fields(fields, &delivery.route.response_headers, replaced, out);
-    out.extend_from_slice(&turn.cors);
+    put_lines(out, &turn.cors);
     if let Some(tightest) = tightest {
         put_ratelimit(out, which, tightest, None);
     }

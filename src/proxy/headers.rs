@@ -24,6 +24,14 @@ pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
     out.put_slice(b"\r\n");
 }
 
+/// Appends lines that are made already. Nearly always there are none.
+#[inline]
+pub(crate) fn put_lines(out: &mut BytesMut, lines: &[u8]) {
+    if !lines.is_empty() {
+        out.extend_from_slice(lines);
+    }
+}
+
 /// Appends a field whose value is a number.
 #[inline]
 pub(crate) fn put_number(out: &mut BytesMut, name: &[u8], value: u64) {
@@ -232,7 +240,13 @@ impl<'h> Nominations<'h> {
 
 /// Whether the route removes or sets this field.
 #[inline]
-pub(crate) fn touches(edits: &HeaderEdits, name: &[u8]) -> bool {
+fn touches(edits: &HeaderEdits, name: &[u8]) -> bool {
+    // Most routes edit nothing.
+    !(edits.remove.is_empty() && edits.set.is_empty()) && is_edited(edits, name)
+}
+
+#[inline(never)]
+fn is_edited(edits: &HeaderEdits, name: &[u8]) -> bool {
     let is = |edited: &HeaderName| edited.as_str().as_bytes().eq_ignore_ascii_case(name);
     edits.remove.iter().any(is) || edits.set.iter().any(|(edited, _)| is(edited))
 }

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::preamble::{self, MAX_PREAMBLE, Preamble};
 use super::presence::Presence;
 use super::worker::Worker;
+use crate::aside::aside;
 use crate::telemetry::metrics::TurnedAway;
 
 /// The address to take for the peer's. `None`: the connection is to be closed.
@@ -19,11 +20,16 @@ pub(crate) async fn peer(
     peer: IpAddr,
     worker: &Worker,
 ) -> Option<IpAddr> {
+    let listener = presence.listener();
+    let told = worker.plan().gateway.server.listen.get(listener).is_some_and(|place| place.proxy_protocol);
+    // Where nobody says so, a connection needs no memory for it.
+    if told { aside(|| named(presence, stream, peer, worker)).await } else { Some(peer) }
+}
+
+/// The address that the connection's preamble names.
+async fn named(presence: &Presence, stream: &mut TcpStream, peer: IpAddr, worker: &Worker) -> Option<IpAddr> {
     let (plan, place) = (worker.plan(), presence.listener());
     let server = &plan.gateway.server;
-    if !server.listen.get(place).is_some_and(|listener| listener.proxy_protocol) {
-        return Some(peer);
-    }
     if !server.client.trusts(peer) {
         tracing::debug!(%peer, "a peer that is no trusted proxy connected where PROXY protocol is spoken");
         plan.metrics.turned_away(place, TurnedAway::Untrusted);

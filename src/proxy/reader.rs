@@ -126,23 +126,10 @@ impl Reader {
     ) -> Poll<Arrival> {
         loop {
             skip_empty_lines(inbound, scanner);
-            if !inbound.is_empty() && !std::mem::replace(&mut self.begun, true) && !self.fresh {
-                // The head's time runs from its first byte, not from the end of the last answer.
-                self.since = now();
-            }
-            // A part of the preface looks like a head.
-            let preface = self.fresh && !inbound.is_empty() && may_be_http2(inbound);
-            if preface && inbound.len() >= PREFACE.len() {
-                return Poll::Ready(Arrival::Http2);
-            }
-            match scanner.advance(inbound, self.bounds.max_header_bytes) {
-                _ if preface => {}
-                Ok(true) => {
-                    self.fresh = false;
-                    return Poll::Ready(Arrival::Head);
-                }
-                Ok(false) => {}
-                Err(fault) => return Poll::Ready(Arrival::Fault(fault)),
+            if !inbound.is_empty()
+                && let Some(arrival) = self.recognise(inbound, scanner)
+            {
+                return Poll::Ready(arrival);
             }
             match self.stream.poll_read(context, inbound, HEAD_READ) {
                 Poll::Ready(Ok(1..)) => {}
@@ -157,6 +144,26 @@ impl Reader {
                     return Poll::Ready(if inbound.is_empty() { Arrival::Nothing } else { overdue });
                 }
             }
+        }
+    }
+
+    /// What has come, if that can be told already.
+    fn recognise(&mut self, inbound: &[u8], scanner: &mut HeadScanner) -> Option<Arrival> {
+        if !std::mem::replace(&mut self.begun, true) && !self.fresh {
+            // The head's time runs from its first byte, not from the end of the last answer.
+            self.since = now();
+        }
+        // A part of the preface looks like a head.
+        if self.fresh && may_be_http2(inbound) {
+            return (inbound.len() >= PREFACE.len()).then_some(Arrival::Http2);
+        }
+        match scanner.advance(inbound, self.bounds.max_header_bytes) {
+            Ok(false) => None,
+            Ok(true) => {
+                self.fresh = false;
+                Some(Arrival::Head)
+            }
+            Err(fault) => Some(Arrival::Fault(fault)),
         }
     }
 

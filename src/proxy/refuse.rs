@@ -6,7 +6,7 @@ use http::StatusCode;
 use super::answer::{Form, Own, PROBLEM_JSON, put_connection};
 use super::cors::is_cors;
 use super::grpc;
-use super::headers::{put_field, put_number, put_status};
+use super::headers::{put_field, put_lines, put_number, put_status};
 use crate::gateway::admission::{Refusal, Tightest, Why};
 use crate::gateway::{RatelimitHeaders, Reject};
 use crate::http1::syntax::is_named;
@@ -60,7 +60,7 @@ impl Page<'_> {
         put_all(self.scrap, &[r#","detail":""#, detail, r#"","error":""#, title, r#""}"#]);
         let own = Own { status, content_type: PROBLEM_JSON, body: self.scrap, no_store: true };
         own.write(self.form, self.date, self.outbound, |out| {
-            out.extend_from_slice(self.cors);
+            put_lines(out, self.cors);
             if status == StatusCode::METHOD_NOT_ALLOWED {
                 // RFC 9110 §15.5.6 wants them named: what a backend takes beyond these, it may say itself.
                 put_field(out, b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
@@ -80,7 +80,7 @@ impl Page<'_> {
 
     /// Ends the head of an answer without a body, whose length is 0.
     fn end_head(self) -> usize {
-        self.outbound.extend_from_slice(self.cors);
+        put_lines(self.outbound, self.cors);
         put_field(self.outbound, b"date", self.date);
         put_connection(self.form, self.outbound);
         self.outbound.extend_from_slice(b"\r\n");
@@ -123,7 +123,7 @@ impl Page<'_> {
         let no_store = !over.sets(b"cache-control");
         let own = Own { status, content_type, body, no_store };
         own.write(self.form, self.date, self.outbound, |out| {
-            out.extend_from_slice(self.cors);
+            put_lines(out, self.cors);
             over.put_fields(!self.cors.is_empty(), out);
         });
         body.len()
@@ -240,14 +240,11 @@ pub(crate) fn put_ratelimit(
     let reset = retry_after.map_or(reset, |seconds| reset.min(seconds));
     let (mut buffer, mut other) = (itoa::Buffer::new(), itoa::Buffer::new());
     let (remaining, reset) = (buffer.format(tightest.decision.remaining), other.format(reset));
+    let policy = tightest.policy;
     if matches!(which, RatelimitHeaders::Standard | RatelimitHeaders::Both) {
-        put_field(out, b"ratelimit-policy", tightest.policy.field.as_bytes());
-        // `"per-client";r=49;t=1`.
-        put_all(out, &["ratelimit: \"", &tightest.policy.name, "\";r=", remaining, ";t=", reset, "\r\n"]);
+        put_all(out, &[&policy.standard, remaining, ";t=", reset, "\r\n"]);
     }
     if matches!(which, RatelimitHeaders::Legacy | RatelimitHeaders::Both) {
-        put_number(out, b"x-ratelimit-limit", tightest.policy.algorithm.quota());
-        put_field(out, b"x-ratelimit-remaining", remaining.as_bytes());
-        put_field(out, b"x-ratelimit-reset", reset.as_bytes());
+        put_all(out, &[&policy.legacy, remaining, "\r\nx-ratelimit-reset: ", reset, "\r\n"]);
     }
 }

@@ -27,6 +27,7 @@ use crate::http1::body::Body;
 use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::Micros;
 use crate::store::Outcome;
+use crate::telemetry::metrics::Fate;
 
 /// An unread body up to this size is read before a refusal, so that the connection can stay open.
 const DRAIN_BYTES: u64 = 64 << 10;
@@ -64,27 +65,29 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
     let may_keep = connection.may_keep();
     let Connection { reader, peer, buffers, .. } = &mut *connection;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
-    let head = match RequestHead::parse(inbound, spans) {
+    // Looked at where it stands: it is large enough that moving it would show.
+    let parsed = RequestHead::parse(inbound, spans);
+    let head = match &parsed {
         Ok(head) => head,
-        Err(fault) => return refuse(connection, &mut turn, fault).await,
+        &Err(fault) => return refuse(connection, &mut turn, fault).await,
     };
-    turn.open_record(peer, Some(&head));
+    turn.open_record(peer, Some(head));
     let form = Form {
         http_11: head.http_11,
         to_head: head.method == "HEAD",
         keep: may_keep && head.keep_alive,
-        grpc: grpc::is_call(&head),
+        grpc: grpc::is_call(head),
     };
-    let verdict = judge(&mut turn, &plan, &head, peer, reader).await;
+    let verdict = judge(&mut turn, &plan, head, peer, reader).await;
     let pace = match &verdict {
         Verdict::Forward(delivery, _) if form.grpc => Pace::Messages(delivery.silence()),
         _ => Pace::Bytes,
     };
-    let (terms, length) = (Terms::of(&head, pace), head.length);
+    let (terms, length) = (Terms::of(head, pace), head.length);
     match verdict {
         Verdict::Forward(delivery, target) => {
             message.clear();
-            delivery.write_head(&mut turn, &head, target, peer, message);
+            delivery.write_head(&mut turn, head, target, peer, message);
             inbound.advance(length);
             forward::forward(connection, &mut turn, &delivery, terms, form).await
         }
@@ -97,6 +100,7 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
             redirect(connection, &mut turn, &location, terms, form).await
         }
         Verdict::Object(objection) => {
+            turn.witness_objection(&head, peer);
             inbound.advance(length);
             object(connection, &mut turn, &objection, terms, form).await
         }
@@ -130,16 +134,18 @@ async fn judge<'p, 'h>(
     if !bans.is_empty()
         && let Some(Banishment { place, refusal, tightest }) = case.assessment.banned(bans, turn.started)
     {
-        turn.count_ban(&case, place);
+        turn.count_ban(&case, place, head, peer);
         turn.note(Some(&tightest));
+        turn.witness_refusal(&case, head, peer, &refusal, Some(&tightest));
         return Verdict::Refuse(Refused { refusal, tightest: Some(tightest), route });
     }
     if let Some(refusal) = case.assessment.missing() {
-        turn.count(&case, &Outcome::default());
+        turn.count(&case, &Outcome::default(), head, peer);
+        turn.witness_refusal(&case, head, peer, &refusal, None);
         return Verdict::Refuse(Refused { refusal, tightest: None, route });
     }
     let outcome = decide(turn, &case.assessment).await;
-    turn.count(&case, &outcome);
+    turn.count(&case, &outcome, head, peer);
     if let Some(limit) = case.assessment.unasked(&outcome) {
         turn.note_unasked(limit);
     }
@@ -149,11 +155,15 @@ async fn judge<'p, 'h>(
     let Ruling { sentence, tightest } = case.assessment.rule(&outcome);
     turn.note(tightest.as_ref());
     match sentence {
-        Sentence::Refuse(refusal) => Verdict::Refuse(Refused { refusal, tightest, route }),
+        Sentence::Refuse(refusal) => {
+            turn.witness_refusal(&case, head, peer, &refusal, tightest.as_ref());
+            Verdict::Refuse(Refused { refusal, tightest, route })
+        }
         Sentence::Admit(Micros(0)) => {
             Verdict::Forward(Delivery::new(&case, head, tightest, turn.started), case.target)
         }
         Sentence::Admit(delay) if wait(delay, reader).await => {
+            turn.fate = Fate::Delayed;
             let now = turn.worker.shared.clock.now();
             Verdict::Forward(Delivery::new(&case, head, tightest, now), case.target)
         }
@@ -186,6 +196,7 @@ pub(crate) async fn refuse_unread(connection: &mut Connection, fault: Fault) -> 
 
 async fn refuse(connection: &mut Connection, turn: &mut Turn, fault: Fault) -> After {
     turn.open_record(&connection.peer, None);
+    turn.client = Some(connection.peer.address);
     turn.answered(fault.status(), Some(fault.reason()));
     let to_head = connection.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
     let form = Form { http_11: true, to_head, keep: false, grpc: false };
@@ -234,6 +245,7 @@ async fn over_limit(
     let Refused { refusal, tightest, route } = refused;
     let tightest = tightest.as_ref();
     turn.note_refusal(refusal, tightest);
+    turn.fate = Fate::Refused;
     form.keep &= drain(connection, turn, terms).await;
     let reject = route.reject.as_deref().or(refusal.limit.reject.as_deref());
     let which = turn.plan.gateway.server.ratelimit_headers;

@@ -4,21 +4,23 @@ use std::net::IpAddr;
 
 use http::{Method, Version, header};
 
-use super::case::Case;
+use super::case::{Case, look_again};
+use super::peer::Peer;
 use super::turn::Turn;
 use crate::gateway::admission::{Refusal, Standing, Tightest, Use};
 use crate::gateway::{Limit, Mode, Route, UpstreamIndex};
 use crate::http1::request::RequestHead;
-use crate::limit::Verdict;
 use crate::limit::units::{Micros, Timestamp};
+use crate::limit::{Decision, Verdict};
 use crate::route::RouteIndex;
 use crate::store::Outcome;
 use crate::telemetry::access_log::Record;
-use crate::telemetry::metrics::DecisionLabel;
+use crate::telemetry::metrics::{DecisionLabel, Word};
 
 impl Turn {
     /// Notes who asks, and what for.
     pub(crate) fn identify(&mut self, client: IpAddr, host: &str) {
+        self.client = Some(client);
         if let Some(record) = &mut self.record {
             record.client = client;
             host.clone_into(&mut record.host);
@@ -51,8 +53,8 @@ impl Turn {
         }
     }
 
-    /// Counts what each limit of the route said.
-    pub(crate) fn count(&self, case: &Case<'_, '_>, outcome: &Outcome) {
+    /// Counts what each limit of the route said, and to whom.
+    pub(crate) fn count(&self, case: &Case<'_, '_>, outcome: &Outcome, head: &RequestHead<'_>, peer: &Peer) {
         let assessment = &case.assessment;
         let admitted = assessment.missing().is_none()
             && assessment
@@ -61,20 +63,56 @@ impl Turn {
                 .filter(|used| used.limit.mode == Mode::Enforce)
                 .all(|used| !denies(used, outcome));
         for (place, used) in assessment.uses.iter().enumerate() {
-            if let Some(label) = label(used, outcome, admitted) {
-                self.plan.metrics.decision(case.index, place, label);
-            }
+            let Some(label) = label(used, outcome, admitted) else { continue };
+            self.plan.metrics.decision(case.index, place, label);
+            let refused = match label {
+                DecisionLabel::Allowed | DecisionLabel::Delayed => false,
+                DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
+                DecisionLabel::Exempt => continue,
+                DecisionLabel::StoreError => {
+                    let Some(word) = unasked_word(used, outcome, admitted) else { continue };
+                    self.plan.metrics.unasked(case.index, place, word);
+                    word == Word::Refused
+                }
+            };
+            self.note_asker(case, place, used, refused, head, peer);
         }
     }
 
     /// Counts a request that the limit at this place refuses because of a ban, also in shadow. The others have not been asked.
-    pub(crate) fn count_ban(&self, case: &Case<'_, '_>, place: usize) {
+    pub(crate) fn count_ban(&self, case: &Case<'_, '_>, banned: usize, head: &RequestHead<'_>, peer: &Peer) {
         for (place, used) in case.assessment.uses.iter().enumerate() {
             if used.standing == Standing::Exempt {
                 self.plan.metrics.decision(case.index, place, DecisionLabel::Exempt);
+            } else if place == banned {
+                self.plan.metrics.decision(case.index, place, DecisionLabel::Limited);
+                self.note_asker(case, place, used, true, head, peer);
             }
         }
-        self.plan.metrics.decision(case.index, place, DecisionLabel::Limited);
+    }
+
+    /// Counts the request among those of its key.
+    fn note_asker(
+        &self,
+        case: &Case<'_, '_>,
+        place: usize,
+        used: &Use<'_>,
+        refused: bool,
+        head: &RequestHead<'_>,
+        peer: &Peer,
+    ) {
+        let audience = case.route.limits.get(place).and_then(|one| self.plan.audiences.get(one.limit.0));
+        let Some(audience) = audience else { return };
+        let mut audience = audience.borrow_mut();
+        let Standing::Charged(_, first) = used.standing else { return audience.note_nobody(self.started) };
+        let Some(charge) = case.assessment.charges.get(first) else { return };
+        audience.note(charge.owner(), refused, self.started, |label| {
+            let (gateway, route, limit) = (&self.plan.gateway, case.route, used.limit);
+            look_again(gateway, head, peer, |request| {
+                let merge_slashes = route.conditions.merge_slashes;
+                limit.key.write_label(request, &route.name, merge_slashes, limit.reveal, label);
+            });
+        });
     }
 
     /// Notes a refusal that no decision tells of: a part of the limit's key is missing.
@@ -129,6 +167,21 @@ fn label(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLa
         Standing::Charged(..) if !shadow && delayed() => Some(DecisionLabel::Delayed),
         Standing::Charged(..) => Some(DecisionLabel::Allowed),
         Standing::Free | Standing::Skipped => None,
+    }
+}
+
+/// What a limit said where the store could not be asked; `None` if that did not count, as another limit refused, or the answer is 503.
+#[cold]
+fn unasked_word(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<Word> {
+    let delays = |decision: &Decision| matches!(decision.verdict, Verdict::Delay(_));
+    match () {
+        () if outcome.unavailable => None,
+        () if denies(used, outcome) => Some(Word::Refused),
+        () if !admitted => None,
+        () if used.limit.mode == Mode::Enforce && used.decisions(outcome).iter().any(delays) => {
+            Some(Word::Delayed)
+        }
+        () => Some(Word::Admitted),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One request's turn on its connection: what is known of it, and what is recorded when it is over, however it ends.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::BytesMut;
@@ -7,12 +8,14 @@ use http::StatusCode;
 
 use super::peer::Peer;
 use super::tally;
+use super::witness::Testimony;
 use super::worker::{Plan, Worker};
 use crate::gateway::log::AccessLog;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
 use crate::route::RouteIndex;
 use crate::telemetry::access_log::Record;
+use crate::telemetry::metrics::Fate;
 
 /// One request's turn. Dropped, it is counted and logged.
 #[derive(Debug)]
@@ -29,8 +32,14 @@ pub(crate) struct Turn {
     pub(crate) received: u64,
     /// Body bytes that went.
     pub(crate) sent: u64,
-    /// Why tollgate itself answered, or why the answer is not whole.
+    /// Why tollgate itself answered, or why the answer is not whole; until there is one, that the client left.
     pub(crate) error: Option<&'static str>,
+    /// What the limits made of it.
+    pub(crate) fate: Fate,
+    /// What is told of it if it is refused or fails.
+    pub(super) testimony: Testimony,
+    /// Who asks, as soon as that is known.
+    pub(crate) client: Option<IpAddr>,
     /// What scripts of another site need to read the answer, as lines of its head.
     pub(crate) cors: BytesMut,
     /// The rest of the access record, if there is an access log.
@@ -49,20 +58,25 @@ impl Turn {
             status: client_gone_status(),
             received: 0,
             sent: 0,
-            error: None,
+            error: Some("client_gone"),
+            fate: Fate::Admitted,
+            testimony: Testimony::Open,
+            client: None,
             cors: BytesMut::new(),
             record: None,
             sampled: false,
         }
     }
 
-    /// Begins the access record, unless there is no access log. Without a head, the request was refused unread.
+    /// Begins the access record, unless there is no access log, nor trouble that is to be told of. Without a head, the request was refused
+    /// unread.
     pub(crate) fn open_record(&mut self, peer: &Peer, head: Option<&RequestHead<'_>>) {
         let gateway = &self.plan.gateway;
-        if gateway.log.access == AccessLog::Off {
+        let is_off = gateway.log.access == AccessLog::Off;
+        if is_off && !self.worker.is_troubled(self.started) {
             return;
         }
-        self.sampled = self.worker.recorder.chooses(gateway.log.sample);
+        self.sampled = !is_off && self.worker.recorder.chooses(gateway.log.sample);
         let mut record = self.worker.recorder.take();
         let client = gateway.server.client.client(peer.address).address;
         tally::begin(&mut record, self.started, head, client, peer.http2);
@@ -77,6 +91,14 @@ impl Turn {
         self.status = status;
         self.error = error;
     }
+
+    /// What became of it in the end. A refusal stays one if the client did not wait for it.
+    fn fate(&self) -> Fate {
+        match (self.fate, self.error) {
+            (Fate::Admitted | Fate::Delayed, Some(_)) => Fate::Failed,
+            (fate, _) => fate,
+        }
+    }
 }
 
 impl Drop for Turn {
@@ -84,15 +106,21 @@ impl Drop for Turn {
         let now = self.worker.shared.clock.now();
         self.worker.last_answer.set(now);
         let duration = now.since(self.started);
+        let fate = self.fate();
         self.plan.metrics.request(self.route, self.status, duration);
         self.plan.metrics.bodies(self.route, self.received, self.sent);
+        self.plan.metrics.fate(self.route, fate);
+        if matches!(fate, Fate::Refused | Fate::Failed) {
+            self.testify(fate);
+        }
         if let Some(mut record) = self.record.take() {
             record.status = self.status;
             record.duration = duration;
             record.bytes_in = self.received;
             record.bytes_out = self.sent;
             record.error = self.error;
-            if self.sampled || record.is_notable() {
+            let is_off = self.plan.gateway.log.access == AccessLog::Off;
+            if !is_off && (self.sampled || record.is_notable()) {
                 self.worker.shared.access_log.record(record);
             } else {
                 self.worker.recorder.put(record);

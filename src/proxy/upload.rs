@@ -157,10 +157,13 @@ impl<'c> Upload<'c> {
     pub(crate) fn end_interim(&mut self, out: &mut BytesMut) {
         self.reader.answer_begins();
         let rest = std::mem::take(&mut self.interim);
-        if rest.len() < CONTINUE.len() {
+        // Nearly always there is neither.
+        if (1..CONTINUE.len()).contains(&rest.len()) {
             out.extend_from_slice(rest);
         }
-        out.extend_from_slice(&std::mem::take(&mut self.hints));
+        if !self.hints.is_empty() {
+            out.extend_from_slice(&std::mem::take(&mut self.hints));
+        }
     }
 
     /// Sends what the client is to learn before its answer.

@@ -26,14 +26,16 @@ use super::listen::Listeners;
 use super::presence::Presence;
 use super::proxied;
 use super::recorder::Recorder;
+use crate::aside::aside;
 use crate::clock::deadline::now;
-use crate::gateway::Gateway;
-use crate::limit::units::Timestamp;
+use crate::gateway::{Gateway, Limit};
+use crate::limit::units::{Micros, Timestamp};
 use crate::route::key::Secret;
 use crate::shared::crowd::Place;
 use crate::shared::{Life, Shared};
 use crate::socket::Stream;
 use crate::store::Counters;
+use crate::telemetry::audience::Audience;
 use crate::telemetry::metrics::{TurnedAway, WorkerMetrics};
 use crate::upstream::{Pools, Servers};
 
@@ -45,6 +47,9 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 const MOST_TOLD: usize = 256;
 /// How often unused backend connections are looked through.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+
+/// How long requests have records though there is no access log, once one failed.
+const TROUBLE: Micros = Micros(60 * Micros::SECOND.0);
 
 /// How long a new connection has for its first byte, its TLS handshake included, once draining has begun. It was made
 /// before, and its client knows of nothing.
@@ -104,11 +109,13 @@ pub(crate) struct Worker {
     date: Cell<Date>,
     /// When the last answer was complete.
     pub(super) last_answer: Cell<Timestamp>,
+    /// When a request failed last of which there was no record.
+    pub(super) troubled: Cell<Timestamp>,
     /// Connections accepted so far.
     accepted: Cell<u64>,
     closed: Notify,
     /// The last request id: 64 random bits of this worker, then a counter, in hexadecimal.
-    request_id: Cell<[u8; 32]>,
+    request_id: RefCell<[u8; 32]>,
 }
 
 /// The plan in force, with what a worker needs at hand to run it.
@@ -119,6 +126,8 @@ pub(crate) struct Plan {
     /// In the order of the plan's upstreams.
     pub(crate) servers: Vec<Rc<Servers>>,
     pub(crate) counters: Rc<Counters>,
+    /// Who asks of each limit, in the order of the plan's.
+    pub(crate) audiences: Vec<Rc<RefCell<Audience>>>,
     /// Keys the fingerprints of clients' keys.
     pub(crate) secret: Secret,
 }
@@ -142,11 +151,22 @@ impl Worker {
             recorder: Recorder::new(),
             date: Cell::default(),
             last_answer: Cell::new(Timestamp(0)),
+            troubled: Cell::new(Timestamp(0)),
             accepted: Cell::new(0),
             closed: Notify::new(),
-            request_id: Cell::new(first_request_id()),
+            request_id: RefCell::new(first_request_id()),
             shared,
         }
+    }
+
+    /// Its number among the workers.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Whether requests failed lately of which there was no record.
+    pub(super) fn is_troubled(&self, now: Timestamp) -> bool {
+        now.since(self.troubled.get()) < TROUBLE
     }
 
     /// The plan in force now. A request keeps the one it began with.
@@ -163,8 +183,9 @@ impl Worker {
 
     /// A request id that no other request of this process, and hardly one of another, has.
     pub(crate) fn next_request_id(&self) -> [u8; 32] {
-        let mut text = self.request_id.get();
-        // Counted in digits, of which one changes as a rule: cheaper than to write a number out.
+        // Counted where it stands: of a copy, the compiler would keep each digit in a place of its own.
+        let mut text = self.request_id.borrow_mut();
+        // In digits, of which one changes as a rule: cheaper than to write a number out.
         for digit in text.iter_mut().rev() {
             match digit {
                 b'f' => *digit = b'0',
@@ -175,8 +196,7 @@ impl Worker {
                 break;
             }
         }
-        self.request_id.set(text);
-        text
+        *text
     }
 
     /// The value of `date` at `now`; made once a second.
@@ -249,12 +269,30 @@ impl Plan {
     fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Gateway>, last: Option<&Self>) -> Self {
         let metrics = shared.metrics.worker(index, &gateway);
         let servers = pools.adopt(&gateway.upstreams, &shared.roster, gateway.server.workers);
-        let counters = match last {
-            Some(last) if last.gateway.store.shared == gateway.store.shared => Rc::clone(&last.counters),
-            _ => Rc::new(shared.store.open(index)),
+        // Keys have other fingerprints where the secret is another.
+        let same_store = last.filter(|last| last.gateway.store.shared == gateway.store.shared);
+        let counters =
+            same_store.map_or_else(|| Rc::new(shared.store.open(index)), |last| Rc::clone(&last.counters));
+        let audiences = same_store.map(Self::audiences_by_name).unwrap_or_default();
+        let stays = |limit: &Limit| {
+            let (last, audience) = audiences.get(&*limit.name)?;
+            // Those of other keys, or that are called otherwise, are other people.
+            (last.key == limit.key && last.reveal == limit.reveal).then(|| Rc::clone(audience))
         };
+        let audiences = gateway.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
         let secret = shared.secret(&gateway);
-        Self { gateway, metrics, servers, counters, secret }
+        Self { gateway, metrics, servers, counters, audiences, secret }
+    }
+
+    fn audiences_by_name(&self) -> HashMap<&str, (&Limit, &Rc<RefCell<Audience>>)> {
+        let each = self.gateway.limits.iter().zip(&self.audiences);
+        each.map(|(limit, audience)| (&*limit.name, (limit, audience))).collect()
+    }
+
+    /// Who asks of the limit of this name.
+    pub(crate) fn audience_of(&self, name: &str) -> Option<&Rc<RefCell<Audience>>> {
+        let place = self.gateway.limits.iter().position(|limit| *limit.name == *name)?;
+        self.audiences.get(place)
     }
 }
 
@@ -348,15 +386,15 @@ fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
 async fn welcome(tls: bool, mut stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
     let Some(peer) = proxied::peer(&presence, &mut stream, peer, &worker).await else { return };
     match worker.admit_client(peer) {
-        // Boxed, so that a connection without TLS needs no memory for a handshake.
-        Ok(_crowded) if tls => Box::pin(handshake::serve(stream, presence, peer, worker)).await,
+        // A connection without TLS needs no memory for a handshake.
+        Ok(_crowded) if tls => aside(|| handshake::serve(stream, presence, peer, worker)).await,
         Ok(_crowded) => connection::serve(Stream::Plain(stream), presence, peer, worker).await,
         Err(most) => {
             worker.plan().metrics.turned_away(presence.listener(), TurnedAway::PerClient);
             // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
             // closed at once.
             if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
-                connection::turn_away(stream, presence, peer, worker).await;
+                aside(|| connection::turn_away(stream, presence, peer, worker)).await;
             }
         }
     }

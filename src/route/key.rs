@@ -16,7 +16,7 @@
 
 mod named;
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::hash::Hasher;
 use std::net::IpAddr;
 
@@ -171,6 +171,43 @@ impl Key {
         told.filter(|(_, part)| **part != Part::Global)
             .map(|((part, value), _)| value.unwrap_or(part))
             .collect()
+    }
+}
+
+/// Characters of a label: those of its parts together.
+const LABEL_MOST: usize = 480;
+/// Characters of one part of a label.
+const LABEL_PART_MOST: usize = 120;
+/// What ends each part of a label: no part has it, as controls are escaped.
+pub const LABEL_END: char = '\n';
+
+impl Key {
+    /// As [`Self::label`], behind what stands in `out`, with [`LABEL_END`] behind each part. Of a long value its first 120 characters
+    /// and `…`, or fewer where the key has more than four parts.
+    pub fn write_label(
+        &self,
+        request: &Request<'_>,
+        route: &str,
+        merge_slashes: bool,
+        reveal: bool,
+        out: &mut String,
+    ) {
+        let parts = self.parts.iter().filter(|part| **part != Part::Global);
+        let most = LABEL_PART_MOST.min(LABEL_MOST / self.parts.len().max(1));
+        for part in parts {
+            let whole = reveal || !part.invented_by_client();
+            // Writing to a `String` cannot fail.
+            let _ = match (part.find(request, route, merge_slashes), self.missing) {
+                (Found::Missing, Missing::Ip) => write!(out, "{}", request.client.network),
+                (Found::Missing, Missing::Shared) => write!(out, "everybody ({part} is missing)"),
+                (Found::Missing, Missing::Skip | Missing::Deny) => write!(out, "{part} is missing"),
+                (found, _) => {
+                    found.write(whole, most, out);
+                    Ok(())
+                }
+            };
+            out.push(LABEL_END);
+        }
     }
 }
 

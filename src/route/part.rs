@@ -1,7 +1,7 @@
 //! What a key is made of, and what that is in a request.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 
 use http::HeaderName;
@@ -204,5 +204,34 @@ impl<'r> Found<'r> {
             12.. => format!("{}…", text.chars().take(4).flat_map(char::escape_debug).collect::<String>()),
         };
         Some(shown)
+    }
+
+    /// The same behind what stands in `out`, of a long value no more than so many characters and `…`.
+    pub(super) fn write(&self, whole: bool, most: usize, out: &mut String) {
+        match self {
+            Self::Missing | Self::Nothing => {}
+            // Writing to a `String` cannot fail.
+            Self::Address(address) => _ = write!(out, "{address}"),
+            Self::Bytes(bytes) => write_cut(&String::from_utf8_lossy(bytes), whole, most, out),
+            Self::Values(values) => {
+                let texts: Vec<_> = values.iter().map(String::from_utf8_lossy).collect();
+                match texts.as_slice() {
+                    [text] => write_cut(text, whole, most, out),
+                    texts => write_cut(&texts.join(", "), whole, most, out),
+                }
+            }
+        }
+    }
+}
+
+fn write_cut(text: &str, whole: bool, most: usize, out: &mut String) {
+    let is_long = || text.chars().nth(11).is_some();
+    // What is missing is no value, so there is a character to cut.
+    let most = if whole { most } else { 4 * usize::from(is_long()) };
+    let cut = text.char_indices().nth(most).and_then(|(end, _)| text.get(..end));
+    // Writing to a `String` cannot fail.
+    let _ = write!(out, "{}", cut.unwrap_or(text).escape_debug());
+    if cut.is_some() {
+        out.push('…');
     }
 }

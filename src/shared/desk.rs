@@ -14,6 +14,8 @@ use crate::gateway::{Gateway, LimitIndex};
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::store::bans::{BanFault, Banned};
 use crate::store::{Decisions, Unreachable};
+use crate::telemetry::distinct::Union;
+use crate::telemetry::talkers::Sketch;
 
 /// Errands that wait on one desk; one more is not taken.
 const MOST_WAITING: usize = 64;
@@ -29,6 +31,12 @@ pub enum Errand {
     Change(KeyErrand<Change>, oneshot::Sender<Result<u64, Unreachable>>),
     /// A ban for so long, or its end.
     Ban(Banned, Option<Micros>, oneshot::Sender<Result<(), BanFault>>),
+    /// Tells who asks of the limit of this name.
+    Talkers(Arc<str>, oneshot::Sender<Vec<Sketch>>),
+    /// Tells what these keys of the limit of this name are called, as far as they are known.
+    Labels(Arc<str>, Arc<[Fingerprint]>, oneshot::Sender<Vec<(Fingerprint, String)>>),
+    /// Tells which keys were refused in the last minute and hour, limit by limit.
+    RefusedKeys(oneshot::Sender<Vec<(Arc<str>, [Union; 2])>>),
 }
 
 /// Something with one key of one limit, wherever its counters are.

@@ -13,6 +13,7 @@ mod process;
 mod scrape;
 mod series;
 mod store;
+mod tap;
 mod upstreams;
 
 use std::marker::PhantomData;
@@ -28,6 +29,7 @@ use crate::route::RouteIndex;
 use crate::upstream::Failure;
 use cells::Answers;
 use series::Series;
+pub use tap::{Answered, Attempts, Decided, News, Tap};
 
 /// The `route` label of requests that no route was found for. (A route that is given this name shares its series.)
 pub const NO_ROUTE: &str = "none";
@@ -85,6 +87,40 @@ impl DecisionLabel {
             Self::StoreError => "store_error",
         }
     }
+}
+
+/// What a limit said, whoever decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Pass.
+    Admitted,
+    /// Pass after a wait.
+    Delayed,
+    /// Not now; of a shadow limit, not if it were enforced.
+    Refused,
+}
+
+impl Word {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 3] = [Self::Admitted, Self::Delayed, Self::Refused];
+}
+
+/// What became of a request in the end: exactly one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Forwarded at once, or sent elsewhere as the route says.
+    Admitted,
+    /// Forwarded after a wait in a leaky bucket.
+    Delayed,
+    /// Refused by a limit.
+    Refused,
+    /// Answered with an error of the gateway's own, or broken off.
+    Failed,
+}
+
+impl Fate {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Refused, Self::Failed];
 }
 
 /// Why a connection was not served, or served no further.
@@ -172,6 +208,11 @@ impl WorkerMetrics {
         answers.sent.add(sent);
     }
 
+    /// What became of it in the end; see [`Self::request`].
+    pub fn fate(&self, route: Option<RouteIndex>, fate: Fate) {
+        self.answers(route).fate(fate).add(1);
+    }
+
     fn answers(&self, route: Option<RouteIndex>) -> &Answers {
         match route.and_then(|route| self.series.routes.get(route.0)) {
             Some(route) => route.answers.cells(),
@@ -187,6 +228,14 @@ impl WorkerMetrics {
         }
     }
 
+    /// The store could not be asked, and a limit said this all the same. See [`Self::decision`].
+    pub fn unasked(&self, route: RouteIndex, limit_use: usize, word: Word) {
+        let limits = self.series.routes.get(route.0).map(|route| &route.limits);
+        if let Some(limit) = limits.and_then(|limits| limits.get(limit_use)) {
+            limit.cells().unasked(word).add(1);
+        }
+    }
+
     /// An upstream answered (its response head came) after this long.
     pub fn upstream(&self, upstream: UpstreamIndex, duration: Micros) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0) {
@@ -198,6 +247,13 @@ impl WorkerMetrics {
     pub fn upstream_failed(&self, upstream: UpstreamIndex, why: Failure) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| why != Failure::Upload) {
             upstream.cells().failed(why).add(1);
+        }
+    }
+
+    /// So many attempts at an upstream were not answered, those that another followed included.
+    pub fn failed_attempts(&self, upstream: UpstreamIndex, count: u32) {
+        if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| count > 0) {
+            upstream.cells().failed_attempts.add(count.into());
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::api_samples::{ask, good};
+use crate::api_questions::{ask, good};
 use crate::harness::{Backend, Gateway, eventually, get_with};
 use crate::shared_samples::{AT_ONCE, Plan, client, of, statuses_of};
 

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::api_samples::ask;
+use crate::api_questions::ask;
 use crate::harness::{Gateway, get_with, refuses_connections};
 use crate::shared_samples::of;
 

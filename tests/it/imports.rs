@@ -17,7 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["upstream"],
     &["gateway"],
     &["route", "store", "http2"],
-    &["clock", "socket", "counter"],
+    &["clock", "socket", "counter", "aside"],
     &["limit", "http1"],
 ];
 

@@ -1,7 +1,7 @@
 //! Keys as people write and read them.
 
 use proptest::prelude::*;
-use tollgate::route::key::{Key, Missing, Part};
+use tollgate::route::key::{Key, LABEL_END, Missing, Part};
 
 use crate::route_sample::{Sample, get};
 
@@ -108,7 +108,41 @@ fn a_missing_part_is_told_as_what_stands_in() {
     assert_eq!(first(Missing::Deny), ("header:x-key is missing".into(), None));
 }
 
+fn labelled(key: &Key, sample: &Sample, reveal: bool) -> Vec<String> {
+    let mut label = String::new();
+    sample.ask(|request| key.write_label(request, "search", true, reveal, &mut label));
+    label.split_terminator(LABEL_END).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_label_is_short() {
+    let long = "é".repeat(4_000);
+    let sample = get(&format!("/?q={long}")).header("x-key", &long);
+    let cut = |count| format!("{}…", "é".repeat(count));
+    assert_eq!(labelled(&key("query:q"), &sample, true), [cut(120)]);
+    assert_eq!(labelled(&key("query:q"), &sample, false), [cut(4)]);
+    let many = key("header:x-key header:x-key header:x-key header:x-key header:x-key header:x-key");
+    assert_eq!(labelled(&many, &sample, true), vec![cut(80); 6]);
+    assert_eq!(labelled(&key("global"), &sample, true), [] as [&str; 0]);
+    assert_eq!(labelled(&key("host"), &sample, true), [""], "a part that is empty is one");
+}
+
 proptest! {
+    #[test]
+    fn a_label_says_what_a_description_says(
+        (value, other, reveal) in ("[a-zé\"\\\\\t]{0,40}", "[a-z0-9%+]{0,20}", any::<bool>()),
+        missing in 0_usize..4,
+    ) {
+        let missing = [Missing::Ip, Missing::Shared, Missing::Skip, Missing::Deny][missing];
+        let mut sample = get(&format!("/a?q={other}%0A")).host("a.test");
+        if value.len() % 5 > 0 {
+            sample = sample.header("x-key", &value).header("x-key", &other);
+        }
+        let key = Key { missing, ..key("ip header:x-key query:q global path") };
+        let label = sample.ask(|request| key.label(request, "search", true, reveal));
+        prop_assert_eq!(labelled(&key, &sample, reveal), label);
+    }
+
     #[test]
     fn what_is_parsed_is_written_the_same(text in "(ip|header|cookie|query|global|:|a|B|=| |é){0,5}") {
         if let Ok(part) = Part::parse(&text) {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::api_samples::good;
+use crate::api_questions::good;
 use crate::harness::{Backend, Certificates, Gateway, Redis, TlsRedis, eventually};
 use crate::shared_samples::{PATIENT, Plan, of, statuses_of};
 

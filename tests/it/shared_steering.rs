@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api_samples::{ask, good};
+use crate::api_questions::{ask, good};
 use crate::harness::{Backend, Cluster, Fleet, Gateway, Redis, eventually, get_with};
 use crate::shared_samples::{AT_ONCE, PATIENT, Plan, client, is_up, of, statuses, statuses_of};
 

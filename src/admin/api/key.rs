@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::policies::{State, verdict};
 use super::routes::mode;
+use super::talkers;
 use super::time::moment;
 use super::{Asked, Fault, Said, decoded, key_id, only};
 use crate::gateway::{Gateway, Limit, LimitIndex, Route};
@@ -69,7 +70,7 @@ impl One {
         let shared = asked.shared;
         let state = State::look(shared, &self.gateway, self.index, self.owner, Cost::ONE).await?;
         let until = shared.store.bans().until(self.banned(), shared.clock.now());
-        let (limit, followed) = (self.limit(), self.followed(shared));
+        let (limit, followed) = (self.limit(), self.followed(shared).await);
         Ok(json!({
             "limit": &*limit.name, "mode": mode(limit.mode), "id": key_id(self.owner), "key": followed.key,
             "verdict": if until.is_some() { "banned" } else { verdict(state.verdict()) },
@@ -116,9 +117,17 @@ impl One {
         tracing::info!("{} {does} {id} of limit `{limit}` at the admin listener", asked.peer);
     }
 
-    /// What the sketches of those that ask most know of it. Nothing yet; only what it was called is known.
-    fn followed(&self, _shared: &Shared) -> Followed {
-        Followed { key: self.values.clone(), ..Followed::default() }
+    /// What is known of it if it is among those that ask most; else only what it was called.
+    async fn followed(&self, shared: &Shared) -> Followed {
+        match talkers::followed(shared, self.limit(), self.owner).await {
+            None => Followed { key: self.values.clone(), ..Followed::default() },
+            Some((key, talker)) => Followed {
+                key: Some(key),
+                requests: Some(talker.requests),
+                admitted: Some(talker.admitted),
+                refused: Some(talker.refused),
+            },
+        }
     }
 }
 

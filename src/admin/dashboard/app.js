@@ -364,7 +364,7 @@ function drawRefusals() {
     if (one.id) who.className = "link";
     return make("tr", make("td"), make("td", who, make("span.sub")), make("td"), number(), make("td"));
   }, (row, one) => {
-    cells(row, [clock(one.time), null, `${one.method} ${one.host}${one.path}`, String(one.status), (one.limit ? `${one.limit}: ` : "") + one.reason]);
+    cells(row, [clock(one.time), null, one.method ? `${one.method} ${one.host ?? ""}${one.path ?? ""}` : "", String(one.status), (one.limit ? `${one.limit}: ` : "") + one.reason]);
     const key = one.key && keyText(one) !== one.client ? `${keyText(one)} · ` : "";
     write(row.querySelector(".sub"), `${key}${one.times}× on ${one.route ?? "no route"}`);
   });

@@ -86,6 +86,8 @@ fn worker(gateway: Gateway) -> Rc<Worker> {
         metrics: Metrics::new(1),
         roster: Roster::default(),
         access_log: AccessLogger::disabled(),
+        samples: parking_lot::Mutex::default(),
+        refusals: crate::telemetry::refusals::Refusals::new(1),
         connections: AtomicUsize::new(1),
         crowd: std::sync::Arc::default(),
         desks: Desks::new(1),

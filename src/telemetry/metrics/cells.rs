@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use http::StatusCode;
 
-use super::{DecisionLabel, TurnedAway};
+use super::{DecisionLabel, Fate, TurnedAway, Word};
 use crate::counter::{Counter, Histogram, RequestTime};
 use crate::upstream::Failure;
 
@@ -20,6 +20,14 @@ pub(super) struct Answers {
     pub(super) received: Counter,
     /// Bytes of the answers' bodies.
     pub(super) sent: Counter,
+    fates: [Counter; Fate::ALL.len()],
+}
+
+impl Answers {
+    pub(super) fn fate(&self, fate: Fate) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.fates[fate as usize]
+    }
 }
 
 /// What came of requests to an upstream.
@@ -28,6 +36,8 @@ pub(super) struct Answers {
 pub(super) struct Exchanges {
     pub(super) duration: Histogram<RequestTime>,
     failed: [Counter; Failure::ALL.len()],
+    /// Attempts that were not answered, those that another followed included.
+    pub(super) failed_attempts: Counter,
 }
 
 impl Exchanges {
@@ -40,12 +50,21 @@ impl Exchanges {
 /// What a limit said on a route.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Decisions([Counter; DecisionLabel::ALL.len()]);
+pub(super) struct Decisions {
+    labels: [Counter; DecisionLabel::ALL.len()],
+    /// What was said where the store could not be asked, which is all that the label tells then.
+    unasked: [Counter; Word::ALL.len()],
+}
 
 impl Decisions {
     pub(super) fn of(&self, decision: DecisionLabel) -> &Counter {
         // The enum's discriminants count from 0, in the order of `ALL`.
-        &self.0[decision as usize]
+        &self.labels[decision as usize]
+    }
+
+    pub(super) fn unasked(&self, word: Word) -> &Counter {
+        // As above.
+        &self.unasked[word as usize]
     }
 }
 
@@ -151,6 +170,15 @@ mod tests {
         for label in DecisionLabel::ALL {
             assert_eq!(decisions.of(label).get(), 0, "{label:?}");
             decisions.of(label).add(1);
+        }
+        for word in Word::ALL {
+            assert_eq!(decisions.unasked(word).get(), 0, "{word:?}");
+            decisions.unasked(word).add(1);
+        }
+        let answers = Answers::default();
+        for fate in Fate::ALL {
+            assert_eq!(answers.fate(fate).get(), 0, "{fate:?}");
+            answers.fate(fate).add(1);
         }
     }
 }

@@ -72,6 +72,11 @@ impl<T> Named<T> {
             .collect()
     }
 
+    /// Whether these are the same counters.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cells, &other.cells)
+    }
+
     /// The counters, if they were ever used.
     pub(super) fn used(&self) -> Option<&T> {
         self.cells.get().map(Box::as_ref)

@@ -1,0 +1,86 @@
+//! `GET limits`: each limit, and what it said lately.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::routes::mode;
+use super::time::moment;
+use crate::gateway::{Gateway, Limit, LimitIndex};
+use crate::limit::Algorithm;
+use crate::limit::words::Short;
+use crate::route::key::Part;
+use crate::shared::Shared;
+use crate::shared::desk::Errand;
+use crate::telemetry::distinct::{self, Union};
+use crate::telemetry::metrics::{Decided, Word};
+
+/// The keys that each limit refused in the last minute and hour.
+type RefusedKeys = HashMap<Arc<str>, [Union; 2]>;
+
+pub(super) async fn tell(shared: &Shared) -> Value {
+    let refused = refused_keys(shared).await;
+    let (gateway, samples) = (shared.gateway.load(), shared.samples.lock());
+    let used = users(&gateway);
+    let bans = shared.store.bans().counts(shared.clock.now());
+    let limits = gateway.limits.iter().zip(used).map(|(limit, routes)| {
+        let [minute, hour] =
+            refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(Union::count));
+        json!({
+            "name": &*limit.name, "mode": mode(limit.mode), "algorithm": algorithm(limit),
+            "key": limit.key.parts.iter().map(Part::to_string).collect::<Vec<_>>(),
+            "policies": policies(limit), "routes": routes,
+            "minute": said(samples.minute(&limit.name), minute),
+            "hour": said(samples.hour(&limit.name), hour),
+            "bans": bans.get(&limit.identity()).copied().unwrap_or_default(),
+        })
+    });
+    let limits: Vec<Value> = limits.collect();
+    json!({ "time": moment(shared.clock.now()), "keys_error": distinct::ERROR, "limits": limits })
+}
+
+async fn refused_keys(shared: &Shared) -> RefusedKeys {
+    let mut refused = RefusedKeys::new();
+    for (limit, unions) in shared.desks.ask_all(Errand::RefusedKeys).await.into_iter().flatten() {
+        let sums = refused.entry(limit).or_default();
+        sums.iter_mut().zip(&unions).for_each(|(sum, union)| sum.merge(union));
+    }
+    refused
+}
+
+/// Of each limit, the routes that use it.
+fn users(gateway: &Gateway) -> Vec<Vec<&str>> {
+    let mut users = vec![Vec::new(); gateway.limits.len()];
+    for route in &gateway.routes {
+        for used in &route.limits {
+            let LimitIndex(place) = used.limit;
+            users[place].push(&*route.name);
+        }
+    }
+    users
+}
+
+/// The word of the file. All policies of a limit have one.
+fn algorithm(limit: &Limit) -> &'static str {
+    match limit.policies.first().map(|policy| &policy.algorithm) {
+        Some(Algorithm::TokenBucket(_)) => "token-bucket",
+        Some(Algorithm::Gcra(_)) => "gcra",
+        Some(Algorithm::LeakyBucket(_)) => "leaky-bucket",
+        Some(Algorithm::FixedWindow(_)) => "fixed-window",
+        Some(Algorithm::SlidingWindow(_)) => "sliding-window",
+        Some(Algorithm::SlidingLog(_)) => "sliding-log",
+        None => "",
+    }
+}
+
+fn policies(limit: &Limit) -> Vec<String> {
+    limit.policies.iter().map(|policy| Short(&policy.algorithm).to_string()).collect()
+}
+
+fn said(decided: Decided, refused_keys: u64) -> Value {
+    json!({
+        "admitted": decided.of(Word::Admitted), "delayed": decided.of(Word::Delayed),
+        "refused": decided.of(Word::Refused), "refused_keys": refused_keys,
+    })
+}

@@ -1,0 +1,122 @@
+//! `GET limits/{limit}/keys`: the keys that asked most.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::routes::mode;
+use super::time::moment;
+use super::{Fault, Query, key_id, limit_named};
+use crate::gateway::Limit;
+use crate::limit::units::{Fingerprint, Timestamp};
+use crate::route::key::LABEL_END;
+use crate::shared::Shared;
+use crate::shared::desk::Errand;
+use crate::telemetry::audience::generations_begin;
+use crate::telemetry::samples::seconds;
+use crate::telemetry::talkers::{By, FOLLOWED, Ranking, Sketch, Talker};
+
+/// Keys that are told of, unless another number is asked for.
+const TOP: usize = 20;
+/// At most.
+const MOST: usize = 100;
+
+pub(super) async fn tell(shared: &Shared, segment: &str, query: Query<'_>) -> Result<Value, Fault> {
+    let gateway = shared.gateway.load_full();
+    let limit = gateway.limit(limit_named(&gateway, segment)?);
+    let (top, by) = (top(query)?, by(query)?);
+    let ranking = ranking(shared, limit).await;
+    let bans = bans(shared, limit);
+    let mut talkers = ranking.top(top, by);
+    // Whoever is banned is told of, however little they ask.
+    let rest = bans.keys().filter(|owner| talkers.iter().all(|talker| talker.owner != **owner));
+    let rest: Vec<Fingerprint> = rest.copied().take(MOST).collect();
+    talkers.extend(rest.iter().filter_map(|owner| ranking.talker(*owner)));
+    let names = labels(shared, limit, talkers.iter().map(|talker| talker.owner).collect()).await;
+    let silent = rest.into_iter().filter(|owner| ranking.talker(*owner).is_none()).map(silent);
+    let mut keys: Vec<Value> = talkers.iter().map(|talker| one(talker, &names)).chain(silent).collect();
+    for (owner, until) in &bans {
+        let id = key_id(*owner);
+        keys.iter_mut().filter(|key| key["id"] == id).for_each(|key| key["banned_until"] = moment(*until));
+    }
+    let total = ranking.total;
+    Ok(json!({
+        "limit": &*limit.name, "mode": mode(limit.mode), "span": span(shared),
+        "requests": total.admitted + total.refused, "admitted": total.admitted, "refused": total.refused,
+        "error": ranking.error, "followed": FOLLOWED, "keys": keys,
+    }))
+}
+
+fn top(query: Query<'_>) -> Result<usize, Fault> {
+    let wrong = "a number from 1 to 100";
+    match query.number("top", wrong)?.unwrap_or(TOP) {
+        top @ 1..=MOST => Ok(top),
+        _ => Err(Fault::bad(format!("`top` is {wrong}"))),
+    }
+}
+
+fn by(query: Query<'_>) -> Result<By, Fault> {
+    match query.text("by") {
+        None | Some("refused") => Ok(By::Refused),
+        Some("admitted") => Ok(By::Admitted),
+        Some("requests") => Ok(By::Requests),
+        Some(_) => Err(Fault::bad("`by` is `refused`, `admitted` or `requests`")),
+    }
+}
+
+/// Seconds that the counts cover.
+fn span(shared: &Shared) -> u64 {
+    let now = shared.clock.now();
+    seconds(now).saturating_sub(generations_begin(now).max(seconds(shared.steering.started)))
+}
+
+/// What all workers know of the limit's keys.
+async fn ranking(shared: &Shared, limit: &Limit) -> Ranking {
+    let errand = |tell| Errand::Talkers(Arc::clone(&limit.name), tell);
+    let sketches: Vec<Sketch> = shared.desks.ask_all(errand).await.into_iter().flatten().collect();
+    Ranking::of(&sketches)
+}
+
+/// What these keys are called.
+async fn labels(shared: &Shared, limit: &Limit, owners: Arc<[Fingerprint]>) -> HashMap<Fingerprint, String> {
+    let errand = |tell| Errand::Labels(Arc::clone(&limit.name), Arc::clone(&owners), tell);
+    shared.desks.ask_all(errand).await.into_iter().flatten().collect()
+}
+
+/// One key, if it is followed: what it is called, and its requests.
+pub(super) async fn followed(
+    shared: &Shared,
+    limit: &Limit,
+    owner: Fingerprint,
+) -> Option<(Vec<String>, Talker)> {
+    let talker = ranking(shared, limit).await.talker(owner)?;
+    let labels = labels(shared, limit, Arc::new([owner])).await;
+    Some((values(labels.get(&owner)?), talker))
+}
+
+fn one(talker: &Talker, names: &HashMap<Fingerprint, String>) -> Value {
+    json!({
+        "id": key_id(talker.owner), "key": names.get(&talker.owner).map(|label| values(label)),
+        "requests": talker.requests, "admitted": talker.admitted, "refused": talker.refused,
+        "last": moment(talker.last), "banned_until": null,
+    })
+}
+
+/// A key that is banned and not followed.
+fn silent(owner: Fingerprint) -> Value {
+    json!({
+        "id": key_id(owner), "key": null, "requests": 0, "admitted": 0, "refused": 0,
+        "last": null, "banned_until": null,
+    })
+}
+
+/// Who is banned, and until when.
+fn bans(shared: &Shared, limit: &Limit) -> HashMap<Fingerprint, Timestamp> {
+    shared.store.bans().of_limit(limit.identity(), shared.clock.now()).into_iter().collect()
+}
+
+/// The values of the key's parts. A part that is the same for everybody has none.
+pub(super) fn values(label: &str) -> Vec<String> {
+    label.split_terminator(LABEL_END).map(str::to_owned).collect()
+}

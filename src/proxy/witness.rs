@@ -1,0 +1,182 @@
+//! What is told of a request that was refused or failed: texts that are made only where they will be kept.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::case::{Case, look_again};
+use super::peer::Peer;
+use super::turn::Turn;
+use crate::gateway::admission::{Refusal, Standing, Tightest, Why};
+use crate::http1::request::RequestHead;
+use crate::limit::units::{Fingerprint, Timestamp};
+use crate::limit::words::Short;
+use crate::telemetry::metrics::Fate;
+use crate::telemetry::refusals::{self, Refuser};
+
+/// Characters of a host or a path.
+const MOST: usize = 200;
+
+/// What is to be told of a request if it is refused or fails.
+#[derive(Debug, Default)]
+pub(crate) enum Testimony {
+    /// It was not asked yet whether anything is.
+    #[default]
+    Open,
+    /// Nothing: there are enough of this second.
+    Waived,
+    /// This.
+    Kept(Box<refusals::Refusal>),
+}
+
+impl Turn {
+    /// A limit refuses the request.
+    pub(crate) fn witness_refusal(
+        &mut self,
+        case: &Case<'_, '_>,
+        head: &RequestHead<'_>,
+        peer: &Peer,
+        refusal: &Refusal<'_>,
+        tightest: Option<&Tightest<'_>>,
+    ) {
+        let place = case.assessment.uses.iter().position(|used| std::ptr::eq(used.limit, refusal.limit));
+        let limit = place.and_then(|place| case.route.limits.get(place)).map(|used| used.limit.0);
+        if self.keeps(limit) {
+            let mut kept = self.look(head, peer);
+            kept.by = Some(self.refuser(case, head, peer, refusal, tightest));
+            kept.reason = reason(refusal, tightest);
+            self.testimony = Testimony::Kept(kept);
+        }
+    }
+
+    /// The request is refused before any limit is asked, or since none can be.
+    pub(crate) fn witness_objection(&mut self, head: &RequestHead<'_>, peer: &Peer) {
+        if self.keeps(None) {
+            self.testimony = Testimony::Kept(self.look(head, peer));
+        }
+    }
+
+    /// Whether another is kept. If not, it is counted.
+    fn keeps(&mut self, limit: Option<usize>) -> bool {
+        let worker = &self.worker;
+        let keeps = worker.shared.refusals.admits(worker.index(), limit, self.started);
+        self.testimony = Testimony::Waived;
+        keeps
+    }
+
+    /// Its texts, while its head is there.
+    #[cold]
+    fn look(&self, head: &RequestHead<'_>, peer: &Peer) -> Box<refusals::Refusal> {
+        let gateway = &self.plan.gateway;
+        let host = look_again(gateway, head, peer, |request| cut(request.host));
+        Box::new(refusals::Refusal {
+            method: Some(head.method.clone()),
+            host,
+            path: Some(cut(head.target.path)),
+            client: Some(gateway.server.client.identify(peer.address, head.fields).address),
+            ..self.outline()
+        })
+    }
+
+    /// What is known of it without its head.
+    fn outline(&self) -> refusals::Refusal {
+        refusals::Refusal {
+            time: self.started,
+            method: None,
+            host: None,
+            path: None,
+            route: self.route.map(|route| Arc::clone(&self.plan.gateway.route(route).name)),
+            status: self.status,
+            client: self.client,
+            by: None,
+            reason: Cow::Borrowed(""),
+        }
+    }
+
+    fn refuser(
+        &self,
+        case: &Case<'_, '_>,
+        head: &RequestHead<'_>,
+        peer: &Peer,
+        refusal: &Refusal<'_>,
+        tightest: Option<&Tightest<'_>>,
+    ) -> Refuser {
+        let limit = refusal.limit;
+        let label = |owner: Fingerprint| {
+            let (mut label, conditions) = (String::new(), &case.route.conditions);
+            look_again(&self.plan.gateway, head, peer, |request| {
+                let merge_slashes = conditions.merge_slashes;
+                limit.key.write_label(request, &case.route.name, merge_slashes, limit.reveal, &mut label);
+            });
+            (owner, label)
+        };
+        Refuser {
+            limit: Arc::clone(&limit.name),
+            key: owner(case, refusal).map(label),
+            cost: tightest.map(|tightest| tightest.cost.units()),
+            retry_after: refusal.retry_after(),
+        }
+    }
+
+    /// The request is over, and was refused or failed.
+    #[inline(never)]
+    pub(crate) fn testify(&mut self, fate: Fate) {
+        let mut kept = match std::mem::take(&mut self.testimony) {
+            Testimony::Waived => return,
+            Testimony::Kept(kept) => *kept,
+            Testimony::Open if self.keeps(None) => self.remember(),
+            Testimony::Open => return,
+        };
+        kept.status = self.status;
+        if fate == Fate::Failed {
+            kept.reason = Cow::Borrowed(self.error.unwrap_or("unknown"));
+        }
+        self.worker.shared.refusals.keep(kept);
+    }
+
+    /// What is known of it when its head is gone: what stands in its access record.
+    fn remember(&self) -> refusals::Refusal {
+        let outline = self.outline();
+        match &self.record {
+            // There may be more such: they are to have records, log or not.
+            None => {
+                self.worker.troubled.set(self.started);
+                outline
+            }
+            // Refused unread.
+            Some(record) if record.path == "-" => outline,
+            Some(record) => refusals::Refusal {
+                method: Some(record.method.clone()),
+                host: Some(cut(&record.host)),
+                path: record.path.split('?').next().map(cut),
+                client: Some(record.client),
+                ..outline
+            },
+        }
+    }
+}
+
+/// Whose allowance is used up.
+fn owner(case: &Case<'_, '_>, refusal: &Refusal<'_>) -> Option<Fingerprint> {
+    let used = case.assessment.uses.iter().find(|used| std::ptr::eq(used.limit, refusal.limit))?;
+    let Standing::Charged(_, first) = used.standing else { return None };
+    case.assessment.charges.get(first).map(crate::store::Charge::owner)
+}
+
+/// Why a limit refuses, in words.
+fn reason(refusal: &Refusal<'_>, tightest: Option<&Tightest<'_>>) -> Cow<'static, str> {
+    match (refusal.why, tightest) {
+        (Why::Banned(until), _) => format!("banned until {}", time_of_day(until)).into(),
+        (Why::Over, Some(tightest)) => format!("over {}", Short(&tightest.policy.algorithm)).into(),
+        _ => "a part of the key is missing".into(),
+    }
+}
+
+/// `HH:MM:SS`, in UTC.
+fn time_of_day(at: Timestamp) -> String {
+    let second = at.0 / 1_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MOST).collect()
+}

@@ -1,0 +1,20 @@
+//! Takes a sample of what happened, once a second.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limit::units::Micros;
+use crate::shared::Shared;
+use crate::telemetry::samples::Sources;
+
+/// Until the process ends. Where it comes late, the samples know how to fill the gap.
+pub(super) async fn run(shared: Arc<Shared>) {
+    loop {
+        let now = shared.clock.now();
+        let rest = Micros::SECOND.0 - now.0 % Micros::SECOND.0;
+        tokio::time::sleep(Duration::from_micros(rest)).await;
+        let gateway = shared.gateway.load();
+        let (metrics, roster, store) = (&*shared.metrics, &shared.roster, &shared.store);
+        shared.samples.lock().take(shared.clock.now(), Sources { metrics, gateway: &gateway, roster, store });
+    }
+}
