@@ -49,8 +49,9 @@ const MOST_TOLD: usize = 256;
 /// How often unused backend connections are looked through.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// How long requests have records though there is no access log, once one failed.
-const TROUBLE: Micros = Micros(60 * Micros::SECOND.0);
+/// How long requests have records though there is no access log, once one failed: so that the next that fail can be told with their
+/// paths. A record costs about a twentieth of a request.
+const TROUBLE: Micros = Micros(10 * Micros::SECOND.0);
 
 /// How long a new connection has for its first byte, its TLS handshake included, once draining has begun. It was made
 /// before, and its client knows of nothing.
