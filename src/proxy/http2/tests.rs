@@ -88,7 +88,7 @@ fn worker(gateway: Gateway) -> Rc<Worker> {
         metrics: Metrics::new(1),
         roster: Roster::default(),
         access_log: AccessLogger::disabled(),
-        spans: Spans::new(None),
+        spans: Spans::default(),
         connections: AtomicUsize::new(1),
         crowd: std::sync::Arc::default(),
         desks: Desks::new(1),
