@@ -315,7 +315,7 @@ fn share(
         refusals: Refusals::new(gateway.server.workers),
         roster: Roster::default(),
         access_log: access_log.logger(),
-        spans: Spans::new(gateway.trace.clone()),
+        spans: Spans::default(),
         connections: AtomicUsize::new(0),
         crowd: Arc::default(),
         desks: Desks::new(gateway.server.workers),

@@ -57,7 +57,7 @@ impl Tracer {
     pub(crate) fn begin(
         &self,
         gateway: &Gateway,
-        trace: &Trace,
+        trace: &Arc<Trace>,
         fields: Fields<'_>,
         peer: &Peer,
         now: Timestamp,
@@ -76,6 +76,7 @@ impl Tracer {
         };
         let span = sampled.then(|| {
             Box::new(Span {
+                trace: Arc::clone(trace),
                 context,
                 parent: parent.map(|parent| parent.span),
                 state: if parent.is_some() { state(fields) } else { String::new() },

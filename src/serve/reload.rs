@@ -196,7 +196,6 @@ impl Reloader {
         self.shared.store.share(gateway.store.shared.as_ref());
         self.log.set_level(&gateway.log.level);
         self.shared.access_log.change(gateway.log.access.clone(), output);
-        self.shared.spans.adopt(gateway.trace.as_ref());
         let last = self.shared.gateway.swap(Arc::new(gateway));
         self.checks.adopt(&self.shared.gateway.load().upstreams, &self.shared.roster);
         tracing::info!("reloaded: {}", changes(&last, &self.shared.gateway.load()));

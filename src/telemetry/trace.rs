@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::gateway::trace::Trace;
 use span::Span;
@@ -24,20 +24,26 @@ const QUEUE: usize = 4_096;
 const BATCH: usize = 256;
 
 /// The workers' end of the queue. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Spans {
     state: Arc<State>,
 }
 
 /// What both ends see.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     waiting: Mutex<VecDeque<Box<Span>>>,
-    /// A batch waits.
-    full: Notify,
-    /// What the plan in force says. `None`: nothing is traced.
-    settings: watch::Sender<Option<Arc<Trace>>>,
+    /// The first of a batch waits, or the last.
+    due: Notify,
     counts: Counts,
+}
+
+/// What is exported together.
+#[derive(Debug)]
+struct Batch {
+    /// Where it goes.
+    trace: Arc<Trace>,
+    spans: Vec<Span>,
 }
 
 /// What became of spans, for `/metrics`.
@@ -75,36 +81,12 @@ impl Counts {
 }
 
 impl Spans {
-    /// A queue that takes spans if `settings` say where they go.
-    pub fn new(settings: Option<Arc<Trace>>) -> Self {
-        let state = State {
-            waiting: Mutex::default(),
-            full: Notify::new(),
-            settings: watch::Sender::new(settings),
-            counts: Counts::default(),
-        };
-        Self { state: Arc::new(state) }
-    }
-
-    /// Hands a request over; never waits for the collector. It is dropped and counted if the queue is full, or if nothing
-    /// is traced any more.
+    /// Hands a request over; never waits for the collector. It is dropped and counted if the queue is full.
     pub fn record(&self, span: Box<Span>) {
         let state = &*self.state;
-        let refused = if state.settings.borrow().is_some() { state.put(span) } else { Some(span) };
-        if let Some(refused) = refused {
+        if let Err(refused) = state.put(span) {
             state.counts.drop_spans(refused.count());
         }
-    }
-
-    /// Does from now on what another plan says. What waits still goes where it was to go.
-    pub fn adopt(&self, settings: Option<&Arc<Trace>>) {
-        self.state.settings.send_if_modified(|last| {
-            let differs = last.as_ref() != settings;
-            if differs {
-                *last = settings.cloned();
-            }
-            differs
-        });
     }
 
     /// What became of spans so far.
@@ -115,31 +97,57 @@ impl Spans {
 
 impl State {
     /// Gives the span back if there is no room.
-    fn put(&self, span: Box<Span>) -> Option<Box<Span>> {
+    fn put(&self, span: Box<Span>) -> Result<(), Box<Span>> {
         let waiting = {
             let mut waiting = self.waiting.lock();
             if waiting.len() >= QUEUE {
-                return Some(span);
+                return Err(span);
             }
             waiting.push_back(span);
             waiting.len()
         };
-        // Once a batch: to wake a thread costs more than all the rest.
-        if waiting % BATCH == 0 {
-            self.full.notify_one();
+        // Twice a batch: to wake a thread costs more than all the rest.
+        if waiting == 1 || waiting % BATCH == 0 {
+            self.due.notify_one();
         }
-        None
+        Ok(())
     }
 
-    /// The next batch, if anything waits.
-    fn take(&self) -> Option<Box<[Box<Span>]>> {
+    /// How many requests wait.
+    fn len(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
+    /// The next batch, if anything waits: requests whose spans go to the same collector.
+    fn take(&self) -> Option<Batch> {
         let mut waiting = self.waiting.lock();
-        let count = waiting.len().min(BATCH);
-        let batch: Box<[_]> = waiting.drain(..count).collect();
+        let trace = Arc::clone(&waiting.front()?.trace);
+        let count = waiting.iter().take(BATCH).take_while(|span| span.trace == trace).count();
+        let spans = waiting.drain(..count).map(|span| *span).collect();
         if waiting.is_empty() {
             // What a burst has taken is given back.
             waiting.shrink_to(BATCH);
         }
-        (count > 0).then_some(batch)
+        Some(Batch { trace, spans })
+    }
+
+    /// Whether what came last goes elsewhere: a reload named another collector.
+    fn is_left(&self, trace: &Trace) -> bool {
+        self.waiting.lock().back().is_some_and(|last| *last.trace != *trace)
+    }
+
+    /// Drops what waits for a collector that is no more in use.
+    fn abandon(&self, trace: &Trace) {
+        let mut waiting = self.waiting.lock();
+        while let Some(span) = waiting.pop_front_if(|span| *span.trace == *trace) {
+            self.counts.drop_spans(span.count());
+        }
+    }
+}
+
+impl Batch {
+    /// How many spans it is.
+    fn count(&self) -> u64 {
+        self.spans.iter().map(Span::count).sum()
     }
 }

@@ -90,7 +90,7 @@ fn worker(gateway: Gateway) -> Rc<Worker> {
         access_log: AccessLogger::disabled(),
         samples: parking_lot::Mutex::default(),
         refusals: crate::telemetry::refusals::Refusals::new(1),
-        spans: Spans::new(None),
+        spans: Spans::default(),
         connections: AtomicUsize::new(1),
         crowd: std::sync::Arc::default(),
         desks: Desks::new(1),

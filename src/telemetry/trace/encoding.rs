@@ -18,13 +18,13 @@ const REMOTE_PARENT: u32 = 0x300;
 const LOCAL_PARENT: u32 = 0x100;
 
 /// The body of an export.
-pub(super) fn encode(spans: &[Box<Span>], service_name: &str) -> Vec<u8> {
+pub(super) fn encode(spans: &[Span], service_name: &str) -> Vec<u8> {
     let mut resource = Attributes::default();
     resource.text("service.name", service_name);
     resource.text("service.version", env!("CARGO_PKG_VERSION"));
     let scope = Scope { name: "tollgate".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let of_request = |span| [Some(server(span)), client(span)].into_iter().flatten();
-    let spans = spans.iter().map(Box::as_ref).flat_map(of_request).collect();
+    let spans = spans.iter().flat_map(of_request).collect();
     Request {
         resource_spans: vec![ResourceSpans {
             resource: Some(Resource { attributes: resource.0 }),

@@ -1,18 +1,17 @@
-//! The task of the control thread that exports what waits: a batch as soon as there is one, and whatever there is once a
-//! second.
+//! The task of the control thread that exports what waits: a batch as soon as there is one, and whatever there is a second
+//! after the first.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::encoding::encode;
 use super::post::{Fault, Link};
-use super::span::Span;
-use super::{Spans, State};
+use super::{BATCH, Batch, Spans, State};
 use crate::gateway::trace::Trace;
 
 /// The longest that a span waits for others.
@@ -23,9 +22,6 @@ const MAX_RETRIES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause that a collector may ask for. One that asks for more does not get the batch.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-
-/// What waits has so long to go to a collector that is no more to be used.
-const LAST: Duration = Duration::from_secs(5);
 
 /// The task, to be finished before the process ends.
 #[derive(Debug)]
@@ -39,9 +35,7 @@ impl Exporter {
     pub fn start(spans: &Spans) -> Self {
         let (closing, closed) = oneshot::channel();
         let state = Arc::clone(&spans.state);
-        let settings = state.settings.subscribe();
-        let closed = Some(closed);
-        let run = Run { state, settings, closed, over: false, link: None, away: false, open: 0 };
+        let run = Run { state, closed: Some(closed), last: None, link: None, away: false };
         Self { task: tokio::spawn(run.run()), closing }
     }
 
@@ -59,86 +53,66 @@ impl Exporter {
 
 struct Run {
     state: Arc<State>,
-    settings: watch::Receiver<Option<Arc<Trace>>>,
     /// `None` once the process ends.
     closed: Option<oneshot::Receiver<()>>,
-    /// Another collector is to be used, or none, or the process ends.
-    over: bool,
-    /// The connection to the collector.
+    /// Who was told last, and the connection there.
+    last: Option<Arc<Trace>>,
     link: Option<Link>,
     /// The last export failed.
     away: bool,
-    /// Spans of which nobody knows yet whether they will be taken.
-    open: u64,
 }
 
 impl Run {
+    /// Sleeps while nothing waits.
     async fn run(mut self) {
-        while self.closed.is_some() {
-            let settings = self.settings.borrow_and_update().clone();
-            (self.over, self.link, self.away) = (false, None, false);
-            match settings {
-                Some(trace) => self.serve(&trace).await,
-                None => self.interrupted().await,
-            }
-        }
-    }
-
-    /// Waits until the file says something else, or the process ends.
-    async fn interrupted(&mut self) {
-        if let Some(closed) = &mut self.closed {
-            let ended = tokio::select! {
-                changed = self.settings.changed() => changed.is_err(),
-                _ = closed => true,
-            };
-            if ended {
-                self.closed = None;
-            }
-        }
-        self.over = true;
-    }
-
-    /// Exports to one collector until another is to be used or the process ends; then what waits, too.
-    async fn serve(&mut self, trace: &Trace) {
         let state = Arc::clone(&self.state);
-        while !self.over {
-            tokio::select! {
-                () = sleep(GATHER) => {}
-                () = state.full.notified() => {}
-                () = self.interrupted() => break,
+        while self.closed.is_some() {
+            self.until_closed(state.due.notified()).await;
+            if state.len() < BATCH {
+                let gathered = async {
+                    tokio::select! {
+                        () = sleep(GATHER) => {}
+                        () = state.due.notified() => {}
+                    }
+                };
+                self.until_closed(gathered).await;
             }
-            while !self.over && !self.settings.has_changed().unwrap_or(true) && self.export_next(trace).await
-            {
-            }
-        }
-        let rest = async { while self.export_next(trace).await {} };
-        if timeout(LAST, rest).await.is_err() {
-            state.counts.drop_spans(self.open);
-        }
-        if self.settings.borrow().is_none() {
-            // What came late, or was not taken in time, is nobody's.
             while let Some(batch) = state.take() {
-                state.counts.drop_spans(spans_of(&batch));
+                self.export(batch).await;
             }
         }
     }
 
-    /// Exports a batch. False if nothing waits.
-    async fn export_next(&mut self, trace: &Trace) -> bool {
-        let Some(batch) = self.state.take() else { return false };
-        let count = spans_of(&batch);
-        let body = encode(&batch, &trace.service_name).into();
+    /// Waits for `due`, or until the process ends. False if it does.
+    async fn until_closed(&mut self, due: impl Future<Output = ()>) -> bool {
+        let Some(closed) = &mut self.closed else { return false };
+        tokio::select! {
+            () = due => true,
+            _ = closed => {
+                self.closed = None;
+                false
+            }
+        }
+    }
+
+    async fn export(&mut self, batch: Batch) {
+        let (count, trace) = (batch.count(), Arc::clone(&batch.trace));
+        let body = encode(&batch.spans, &trace.service_name).into();
         drop(batch);
-        self.open = count;
-        let sent = self.send(trace, body).await;
-        self.open = 0;
+        if self.last.as_ref() != Some(&trace) {
+            (self.last, self.link, self.away) = (Some(Arc::clone(&trace)), None, false);
+        }
+        let sent = self.send(&trace, body).await;
         self.state.counts.exported(sent.is_ok());
         self.state.counts.drop_spans(match sent {
             Ok(rejected) => rejected.min(count),
             Err(_) => count,
         });
-        self.tell(trace, sent.err());
-        true
+        if sent.is_err() && self.state.is_left(&trace) {
+            // The next collector is not to wait for this one.
+            self.state.abandon(&trace);
+        }
+        self.tell(&trace, sent.err());
     }
 
     /// Sends a batch, several times if the collector asks for that. How many spans it rejects.
@@ -151,22 +125,14 @@ impl Run {
             };
             let Fault::Busy(_, asked) = &fault else { return Err(fault) };
             let wait = asked.unwrap_or(pause);
-            if retries == MAX_RETRIES || wait > MAX_PAUSE || !self.rest(wait).await {
+            if retries == MAX_RETRIES || wait > MAX_PAUSE || self.state.is_left(trace) {
+                return Err(fault);
+            }
+            if !self.until_closed(sleep(wait)).await {
                 return Err(fault);
             }
             (retries, pause) = (retries + 1, pause * 2);
         }
-    }
-
-    /// False where there is no time to wait.
-    async fn rest(&mut self, pause: Duration) -> bool {
-        if !self.over {
-            tokio::select! {
-                () = sleep(pause) => {}
-                () = self.interrupted() => {}
-            }
-        }
-        !self.over
     }
 
     /// Says once that the collector is away, and once that it is back.
@@ -181,8 +147,4 @@ impl Run {
             _ => {}
         }
     }
-}
-
-fn spans_of(batch: &[Box<Span>]) -> u64 {
-    batch.iter().map(|span| span.count()).sum()
 }

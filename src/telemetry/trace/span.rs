@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::context::{Context, SpanId};
+use crate::gateway::trace::Trace;
 use crate::limit::units::{Micros, Timestamp};
 use crate::telemetry::access_log::Record;
 
@@ -14,6 +15,8 @@ const MAX_TEXT: usize = 1 << 10;
 /// One request that is traced.
 #[derive(Clone, Debug)]
 pub struct Span {
+    /// What the plan that it began with says of traces: where it goes.
+    pub trace: Arc<Trace>,
     /// The request's own span.
     pub context: Context,
     /// The span that it was sent by.
