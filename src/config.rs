@@ -31,6 +31,7 @@ mod syntax;
 mod table;
 mod text;
 mod tls;
+mod trace;
 mod units;
 mod upstreams;
 mod value;

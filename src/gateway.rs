@@ -4,6 +4,7 @@ pub mod admission;
 pub mod certificates;
 pub mod cors;
 pub mod log;
+pub mod trace;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::socket::Trust;
 use crate::store::redis::settings as redis;
 use crate::store::{NumbersId, OnError, Remote};
 use log::Log;
+use trace::Trace;
 
 /// The whole plan. Indices inside it are always valid.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub struct Gateway {
     pub store: StoreSettings,
     /// `[log]`.
     pub log: Log,
+    /// `[trace]`, if any: without it nothing is traced.
+    pub trace: Option<Arc<Trace>>,
     /// `[limits.*]` in file order.
     pub limits: Vec<Limit>,
     /// `[upstreams.*]` in file order.

@@ -32,6 +32,7 @@ mod recorder;
 mod refuse;
 mod service;
 mod tally;
+mod trace;
 mod tunnel;
 mod turn;
 mod upload;

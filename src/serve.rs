@@ -40,6 +40,8 @@ use crate::telemetry::access_log::{AccessLogWriter, AccessLogger, Output};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::program_log::{self, ProgramLog};
 use crate::telemetry::refusals::Refusals;
+use crate::telemetry::trace::Spans;
+use crate::telemetry::trace::exporter::Exporter;
 use crate::upstream::roster::Roster;
 use crew::{Crew, Up, WorkerEnd};
 use end::End;
@@ -52,6 +54,8 @@ use takeover::{Offer, Predecessor};
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// The same when somebody asked twice to stop.
 const LAST_LINES_AT_ONCE: Duration = Duration::from_millis(100);
+/// How long the collector may take for the last spans; it is not told of them if somebody asked twice to stop.
+const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// How to start, and when to reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -217,6 +221,7 @@ impl Running {
         let Self { shared, settled, life, signals, rotation, crew, admin, access_log, offer, supervisor } =
             self;
         tokio::spawn(rotation.reopen(Arc::clone(&shared)));
+        let exporter = Exporter::start(&shared.spans);
         let Wheel { due, drain, standing } = wheel;
         let (file, reloaded) = (file.to_owned(), Arc::clone(&shared));
         let reloader = Reloader::new(file, named, reloaded, settled, log, supervisor.clone(), standing);
@@ -227,10 +232,11 @@ impl Running {
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
         let end = End { signals, crew, life, shared, admin, supervisor, asked: drain };
         let ended = end.wait(offer).await;
-        let patience = match ended {
-            Ok(Ended::AtOnce) => LAST_LINES_AT_ONCE,
-            _ => LAST_LINES,
-        };
+        let at_once = matches!(ended, Ok(Ended::AtOnce));
+        let patience = if at_once { LAST_LINES_AT_ONCE } else { LAST_LINES };
+        if !at_once && !exporter.finish(LAST_SPANS).await {
+            tracing::warn!("the last spans could not be exported");
+        }
         if !access_log.finish(patience) {
             tracing::warn!("the last lines of the access log could not be written");
         }
@@ -309,6 +315,7 @@ fn share(
         refusals: Refusals::new(gateway.server.workers),
         roster: Roster::default(),
         access_log: access_log.logger(),
+        spans: Spans::default(),
         connections: AtomicUsize::new(0),
         crowd: Arc::default(),
         desks: Desks::new(gateway.server.workers),

@@ -22,6 +22,7 @@ use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::refusals::Refusals;
 use crate::telemetry::samples::Samples;
+use crate::telemetry::trace::Spans;
 use crate::upstream::roster::Roster;
 use crowd::Crowd;
 use desk::Desks;
@@ -48,6 +49,8 @@ pub struct Shared {
     pub roster: Roster,
     /// The access log.
     pub access_log: AccessLogger,
+    /// Where finished spans go.
+    pub spans: Spans,
     /// Clients' connections open now, over all workers; held against `max_connections`.
     pub connections: AtomicUsize,
     /// The same by client; held against `max_connections_per_client`.

@@ -96,6 +96,8 @@ pub struct Failed {
     pub failure: Failure,
     /// `host:port` of the last server tried, if any was.
     pub authority: Option<Arc<str>>,
+    /// How often the request was sent, or a connection for it was tried.
+    pub attempts: u32,
 }
 
 /// All pools of one worker, by server, so that connections outlive a reload.
@@ -212,12 +214,14 @@ impl Servers {
         let careful = !(request.idempotent && request.body.is_done());
         request.body.take_ready(request.message);
         let mut tried = Tried::new();
-        let nobody = || Failed { failure: Failure::NoneHealthy, authority: None };
+        let nobody = || Failed { failure: Failure::NoneHealthy, authority: None, attempts: 0 };
         let mut place = self.choose(request.affinity, &tried, now).ok_or_else(nobody)?;
-        let (mut fresh, mut stales) = (false, 0);
+        let (mut fresh, mut stales, mut attempts) = (false, 0, 0);
         loop {
+            attempts += 1;
             let pool = &self.pools[place];
-            let failed = |failure| Failed { failure, authority: Some(Arc::clone(pool.authority())) };
+            let failed =
+                |failure| Failed { failure, authority: Some(Arc::clone(pool.authority())), attempts };
             let (affinity, begun) = (request.affinity, now);
             let connection = match self.connection(place, careful, fresh).await {
                 Ok(connection) => connection,
@@ -233,7 +237,7 @@ impl Servers {
             if !connection.reused {
                 now = deadline::now();
             }
-            let mut exchange = Exchange::new(request, connection, now);
+            let mut exchange = Exchange::new(request, connection, attempts, now);
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
                 Ok(head) => {
                     self.praise(place, begun);

@@ -85,7 +85,8 @@ fn unready(detail: &str) -> Answer {
 
 fn metrics(shared: &Shared) -> Answer {
     let (gateway, dropped) = (shared.gateway.load(), shared.access_log.dropped());
-    let page = shared.metrics.render(&gateway, &shared.roster, &shared.store, dropped);
+    let traces = gateway.trace.as_ref().map(|_| shared.spans.counts());
+    let page = shared.metrics.render(&gateway, &shared.roster, &shared.store, dropped, traces);
     text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
 }
 

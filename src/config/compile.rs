@@ -49,6 +49,7 @@ pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
         admin: draft.admin,
         store: draft.store,
         log: draft.log,
+        trace: draft.trace.map(Arc::new),
         limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
         upstreams: draft
             .upstreams

@@ -8,8 +8,9 @@ use super::report::Place;
 use super::routes::{self, Surroundings};
 use super::table::Table;
 use super::value::{Entry, Value};
-use super::{admin, limits, log, server, store, upstreams};
+use super::{admin, limits, log, server, store, trace, upstreams};
 use crate::gateway::log::Log;
+use crate::gateway::trace::Trace;
 use crate::gateway::{Admin, Server, StoreSettings};
 
 /// All that a file says, section by section; what has faults is missing.
@@ -18,6 +19,7 @@ pub(super) struct Draft {
     pub(super) admin: Option<Admin>,
     pub(super) store: StoreSettings,
     pub(super) log: Log,
+    pub(super) trace: Option<Trace>,
     pub(super) limits: Vec<limits::Draft>,
     pub(super) upstreams: Vec<upstreams::Draft>,
     pub(super) routes: Vec<routes::Draft>,
@@ -29,13 +31,13 @@ static NOTHING: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new
 /// Reads all sections. Faults go to `reader`.
 pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Draft {
     let mut file = Table::new("the file", Place::default(), document, reader);
-    file.later("trace", "[trace]");
     let (server, max_body_bytes) = server::read(section(&mut file, "server", "`[server]`"));
     let admin = file
         .optional("admin", |value| value.table("`[admin]`"))
         .and_then(|table| admin::read(table, &server.listen));
     let (store, on_error) = store::read(section(&mut file, "store", "`[store]`"));
     let log = log::read(section(&mut file, "log", "`[log]`"));
+    let trace = file.optional("trace", |value| value.table("`[trace]`")).and_then(trace::read);
     let upstreams: Vec<_> = entries(&mut file, "upstreams").iter().map(upstreams::read).collect();
     let limits: Vec<_> =
         entries(&mut file, "limits").iter().map(|entry| limits::read(entry, on_error)).collect();
@@ -46,7 +48,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Dra
     };
     let routes = routes(&mut file, &around);
     file.finish();
-    Draft { server, admin, store, log, limits, upstreams, routes }
+    Draft { server, admin, store, log, trace, limits, upstreams, routes }
 }
 
 fn section<'a>(file: &mut Table<'a>, key: &'static str, title: &str) -> Table<'a> {

@@ -70,8 +70,8 @@ fn read_fields(table: &mut Table<'_>, form: Form) -> Option<Vec<Field>> {
 /// A field by name, which is not among those `seen` before.
 fn field(item: &Value<'_>, seen: &mut Vec<Field>) -> Option<Field> {
     let name = item.text()?;
-    let Some(field) = Field::ALL.into_iter().find(|field| field.name() == name.as_str()) else {
-        let names = || Field::ALL.into_iter().map(Field::name);
+    let Some(field) = Field::all().find(|field| field.name() == name.as_str()) else {
+        let names = || Field::all().map(Field::name);
         let help = did_you_mean(name.as_str(), names(), &format!("the fields are {}", listed(names())));
         item.fault(format!("{} is not a field of the access log", name.quoted()), help);
         return None;

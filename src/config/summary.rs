@@ -22,6 +22,15 @@ pub fn summary(gateway: &Gateway, file: &str) -> String {
             shared.servers, shared.prefix, shared.timeout
         );
     }
+    if let Some(trace) = &gateway.trace {
+        let _ = writeln!(
+            text,
+            "Traces go to {} as `{}`; a share of {} of the requests begins one.",
+            trace.url(),
+            trace.service_name,
+            trace.sample.share()
+        );
+    }
     for route in &gateway.routes {
         let _ = write!(text, "\n{}", route_words(gateway, route));
     }

@@ -27,9 +27,9 @@ pub enum AccessLog {
 }
 
 impl AccessLog {
-    /// JSON with every field.
+    /// JSON with the usual fields.
     pub fn json() -> Self {
-        Self::Json(Field::ALL.into())
+        Self::Json(Field::USUAL.into())
     }
 }
 
@@ -55,11 +55,12 @@ pub enum Field {
     Remaining,
     Cost,
     Error,
+    TraceId,
 }
 
 impl Field {
-    /// All of them, in the order in which they stand unless the file says otherwise.
-    pub const ALL: [Self; 18] = [
+    /// Those that stand on a line unless the file says otherwise, in this order.
+    pub const USUAL: [Self; 18] = [
         Self::Time,
         Self::Method,
         Self::Host,
@@ -79,6 +80,13 @@ impl Field {
         Self::Cost,
         Self::Error,
     ];
+    /// Those that stand on a line only where the file names them.
+    pub const FURTHER: [Self; 1] = [Self::TraceId];
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::USUAL.into_iter().chain(Self::FURTHER)
+    }
 
     /// Its name on a line and in the file.
     pub const fn name(self) -> &'static str {
@@ -101,6 +109,7 @@ impl Field {
             Self::Remaining => "remaining",
             Self::Cost => "cost",
             Self::Error => "error",
+            Self::TraceId => "trace_id",
         }
     }
 }
@@ -132,6 +141,12 @@ impl Sample {
     )]
     pub fn new(share: f64) -> Self {
         Self { share: (share.clamp(0.0, 1.0) * Self::ALL.share as f64) as u64 }
+    }
+
+    /// The share, from 0 to 1.
+    #[expect(clippy::cast_precision_loss, reason = "a double was what it was made of")]
+    pub const fn share(self) -> f64 {
+        self.share as f64 / Self::ALL.share as f64
     }
 
     /// Takes the `phase` of one request to the next, whatever it was at first, and says whether that is chosen.

@@ -25,6 +25,10 @@ pub enum Name {
     NextHop,
     /// `te`.
     Te,
+    /// `traceparent`.
+    Traceparent,
+    /// `tracestate`.
+    Tracestate,
     /// `trailer`.
     Trailer,
     /// `transfer-encoding`.
@@ -57,6 +61,8 @@ impl Name {
             (9, Some(b'f')) => (b"forwarded", Self::Forwarded),
             (9, Some(b'x')) => (b"x-real-ip", Self::XRealIp),
             (10, Some(b'c')) => (b"connection", Self::Connection),
+            (10, Some(b't')) => (b"tracestate", Self::Tracestate),
+            (11, Some(b't')) => (b"traceparent", Self::Traceparent),
             (10, Some(b'k')) => (b"keep-alive", Self::KeepAlive),
             (12, Some(b'x')) => (b"x-request-id", Self::XRequestId),
             (14, Some(b'c')) => (b"content-length", Self::ContentLength),

@@ -92,6 +92,9 @@ impl<'p> Delivery<'p> {
         let made = turn.worker.next_request_id();
         let request_id = head.fields.known(Name::XRequestId).filter(|_| trusted).unwrap_or(&made);
         turn.note_request_id(request_id);
+        if turn.trace.is_some() {
+            turn.trace_way(self.route.upstream, &target, self.since);
+        }
         let onward = Onward {
             target,
             host: self.upstream(turn).host.as_ref().map(http::HeaderValue::as_bytes),
@@ -101,6 +104,7 @@ impl<'p> Delivery<'p> {
             request_id,
             upgrade: wanted_upgrade(head),
             via: server.via,
+            trace: turn.trace.as_ref(),
             edits: &self.route.request_headers,
         };
         onward.write(head, out);
@@ -176,13 +180,18 @@ pub(crate) async fn forward(
             let took = turn.worker.shared.clock.now().since(asked);
             plan.metrics.upstream(route.upstream, took);
             turn.note_server(route.upstream, exchange.authority(), Some(took));
+            if turn.trace.is_some() {
+                let (server, attempts) = (exchange.authority(), exchange.attempts());
+                turn.trace_answer(route.upstream, Some(server), attempts, Some(head.status));
+            }
             let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
             let passage = Passage { delivery, form, http2, turn, outbound, writer, watch, deadline };
             return passage.run(exchange, head).await;
         }
         Some(Ok((exchange, _))) => {
             plan.metrics.failed_attempts(route.upstream, 1);
-            Failed { failure: Failure::Protocol, authority: Some(Arc::clone(exchange.authority())) }
+            let authority = Some(Arc::clone(exchange.authority()));
+            Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts() }
         }
         Some(Err(failed)) => failed,
     };
@@ -365,6 +374,7 @@ async fn fail(
     body: Option<BodyFault>,
     form: Form,
 ) -> After {
+    turn.trace_answer(delivery.route.upstream, failed.authority.as_ref(), failed.attempts, None);
     if let Some(authority) = &failed.authority {
         turn.note_server(delivery.route.upstream, authority, None);
     }

@@ -8,6 +8,7 @@ use bytes::{BufMut as _, BytesMut};
 use http::{HeaderName, StatusCode};
 use smallvec::SmallVec;
 
+use super::trace::Traced;
 use crate::gateway::HeaderEdits;
 use crate::http1::body::Body;
 use crate::http1::fields::{Field, Fields};
@@ -68,6 +69,8 @@ pub(crate) struct Onward<'a> {
     pub(crate) upgrade: Option<&'a [u8]>,
     /// Whether to append this proxy to `via`.
     pub(crate) via: bool,
+    /// The request's place in a trace; `None`: what the client says of one passes as any other field.
+    pub(crate) trace: Option<&'a Traced>,
     /// The route's edits.
     pub(crate) edits: &'a HeaderEdits,
 }
@@ -91,6 +94,9 @@ impl Onward<'_> {
             Body::Length(_) => {}
         }
         self.put_own(out, b"x-request-id", self.request_id);
+        if let Some(trace) = self.trace {
+            self.put_own(out, b"traceparent", &trace.onward());
+        }
         self.put_forwarded(head.fields, sent, &nominations, out);
         if let Some(protocol) = self.upgrade {
             put_field(out, b"connection", b"upgrade");
@@ -125,6 +131,9 @@ impl Onward<'_> {
             {
                 return false;
             }
+            Name::Traceparent if self.trace.is_some() => return false,
+            // What belongs to a trace that is not followed.
+            Name::Tracestate if self.trace.is_some_and(|trace| !trace.continued) => return false,
             known if known.is_hop_by_hop() => return false,
             _ => {}
         }
@@ -274,6 +283,7 @@ mod tests {
             request_id: b"7",
             upgrade: None,
             via: false,
+            trace: None,
             edits: &HeaderEdits::default(),
         };
         let mut out = BytesMut::new();

@@ -202,7 +202,7 @@ fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) 
     }
 }
 
-/// How long a ban goes on, in the largest unit of which it is at least two, rounded up.
+/// How long a ban goes on, in the largest unit of which it is more than one, rounded up.
 #[cold]
 fn put_ban(out: &mut BytesMut, seconds: u64) {
     const UNITS: [(u64, &str); 4] = [(86_400, " days"), (3_600, " hours"), (60, " minutes"), (1, " seconds")];

@@ -162,7 +162,7 @@ async fn judge<'p, 'h>(
         Sentence::Admit(Micros(0)) => {
             Verdict::Forward(Delivery::new(&case, head, tightest, turn.started), case.target)
         }
-        Sentence::Admit(delay) if wait(delay, reader).await => {
+        Sentence::Admit(delay) if wait(turn, delay, reader).await => {
             turn.fate = Fate::Delayed;
             let now = turn.worker.shared.clock.now();
             Verdict::Forward(Delivery::new(&case, head, tightest, now), case.target)
@@ -180,7 +180,8 @@ async fn decide(turn: &Turn, assessment: &Assessment<'_>) -> Outcome {
 }
 
 /// Waits for the request's turn. False if the client left meanwhile.
-async fn wait(delay: Micros, reader: &Reader) -> bool {
+async fn wait(turn: &mut Turn, delay: Micros, reader: &Reader) -> bool {
+    turn.trace_delay(delay);
     tokio::select! {
         biased;
         () = reader.gone() => false,

@@ -8,9 +8,11 @@ use http::StatusCode;
 
 use super::peer::Peer;
 use super::tally;
+use super::trace::Traced;
 use super::witness::Testimony;
 use super::worker::{Plan, Worker};
 use crate::gateway::log::AccessLog;
+use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
 use crate::route::RouteIndex;
@@ -44,6 +46,8 @@ pub(crate) struct Turn {
     pub(crate) cors: BytesMut,
     /// The rest of the access record, if there is an access log.
     pub(crate) record: Option<Box<Record>>,
+    /// Its place in a trace, if requests are traced.
+    pub(crate) trace: Option<Traced>,
     /// The log tells of this request even if it is an ordinary one.
     sampled: bool,
 }
@@ -64,25 +68,32 @@ impl Turn {
             client: None,
             cors: BytesMut::new(),
             record: None,
+            trace: None,
             sampled: false,
         }
     }
 
-    /// Begins the access record, unless there is no access log, nor trouble that is to be told of. Without a head, the request was refused
-    /// unread.
+    /// Begins the access record, unless there is no access log, the request is not traced, and there is no trouble that is to be told
+    /// of. Without a head, it was refused unread.
     pub(crate) fn open_record(&mut self, peer: &Peer, head: Option<&RequestHead<'_>>) {
         let gateway = &self.plan.gateway;
-        let is_off = gateway.log.access == AccessLog::Off;
-        if is_off && !self.worker.is_troubled(self.started) {
+        if let Some(trace) = &gateway.trace {
+            let fields = head.map_or(Fields::NONE, |head| head.fields);
+            self.trace = Some(self.worker.tracer.begin(gateway, trace, fields, peer, self.started));
+        }
+        let logged = gateway.log.access != AccessLog::Off;
+        let traced = self.trace.as_ref().is_some_and(Traced::is_recorded);
+        if !logged && !traced && !self.worker.is_troubled(self.started) {
             return;
         }
-        self.sampled = !is_off && self.worker.recorder.chooses(gateway.log.sample);
+        self.sampled = logged && self.worker.recorder.chooses(gateway.log.sample);
         let mut record = self.worker.recorder.take();
         let client = gateway.server.client.client(peer.address).address;
         tally::begin(&mut record, self.started, head, client, peer.http2);
         if let (AccessLog::Combined, Some(head)) = (&gateway.log.access, head) {
             tally::note_agent(&mut record, head);
         }
+        record.trace_id = self.trace.as_ref().map(Traced::id);
         self.record = Some(record);
     }
 
@@ -119,8 +130,11 @@ impl Drop for Turn {
             record.bytes_in = self.received;
             record.bytes_out = self.sent;
             record.error = self.error;
-            let is_off = self.plan.gateway.log.access == AccessLog::Off;
-            if !is_off && (self.sampled || record.is_notable()) {
+            if self.trace.is_some() {
+                self.end_trace(&record);
+            }
+            let logged = self.plan.gateway.log.access != AccessLog::Off;
+            if self.sampled || logged && record.is_notable() {
                 self.worker.shared.access_log.record(record);
             } else {
                 self.worker.recorder.put(record);

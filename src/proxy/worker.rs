@@ -26,6 +26,7 @@ use super::listen::Listeners;
 use super::presence::Presence;
 use super::proxied;
 use super::recorder::Recorder;
+use super::trace::Tracer;
 use crate::aside::aside;
 use crate::clock::deadline::now;
 use crate::gateway::{Gateway, Limit};
@@ -107,6 +108,7 @@ pub(crate) struct Worker {
     /// Buffers that no connection needs now.
     pub(crate) spare: Spare,
     pub(crate) recorder: Recorder,
+    pub(crate) tracer: Tracer,
     date: Cell<Date>,
     /// When the last answer was complete.
     pub(super) last_answer: Cell<Timestamp>,
@@ -150,6 +152,7 @@ impl Worker {
             present: RefCell::default(),
             spare: Spare::default(),
             recorder: Recorder::new(),
+            tracer: Tracer::new(),
             date: Cell::default(),
             last_answer: Cell::new(Timestamp(0)),
             troubled: Cell::new(Timestamp(0)),

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::gateway::log::AccessLog;
 use crate::limit::units::{Micros, Timestamp};
 use crate::telemetry::metrics::DecisionLabel;
+use crate::telemetry::trace::context::TraceId;
 
 pub use output::Output;
 
@@ -65,6 +66,8 @@ pub struct Record {
     pub cost: Option<u32>,
     /// Why tollgate itself answered, in one word: `connect`, `timeout`, …
     pub error: Option<&'static str>,
+    /// The trace that the request belongs to, if requests are traced.
+    pub trace_id: Option<TraceId>,
     /// `referer`, for the combined format.
     pub referer: Vec<u8>,
     /// `user-agent`, for the combined format.
@@ -94,6 +97,7 @@ impl Default for Record {
             remaining: None,
             cost: None,
             error: None,
+            trace_id: None,
             referer: Vec::new(),
             user_agent: Vec::new(),
         }

@@ -14,6 +14,7 @@ mod scrape;
 mod series;
 mod store;
 mod tap;
+mod traces;
 mod upstreams;
 
 use std::marker::PhantomData;

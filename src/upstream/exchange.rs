@@ -116,6 +116,8 @@ impl Ending {
 pub struct Exchange<'r, U> {
     request: Request<'r, U>,
     connection: Connection,
+    /// Of the request so far, this one included.
+    attempts: u32,
     /// Bytes of `message` that are sent.
     sent: usize,
     /// Bytes sent in all.
@@ -140,11 +142,12 @@ pub struct Exchange<'r, U> {
 }
 
 impl<'r, U: Upload> Exchange<'r, U> {
-    pub(super) fn new(request: Request<'r, U>, connection: Connection, now: Instant) -> Self {
+    pub(super) fn new(request: Request<'r, U>, connection: Connection, attempts: u32, now: Instant) -> Self {
         Self {
             taken: connection.stream().taken(),
             request,
             connection,
+            attempts,
             sent: 0,
             written: 0,
             intact: true,
@@ -201,6 +204,11 @@ impl<'r, U: Upload> Exchange<'r, U> {
     /// `host:port` of the backend.
     pub fn authority(&self) -> &Arc<str> {
         self.connection.pool.authority()
+    }
+
+    /// How often the request was sent, or a connection for it was tried.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
     }
 
     /// Sends, and waits for the answer's head, at most `timeout` after the request was sent whole.

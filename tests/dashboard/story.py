@@ -215,6 +215,13 @@ class Story(unittest.TestCase):
         browser.until("(list => list.length && list[list.length - 1] <= 14)(past.all.admitted)", "the curve of what passes, without the abuser")
         browser.until("(list => list.length && list[list.length - 1] >= 30)(past.limits['per-client'].refused)", "the curve of what is refused")
         self.seen("night-banned")
+        if PICTURES:
+            browser.scheme("dark")
+            self.seen("night-dark")
+            browser.size(390, 844, 1, True)
+            self.seen("night-phone")
+            browser.scheme("light")
+            browser.size(1440, 900)
 
         # She resets an innocent key: its allowance is whole again.
         browser.click(self.row(SHOP) + " button:nth-of-type(2)")

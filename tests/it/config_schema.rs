@@ -62,6 +62,7 @@ fn schema_and_loader_know_the_same_keys() {
         ("tls", format!("[upstreams.a]\nservers = [\"https://h\"]\ntls = {{ {UNKNOWN} }}")),
         ("tls", format!("[store]\nurl = \"rediss://h\"\ntls = {{ {UNKNOWN} }}")),
         ("[log]", format!("[log]\n{UNKNOWN}")),
+        ("[trace]", format!("[trace]\n{UNKNOWN}")),
         ("[upstreams.NAME]", format!("[upstreams.a]\nbalance = \"hash\"\n{UNKNOWN}")),
         ("eject", format!("[upstreams.a.eject]\n{UNKNOWN}")),
         ("health", format!("[upstreams.a.health]\n{UNKNOWN}")),

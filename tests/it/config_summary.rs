@@ -48,10 +48,16 @@ limits = [{ name = "per-client", cost = 50 }, "per-key"]
 [[routes]]
 path = "/health"
 upstream = "demo"
+
+[trace]
+otlp = "https://collector.example.com/otlp"
+sample = 0.25
+headers = { authorization = "Bearer ${SECRET}" }
 "#;
 
 const WORDS: &str = "\
 gateway.toml is good: 3 routes, 3 limits, 2 upstreams.
+Traces go to https://collector.example.com:443/otlp as `tollgate`; a share of 0.25 of the requests begins one.
 
 route `search`: GET or HEAD api.example.com/search/* or *.example.com/search/* with `x-plan` → `api` (1 server), cost 10
   limit `per-client` (token-bucket): 50 at once, then one every 100 ms, per client address; a request spends 10, so 5 pass at once

@@ -5,6 +5,7 @@
 
 mod backend;
 mod client;
+mod collector;
 mod drop_proxy;
 mod fleet;
 pub(crate) mod frames;
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use backend::{Backend, Next, Recorded};
 pub(crate) use client::{Client, refuses_connections};
+pub(crate) use collector::{Collector, SpanKind, Told, only as only_span};
 pub(crate) use drop_proxy::DropProxy;
 pub(crate) use fleet::Fleet;
 pub(crate) use gateway::Gateway;

@@ -56,6 +56,7 @@ fn record() -> Record {
         remaining: Some(0),
         cost: Some(10),
         error: None,
+        trace_id: None,
         referer: Vec::new(),
         user_agent: b"curl/8".to_vec(),
     }

@@ -34,7 +34,7 @@ fn plan(routes: &[&str]) -> Gateway {
 }
 
 fn scrape(metrics: &Metrics, gateway: &Gateway) -> Page {
-    Page::parse(&metrics.render(gateway, &Roster::default(), &Store::new(10, None).unwrap(), 7))
+    Page::parse(&metrics.render(gateway, &Roster::default(), &Store::new(10, None).unwrap(), 7, None))
 }
 
 fn count(worker: &WorkerMetrics) {
@@ -194,7 +194,7 @@ fn names_that_go_take_their_series_along() {
         count(&metrics.worker(0, &gateway));
     }
     let last = plan(&["route-99"]);
-    let text = metrics.render(&last, &Roster::default(), &Store::new(1, None).unwrap(), 0);
+    let text = metrics.render(&last, &Roster::default(), &Store::new(1, None).unwrap(), 0, None);
     assert_eq!(text.matches("tollgate_requests_total{route=\"route-").count(), 1, "{text}");
 }
 

@@ -42,7 +42,7 @@ fn file(backend: &Backend, away: std::net::SocketAddr, redis: &Redis, authority:
     ];
     format!(
         "[server]\nlisten = [{{ address = \"127.0.0.1:0\", tls = false }}, \"127.0.0.1:0\"]\nworkers = 2\n\
-         {tls}[admin]\nlisten = \"127.0.0.1:0\"\n[store]\nbackend = \"redis\"\nurl = \"{store}\"\ntimeout = \"5s\"\n\
+         {tls}[admin]\nlisten = \"127.0.0.1:0\"\n[trace]\notlp = \"http://127.0.0.1:1\"\nsample = 0\n[store]\nbackend = \"redis\"\nurl = \"{store}\"\ntimeout = \"5s\"\n\
          [upstreams]\napi = \"{api}\"\naway = \"http://{away}\"\n\
          checked = {{ servers = [\"{api}\"], health = {{ path = \"/up\", interval = \"20ms\" }} }}\n\
          bounded = {{ servers = [\"{api}\"], max_connections = 4 }}\n\

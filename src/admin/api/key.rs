@@ -10,7 +10,7 @@ use super::routes::mode;
 use super::talkers;
 use super::time::moment;
 use super::{Asked, Fault, Said, decoded, key_id, only};
-use crate::gateway::{Gateway, Limit, LimitIndex};
+use crate::gateway::{Gateway, Limit, LimitIndex, Route};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::shared::Shared;
 use crate::shared::desk::{Change, Errand, KeyErrand};
@@ -146,6 +146,6 @@ fn owner(digits: &str) -> Result<Fingerprint, Fault> {
 
 /// Whether paths in the limit's keys are those of routes for which `//` is `/`. Where some do so and some do not, not.
 fn merges_slashes(gateway: &Gateway, limit: LimitIndex) -> bool {
-    let uses = |route: &&crate::gateway::Route| route.limits.iter().any(|used| used.limit == limit);
+    let uses = |route: &&Route| route.limits.iter().any(|used| used.limit == limit);
     gateway.routes.iter().filter(uses).all(|route| route.conditions.merge_slashes)
 }

@@ -23,6 +23,7 @@ use crate::socket::Pipe;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::Spans;
 use crate::upstream::roster::Roster;
 
 const DATA: u8 = 0;
@@ -63,6 +64,7 @@ fn gateway(idle_timeout: Duration) -> Gateway {
         admin: None,
         store: StoreSettings { max_keys: 10, shared: None },
         log,
+        trace: None,
         limits: Vec::new(),
         upstreams: Vec::new(),
         routes: Vec::new(),
@@ -88,6 +90,7 @@ fn worker(gateway: Gateway) -> Rc<Worker> {
         access_log: AccessLogger::disabled(),
         samples: parking_lot::Mutex::default(),
         refusals: crate::telemetry::refusals::Refusals::new(1),
+        spans: Spans::default(),
         connections: AtomicUsize::new(1),
         crowd: std::sync::Arc::default(),
         desks: Desks::new(1),

@@ -59,6 +59,7 @@ fn put<M: SerializeMap>(line: &mut M, field: Field, record: &Record) -> Result<(
         Field::Remaining => line.serialize_entry(name, &record.remaining),
         Field::Cost => line.serialize_entry(name, &record.cost),
         Field::Error => line.serialize_entry(name, &record.error),
+        Field::TraceId => line.serialize_entry(name, &record.trace_id.map(|id| id.to_string())),
     }
 }
 

@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
 use super::{DecisionLabel, Metrics};
-use super::{clients, process, store, upstreams};
+use super::{clients, process, store, traces, upstreams};
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::gateway::Gateway;
 use crate::store::Store;
+use crate::telemetry::trace::Counts;
 use crate::upstream::roster::Roster;
 
 /// A route's answers over all workers.
@@ -23,7 +24,8 @@ struct AnswersTotal {
 }
 
 impl Metrics {
-    /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is how many records the access log lost.
+    /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is how many records the access log lost; `spans` tells
+    /// what became of spans, if requests are traced.
     ///
     /// Of routes, limits and upstreams, only those that were used have series.
     pub fn render(
@@ -32,6 +34,7 @@ impl Metrics {
         roster: &Roster,
         store: &Store,
         access_log_dropped: u64,
+        spans: Option<&Counts>,
     ) -> String {
         let workers: Vec<Arc<Series>> = self.workers.iter().map(arc_swap::ArcSwapAny::load_full).collect();
         let mut page = Exposition::default();
@@ -45,6 +48,9 @@ impl Metrics {
         self.configuration(&mut page, gateway);
         let dropped = "Access records dropped because the queue was full or the output failed.";
         page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, access_log_dropped);
+        if let Some(counts) = spans {
+            traces::traces(&mut page, counts);
+        }
         process::process(&mut page);
         page.into_text()
     }

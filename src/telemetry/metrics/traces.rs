@@ -1,0 +1,14 @@
+//! What `/metrics` says of traces.
+
+use super::exposition::{Exposition, Kind};
+use crate::telemetry::trace::Counts;
+
+/// What became of spans.
+pub(super) fn traces(page: &mut Exposition, counts: &Counts) {
+    let exports = "tollgate_trace_exports_total";
+    page.family(exports, Kind::Counter, "Batches of spans that the collector took, or that were given up.");
+    page.sample(exports, &[("result", "success")], counts.succeeded());
+    page.sample(exports, &[("result", "failure")], counts.failed());
+    let dropped = "Spans dropped because the queue was full or an export failed.";
+    page.single("tollgate_trace_spans_dropped_total", Kind::Counter, dropped, counts.dropped());
+}

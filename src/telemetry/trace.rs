@@ -1,0 +1,153 @@
+//! Traces: workers hand finished requests over a bounded queue to a task of the control thread that exports them by
+//! OTLP; when it is full they are dropped and counted.
+
+pub mod context;
+mod encoding;
+pub mod exporter;
+mod message;
+mod post;
+pub mod span;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::gateway::trace::Trace;
+use span::Span;
+
+/// Requests that wait to be exported. Each takes some hundred bytes, and never more than about 10 KiB.
+const QUEUE: usize = 4_096;
+/// Requests that are exported together: twice as many spans at most.
+const BATCH: usize = 256;
+
+/// The workers' end of the queue. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    state: Arc<State>,
+}
+
+/// What both ends see.
+#[derive(Debug, Default)]
+struct State {
+    waiting: Mutex<VecDeque<Box<Span>>>,
+    /// The first of a batch waits, or the last.
+    due: Notify,
+    counts: Counts,
+}
+
+/// What is exported together.
+#[derive(Debug)]
+struct Batch {
+    /// Where it goes.
+    trace: Arc<Trace>,
+    spans: Vec<Span>,
+}
+
+/// What became of spans, for `/metrics`.
+#[derive(Debug, Default)]
+pub struct Counts {
+    dropped: AtomicU64,
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Counts {
+    /// Spans that nobody was told of: the queue was full, or an export failed.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Batches that the collector took.
+    pub fn succeeded(&self) -> u64 {
+        self.succeeded.load(Ordering::Relaxed)
+    }
+
+    /// Batches that were given up.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn drop_spans(&self, count: u64) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn exported(&self, taken: bool) {
+        let counter = if taken { &self.succeeded } else { &self.failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Spans {
+    /// Hands a request over; never waits for the collector. It is dropped and counted if the queue is full.
+    pub fn record(&self, span: Box<Span>) {
+        let state = &*self.state;
+        if let Err(refused) = state.put(span) {
+            state.counts.drop_spans(refused.count());
+        }
+    }
+
+    /// What became of spans so far.
+    pub fn counts(&self) -> &Counts {
+        &self.state.counts
+    }
+}
+
+impl State {
+    /// Gives the span back if there is no room.
+    fn put(&self, span: Box<Span>) -> Result<(), Box<Span>> {
+        let waiting = {
+            let mut waiting = self.waiting.lock();
+            if waiting.len() >= QUEUE {
+                return Err(span);
+            }
+            waiting.push_back(span);
+            waiting.len()
+        };
+        // Twice a batch: to wake a thread costs more than all the rest.
+        if waiting == 1 || waiting % BATCH == 0 {
+            self.due.notify_one();
+        }
+        Ok(())
+    }
+
+    /// How many requests wait.
+    fn len(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
+    /// The next batch, if anything waits: requests whose spans go to the same collector.
+    fn take(&self) -> Option<Batch> {
+        let mut waiting = self.waiting.lock();
+        let trace = Arc::clone(&waiting.front()?.trace);
+        let count = waiting.iter().take(BATCH).take_while(|span| span.trace == trace).count();
+        let spans = waiting.drain(..count).map(|span| *span).collect();
+        if waiting.is_empty() {
+            // What a burst has taken is given back.
+            waiting.shrink_to(BATCH);
+        }
+        Some(Batch { trace, spans })
+    }
+
+    /// Whether what came last goes elsewhere: a reload named another collector.
+    fn is_left(&self, trace: &Trace) -> bool {
+        self.waiting.lock().back().is_some_and(|last| *last.trace != *trace)
+    }
+
+    /// Drops what waits for a collector that is no more in use.
+    fn abandon(&self, trace: &Trace) {
+        let mut waiting = self.waiting.lock();
+        while let Some(span) = waiting.pop_front_if(|span| *span.trace == *trace) {
+            self.counts.drop_spans(span.count());
+        }
+    }
+}
+
+impl Batch {
+    /// How many spans it is.
+    fn count(&self) -> u64 {
+        self.spans.iter().map(Span::count).sum()
+    }
+}

@@ -1,0 +1,234 @@
+//! From requests to the message that tells of them, by OpenTelemetry's semantic conventions for HTTP (stable, 1.23 and later).
+
+use http::{Method, StatusCode, Version};
+use prost::Message as _;
+
+use super::message::{
+    AnyValue, KeyValue, Request, Resource, ResourceSpans, Scope, ScopeSpans, Span as SpanMessage, SpanKind,
+    Status, StatusCode as SpanStatus, Value,
+};
+use super::span::{Forwarded, Span};
+use crate::limit::units::{Micros, Timestamp};
+use crate::telemetry::access_log::Record;
+use crate::telemetry::metrics::DecisionLabel;
+
+/// The context came from another process (bits 8 and 9 of `flags`: it is known, and it is so).
+const REMOTE_PARENT: u32 = 0x300;
+/// It is known, and it is not so.
+const LOCAL_PARENT: u32 = 0x100;
+
+/// The body of an export.
+pub(super) fn encode(spans: &[Span], service_name: &str) -> Vec<u8> {
+    let mut resource = Attributes::default();
+    resource.text("service.name", service_name);
+    resource.text("service.version", env!("CARGO_PKG_VERSION"));
+    let scope = Scope { name: "tollgate".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let of_request = |span| [Some(server(span)), client(span)].into_iter().flatten();
+    let spans = spans.iter().flat_map(of_request).collect();
+    Request {
+        resource_spans: vec![ResourceSpans {
+            resource: Some(Resource { attributes: resource.0 }),
+            scope_spans: vec![ScopeSpans { scope: Some(scope), spans }],
+        }],
+    }
+    .encode_to_vec()
+}
+
+/// The span of the request itself.
+fn server(span: &Span) -> SpanMessage {
+    let record = &span.record;
+    let mut attributes = Attributes::default();
+    attributes.method(&record.method);
+    attributes.text("url.scheme", span.scheme);
+    attributes.some("url.path", &record.path);
+    attributes.some("server.address", &record.host);
+    attributes.text("client.address", record.client.to_string());
+    attributes.text("network.protocol.version", version(record.version));
+    attributes.some("http.route", &span.pattern);
+    if record.error != Some("client_gone") || record.status.is_success() {
+        // A client that left was sent none.
+        attributes.whole("http.response.status_code", record.status.as_u16());
+    }
+    attributes.some("tollgate.route", &record.route);
+    attributes.some("tollgate.request_id", &record.request_id);
+    attributes.limit(record, span.delay);
+    let error = error(record);
+    attributes.some("error.type", error.as_deref().unwrap_or_default());
+    let failed = record.status.is_server_error() || record.error.is_some() && record.status.is_success();
+    let parent = span.parent.map(|parent| parent.bytes().to_vec()).unwrap_or_default();
+    SpanMessage {
+        parent_span_id: parent,
+        name: name(&record.method, &span.pattern),
+        attributes: attributes.0,
+        flags: u32::from(span.context.flags()) | REMOTE_PARENT,
+        ..skeleton(
+            span,
+            SpanKind::Server,
+            span.context.span.bytes(),
+            (record.time, record.time.plus(record.duration)),
+            failed,
+        )
+    }
+}
+
+/// The span of its way to a backend.
+fn client(span: &Span) -> Option<SpanMessage> {
+    let forwarded = span.forwarded.as_ref()?;
+    let record = &span.record;
+    let mut attributes = Attributes::default();
+    attributes.method(&record.method);
+    attributes.server(forwarded);
+    attributes.text("tollgate.upstream", &*forwarded.upstream);
+    if let Some(status) = forwarded.status {
+        attributes.whole("http.response.status_code", status.as_u16());
+    }
+    if forwarded.attempts > 0 {
+        attributes.whole("tollgate.attempts", forwarded.attempts);
+    }
+    if forwarded.attempts > 1 {
+        attributes.whole("http.request.resend_count", forwarded.attempts - 1);
+    }
+    // A client takes its own mistakes for failures, too.
+    let refused = |status: StatusCode| status.is_client_error() || status.is_server_error();
+    let error = match forwarded.status {
+        Some(status) => refused(status).then(|| status.as_str().to_owned()),
+        None => record.error.map(str::to_owned),
+    };
+    attributes.some("error.type", error.as_deref().unwrap_or_default());
+    Some(SpanMessage {
+        parent_span_id: span.context.span.bytes().to_vec(),
+        name: name(&record.method, ""),
+        attributes: attributes.0,
+        flags: u32::from(span.context.flags()) | LOCAL_PARENT,
+        ..skeleton(
+            span,
+            SpanKind::Client,
+            forwarded.span.bytes(),
+            (forwarded.since, forwarded.until),
+            error.is_some(),
+        )
+    })
+}
+
+/// What both have.
+fn skeleton(
+    span: &Span,
+    kind: SpanKind,
+    id: [u8; 8],
+    (since, until): (Timestamp, Timestamp),
+    failed: bool,
+) -> SpanMessage {
+    let code = if failed { SpanStatus::Error } else { SpanStatus::Unset };
+    SpanMessage {
+        trace_id: span.context.trace.bytes().to_vec(),
+        span_id: id.to_vec(),
+        trace_state: span.state.clone(),
+        kind: kind.into(),
+        start_time_unix_nano: nanoseconds(since),
+        end_time_unix_nano: nanoseconds(until.max(since)),
+        status: Some(Status { message: String::new(), code: code.into() }),
+        ..SpanMessage::default()
+    }
+}
+
+/// Why the request failed: our own reason, or the backend's status.
+fn error(record: &Record) -> Option<String> {
+    let status = || record.status.is_server_error().then(|| record.status.as_str().to_owned());
+    record.error.map(str::to_owned).or_else(status)
+}
+
+/// `GET /search/*`: a name that only the file and the method bound.
+fn name(method: &Method, pattern: &str) -> String {
+    let method = if is_usual(method) { method.as_str() } else { "HTTP" };
+    if pattern.is_empty() { method.to_owned() } else { format!("{method} {pattern}") }
+}
+
+fn is_usual(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET
+            | Method::HEAD
+            | Method::POST
+            | Method::PUT
+            | Method::DELETE
+            | Method::CONNECT
+            | Method::OPTIONS
+            | Method::TRACE
+            | Method::PATCH
+    )
+}
+
+fn version(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        _ => "1.1",
+    }
+}
+
+fn nanoseconds(time: Timestamp) -> u64 {
+    time.0.saturating_mul(1_000)
+}
+
+/// Milliseconds, exact to the microsecond: below 2^53 a double holds the number.
+#[expect(clippy::cast_precision_loss, reason = "spans lie below 2^53")]
+fn milliseconds(span: Micros) -> f64 {
+    span.0 as f64 / 1_000.0
+}
+
+#[derive(Default)]
+struct Attributes(Vec<KeyValue>);
+
+impl Attributes {
+    fn put(&mut self, key: &str, value: Value) {
+        self.0.push(KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) });
+    }
+
+    fn text(&mut self, key: &str, value: impl Into<String>) {
+        self.put(key, Value::Text(value.into()));
+    }
+
+    /// Unless it is empty.
+    fn some(&mut self, key: &str, value: &str) {
+        if !value.is_empty() {
+            self.text(key, value);
+        }
+    }
+
+    fn whole(&mut self, key: &str, value: impl TryInto<i64>) {
+        self.put(key, Value::Whole(value.try_into().unwrap_or(i64::MAX)));
+    }
+
+    /// A method that anybody may have invented is no value to group by.
+    fn method(&mut self, method: &Method) {
+        if is_usual(method) {
+            return self.text("http.request.method", method.as_str());
+        }
+        self.text("http.request.method", "_OTHER");
+        self.text("http.request.method_original", method.as_str());
+    }
+
+    /// What the limits said.
+    fn limit(&mut self, record: &Record, delay: Option<Micros>) {
+        self.some("tollgate.limit", &record.limit);
+        self.some("tollgate.decision", record.decision.map_or("", DecisionLabel::as_str));
+        if let Some(remaining) = record.remaining {
+            self.whole("tollgate.remaining", remaining);
+        }
+        if let Some(cost) = record.cost {
+            self.whole("tollgate.cost", cost);
+        }
+        if let Some(delay) = delay {
+            self.put("tollgate.delay_ms", Value::Fraction(milliseconds(delay)));
+        }
+    }
+
+    /// Which server was asked, and for what.
+    fn server(&mut self, forwarded: &Forwarded) {
+        let Some(server) = &forwarded.server else { return };
+        let scheme = if server.secure { "https" } else { "http" };
+        self.text("server.address", &*server.host);
+        self.whole("server.port", server.port);
+        self.text("url.full", format!("{scheme}://{}{}", server.authority, forwarded.path));
+    }
+}

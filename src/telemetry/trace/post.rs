@@ -1,0 +1,158 @@
+//! One export: a POST over HTTP/1.1, on a connection that is kept.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, DATE, HOST, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::rt::{Read, Write};
+use hyper_util::rt::TokioIo;
+use prost::Message as _;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::message::Response;
+use crate::gateway::trace::Trace;
+
+/// To connect, send, and read the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// An answer tells how many spans are rejected, and why; bytes.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// Why a batch is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("no connection: {0}")]
+    Connect(io::Error),
+    #[error("no answer within {PATIENCE:?}")]
+    Timeout,
+    #[error("the connection broke: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("its URL or fields make no request: {0}")]
+    Request(#[from] http::Error),
+    /// It may be sent again, after this long if it says so.
+    #[error("it answered {0}")]
+    Busy(StatusCode, Option<Duration>),
+    #[error("it answered {0}")]
+    Status(StatusCode),
+}
+
+/// A connection to the collector.
+pub(super) struct Link {
+    sender: SendRequest<Full<Bytes>>,
+    connection: JoinHandle<()>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+impl Link {
+    /// Sends a batch on the connection that was `kept`, or on a new one. How many spans the collector rejects.
+    pub(super) async fn post(kept: &mut Option<Self>, trace: &Trace, body: Bytes) -> Result<u64, Fault> {
+        timeout(PATIENCE, Self::exchange(kept, trace, body)).await.unwrap_or(Err(Fault::Timeout))
+    }
+
+    /// Cancelled or failing, it leaves no connection behind.
+    async fn exchange(kept: &mut Option<Self>, trace: &Trace, body: Bytes) -> Result<u64, Fault> {
+        if let Some(mut link) = kept.take()
+            && link.sender.ready().await.is_ok()
+        {
+            // One that the collector has closed in the meantime is no fault of anybody.
+            match link.send(trace, body.clone()).await {
+                (_, Err(Fault::Broken(_))) => {}
+                (link, sent) => {
+                    *kept = link;
+                    return sent;
+                }
+            }
+        }
+        let (link, sent) = Self::open(trace).await?.send(trace, body).await;
+        *kept = link;
+        sent
+    }
+
+    async fn open(trace: &Trace) -> Result<Self, Fault> {
+        let server = &trace.collector;
+        let socket = TcpStream::connect((&*server.host, server.port)).await.map_err(Fault::Connect)?;
+        // A socket that refuses still works.
+        let _ = socket.set_nodelay(true);
+        let Some(trust) = &server.tls else { return Self::over(TokioIo::new(socket)).await };
+        let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no certificate can be for its name");
+        let name = trust.name(&server.host).ok_or_else(|| Fault::Connect(nameless()))?;
+        let stream = TlsConnector::from(Arc::clone(&trust.config)).connect(name, socket).await;
+        Self::over(TokioIo::new(stream.map_err(Fault::Connect)?)).await
+    }
+
+    async fn over(stream: impl Read + Write + Unpin + Send + 'static) -> Result<Self, Fault> {
+        let (sender, connection) = handshake(stream).await?;
+        let run = async { _ = connection.await };
+        Ok(Self { sender, connection: tokio::spawn(run) })
+    }
+
+    /// What the collector says, and the connection if it is good for another batch.
+    async fn send(mut self, trace: &Trace, body: Bytes) -> (Option<Self>, Result<u64, Fault>) {
+        let asked = async { Ok::<_, Fault>(self.sender.send_request(request(trace, body)?).await?) };
+        let answer = match asked.await {
+            Ok(answer) => answer,
+            Err(fault) => return (None, Err(fault)),
+        };
+        let status = answer.status();
+        let pause = pause(answer.headers());
+        let said = read(answer.into_body()).await;
+        let link = said.is_some().then_some(self);
+        let sent = match status {
+            StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => Err(Fault::Busy(status, pause)),
+            status if status.is_success() => Ok(said.map_or(0, rejected)),
+            status => Err(Fault::Status(status)),
+        };
+        (link, sent)
+    }
+}
+
+fn request(trace: &Trace, body: Bytes) -> Result<Request<Full<Bytes>>, http::Error> {
+    let mut request = Request::post(trace.path.as_str())
+        .header(HOST, &*trace.collector.authority)
+        .header(USER_AGENT, concat!("tollgate/", env!("CARGO_PKG_VERSION")))
+        .header(CONTENT_TYPE, "application/x-protobuf")
+        .body(Full::new(body))?;
+    for (name, value) in &trace.headers {
+        request.headers_mut().insert(name, value.clone());
+    }
+    Ok(request)
+}
+
+/// `None` if it breaks off, or is longer than it may be.
+async fn read(body: Incoming) -> Option<Bytes> {
+    Some(Limited::new(body, MAX_ANSWER).collect().await.ok()?.to_bytes())
+}
+
+/// How many spans the collector says that it rejects. What says nothing of that rejects none.
+fn rejected(answer: Bytes) -> u64 {
+    let partial = Response::decode(answer).ok().and_then(|answer| answer.partial_success);
+    partial.and_then(|partial| u64::try_from(partial.rejected_spans).ok()).unwrap_or(0)
+}
+
+/// `retry-after`: seconds, or a date, which counts from the answer's own.
+fn pause(headers: &HeaderMap) -> Option<Duration> {
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    let after = text(headers.get(RETRY_AFTER)?)?;
+    if let Ok(seconds) = after.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = |text: &str| httpdate::parse_http_date(text).ok();
+    let (then, now) = (date(&after)?, date(&text(headers.get(DATE)?)?)?);
+    Some(then.duration_since(now).unwrap_or_default())
+}
