@@ -1,7 +1,7 @@
 //! What of a file may be shown to whoever reads a report: all but its secrets, which a report may end up in a log.
 //!
 //! It looks at the text, not at its meaning, because a file that is no TOML is shown, too. Masked are the user and password of any URL,
-//! and what stands behind a key whose name has `secret` or `password` in it.
+//! and what stands on the line behind a key whose name sounds of a secret: `password`, `authorization`, `x-api-key` …
 
 /// The text with `*` in place of secrets, byte for byte, so that every place stays where it is.
 pub(super) fn shown(text: &str) -> String {
@@ -33,13 +33,22 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// `secret = "…"`.
 fn mask_value(line: &str, bytes: &mut [u8]) {
-    let Some((key, value)) = line.split_once('=') else { return };
-    let key = key.to_ascii_lowercase();
-    if key.contains("secret") || key.contains("password") {
-        let blank = value.len() - value.trim_start().len();
-        let start = line.len() - value.len() + blank;
-        bytes.get_mut(start..).unwrap_or_default().fill(b'*');
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '"' | '\'');
+    for (at, _) in line.match_indices('=') {
+        let (before, value) = (line[..at].trim_end(), &line[at + 1..]);
+        if is_secret(&before[before.trim_end_matches(is_part).len()..]) {
+            let start = line.len() - value.trim_start().len();
+            return bytes.get_mut(start..).unwrap_or_default().fill(b'*');
+        }
     }
+}
+
+/// Whether what is called so is a secret. Names of environment variables are none.
+fn is_secret(name: &str) -> bool {
+    const WORDS: [&str; 8] =
+        ["secret", "password", "authorization", "cookie", "token", "api-key", "api_key", "apikey"];
+    let name = name.to_ascii_lowercase();
+    !name.ends_with("_env") && WORDS.iter().any(|word| name.contains(word))
 }
 
 /// `redis://user:password@host`: up to the last `@` before the quote that ends the URL.
@@ -77,6 +86,13 @@ mod tests {
             ("url = \"redis://:pa 'ss@h\" # '", "url = \"redis://*******@h\" # '"),
             ("url = redis://:pass@h", "url = redis://*****@h"),
             ("password= 'x", "password= **"),
+            (
+                "headers = { x-a = \"b\", authorization = \"Bearer k\" }",
+                "headers = { x-a = \"b\", authorization = ************",
+            ),
+            ("headers = { \"x-API-key\" = 'k' }", "headers = { \"x-API-key\" = *****"),
+            ("token_env = \"TOKEN\"", "token_env = \"TOKEN\""),
+            ("url = \"http://a/?x=1&token=2\"", "url = \"http://a/?x=1&token=**"),
             ("key = \"ip\" # see http://docs", "key = \"ip\" # see http://docs"),
         ] {
             assert_eq!(shown(text), expected);
