@@ -10,11 +10,14 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --release --locked --bin tollgate && cp target/release/tollgate /tollgate
 
 FROM debian:bookworm-slim
+# The authorities by which certificates of `https://` upstreams are checked.
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --no-create-home --shell /usr/sbin/nologin --uid 10001 tollgate
 COPY --from=build /tollgate /usr/local/bin/tollgate
 COPY LICENSE-MIT LICENSE-APACHE /usr/share/doc/tollgate/
 COPY <<'TOML' /etc/tollgate/gateway.toml
-# In a container the outside is another address, so listen on all of them. The admin listener is for the health check.
+# In a container the outside is another address, so listen on all of them. The health check asks the admin listener; without
+# one it connects to the first listener.
 [server]
 listen = ["0.0.0.0:8080"]
 

@@ -57,7 +57,7 @@ fn find_nothing(bencher: Bencher<'_, '_>, count: usize) {
 #[divan::bench(args = ["ip", "header:x-api-key", "cookie:sid", "query:key", "header:x-api-key ip path"])]
 fn claim(bencher: Bencher<'_, '_>, parts: &str) {
     let parts = parts.split(' ').map(|part| Part::parse(part).expect("a part")).collect();
-    let key = Key { parts, missing: Missing::Ip };
+    let key = Key { parts, missing: Missing::Ip, repeated: None };
     let mut headers = FieldList::default();
     headers.push(&HeaderName::from_static("x-api-key"), b"0123456789abcdef0123456789abcdef");
     headers.push(&COOKIE, b"theme=dark; sid=0123456789abcdef0123456789abcdef");

@@ -11,6 +11,7 @@ mod page;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Request;
@@ -19,13 +20,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 
 use crate::gateway::Admin;
 use crate::shared::Shared;
 use guard::Guard;
 
-/// Connections at once; one more is closed unanswered.
+/// Connections at once. For one more, the oldest that has sent no whole request head makes room; where there is none, the new
+/// one is closed unanswered.
 const MAX_CONNECTIONS: usize = 64;
 /// First byte to whole head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,17 +73,24 @@ impl AdminListener {
 
     /// Serves until the task is dropped.
     pub async fn run(self, shared: Arc<Shared>) {
-        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut open: Vec<Arc<Seat>> = Vec::with_capacity(MAX_CONNECTIONS);
         let guard = Arc::new(self.guard);
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    // Without a free slot the stream is dropped, which closes it.
-                    let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+                    // Without room the stream is dropped, which closes it.
+                    if !has_room(&mut open) {
+                        continue;
+                    }
+                    let seat = Arc::<Seat>::default();
+                    open.push(Arc::clone(&seat));
                     let (guard, shared) = (Arc::clone(&guard), Arc::clone(&shared));
                     tokio::spawn(async move {
-                        serve(stream, peer, &guard, &shared).await;
-                        drop(slot);
+                        tokio::select! {
+                            biased;
+                            () = seat.evicted.notified() => {}
+                            () = serve(stream, peer, &guard, &shared, &seat) => {}
+                        }
                     });
                 }
                 Err(error) => {
@@ -93,8 +102,30 @@ impl AdminListener {
     }
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, guard: &Guard, shared: &Shared) {
+/// One open connection, which its task and the list of all hold.
+#[derive(Debug, Default)]
+struct Seat {
+    /// A whole request head has come.
+    asked: AtomicBool,
+    /// The connection is to make room.
+    evicted: Notify,
+}
+
+/// Whether there is room for one more connection, if need be that of the oldest one without a request: silent connections
+/// must not keep probes out. `open` is in the order of accepting.
+fn has_room(open: &mut Vec<Arc<Seat>>) -> bool {
+    open.retain(|seat| Arc::strong_count(seat) > 1);
+    if open.len() < MAX_CONNECTIONS {
+        return true;
+    }
+    let Some(oldest) = open.iter().position(|seat| !seat.asked.load(Ordering::Relaxed)) else { return false };
+    open.remove(oldest).evicted.notify_one();
+    true
+}
+
+async fn serve(stream: TcpStream, peer: SocketAddr, guard: &Guard, shared: &Shared, seat: &Seat) {
     let service = service_fn(async |request: Request<Incoming>| {
+        seat.asked.store(true, Ordering::Relaxed);
         Ok::<_, std::convert::Infallible>(answer::answer(request, peer, guard, shared).await)
     });
     let connection = http1::Builder::new()

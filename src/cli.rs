@@ -119,8 +119,8 @@ enum Command {
     Schema,
     /// Ask a running gateway whether it is alive: for the health check of a container
     ///
-    /// Asks `/healthz` of the admin listener that the configuration names, for at most 2 seconds. The exit status is 0
-    /// if it is alive, 1 if not, and 2 if the file names no admin listener.
+    /// Asks `/healthz` of the admin listener that the configuration names, for at most 2 seconds. Without `[admin]`, connects
+    /// to the first listener. The exit status is 0 if the gateway is alive, 1 if not, and 2 if the file names no address.
     Health,
 }
 

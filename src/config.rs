@@ -12,6 +12,7 @@ mod cors;
 mod endpoint;
 mod file;
 mod headers;
+mod later;
 mod limits;
 mod log;
 mod name;
@@ -49,6 +50,8 @@ use report::Place;
 pub use reader::{Environment, NamedFile};
 pub use report::Report;
 pub use schema::SCHEMA;
+pub(crate) use secrecy::is_variable_name;
+pub use server::DEFAULT_ADDRESS;
 pub use summary::summary;
 
 /// A larger file is a fault.

@@ -86,6 +86,8 @@ pub enum Standing {
     Skipped,
     /// Refuses: a part of the key is missing.
     Missing,
+    /// Refuses with 400: a part of the key has several values.
+    Repeated,
 }
 
 /// Explains what the gateway would do with the request. Pure: no counter is read or charged.
@@ -185,6 +187,7 @@ impl Standing {
             Claim::Key(owner) => (Self::Charged(cost), Some(owner)),
             Claim::Skip => (Self::Skipped, None),
             Claim::Deny => (Self::Missing, None),
+            Claim::Repeated => (Self::Repeated, None),
         }
     }
 }

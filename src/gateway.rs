@@ -81,10 +81,16 @@ pub struct Server {
     pub idle_timeout: Duration,
     /// Client takes no byte for so long.
     pub write_timeout: Duration,
+    /// Requests on one connection; `None`: no bound.
+    pub max_requests_per_connection: Option<u64>,
+    /// How long a connection serves new requests.
+    pub max_connection_age: Duration,
     /// How long requests in flight may take to finish on shutdown.
     pub drain_timeout: Duration,
     /// Which rate-limit fields responses carry.
     pub ratelimit_headers: RatelimitHeaders,
+    /// Which answers carry `x-request-id`.
+    pub request_id: RequestIds,
     /// Append `via` to requests.
     pub via: bool,
 }
@@ -130,6 +136,17 @@ pub enum RatelimitHeaders {
     Legacy,
     /// Both.
     Both,
+    /// None.
+    Off,
+}
+
+/// Which answers carry `x-request-id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestIds {
+    /// Those that the gateway makes itself.
+    Own,
+    /// All.
+    All,
     /// None.
     Off,
 }
@@ -430,7 +447,7 @@ impl Upstream {
                     [bits, bits >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(0));
                 low ^ high
             }
-            Claim::Skip | Claim::Deny => 0,
+            Claim::Skip | Claim::Deny | Claim::Repeated => 0,
         }
     }
 }

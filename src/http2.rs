@@ -5,6 +5,9 @@
 //! pass, one story of a request, and nothing that HTTP/2 brings (fields of a connection, lengths that lie, crumbs of
 //! cookies) reaches a backend in a form of its own. Frames, HPACK and flow control are the `h2` crate's.
 
+// An error that was dropped here let requests be smuggled: none is dropped without a word.
+#![warn(clippy::let_underscore_must_use)]
+
 pub mod body;
 pub mod duplex;
 pub mod fragments;

@@ -7,6 +7,9 @@
 //! it, what do the limits say) → `forward` (`headers`, `upload`, `download`) or `refuse` → `writer`; `turn` and `tally`
 //! count and log.
 
+// An error that was dropped here let requests be smuggled: none is dropped without a word.
+#![warn(clippy::let_underscore_must_use)]
+
 mod answer;
 mod buffers;
 mod case;
@@ -17,19 +20,24 @@ mod date;
 mod descriptors;
 mod download;
 mod echo;
+#[cfg(test)]
+mod fixtures;
 mod forward;
 mod grpc;
 mod handshake;
 mod headers;
 mod http2;
+mod linger;
 mod listen;
 mod peer;
-mod preamble;
+pub mod preamble;
 mod presence;
 mod proxied;
 mod reader;
 mod recorder;
 mod refuse;
+#[cfg(test)]
+mod segmentation;
 mod service;
 mod tally;
 mod trace;

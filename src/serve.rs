@@ -33,6 +33,7 @@ use crate::gateway::{Admin, Gateway, Listener};
 use crate::proxy::{self, Listeners};
 use crate::route::key::Secret;
 use crate::shared::desk::Desks;
+use crate::shared::loop_mark::LoopMark;
 use crate::shared::steering::{Standing, Steering};
 use crate::shared::{Life, Shared};
 use crate::store::Store;
@@ -298,9 +299,7 @@ fn share(
     life: life::Receiver<Life>,
     steering: Steering,
 ) -> Result<Shared, Fault> {
-    let mut secret = [0; 16];
-    rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| Fault::System("get random bytes", error.into()))?;
+    let (secret, mark) = (random()?, random()?);
     let store = Store::new(gateway.store.max_keys, gateway.store.shared.clone()).map_err(|error| {
         let counters = "reserve the counters of `max_keys` in [store]";
         Fault::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
@@ -310,6 +309,7 @@ fn share(
         store,
         clock: Clock::system(),
         secret: Secret::Process(secret),
+        loop_mark: LoopMark::new(u64::from_le_bytes(mark)),
         metrics: Metrics::new(gateway.server.workers),
         samples: Mutex::default(),
         refusals: Refusals::new(gateway.server.workers),
@@ -323,6 +323,13 @@ fn share(
         life,
         gateway: Arc::new(ArcSwap::from_pointee(gateway)),
     })
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Fault> {
+    let mut bytes = [0; N];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Fault::System("get random bytes", error.into()))?;
+    Ok(bytes)
 }
 
 fn bind(gateway: &Gateway, inherited: &mut Vec<TcpListener>) -> Result<Vec<Listeners>, Fault> {

@@ -5,6 +5,7 @@
 
 pub mod crowd;
 pub mod desk;
+pub mod loop_mark;
 pub mod steering;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::telemetry::trace::Spans;
 use crate::upstream::roster::Roster;
 use crowd::Crowd;
 use desk::Desks;
+use loop_mark::LoopMark;
 use steering::Steering;
 
 /// One value for the whole process, behind an `Arc`.
@@ -39,6 +41,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Keys the fingerprints of clients' keys, unless a shared store has a secret for the whole fleet.
     pub secret: Secret,
+    /// What shows that a request has passed this process before.
+    pub loop_mark: LoopMark,
     /// The counters of what happened.
     pub metrics: Arc<Metrics>,
     /// The same second by second. The control thread alone locks it.

@@ -1,5 +1,9 @@
 //! Sockets as the data plane reads and writes them: no system call that must fail, and a bound on each.
 
+// An error that was dropped here let requests be smuggled: none is dropped without a word.
+#![warn(clippy::let_underscore_must_use)]
+
+mod ack_timeout;
 mod parked;
 mod pipe;
 mod stream;
@@ -16,6 +20,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+pub use ack_timeout::AckTimeout;
 pub use parked::Parked;
 pub use pipe::Pipe;
 pub use stream::Stream;
@@ -62,6 +67,10 @@ pub fn poll_read(
 /// edge-triggered, so what comes from now on is announced anew.)
 fn is_drained(stream: &TcpStream) {
     let nothing = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "the closure gives only a refusal, which clears the readiness"
+    )]
     let _ = stream.try_io(Interest::READABLE, nothing);
 }
 
@@ -121,6 +130,9 @@ pub fn close_sending(stream: &TcpStream) -> io::Result<()> {
 
 /// Makes the socket's close a reset: whatever is unsent is dropped, and the other side knows that something is missing.
 pub fn reset_on_close(stream: &TcpStream) {
-    // A socket that cannot be told so is closed the ordinary way.
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "a socket that cannot be told so is closed the ordinary way"
+    )]
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }

@@ -295,16 +295,16 @@ impl Counters {
         }
     }
 
-    /// Makes the counters of one owner as new, in all policies of the charges.
+    /// Makes the counters of one owner as new, in all policies of the charges. Whether any was not. `now` as for
+    /// [`Self::decide`].
     ///
     /// # Errors
     /// The shared store could not be asked: nothing has changed, unless it did not answer in time.
-    pub async fn reset(&self, charges: &[Charge<'_>]) -> Result<(), Unreachable> {
+    pub async fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<bool, Unreachable> {
         match self {
-            Self::Memory(memory) => memory.reset(charges),
-            Self::Shared(client) => client.reset(charges).await?,
+            Self::Memory(memory) => Ok(memory.reset(charges, now)),
+            Self::Shared(client) => client.reset(charges, now).await,
         }
-        Ok(())
     }
 
     /// Gives so many units back to one owner, in each policy of the charges, but no more than are in use there: see

@@ -1,5 +1,8 @@
 //! The backends: connections to them, kept per worker, and the exchange of one request for one response.
 
+// An error that was dropped here let requests be smuggled: none is dropped without a word.
+#![warn(clippy::let_underscore_must_use)]
+
 mod balance;
 pub mod bound;
 mod chance;
@@ -11,6 +14,7 @@ pub mod health;
 mod http2;
 mod names;
 pub mod pool;
+pub mod private;
 pub mod retry;
 pub mod roster;
 
@@ -29,10 +33,11 @@ use crate::clock::deadline::{self, Deadline};
 use crate::gateway::{Balance, Endpoint, Protocol, Upstream};
 use crate::http1::response::ResponseHead;
 use balance::Choice;
-use exchange::{Ending, Exchange, Request, Upload};
+use exchange::{Broken, Ending, Exchange, Request, Upload};
 use fitness::{Fitness, InFlight};
 use http2::{Links, MAX_LINKS};
 use pool::{Connection, EndpointPool};
+use private::PrivateConnections;
 use retry::Budget;
 use roster::{Peers, Roster};
 
@@ -212,10 +217,14 @@ impl Servers {
         self.budget.borrow_mut().request(now);
         // What cannot be sent twice is sent on a connection that was looked at just now.
         let careful = !(request.idempotent && request.body.is_done());
-        request.body.take_ready(request.message);
+        if let Err(Broken) = request.body.take_ready(request.message) {
+            return Err(Failed { failure: Failure::Upload, authority: None, attempts: 0 });
+        }
         let mut tried = Tried::new();
         let nobody = || Failed { failure: Failure::NoneHealthy, authority: None, attempts: 0 };
-        let mut place = self.choose(request.affinity, &tried, now).ok_or_else(nobody)?;
+        let own = request.own.place(&self.pools).filter(|place| self.is_healthy(*place));
+        let place = own.or_else(|| self.choose(request.affinity, &tried, now));
+        let mut place = place.ok_or_else(nobody)?;
         let (mut fresh, mut stales, mut attempts) = (false, 0, 0);
         loop {
             attempts += 1;
@@ -223,7 +232,7 @@ impl Servers {
             let failed =
                 |failure| Failed { failure, authority: Some(Arc::clone(pool.authority())), attempts };
             let (affinity, begun) = (request.affinity, now);
-            let connection = match self.connection(place, careful, fresh).await {
+            let connection = match self.connection(place, careful, fresh, request.own).await {
                 Ok(connection) => connection,
                 Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
@@ -281,6 +290,10 @@ impl Servers {
             .or_else(|| next(&|place, server| tried.last() != Some(&place) && server.is_healthy()))
     }
 
+    fn is_healthy(&self, place: usize) -> bool {
+        self.peers.get(place).is_some_and(|server| server.is_healthy())
+    }
+
     /// The server failed an attempt that began at `begun`.
     fn blame(&self, place: usize, begun: Instant, now: Instant) {
         self.failed_attempts.set(self.failed_attempts.get() + 1);
@@ -296,12 +309,18 @@ impl Servers {
         }
     }
 
-    /// A kept connection to the server at `place`, or a new one.
-    async fn connection(&self, place: usize, careful: bool, fresh: bool) -> Result<Connection, Failure> {
+    /// A kept connection to the server at `place`, the client's own before others, or a new one.
+    async fn connection(
+        &self,
+        place: usize,
+        careful: bool,
+        fresh: bool,
+        own: &mut PrivateConnections,
+    ) -> Result<Connection, Failure> {
         let pool = &self.pools[place];
         let counted = self.upstream.balance == Balance::LeastRequests;
         let in_flight = self.peers.get(place).filter(|_| counted).map(InFlight::at);
-        let kept = if fresh { None } else { pool.at_hand(careful) };
+        let kept = if fresh { None } else { own.take(pool).or_else(|| pool.at_hand(careful)) };
         let mut connection = match kept {
             Some(kept) => kept,
             // All that waiting for a connection needs would else be moved with each request.

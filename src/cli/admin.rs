@@ -12,6 +12,8 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use crate::config::is_variable_name;
+
 /// Bytes of an answer.
 const MOST_ANSWER: usize = 4 << 20;
 
@@ -24,29 +26,22 @@ pub(super) struct Admin {
 
 impl Admin {
     /// As seen from this machine. The error is for people.
-    ///
-    /// Only these values are read: while somebody edits the file, a fault elsewhere in it must not make the gateway that
-    /// runs seem dead.
     pub(super) fn named_in(file: &Path) -> Result<Self, String> {
-        let name = file.display();
-        let text =
-            std::fs::read_to_string(file).map_err(|error| format!("can not read `{name}`: {error}"))?;
-        let table: toml::Table = text
-            .parse()
-            .map_err(|error: toml::de::Error| format!("`{name}` is not TOML: {}", error.message()))?;
-        let word = |key| table.get("admin").and_then(|admin| admin.get(key)).and_then(toml::Value::as_str);
-        let listen = word("listen").ok_or_else(|| {
+        let table = read(file)?;
+        Self::of(&table, file)?.ok_or_else(|| {
             format!(
-                "`{name}` names no admin listener\n  = help: add `[admin]` with `listen = \"127.0.0.1:9900\"`"
+                "`{}` names no admin listener\n  = help: add `[admin]` with `listen = \"127.0.0.1:9900\"`",
+                file.display()
             )
-        })?;
-        let address: SocketAddr = listen
-            .parse()
-            .map_err(|_| format!("`{}` in `{name}` is not an address with a port", listen.escape_debug()))?;
-        if address.port() == 0 {
-            return Err(format!("the admin listener in `{name}` picks its port, so it is not known here"));
-        }
-        Ok(Self { address: reachable(address), token_env: word("token_env").map(ToOwned::to_owned) })
+        })
+    }
+
+    /// The one that a file's table names, if it names one.
+    pub(super) fn of(table: &toml::Table, file: &Path) -> Result<Option<Self>, String> {
+        let word = |key| table.get("admin").and_then(|admin| admin.get(key)).and_then(toml::Value::as_str);
+        let Some(listen) = word("listen") else { return Ok(None) };
+        let address = address(listen, "admin listener", file)?;
+        Ok(Some(Self { address, token_env: word("token_env").map(ToOwned::to_owned) }))
     }
 
     /// What the gateway wants to be told by who asks; nothing where it wants nothing. The error is for people.
@@ -54,7 +49,9 @@ impl Admin {
         let token = |name: &String| {
             let token = std::env::var(name).ok().filter(|token| !token.is_empty());
             let token = token.ok_or_else(|| {
-                format!("the admin listener wants a token, and the environment variable `{name}` holds none")
+                let which =
+                    if is_variable_name(name) { format!("`{name}`") } else { "of `token_env`".into() };
+                format!("the admin listener wants a token, and the environment variable {which} holds none")
             });
             Ok(format!("Bearer {}", token?))
         };
@@ -97,6 +94,28 @@ async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> io::Res
     let status = response.status();
     let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await.map_err(io::Error::other)?;
     Ok((status, body.to_bytes()))
+}
+
+/// The table of a file. The error is for people.
+///
+/// Only a few values of it are read: while an operator edits the file, a fault elsewhere in it must not make the gateway that
+/// runs seem dead.
+pub(super) fn read(file: &Path) -> Result<toml::Table, String> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| format!("can not read `{name}`: {error}"))?;
+    text.parse().map_err(|error: toml::de::Error| format!("`{name}` is not TOML: {}", error.message()))
+}
+
+/// An address as seen from this machine. The error is for people.
+pub(super) fn address(text: &str, what: &str, file: &Path) -> Result<SocketAddr, String> {
+    let name = file.display();
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| format!("`{}` in `{name}` is not an address with a port", text.escape_debug()))?;
+    match address.port() {
+        0 => Err(format!("the {what} in `{name}` picks its port, so it is not known here")),
+        _ => Ok(reachable(address)),
+    }
 }
 
 /// A listener on all addresses is asked on loopback.

@@ -1,28 +1,57 @@
 //! `tollgate health`: asks a running gateway.
 
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
 
-use super::admin::Admin;
+use super::admin::{self, Admin};
 use super::output::fault;
 use super::{FAILED, MISTAKE};
+use crate::config::DEFAULT_ADDRESS;
 
 /// For connecting, asking and answering together.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks `/healthz` of the admin listener that `file` names.
+/// Asks `/healthz` of the admin listener that `file` names. Without one, connects to the first listener.
 pub(super) fn ask(file: &Path) -> ExitCode {
-    let admin = match Admin::named_in(file) {
-        Ok(admin) => admin,
-        Err(message) => return fault(MISTAKE, message),
-    };
+    let target = admin::read(file).and_then(|table| match Admin::of(&table, file)? {
+        Some(admin) => Ok(Target::Admin(admin)),
+        None => first_listener(&table, file).map(Target::Listener),
+    });
+    match target {
+        Ok(Target::Admin(admin)) => ask_admin(&admin),
+        Ok(Target::Listener(address)) => match TcpStream::connect_timeout(&address, TIMEOUT) {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => fault(FAILED, format_args!("no gateway listens on {address}: {error}")),
+        },
+        Err(message) => fault(MISTAKE, message),
+    }
+}
+
+enum Target {
+    Admin(Admin),
+    Listener(SocketAddr),
+}
+
+fn ask_admin(admin: &Admin) -> ExitCode {
     let address = admin.address;
-    match admin.ask(Method::GET, "/healthz", None, String::new(), PATIENCE) {
+    match admin.ask(Method::GET, "/healthz", None, String::new(), TIMEOUT) {
         Ok((StatusCode::OK, _)) => ExitCode::SUCCESS,
         Ok((status, _)) => fault(FAILED, format_args!("the gateway at {address} answers {status}")),
         Err(error) => fault(FAILED, format_args!("no gateway answers at {address}: {error}")),
     }
+}
+
+/// The first address that the gateway listens on for clients.
+fn first_listener(table: &toml::Table, file: &Path) -> Result<SocketAddr, String> {
+    let listen = table.get("server").and_then(|server| server.get("listen"));
+    let Some(first) = listen.map(|listen| listen.get(0).unwrap_or(listen)) else {
+        return Ok(DEFAULT_ADDRESS);
+    };
+    let text = first.as_str().or_else(|| first.get("address").and_then(toml::Value::as_str));
+    let text = text.ok_or_else(|| format!("`listen` in `{}` is no list of addresses", file.display()))?;
+    admin::address(text, "first listener", file)
 }

@@ -1,6 +1,7 @@
 //! `algorithm` and its parameters: one algorithm a rate.
 
-use super::report::{listed, quoted};
+use super::reader::Reader;
+use super::report::{Place, listed, quoted};
 use super::table::Table;
 use super::units;
 use super::value::Value;
@@ -64,14 +65,36 @@ pub(super) fn read(table: &mut Table<'_>) -> Option<Vec<Rated>> {
     let Some(kind) = kind else {
         // Without it nobody knows what the other parameters mean, so only their names are taken note of.
         table.optional("rate", |value| rates(&value));
-        table.skip(&["max"]);
+        table.ignore("max");
         table.skip(&PARAMETERS);
         return None;
     };
     refuse_foreign(table, kind);
     let rates = table.require("rate", "\"10/s\"", |value| rates(&value));
     let with = algorithm_maker(table, kind);
-    Some(rates?.into_iter().map(|(written, rate)| Rated { rate: written, algorithm: with(rate) }).collect())
+    let rated = |(written, rate, place): (String, Rate, Place)| {
+        warn_of_month(kind, &written, rate, place, table.reader());
+        Rated { rate: written, algorithm: with(rate) }
+    };
+    Some(rates?.into_iter().map(rated).collect())
+}
+
+/// A period that people write for a month, which it is not.
+fn warn_of_month(kind: Kind, written: &str, rate: Rate, place: Place, reader: &Reader<'_>) {
+    const DAY: u64 = 86_400_000_000;
+    let Micros(period) = rate.period();
+    let days = period / DAY;
+    if !period.is_multiple_of(DAY) || !((28..=31).contains(&days) || days > 31 && days.is_multiple_of(30)) {
+        return;
+    }
+    let meaning = match kind {
+        Kind::FixedWindow | Kind::SlidingWindow => {
+            format!("a window of {days} days, counted from 1 January 1970")
+        }
+        _ => format!("a period of {days} days"),
+    };
+    let message = format!("{} is not a month: it is {meaning}", quoted(written));
+    reader.warn(place, message, "`/month` is not available in this version of tollgate");
 }
 
 /// Parameters of other algorithms are faults: they would change nothing.
@@ -124,20 +147,20 @@ fn units(value: &Value<'_>) -> Option<Cost> {
 }
 
 /// One rate or a list of them; none twice.
-fn rates(value: &Value<'_>) -> Option<Vec<(String, Rate)>> {
+fn rates(value: &Value<'_>) -> Option<Vec<(String, Rate, Place)>> {
     if !value.is_list() {
         return one_rate(value).map(|rate| vec![rate]);
     }
-    let mut rates: Vec<(String, Rate)> = Vec::new();
+    let mut rates: Vec<(String, Rate, Place)> = Vec::new();
     value.some_of(|item| {
-        let (written, rate) = one_rate(&item)?;
-        if let Some((other, _)) = rates.iter().find(|(_, other)| *other == rate) {
+        let (written, rate, place) = one_rate(&item)?;
+        if let Some((other, ..)) = rates.iter().find(|(_, other, _)| *other == rate) {
             item.fault(
                 format!("the rates {} and {} are the same", quoted(other), quoted(&written)),
                 "leave one of the two out",
             );
         }
-        rates.push((written, rate));
+        rates.push((written, rate, place));
         Some(())
     })?;
     if rates.len() > MAX_CHARGES {
@@ -146,11 +169,11 @@ fn rates(value: &Value<'_>) -> Option<Vec<(String, Rate)>> {
     Some(rates)
 }
 
-fn one_rate(value: &Value<'_>) -> Option<(String, Rate)> {
+fn one_rate(value: &Value<'_>) -> Option<(String, Rate, Place)> {
     if !value.is_text() {
         return value.mismatch("a rate", "write it in quotes, with its period: `\"10/s\"`");
     }
     let text = value.text()?;
     let rate = text.parse("a rate", units::rate)?;
-    Some((text.into_string(), rate))
+    Some((text.into_string(), rate, value.place()))
 }

@@ -2,6 +2,7 @@
 //! cost can be admitted.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::file::Draft;
@@ -10,7 +11,7 @@ use super::reader::Reader;
 use super::report::{Place, quoted};
 use super::routes::{self, Use};
 use super::upstreams;
-use crate::gateway::{Gateway, Limit, Mode, Policy, Protocol};
+use crate::gateway::{Endpoint, Gateway, Limit, Mode, Policy, Protocol, Server, Upstream};
 use crate::limit::Algorithm;
 use crate::route::key::Part;
 use crate::route::{RouteIndex, RouteTable};
@@ -31,6 +32,7 @@ pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
     }
     for upstream in &draft.upstreams {
         too_few_connections(upstream, server.workers, reader);
+        own_listener(upstream, server, reader);
     }
     for route in &draft.routes {
         too_many_charges(route, &draft.limits, reader);
@@ -95,6 +97,40 @@ fn too_few_connections(draft: &upstreams::Draft, workers: usize, reader: &Reader
         let help = format!("write `max_connections = {least}` or more, or set `workers` in [server]");
         reader.fault(draft.place, message, help);
     }
+}
+
+/// A server that is one of the gateway's own listeners: a request would come back until nothing is left to carry it.
+fn own_listener(draft: &upstreams::Draft, server: &Server, reader: &Reader<'_>) {
+    let endpoints = draft.upstream.as_ref().map(Upstream::endpoints).unwrap_or_default();
+    for endpoint in endpoints {
+        let Some(listener) = server.listen.iter().find(|listener| is_at(endpoint, listener.address)) else {
+            continue;
+        };
+        let message = format!(
+            "upstream {} sends requests to {}, which is tollgate's own listener `{}`: they would go round in a circle",
+            quoted(&draft.name),
+            quoted(&endpoint.authority),
+            listener.address,
+        );
+        let help = "write the address of the backend, or change `listen` in [server]";
+        reader.fault(draft.place, message, help);
+    }
+}
+
+/// Whether connections to this server come to a listener at this address, as far as the two are literally the same. A listener
+/// at `[::]` takes no IPv4.
+fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
+    let own = listener.ip();
+    let is_local = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+    let same_host = match server.host.parse::<IpAddr>().map(|address| address.to_canonical()) {
+        // A connection to the unspecified address comes to the loopback.
+        Ok(host) if host.is_unspecified() || own.is_unspecified() => {
+            is_local(host) && is_local(own) && host.is_ipv4() == own.is_ipv4()
+        }
+        Ok(host) => host == own.to_canonical(),
+        Err(_) => matches!(&*server.host, "localhost" | "localhost.") && is_local(own),
+    };
+    same_host && server.port == listener.port()
 }
 
 fn duplicate_names(routes: &[routes::Draft], reader: &Reader<'_>) {

@@ -32,6 +32,9 @@ pub(super) fn framing_or_host(name: &HeaderName) -> Option<&'static str> {
     if name == header::HOST {
         return Some("use `host` of the upstream to choose the Host that it sees");
     }
+    if name.as_str() == "cdn-loop" {
+        return Some("leave it out: tollgate sets it, to notice requests that go round in a circle");
+    }
     framing(name)
 }
 

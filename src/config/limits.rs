@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::report::{Place, quoted};
 use super::table::Table;
 use super::value::{Entry, Value};
-use super::{algorithm, name, policy, reject, store};
+use super::{algorithm, name, policy, reject, server, store};
 use crate::gateway::{Limit, Mode};
-use crate::route::key::{Exemption, Key, Missing, Part};
+use crate::route::key::{Exemption, Key, Missing, Part, Repeated};
 use crate::store::OnError;
 
 /// Parts of a composite key.
@@ -16,6 +16,9 @@ const MAX_PARTS: usize = 16;
 const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
 const MISSING: [(&str, Missing); 4] =
     [("ip", Missing::Ip), ("shared", Missing::Shared), ("skip", Missing::Skip), ("deny", Missing::Deny)];
+
+const REPEATED: [(&str, Repeated); 3] =
+    [("deny", Repeated::Deny), ("missing", Repeated::Missing), ("join", Repeated::Join)];
 
 /// A limit of the file.
 pub(super) struct Draft {
@@ -36,9 +39,6 @@ pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> Draft {
 }
 
 fn limit(name: &str, mut table: Table<'_>, inherited: OnError) -> Option<Limit> {
-    for key in ["sync", "ban", "tiers"] {
-        table.later(key, key);
-    }
     let rated = algorithm::read(&mut table);
     let key = key(&mut table);
     let on_error = table.or("on_error", inherited, |value| store::on_error(&value));
@@ -56,7 +56,21 @@ fn key(table: &mut Table<'_>) -> Option<Key> {
     let parts = table.require("key", "\"ip\"", |value| parts(&value));
     let given = table.take("missing");
     let missing = given.as_ref().map_or(Some(Missing::Ip), |value| value.choice(&MISSING))?;
+    let repeats = table.take("repeated");
+    let repeated = match &repeats {
+        Some(value) => Some(value.choice(&REPEATED)?),
+        None => None,
+    };
     let parts = parts?;
+    if let Some(repeats) = repeats
+        && !parts.iter().any(Part::invented_by_client)
+    {
+        repeats.reader().warn(
+            repeats.place(),
+            "`repeated` has no effect: no part of this key can come more than once",
+            "leave it out; it is about `header:`, `cookie:` and `query:`",
+        );
+    }
     if let Some(given) = given
         && !parts.iter().any(Part::may_be_missing)
     {
@@ -66,7 +80,7 @@ fn key(table: &mut Table<'_>) -> Option<Key> {
             "leave it out; it speaks of `header:`, `cookie:`, `query:` and `tls:subject`",
         );
     }
-    Some(Key { parts, missing })
+    Some(Key { parts, missing, repeated })
 }
 
 /// The parts of a key: one word, or a list.
@@ -102,7 +116,11 @@ fn part(value: &Value<'_>) -> Option<Part> {
 }
 
 fn exemption(value: &Value<'_>) -> Option<Exemption> {
-    let exemption = value.text()?.parse("an exemption", Exemption::parse)?;
+    let text = value.text()?;
+    let exemption = text.parse("an exemption", Exemption::parse)?;
+    if let Some(network) = text.as_str().strip_prefix("ip:").and_then(|text| text.parse().ok()) {
+        server::warn_of_host_bits(network, value);
+    }
     if let Exemption::Header(name, _) = &exemption {
         value.reader().warn(
             value.place(),

@@ -64,7 +64,6 @@ struct Charge {
 /// Reads one of `[[routes]]`.
 pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft> {
     let mut table = value.table("`[[routes]]`")?;
-    table.later("rewrite", "rewrite");
     let given_name = table.optional("name", |value| name_of(&value));
     let path = table.require("path", "\"/*\"", |value| value.text());
     let conditions = conditions::read(&mut table, path.as_ref());

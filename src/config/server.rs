@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use http::HeaderName;
 use ipnet::IpNet;
 
 use super::report::quoted;
@@ -10,15 +11,17 @@ use super::table::Table;
 use super::text::Refusal;
 use super::tls;
 use super::value::Value;
-use crate::gateway::{Listener, RatelimitHeaders, Server};
-use crate::route::client::ClientRule;
+use crate::gateway::{Listener, RatelimitHeaders, RequestIds, Server};
+use crate::route::client::{ClientRule, ClientSource};
 
 /// Where tollgate listens if the file does not say.
-const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// Threads beyond this help nobody.
 const MAX_WORKERS: u32 = 1_024;
 /// More than any kernel holds descriptors for.
 const MAX_CONNECTIONS: u32 = 10_000_000;
+/// More than a connection ever serves.
+const MAX_REQUESTS: u64 = 1_000_000_000;
 /// A request head smaller than this holds no ordinary request, one larger is an attack.
 const HEADER_BYTES: (u64, u64) = (1 << 10, 1 << 20);
 
@@ -28,6 +31,9 @@ const RATELIMIT_HEADERS: [(&str, RatelimitHeaders); 4] = [
     ("both", RatelimitHeaders::Both),
     ("off", RatelimitHeaders::Off),
 ];
+
+const REQUEST_IDS: [(&str, RequestIds); 3] =
+    [("own", RequestIds::Own), ("all", RequestIds::All), ("off", RequestIds::Off)];
 
 /// Reads `[server]`, with the bound on bodies that routes inherit (`None`: no bound).
 pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
@@ -48,9 +54,15 @@ pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
         body_timeout: seconds(&mut table, "body_timeout", 10),
         idle_timeout: seconds(&mut table, "idle_timeout", 60),
         write_timeout: seconds(&mut table, "write_timeout", 30),
+        max_requests_per_connection: table.or("max_requests_per_connection", None, |value| {
+            let bound = value.whole(0..=MAX_REQUESTS)?;
+            Some((bound > 0).then_some(bound))
+        }),
+        max_connection_age: seconds(&mut table, "max_connection_age", 3600),
         drain_timeout: seconds(&mut table, "drain_timeout", 30),
         ratelimit_headers: table
             .or("ratelimit_headers", RatelimitHeaders::Both, |value| value.choice(&RATELIMIT_HEADERS)),
+        request_id: table.or("request_id", RequestIds::Own, |value| value.choice(&REQUEST_IDS)),
         via: table.or("via", false, |value| value.boolean()),
     };
     if let Some(certificates) = certificates
@@ -61,7 +73,8 @@ pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
     }
     let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
     if proxied && server.client.trusted_proxies.is_empty() {
-        let message = "`proxy_protocol` is `true`, but nobody is believed: all connections would be closed";
+        let message =
+            "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
         table.reader().fault(table.place(), message, "list the proxies in `trusted_proxies`");
     }
     table.finish();
@@ -108,15 +121,77 @@ fn header_bound(value: &Value<'_>) -> Option<usize> {
 }
 
 fn client_rule(table: &mut Table<'_>) -> ClientRule {
+    let trusted_proxies = table.or("trusted_proxies", Vec::new(), |value| value.each(|item| proxy(&item)));
+    let source = table.take("client_ip");
+    let place = source.as_ref().map(Value::place);
+    let source = source.and_then(|value| client_source(&value)).unwrap_or_default();
+    if let Some(place) = place.filter(|_| trusted_proxies.is_empty() && source != ClientSource::Peer) {
+        let help = "list the proxies in `trusted_proxies`, or leave `client_ip` out";
+        table.reader().warn(place, "`client_ip` has no effect: `trusted_proxies` is empty", help);
+    }
     ClientRule {
-        trusted_proxies: table.or("trusted_proxies", Vec::new(), |value| value.each(|item| network(&item))),
+        trusted_proxies,
+        source,
         ipv4_prefix: table.or("ipv4_prefix", 32, |value| prefix(&value, 32)),
         ipv6_prefix: table.or("ipv6_prefix", 64, |value| prefix(&value, 128)),
     }
 }
 
+fn client_source(value: &Value<'_>) -> Option<ClientSource> {
+    value.text()?.parse("a source of the client's address", |text| {
+        const ALL: &str = "write `x-forwarded-for`, `forwarded`, `header:NAME` or `peer`";
+        let refusal = |message: String, help: &str| Err(Refusal::new(message, help));
+        match text.split_once(':') {
+            None => match text {
+                "x-forwarded-for" => Ok(ClientSource::XForwardedFor),
+                "forwarded" => Ok(ClientSource::Forwarded),
+                "peer" => Ok(ClientSource::Peer),
+                "header" => refusal("`header` lacks a name".to_owned(), "write `header:NAME`"),
+                _ => refusal(format!("{} is no source of the client's address", quoted(text)), ALL),
+            },
+            Some(("header", name)) => match HeaderName::try_from(name) {
+                Ok(name) if name == "x-forwarded-for" || name == "forwarded" => {
+                    let help = format!("write `{name}`: the list in it is read");
+                    refusal(
+                        format!("`header:NAME` is for a header with one address, not for `{name}`"),
+                        &help,
+                    )
+                }
+                Ok(name) => Ok(ClientSource::Header(name)),
+                Err(_) => refusal(
+                    format!("{} lacks the name of a header", quoted(text)),
+                    "write `header:NAME`, as in `header:x-real-ip`",
+                ),
+            },
+            Some(_) => refusal(format!("{} is no source of the client's address", quoted(text)), ALL),
+        }
+    })
+}
+
 fn prefix(value: &Value<'_>, longest: u32) -> Option<u8> {
     u8::try_from(value.count(0, longest)?).ok()
+}
+
+fn proxy(value: &Value<'_>) -> Option<IpNet> {
+    let network = network(value)?;
+    let is_mapped_ipv4 = matches!(network, IpNet::V6(v6) if v6.prefix_len() == 96
+        && v6.network() == Ipv4Addr::UNSPECIFIED.to_ipv6_mapped());
+    if network.prefix_len() == 0 || is_mapped_ipv4 {
+        let message = format!("`{network}` believes every peer: any client can choose its own address");
+        value.reader().warn(value.place(), message, "list only the addresses of your proxies");
+    }
+    warn_of_host_bits(network, value);
+    Some(network)
+}
+
+/// A network written as one of its addresses: it is wider than that.
+pub(super) fn warn_of_host_bits(network: IpNet, value: &Value<'_>) {
+    let whole = network.trunc();
+    if whole != network {
+        let message = format!("`{network}` has bits set beyond its prefix: it is the network `{whole}`");
+        let help = format!("write `{whole}`, or `{}` for the one address", network.addr());
+        value.reader().warn(value.place(), message, help);
+    }
 }
 
 fn network(value: &Value<'_>) -> Option<IpNet> {

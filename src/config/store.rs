@@ -35,7 +35,6 @@ enum Backend {
 
 /// Reads `[store]`, with the `on_error` that limits inherit.
 pub(super) fn read(mut table: Table<'_>) -> (StoreSettings, OnError) {
-    table.later("snapshot", "snapshot");
     let choices = [("memory", Backend::Memory), ("redis", Backend::Redis)];
     let backend = table.or("backend", Backend::Memory, |value| value.choice(&choices));
     let max_keys = table.or("max_keys", 1_000_000, |value| usize::try_from(value.count(1, Cost::MAX)?).ok());

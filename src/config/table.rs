@@ -3,6 +3,7 @@
 
 use toml::de::DeTable;
 
+use super::later::is_later;
 use super::nearest::did_you_mean;
 use super::reader::Reader;
 use super::report::{Place, listed, quoted};
@@ -84,13 +85,6 @@ impl<'a> Table<'a> {
         value.and_then(read)
     }
 
-    /// A key of a later version: a fault if it is given. `what` is its full name for the message.
-    pub(super) fn later(&mut self, key: &'static str, what: &str) {
-        if let Some(place) = self.foreign(key) {
-            self.reader.not_available(place, what);
-        }
-    }
-
     /// A key that has no meaning beside what else the table says: a fault if it is given.
     pub(super) fn misplaced(&mut self, key: &'static str, message: &str, help: &str) {
         if let Some(place) = self.foreign(key) {
@@ -103,11 +97,21 @@ impl<'a> Table<'a> {
         self.known.extend(keys);
     }
 
+    /// A key that is neither reported nor offered, because something that gives it its meaning is missing.
+    pub(super) fn ignore(&mut self, key: &'static str) {
+        self.foreign.push(key);
+    }
+
     /// Reports keys that nobody asked for. Whether the whole table is sound.
     pub(super) fn finish(self) -> bool {
         for (key, _) in self.entries {
             let name: &str = key.get_ref();
-            if !self.known.contains(&name) && !self.foreign.contains(&name) {
+            if self.known.contains(&name) || self.foreign.contains(&name) {
+                continue;
+            }
+            if is_later(&self.title, name) {
+                self.reader.not_available(key.span().into(), name);
+            } else {
                 let known = format!("known here: {}", listed(self.known.iter().copied()));
                 let help = did_you_mean(name, self.known.iter().copied(), &known);
                 let message = format!("unknown key {} in {}", quoted(name), self.title);

@@ -77,6 +77,7 @@ pub(super) fn rate(text: &str) -> Result<Rate, Refusal> {
     }
     let is_unit_alone = period.bytes().all(|byte| byte.is_ascii_alphabetic());
     if is_unit_alone {
+        no_calendar(text, period)?;
         unit_named(text, &format!("{count}/"), period, &TIME_UNITS, &OTHER_TIME_UNITS)?;
     }
     let period = if is_unit_alone { format!("1{period}") } else { period.to_owned() };
@@ -88,6 +89,19 @@ pub(super) fn rate(text: &str) -> Result<Rate, Refusal> {
         let message = format!("{} has a count outside the range", quoted(text));
         Refusal::new(message, format!("a rate's count is 1 to {}", Cost::MAX))
     })
+}
+
+/// Units of calendars are those of a later version.
+fn no_calendar(text: &str, period: &str) -> Result<(), Refusal> {
+    let days = match period {
+        "week" => "7",
+        "month" => "30",
+        "year" => "365",
+        _ => return Ok(()),
+    };
+    let message = format!("{}: `/{period}` is not available in this version of tollgate", quoted(text));
+    let help = format!("`/{days}day` is a window of {days} days since 1 January 1970, not of the calendar");
+    Err(Refusal::new(message, help))
 }
 
 impl Value<'_> {

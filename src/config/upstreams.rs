@@ -17,7 +17,7 @@ use super::value::{Entry, Value};
 use crate::gateway::{
     Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
 };
-use crate::route::key::{Key, Missing};
+use crate::route::key::{Key, Missing, Repeated};
 
 /// Servers of one upstream.
 const MAX_SERVERS: usize = 1_024;
@@ -145,7 +145,7 @@ fn balance(table: &mut Table<'_>) -> Option<Balance> {
         Word::Random => Balance::Random,
         Word::Hash => {
             let parts = table.require("hash_key", "\"ip\"", |value| limits::parts(&value))?;
-            return Some(Balance::Hash(Key { parts, missing: Missing::Ip }));
+            return Some(Balance::Hash(Key { parts, missing: Missing::Ip, repeated: Some(Repeated::Join) }));
         }
     };
     let help = "leave it out, or write `balance = \"hash\"`";

@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::nearest::did_you_mean;
 use super::reader::Reader;
 use super::report::{Place, listed, quoted};
+use super::secrecy::is_variable_name;
 use super::table::Table;
 use super::text::{Text, is_variable};
 
@@ -75,23 +76,30 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What the environment variable holds that this string names: a secret, which no message repeats.
+    /// What the environment variable holds that this string names: a secret, which no message repeats. Nor does one repeat a name
+    /// that may be the secret itself.
     pub(super) fn variable(&self) -> Option<String> {
         let name = self.text()?;
         if !is_variable(name.as_str()) {
             let help = "a name has letters, digits and `_`; the secret itself stands in the variable";
-            self.fault(format!("{} is not the name of an environment variable", name.quoted()), help);
+            self.fault("this is not the name of an environment variable", help);
             return None;
         }
-        let help = || format!("set it before tollgate starts: `export {}=…`", name.as_str());
+        let usual = is_variable_name(name.as_str());
+        let (which, example) = if usual {
+            (format!("the environment variable {}", name.quoted()), name.as_str())
+        } else {
+            ("the environment variable that is named here".to_owned(), "NAME")
+        };
+        let help = || format!("set it before tollgate starts: `export {example}=…`");
         match (self.reader.environment)(name.as_str()) {
             Some(held) if held.trim().is_empty() => {
-                self.fault(format!("the environment variable {} is empty", name.quoted()), help());
+                self.fault(format!("{which} is empty"), help());
                 None
             }
             Some(held) => Some(held),
             None => {
-                self.fault(format!("the environment variable {} is not set", name.quoted()), help());
+                self.fault(format!("{which} is not set"), help());
                 None
             }
         }

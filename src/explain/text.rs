@@ -81,6 +81,7 @@ impl Display for Standing {
             Self::Exempt(exemption) => write!(f, "charges nothing: exempt by `{exemption}`"),
             Self::Skipped => f.write_str("does not apply: a part of its key is missing"),
             Self::Missing => f.write_str("refuses: a part of its key is missing"),
+            Self::Repeated => f.write_str("refuses with 400: a part of its key has several values"),
         }
     }
 }

@@ -2,35 +2,46 @@
 
 use super::ExplainRequest;
 use crate::gateway::{Backend, Gateway, Policy, Upstream};
-use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::limit::units::Cost;
-use crate::route::client::{Client, ClientRule};
+use crate::route::client::{Client, ClientRule, ClientSource};
 use crate::route::pattern::HostPattern;
 use crate::route::{self, Conditions, Match};
 
 /// How the client was found out.
 pub(super) fn identified(rule: &ClientRule, request: &ExplainRequest, client: Client) -> String {
-    let peer = request.peer;
-    let said = |fields: Fields<'_>| match (
-        fields.known(Name::Forwarded).is_some(),
-        fields.known(Name::XForwardedFor).is_some(),
-    ) {
-        (true, true) => Some("Forwarded and X-Forwarded-For"),
-        (true, false) => Some("Forwarded"),
-        (false, true) => Some("X-Forwarded-For"),
-        (false, false) => None,
+    let (peer, fields) = (request.peer, request.headers.fields());
+    let source = match &rule.source {
+        ClientSource::XForwardedFor => {
+            fields.known(Name::XForwardedFor).map(|_| "X-Forwarded-For".to_owned())
+        }
+        ClientSource::Forwarded => fields.known(Name::Forwarded).map(|_| "Forwarded".to_owned()),
+        ClientSource::Header(name) => fields.first(name).map(|_| format!("`{name}`")),
+        ClientSource::Peer => None,
     };
-    match (rule.trusts(peer), said(request.headers.fields())) {
-        (false, Some(fields)) => {
-            format!("the peer itself, no trusted proxy: what it says in {fields} is not believed")
+    match (rule.trusts(peer), source) {
+        (false, Some(source)) => {
+            format!("the peer itself, no trusted proxy: what it says in {source} is not believed")
         }
         (false, None) => "the peer itself".into(),
-        (true, None) => "the peer itself, a trusted proxy that names nobody".into(),
-        (true, Some(fields)) if client.address == peer => {
-            format!("the peer itself, a trusted proxy: nobody that can be believed is named in {fields}")
+        (true, _) if rule.source == ClientSource::Peer => {
+            "the peer itself: `client_ip` is `peer`, so no header is believed".into()
         }
-        (true, Some(fields)) => format!("named in {fields} by the trusted proxy {peer}"),
+        (true, None) => match rule.overlooked(peer, fields) {
+            None => "the peer itself, a trusted proxy that names no client".into(),
+            Some(other) => format!(
+                "the peer itself, a trusted proxy that names a client in `{other}`, but `client_ip` is `{}`",
+                rule.source
+            ),
+        },
+        (true, Some(source)) if !client.identified => format!(
+            "the last trusted hop in {source} of the trusted proxy {peer}, unidentified: what stands before it is no \
+             address, so no exemption by `ip:` holds"
+        ),
+        (true, Some(source)) if client.address == peer => {
+            format!("the peer itself, a trusted proxy: {source} names no other address")
+        }
+        (true, Some(source)) => format!("named in {source} by the trusted proxy {peer}"),
     }
 }
 

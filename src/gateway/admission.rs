@@ -43,6 +43,8 @@ pub enum Standing {
     Skipped,
     /// A part of the key is missing, and the request is refused then.
     Missing,
+    /// A part of the key has several values, and the request is refused then.
+    Repeated,
 }
 
 /// What becomes of the request.
@@ -94,6 +96,8 @@ pub enum Why {
     Over,
     /// A part of the limit's key is missing: the request was not even counted.
     Missing,
+    /// A part of the limit's key has several values: the request is malformed, and was not even counted.
+    Repeated,
     /// The key is banned until then: nothing was charged anywhere.
     Banned(Timestamp),
 }
@@ -149,20 +153,28 @@ impl<'a> Assessment<'a> {
             Claim::Key(owner) => owner,
             Claim::Skip => return Standing::Skipped,
             Claim::Deny => return Standing::Missing,
+            Claim::Repeated => return Standing::Repeated,
         };
         self.charges.extend(limit.charges(owner, cost, group));
         Standing::Charged(cost, first)
     }
 
-    /// The refusal of an enforced limit whose key is missing: the store need not be asked.
+    /// The refusal of an enforced limit whose key is missing, or has several values, which goes first: the store need not be asked.
     pub fn missing(&self) -> Option<Refusal<'a>> {
-        let missing =
-            |used: &&Use<'a>| used.standing == Standing::Missing && used.limit.mode == Mode::Enforce;
-        self.uses.iter().find(missing).map(|used| Refusal {
+        let refused = |standing| {
+            let is_it = |used: &&Use<'a>| used.standing == standing && used.limit.mode == Mode::Enforce;
+            self.uses.iter().find(is_it)
+        };
+        let (used, why) = match (refused(Standing::Repeated), refused(Standing::Missing)) {
+            (Some(used), _) => (used, Why::Repeated),
+            (None, Some(used)) => (used, Why::Missing),
+            (None, None) => return None,
+        };
+        Some(Refusal {
             limit: used.limit,
             wait: None,
             violated: used.limit.policies.iter().map(|policy| &*policy.name).collect(),
-            why: Why::Missing,
+            why,
         })
     }
 
@@ -197,6 +209,7 @@ impl<'a> Assessment<'a> {
     }
 
     /// What follows from the store's outcome.
+    #[inline]
     pub fn rule(&self, outcome: &Outcome) -> Ruling<'a> {
         let mut tightest: Option<Tightest<'a>> = None;
         let mut refused: SmallVec<[(Wait, Tightest<'a>); 2]> = SmallVec::new();

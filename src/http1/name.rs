@@ -1,12 +1,31 @@
 //! The fields that a proxy itself has to know.
 
+use smallvec::SmallVec;
+
 use super::syntax::is_named;
+
+/// The name with `-` for each `_`; `None` if it has no `_`. CGI and its heirs take one for the other: they read
+/// `content_length` as the length.
+#[inline]
+pub fn with_hyphens(name: &[u8]) -> Option<SmallVec<[u8; 32]>> {
+    // Names rarely have one.
+    name.contains(&b'_').then(|| hyphenated(name))
+}
+
+#[cold]
+fn hyphenated(name: &[u8]) -> SmallVec<[u8; 32]> {
+    name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect()
+}
 
 /// A field's name, as far as a proxy treats it in a way of its own. Told once when a head is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// Any other.
     Other,
+    /// `authorization`.
+    Authorization,
+    /// `cdn-loop` (RFC 8586).
+    CdnLoop,
     /// `connection`.
     Connection,
     /// `content-length`.
@@ -35,6 +54,8 @@ pub enum Name {
     TransferEncoding,
     /// `upgrade`.
     Upgrade,
+    /// `www-authenticate`.
+    WwwAuthenticate,
     /// `x-forwarded-for`.
     XForwardedFor,
     /// `x-forwarded-host`.
@@ -58,6 +79,7 @@ impl Name {
             (6, Some(b'e')) => (b"expect", Self::Expect),
             (7, Some(b'u')) => (b"upgrade", Self::Upgrade),
             (7, Some(b't')) => (b"trailer", Self::Trailer),
+            (8, Some(b'c')) => (b"cdn-loop", Self::CdnLoop),
             (9, Some(b'f')) => (b"forwarded", Self::Forwarded),
             (9, Some(b'x')) => (b"x-real-ip", Self::XRealIp),
             (10, Some(b'c')) => (b"connection", Self::Connection),
@@ -65,10 +87,12 @@ impl Name {
             (11, Some(b't')) => (b"traceparent", Self::Traceparent),
             (10, Some(b'k')) => (b"keep-alive", Self::KeepAlive),
             (12, Some(b'x')) => (b"x-request-id", Self::XRequestId),
+            (13, Some(b'a')) => (b"authorization", Self::Authorization),
             (14, Some(b'c')) => (b"content-length", Self::ContentLength),
             (14, Some(b'h')) => (b"http2-settings", Self::NextHop),
             (15, Some(b'x')) => (b"x-forwarded-for", Self::XForwardedFor),
             (16, Some(b'p')) => (b"proxy-connection", Self::NextHop),
+            (16, Some(b'w')) => (b"www-authenticate", Self::WwwAuthenticate),
             (16, Some(b'x')) => (b"x-forwarded-host", Self::XForwardedHost),
             (17, Some(b't')) => (b"transfer-encoding", Self::TransferEncoding),
             (17, Some(b'x')) => (b"x-forwarded-proto", Self::XForwardedProto),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::fields::{Fields, Span};
+use super::login::asks_to_bind_connection;
 use super::name::Name;
 use super::request::MAX_FIELDS;
 use super::syntax::{has_item, items, parse_length, split_field};
@@ -45,25 +46,40 @@ pub struct ResponseHead {
     pub content_length: Option<u64>,
     /// Whether the connection can serve another request.
     pub kept: bool,
+    /// Whether it concerns a login that holds for the connection (NTLM, Negotiate).
+    pub private: bool,
     /// How long the backend says that it keeps the connection: `keep-alive: timeout=`.
     pub keep_alive: Option<Duration>,
 }
 
-/// Finds the end of a head in bytes that arrive piecemeal. Lines may end in LF alone (RFC 9112 §2.2).
+/// Finds the end of a head in bytes that arrive piecemeal. Lines may end in LF alone (RFC 9112 §2.2). Once it failed, it fails
+/// for ever.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeadEnd {
     /// Where the line being read begins.
     line: usize,
-    /// How far the search has come.
+    /// How far the search has come; [`BROKEN`] once it failed.
     searched: usize,
 }
+
+/// No head is so long.
+const BROKEN: usize = usize::MAX;
 
 impl HeadEnd {
     /// The length of the head, empty line included, once it is all there.
     ///
     /// # Errors
     /// A head over [`MAX_HEAD`].
+    #[inline(always)]
     pub fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+        if self.searched == BROKEN {
+            return Err(Malformed);
+        }
+        self.search(bytes).inspect_err(|_| self.searched = BROKEN)
+    }
+
+    #[inline(always)]
+    fn search(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
             let newline = self.searched + found;
             let line = without_cr(&bytes[self.line..newline]);
@@ -95,6 +111,7 @@ impl ResponseHead {
         spans.clear();
         let mut at = memchr::memchr(b'\n', head).ok_or(Malformed)? + 1;
         let line = StatusLine::parse(without_cr(&head[..at - 1]))?;
+        let mut private = false;
         while let Some(found) = memchr::memchr(b'\n', &head[at..]) {
             let field = without_cr(&head[at..at + found]);
             if field.is_empty() {
@@ -104,7 +121,11 @@ impl ResponseHead {
                 return Err(Malformed);
             }
             let (name, value_at, value) = split_field(field).map_err(|_| Malformed)?;
-            spans.push(Span::new(at, name, at + value_at, value).ok_or(Malformed)?);
+            let span = Span::new(at, name, at + value_at, value).ok_or(Malformed)?;
+            // `proxy-authenticate` is among those for the next hop.
+            private |= matches!(span.name(), Name::WwwAuthenticate | Name::NextHop)
+                && asks_to_bind_connection(value);
+            spans.push(span);
             at += found + 1;
         }
         let fields = Fields::new(head, spans);
@@ -116,6 +137,7 @@ impl ResponseHead {
             reason: line.reason,
             framing,
             content_length,
+            private,
             kept: framing != Framing::UntilClose && is_kept(fields, line.http_11),
             keep_alive: fields.known(Name::KeepAlive).and_then(announced),
         })
@@ -285,7 +307,8 @@ mod tests {
             }
             prop_assert_eq!(whole, piecemeal);
             if let Ok(Some(length)) = whole {
-                let _ = ResponseHead::parse(&bytes[..length], false, &mut Vec::new());
+                let head = ResponseHead::parse(&bytes[..length], false, &mut Vec::new());
+                prop_assert!(head.is_ok_and(|head| head.length == length) || head.is_err());
             }
         }
     }

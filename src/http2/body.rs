@@ -1,6 +1,7 @@
 //! Bodies on their way between a pipe, where they are framed as HTTP/1.1, and a stream's frames. Neither direction holds
 //! more than a pipe and a stream's window do.
 
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -9,10 +10,12 @@ use h2::{Reason, RecvStream, SendStream};
 use http::HeaderMap;
 use tokio::time::Instant;
 
+use super::duplex::Traffic;
 use super::head::{read_trailers, write_trailers};
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::body::Body;
-use crate::http1::chunks::{ChunkDecoder, Trailers, encode, encode_end};
+use crate::http1::chunks::{ChunkDecoder, encode, encode_end};
+use crate::http1::trailers::Trailers;
 use crate::socket::Pipe;
 
 /// Taken from a pipe at once.
@@ -35,11 +38,21 @@ pub struct Outgoing {
     /// Taken from the pipe, without framing, and waiting for the peer's window.
     piece: Bytes,
     /// How long the window may stay closed; `None`: somebody else watches over it.
-    patience: Option<Duration>,
+    patience: Option<Patience>,
     closed_since: Option<Instant>,
     /// It stayed closed for longer than that.
     stalled: bool,
     deadline: Deadline,
+}
+
+/// How long a peer's window may stay closed. While the connection's socket blocks, it is not known whether the peer has opened
+/// the window, and the kernel judges the peer by what it acknowledges.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    /// For so long.
+    pub timeout: Duration,
+    /// What is seen of the connection.
+    pub traffic: Rc<Traffic>,
 }
 
 /// What is to be sent still.
@@ -59,7 +72,7 @@ impl Rest {
         match body {
             Body::EMPTY => Self::Nothing,
             Body::Length(length) => Self::Length(length),
-            Body::Chunked => Self::Chunked(ChunkDecoder::default()),
+            Body::Chunked => Self::Chunked(ChunkDecoder::of_request()),
         }
     }
 
@@ -71,7 +84,7 @@ impl Rest {
 
 impl Outgoing {
     /// The body of the message whose head went out on `stream`.
-    pub fn new(stream: SendStream<Bytes>, rest: Rest, patience: Option<Duration>) -> Self {
+    pub fn new(stream: SendStream<Bytes>, rest: Rest, patience: Option<Patience>) -> Self {
         let deadline = Deadline::default();
         Self { stream, rest, piece: Bytes::new(), patience, closed_since: None, stalled: false, deadline }
     }
@@ -105,9 +118,9 @@ impl Outgoing {
         }
     }
 
-    /// Whether it failed because the peer's window stayed closed for too long.
+    /// Whether it failed because the peer's window stayed closed for too long, or the peer acknowledged nothing.
     pub fn is_stalled(&self) -> bool {
-        self.stalled
+        self.stalled || self.patience.as_ref().is_some_and(|patience| patience.traffic.is_stalled())
     }
 
     /// Resets the stream: the peer learns that the body is not whole.
@@ -141,9 +154,10 @@ impl Outgoing {
 
     /// Fails once the peer's window has been closed for too long.
     fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        let Some(patience) = self.patience else { return Poll::Pending };
-        let since = *self.closed_since.get_or_insert_with(now);
-        ready!(self.deadline.poll(context, since + patience));
+        let Some(Patience { timeout, traffic }) = &self.patience else { return Poll::Pending };
+        let closed_since = *self.closed_since.get_or_insert_with(now);
+        let since = traffic.last_blocked().map_or(closed_since, |blocked| blocked.max(closed_since));
+        ready!(self.deadline.poll(context, since + *timeout));
         self.stalled = true;
         self.reset(Reason::CANCEL);
         Poll::Ready(Err(Cut::Peer))

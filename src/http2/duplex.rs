@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,7 +15,7 @@ use super::fragments::{Fragments, Noted};
 use super::frames::Frames;
 use super::open_block::OpenBlock;
 use crate::clock::deadline::now;
-use crate::socket::Stream;
+use crate::socket::{AckTimeout, Stream};
 
 /// Read at once.
 const READ: usize = 16 << 10;
@@ -52,6 +53,14 @@ pub struct Traffic {
     gone: Cell<u64>,
     /// Streams whose path has a fragment.
     fragments: Noted,
+    /// How long the other side may leave bytes unacknowledged, where that is bounded.
+    ack_timeout: Option<AckTimeout>,
+    /// The socket took nothing of what was written last, and the kernel judges how long that may go on.
+    blocked: Cell<bool>,
+    /// When the socket went on after it had last been blocked.
+    unblocked: Cell<Option<Instant>>,
+    /// The kernel has ended the connection, as the other side acknowledged nothing.
+    stalled: Cell<bool>,
 }
 
 /// How far traffic had come at some time.
@@ -77,6 +86,51 @@ impl Traffic {
         self.come.get()
     }
 
+    /// Bytes that the socket took.
+    pub fn gone(&self) -> u64 {
+        self.gone.get()
+    }
+
+    /// Whether the socket blocks. The kernel ends the connection then, unless the other side acknowledges bytes.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.get()
+    }
+
+    /// When the socket blocked last: now, if it still does.
+    pub fn last_blocked(&self) -> Option<Instant> {
+        if self.is_blocked() { Some(now()) } else { self.unblocked.get() }
+    }
+
+    /// Whether the kernel has ended the connection, as the other side acknowledged nothing for too long.
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.get()
+    }
+
+    /// Has the kernel bound how long the other side may leave bytes unacknowledged. Whether it does.
+    pub fn enforce_ack_timeout(&self, stream: &Stream) -> bool {
+        self.ack_timeout.as_ref().is_some_and(|timeout| timeout.enforce(stream))
+    }
+
+    /// Notes whether the socket blocks.
+    fn note<T>(&self, stream: &Stream, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match &polled {
+            Poll::Pending => self.blocked.set(self.enforce_ack_timeout(stream)),
+            Poll::Ready(Ok(_)) => {
+                if self.blocked.replace(false) {
+                    self.unblocked.set(Some(now()));
+                }
+            }
+            Poll::Ready(Err(error)) => self.note_end(error),
+        }
+        polled
+    }
+
+    fn note_end(&self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::TimedOut {
+            self.stalled.set(true);
+        }
+    }
+
     /// How far it is.
     pub fn mark(&self) -> Mark {
         Mark { come: self.come.get(), gone: self.gone.get() }
@@ -89,23 +143,29 @@ impl Traffic {
 }
 
 impl Duplex {
-    /// The connection to a client; `come` was read from it already.
-    pub fn of_client(stream: Rc<Stream>, come: BytesMut) -> Self {
-        Self {
-            stream,
-            come,
-            preface: PREFACE.len(),
-            frames: Frames::default(),
-            block: OpenBlock::default(),
-            fragments: Some(Fragments::default()),
-            traffic: Rc::default(),
-            run: 0,
-        }
+    /// The connection to a client, which must acknowledge bytes within `write_timeout`; `come` was read from it already.
+    pub fn of_client(stream: Rc<Stream>, come: BytesMut, write_timeout: Duration) -> Self {
+        let ack_timeout = Some(AckTimeout::new(write_timeout));
+        let traffic = Rc::new(Traffic { ack_timeout, ..Traffic::default() });
+        Self { fragments: Some(Fragments::default()), ..Self::new(stream, come, PREFACE.len(), traffic) }
     }
 
     /// The connection to a backend.
     pub fn of_backend(stream: Rc<Stream>) -> Self {
-        Self { preface: 0, fragments: None, ..Self::of_client(stream, BytesMut::new()) }
+        Self::new(stream, BytesMut::new(), 0, Rc::default())
+    }
+
+    fn new(stream: Rc<Stream>, come: BytesMut, preface: usize, traffic: Rc<Traffic>) -> Self {
+        Self {
+            stream,
+            come,
+            preface,
+            frames: Frames::default(),
+            block: OpenBlock::default(),
+            fragments: None,
+            traffic,
+            run: 0,
+        }
     }
 
     /// What is seen of it from outside.
@@ -138,7 +198,8 @@ impl Duplex {
         first: &[u8],
         second: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(self.stream.poll_write(context, first, second))?;
+        let written = self.traffic.note(&self.stream, self.stream.poll_write(context, first, second));
+        let written = ready!(written)?;
         self.traffic.gone.set(self.traffic.gone.get() + written as u64);
         Poll::Ready(Ok(written))
     }
@@ -162,7 +223,7 @@ impl AsyncRead for Duplex {
                 this.run = 0;
                 return Poll::Pending;
             };
-            this.run += read?;
+            this.run += read.inspect_err(|error| this.traffic.note_end(error))?;
         }
         let taken = this.come.len().min(buffer.remaining());
         this.watch(taken);
@@ -192,11 +253,11 @@ impl AsyncWrite for Duplex {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_flush(context)
+        self.traffic.note(&self.stream, self.stream.poll_flush(context))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.stream.poll_flush(context))?;
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().poll_flush(context))?;
         Poll::Ready(self.stream.close_sending())
     }
 }

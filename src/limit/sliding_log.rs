@@ -117,12 +117,11 @@ impl SlidingLog {
 
     /// See [`Algorithm::grant`](super::Algorithm::grant).
     pub fn grant(&self, mut state: State, units: u64, now: Timestamp) -> State {
-        let View { expired, units: used, .. } = self.view(&state, now);
-        if units >= used {
+        if units >= self.view(&state, now).units {
             return State::default();
         }
-        state.events.drain(..expired);
-        state.units = used - units;
+        // Expired events stay, as nothing here tells the log that it is `now`: a clock that goes back makes them count again.
+        state.units -= units;
         let mut left = units;
         while let Some(newest) = state.events.back_mut().filter(|newest| left > 0 || newest.units() == 0) {
             left -= newest.lose(left);

@@ -45,11 +45,11 @@ impl Own<'_> {
         fields: impl FnOnce(&mut BytesMut),
     ) {
         out.reserve(HEAD_ROOM + self.body.len());
-        if form.http_11 && self.is_usual_refusal() {
+        if self.is_usual_refusal() {
             // What a flood is answered with, in one piece.
             out.put_slice(REFUSAL);
         } else {
-            put_status(out, form.http_11, self.status, None);
+            put_status(out, self.status, None);
             put_field(out, b"content-type", self.content_type);
             if self.no_store {
                 out.put_slice(b"cache-control: no-store\r\n");

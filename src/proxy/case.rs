@@ -8,13 +8,16 @@ use super::cors;
 use super::peer::Peer;
 use super::turn::Turn;
 use crate::gateway::admission::Assessment;
-use crate::gateway::{Gateway, Redirect, Route};
+use crate::gateway::{Gateway, Limit, Redirect, Route};
 use crate::http1::body::Body;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::route::path::{Path, without_prefix};
 use crate::route::pattern::bare_host;
 use crate::route::{Request, RouteIndex};
+
+/// How often a request may pass this process: a gateway before a cache and behind it is passed twice.
+const MAX_PASSES: usize = 3;
 
 /// A request with a route.
 pub(crate) struct Case<'p, 'h> {
@@ -36,6 +39,8 @@ pub(crate) enum Stop {
     Redirect(String),
     /// It is a preflight; the fields of its answer stand in the turn.
     Preflight,
+    /// It asks what the server as a whole can do (RFC 9110 §9.3.7): routes are about paths.
+    Options,
 }
 
 impl From<Objection> for Stop {
@@ -63,13 +68,17 @@ impl<'p, 'h> Case<'p, 'h> {
     ) -> Result<Self, Stop> {
         let host = host_of(head)?;
         if head.target.path == "*" {
-            // OPTIONS about the server as a whole (RFC 9110 §9.3.7): routes are about paths.
-            return Err(Objection::no_route().into());
+            let client = peer.client(&gateway.server.client, head.fields);
+            turn.identify(client.address, &host);
+            return Err(Stop::Options);
         }
         let path = Path::parse(head.target.path)
             .map_err(|fault| Objection::new(400, fault.to_string(), "malformed_path"))?;
-        let client = gateway.server.client.identify(peer.address, head.fields);
+        let client = peer.client(&gateway.server.client, head.fields);
         turn.identify(client.address, &host);
+        if turn.worker.shared.loop_mark.passes(head.fields) >= MAX_PASSES {
+            return Err(Objection::looped().into());
+        }
         let request = Request {
             method: &head.method,
             host: &host,
@@ -193,6 +202,19 @@ impl Objection {
     /// A limit that says `on_error = "deny"` could not be looked up.
     pub(crate) fn unavailable() -> Self {
         Self::new(503, "the limits of this route can not be looked up at the moment", "store")
+    }
+
+    #[cold]
+    fn looped() -> Self {
+        let detail = "the request has passed this gateway three times already: an upstream leads back to it";
+        Self::new(508, detail, "loop")
+    }
+
+    /// A part of the limit's key has several values.
+    pub(crate) fn repeated_key(limit: &Limit) -> Self {
+        let detail =
+            format!("the key of limit `{}` is given more than once, with different values", limit.name);
+        Self::new(400, detail, "repeated_key")
     }
 
     fn no_route() -> Self {

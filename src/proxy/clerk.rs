@@ -84,7 +84,7 @@ async fn change(errand: &KeyErrand<Change>, worker: &Worker) -> Result<u64, Unre
     let charges = charges(&errand.gateway, errand.limit, errand.owner, Cost::ONE);
     let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
     match errand.deed {
-        Change::Reset => counters.reset(&charges).await.map(|()| 0),
+        Change::Reset => counters.reset(&charges, now).await.map(u64::from),
         Change::Grant(units) => counters.grant(&charges, units, now).await,
     }
 }

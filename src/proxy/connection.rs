@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::answer::Form;
 use super::buffers::Buffers;
+use super::linger::{SILENCE, linger, linger_for};
 use super::peer::Peer;
 use super::presence::Presence;
 use super::reader::{Arrival, Reader};
@@ -24,17 +25,11 @@ use super::{http2, service, tunnel};
 use crate::aside::aside;
 use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
-use crate::http1::request::HeadScanner;
+use crate::http1::scanner::HeadScanner;
 use crate::socket::Stream;
 use crate::telemetry::metrics::TurnedAway;
 use crate::upstream::pool;
-
-/// Requests on one connection; the last is answered with `connection: close`, and over HTTP/2 followed by GOAWAY.
-pub(super) const MAX_REQUESTS: u64 = 10_000;
-/// Age after which the next answer closes the connection; over HTTP/2 it is GOAWAY by itself.
-pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
-/// How long a closing connection is read, so that the answer is not lost to a reset (RFC 9112 §9.6).
-const LINGER: Duration = Duration::from_secs(2);
+use crate::upstream::private::PrivateConnections;
 
 /// The bounds of one connection.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +38,7 @@ pub(crate) struct Bounds {
     pub(crate) header_timeout: Duration,
     pub(crate) body_timeout: Duration,
     pub(crate) idle_timeout: Duration,
+    pub(crate) write_timeout: Duration,
 }
 
 /// What becomes of the connection when a request has been answered.
@@ -70,13 +66,14 @@ pub(crate) struct Connection {
     pub(crate) writer: Writer,
     /// For waits on backends; armed lazily, so it is kept from request to request.
     pub(crate) backend_deadline: Deadline,
+    /// Backend connections that carry this client's logins.
+    pub(crate) private: PrivateConnections,
     /// Empty while no request is under way.
     pub(crate) buffers: Option<Box<Buffers>>,
     presence: Rc<Presence>,
     /// Requests taken up so far.
     requests: u64,
-    /// When it is old. Known from the start, so that a request only compares.
-    retires: Instant,
+    life: Lifetime,
 }
 
 impl Connection {
@@ -89,17 +86,18 @@ impl Connection {
             stream,
             peer,
             backend_deadline: Deadline::default(),
+            private: PrivateConnections::default(),
             buffers: None,
             presence,
             requests: 0,
-            retires: now() + MAX_AGE,
+            life: Lifetime::of(server, now(), worker.jitter()),
             worker,
         }
     }
 
     /// Whether the answer to the present request may leave the connection open.
     pub(crate) fn may_keep(&self) -> bool {
-        !is_worn_out(self.requests, self.reader.since(), self.retires) && !self.worker.is_draining()
+        !self.life.is_over(self.requests, self.reader.since()) && !self.worker.is_draining()
     }
 
     /// Serves requests until the connection shall be kept no longer.
@@ -112,7 +110,10 @@ impl Connection {
             let mut scanner = HeadScanner::default();
             let arrival = poll_fn(|context| {
                 if !std::mem::replace(&mut listening, true) {
-                    // Woken or not, what follows looks.
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "polled to be woken: the drain flag itself is read below"
+                    )]
                     let _: Poll<()> = woken.as_mut().poll(context);
                 }
                 self.poll_arrival(context, &mut scanner)
@@ -152,14 +153,10 @@ impl Connection {
         arrival
     }
 
-    /// Closes our side and reads on for a while: closing a socket with unread bytes would reset it, and the client might
-    /// never see the answer that is under way to it.
+    /// Closes the connection so that what is under way to the client arrives.
     async fn linger(&mut self) {
-        if self.writer.close().is_ok() {
-            let mut scrap = BytesMut::new();
-            // However it ends, the connection is closed now.
-            let _ = timeout(LINGER, self.reader.discard(&mut scrap)).await;
-        }
+        self.worker.spare.put(self.buffers.take());
+        linger(&self.stream, &self.presence, &self.worker).await;
     }
 }
 
@@ -176,7 +173,10 @@ pub(crate) async fn serve_one(
     // Nobody who speaks HTTP/2 is asked to switch, so there is no tunnel.
     service::answer(&mut connection).await;
     connection.worker.spare.put(connection.buffers.take());
-    // All was said that will be; where that is too little, the message's own framing tells.
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "an answer that is cut short shows by its own framing"
+    )]
     let _ = connection.writer.close();
 }
 
@@ -187,15 +187,17 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
     match connection.run().await {
         After::Keep | After::Drop => {}
         After::Http2 => {
-            let Connection { worker, stream, peer, presence, buffers, .. } = connection;
+            let Connection { worker, stream, peer, presence, buffers, life, .. } = connection;
             let come = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
-            return aside(|| http2::serve(stream, come, presence, &peer, worker)).await;
+            return aside(|| http2::serve(stream, come, presence, &peer, life, worker)).await;
         }
         After::Close => aside(|| connection.linger()).await,
         After::Tunnel(backend, silence) => {
-            let Connection { stream, buffers, .. } = &mut connection;
+            let Connection { stream, writer, buffers, .. } = &mut connection;
             let buffers = buffers.take().unwrap_or_default();
+            writer.lift_timeout();
             aside(|| tunnel::run(stream, backend, buffers, silence)).await;
+            aside(|| connection.linger()).await;
         }
     }
     if connection.writer.is_stalled() {
@@ -204,9 +206,28 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
     }
 }
 
-/// Whether a connection has served so many requests, or is so old, that the client is to open another.
-fn is_worn_out(requests: u64, now: Instant, retires: Instant) -> bool {
-    requests >= MAX_REQUESTS || now > retires
+/// How long a connection serves requests: then the next answer says `connection: close`; over HTTP/2 it is GOAWAY by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lifetime {
+    /// Requests in all.
+    pub(super) requests: u64,
+    /// When it is old. Known from the start, so that a request only compares.
+    pub(super) until: Instant,
+}
+
+impl Lifetime {
+    /// Of a connection that is opened at `now`. Up to a tenth of its age is left out, by `jitter` (of 256), so that connections
+    /// that were opened together are not closed together.
+    fn of(server: &Server, now: Instant, jitter: u8) -> Self {
+        let age = server.max_connection_age;
+        let until = now + (age - age / 10 * u32::from(jitter) / 256);
+        Self { requests: server.max_requests_per_connection.unwrap_or(u64::MAX), until }
+    }
+
+    /// Whether the client is to open another connection.
+    fn is_over(&self, requests: u64, now: Instant) -> bool {
+        requests >= self.requests || now > self.until
+    }
 }
 
 fn bounds(server: &Server) -> Bounds {
@@ -215,6 +236,7 @@ fn bounds(server: &Server) -> Bounds {
         header_timeout: server.header_timeout,
         body_timeout: server.body_timeout,
         idle_timeout: server.idle_timeout,
+        write_timeout: server.write_timeout,
     }
 }
 
@@ -226,10 +248,13 @@ pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: I
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = connection.worker.date(connection.worker.shared.clock.now());
     let form = Form { http_11: true, to_head: false, keep: false, grpc: false };
-    let page = Page { scrap: &mut scrap, outbound: &mut outbound, date: &date, cors: &[], form };
+    // Not a request: no line of the access log has an id of it.
+    let (request_id, cors) = (&[], &[]);
+    let page = Page { scrap: &mut scrap, outbound: &mut outbound, date: &date, request_id, cors, form };
     page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
-    if let Ok(Ok(())) = timeout(LINGER, connection.writer.flush(&mut outbound)).await {
-        connection.linger().await;
+    if let Ok(Ok(())) = timeout(SILENCE, connection.writer.flush(&mut outbound)).await {
+        // It counts as open, but is not listed among those that can make room.
+        linger_for(&connection.stream, SILENCE).await;
     }
 }
 
@@ -238,12 +263,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_serves_ten_thousand_requests_and_for_an_hour() {
+    fn a_connection_is_over_after_its_last_request_or_its_age() {
         let opened = now();
         let hour = opened + Duration::from_secs(3600);
-        let retires = opened + MAX_AGE;
-        assert!(!is_worn_out(9_999, hour, retires));
-        assert!(is_worn_out(10_000, opened, retires));
-        assert!(is_worn_out(1, hour + Duration::from_micros(1), retires));
+        let life = Lifetime { requests: 10_000, until: hour };
+        assert!(!life.is_over(9_999, hour));
+        assert!(life.is_over(10_000, opened));
+        assert!(life.is_over(1, hour + Duration::from_micros(1)));
     }
 }

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use super::reader::BodyFault;
 use super::writer::Writer;
 use crate::clock::deadline::{Deadline, now};
-use crate::http1::chunks::{ChunkDecoder, Trailers, encode, encode_end};
+use crate::http1::chunks::{ChunkDecoder, Malformed, encode, encode_end};
 use crate::http1::response::Framing;
+use crate::http1::trailers::Trailers;
 use crate::upstream::exchange::{Exchange, Upload};
 
 /// Bytes of a chunked body that are framed anew at once.
@@ -21,8 +22,10 @@ const SMALL: usize = 4 << 10;
 /// Why the client did not get the whole body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The backend broke it off, or was silent for too long.
+    /// The backend broke it off, was silent for too long, or sent what is no body.
     Backend,
+    /// The body is malformed from its first byte on, and nothing of the head went out.
+    Unsent,
     /// The client left, or takes nothing.
     Client,
     /// The client's messages broke a bound: who awaits the next would wait in vain.
@@ -46,6 +49,10 @@ pub(crate) struct Download {
     trailers: Trailers,
     /// Body bytes handed to the client's socket, or framed for it.
     sent: u64,
+    /// The client's socket took a byte of the answer.
+    begun: bool,
+    /// The rest of the body is malformed.
+    malformed: bool,
     /// How long it may be silent.
     read_timeout: Duration,
     silent_since: Option<Instant>,
@@ -65,10 +72,19 @@ impl Download {
         let rest = match framing {
             Framing::None | Framing::Length(0) => Rest::Nothing,
             Framing::Length(length) => Rest::Length(length),
-            Framing::Chunked => Rest::Chunked(ChunkDecoder::default()),
+            Framing::Chunked => Rest::Chunked(ChunkDecoder::of_response()),
             Framing::UntilClose => Rest::UntilClose,
         };
-        Self { rest, form, trailers, sent: 0, read_timeout, silent_since: None }
+        Self {
+            rest,
+            form,
+            trailers,
+            sent: 0,
+            begun: false,
+            malformed: false,
+            read_timeout,
+            silent_since: None,
+        }
     }
 
     /// Body bytes sent so far.
@@ -76,7 +92,8 @@ impl Download {
         self.sent
     }
 
-    /// Sends `outbound`, where the head stands, and the body behind it, as it comes.
+    /// Sends `outbound`, where the head stands, and the body behind it, as it comes. Of a body that is malformed, what comes before
+    /// the fault is sent.
     pub(crate) fn poll_pass<U: Upload>(
         &mut self,
         context: &mut Context<'_>,
@@ -88,7 +105,12 @@ impl Download {
         exchange.send_on(context);
         loop {
             let inbound = &mut exchange.answer().bytes;
-            self.reframe(inbound, outbound)?;
+            if !self.malformed && self.reframe(inbound, outbound).is_err() {
+                if !self.begun && self.sent == 0 {
+                    return Poll::Ready(Err(Cut::Unsent));
+                }
+                self.malformed = true;
+            }
             let mut straight = self.straight(inbound.len());
             if !outbound.is_empty() && straight <= SMALL {
                 // One slice is cheaper to send than two.
@@ -100,6 +122,7 @@ impl Download {
             if outbound.len() + straight > 0 {
                 let written = writer.poll_write(context, outbound, &inbound[..straight]);
                 let written = ready!(written).map_err(|_| Cut::Client)?;
+                self.begun |= written > 0;
                 let head = written.min(outbound.len());
                 outbound.advance(head);
                 inbound.advance(written - head);
@@ -108,6 +131,9 @@ impl Download {
             }
             // Nothing of it may lie here while more is awaited.
             ready!(writer.poll_flush(context)).map_err(|_| Cut::Client)?;
+            if self.malformed {
+                return Poll::Ready(Err(Cut::Backend));
+            }
             if matches!(self.rest, Rest::Nothing) {
                 return Poll::Ready(Ok(()));
             }
@@ -144,11 +170,11 @@ impl Download {
     }
 
     /// Frames what cannot go as it stands.
-    fn reframe(&mut self, inbound: &mut BytesMut, outbound: &mut BytesMut) -> Result<(), Cut> {
+    fn reframe(&mut self, inbound: &mut BytesMut, outbound: &mut BytesMut) -> Result<(), Malformed> {
         match &mut self.rest {
             Rest::Chunked(decoder) => {
                 while !inbound.is_empty() && !decoder.is_done() && outbound.len() < PART {
-                    let (taken, data) = decoder.decode(inbound).map_err(|_| Cut::Backend)?;
+                    let (taken, data) = decoder.decode(inbound)?;
                     match self.form {
                         Form::Plain => outbound.extend_from_slice(data),
                         Form::Chunked => encode(data, outbound),

@@ -5,11 +5,13 @@ use http::StatusCode;
 
 use super::answer::{Form, put_connection};
 use super::connection::{After, Connection};
-use super::forward::{Delivery, put_fields};
+use super::forward::{Delivery, put_fields, put_request_id, upload_fault};
 use super::headers::{put_field, put_number, put_status};
-use super::service::{drain, send};
+use super::reader::BodyFault;
+use super::service::{Drained, drain, send};
 use super::turn::Turn;
 use super::upload::Terms;
+use crate::gateway::RequestIds;
 use crate::http1::fields::Fields;
 
 /// Answers the request whose head for the backend stands in the message.
@@ -20,14 +22,23 @@ pub(crate) async fn answer(
     terms: Terms,
     mut form: Form,
 ) -> After {
-    form.keep &= drain(connection, turn, terms).await;
+    let drained = drain(connection, turn, terms, delivery.max_body_bytes()).await;
+    form.keep &= drained == Drained::Whole;
+    if let Drained::Broken(fault @ (BodyFault::Malformed | BodyFault::TooLarge)) = drained {
+        let (status, detail, error) = upload_fault(Some(fault));
+        turn.answered(status, Some(error));
+        return send(connection, turn, form, |page| page.problem(status, detail)).await;
+    }
     turn.answered(StatusCode::OK, None);
     let mut fields = BytesMut::new();
     put_fields(turn, delivery, Fields::NONE, &mut fields);
+    if turn.plan.gateway.server.request_id == RequestIds::Own {
+        put_request_id(turn, delivery, &mut fields);
+    }
     send(connection, turn, form, |page| {
         let text = as_text(page.scrap);
         let out = page.outbound;
-        put_status(out, form.http_11, StatusCode::OK, None);
+        put_status(out, StatusCode::OK, None);
         put_field(out, b"content-type", b"text/plain; charset=utf-8");
         out.extend_from_slice(&fields);
         put_number(out, b"content-length", text.len() as u64);

@@ -20,7 +20,7 @@ use super::download::{self, Cut, Download};
 use super::echo;
 use super::grpc;
 use super::headers::{
-    Onward, put_answer_fields, put_field, put_lines, put_number, put_status, wanted_upgrade,
+    Onward, only, put_answer_fields, put_field, put_lines, put_number, put_status, touches, wanted_upgrade,
 };
 use super::peer::Peer;
 use super::reader::{BodyFault, Watch};
@@ -31,13 +31,15 @@ use super::upload::{Terms, Upload};
 use super::writer::Writer;
 use crate::clock::deadline::Deadline;
 use crate::gateway::admission::Tightest;
-use crate::gateway::{Backend, Protocol, RatelimitHeaders, Route, Upstream};
-use crate::http1::chunks::{Trailers, encode_end};
+use crate::gateway::{Backend, Protocol, RatelimitHeaders, RequestIds, Route, Upstream};
+use crate::http1::chunks::encode_end;
 use crate::http1::fields::Fields;
+use crate::http1::login::binds_connection;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::http1::response::{Framing, ResponseHead};
-use crate::http1::syntax::has_item;
+use crate::http1::syntax::{has_item, is_named};
+use crate::http1::trailers::Trailers;
 use crate::limit::units::Timestamp;
 use crate::upstream::exchange::{self, Answer, Exchange, Request};
 use crate::upstream::{Failed, Failure};
@@ -48,12 +50,14 @@ pub(crate) struct Delivery<'p> {
     tightest: Option<Tightest<'p>>,
     /// Sending it twice does what sending it once does (RFC 9110 §9.2.2).
     idempotent: bool,
-    /// The client may be told to switch protocols.
-    upgrade: bool,
+    /// The protocol that the client may be told to switch to.
+    upgrade: Option<Box<[u8]>>,
     /// It takes trailers.
     trailers: bool,
     /// What a hash chooses the server by.
     affinity: u64,
+    /// It carries a login that holds for the backend's connection.
+    private: bool,
     /// When it was admitted, and had waited for its turn.
     since: Timestamp,
 }
@@ -70,9 +74,11 @@ impl<'p> Delivery<'p> {
             route: case.route,
             tightest,
             idempotent: is_idempotent(&head.method),
-            upgrade: wanted_upgrade(head).is_some(),
-            trailers: head.fields.all_known(Name::Te).any(takes_trailers),
+            upgrade: wanted_upgrade(head).map(Box::from),
+            // HTTP/1.0 has no chunks, and so no trailers.
+            trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
             affinity: case.affinity,
+            private: head.fields.all_known(Name::Authorization).any(binds_connection),
             since,
         }
     }
@@ -89,20 +95,21 @@ impl<'p> Delivery<'p> {
         let plan = Rc::clone(&turn.plan);
         let server = &plan.gateway.server;
         let trusted = server.client.trusts(peer.address);
-        let made = turn.worker.next_request_id();
-        let request_id = head.fields.known(Name::XRequestId).filter(|_| trusted).unwrap_or(&made);
-        turn.note_request_id(request_id);
         if turn.trace.is_some() {
             turn.trace_way(self.route.upstream, &target, self.since);
         }
         let onward = Onward {
             target,
-            host: self.upstream(turn).host.as_ref().map(http::HeaderValue::as_bytes),
+            upstream: plan.gateway.upstream(self.route.upstream),
             peer: peer.text.as_bytes(),
             scheme: peer.scheme,
             trusted,
-            request_id,
-            upgrade: wanted_upgrade(head),
+            source: &server.client.source,
+            client: turn.client,
+            request_id: &turn.request_id,
+            loop_mark: &turn.worker.shared.loop_mark,
+            upgrade: self.upgrade.as_deref(),
+            trailers: self.trailers,
             via: server.via,
             trace: turn.trace.as_ref(),
             edits: &self.route.request_headers,
@@ -110,10 +117,26 @@ impl<'p> Delivery<'p> {
         onward.write(head, out);
     }
 
-    /// A switch of protocols that nobody asked for is no answer.
+    /// A switch to a protocol that the client did not ask for is no answer.
     fn is_answer<U: exchange::Upload>(&self, exchange: &Exchange<'_, U>, head: &ResponseHead) -> bool {
-        head.status != StatusCode::SWITCHING_PROTOCOLS
-            || self.upgrade && exchange.fields(head).known(Name::Upgrade).is_some()
+        if head.status != StatusCode::SWITCHING_PROTOCOLS {
+            return true;
+        }
+        let protocol = only(exchange.fields(head).all_known(Name::Upgrade));
+        let is_asked = |asked: &[u8]| protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(asked));
+        self.upgrade.as_deref().is_some_and(is_asked)
+    }
+
+    /// What the backend sent is no answer, though its head is one.
+    fn no_answer<U: exchange::Upload>(&self, turn: &Turn, exchange: &Exchange<'_, U>) -> Failed {
+        turn.plan.metrics.failed_attempts(self.route.upstream, 1);
+        let authority = Some(Arc::clone(exchange.authority()));
+        Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts() }
+    }
+
+    /// Bytes that a request's body may have; `None`: no bound.
+    pub(super) fn max_body_bytes(&self) -> Option<u64> {
+        self.route.max_body_bytes
     }
 
     /// How long the backend may be silent.
@@ -143,7 +166,8 @@ pub(crate) async fn forward(
     if plan.gateway.upstream(delivery.route.upstream).backend == Backend::Echo {
         return echo::answer(connection, turn, delivery, terms, form).await;
     }
-    let Connection { stream, peer, reader, writer, backend_deadline, buffers, .. } = &mut *connection;
+    let Connection { stream, peer, reader, writer, backend_deadline, private: own, buffers, .. } =
+        &mut *connection;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
     let http2 = client_http2 && plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
@@ -153,11 +177,12 @@ pub(crate) async fn forward(
     answer.bytes.clear();
     let mut watch = Watch::new(reader);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
-    let &Delivery { route, idempotent, affinity, .. } = delivery;
+    let &Delivery { route, idempotent, affinity, private, .. } = delivery;
     if form.http_11 {
         upload.pass_hints(&route.response_headers);
     }
-    let request = Request { message, body: &mut upload, answer, idempotent, to_head: form.to_head, affinity };
+    let (body, to_head) = (&mut upload, form.to_head);
+    let request = Request { message, body, answer, idempotent, to_head, affinity, private, own };
     let asked = delivery.since;
     let now = turn.worker.shared.clock.instant(asked);
     let sent = {
@@ -186,25 +211,34 @@ pub(crate) async fn forward(
             }
             let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
             let passage = Passage { delivery, form, http2, turn, outbound, writer, watch, deadline };
-            return passage.run(exchange, head).await;
+            match passage.run(exchange, head).await {
+                Ok(after) => return after,
+                Err(failed) => failed,
+            }
         }
-        Some(Ok((exchange, _))) => {
-            plan.metrics.failed_attempts(route.upstream, 1);
-            let authority = Some(Arc::clone(exchange.authority()));
-            Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts() }
-        }
+        Some(Ok((exchange, _))) => delivery.no_answer(turn, &exchange),
         Some(Err(failed)) => failed,
     };
-    if peer.http2 && upload.fault() == Some(BodyFault::Gone) {
-        // The stream was reset: there is nobody to be told that the body broke off.
-        turn.received = upload.bytes();
-        turn.error = Some("client_gone");
+    turn.received = upload.bytes();
+    if let Some(error) = lost_client(upload.fault(), client_http2) {
+        if upload.fault() == Some(BodyFault::Stalled) {
+            writer.give_up();
+        }
+        turn.error = Some(error);
         return After::Drop;
     }
-    turn.received = upload.bytes();
     upload.end_interim(outbound);
     let (done, fault) = (upload.is_done(), upload.fault());
     fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
+}
+
+/// Why a client whose body broke off cannot be told so: it has reset its stream, or takes nothing.
+fn lost_client(fault: Option<BodyFault>, http2: bool) -> Option<&'static str> {
+    match fault {
+        Some(BodyFault::Gone) if http2 => Some("client_gone"),
+        Some(BodyFault::Stalled) => Some("write_timeout"),
+        _ => None,
+    }
 }
 
 /// An answer on its way from a backend to the client.
@@ -222,15 +256,22 @@ struct Passage<'c, 'p> {
 }
 
 impl Passage<'_, '_> {
-    async fn run(mut self, mut exchange: Exchange<'_, Upload<'_>>, head: ResponseHead) -> After {
+    /// # Errors
+    /// The answer is none, and nothing of it went out.
+    async fn run(
+        mut self,
+        mut exchange: Exchange<'_, Upload<'_>>,
+        head: ResponseHead,
+    ) -> Result<After, Failed> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            return self.switch(exchange, &head).await;
+            return Ok(self.switch(exchange, &head).await);
         }
         // An early answer: what is left of the request's body would have to be read before the next request.
         self.form.keep &= exchange.body().is_done() && !self.turn.worker.is_draining();
         let framing = self.frame(&head);
         let trailers = self.trailers(exchange.answer().fields(&head));
         exchange.body().end_interim(self.outbound);
+        let head_begins = self.outbound.len();
         self.put_head(exchange.answer(), &head, framing);
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
@@ -249,17 +290,21 @@ impl Passage<'_, '_> {
         let passed = passed.await;
         self.turn.sent = download.sent();
         self.turn.received = exchange.body().bytes();
-        match passed {
+        Ok(match passed {
             Ok(()) => {
                 exchange.finish(&head, self.delivery.upstream(self.turn).idle_timeout);
                 if self.form.keep { After::Keep } else { After::Close }
+            }
+            Err(Cut::Unsent) => {
+                self.outbound.truncate(head_begins);
+                return Err(self.delivery.no_answer(self.turn, &exchange));
             }
             Err(Cut::Messages(fault)) if framing == download::Form::Chunked => self.end_call(fault).await,
             Err(cut) => {
                 let unbounded = framing == download::Form::Plain && head.content_length.is_none();
                 self.cut(cut, unbounded)
             }
-        }
+        })
     }
 
     /// Ends a call in the middle of its answer, in the way that gRPC has for that.
@@ -290,17 +335,17 @@ impl Passage<'_, '_> {
 
     /// Which trailers may travel on, if the client takes any.
     fn trailers(&self, fields: Fields<'_>) -> Trailers {
-        match fields.known(Name::Trailer) {
-            _ if !self.delivery.trailers => Trailers::NONE,
-            _ if self.http2 => Trailers::All,
-            declared => Trailers::Declared(declared.unwrap_or_default().to_vec()),
+        match self.delivery.trailers {
+            false => Trailers::NONE,
+            true if self.http2 => Trailers::All,
+            true => Trailers::declared(fields),
         }
     }
 
     /// Writes the backend's head as the client is to see it.
     fn put_head(&mut self, answer: &Answer, head: &ResponseHead, framing: download::Form) {
         let out = &mut *self.outbound;
-        put_status(out, self.form.http_11, head.status, answer.bytes.get(head.reason.0..head.reason.1));
+        put_status(out, head.status, answer.bytes.get(head.reason.0..head.reason.1));
         put_fields(self.turn, self.delivery, answer.fields(head), out);
         match (framing, head.content_length) {
             (download::Form::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
@@ -320,7 +365,7 @@ impl Passage<'_, '_> {
         exchange.body().end_interim(out);
         let fields = exchange.answer().fields(head);
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
-        put_status(out, true, head.status, None);
+        put_status(out, head.status, None);
         put_fields(self.turn, self.delivery, fields, out);
         put_field(out, b"connection", b"upgrade");
         put_field(out, b"upgrade", protocol);
@@ -338,7 +383,7 @@ impl Passage<'_, '_> {
     fn cut(self, cut: Cut, unbounded: bool) -> After {
         let client = if self.writer.is_stalled() { "write_timeout" } else { "client_gone" };
         self.turn.error = Some(match cut {
-            Cut::Backend => "response_cut",
+            Cut::Backend | Cut::Unsent => "response_cut",
             Cut::Client => client,
             Cut::Messages(fault) => upload_fault(Some(fault)).2,
         });
@@ -354,14 +399,29 @@ pub(super) fn put_fields(turn: &Turn, delivery: &Delivery<'_>, fields: Fields<'_
     let which = turn.plan.gateway.server.ratelimit_headers;
     let tightest = delivery.tightest.as_ref().filter(|_| which != RatelimitHeaders::Off);
     let cors = delivery.route.cors.is_some();
-    let replaced = |name: &[u8]| (tightest.is_some() && is_ratelimit(which, name)) || (cors && is_cors(name));
+    let all_ids = turn.plan.gateway.server.request_id == RequestIds::All;
+    let replaced = |name: &[u8]| {
+        (tightest.is_some() && is_ratelimit(which, name))
+            || (cors && is_cors(name))
+            || (all_ids && is_named(name, b"x-request-id"))
+    };
     put_answer_fields(fields, &delivery.route.response_headers, replaced, out);
+    if all_ids {
+        put_request_id(turn, delivery, out);
+    }
     put_lines(out, &turn.cors);
     if let Some(tightest) = tightest {
         put_ratelimit(out, which, tightest, None);
     }
     if fields.known(Name::Date).is_none() {
         put_field(out, b"date", &turn.worker.date(turn.started));
+    }
+}
+
+/// Writes `x-request-id`, on which the route's edits have the last word.
+pub(super) fn put_request_id(turn: &Turn, delivery: &Delivery<'_>, out: &mut BytesMut) {
+    if !touches(&delivery.route.response_headers, b"x-request-id") {
+        put_field(out, b"x-request-id", &turn.request_id);
     }
 }
 
@@ -399,8 +459,8 @@ async fn fail(
     send(connection, turn, form, |page| page.problem(status, detail)).await
 }
 
-/// What was wrong with the request's body.
-fn upload_fault(fault: Option<BodyFault>) -> (StatusCode, &'static str, &'static str) {
+/// What was wrong with the request's body: status, detail and the access log's `error`.
+pub(super) fn upload_fault(fault: Option<BodyFault>) -> (StatusCode, &'static str, &'static str) {
     match fault {
         Some(BodyFault::TooLarge) => {
             (StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large", "body_too_large")
@@ -409,6 +469,9 @@ fn upload_fault(fault: Option<BodyFault>) -> (StatusCode, &'static str, &'static
             (StatusCode::REQUEST_TIMEOUT, "the request body did not come in time", "body_timeout")
         }
         Some(BodyFault::Gone) => (StatusCode::BAD_REQUEST, "the request body broke off", "client_gone"),
+        Some(BodyFault::Stalled) => {
+            (StatusCode::REQUEST_TIMEOUT, "the client takes nothing", "write_timeout")
+        }
         Some(BodyFault::Malformed) | None => {
             (StatusCode::BAD_REQUEST, "the request body is malformed", "malformed_body")
         }

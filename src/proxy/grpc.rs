@@ -35,7 +35,7 @@ fn code_of(status: StatusCode) -> u64 {
 /// Begins an answer without messages, whose trailers stand in its head (Trailers-Only). `message` writes what is ours:
 /// printable ASCII without `%`.
 pub(crate) fn put_trailers_only(status: StatusCode, message: impl FnOnce(&mut BytesMut), out: &mut BytesMut) {
-    put_status(out, true, StatusCode::OK, None);
+    put_status(out, StatusCode::OK, None);
     put_field(out, b"content-type", b"application/grpc");
     put_status_of(status, message, out);
     put_field(out, b"content-length", b"0");

@@ -14,13 +14,15 @@ use h2::server::{Builder, Connection};
 use h2::{Ping, PingPong, Reason};
 use tokio::time::{Instant, timeout};
 
-use super::connection::{MAX_AGE, MAX_REQUESTS};
+use super::connection::Lifetime;
+use super::linger::linger;
 use super::peer::Peer;
 use super::presence::Presence;
 use super::worker::Worker;
 use crate::clock::deadline::{Deadline, now};
 use crate::http2::duplex::{Duplex, Mark, Traffic};
 use crate::socket::Stream;
+use crate::telemetry::metrics::TurnedAway;
 use seat::{Seat, Streams};
 
 /// Streams at once; the client is told.
@@ -37,8 +39,11 @@ const MAX_RESETS_PENDING: usize = 20;
 const MAX_ERROR_RESETS: usize = 64;
 /// How often a client is asked whether it is there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(20);
-/// Read at once of what nobody wants.
-const SCRAP: usize = 4 << 10;
+/// A client to which more bytes than these were sent since the last question that it answered may be slow to find the next
+/// one behind them.
+const MAY_HIDE_PING: u64 = 64 << 10;
+/// For so long at most. The kernel sees to it that it acknowledges bytes meanwhile.
+const SLOW_PONG: Duration = Duration::from_secs(300);
 /// How long a connection that has nothing left to do may take to close.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -48,25 +53,30 @@ pub(super) async fn serve(
     come: BytesMut,
     presence: Rc<Presence>,
     peer: &Peer,
+    life: Lifetime,
     worker: Rc<Worker>,
 ) {
     let plan = worker.plan();
     let server = &plan.gateway.server;
-    let duplex = Duplex::of_client(Rc::clone(&stream), come);
+    let duplex = Duplex::of_client(Rc::clone(&stream), come, server.write_timeout);
     let traffic = duplex.traffic();
     let shaking = settings(server.max_header_bytes).handshake(duplex);
     let Ok(Ok(mut connection)) = timeout(server.header_timeout, shaking).await else { return };
     let now = now();
+    let (seen, peer) = (Rc::clone(&traffic), Peer { http2: true, ..peer.clone() });
     let mut client = Client {
         pings: connection.ping_pong(),
         connection,
-        streams: Streams::new(presence, Peer { http2: true, ..peer.clone() }, Rc::clone(&worker), now),
+        streams: Streams::new(Rc::clone(&presence), seen, peer, Rc::clone(&worker), now),
+        stream: Rc::clone(&stream),
         requests: 0,
-        opened: now,
+        life,
         pinged: now,
         awaits_pong: false,
+        asked: Asked { at: now, gone: 0 },
+        read: 0,
         mark: traffic.mark(),
-        traffic,
+        traffic: Rc::clone(&traffic),
         stage: Stage::Open,
         header_timeout: server.header_timeout,
         idle_timeout: server.idle_timeout,
@@ -75,13 +85,20 @@ pub(super) async fn serve(
     drop(plan);
     let mut woken = pin!(worker.drain_begins());
     poll_fn(|context| {
-        // Polled to be woken: what it waits for is looked up.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "polled to be woken: the drain flag itself is read below"
+        )]
         let _: Poll<()> = if worker.is_draining() { Poll::Pending } else { woken.as_mut().poll(context) };
         client.poll(context)
     })
     .await;
     drop(client);
-    linger(&stream).await;
+    if traffic.is_stalled() {
+        worker.plan().metrics.turned_away(presence.listener(), TurnedAway::Stalled);
+    } else {
+        linger(&stream, &presence, &worker).await;
+    }
 }
 
 fn settings(max_header_bytes: usize) -> Builder {
@@ -97,31 +114,21 @@ fn settings(max_header_bytes: usize) -> Builder {
     settings
 }
 
-/// What was said last is not to be lost to a reset, as it would be if the socket were closed with bytes unread.
-async fn linger(stream: &Stream) {
-    let mut scrap = BytesMut::new();
-    let reading = async {
-        while let Ok(1..) = poll_fn(|context| stream.poll_read(context, &mut scrap, SCRAP)).await {
-            scrap.clear();
-        }
-    };
-    if stream.close_sending().is_ok() {
-        // However it ends, the connection is closed now.
-        let _ = timeout(LINGER, reading).await;
-    }
-}
-
 /// One client's connection.
 struct Client {
     connection: Connection<Duplex, Bytes>,
     streams: Rc<Streams>,
+    stream: Rc<Stream>,
     /// Taken up so far.
     requests: u64,
-    opened: Instant,
+    life: Lifetime,
     pings: Option<PingPong>,
     /// When the client was last asked whether it is there, or seen to be.
     pinged: Instant,
     awaits_pong: bool,
+    asked: Asked,
+    /// Of the bytes sent, those that the client has read for certain.
+    read: u64,
     traffic: Rc<Traffic>,
     /// How far that was when the client was last asked.
     mark: Mark,
@@ -129,6 +136,21 @@ struct Client {
     header_timeout: Duration,
     idle_timeout: Duration,
     deadline: Deadline,
+}
+
+/// The last question whether the client is there.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    at: Instant,
+    /// Bytes that the socket had taken before it.
+    gone: u64,
+}
+
+impl Asked {
+    /// Whether it may wait behind so many bytes that the client has perhaps not read.
+    fn may_be_hidden(&self, unread: u64, now: Instant) -> bool {
+        unread > MAY_HIDE_PING && now < self.at + SLOW_PONG
+    }
 }
 
 /// How far the connection's end is.
@@ -182,7 +204,7 @@ impl Client {
             match fate {
                 Fate::Ping => self.ping(),
                 // What it takes slowly may stand before our question.
-                Fate::Doubt if self.traffic.has_moved_since(self.mark) => self.wait_on(),
+                Fate::Doubt if self.traffic.has_moved_since(self.mark) || self.is_slow() => self.wait_on(),
                 Fate::Doubt | Fate::Close => return Poll::Ready(()),
                 Fate::Leave => {
                     self.connection.graceful_shutdown();
@@ -198,7 +220,7 @@ impl Client {
 
     /// What does not wait for a time.
     fn fate_now(&self) -> Option<Fate> {
-        let worn_out = self.requests >= MAX_REQUESTS;
+        let worn_out = self.requests >= self.life.requests;
         match self.stage {
             Stage::Aborted(_) => None,
             _ if self.streams.is_flood() || self.traffic.fragments().is_flood() => {
@@ -226,13 +248,27 @@ impl Client {
         let block = block.map(|since| (since + self.header_timeout, Fate::Abort(Reason::PROTOCOL_ERROR)));
         let idle = idle_since.map(|since| match leaving {
             None => (since + self.idle_timeout, Fate::Leave),
-            Some(leaving) => (since.max(leaving) + LINGER, Fate::Close),
+            Some(leaving) => (since.max(leaving).max(self.unsent_until(since)) + LINGER, Fate::Close),
         });
-        let age = leaving.is_none().then_some((self.opened + MAX_AGE, Fate::Leave));
+        let age = leaving.is_none().then_some((self.life.until, Fate::Leave));
         [block, idle, age]
             .into_iter()
             .flatten()
             .fold(ping, |first, next| if next.0 < first.0 { next } else { first })
+    }
+
+    /// Until when bytes of ended streams waited for the socket: now, if they still do. A connection that is to make room does
+    /// not wait for them.
+    fn unsent_until(&self, idle_since: Instant) -> Instant {
+        let blocked = self.traffic.last_blocked().filter(|_| !self.streams.is_evicted());
+        blocked.unwrap_or(idle_since)
+    }
+
+    /// Whether the client may be reading steadily and has not come to our question yet.
+    fn is_slow(&self) -> bool {
+        let unread = self.traffic.gone() - self.read;
+        self.traffic.is_blocked()
+            || self.asked.may_be_hidden(unread, now()) && self.traffic.enforce_ack_timeout(&self.stream)
     }
 
     fn wait_on(&mut self) {
@@ -244,12 +280,16 @@ impl Client {
         self.wait_on();
         if let Some(pings) = &mut self.pings {
             self.awaits_pong = pings.send_ping(Ping::opaque()).is_ok();
+            self.asked = Asked { at: self.pinged, gone: self.traffic.gone() };
         }
     }
 
     fn hear_pong(&mut self, context: &mut Context<'_>) {
         if let (true, Some(pings)) = (self.awaits_pong, &mut self.pings) {
             self.awaits_pong = !matches!(pings.poll_pong(context), Poll::Ready(Ok(_)));
+            if !self.awaits_pong {
+                self.read = self.asked.gone;
+            }
         }
     }
 }

@@ -1,8 +1,14 @@
 //! Who is on the other side of a client's connection, as all its requests see it.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::http1::fields::Fields;
+use crate::route::client::{Client, ClientRule};
 use crate::socket::Stream;
+
+/// Whether the log has told of a trusted proxy that names clients in another header than the one that is read.
+static OVERLOOKED: AtomicBool = AtomicBool::new(false);
 
 /// The other side of a client's connection.
 #[derive(Clone, Debug)]
@@ -28,6 +34,30 @@ impl Peer {
             subject: stream.subject().map(Into::into),
             scheme: if stream.is_tls() { "https" } else { "http" },
             http2: false,
+        }
+    }
+    /// The client behind it that a request with these fields comes from. The first trusted proxy that names it only in a header that is
+    /// not read is warned about.
+    pub(crate) fn client(&self, rule: &ClientRule, fields: Fields<'_>) -> Client {
+        let client = rule.identify(self.address, fields);
+        if client.address == self.address && !rule.trusted_proxies.is_empty() {
+            self.warn_if_overlooked(rule, fields);
+        }
+        client
+    }
+
+    fn warn_if_overlooked(&self, rule: &ClientRule, fields: Fields<'_>) {
+        if OVERLOOKED.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(sent) = rule.overlooked(self.address, fields)
+            && !OVERLOOKED.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "the trusted proxy {} sends `{sent}`, but `client_ip` in [server] is \"{}\": all its clients count as one (told once)",
+                self.text,
+                rule.source
+            );
         }
     }
 }

@@ -14,23 +14,23 @@ const FIXED: usize = 16;
 /// The most that may follow those: addresses, and values (TLVs) that are skipped.
 const MAX_REST: usize = 4 << 10;
 /// The longest preamble.
-pub(crate) const MAX_PREAMBLE: usize = FIXED + MAX_REST;
+pub const MAX_PREAMBLE: usize = FIXED + MAX_REST;
 
 /// A whole preamble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Preamble {
+pub struct Preamble {
     /// Who connected to the proxy; `None`: the proxy speaks for itself, or does not know.
-    pub(crate) source: Option<IpAddr>,
+    pub source: Option<IpAddr>,
     /// Its bytes.
-    pub(crate) length: usize,
+    pub length: usize,
 }
 
 /// What came is no preamble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
 /// Reads the preamble that `bytes` begins with. `None`: all of them belong to it, and more must come.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Preamble>, Malformed> {
+pub fn parse(bytes: &[u8]) -> Result<Option<Preamble>, Malformed> {
     if bytes.starts_with(SIGNATURE) {
         return parse_2(bytes);
     }
@@ -175,7 +175,80 @@ mod tests {
         assert!(told(&binary(0x20, 0, &[0; MAX_REST])).is_ok());
     }
 
+    /// Reads a stream that comes in these segments: the preamble, or what is wrong with it, as soon as that is known.
+    fn in_segments(segments: &[&[u8]]) -> Result<Option<Preamble>, Malformed> {
+        let mut come = Vec::new();
+        for segment in segments {
+            come.extend_from_slice(segment);
+            match parse(&come) {
+                Ok(None) => {}
+                known => return known,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the network cuts it, in two at every byte, in three at some, or byte by byte, does not matter.
+    fn is_read_the_same_under_every_cut(bytes: &[u8]) {
+        let whole = in_segments(&[bytes]);
+        for place in 1..bytes.len() {
+            let (one, other) = bytes.split_at(place);
+            assert_eq!(in_segments(&[one, other]), whole, "{} cut at {place}", bytes.escape_ascii());
+            let (other, last) = other.split_at(place * 7 % other.len());
+            assert_eq!(in_segments(&[one, other, last]), whole, "{} cut at {place}", bytes.escape_ascii());
+        }
+        let each: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(in_segments(&each), whole, "{} byte by byte", bytes.escape_ascii());
+    }
+
+    /// Preambles of both versions, whole but for what is done to them later, with a request behind them.
+    fn preambles() -> Vec<Vec<u8>> {
+        let addresses = [192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2];
+        let lines = [
+            "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n",
+            "PROXY TCP6 2001:db8::1 ::1 0 443\r\n",
+            "PROXY UNKNOWN\r\n",
+            "PROXY UNKNOWN ffff:f::1 x 1 2\r\n",
+            "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n",
+            "PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
+        ];
+        let long = format!("PROXY UNKNOWN {}\r\n", "x".repeat(MAX_LINE));
+        let lines = lines.into_iter().chain([long.as_str()]).map(|line| line.as_bytes().to_vec());
+        let binaries = [
+            binary(0x21, 0x11, &addresses),
+            binary(0x21, 0x21, &[1; 36]),
+            binary(0x21, 0x11, &[addresses.as_slice(), &[3, 0, 4, 1, 2, 3, 4]].concat()),
+            binary(0x20, 0x00, &[]),
+            binary(0x21, 0x41, &addresses),
+            binary(0x21, 0x11, &addresses[1..]),
+            binary(0x21, 0x31, &[0; 216]),
+        ];
+        let all = lines.chain(binaries);
+        all.map(|preamble| [&preamble[..], b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"].concat()).collect()
+    }
+
+    #[test]
+    fn preambles_are_read_the_same_under_every_cut() {
+        preambles().iter().for_each(|bytes| is_read_the_same_under_every_cut(bytes));
+    }
+
     proptest! {
+        #[test]
+        fn damaged_preambles_are_read_the_same_under_every_cut(
+            mut bytes in prop::sample::select(preambles()),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3), 1..4),
+        ) {
+            for (place, byte, kind) in damage {
+                let place = place.index(bytes.len());
+                match kind {
+                    0 => bytes[place] = byte,
+                    1 => bytes.insert(place, byte),
+                    _ => drop(bytes.remove(place)),
+                }
+            }
+            is_read_the_same_under_every_cut(&bytes);
+        }
+
         #[test]
         fn whatever_comes_is_bounded(
             start in prop::sample::select(vec![&b""[..], WORD, b"PROXY TCP4 ", SIGNATURE, b"\r\n\r\n\0\r\nQUIT\n\x21\x11"]),

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::connection::Bounds;
 use crate::clock::deadline::{Deadline, now};
-use crate::http1::request::{Fault, HeadScanner};
+use crate::http1::request::Fault;
+use crate::http1::scanner::HeadScanner;
 use crate::http2::duplex::PREFACE;
 use crate::socket::{Sight, Stream};
 
@@ -59,6 +60,8 @@ pub(crate) enum BodyFault {
     Timeout,
     /// The client closed its side.
     Gone,
+    /// The client did not take an interim answer for `write_timeout`.
+    Stalled,
 }
 
 /// The client's sending side.
@@ -167,6 +170,11 @@ impl Reader {
         }
     }
 
+    /// How long the client may take nothing of an interim answer.
+    pub(crate) fn write_timeout(&self) -> Duration {
+        self.bounds.write_timeout
+    }
+
     /// Since when a head, or its first byte, is awaited.
     pub(crate) fn since(&self) -> Instant {
         self.since
@@ -233,17 +241,6 @@ impl Reader {
             match socket.ready(tokio::io::Interest::READABLE).await {
                 Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(GONE_CHECK).await,
                 _ => return,
-            }
-        }
-    }
-
-    /// Reads and drops whatever the client still sends, until it closes.
-    pub(crate) async fn discard(&self, inbound: &mut BytesMut) {
-        loop {
-            inbound.clear();
-            let read = std::future::poll_fn(|context| self.stream.poll_read(context, inbound, BODY_READ));
-            if !matches!(read.await, Ok(1..)) {
-                return;
             }
         }
     }

@@ -11,6 +11,8 @@ use crate::gateway::admission::{Refusal, Tightest, Why};
 use crate::gateway::{RatelimitHeaders, Reject};
 use crate::http1::syntax::is_named;
 
+/// The methods that are served, as `allow` names them: what a backend takes beyond these, it may say itself.
+const METHODS: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 const PLAIN_TEXT: &[u8] = b"text/plain; charset=utf-8";
 /// The problem type of draft-ietf-httpapi-ratelimit-headers §5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -26,6 +28,8 @@ pub(crate) struct Page<'b> {
     pub(crate) outbound: &'b mut BytesMut,
     /// The value of `date`.
     pub(crate) date: &'b [u8],
+    /// The value of `x-request-id`; empty: there is none.
+    pub(crate) request_id: &'b [u8],
     /// What scripts of another site need to read it, as lines of a head.
     pub(crate) cors: &'b [u8],
     pub(crate) form: Form,
@@ -60,10 +64,11 @@ impl Page<'_> {
         put_all(self.scrap, &[r#","detail":""#, detail, r#"","error":""#, title, r#""}"#]);
         let own = Own { status, content_type: PROBLEM_JSON, body: self.scrap, no_store: true };
         own.write(self.form, self.date, self.outbound, |out| {
+            put_request_id(self.request_id, out);
             put_lines(out, self.cors);
             if status == StatusCode::METHOD_NOT_ALLOWED {
-                // RFC 9110 §15.5.6 wants them named: what a backend takes beyond these, it may say itself.
-                put_field(out, b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+                // RFC 9110 §15.5.6 wants them named.
+                put_field(out, b"allow", METHODS);
             }
             if status == StatusCode::SERVICE_UNAVAILABLE {
                 put_field(out, b"retry-after", b"1");
@@ -74,12 +79,21 @@ impl Page<'_> {
 
     /// The answer to a preflight. It has no body.
     pub(crate) fn preflight(self) -> usize {
-        put_status(self.outbound, self.form.http_11, StatusCode::NO_CONTENT, None);
+        put_status(self.outbound, StatusCode::NO_CONTENT, None);
+        self.end_head()
+    }
+
+    /// The answer to `OPTIONS *`. It has no body.
+    pub(crate) fn options(self) -> usize {
+        put_status(self.outbound, StatusCode::OK, None);
+        put_field(self.outbound, b"allow", METHODS);
+        put_number(self.outbound, b"content-length", 0);
         self.end_head()
     }
 
     /// Ends the head of an answer without a body, whose length is 0.
     fn end_head(self) -> usize {
+        put_request_id(self.request_id, self.outbound);
         put_lines(self.outbound, self.cors);
         put_field(self.outbound, b"date", self.date);
         put_connection(self.form, self.outbound);
@@ -89,14 +103,17 @@ impl Page<'_> {
 
     /// Sends the client to `location`. The answer has no body.
     pub(crate) fn redirect(self, location: &str) -> usize {
-        put_status(self.outbound, self.form.http_11, StatusCode::PERMANENT_REDIRECT, None);
+        put_status(self.outbound, StatusCode::PERMANENT_REDIRECT, None);
         put_field(self.outbound, b"location", location.as_bytes());
         put_number(self.outbound, b"content-length", 0);
         self.end_head()
     }
 
     /// The answer to a request that a limit refuses. Returns the length of its body.
-    pub(crate) fn over_limit(self, over: &OverLimit<'_, '_>) -> usize {
+    pub(crate) fn over_limit(mut self, over: &OverLimit<'_, '_>) -> usize {
+        if over.sets(b"x-request-id") {
+            self.request_id = &[];
+        }
         if self.form.grpc {
             let seconds = over.refusal.retry_after();
             let mut buffer = itoa::Buffer::new();
@@ -123,6 +140,7 @@ impl Page<'_> {
         let no_store = !over.sets(b"cache-control");
         let own = Own { status, content_type, body, no_store };
         own.write(self.form, self.date, self.outbound, |out| {
+            put_request_id(self.request_id, out);
             put_lines(out, self.cors);
             over.put_fields(!self.cors.is_empty(), out);
         });
@@ -157,6 +175,12 @@ impl OverLimit<'_, '_> {
         if let (Some(tightest), true) = (self.tightest, self.which != RatelimitHeaders::Off) {
             put_ratelimit(out, self.which, tightest, seconds);
         }
+    }
+}
+
+fn put_request_id(id: &[u8], out: &mut BytesMut) {
+    if !id.is_empty() {
+        put_field(out, b"x-request-id", id);
     }
 }
 

@@ -16,13 +16,13 @@ use super::connection::{After, Connection};
 use super::forward::{self, Delivery};
 use super::grpc;
 use super::peer::Peer;
-use super::reader::{Pace, Reader};
+use super::reader::{BodyFault, Pace, Reader};
 use super::refuse::{OverLimit, Page};
 use super::turn::Turn;
 use super::upload::{Terms, Upload};
 use super::worker::Plan;
 use crate::gateway::Route;
-use crate::gateway::admission::{Assessment, Banishment, Refusal, Ruling, Sentence, Tightest};
+use crate::gateway::admission::{Assessment, Banishment, Refusal, Ruling, Sentence, Tightest, Why};
 use crate::http1::body::Body;
 use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::Micros;
@@ -40,6 +40,8 @@ enum Verdict<'p, 'h> {
     Forward(Delivery<'p>, Cow<'h, str>),
     /// A browser asks whether a script may send it.
     Preflight,
+    /// It asks about the server as a whole.
+    Options,
     /// It is to come again, to this URL.
     Redirect(String),
     /// It is refused before any limit is asked.
@@ -71,12 +73,14 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
         Ok(head) => head,
         &Err(fault) => return refuse(connection, &mut turn, fault).await,
     };
+    turn.keep_request_id(peer, head);
     turn.open_record(peer, Some(head));
     let form = Form {
         http_11: head.http_11,
         to_head: head.method == "HEAD",
         keep: may_keep && head.keep_alive,
-        grpc: grpc::is_call(head),
+        // gRPC is a protocol over HTTP/2: over HTTP/1.1 its media type has no meaning here.
+        grpc: peer.http2 && grpc::is_call(head),
     };
     let verdict = judge(&mut turn, &plan, head, peer, reader).await;
     let pace = match &verdict {
@@ -94,6 +98,10 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
         Verdict::Preflight => {
             inbound.advance(length);
             preflight(connection, &mut turn, terms, form).await
+        }
+        Verdict::Options => {
+            inbound.advance(length);
+            options(connection, &mut turn, terms, form).await
         }
         Verdict::Redirect(location) => {
             inbound.advance(length);
@@ -127,6 +135,7 @@ async fn judge<'p, 'h>(
         Ok(case) => case,
         Err(Stop::Object(objection)) => return Verdict::Object(objection),
         Err(Stop::Preflight) => return Verdict::Preflight,
+        Err(Stop::Options) => return Verdict::Options,
         Err(Stop::Redirect(location)) => return Verdict::Redirect(location),
     };
     let route = case.route;
@@ -142,6 +151,11 @@ async fn judge<'p, 'h>(
     if let Some(refusal) = case.assessment.missing() {
         turn.count(&case, &Outcome::default(), head, peer);
         turn.witness_refusal(&case, head, peer, &refusal, None);
+        if refusal.why == Why::Repeated {
+            turn.note_refusal(&refusal, None);
+            turn.fate = Fate::Refused;
+            return Verdict::Object(Objection::repeated_key(refusal.limit));
+        }
         return Verdict::Refuse(Refused { refusal, tightest: None, route });
     }
     let outcome = decide(turn, &case.assessment).await;
@@ -206,9 +220,16 @@ async fn refuse(connection: &mut Connection, turn: &mut Turn, fault: Fault) -> A
 
 /// Answers a preflight: it is neither charged nor forwarded.
 async fn preflight(connection: &mut Connection, turn: &mut Turn, terms: Terms, mut form: Form) -> After {
-    form.keep &= drain(connection, turn, terms).await;
+    form.keep &= drain(connection, turn, terms, None).await.is_whole();
     turn.answered(StatusCode::NO_CONTENT, None);
     send(connection, turn, form, |page| page.preflight()).await
+}
+
+/// Answers `OPTIONS *`: it is neither charged nor forwarded, since no route is about it.
+async fn options(connection: &mut Connection, turn: &mut Turn, terms: Terms, mut form: Form) -> After {
+    form.keep &= drain(connection, turn, terms, None).await.is_whole();
+    turn.answered(StatusCode::OK, None);
+    send(connection, turn, form, |page| page.options()).await
 }
 
 /// Sends the client elsewhere, with the same method and body: it is neither charged nor forwarded.
@@ -219,7 +240,7 @@ async fn redirect(
     terms: Terms,
     mut form: Form,
 ) -> After {
-    form.keep &= drain(connection, turn, terms).await;
+    form.keep &= drain(connection, turn, terms, None).await.is_whole();
     turn.answered(StatusCode::PERMANENT_REDIRECT, None);
     send(connection, turn, form, |page| page.redirect(location)).await
 }
@@ -231,7 +252,7 @@ async fn object(
     terms: Terms,
     mut form: Form,
 ) -> After {
-    form.keep &= drain(connection, turn, terms).await;
+    form.keep &= drain(connection, turn, terms, None).await.is_whole();
     turn.answered(objection.status, Some(objection.error));
     send(connection, turn, form, |page| page.problem(objection.status, &objection.detail)).await
 }
@@ -247,7 +268,7 @@ async fn over_limit(
     let tightest = tightest.as_ref();
     turn.note_refusal(refusal, tightest);
     turn.fate = Fate::Refused;
-    form.keep &= drain(connection, turn, terms).await;
+    form.keep &= drain(connection, turn, terms, None).await.is_whole();
     let reject = route.reject.as_deref().or(refusal.limit.reject.as_deref());
     let which = turn.plan.gateway.server.ratelimit_headers;
     let over = OverLimit { refusal, tightest, reject, which };
@@ -265,7 +286,8 @@ pub(crate) async fn send(
     let date = turn.worker.date(turn.started);
     let Connection { writer, buffers, .. } = connection;
     let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
-    let body = write(Page { scrap, outbound, date: &date, cors: &turn.cors, form });
+    let request_id = turn.own_request_id();
+    let body = write(Page { scrap, outbound, date: &date, request_id, cors: &turn.cors, form });
     match writer.flush(outbound).await {
         Ok(()) => {
             turn.sent = if form.to_head { 0 } else { body as u64 };
@@ -279,22 +301,48 @@ pub(crate) async fn send(
     }
 }
 
-/// Reads what is left of a small body, so that the connection can serve the next request. False if it cannot.
+/// What became of a request's body that is read only to be thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drained {
+    /// Nothing of it is left: the connection can serve the next request.
+    Whole,
+    /// The connection cannot be kept: the rest is too large, too slow, or the client waits to be told to send it.
+    Left,
+    /// It is no body, or a larger one than is allowed.
+    Broken(BodyFault),
+}
+
+impl Drained {
+    fn is_whole(self) -> bool {
+        self == Self::Whole
+    }
+}
+
+/// Reads what is left of a small body, so that the connection can serve the next request.
 ///
 /// A client that waits for `100 Continue` is not asked for its body only to throw it away.
-pub(crate) async fn drain(connection: &mut Connection, turn: &mut Turn, terms: Terms) -> bool {
+pub(crate) async fn drain(
+    connection: &mut Connection,
+    turn: &mut Turn,
+    terms: Terms,
+    limit: Option<u64>,
+) -> Drained {
     // A stream of HTTP/2 is reset instead, which hurts no other.
     if terms.body() == Body::EMPTY || connection.peer.http2 {
-        return true;
+        return Drained::Whole;
     }
     if terms.expects_continue() || terms.length() > DRAIN_BYTES {
-        return false;
+        return Drained::Left;
     }
     let Connection { stream, reader, buffers, .. } = connection;
     let inbound: &mut BytesMut = &mut buffers.get_or_insert_default().inbound;
-    let mut upload = Upload::new(terms, None, stream, reader, inbound);
+    let mut upload = Upload::new(terms, limit, stream, reader, inbound);
     let draining = poll_fn(|context| upload.poll_drain(context, DRAIN_BYTES));
-    let drained = timeout(DRAIN_TIME, draining).await.unwrap_or(false);
+    let is_whole = timeout(DRAIN_TIME, draining).await.unwrap_or(false);
     turn.received = upload.bytes();
-    drained
+    match upload.fault() {
+        _ if is_whole => Drained::Whole,
+        Some(fault) => Drained::Broken(fault),
+        None => Drained::Left,
+    }
 }

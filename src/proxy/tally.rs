@@ -35,13 +35,6 @@ impl Turn {
         }
     }
 
-    /// Notes what the backend knows the request by.
-    pub(crate) fn note_request_id(&mut self, id: &[u8]) {
-        if let Some(record) = &mut self.record {
-            String::from_utf8_lossy(id).as_ref().clone_into(&mut record.request_id);
-        }
-    }
-
     /// Notes which server was tried last, and the time to its response head if one came.
     pub(crate) fn note_server(&mut self, upstream: UpstreamIndex, authority: &str, took: Option<Micros>) {
         if let Some(record) = &mut self.record {
@@ -115,7 +108,7 @@ impl Turn {
         });
     }
 
-    /// Notes a refusal that no decision tells of: a part of the limit's key is missing.
+    /// Notes a refusal that no decision tells of: a part of the limit's key is missing, or has several values.
     pub(crate) fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&Tightest<'_>>) {
         if let (Some(record), None) = (&mut self.record, tightest) {
             (*refusal.limit.name).clone_into(&mut record.limit);
@@ -160,7 +153,7 @@ fn label(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLa
     let unasked = used.places().any(|place| outcome.unasked.contains(place));
     match used.standing {
         Standing::Exempt => Some(DecisionLabel::Exempt),
-        Standing::Missing => Some(refused),
+        Standing::Missing | Standing::Repeated => Some(refused),
         Standing::Charged(..) if unasked => Some(DecisionLabel::StoreError),
         Standing::Charged(..) if denies(used, outcome) => Some(refused),
         Standing::Charged(..) if !admitted || outcome.decisions.is_empty() => None,

@@ -1,5 +1,5 @@
 //! An upgraded connection (RFC 9110 §7.8): bytes pass both ways until one side closes, both
-//! are silent for too long, or the worker is drained.
+//! are silent for too long, one acknowledges nothing for as long, or the worker is drained.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,29 +10,38 @@ use bytes::{Buf as _, BytesMut};
 
 use super::buffers::Buffers;
 use crate::clock::deadline::{Deadline, now};
-use crate::socket::Stream;
+use crate::socket::{AckTimeout, Stream};
 use crate::upstream::pool::Connection;
 
 /// Bytes taken from one side at once.
 const PART: usize = 16 << 10;
 
 /// Joins client and backend. What either has sent behind its head stands in the buffers.
-/// When neither has moved a byte for `silence`, both are closed.
+/// When neither has moved a byte for `silence`, both are closed. Whether a side that blocks moves is judged by the kernel.
 pub(crate) async fn run(client: &Stream, backend: Connection, mut buffers: Box<Buffers>, silence: Duration) {
     let backend = backend.stream();
-    let mut up = Way::default();
-    let mut down = Way::default();
+    let (mut up, mut down) = (Way::new(silence), Way::new(silence));
     let (mut deadline, mut moved, mut last) = (Deadline::default(), 0, now());
+    let mut was_blocked = false;
     let Buffers { inbound, answer, .. } = &mut *buffers;
-    // Either side may break the tunnel off at any time; that is how tunnels end.
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "either side may break the tunnel off at any time, and both are closed then"
+    )]
     let _: io::Result<()> = poll_fn(|context| {
         let sent = up.poll(context, client, backend, inbound)?;
         let received = down.poll(context, backend, client, &mut answer.bytes)?;
         if sent.is_ready() && received.is_ready() {
             return Poll::Ready(Ok(()));
         }
-        if std::mem::replace(&mut moved, up.moved + down.moved) != moved {
+        let blocked = up.blocked || down.blocked;
+        let has_moved = std::mem::replace(&mut moved, up.moved + down.moved) != moved;
+        if has_moved || was_blocked {
             last = now();
+        }
+        was_blocked = blocked;
+        if blocked {
+            return Poll::Pending;
         }
         deadline.poll(context, last + silence).map(Ok)
     })
@@ -40,15 +49,24 @@ pub(crate) async fn run(client: &Stream, backend: Connection, mut buffers: Box<B
 }
 
 /// One of a tunnel's two directions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Way {
     ended: bool,
     closed: bool,
     /// Bytes read and bytes written.
     moved: u64,
+    /// How long the side that is written to may acknowledge nothing.
+    ack_timeout: AckTimeout,
+    /// That side takes nothing at present, and the kernel judges for how long.
+    blocked: bool,
 }
 
 impl Way {
+    fn new(silence: Duration) -> Self {
+        let ack_timeout = AckTimeout::new(silence);
+        Self { ended: false, closed: false, moved: 0, ack_timeout, blocked: false }
+    }
+
     /// Ready once one side has closed and the other has been told.
     fn poll(
         &mut self,
@@ -57,16 +75,23 @@ impl Way {
         to: &Stream,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<()>> {
+        self.blocked = false;
         while !self.closed {
             if !buffer.is_empty() {
-                let written = ready!(to.poll_write(context, buffer, &[]))?;
+                let Poll::Ready(written) = to.poll_write(context, buffer, &[])? else {
+                    self.blocked = self.ack_timeout.enforce(to);
+                    return Poll::Pending;
+                };
                 buffer.advance(written);
                 self.moved += written as u64;
                 continue;
             }
-            ready!(to.poll_flush(context))?;
+            if to.poll_flush(context)?.is_pending() {
+                self.blocked = self.ack_timeout.enforce(to);
+                return Poll::Pending;
+            }
             if self.ended {
-                // A side that is gone already needs not be told.
+                #[expect(clippy::let_underscore_must_use, reason = "a side that is gone already is not told")]
                 let _ = to.close_sending();
                 self.closed = true;
             } else {

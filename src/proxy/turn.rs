@@ -5,14 +5,17 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 use http::StatusCode;
+use smallvec::SmallVec;
 
 use super::peer::Peer;
 use super::tally;
 use super::trace::Traced;
 use super::witness::Testimony;
 use super::worker::{Plan, Worker};
+use crate::gateway::RequestIds;
 use crate::gateway::log::AccessLog;
 use crate::http1::fields::Fields;
+use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
 use crate::route::RouteIndex;
@@ -42,6 +45,8 @@ pub(crate) struct Turn {
     pub(super) testimony: Testimony,
     /// Who asks, as soon as that is known.
     pub(crate) client: Option<IpAddr>,
+    /// `x-request-id`: ours, or what a trusted proxy sent.
+    pub(crate) request_id: SmallVec<[u8; 64]>,
     /// What scripts of another site need to read the answer, as lines of its head.
     pub(crate) cors: BytesMut,
     /// The rest of the access record, if there is an access log.
@@ -66,10 +71,27 @@ impl Turn {
             fate: Fate::Admitted,
             testimony: Testimony::Open,
             client: None,
+            request_id: SmallVec::from_slice(&worker.next_request_id()),
             cors: BytesMut::new(),
             record: None,
             trace: None,
             sampled: false,
+        }
+    }
+
+    /// Takes the request id over that a trusted proxy has given the request.
+    pub(crate) fn keep_request_id(&mut self, peer: &Peer, head: &RequestHead<'_>) {
+        let Some(sent) = head.fields.known(Name::XRequestId).filter(|sent| !sent.is_empty()) else { return };
+        if self.plan.gateway.server.client.trusts(peer.address) {
+            self.request_id = SmallVec::from_slice(sent);
+        }
+    }
+
+    /// The `x-request-id` of an answer that the gateway makes itself; empty if that has none.
+    pub(crate) fn own_request_id(&self) -> &[u8] {
+        match self.plan.gateway.server.request_id {
+            RequestIds::Own | RequestIds::All => &self.request_id,
+            RequestIds::Off => &[],
         }
     }
 
@@ -90,6 +112,7 @@ impl Turn {
         let mut record = self.worker.recorder.take();
         let client = gateway.server.client.client(peer.address).address;
         tally::begin(&mut record, self.started, head, client, peer.http2);
+        String::from_utf8_lossy(&self.request_id).as_ref().clone_into(&mut record.request_id);
         if let (AccessLog::Combined, Some(head)) = (&gateway.log.access, head) {
             tally::note_agent(&mut record, head);
         }

@@ -1,6 +1,7 @@
 //! A request's body on its way from the client.
 
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
@@ -8,13 +9,14 @@ use http::StatusCode;
 
 use super::headers::{put_passing_fields, put_status};
 use super::reader::{BodyFault, Pace, Reader};
+use super::writer::Writer;
 use crate::gateway::HeaderEdits;
 use crate::http1::body::Body;
-use crate::http1::chunks::{ChunkDecoder, Trailers, encode, encode_end};
+use crate::http1::chunks::{ChunkDecoder, encode, encode_end};
 use crate::http1::fields::Fields;
-use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::http1::response::ResponseHead;
+use crate::http1::trailers::Trailers;
 use crate::socket::Stream;
 use crate::upstream::exchange::{self, Broken};
 
@@ -38,9 +40,7 @@ pub(crate) struct Terms {
 impl Terms {
     pub(crate) fn of(head: &RequestHead<'_>, pace: Pace) -> Self {
         let trailers = match head.body {
-            Body::Chunked => {
-                Trailers::Declared(head.fields.known(Name::Trailer).unwrap_or_default().to_vec())
-            }
+            Body::Chunked => Trailers::declared(head.fields),
             Body::Length(_) => Trailers::NONE,
         };
         Self { body: head.body, expects_continue: head.expects_continue(), trailers, pace }
@@ -81,7 +81,7 @@ enum Rest {
 /// A request's body: read from the client, counted, bounded, framed anew.
 #[derive(Debug)]
 pub(crate) struct Upload<'c> {
-    stream: &'c Stream,
+    stream: &'c Rc<Stream>,
     reader: &'c mut Reader,
     inbound: &'c mut BytesMut,
     rest: Rest,
@@ -92,6 +92,8 @@ pub(crate) struct Upload<'c> {
     interim: &'static [u8],
     /// What is unsent of the backend's interim answers.
     hints: BytesMut,
+    /// Sends both. Made when there is one to send: hardly any request needs it.
+    writer: Option<Box<Writer>>,
     /// How those are edited; `None`: the client gets none.
     edits: Option<&'c HeaderEdits>,
     bytes: u64,
@@ -104,14 +106,14 @@ impl<'c> Upload<'c> {
     pub(crate) fn new(
         terms: Terms,
         limit: Option<u64>,
-        stream: &'c Stream,
+        stream: &'c Rc<Stream>,
         reader: &'c mut Reader,
         inbound: &'c mut BytesMut,
     ) -> Self {
         let rest = match terms.body {
             Body::EMPTY => Rest::Nothing,
             Body::Length(length) => Rest::Length(length),
-            Body::Chunked => Rest::Chunked(ChunkDecoder::default()),
+            Body::Chunked => Rest::Chunked(ChunkDecoder::of_request()),
         };
         reader.turn_to_body(terms.pace);
         let interim = if terms.expects_continue { CONTINUE } else { b"" };
@@ -125,6 +127,7 @@ impl<'c> Upload<'c> {
             limit,
             interim,
             hints: BytesMut::new(),
+            writer: None,
             edits: None,
             bytes: 0,
             touched: false,
@@ -166,46 +169,65 @@ impl<'c> Upload<'c> {
         }
     }
 
-    /// Sends what the client is to learn before its answer.
+    /// Sends what the client is to learn before its answer. Fails once the client has taken none of it for `write_timeout`.
     fn poll_interim(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_hints(context))?;
         while !self.interim.is_empty() {
-            let sent = ready!(self.stream.poll_write(context, self.interim, &[]))?;
-            self.interim = self.interim.get(sent..).unwrap_or_default();
+            let interim = self.interim;
+            let sent = ready!(self.writer().poll_write(context, interim, &[]))?;
+            self.interim = interim.get(sent..).unwrap_or_default();
         }
         Poll::Ready(Ok(()))
     }
 
     fn poll_hints(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.hints.is_empty() {
-            let sent = ready!(self.stream.poll_write(context, &self.hints, &[]))?;
-            self.hints.advance(sent);
+            let hints = std::mem::take(&mut self.hints);
+            let sent = self.writer().poll_write(context, &hints, &[]);
+            self.hints = hints;
+            self.hints.advance(ready!(sent)?);
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Takes what has come, framed for the next hop if `framed`.
+    fn writer(&mut self) -> &mut Writer {
+        let fresh = || Box::new(Writer::new(Rc::clone(self.stream), self.reader.write_timeout()));
+        self.writer.get_or_insert_with(fresh)
+    }
+
+    /// The client did not take an interim answer.
+    fn interim_fault(&self) -> BodyFault {
+        let is_stalled = self.writer.as_ref().is_some_and(|writer| writer.is_stalled());
+        if is_stalled { BodyFault::Stalled } else { BodyFault::Gone }
+    }
+
+    /// Takes what has come, framed for the next hop if `framed`. A body that broke off once is broken for ever.
     fn take(&mut self, out: &mut BytesMut, framed: bool) -> Result<(), BodyFault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
         let before = self.inbound.len();
-        match &mut self.rest {
-            Rest::Nothing => {}
+        let taken = match self.rest {
+            Rest::Nothing => Ok(()),
             Rest::Length(left) => {
-                let here = usize::try_from(*left).unwrap_or(usize::MAX).min(before).min(PART);
-                out.extend_from_slice(&self.inbound[..here]);
-                self.inbound.advance(here);
-                self.bytes += here as u64;
-                *left -= here as u64;
-                if *left == 0 {
-                    self.rest = Rest::Nothing;
-                }
+                self.take_length(left, out);
+                Ok(())
             }
-            Rest::Chunked(_) => self.take_chunks(out, framed)?,
-        }
+            Rest::Chunked(_) => self.take_chunks(out, framed),
+        };
         self.touched |= self.inbound.len() < before;
-        match self.limit {
-            Some(limit) if self.bytes > limit => Err(BodyFault::TooLarge),
-            _ => Ok(()),
-        }
+        let is_too_large = self.limit.is_some_and(|limit| self.bytes > limit);
+        let taken = if is_too_large { Err(BodyFault::TooLarge) } else { taken };
+        taken.inspect_err(|&fault| self.fault = Some(fault))
+    }
+
+    fn take_length(&mut self, left: u64, out: &mut BytesMut) {
+        let here = usize::try_from(left).unwrap_or(usize::MAX).min(self.inbound.len()).min(PART);
+        out.extend_from_slice(&self.inbound[..here]);
+        self.inbound.advance(here);
+        self.bytes += here as u64;
+        let left = left - here as u64;
+        self.rest = if left == 0 { Rest::Nothing } else { Rest::Length(left) };
     }
 
     fn take_chunks(&mut self, out: &mut BytesMut, framed: bool) -> Result<(), BodyFault> {
@@ -227,26 +249,27 @@ impl<'c> Upload<'c> {
         Ok(())
     }
 
-    /// Reads on and throws away. Ready once the body is at its end, or more than `most` bytes of it have come: false.
-    pub(crate) fn poll_drain(&mut self, context: &mut Context<'_>, most: u64) -> Poll<bool> {
-        let mut scrap = BytesMut::new();
+    /// Reads more of it. A client that is late or leaves has broken it off.
+    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
+        let read = ready!(self.reader.poll_body(context, self.inbound));
+        Poll::Ready(read.inspect_err(|&fault| self.fault = Some(fault)))
+    }
+
+    /// Reads on and throws away. Ready once the body is at its end, or more than `max` bytes of it have come: false.
+    pub(crate) fn poll_drain(&mut self, context: &mut Context<'_>, max: u64) -> Poll<bool> {
+        let mut scratch = BytesMut::new();
         loop {
-            if self.take(&mut scrap, false).is_err() || self.bytes > most {
+            if self.take(&mut scratch, false).is_err() || self.bytes > max {
                 return Poll::Ready(false);
             }
-            scrap.clear();
+            scratch.clear();
             if self.is_done() {
                 return Poll::Ready(true);
             }
-            if ready!(self.reader.poll_body(context, self.inbound)).is_err() {
+            if ready!(self.poll_more(context)).is_err() {
                 return Poll::Ready(false);
             }
         }
-    }
-
-    fn break_off(&mut self, fault: BodyFault) -> Poll<Result<(), Broken>> {
-        self.fault = Some(fault);
-        Poll::Ready(Err(Broken))
     }
 }
 
@@ -255,24 +278,20 @@ impl exchange::Upload for Upload<'_> {
         self.touched = true;
         let before = out.len();
         loop {
-            if let Err(fault) = self.take(out, true) {
-                return self.break_off(fault);
-            }
+            self.take(out, true).map_err(|_| Broken)?;
             if out.len() > before || self.is_done() {
                 return Poll::Ready(Ok(()));
             }
             if ready!(self.poll_interim(context)).is_err() {
-                return self.break_off(BodyFault::Gone);
+                self.fault = Some(self.interim_fault());
+                return Poll::Ready(Err(Broken));
             }
-            if let Err(fault) = ready!(self.reader.poll_body(context, self.inbound)) {
-                return self.break_off(fault);
-            }
+            ready!(self.poll_more(context)).map_err(|_| Broken)?;
         }
     }
 
-    fn take_ready(&mut self, out: &mut BytesMut) {
-        // What is wrong with it is found again when more of it is asked for.
-        let _ = self.take(out, true);
+    fn take_ready(&mut self, out: &mut BytesMut) -> Result<(), Broken> {
+        self.take(out, true).map_err(|_| Broken)
     }
 
     fn interim(&mut self, context: &mut Context<'_>, head: &ResponseHead, fields: Fields<'_>) {
@@ -282,11 +301,14 @@ impl exchange::Upload for Upload<'_> {
         if head.status == StatusCode::CONTINUE || saying || self.hints.len() + head.length > MAX_HINTS {
             return;
         }
-        put_status(&mut self.hints, true, head.status, None);
+        put_status(&mut self.hints, head.status, None);
         put_passing_fields(fields, edits, |_| false, &mut self.hints);
         self.hints.extend_from_slice(b"\r\n");
-        // What the client does not take now goes before the answer, which also tells whether it has left.
-        let _ = self.poll_hints(context);
+        // What the client does not take now goes before the answer.
+        if let Poll::Ready(Err(_)) = self.poll_hints(context) {
+            // The answer cannot be written either, which ends the exchange.
+            self.hints.clear();
+        }
     }
 
     fn is_done(&self) -> bool {

@@ -50,7 +50,7 @@ impl Turn {
 
     /// The request is refused before any limit is asked, or since none can be.
     pub(crate) fn witness_objection(&mut self, head: &RequestHead<'_>, peer: &Peer) {
-        if self.keeps(None) {
+        if matches!(self.testimony, Testimony::Open) && self.keeps(None) {
             self.testimony = Testimony::Kept(self.look(head, peer));
         }
     }
@@ -166,6 +166,7 @@ fn owner(case: &Case<'_, '_>, refusal: &Refusal<'_>) -> Option<Fingerprint> {
 fn reason(refusal: &Refusal<'_>, tightest: Option<&Tightest<'_>>) -> Cow<'static, str> {
     match (refusal.why, tightest) {
         (Why::Banned(until), _) => format!("banned until {}", time_of_day(until)).into(),
+        (Why::Repeated, _) => "a part of the key has several values".into(),
         (Why::Over, Some(tightest)) => format!("over {}", Short(&tightest.policy.algorithm)).into(),
         _ => "a part of the key is missing".into(),
     }

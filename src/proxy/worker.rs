@@ -203,6 +203,12 @@ impl Worker {
         *text
     }
 
+    /// A number that spreads the ends of connections; each connection has another.
+    pub(super) fn jitter(&self) -> u8 {
+        // Neighbours are far apart, and all values are equally frequent: steps of the golden ratio.
+        self.accepted.get().wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
+    }
+
     /// The value of `date` at `now`; made once a second.
     pub(crate) fn date(&self, now: Timestamp) -> [u8; 29] {
         let date = self.date.get().at(now);
@@ -246,7 +252,7 @@ impl Worker {
 
     async fn drained(&self) {
         let mut life = self.life.clone();
-        // The sender lives as long as the process.
+        #[expect(clippy::let_underscore_must_use, reason = "the sender lives as long as the process")]
         let _ = life.wait_for(|life| *life == Life::Draining).await;
         self.draining.set(true);
         self.drain.notify_waiters();
@@ -324,7 +330,10 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
         };
         match accepted {
             Ok((stream, peer)) => {
-                // Small answers must not wait for acknowledgements; a socket that refuses still works.
+                #[expect(
+                    clippy::let_underscore_must_use,
+                    reason = "a socket that refuses works, but small answers wait for acknowledgements"
+                )]
                 let _ = stream.set_nodelay(true);
                 admit(place, tls, stream, peer, &worker);
             }

@@ -10,26 +10,32 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
 use crate::clock::deadline::{Deadline, now};
-use crate::socket::Stream;
+use crate::socket::{AckTimeout, Stream};
 
 /// The client's receiving side.
 #[derive(Debug)]
 pub(crate) struct Writer {
     stream: Rc<Stream>,
     write_timeout: Duration,
+    /// `write_timeout` as the kernel measures it: by what the client acknowledges.
+    ack_timeout: AckTimeout,
+    /// For a socket that cannot be told so.
     deadline: Deadline,
-    /// Since when the client takes no byte, and what its socket had taken by then.
+    /// Since when the client's socket takes no byte, and what it had taken by then.
     blocked: Option<(Instant, u64)>,
-    /// It took none for `write_timeout`.
+    /// The client acknowledged none for `write_timeout`.
     stalled: bool,
 }
 
 impl Writer {
     pub(crate) fn new(stream: Rc<Stream>, write_timeout: Duration) -> Self {
-        Self { stream, write_timeout, deadline: Deadline::default(), blocked: None, stalled: false }
+        let ack_timeout = AckTimeout::new(write_timeout);
+        let deadline = Deadline::default();
+        Self { stream, write_timeout, ack_timeout, deadline, blocked: None, stalled: false }
     }
 
-    /// Sends what the client takes of two slices. Fails once it has taken nothing for `write_timeout`.
+    /// Sends what the client's socket takes of two slices. Fails once the client has acknowledged nothing for
+    /// `write_timeout`.
     pub(crate) fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -38,6 +44,7 @@ impl Writer {
     ) -> Poll<io::Result<usize>> {
         match self.stream.poll_write(context, first, second) {
             Poll::Pending => self.poll_patience(context),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.fail(error))),
             written => {
                 self.blocked = None;
                 written
@@ -49,6 +56,7 @@ impl Writer {
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.stream.poll_flush(context) {
             Poll::Pending => self.poll_patience(context),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.fail(error))),
             flushed => {
                 self.blocked = None;
                 flushed
@@ -56,7 +64,7 @@ impl Writer {
         }
     }
 
-    /// Fails once the client has taken nothing for `write_timeout`.
+    /// Where the kernel does not judge: fails once the client has taken nothing for `write_timeout`.
     fn poll_patience<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let taken = self.stream.taken();
         let since = match self.blocked {
@@ -64,10 +72,29 @@ impl Writer {
             _ => now(),
         };
         self.blocked = Some((since, taken));
+        // The task at the other end of a pipe has the same bound: see [`crate::http2::body::Patience`].
+        if self.stream.socket().is_none() || self.ack_timeout.enforce(&self.stream) {
+            return Poll::Pending;
+        }
         ready!(self.deadline.poll(context, since + self.write_timeout));
         self.stalled = true;
         self.reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Notes whether the connection failed because the client acknowledged nothing for `write_timeout`.
+    #[cold]
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        // The kernel tells its reason once. If a read was told, a write fails as on any connection that is over.
+        let told = error.kind() == io::ErrorKind::BrokenPipe;
+        let waited = || self.blocked.is_some_and(|(since, _)| now() >= since + self.write_timeout);
+        self.stalled |= error.kind() == io::ErrorKind::TimedOut || told && waited();
+        error
+    }
+
+    /// From now on the client may leave bytes unacknowledged for as long as the kernel's own rule says.
+    pub(crate) fn lift_timeout(&self) {
+        self.ack_timeout.lift(&self.stream);
     }
 
     /// Sends all of `outbound`.
@@ -79,7 +106,7 @@ impl Writer {
         poll_fn(|context| self.poll_flush(context)).await
     }
 
-    /// Whether the client took no byte for `write_timeout`.
+    /// Whether the client acknowledged no byte for `write_timeout`.
     pub(crate) fn is_stalled(&self) -> bool {
         // Whoever passes on what goes through a pipe waits as long.
         self.stalled || self.stream.is_stalled()
@@ -88,6 +115,12 @@ impl Writer {
     /// Closes our sending side.
     pub(crate) fn close(&self) -> io::Result<()> {
         self.stream.close_sending()
+    }
+
+    /// The client took nothing of what another writer of this connection had for it.
+    pub(crate) fn give_up(&mut self) {
+        self.stalled = true;
+        self.reset();
     }
 
     /// Makes the close a reset, so that the client knows that something is missing.

@@ -1,16 +1,14 @@
-//! Who asks: the client's address behind trusted proxies.
+//! The client's address behind trusted proxies.
 //!
-//! A proxy appends to the right of `Forwarded` (RFC 7239) or `X-Forwarded-For`; what stands further left came from
-//! whoever spoke to it. So both are read from the right, past trusted addresses, and the first that is not trusted is
-//! the client.
-//!
-//! Most proxies write one of the two fields and pass the other as the client sent it. Nothing in a request tells
-//! which one the proxy wrote, so if both are there and tell different stories, neither is believed: the client is
-//! then the trusted proxy itself, a shared allowance. Were either field to win, a client could invent the other and
-//! with it a fresh allowance for every request.
+//! One source is believed, the one that the file names: most proxies write one header and pass the others as the client
+//! sent them, and nothing in a request tells which one the proxy wrote. A proxy appends to the right of a list; what
+//! stands further left came from its own peer. So lists are read from the right, past trusted addresses, and the first
+//! address that is not trusted is the client.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use http::HeaderName;
 use ipnet::IpNet;
 
 use crate::http1::fields::Fields;
@@ -26,13 +24,32 @@ pub struct Client {
     pub address: IpAddr,
     /// The address with everything below the configured prefix cleared: one client per network prefix.
     pub network: IpAddr,
+    /// Whether that is the client for sure. If not, a trusted proxy named a client that cannot be read: `address` is the
+    /// last trusted hop that can, many clients share it, and it gains nothing by its address.
+    pub identified: bool,
+}
+
+/// What is believed of a trusted proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClientSource {
+    /// The list in X-Forwarded-For.
+    #[default]
+    XForwardedFor,
+    /// The list in Forwarded (RFC 7239).
+    Forwarded,
+    /// The one address in this header.
+    Header(HeaderName),
+    /// Nothing: the peer is the client.
+    Peer,
 }
 
 /// Whose word is believed, and how wide a client is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRule {
-    /// Proxies whose Forwarded and X-Forwarded-For are believed.
+    /// Proxies that are believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Where they name the client.
+    pub source: ClientSource,
     /// Prefix length of an IPv4 client, 0 to 32 (more counts as 32).
     pub ipv4_prefix: u8,
     /// Prefix length of an IPv6 client, 0 to 128 (more counts as 128).
@@ -42,7 +59,8 @@ pub struct ClientRule {
 impl Default for ClientRule {
     /// Nobody is trusted; a client is one IPv4 address or one IPv6 /64, which is what one subscriber gets (RFC 6177).
     fn default() -> Self {
-        Self { trusted_proxies: Vec::new(), ipv4_prefix: 32, ipv6_prefix: 64 }
+        let source = ClientSource::default();
+        Self { trusted_proxies: Vec::new(), source, ipv4_prefix: 32, ipv6_prefix: 64 }
     }
 }
 
@@ -68,47 +86,87 @@ impl ClientRule {
                 IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
             }
         };
-        Client { address, network }
+        Client { address, network, identified: true }
     }
 
-    /// The client behind `peer`: the peer itself unless it is trusted; else whom `Forwarded` and `X-Forwarded-For`
-    /// name, read from the right past trusted addresses, provided that they agree if both are there. At most 64 items
-    /// of each are read; garbage, `unknown` and obfuscated names (`_id`) end the walk at the last good hop. Does not
-    /// allocate.
+    /// The client behind `peer`: the peer itself unless it is trusted; else the one that the source names. Without the
+    /// source, as in a health check, the peer is the client. At most 64 items of a list are read, empty ones included;
+    /// garbage, `unknown` and obfuscated names (`_id`) end the walk at the last good hop. Does not allocate.
     pub fn identify(&self, peer: IpAddr, headers: Fields<'_>) -> Client {
         if !self.trusts(peer) {
             return self.client(peer);
         }
-        let list = |name| headers.all_known(name).rev();
-        let forwarded = list(Name::Forwarded).flat_map(|line| Items::new(line, b',')).map(forwarded_for);
-        let x_forwarded_for =
-            list(Name::XForwardedFor).flat_map(|line| line.rsplit(|&byte| byte == b',')).map(hop);
-        let said = |name| headers.known(name).is_some();
-        let address = match (said(Name::Forwarded), said(Name::XForwardedFor)) {
-            (false, _) => self.walk(peer, x_forwarded_for),
-            (true, false) => self.walk(peer, forwarded),
-            (true, true) => {
-                let address = self.walk(peer, forwarded);
-                if address == self.walk(peer, x_forwarded_for) { address } else { peer }
+        let lines = |name| headers.all_known(name).rev();
+        let (address, identified) = match &self.source {
+            ClientSource::Peer => (peer, true),
+            ClientSource::XForwardedFor => {
+                let items = lines(Name::XForwardedFor).flat_map(|line| line.rsplit(|&byte| byte == b','));
+                self.walk(peer, items.map(hop))
+            }
+            ClientSource::Forwarded => {
+                let items = lines(Name::Forwarded).flat_map(|line| Items::new(line, b','));
+                self.walk(peer, items.map(forwarded_for))
+            }
+            ClientSource::Header(name) => {
+                let mut values = headers.all(name).iter();
+                match (values.next().map(hop), values.next()) {
+                    (None, _) => (peer, true),
+                    (Some(Hop::Address(address)), None) => (address, true),
+                    _ => (peer, false),
+                }
             }
         };
-        self.client(address)
+        Client { identified, ..self.client(address) }
     }
 
-    /// The first address that is not trusted, or else the last before the list ends or turns into garbage.
-    fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Hop>) -> IpAddr {
+    /// The header that a trusted `peer` sends in place of the source: it writes another one than the file says.
+    pub fn overlooked(&self, peer: IpAddr, headers: Fields<'_>) -> Option<&'static str> {
+        let sent = |name| headers.known(name).is_some();
+        let other = match &self.source {
+            ClientSource::XForwardedFor => [None, Some(Name::Forwarded)],
+            ClientSource::Forwarded => [Some(Name::XForwardedFor), None],
+            ClientSource::Header(_) => [Some(Name::XForwardedFor), Some(Name::Forwarded)],
+            ClientSource::Peer => return None,
+        };
+        let other = other.into_iter().flatten().find(|&name| sent(name))?;
+        let is_source_sent = match &self.source {
+            ClientSource::XForwardedFor => sent(Name::XForwardedFor),
+            ClientSource::Forwarded => sent(Name::Forwarded),
+            ClientSource::Header(name) => headers.first(name).is_some(),
+            ClientSource::Peer => true,
+        };
+        let words = if other == Name::Forwarded { "forwarded" } else { "x-forwarded-for" };
+        (!is_source_sent && self.trusts(peer)).then_some(words)
+    }
+
+    /// The first address that is not trusted, or else the last before the list ends or turns into garbage; and whether
+    /// that is the client. It is not where something stands before it that was not understood, or not read.
+    fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Hop>) -> (IpAddr, bool) {
         let mut address = peer;
-        for hop in hops.take(MAX_ITEMS) {
+        for (count, hop) in hops.enumerate() {
             match hop {
-                Hop::Empty => {}
-                Hop::Garbage => break,
+                _ if count == MAX_ITEMS => return (address, false),
+                Hop::Empty => continue,
+                Hop::Garbage => return (address, false),
                 Hop::Address(next) => address = next,
             }
             if !self.trusts(address) {
                 break;
             }
         }
-        address
+        (address, true)
+    }
+}
+
+impl fmt::Display for ClientSource {
+    /// As written in the file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::XForwardedFor => f.write_str("x-forwarded-for"),
+            Self::Forwarded => f.write_str("forwarded"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Peer => f.write_str("peer"),
+        }
     }
 }
 

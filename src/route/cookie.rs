@@ -1,19 +1,32 @@
 //! Cookies of a request (RFC 6265 §4.2).
 
+use std::borrow::Cow;
+
 use http::header::COOKIE;
+use percent_encoding::percent_decode;
 
 use crate::http1::fields::Fields;
 
-/// The value of the first cookie of this name, over all `Cookie` fields as sent. Names are case-sensitive. One pair
-/// of quotes around the value is left away: backends that read `id="x"` as `id=x` would else see one session where we
-/// see two clients.
-pub(super) fn first<'r>(headers: Fields<'r>, name: &str) -> Option<&'r [u8]> {
+/// The values of all cookies of this name, over all `Cookie` headers as sent. Names are case-sensitive. One pair of quotes
+/// around a value is left away, and escapes are decoded once: many backends read `id="x"` and `id=%78` as `id=x`, and would
+/// see one session where we see several clients. Allocates only to decode.
+pub(super) fn all<'r>(
+    headers: Fields<'r>,
+    name: &'r str,
+) -> impl Iterator<Item = Cow<'r, [u8]>> + Clone + use<'r> {
     let fields = headers.all(&COOKIE).iter();
-    let mut pairs = fields.flat_map(|field| field.split(|&byte| byte == b';'));
-    pairs.find_map(|pair| {
+    let pairs = fields.flat_map(|field| field.split(|&byte| byte == b';'));
+    pairs.filter_map(move |pair| {
         let (found, value) = pair.split_at_checked(memchr::memchr(b'=', pair)?)?;
-        (found.trim_ascii() == name.as_bytes()).then(|| unquoted(value[1..].trim_ascii()))
+        (found.trim_ascii() == name.as_bytes()).then(|| decoded(unquoted(value[1..].trim_ascii())))
     })
+}
+
+fn decoded(value: &[u8]) -> Cow<'_, [u8]> {
+    match memchr::memchr(b'%', value) {
+        Some(_) => percent_decode(value).into(),
+        None => Cow::Borrowed(value),
+    }
 }
 
 fn unquoted(value: &[u8]) -> &[u8] {

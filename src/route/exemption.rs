@@ -14,7 +14,7 @@ use super::{Request, carries};
 /// Who is exempt from a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exemption {
-    /// Clients in this network (by address, not by prefix).
+    /// Clients in this network (by address, not by prefix) that are identified.
     Ip(IpNet),
     /// Requests that carry this field with this value, byte for byte, among its values.
     Header(HeaderName, HeaderValue),
@@ -37,7 +37,8 @@ impl Exemption {
                 Err(fault) => Err(KeyFault { message: fault.message, help: fault.help }),
             },
             _ => KeyFault::new(
-                format!("`{text}` is not an exemption"),
+                // What stands behind `=` may be a secret.
+                format!("`{}` is not an exemption", text.split_inclusive('=').next().unwrap_or_default()),
                 "write `ip:10.0.0.0/8`, `header:x-internal=1` or `path:/health`",
             ),
         }
@@ -47,7 +48,7 @@ impl Exemption {
     /// is the one forwarded.
     pub fn holds(&self, request: &Request<'_>, merge_slashes: bool) -> bool {
         match self {
-            Self::Ip(network) => covers(network, request.client.address),
+            Self::Ip(network) => request.client.identified && covers(network, request.client.address),
             Self::Header(name, value) => carries(request.headers, name, value),
             Self::Path(pattern) => pattern.matches(request.path.form(merge_slashes)),
         }
@@ -94,7 +95,8 @@ fn parse_header(pair: &str) -> Result<Exemption, KeyFault> {
             Ok(Exemption::Header(name, value))
         }
         _ => KeyFault::new(
-            format!("no request can carry the field `{name}` with the value `{}`", value.escape_debug()),
+            // The value may be a secret.
+            format!("no request can carry the header `{name}` with this value"),
             "write a field's name and value without blanks around them, as in `header:x-internal=1`",
         ),
     }

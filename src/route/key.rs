@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! one a part:  tag                          1 byte: which kind of part this is, or what stands in for it
-//!              count                        8 bytes; only of a header: how many values follow (all integers little-endian)
+//!              count                        8 bytes; only of a header, and of several cookies or parameters: how many values follow
+//!                                           (all integers little-endian)
 //!              length, bytes                8 bytes, and so many; an address has 4 or 16
 //! ```
 //!
@@ -25,8 +26,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::Request;
 pub use super::exemption::Exemption;
 use super::part::Found;
-pub use super::part::Part;
-use crate::http1::fields::Values;
+pub use super::part::{LACKS, Part, REPEATED};
 use crate::limit::units::Fingerprint;
 pub use named::EVERYONE;
 
@@ -54,6 +54,19 @@ pub struct Key {
     pub parts: Vec<Part>,
     /// What happens when a header, cookie or query part is absent.
     pub missing: Missing,
+    /// What several different values of such a part are; `None`: what [`Part::repeated`] says.
+    pub repeated: Option<Repeated>,
+}
+
+/// What several different values of a header, cookie or query part are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeated {
+    /// Malformed: the request is refused with 400.
+    Deny,
+    /// As good as none: [`Missing`] says what happens.
+    Missing,
+    /// One key together, in order.
+    Join,
 }
 
 /// What happens when a header, cookie or query part of the key is absent. In words through `Display`.
@@ -89,6 +102,8 @@ pub enum Claim {
     Skip,
     /// A part is missing, and the request is refused then.
     Deny,
+    /// A part has several values, and the request is refused then.
+    Repeated,
 }
 
 impl fmt::Display for Missing {
@@ -116,22 +131,49 @@ impl Key {
 
     /// The fingerprint of the parts: they are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ.
     /// `route` is the matched route's name and `merge_slashes` its form of the path. Allocates only to decode an escaped
-    /// query parameter, and in a fleet for keys of more than 64 bytes.
+    /// cookie or query parameter, to join several, and in a fleet for keys of more than 64 bytes.
     pub fn claim(&self, secret: &Secret, request: &Request<'_>, route: &str, merge_slashes: bool) -> Claim {
         let mut text = KeyText::new(secret);
+        let mut lacking = None;
         for part in &self.parts {
-            match (part.find(request, route, merge_slashes), self.missing) {
-                (Found::Missing, Missing::Ip) => text.address(KeyText::IP_STANDS_IN, request.client.network),
-                (Found::Missing, Missing::Shared) => text.tag(KeyText::SHARED),
-                (Found::Missing, Missing::Skip) => return Claim::Skip,
-                (Found::Missing, Missing::Deny) => return Claim::Deny,
+            let found = self.find(part, request, route, merge_slashes);
+            if self.denies(part, &found) {
+                return Claim::Repeated;
+            }
+            match (found, self.missing) {
+                (Found::Missing | Found::Repeated, Missing::Ip) => {
+                    text.address(KeyText::IP_STANDS_IN, request.client.network);
+                }
+                (Found::Missing | Found::Repeated, Missing::Shared) => text.tag(KeyText::SHARED),
+                // A part behind this one may be denied, whatever is missing.
+                (Found::Missing | Found::Repeated, Missing::Skip) => lacking = Some(Claim::Skip),
+                (Found::Missing | Found::Repeated, Missing::Deny) => lacking = Some(Claim::Deny),
                 (Found::Nothing, _) => text.tag(part.tag()),
                 (Found::Address(address), _) => text.address(part.tag(), address),
                 (Found::Bytes(bytes), _) => text.bytes(part.tag(), &bytes),
-                (Found::Values(values), _) => text.values(part.tag(), values),
+                (Found::Value(value), _) => text.value(part.tag(), value),
+                (Found::Values(values), _) => text.values(part.tag(), values.iter()),
+                (Found::Several(values), _) => {
+                    text.values(KeyText::SEVERAL | part.tag(), values.iter().map(|value| &**value));
+                }
             }
         }
-        Claim::Key(text.fingerprint())
+        lacking.unwrap_or_else(|| Claim::Key(text.fingerprint()))
+    }
+
+    fn find<'r>(
+        &self,
+        part: &'r Part,
+        request: &Request<'r>,
+        route: &'r str,
+        merge_slashes: bool,
+    ) -> Found<'r> {
+        part.find(request, route, merge_slashes, self.repeated == Some(Repeated::Join))
+    }
+
+    /// Whether the request is refused since this part has several values.
+    fn denies(&self, part: &Part, found: &Found<'_>) -> bool {
+        matches!(found, Found::Repeated) && self.repeated.unwrap_or(part.repeated()) == Repeated::Deny
     }
 
     /// The parts with the request's values, for people: `("header:x-api-key", Some("k-12…"))`. Values of header,
@@ -145,13 +187,17 @@ impl Key {
         merge_slashes: bool,
         reveal: bool,
     ) -> Vec<(String, Option<String>)> {
-        let describe = |part: &Part| match (part.find(request, route, merge_slashes), self.missing) {
-            (Found::Missing, Missing::Ip) => {
-                (format!("ip ({part} is missing)"), Some(request.client.network.to_string()))
+        let describe = |part: &Part| {
+            let found = self.find(part, request, route, merge_slashes);
+            let Some(lack) = found.lack() else {
+                return (part.to_string(), found.words(reveal || !part.invented_by_client()));
+            };
+            match self.missing {
+                _ if self.denies(part, &found) => (format!("{part} {lack}"), None),
+                Missing::Ip => (format!("ip ({part} {lack})"), Some(request.client.network.to_string())),
+                Missing::Shared => (format!("everybody ({part} {lack})"), None),
+                Missing::Skip | Missing::Deny => (format!("{part} {lack}"), None),
             }
-            (Found::Missing, Missing::Shared) => (format!("everybody ({part} is missing)"), None),
-            (Found::Missing, Missing::Skip | Missing::Deny) => (format!("{part} is missing"), None),
-            (found, _) => (part.to_string(), found.words(reveal || !part.invented_by_client())),
         };
         self.parts.iter().map(describe).collect()
     }
@@ -196,15 +242,17 @@ impl Key {
         let most = LABEL_PART_MOST.min(LABEL_MOST / self.parts.len().max(1));
         for part in parts {
             let whole = reveal || !part.invented_by_client();
+            let found = self.find(part, request, route, merge_slashes);
             // Writing to a `String` cannot fail.
-            let _ = match (part.find(request, route, merge_slashes), self.missing) {
-                (Found::Missing, Missing::Ip) => write!(out, "{}", request.client.network),
-                (Found::Missing, Missing::Shared) => write!(out, "everybody ({part} is missing)"),
-                (Found::Missing, Missing::Skip | Missing::Deny) => write!(out, "{part} is missing"),
-                (found, _) => {
+            let _ = match (found.lack(), self.missing) {
+                (None, _) => {
                     found.write(whole, most, out);
                     Ok(())
                 }
+                (Some(lack), _) if self.denies(part, &found) => write!(out, "{part} {lack}"),
+                (Some(_), Missing::Ip) => write!(out, "{}", request.client.network),
+                (Some(lack), Missing::Shared) => write!(out, "everybody ({part} {lack})"),
+                (Some(lack), Missing::Skip | Missing::Deny) => write!(out, "{part} {lack}"),
             };
             out.push(LABEL_END);
         }
@@ -242,6 +290,8 @@ impl KeyText {
     /// Tags of what stands in for a missing part; those of parts are [`Part::tag`].
     const IP_STANDS_IN: u8 = 254;
     const SHARED: u8 = 255;
+    /// Added to the tag of a cookie or a query parameter that has several values.
+    const SEVERAL: u8 = 64;
 
     fn new(secret: &Secret) -> Self {
         let hasher = match secret {
@@ -294,10 +344,17 @@ impl KeyText {
         }
     }
 
-    fn values(&mut self, tag: u8, values: Values<'_, '_>) {
+    /// A header with one value.
+    fn value(&mut self, tag: u8, value: &[u8]) {
         self.tag(tag);
-        self.number(values.iter().count());
-        values.iter().for_each(|value| self.prefixed(value));
+        self.number(1);
+        self.prefixed(value);
+    }
+
+    fn values<'v>(&mut self, tag: u8, values: impl Iterator<Item = &'v [u8]> + Clone) {
+        self.tag(tag);
+        self.number(values.clone().count());
+        values.for_each(|value| self.prefixed(value));
     }
 
     fn fingerprint(self) -> Fingerprint {

@@ -6,23 +6,24 @@ use std::net::IpAddr;
 
 use http::HeaderName;
 
-use super::key::KeyFault;
+use super::key::{KeyFault, Repeated};
 use super::{Request, cookie, query};
 use crate::http1::fields::Values;
 
 /// One part of a key. `Display` writes it as in the file: `header:x-api-key`.
 ///
 /// A header, cookie or query parameter with an empty value counts as absent: so a client cannot get around
-/// `missing` by sending nothing under the right name.
+/// `missing` by sending nothing under the right name. Equal values count as one; what several different ones are, an empty
+/// one among them, is up to [`Repeated`](super::key::Repeated).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The client's network.
     Ip,
-    /// All values of a field, in order, byte for byte and whole. Absent if there is none, or all are empty.
+    /// The value of a header, byte for byte and whole.
     Header(HeaderName),
-    /// The value of the first cookie of this name, without quotes around it. Names are case-sensitive.
+    /// The value of the cookie of this name, percent-decoded, without quotes around it. Names are case-sensitive.
     Cookie(String),
-    /// The value of the first query parameter of this name, percent-decoded, `+` as blank. Names are case-sensitive.
+    /// The value of the query parameter of this name, percent-decoded, `+` as blank. Names are case-sensitive.
     Query(String),
     /// The host.
     Host,
@@ -38,15 +39,26 @@ pub enum Part {
     TlsSubject,
 }
 
+/// What is said of a part that a request lacks.
+pub const LACKS: &str = "is missing";
+/// What is said of a part of which a request has several values.
+pub const REPEATED: &str = "has several values";
+
 /// What a part is in a request.
 pub(super) enum Found<'r> {
     Missing,
+    /// There are several values that differ, and they are not joined.
+    Repeated,
     /// A part that is the same for everybody.
     Nothing,
     Address(IpAddr),
     Bytes(Cow<'r, [u8]>),
-    /// At least one, and not all empty.
+    /// The value of a header.
+    Value(&'r [u8]),
+    /// The values of a header, which differ.
     Values(Values<'r, 'r>),
+    /// The values of a cookie or a query parameter, which differ.
+    Several(Vec<Cow<'r, [u8]>>),
 }
 
 impl Part {
@@ -91,6 +103,15 @@ impl Part {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
     }
 
+    /// What several values of it are, unless the file says otherwise: backends differ in which header or parameter they read, while
+    /// browsers send several cookies of one name for different paths.
+    pub fn repeated(&self) -> Repeated {
+        match self {
+            Self::Cookie(_) => Repeated::Missing,
+            _ => Repeated::Deny,
+        }
+    }
+
     fn named(kind: &str, name: &str) -> Result<Self, KeyFault> {
         // Cookies' names are tokens (RFC 6265 §4.1.1), as fields' are (RFC 9110 §5.1); parameters' are any text.
         let token = HeaderName::try_from(name).ok();
@@ -105,22 +126,22 @@ impl Part {
         }
     }
 
-    /// What this part is in a request.
+    /// What this part is in a request; with `join`, several values are one key.
     pub(super) fn find<'r>(
         &'r self,
         request: &Request<'r>,
         route: &'r str,
         merge_slashes: bool,
+        join: bool,
     ) -> Found<'r> {
         let text = |text: &'r str| Found::Bytes(Cow::Borrowed(text.as_bytes()));
         match self {
             Self::Ip => Found::Address(request.client.network),
-            Self::Header(name) => {
-                let values = request.headers.all(name);
-                if values.iter().all(<[u8]>::is_empty) { Found::Missing } else { Found::Values(values) }
+            Self::Header(name) => Found::of_header(request.headers.all(name), join),
+            Self::Cookie(name) => Found::of_values(cookie::all(request.headers, name), join),
+            Self::Query(name) => {
+                request.query.map_or(Found::Missing, |query| Found::of_values(query::all(query, name), join))
             }
-            Self::Cookie(name) => Found::or_missing(cookie::first(request.headers, name).map(Cow::Borrowed)),
-            Self::Query(name) => Found::or_missing(request.query.and_then(|query| query::first(query, name))),
             Self::Host => text(request.host),
             Self::Path => text(request.path.form(merge_slashes)),
             Self::Method => text(request.method.as_str()),
@@ -187,12 +208,53 @@ impl<'r> Found<'r> {
         value.filter(|value| !value.is_empty()).map_or(Self::Missing, Self::Bytes)
     }
 
+    fn of_header(values: Values<'r, 'r>, join: bool) -> Self {
+        let mut others = values.iter();
+        match others.next() {
+            None => Self::Missing,
+            Some(first) if others.any(|other| other != first) => {
+                if join {
+                    Self::Values(values)
+                } else {
+                    Self::Repeated
+                }
+            }
+            Some(b"") => Self::Missing,
+            Some(only) => Self::Value(only),
+        }
+    }
+
+    fn of_values(values: impl Iterator<Item = Cow<'r, [u8]>> + Clone, join: bool) -> Self {
+        let mut others = values.clone();
+        match others.next() {
+            Some(first) if others.any(|other| other != first) => {
+                if join {
+                    Self::Several(values.collect())
+                } else {
+                    Self::Repeated
+                }
+            }
+            only => Self::or_missing(only),
+        }
+    }
+
+    /// Why there is no value to count by, as in `header:x-key is missing`.
+    pub(super) fn lack(&self) -> Option<&'static str> {
+        match self {
+            Self::Missing => Some(LACKS),
+            Self::Repeated => Some(REPEATED),
+            _ => None,
+        }
+    }
+
     /// For people: shortened unless `whole`, controls and bytes that are not UTF-8 escaped.
     pub(super) fn words(&self, whole: bool) -> Option<String> {
         let text = match self {
-            Self::Missing | Self::Nothing => return None,
+            Self::Missing | Self::Repeated | Self::Nothing => return None,
             Self::Address(address) => return Some(address.to_string()),
             Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Self::Value(value) => String::from_utf8_lossy(value).into_owned(),
+            Self::Several(values) => joined(values),
             Self::Values(values) => {
                 let texts: Vec<_> = values.iter().map(String::from_utf8_lossy).collect();
                 texts.join(", ")
@@ -209,19 +271,23 @@ impl<'r> Found<'r> {
     /// The same behind what stands in `out`, of a long value no more than so many characters and `…`.
     pub(super) fn write(&self, whole: bool, most: usize, out: &mut String) {
         match self {
-            Self::Missing | Self::Nothing => {}
+            Self::Missing | Self::Repeated | Self::Nothing => {}
             // Writing to a `String` cannot fail.
             Self::Address(address) => _ = write!(out, "{address}"),
             Self::Bytes(bytes) => write_cut(&String::from_utf8_lossy(bytes), whole, most, out),
+            Self::Value(value) => write_cut(&String::from_utf8_lossy(value), whole, most, out),
             Self::Values(values) => {
                 let texts: Vec<_> = values.iter().map(String::from_utf8_lossy).collect();
-                match texts.as_slice() {
-                    [text] => write_cut(text, whole, most, out),
-                    texts => write_cut(&texts.join(", "), whole, most, out),
-                }
+                write_cut(&texts.join(", "), whole, most, out);
             }
+            Self::Several(values) => write_cut(&joined(values), whole, most, out),
         }
     }
+}
+
+fn joined(values: &[Cow<'_, [u8]>]) -> String {
+    let texts: Vec<_> = values.iter().map(|value| String::from_utf8_lossy(value)).collect();
+    texts.join(", ")
 }
 
 fn write_cut(text: &str, whole: bool, most: usize, out: &mut String) {

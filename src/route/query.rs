@@ -4,11 +4,13 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-/// The decoded value of the first parameter of this name: `+` is a blank, escapes are decoded once, and one that is
-/// none stays as it is. Names are decoded too and case-sensitive; a name without `=` has the empty value. Allocates
-/// only to decode.
-pub(super) fn first<'r>(query: &'r str, name: &str) -> Option<Cow<'r, [u8]>> {
-    query.split('&').find_map(|pair| {
+/// The decoded values of all parameters of this name: `+` is a blank, escapes are decoded once, and one that is none stays
+/// as it is. Names are decoded too and case-sensitive; a name without `=` has the empty value. Allocates only to decode.
+pub(super) fn all<'r>(
+    query: &'r str,
+    name: &'r str,
+) -> impl Iterator<Item = Cow<'r, [u8]>> + Clone + use<'r> {
+    query.split('&').filter_map(move |pair| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
         (*decoded(found) == *name.as_bytes()).then(|| decoded(value))
     })

@@ -77,7 +77,10 @@ impl Tls {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
         }
-        // The rest of the handshake, and what resumes the session later, go on ahead of the first message.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "the end of the handshake goes on ahead of the first message; a failure shows there"
+        )]
         let _: Poll<io::Result<()>> = self.poll_push(session, context);
         Poll::Ready(Ok(()))
     }
@@ -93,8 +96,14 @@ impl Tls {
             if let Some(read) = take_plain(session, buffer, most) {
                 return Poll::Ready(read);
             }
-            // A client that takes nothing may still send; a socket that is broken shows when it is read.
-            let _: Poll<io::Result<()>> = self.poll_push(session, context);
+            match self.poll_push(session, context) {
+                // The kernel says only once that the other side acknowledges nothing.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Poll::Ready(Err(error));
+                }
+                // A client that takes nothing may still send; a socket that is broken shows when it is read.
+                _ => {}
+            }
             // At its end the session itself knows whether that was meant.
             ready!(self.poll_pull(session, context))?;
         }

@@ -98,11 +98,17 @@ impl MemoryStore {
     }
 
     /// See [`crate::store::Counters::reset`].
-    pub fn reset(&self, charges: &[Charge<'_>]) {
+    pub fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> bool {
         let mut held = Held::new(&self.table, charges);
-        // Nothing is asked of the time: a fresh state makes room and takes none.
-        let census = Census::new(charges, &self.registry, Timestamp(0));
-        charges.iter().for_each(|charge| held.store(charge, State::Fresh, &census));
+        let census = Census::new(charges, &self.registry, now);
+        let mut changed = false;
+        for charge in charges {
+            let peek = |state: &State| charge.algorithm.peek(state, now, charge.cost);
+            // What has run full by itself stands there still, but is as new.
+            changed |= peek(&held.copy(charge, &census).state) != peek(&State::Fresh);
+            held.store(charge, State::Fresh, &census);
+        }
+        changed
     }
 
     /// See [`crate::store::Counters::grant`].

@@ -257,6 +257,7 @@ mod tests {
             let key_balance = Balance::Hash(crate::route::key::Key {
                 parts: vec![crate::route::key::Part::Ip],
                 missing: crate::route::key::Missing::Ip,
+                repeated: None,
             });
             for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Random, key_balance] {
                 let mut choice = Choice::new(&balance, &servers);

@@ -52,7 +52,10 @@ pub(super) async fn dial(
     let dialling = async {
         let addresses = site.addresses().await;
         let (socket, address) = connect(&addresses, turn, endpoint.port, end).await?;
-        // Small requests must not wait for acknowledgements; a socket that refuses still works.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a socket that refuses works, but small requests wait for acknowledgements"
+        )]
         let _ = socket.set_nodelay(true);
         Ok((secure(endpoint, socket).await?, address))
     };

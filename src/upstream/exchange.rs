@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Failure;
 use super::pool::Connection;
+use super::private::PrivateConnections;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::fields::{Fields, Span};
 use crate::http1::response::{HeadEnd, ResponseHead};
@@ -34,7 +35,10 @@ pub trait Upload {
     fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), Broken>>;
 
     /// Appends what has come already; asks for nothing.
-    fn take_ready(&mut self, out: &mut BytesMut);
+    ///
+    /// # Errors
+    /// As [`Self::poll_part`].
+    fn take_ready(&mut self, out: &mut BytesMut) -> Result<(), Broken>;
 
     /// The backend sends this head before its answer (RFC 9110 §15.2).
     fn interim(&mut self, _context: &mut Context<'_>, _head: &ResponseHead, _fields: Fields<'_>) {}
@@ -48,6 +52,7 @@ pub trait Upload {
 
 /// The client's body broke off, or is not what it may be: not the backend's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Broken;
 
 /// A request to be sent.
@@ -65,6 +70,10 @@ pub struct Request<'r, U> {
     pub to_head: bool,
     /// What a hash chooses the server by.
     pub affinity: u64,
+    /// Whether it carries a login that holds for the connection (NTLM, Negotiate).
+    pub private: bool,
+    /// The connections that carry such logins of this client.
+    pub own: &'r mut PrivateConnections,
 }
 
 /// What has come of an answer.
@@ -120,8 +129,8 @@ pub struct Exchange<'r, U> {
     attempts: u32,
     /// Bytes of `message` that are sent.
     sent: usize,
-    /// Bytes sent in all.
-    written: u64,
+    /// Whether a byte was sent.
+    written: bool,
     /// What TLS had sent when the request began.
     taken: u64,
     /// `message` still begins with the head.
@@ -142,14 +151,20 @@ pub struct Exchange<'r, U> {
 }
 
 impl<'r, U: Upload> Exchange<'r, U> {
-    pub(super) fn new(request: Request<'r, U>, connection: Connection, attempts: u32, now: Instant) -> Self {
+    pub(super) fn new(
+        request: Request<'r, U>,
+        mut connection: Connection,
+        attempts: u32,
+        now: Instant,
+    ) -> Self {
+        connection.private |= request.private;
         Self {
             taken: connection.stream().taken(),
             request,
             connection,
             attempts,
             sent: 0,
-            written: 0,
+            written: false,
             intact: true,
             deaf: false,
             broken: false,
@@ -167,7 +182,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
     pub(super) fn into_unspent(self) -> Option<Request<'r, U>> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
         // TLS that fails while it sends does not say how much it took.
-        let unsent = self.written == 0 && self.connection.stream().taken() == self.taken;
+        let unsent = !self.written && self.connection.stream().taken() == self.taken;
         let untaken = unsent || untouched || self.ending.is_refusal();
         (self.intact && !self.broken && untaken).then_some(self.request)
     }
@@ -265,6 +280,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
             let to_head = self.request.to_head;
             let head = ResponseHead::parse(&answer.bytes[..length], to_head, &mut answer.spans);
             let head = head.map_err(protocol)?;
+            self.connection.private |= head.private;
             if !head.is_interim() {
                 return Ok(Some(head));
             }
@@ -282,7 +298,10 @@ impl<'r, U: Upload> Exchange<'r, U> {
     /// Sends as much of the request as there is and as the backend takes. Ready once it is sent whole, or the backend
     /// takes no more.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        // What TLS took earlier goes on, whoever else is waited for. If that fails, reading or writing finds out.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "bytes that TLS holds go on; a failure shows again when the connection is read or written"
+        )]
         let _: Poll<std::io::Result<()>> = self.connection.stream().poll_flush(context);
         let Request { message, body, .. } = &mut self.request;
         while !self.deaf {
@@ -293,7 +312,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
                     Err(_) => self.deaf = true,
                     Ok(sent) => {
                         self.sent += sent;
-                        self.written += sent as u64;
+                        self.written |= sent > 0;
                         if self.begun {
                             self.progress = now();
                         }
@@ -323,7 +342,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.
     pub fn send_on(&mut self, context: &mut Context<'_>) {
-        let _ = self.poll_send(context);
+        self.broken |= matches!(self.poll_send(context), Poll::Ready(Err(Broken)));
     }
 
     /// The fields of the answer's head, which has not been consumed.
@@ -346,7 +365,8 @@ impl<'r, U: Upload> Exchange<'r, U> {
         self.request.body.is_done() && self.sent == self.request.message.len()
     }
 
-    /// The answer was read to its end: keeps the connection for another request if both sides can.
+    /// The answer was read to its end: keeps the connection for another request if both sides can, or for another of this client
+    /// if a login holds for it.
     pub fn finish(self, head: &ResponseHead, idle_timeout: Duration) {
         let clean = self.is_sent() && !self.deaf && self.request.answer.bytes.is_empty();
         let span = match head.keep_alive {
@@ -354,7 +374,11 @@ impl<'r, U: Upload> Exchange<'r, U> {
             Some(announced) => announced.checked_sub(KEEP_ALIVE_MARGIN).map(|span| span.min(idle_timeout)),
         };
         if let (Some(span), true, true) = (span, clean, head.kept) {
-            self.connection.keep(self.progress, span);
+            if self.connection.private {
+                self.request.own.keep(self.connection, self.progress, span);
+            } else {
+                self.connection.keep(self.progress, span);
+            }
         }
     }
 

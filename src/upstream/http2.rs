@@ -5,10 +5,11 @@
 mod passage;
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 
 use super::bound::Slot;
 use super::pool::MAX_AGE;
-use crate::clock::deadline::now;
+use crate::clock::deadline::{Deadline, now};
 use crate::http2::duplex::{Duplex, Traffic};
 use crate::http2::head::RequestOut;
 use crate::socket::{Pipe, Sight, Stream};
@@ -40,6 +41,8 @@ const MAX_OVERHEAD: usize = 64 << 20;
 const SPREAD_EVERY: Duration = Duration::from_millis(100);
 /// For so long a connection may be silent while requests wait, before it is given up.
 const DOUBT: Duration = Duration::from_secs(1);
+/// How long a connection that nothing uses any more may take to send what is left.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a request's body that wait for the server, of one stream.
 const MAX_BUFFERED: usize = 64 << 10;
 /// Bytes of the fields of an answer.
@@ -188,7 +191,7 @@ impl Link {
         let told = Rc::downgrade(&link);
         tokio::task::spawn_local(async move {
             // How it ends, its requests learn by themselves.
-            if let Err(fault) = connection.await
+            if let Err(fault) = ended(connection, &told).await
                 && fault.is_library()
             {
                 tell(&format!("no HTTP/2: {fault}"));
@@ -239,6 +242,25 @@ impl Link {
             if self.traffic.come() == 0 { MAX_STREAMS } else { self.sender.current_max_send_streams() };
         self.open.get() < MAX_STREAMS.min(taken)
     }
+}
+
+/// Drives a connection to its end. Once nothing uses it, the server has [`CLOSE_TIMEOUT`] to take what is left to be sent.
+async fn ended(
+    mut connection: h2::client::Connection<Duplex, Bytes>,
+    link: &Weak<Link>,
+) -> Result<(), h2::Error> {
+    let (mut deadline, mut unused_since) = (Deadline::default(), None);
+    poll_fn(|context| {
+        if let ended @ Poll::Ready(_) = Pin::new(&mut connection).poll(context) {
+            return ended;
+        }
+        if link.strong_count() > 0 {
+            return Poll::Pending;
+        }
+        let since = *unused_since.get_or_insert_with(now);
+        deadline.poll(context, since + CLOSE_TIMEOUT).map(Ok)
+    })
+    .await
 }
 
 /// Counts a request as long as it is under way.
@@ -294,4 +316,30 @@ async fn read_head(pipe: &Pipe, come: &mut BytesMut, scheme: &Scheme) -> Option<
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_nothing_holds_no_unused_connection() {
+        let (ours, _theirs) = Pipe::new();
+        let stream = Rc::new(Stream::Pipe(ours));
+        let (sender, connection) = settings()
+            .handshake::<_, Bytes>(Duplex::of_backend(Rc::clone(&stream)))
+            .await
+            .expect("room for a preface");
+        // The pipe is full: nothing of what HTTP/2 has to say goes out.
+        let filled = poll_fn(|context| {
+            while stream.poll_write(context, &[0; 1 << 10], &[]).is_ready() {}
+            Poll::Ready(())
+        });
+        filled.await;
+        drop(sender);
+        let (begun, unused) = (now(), Weak::new());
+        let ending = tokio::time::timeout(CLOSE_TIMEOUT * 10, ended(connection, &unused));
+        assert!(ending.await.is_ok(), "it is waited for without end");
+        assert_eq!(now() - begun, CLOSE_TIMEOUT);
+    }
 }

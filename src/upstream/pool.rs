@@ -62,6 +62,8 @@ pub struct Connection {
     pub(super) pool: Rc<EndpointPool>,
     /// Whether it has served a request before.
     pub(super) reused: bool,
+    /// Whether a login holds for it, so that it may serve one client only. It stays so.
+    pub(super) private: bool,
     /// Counts the request that it is used for, where somebody wants to know.
     pub(super) in_flight: Option<InFlight>,
 }
@@ -175,7 +177,10 @@ impl EndpointPool {
             tokio::task::spawn_local(async move {
                 if let Some(links) = &pool.links {
                     let _turn = links.dialling.lock().await;
-                    // Who needs it finds out what is wrong.
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "a request that needs a connection opens one itself, and reports what is wrong"
+                    )]
                     let _ = timeout(connect_timeout, pool.link(links, connect_timeout)).await;
                 }
             });
@@ -218,7 +223,7 @@ impl EndpointPool {
     }
 
     fn use_line(self: &Rc<Self>, line: Box<Line>, slot: Option<Slot>, reused: bool) -> Connection {
-        Connection { line, slot, pool: Rc::clone(self), reused, in_flight: None }
+        Connection { line, slot, pool: Rc::clone(self), reused, private: false, in_flight: None }
     }
 
     /// Keeps a connection until `expiry`.
@@ -285,14 +290,23 @@ impl Connection {
         self.pool.links.is_some()
     }
 
+    /// Whether it is one of a bounded number.
+    pub(super) fn is_counted(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// Until when it may serve another request, if it is kept for as long as `span` after `now`. `None` if it has grown old, the
+    /// server has left its address, or it is a stream of HTTP/2, which is used once.
+    pub(super) fn expiry(&self, now: Instant, span: Duration) -> Option<Instant> {
+        let expiry = (now + span).min(self.line.since + MAX_AGE);
+        let usable = !self.is_shared() && now < expiry && self.pool.site.has(self.line.address);
+        usable.then_some(expiry)
+    }
+
     /// Keeps it for another request, for as long as `span` after `now`, unless it has grown old or the server has left its
     /// address.
     pub(super) fn keep(self, now: Instant, span: Duration) {
-        let expiry = (now + span).min(self.line.since + MAX_AGE);
-        // A stream of HTTP/2 is used once; what it is part of is kept elsewhere.
-        if self.is_shared() || now >= expiry || !self.pool.site.has(self.line.address) {
-            return;
-        }
+        let Some(expiry) = self.expiry(now, span) else { return };
         let Self { line, slot, pool, .. } = self;
         match slot {
             None => pool.put(line, expiry),

@@ -1,6 +1,6 @@
 //! Interim answers (103 Early Hints) on their way to the client.
 
-use crate::harness::{Backend, Client, Gateway, Next, everything_to};
+use crate::harness::{Backend, Client, Gateway, Next, eventually, everything_to};
 
 const HINT: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\nconnection: x-hop\r\nx-hop: 1\r\nx-secret: 1\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -89,4 +89,36 @@ fn a_flood_of_hints_is_the_backends_fault() {
     let gateway = Gateway::start(&everything_to(&backend, ""));
     let answer = gateway.get("/").expect(502);
     assert!(answer.interim.len() <= 100, "{}", answer.interim.len());
+}
+
+/// The body of its request is awaited meanwhile, whose own time-out begins only once the client may send it.
+#[test]
+fn a_client_that_takes_no_hint_is_not_waited_for() {
+    let hint = format!("HTTP/1.1 103 Early Hints\r\nlink: {}\r\n\r\n", "x".repeat(15 << 10));
+    let backend = Backend::start(move |exchange| {
+        if exchange.target() == "/fill" {
+            let filling = vec![b'x'; 2 << 20];
+            exchange.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", filling.len()));
+            exchange.write(filling);
+            return Next::KeepAlive;
+        }
+        (0..100).for_each(|_| assert!(exchange.write(&hint), "the gateway reads on"));
+        exchange.hang();
+        Next::Close
+    });
+    let lines = "timeout = \"60s\"\n[server]\nwrite_timeout = \"1s\"\nbody_timeout = \"60s\"";
+    let gateway =
+        Gateway::start(&everything_to(&backend, &format!("{lines}\n[admin]\nlisten = \"127.0.0.1:0\"")));
+    let mut client = Client::connect_narrow(gateway.addr(), 4 << 10);
+    // The first answer fits into the socket, the hints after it do not, whatever the kernel's buffers are: one of both is
+    // given up.
+    client.write(
+        "GET /fill HTTP/1.1\r\nhost: test\r\n\r\nPOST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n",
+    );
+    eventually("the client to be given up", || {
+        let seen = |name, label| gateway.metric(name, &[label]);
+        (seen("tollgate_connections_refused_total", "reason=\"write_timeout\"") > 0.0).then_some(())
+    });
+    let is_told = || gateway.access_log(1).iter().any(|record| record["error"] == "write_timeout");
+    eventually("a record that says so", || is_told().then_some(()));
 }

@@ -81,6 +81,12 @@ fn a_key_is_looked_at_reset_and_given_units_back() {
         for word in ["resets id:", "gives 3 of 3 units back to id:", "gives 5 of 1000 units back to id:"] {
             assert_eq!(log.matches(word).count(), 1, "{word} in {log}");
         }
+        // What is asked for again changes nothing, and says so.
+        assert_eq!(seen["changed"], true, "{algorithm}");
+        for (key, changed) in [(&*id, true), (&id, false), ("a", false), ("nobody", false)] {
+            let seen = good(&gateway, &format!("DELETE limits/one/keys/{key}"), "");
+            assert_eq!(seen["changed"], changed, "{algorithm}: {key}");
+        }
     }
 }
 
@@ -158,8 +164,9 @@ fn a_ban_refuses_everywhere_and_ends() {
     good(&gateway, "POST limits/one/keys/a/ban", r#"{"for": "1day"}"#);
     assert_eq!(statuses_of(&gateway, "/both/x", "a", 2), [429, 429]);
     assert_eq!(statuses_of(&gateway, "/watched/x", "a", 1), [200]);
-    for _ in 0..2 {
-        assert_eq!(good(&gateway, "DELETE limits/one/keys/a/ban", "")["banned_until"], Value::Null);
+    for changed in [true, false] {
+        let seen = good(&gateway, "DELETE limits/one/keys/a/ban", "");
+        assert_eq!((&seen["banned_until"], &seen["changed"]), (&Value::Null, &json!(changed)));
         assert_eq!(statuses_of(&gateway, "/both/x", "a", 1), [200]);
     }
 }

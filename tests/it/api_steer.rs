@@ -113,7 +113,10 @@ fn a_reload_is_waited_for_and_tells_its_faults() {
 fn a_drain_ends_the_process() {
     let mut gateway = Gateway::start(FILE);
     gateway.get("/search/a").expect(200);
-    assert_eq!(post(&gateway, "/api/v1/drain", &json!({})).expect(202).json(), json!({ "life": "draining" }));
+    assert_eq!(
+        post(&gateway, "/api/v1/drain", &json!({})).expect(202).json(),
+        json!({ "life": "draining", "changed": true })
+    );
     assert_eq!(gateway.wait_for_exit().code(), Some(0));
     assert!(gateway.stderr().contains("asks for the end"), "{}", gateway.stderr());
 }

@@ -73,9 +73,12 @@ fn it_tells_the_state_of_each_limit_and_who_refuses_until_when() {
             "all again in",
         ],
     );
-    // Of two values the key is another.
+    // Two values are no key.
     let two = ["GET", "/search/a", "-H", "x-api-key: k1", "-H", "x-api-key: k2"];
-    tells(&live(&file, &two, &[]), &["4 of 4 remain", "k1, k2"]);
+    tells(
+        &live(&file, &two, &[]),
+        &["refused by `per-key`: answered 400", "header:x-api-key has several values"],
+    );
     assert_eq!(ask(&gateway, "POST limits/per-client/keys/192.0.2.7/ban", r#"{"for": "1h"}"#).0, 200);
     let told = live(&file, &question, &[]);
     tells(

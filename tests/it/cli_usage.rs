@@ -176,14 +176,23 @@ fn a_full_disk_behind_standard_output_is_1() {
 }
 
 #[test]
-fn health_is_0_for_a_living_gateway_1_for_none_and_2_without_admin() {
+fn health_is_0_for_a_living_gateway_1_for_none_and_2_without_an_address() {
     let backend = Backend::ok();
     let gateway = Gateway::start(&everything_to(&backend, "[admin]\nlisten = \"127.0.0.1:0\""));
     let named = |listen: &str| folder_with(&format!("[admin]\nlisten = \"{listen}\"\nnonsense = true\n"));
     let ask = |folder: &TempDir| tollgate(&["health"], folder.path());
     let living = ask(&named(&gateway.admin_addr().to_string()));
     assert_eq!((living.status.code(), texts(&living)), (Some(0), (String::new(), String::new())));
-    // Bound, so that nobody else takes the port, but not listening.
+    // Without `[admin]` the first listener is connected to.
+    let listening = |listen: &str| folder_with(&format!("[server]\nlisten = [{listen}]\n{GOOD}"));
+    let address = gateway.addr();
+    for listen in
+        [format!("\"{address}\", \"192.0.2.1:1\""), format!("{{ address = \"{address}\", tls = false }}")]
+    {
+        let output = ask(&listening(&listen));
+        assert_eq!(output.status.code(), Some(0), "{}", texts(&output).1);
+    }
+    // Bound, so that no other process takes the port, but not listening.
     let closed = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     closed.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let nobody = closed.local_addr().unwrap().as_socket().unwrap();
@@ -191,7 +200,9 @@ fn health_is_0_for_a_living_gateway_1_for_none_and_2_without_admin() {
     for (folder, status) in [
         (named(&nobody.to_string()), 1),
         (named(&sick.addr().to_string()), 1),
-        (folder_with(GOOD), 2),
+        (listening(&format!("\"{nobody}\"")), 1),
+        (listening("\"127.0.0.1:0\""), 2),
+        (listening("7"), 2),
         (named("127.0.0.1:0"), 2),
         (named("nonsense"), 2),
         (folder_with("= not toml"), 2),

@@ -6,22 +6,44 @@ use http::header::FORWARDED;
 use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 use tollgate::http1::fields::FieldList;
-use tollgate::route::client::ClientRule;
+use tollgate::route::client::{Client, ClientRule, ClientSource};
 
 const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROXY: &str = "10.0.0.1";
 
-fn rule() -> ClientRule {
+fn rule(source: ClientSource) -> ClientRule {
     let trusted_proxies = ["10.0.0.0/8", "2001:db8:ffff::/48"].map(|network| network.parse().unwrap()).into();
-    ClientRule { trusted_proxies, ..ClientRule::default() }
+    ClientRule { trusted_proxies, source, ..ClientRule::default() }
+}
+
+fn source_of(name: &HeaderName) -> ClientSource {
+    match name.as_str() {
+        "x-forwarded-for" => ClientSource::XForwardedFor,
+        "forwarded" => ClientSource::Forwarded,
+        _ => ClientSource::Header(name.clone()),
+    }
 }
 
 fn headers(name: &HeaderName, lines: &[&str]) -> FieldList {
     lines.iter().map(|line| (name.clone(), HeaderValue::from_bytes(line.as_bytes()).unwrap())).collect()
 }
 
-fn client(peer: &str, headers: &FieldList) -> String {
-    rule().identify(peer.parse().unwrap(), headers.fields()).address.to_string()
+/// The client, if these lines of the header that is believed are all that `peer` sends.
+fn named(peer: &str, name: &HeaderName, lines: &[&str]) -> Client {
+    rule(source_of(name)).identify(peer.parse().unwrap(), headers(name, lines).fields())
+}
+
+fn client(peer: &str, name: &HeaderName, lines: &[&str]) -> String {
+    let client = named(peer, name, lines);
+    assert!(client.identified, "{lines:?}");
+    client.address.to_string()
+}
+
+/// The last hop that can be read, where something stands before it that cannot.
+fn unidentified(peer: &str, name: &HeaderName, lines: &[&str]) -> String {
+    let client = named(peer, name, lines);
+    assert!(!client.identified, "{lines:?}");
+    client.address.to_string()
 }
 
 #[test]
@@ -43,7 +65,7 @@ fn x_forwarded_for_is_read_from_the_right_past_trusted_addresses() {
         (&["192.0.2.1, ::ffff:10.1.1.1, 2001:db8:ffff::7"], "192.0.2.1"),
     ];
     for (lines, expected) in cases {
-        assert_eq!(client(PROXY, &headers(&XFF, lines)), *expected, "{lines:?}");
+        assert_eq!(client(PROXY, &XFF, lines), *expected, "{lines:?}");
     }
 }
 
@@ -62,7 +84,7 @@ fn forwarded_is_read_the_same_way() {
         (&["for=192.0.2.1;ext=\"x\\\\\""], "192.0.2.1"),
     ];
     for (lines, expected) in cases {
-        assert_eq!(client(PROXY, &headers(&FORWARDED, lines)), *expected, "{lines:?}");
+        assert_eq!(client(PROXY, &FORWARDED, lines), *expected, "{lines:?}");
     }
 }
 
@@ -92,9 +114,9 @@ fn garbage_ends_the_walk_at_the_last_good_hop() {
     ];
     for garbage in addresses {
         let list = format!("192.0.2.1, {garbage}, 10.1.1.1");
-        assert_eq!(client(PROXY, &headers(&XFF, &[&list])), "10.1.1.1", "{list}");
+        assert_eq!(unidentified(PROXY, &XFF, &[&list]), "10.1.1.1", "{list}");
         let list = format!("for=192.0.2.1, for=\"{garbage}\", for=10.1.1.1");
-        assert_eq!(client(PROXY, &headers(&FORWARDED, &[&list])), "10.1.1.1", "{list}");
+        assert_eq!(unidentified(PROXY, &FORWARDED, &[&list]), "10.1.1.1", "{list}");
     }
     for garbage in [
         "proto=http",
@@ -107,7 +129,7 @@ fn garbage_ends_the_walk_at_the_last_good_hop() {
         "for=\"1\\.2.3.4\"",
     ] {
         let list = format!("for=192.0.2.1, {garbage}, for=10.1.1.1");
-        assert_eq!(client(PROXY, &headers(&FORWARDED, &[&list])), "10.1.1.1", "{list}");
+        assert_eq!(unidentified(PROXY, &FORWARDED, &[&list]), "10.1.1.1", "{list}");
     }
 }
 
@@ -115,7 +137,7 @@ fn garbage_ends_the_walk_at_the_last_good_hop() {
 fn a_quote_that_a_client_leaves_open_swallows_nothing() {
     for spoof in ["for=\"6.6.6.6", "for=6.6.6.6;x=\"\\", "\"", "\\", "for=6.6.6.6, \"for=7.7.7.7"] {
         let list = format!("{spoof}, for=192.0.2.1, for=\"10.1.1.1\"");
-        assert_eq!(client(PROXY, &headers(&FORWARDED, &[&list])), "192.0.2.1", "{list}");
+        assert_eq!(client(PROXY, &FORWARDED, &[&list]), "192.0.2.1", "{list}");
     }
 }
 
@@ -124,36 +146,111 @@ fn a_peer_that_is_not_trusted_is_the_client_whatever_it_says() {
     for (name, line) in
         [(XFF, "6.6.6.6"), (FORWARDED, "for=6.6.6.6"), (HeaderName::from_static("x-real-ip"), "6.6.6.6")]
     {
-        assert_eq!(client("192.0.2.9", &headers(&name, &[line])), "192.0.2.9");
+        assert_eq!(client("192.0.2.9", &name, &[line]), "192.0.2.9");
     }
     let nobody = ClientRule::default();
     assert!(!nobody.trusts("127.0.0.1".parse().unwrap()));
 }
 
-/// A proxy writes one of the fields, and passes the other as the client invented it.
+/// A proxy writes one of the headers, and passes the others as the client invented them.
 #[test]
-fn two_fields_that_disagree_are_not_believed() {
-    let both = |forwarded, xff: &str| {
-        let mut both = headers(&FORWARDED, &[forwarded]);
-        both.push(&XFF, xff.as_bytes());
-        client(PROXY, &both)
+fn one_header_is_believed_and_the_others_change_nothing() {
+    let real_ip = HeaderName::from_static("x-real-ip");
+    for believed in [&XFF, &FORWARDED, &real_ip] {
+        let value = if *believed == FORWARDED { "for=192.0.2.1" } else { "192.0.2.1" };
+        for spoof in
+            ["6.6.6.6", "for=6.6.6.6", "10.1.1.1", "for=10.1.1.1", "x", "", "\"", "unknown", "192.0.2.1"]
+        {
+            for other in [&XFF, &FORWARDED, &real_ip, &HeaderName::from_static("x_forwarded_for")] {
+                if other == believed {
+                    continue;
+                }
+                let mut fields = headers(other, &[spoof]);
+                fields.push(believed, value.as_bytes());
+                fields.push(other, spoof.as_bytes());
+                let client = rule(source_of(believed)).identify(PROXY.parse().unwrap(), fields.fields());
+                let expected = rule(ClientSource::Peer).client("192.0.2.1".parse().unwrap());
+                assert_eq!(client, expected, "{other}: {spoof} beside {believed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_the_header_that_is_believed_the_peer_is_the_client() {
+    for believed in
+        [ClientSource::XForwardedFor, ClientSource::Forwarded, source_of(&"x-real-ip".parse().unwrap())]
+    {
+        let client = rule(believed).identify(PROXY.parse().unwrap(), FieldList::default().fields());
+        assert_eq!((client.address.to_string(), client.identified), (PROXY.to_owned(), true));
+    }
+    let mut fields = headers(&XFF, &["192.0.2.1"]);
+    fields.push(&FORWARDED, b"for=192.0.2.1");
+    let client = rule(ClientSource::Peer).identify(PROXY.parse().unwrap(), fields.fields());
+    assert_eq!((client.address.to_string(), client.identified), (PROXY.to_owned(), true));
+}
+
+#[test]
+fn a_header_of_its_own_holds_one_address() {
+    let name = HeaderName::from_static("cf-connecting-ip");
+    for (value, expected) in [
+        ("192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1:80", "192.0.2.1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("10.1.1.1", "10.1.1.1"),
+    ] {
+        assert_eq!(client(PROXY, &name, &[value]), expected);
+    }
+    let garbage: [&[&str]; 7] = [
+        &["192.0.2.1, 192.0.2.2"],
+        &["192.0.2.1", "192.0.2.2"],
+        &["192.0.2.1", "192.0.2.1"],
+        &["192.0.2.1,"],
+        &["unknown"],
+        &["for=192.0.2.1"],
+        &[""],
+    ];
+    for lines in garbage {
+        assert_eq!(unidentified(PROXY, &name, lines), PROXY);
+    }
+}
+
+/// Which header a proxy sends that is not the one that is read.
+#[test]
+fn a_proxy_that_sends_another_header_is_told_of() {
+    let overlooked = |source: &ClientSource, peer: &str, names: &[&HeaderName]| {
+        let fields: FieldList =
+            names.iter().map(|name| ((*name).clone(), HeaderValue::from_static("192.0.2.1"))).collect();
+        rule(source.clone()).overlooked(peer.parse().unwrap(), fields.fields())
     };
-    assert_eq!(both("for=192.0.2.1", "192.0.2.1"), "192.0.2.1");
-    assert_eq!(both("for=192.0.2.1;proto=http, for=10.1.1.1", "6.6.6.6, 192.0.2.1"), "192.0.2.1");
-    assert_eq!(both("for=6.6.6.6", "192.0.2.1"), PROXY);
-    assert_eq!(both("for=192.0.2.1", "6.6.6.6"), PROXY);
-    assert_eq!(both("for=_hidden", "192.0.2.1"), PROXY);
+    let (xff, forwarded) = (ClientSource::XForwardedFor, ClientSource::Forwarded);
+    let real_ip = HeaderName::from_static("x-real-ip");
+    assert_eq!(overlooked(&xff, PROXY, &[&FORWARDED]), Some("forwarded"));
+    assert_eq!(overlooked(&forwarded, PROXY, &[&XFF]), Some("x-forwarded-for"));
+    assert_eq!(overlooked(&source_of(&real_ip), PROXY, &[&XFF]), Some("x-forwarded-for"));
+    for (source, peer, names) in [
+        (&xff, "192.0.2.9", vec![&FORWARDED]),
+        (&xff, PROXY, vec![&FORWARDED, &XFF]),
+        (&xff, PROXY, vec![&real_ip]),
+        (&forwarded, PROXY, vec![&FORWARDED]),
+        (&source_of(&real_ip), PROXY, vec![&real_ip, &XFF]),
+        (&ClientSource::Peer, PROXY, vec![&XFF]),
+    ] {
+        assert_eq!(overlooked(source, peer, &names), None, "{source} from {peer}: {names:?}");
+    }
 }
 
 #[test]
 fn at_most_64_items_are_read() {
     let list = |trusted: usize| format!("192.0.2.1{}", ", 10.1.1.1".repeat(trusted));
-    assert_eq!(client(PROXY, &headers(&XFF, &[&list(63)])), "192.0.2.1");
-    assert_eq!(client(PROXY, &headers(&XFF, &[&list(64)])), "10.1.1.1");
+    assert_eq!(client(PROXY, &XFF, &[&list(63)]), "192.0.2.1");
+    assert_eq!(unidentified(PROXY, &XFF, &[&list(64)]), "10.1.1.1");
     let lines = vec!["10.1.1.1"; 64];
-    assert_eq!(client(PROXY, &headers(&XFF, &[&["192.0.2.1"], &lines[1..]].concat())), "192.0.2.1");
-    assert_eq!(client(PROXY, &headers(&XFF, &[&["192.0.2.1"], &lines[..]].concat())), "10.1.1.1");
-    assert_eq!(client(PROXY, &headers(&XFF, &[&format!("192.0.2.1{}", ",".repeat(64))])), PROXY);
+    assert_eq!(client(PROXY, &XFF, &lines), "10.1.1.1");
+    assert_eq!(client(PROXY, &XFF, &[&["192.0.2.1"], &lines[1..]].concat()), "192.0.2.1");
+    assert_eq!(unidentified(PROXY, &XFF, &[&["192.0.2.1"], &lines[..]].concat()), "10.1.1.1");
+    assert_eq!(unidentified(PROXY, &XFF, &[&format!("192.0.2.1{}", ",".repeat(64))]), PROXY);
 }
 
 #[test]
@@ -162,16 +259,16 @@ fn ipv4_mapped_addresses_are_ipv4() {
     let rule = ClientRule { trusted_proxies: mapped, ..ClientRule::default() };
     let trusts = |rule: &ClientRule, address: &str| rule.trusts(address.parse().unwrap());
     assert!(trusts(&rule, "10.9.9.9") && trusts(&rule, "::ffff:10.9.9.9") && !trusts(&rule, "11.0.0.1"));
-    assert!(trusts(&self::rule(), "::ffff:10.9.9.9"));
+    assert!(trusts(&self::rule(ClientSource::Peer), "::ffff:10.9.9.9"));
     let everyone = ClientRule { trusted_proxies: ["::/0".parse().unwrap()].into(), ..ClientRule::default() };
     assert!(trusts(&everyone, "2001:db8::1") && !trusts(&everyone, "10.0.0.1"), "`::/0` is IPv6 alone");
-    assert_eq!(client("::ffff:192.0.2.7", &FieldList::default()), "192.0.2.7");
+    assert_eq!(client("::ffff:192.0.2.7", &XFF, &[]), "192.0.2.7");
 }
 
 #[test]
 fn a_client_is_its_network() {
     let network = |ipv4_prefix, ipv6_prefix, address: &str| {
-        let rule = ClientRule { trusted_proxies: Vec::new(), ipv4_prefix, ipv6_prefix };
+        let rule = ClientRule { ipv4_prefix, ipv6_prefix, ..ClientRule::default() };
         let client = rule.client(address.parse().unwrap());
         assert_eq!(client.address.to_string(), address.trim_start_matches("::ffff:"));
         client.network.to_string()
@@ -186,7 +283,12 @@ fn a_client_is_its_network() {
     assert_eq!(network(32, 0, "2001:db8::1"), "::");
     assert_eq!(
         ClientRule::default(),
-        ClientRule { trusted_proxies: vec![], ipv4_prefix: 32, ipv6_prefix: 64 }
+        ClientRule {
+            trusted_proxies: vec![],
+            source: ClientSource::XForwardedFor,
+            ipv4_prefix: 32,
+            ipv6_prefix: 64
+        }
     );
 }
 
@@ -202,8 +304,29 @@ proptest! {
         for (name, added) in [(XFF, format!("{expected}")), (FORWARDED, format!("for=\"{expected}:1\";proto=http"))] {
             let joined = format!("{spoof},{added}");
             let lines = if several_lines { vec![&*spoof, &added] } else { vec![&*joined] };
-            prop_assert_eq!(client(PROXY, &headers(&name, &lines)), expected.to_string());
+            prop_assert_eq!(client(PROXY, &name, &lines), expected.to_string());
         }
+    }
+
+    /// Whatever stands in headers that are not believed, the client stays the same.
+    #[test]
+    fn other_headers_never_matter(
+        believed in 0..3_usize,
+        spoof in "[\"\\\\,;= a-z0-9.:\\[\\]=_]{0,40}",
+        before in any::<bool>(),
+    ) {
+        let all = [XFF, FORWARDED, HeaderName::from_static("x-real-ip")];
+        let value: &[u8] = if believed == 1 { b"for=192.0.2.7" } else { b"192.0.2.7" };
+        let mut fields = FieldList::default();
+        let push = |fields: &mut FieldList| {
+            all.iter().enumerate().filter(|(other, _)| *other != believed).for_each(|(_, name)| fields.push(name, spoof.as_bytes()));
+        };
+        if before { push(&mut fields) }
+        fields.push(&all[believed], value);
+        if !before { push(&mut fields) }
+        let rule = rule(source_of(&all[believed]));
+        let client = rule.identify(PROXY.parse().unwrap(), fields.fields());
+        prop_assert_eq!(client, rule.client([192, 0, 2, 7].into()));
     }
 
     #[test]
@@ -211,7 +334,11 @@ proptest! {
         for name in [XFF, FORWARDED] {
             let mut headers = FieldList::default();
             headers.push(&name, &bytes);
-            rule().identify(PROXY.parse().unwrap(), headers.fields());
+            for source in [source_of(&name), ClientSource::Header(name.clone())] {
+                let client = rule(source).identify(PROXY.parse().unwrap(), headers.fields());
+                let gains = !client.identified && client.address != PROXY.parse::<IpAddr>().unwrap();
+                prop_assert!(!gains || client.address.to_string().starts_with("10."), "{client:?}");
+            }
         }
     }
 }

@@ -84,3 +84,25 @@ fn colours_are_shown_only_if_asked_for() {
     assert!(report.render(true).contains('\u{1b}'));
     assert!(!report.render(false).contains('\u{1b}'));
 }
+
+/// A report may end up in a log.
+#[test]
+fn secrets_are_shown_in_no_report() {
+    let route = "[upstreams]\na = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\nlimits = [\"l\"]\n\
+                 [limits.l]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"1/s\"\n";
+    for text in [
+        format!("{route}exempt = [\"header:x-internal=S3CR3T\"]"),
+        format!("{route}exempt = [\"heder:x-internal=S3CR3T\"]"),
+        format!("{route}[store]\nbackend = \"redis\"\nurl = \"user:S3CR3T@10.0.0.1:6379\""),
+        format!("{route}[store]\nbackend = \"redis\"\nurl = \"10.0.0.1:6379/S3CR3T@\""),
+        format!("{route}[admin]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"s3-S3CR3T\""),
+        format!("{route}[admin]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"s3S3CR3T\""),
+        format!("{route}[admin]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"s3S3CR3T\nx = 1"),
+        route.replace("builtin:echo", "http://u:S3CR3T@"),
+        route.replace("builtin:echo", "u:S3CR3T@h:1"),
+    ] {
+        let report = parse(&text).map_or_else(|report| report, |loaded| loaded.warnings).render(false);
+        assert!(!report.is_empty(), "nothing is wrong with\n{text}");
+        assert!(!report.contains("S3CR3T"), "{report}");
+    }
+}

@@ -87,7 +87,7 @@ fn an_idle_connection_ends_in_time() {
 #[test]
 fn a_connection_carries_ten_thousand_requests() {
     let gateway = Gateway::start(
-        "[upstreams]\ne = \"builtin:echo\"\n[[routes]]\nname = \"a\"\npath = \"/a\"\nupstream = \"e\"\n",
+        "[server]\nmax_requests_per_connection = 10000\n[upstreams]\ne = \"builtin:echo\"\n[[routes]]\nname = \"a\"\npath = \"/a\"\nupstream = \"e\"\n",
     );
     let client = Http2::connect(gateway.addr());
     let mut served = 0;

@@ -203,7 +203,8 @@ fn crumbs_of_cookies_are_joined_and_the_authority_is_the_host() {
     assert_eq!(seen.request_line(), "GET /p?q=1 HTTP/1.1");
     assert_eq!(seen.header("cookie").as_deref(), Some("a=1; b=2"));
     assert!(seen.header("host").is_some());
-    assert_eq!(seen.header("te"), None);
+    assert_eq!(seen.header("te").as_deref(), Some("trailers"), "the client takes those of the answer");
+    assert_eq!(seen.header("connection").as_deref(), Some("te"));
     assert_eq!(seen.header("x-forwarded-host").as_deref(), Some("test"));
 }
 

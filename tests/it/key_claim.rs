@@ -4,12 +4,17 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use tollgate::limit::units::Fingerprint;
-use tollgate::route::key::{Claim, Key, Missing, Part, Secret};
+use tollgate::route::key::{Claim, Key, Missing, Part, Repeated, Secret};
 
 use crate::route_sample::{Sample, get};
 
 fn key(parts: &str, missing: Missing) -> Key {
-    Key { parts: parts.split(' ').map(|part| Part::parse(part).unwrap()).collect(), missing }
+    Key { parts: parts.split(' ').map(|part| Part::parse(part).unwrap()).collect(), missing, repeated: None }
+}
+
+/// Several values are one key together.
+fn joining(parts: &str) -> Key {
+    Key { repeated: Some(Repeated::Join), ..key(parts, Missing::Ip) }
 }
 
 fn claim(key: &Key, sample: &Sample) -> Claim {
@@ -17,7 +22,7 @@ fn claim(key: &Key, sample: &Sample) -> Claim {
 }
 
 fn fingerprint(parts: &str, sample: &Sample) -> Fingerprint {
-    match claim(&key(parts, Missing::Ip), sample) {
+    match claim(&joining(parts), sample) {
         Claim::Key(fingerprint) => fingerprint,
         other => panic!("{parts} gave {other:?}"),
     }
@@ -134,28 +139,35 @@ fn composite_parts_never_run_together() {
     assert!(!same("header:a header:b", &pair("x", "y"), &pair("y", "x")));
 }
 
+/// How backends read them: escapes decoded, quotes left away.
 #[test]
-fn the_first_cookie_of_the_name_counts() {
+fn a_cookie_is_its_decoded_value() {
     let with = |lines: &[&str]| lines.iter().fold(get("/"), |sample, line| sample.header("cookie", line));
     let expected = with(&["sid=abc"]);
     let cases: &[&[&str]] = &[
-        &["other=1; sid=abc; sid=later"],
+        &["other=1; sid=abc; sid=abc"],
         &["sid=\"abc\""],
+        &["sid=%61bc"],
+        &["sid=\"a%62%63\""],
         &["  sid = abc  "],
         &["other=1;sid=abc"],
-        &["other=1", "sid=abc", "sid=later"],
+        &["other=1", "sid=abc", "sid=%61bc"],
         &["xsid=1; SID=2; sid; =3; sid=abc"],
     ];
     for lines in cases {
         assert!(same("cookie:sid", &expected, &with(lines)), "{lines:?}");
+        let strict = key("cookie:sid", Missing::Deny);
+        assert_eq!(claim(&strict, &expected), claim(&strict, &with(lines)), "{lines:?}");
     }
     assert!(!same("cookie:sid", &with(&["sid=a=b"]), &with(&["sid=a"])), "a value may hold `=`");
+    assert!(!same("cookie:sid", &with(&["sid=100%"]), &with(&["sid=100"])), "a bad escape stays");
+    assert!(!same("cookie:sid", &with(&["sid=a+b"]), &with(&["sid=a b"])), "`+` is no blank");
 }
 
 #[test]
-fn the_first_query_parameter_of_the_name_counts_decoded() {
+fn a_query_parameter_is_its_decoded_value() {
     let expected = get("/?q=a+b%2Bc");
-    for query in ["q=a%20b%2bc", "x=1&q=a+b%2Bc&q=2", "&&%71=%61+b%2bc", "xq=1&Q=2&q=a+b%2bc"] {
+    for query in ["q=a%20b%2bc", "x=1&q=a+b%2Bc&q=%61+b%2Bc", "&&%71=%61+b%2bc", "xq=1&Q=2&q=a+b%2bc"] {
         assert!(same("query:q", &expected, &get(&format!("/?{query}"))), "{query}");
     }
     assert!(!same("query:q", &get("/?q=100%"), &get("/?q=100")), "a bad escape stays");
@@ -165,12 +177,63 @@ fn the_first_query_parameter_of_the_name_counts_decoded() {
     );
 }
 
+/// Several values of each kind of part, in requests that have nothing else in common with one that has a single value.
+fn several() -> [(&'static str, Sample, Sample); 5] {
+    let one = get("/?q=a").header("x-key", "a").header("cookie", "sid=a");
+    [
+        ("header:x-key", get("/").header("x-key", "a").header("X-KEY", "b"), one.clone()),
+        ("header:x-key", get("/").header("x-key", "a").header("x-key", ""), one.clone()),
+        ("query:q", get("/?q=a&x=1&q=b"), one.clone()),
+        ("query:q", get("/?q=&%71=a"), one.clone()),
+        ("cookie:sid", get("/").header("cookie", "sid=a; sid=b"), one),
+    ]
+}
+
+#[test]
+fn several_values_are_refused_missing_or_one_key() {
+    for (part, sample, one) in several() {
+        for missing in [Missing::Ip, Missing::Shared, Missing::Skip, Missing::Deny] {
+            let with = |repeated| claim(&Key { repeated, ..key(part, missing) }, &sample);
+            let absent = claim(&key(part, missing), &get("/"));
+            assert_eq!(with(Some(Repeated::Deny)), Claim::Repeated, "{part}");
+            assert_eq!(with(Some(Repeated::Missing)), absent, "{part}");
+            let joined = with(Some(Repeated::Join));
+            assert!(matches!(joined, Claim::Key(_)) && joined != absent, "{part}");
+            assert_ne!(joined, claim(&key(part, missing), &one), "{part}");
+            let default = if part.starts_with("cookie") { absent } else { Claim::Repeated };
+            assert_eq!(with(None), default, "{part}");
+        }
+    }
+    let join = |query: &str| claim(&joining("query:q"), &get(query));
+    assert_eq!(join("/?q=a&q=b"), join("/?q=%61&x&q=b"));
+    for other in ["/?q=b&q=a", "/?q=a&q=b&q=a", "/?q=ab", "/?q=a&q=", "/?q=a,+b"] {
+        assert_ne!(join("/?q=a&q=b"), join(other), "{other}");
+    }
+}
+
+#[test]
+fn each_part_of_a_composite_has_its_own_default() {
+    let both = get("/?q=a").header("cookie", "sid=a; sid=b");
+    let composite = key("cookie:sid query:q", Missing::Shared);
+    assert_eq!(claim(&composite, &both), claim(&composite, &get("/?q=a")));
+    let repeated = get("/?q=a&q=b").header("cookie", "sid=a");
+    assert_eq!(claim(&composite, &repeated), Claim::Repeated);
+    let all = Key { repeated: Some(Repeated::Deny), ..composite.clone() };
+    assert_eq!(claim(&all, &both), Claim::Repeated);
+    // Whatever else is missing, and wherever.
+    for parts in ["header:x-key query:q", "query:q header:x-key"] {
+        for missing in [Missing::Ip, Missing::Shared, Missing::Skip, Missing::Deny] {
+            assert_eq!(claim(&key(parts, missing), &repeated), Claim::Repeated, "{parts}");
+        }
+    }
+}
+
 #[test]
 fn missing_says_what_happens_without_a_value() {
     let absent = [
         get("/"),
         get("/?q").header("x-key", "").header("cookie", "sid=; other=1"),
-        get("/?q=&q=later").header("x-key", "").header("x-key", "").header("cookie", "sid=\"\"; sid=later"),
+        get("/?q=&q=").header("x-key", "").header("x-key", "").header("cookie", "sid=\"\"; sid="),
     ];
     for part in ["header:x-key", "cookie:sid", "query:q"] {
         for sample in &absent {
@@ -227,7 +290,11 @@ proptest! {
     ) {
         let with = |values: &[String]| values.iter().fold(get("/"), |sample, value| sample.header("x-key", value));
         let present = |values: &[String]| values.iter().any(|value| !value.is_empty());
-        let equal = if present(&one) || present(&other) { one == other } else { true };
+        // Equal values are one.
+        let one_of = |values: &[String]| {
+            if values.iter().all(|value| *value == values[0]) { values[..values.len().min(1)].to_vec() } else { values.to_vec() }
+        };
+        let equal = if present(&one) || present(&other) { one_of(&one) == one_of(&other) } else { true };
         prop_assert_eq!(same("header:x-key", &with(&one), &with(&other)), equal);
     }
 

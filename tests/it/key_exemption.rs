@@ -33,6 +33,15 @@ fn addresses_are_exempt_by_themselves_not_by_their_prefix() {
 }
 
 #[test]
+fn an_unidentified_client_is_exempt_by_no_address() {
+    let sample = get("/").from("10.0.0.1").header("x-internal", "1");
+    assert!(exempt("ip:10.0.0.0/8", &sample));
+    let sample = sample.unidentified();
+    assert!(!exempt("ip:10.0.0.0/8", &sample) && !exempt("ip:10.0.0.1", &sample));
+    assert!(exempt("header:x-internal=1", &sample) && exempt("path:/", &sample));
+}
+
+#[test]
 fn a_header_exempts_with_exactly_its_value() {
     let with = |value: &str| get("/").header("x-internal", value);
     assert!(exempt("header:X-Internal=a=1", &with("a=1")));
@@ -72,17 +81,13 @@ fn faults_say_what_would_be_right() {
         ),
         (
             "header:x internal=1",
-            "no request can carry the field `x internal` with the value `1`",
+            "no request can carry the header `x internal` with this value",
             "write a field's name",
         ),
-        ("header:x= 1", "no request can carry the field `x` with the value ` 1`", "write a field's name"),
-        (
-            "header:x=a\nb",
-            "no request can carry the field `x` with the value `a\\nb`",
-            "write a field's name",
-        ),
+        ("header:x= 1", "no request can carry the header `x` with this value", "write a field's name"),
+        ("header:x=a\nb", "no request can carry the header `x` with this value", "write a field's name"),
         ("path:health", "`health` is not a path pattern", "write `/health`"),
-        ("cookie:a=1", "`cookie:a=1` is not an exemption", "write `ip:"),
+        ("cookie:a=1", "`cookie:a=` is not an exemption", "write `ip:"),
     ];
     for (text, message, help) in cases {
         let fault = Exemption::parse(text).unwrap_err();

@@ -9,7 +9,11 @@ use crate::route_sample::{Sample, get};
 const SECRETS: [Secret; 2] = [Secret::Process([7; 16]), Secret::Fleet([9; 32])];
 
 fn key(parts: &[&str]) -> Key {
-    Key { parts: parts.iter().map(|part| Part::parse(part).unwrap()).collect(), missing: Missing::Ip }
+    Key {
+        parts: parts.iter().map(|part| Part::parse(part).unwrap()).collect(),
+        missing: Missing::Ip,
+        repeated: None,
+    }
 }
 
 fn named(parts: &[&str], values: &[&str]) -> Result<Claim, KeyFault> {

@@ -1,12 +1,16 @@
 //! Keys as people write and read them.
 
 use proptest::prelude::*;
-use tollgate::route::key::{Key, LABEL_END, Missing, Part};
+use tollgate::route::key::{Key, LABEL_END, Missing, Part, Repeated};
 
 use crate::route_sample::{Sample, get};
 
 fn key(parts: &str) -> Key {
-    Key { parts: parts.split(' ').map(|part| Part::parse(part).unwrap()).collect(), missing: Missing::Ip }
+    Key {
+        parts: parts.split(' ').map(|part| Part::parse(part).unwrap()).collect(),
+        missing: Missing::Ip,
+        repeated: Some(Repeated::Join),
+    }
 }
 
 fn described(key: &Key, sample: &Sample, reveal: bool) -> Vec<(String, Option<String>)> {
@@ -53,6 +57,22 @@ fn faults_say_what_would_be_right() {
         assert_eq!(fault.to_string(), message, "{text}");
         assert!(fault.help.starts_with(help), "{text}: {}", fault.help);
     }
+}
+
+#[test]
+fn several_values_are_told_without_showing_them() {
+    let sample = get("/?q=secret-1&q=secret-2").header("cookie", "sid=secret-3; sid=secret-4");
+    let key = Key { repeated: None, ..key("query:q cookie:sid") };
+    assert_eq!(
+        described(&key, &sample, true),
+        [
+            ("query:q has several values".to_owned(), None),
+            ("ip (cookie:sid has several values)".to_owned(), Some("192.0.2.1".to_owned())),
+        ]
+    );
+    let mut label = String::new();
+    sample.ask(|request| key.write_label(request, "search", true, true, &mut label));
+    assert_eq!(label, "query:q has several values\n192.0.2.1\n");
 }
 
 #[test]

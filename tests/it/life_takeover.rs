@@ -1,6 +1,8 @@
 //! `--takeover`: a new process takes the sockets of the running one, and no client notices.
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -200,4 +202,22 @@ fn a_stranger_on_the_address_is_still_a_fault() {
     let attempt = attempt(&toml(&backend, &[stranger.local_addr().expect("bound")], 2, ""));
     let stderr = String::from_utf8_lossy(&attempt.stderr);
     assert!(attempt.status.code() == Some(1) && stderr.contains("another process listens"), "{stderr}");
+}
+
+/// Any user of the machine may take the name first under which a process waits to be taken over.
+#[test]
+fn a_name_that_was_taken_before_keeps_nobody_from_a_takeover() {
+    let backend = Backend::ok();
+    let address = free_address();
+    let plain = format!("tollgate/{}/{address}", rustix::process::geteuid());
+    let name = UnixAddress::from_abstract_name(plain).expect("a name");
+    let squatter = UnixListener::bind_addr(&name).expect("a free name");
+    // It takes connections and says nothing of use.
+    thread::spawn(move || squatter.incoming().for_each(drop));
+    let toml = toml(&backend, &[address], 2, "");
+    let mut first = Gateway::start(&toml);
+    assert!(first.stderr().contains("another process has taken the name"), "{}", first.stderr());
+    let mut second = succeed(&mut first, &toml);
+    second.get("/").expect(200);
+    succeed(&mut second, &toml).get("/").expect(200);
 }

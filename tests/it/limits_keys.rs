@@ -36,7 +36,7 @@ fn play(gateway: &Gateway, requests: &[(&str, u16)]) {
 #[test]
 fn a_header_key_is_all_its_values_as_sent() {
     let backend = Backend::ok();
-    let gateway = one_per(&backend, "\"header:X-Api-Key\"");
+    let gateway = one_per(&backend, "\"header:X-Api-Key\"\nrepeated = \"join\"");
     play(
         &gateway,
         &[
@@ -49,6 +49,94 @@ fn a_header_key_is_all_its_values_as_sent() {
             ("GET / | x-api-key: a | x-api-key: b", 429),
         ],
     );
+}
+
+/// Each trick would get a fresh allowance while the backend still reads the one key.
+#[test]
+fn junk_beside_the_key_is_no_fresh_allowance() {
+    let backend = Backend::ok();
+    play(
+        &one_per(&backend, "\"header:x-api-key\""),
+        &[
+            ("GET / | x-api-key: REAL", 200),
+            ("GET / | x-api-key: REAL | x-api-key: junk", 400),
+            ("GET / | x-api-key: junk | X-Api-Key: REAL", 400),
+            ("GET / | x-api-key: REAL | x-api-key:", 400),
+            ("GET / | x-api-key: REAL | x-api-key: REAL", 429),
+        ],
+    );
+    play(
+        &one_per(&backend, "\"query:api_key\""),
+        &[
+            ("GET /?api_key=REAL", 200),
+            ("GET /?api_key=junk&api_key=REAL", 400),
+            ("GET /?api_key=REAL&api%5fkey=junk", 400),
+            ("GET /?api_key&api_key=REAL", 400),
+            ("GET /?api_key=REAL&api_key=RE%41L", 429),
+        ],
+    );
+    play(
+        &one_per(&backend, "\"cookie:sid\""),
+        &[
+            ("GET / | cookie: sid=abc", 200),
+            ("GET / | cookie: sid=%61bc", 429),
+            ("GET / | cookie: sid=\"abc\"; sid=%61%62c", 429),
+            // Treated as missing: the client's address stands in.
+            ("GET / | cookie: sid=junk1; sid=abc", 200),
+            ("GET / | cookie: sid=abc; sid=junk2", 429),
+            ("GET / | cookie: sid=junk3 | cookie: sid=abc", 429),
+            ("GET /", 429),
+        ],
+    );
+}
+
+#[test]
+fn a_repeated_key_is_a_bad_request_that_names_the_limit() {
+    let backend = Backend::ok();
+    let reject = "reject = { status = 503, body = \"no\" }\n[admin]\nlisten = \"127.0.0.1:0\"";
+    let gateway = one_per(&backend, &format!("\"header:x-api-key\"\n{reject}"));
+    let response = get_with(gateway.addr(), "/", "x-api-key: a\r\nx-api-key: b\r\n").expect(400);
+    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    assert_eq!(response.header("retry-after"), None);
+    let detail = "the key of limit `one` is given more than once, with different values";
+    assert!(response.text().contains(detail), "{}", response.text());
+    let record = &gateway.access_log(1)[0];
+    assert_eq!(
+        [&record["status"], &record["error"], &record["limit"], &record["decision"], &record["route"]],
+        [&serde_json::json!(400), &"repeated_key".into(), &"one".into(), &"limited".into(), &"all".into()]
+    );
+    assert_eq!(gateway.metric("tollgate_decisions_total", &["limit=\"one\"", "decision=\"limited\""]), 1.0);
+    assert_eq!(backend.count(), 0);
+    let explain = Client::connect(gateway.admin_addr()).exchange({
+        let body = r#"{"url":"/","headers":{"x-api-key":["a","b"]}}"#;
+        let host = gateway.admin_addr();
+        let length = body.len();
+        format!("POST /api/v1/explain HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer test-token\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
+    });
+    let told: serde_json::Value = serde_json::from_str(&explain.text()).expect("JSON");
+    assert_eq!((&told["status"], &told["verdict"]), (&400.into(), &"refused".into()), "{told}");
+    assert_eq!(told["limits"][0]["standing"], "repeated", "{told}");
+    assert_eq!(told["limits"][0]["detail"], "header:x-api-key has several values", "{told}");
+}
+
+#[test]
+fn exempt_requests_and_shadow_limits_take_repeated_keys() {
+    let backend = Backend::ok();
+    let exempt = one_per(&backend, "\"header:x-api-key\"\nexempt = [\"path:/free\"]");
+    play(
+        &exempt,
+        &[("GET /free | x-api-key: a | x-api-key: b", 200), ("GET /a | x-api-key: a | x-api-key: b", 400)],
+    );
+    let shadow = "\"header:x-api-key\"\nmode = \"shadow\"\n[admin]\nlisten = \"127.0.0.1:0\"";
+    let shadow = one_per(&backend, shadow);
+    play(
+        &shadow,
+        &[("GET / | x-api-key: a | x-api-key: b", 200), ("GET / | x-api-key: a | x-api-key: b", 200)],
+    );
+    let counted = |decision: &str| {
+        shadow.metric("tollgate_decisions_total", &["limit=\"one\"", &format!("decision=\"{decision}\"")])
+    };
+    assert_eq!([counted("shadow_limited"), counted("limited"), counted("allowed")], [2.0, 0.0, 0.0]);
 }
 
 #[test]

@@ -86,15 +86,15 @@ fn the_walk_goes_from_the_right_and_ends_at_the_first_stranger() {
         ("x-forwarded-for: 192.0.2.1:4711\r\n", 429),
         ("x-forwarded-for: ::ffff:192.0.2.1\r\n", 429),
         ("x-forwarded-for: 203.0.113.7, 10.1.1.1, 192.0.2.2\r\n", 200),
-        ("forwarded: for=192.0.2.2\r\n", 429),
-        ("Forwarded: for=203.0.113.9;proto=http, For=\"192.0.2.2:80\";by=10.0.0.1\r\n", 429),
-        ("forwarded: for=\"[2001:db8::1]:80\"\r\n", 200),
+        ("forwarded: for=192.0.2.3\r\n", 200),
+        ("forwarded: for=192.0.2.4\r\n", 429),
+        ("x-forwarded-for: [2001:db8::1]:80\r\n", 200),
         ("x-forwarded-for: 2001:db8::2\r\n", 429),
         ("x-forwarded-for: 2001:db8:0:1::2\r\n", 200),
         (many.as_str(), 200),
         ("x-forwarded-for: 192.0.2.10\r\n", 429),
         ("forwarded: for=192.0.2.77\r\nx-forwarded-for: 192.0.2.88\r\n", 200),
-        ("x-forwarded-for: 192.0.2.88\r\n", 200),
+        ("x-forwarded-for: 192.0.2.88\r\n", 429),
     ];
     for (fields, status) in table {
         let shown = &fields[..fields.len().min(80)];

@@ -107,7 +107,8 @@ fn a_client_that_never_reads_is_held_back() {
 #[test]
 fn a_connection_serves_ten_thousand_requests_and_then_says_so() {
     let gateway = Gateway::start(
-        "[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"demo\"\n[log]\naccess = \"off\"",
+        "[server]\nmax_requests_per_connection = 10_000\n[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\n\
+         upstream = \"demo\"\n[log]\naccess = \"off\"",
     );
     let mut client = Client::connect(gateway.addr());
     let last = (1..=10_001).find(|_| client.get("/", "").expect(200).closed);

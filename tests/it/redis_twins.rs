@@ -1,7 +1,8 @@
 //! Random steps: the Lua twins in a real Redis answer as the Rust core does, to the µs.
 
 use proptest::prelude::*;
-use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
+use tollgate::limit::sliding_log::SlidingLog;
+use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, State};
 use tollgate::store::redis::call::Correction;
 
@@ -144,6 +145,21 @@ fn gifts_are_alike() {
         (Just(steps), gifts).prop_map(|(steps, gifts)| steps.into_iter().zip(gifts).collect::<Vec<_>>())
     });
     hold(300, (algorithm, steps), |shared, (algorithm, steps)| compare_gifts(shared, algorithm, &steps));
+}
+
+/// A gift ends no event for good: where the clock goes back afterwards, the event counts again in both.
+#[test]
+fn a_gift_before_the_clock_goes_back_is_alike() {
+    let rate = Rate::new(10, Micros(1000)).unwrap();
+    let algorithm = Algorithm::SlidingLog(SlidingLog::new(rate, None, false));
+    let mut shared = Shared::start();
+    let (key, state) = (shared.new_key(), State::default());
+    let mut pair = Pair { shared: &mut shared, key, algorithm, state, admissions: Vec::new() };
+    pair.decide(START, cost(3));
+    pair.decide(START.plus(Micros(500)), cost(4));
+    pair.grant(cost(1), START.plus(Micros(1000)));
+    pair.peek(START.plus(Micros(600)));
+    pair.decide(START.plus(Micros(600)), cost(2));
 }
 
 /// `multiply_divide` of the sliding window's twin, for all triples.

@@ -142,20 +142,25 @@ fn it_says_how_the_client_was_found() {
     };
     let xff = "x-forwarded-for: 6.6.6.6, 192.0.2.1";
     assert_eq!(client(&[], ""), "127.0.0.1: the peer itself");
-    assert_eq!(client(&[], "10.0.0.1"), "10.0.0.1: the peer itself, a trusted proxy that names nobody");
+    assert_eq!(client(&[], "10.0.0.1"), "10.0.0.1: the peer itself, a trusted proxy that names no client");
     assert_eq!(
         client(&[xff], "10.0.0.1"),
         "192.0.2.1: named in X-Forwarded-For by the trusted proxy 10.0.0.1"
     );
     assert_eq!(
         client(&["forwarded: for=192.0.2.1"], "::ffff:10.0.0.1"),
-        "192.0.2.1: named in Forwarded by the trusted proxy 10.0.0.1"
+        "10.0.0.1: the peer itself, a trusted proxy that names a client in `forwarded`, but `client_ip` is `x-forwarded-for`"
     );
     let not_believed =
         "192.0.2.9: the peer itself, no trusted proxy: what it says in X-Forwarded-For is not believed";
     assert_eq!(client(&[xff], "192.0.2.9"), not_believed);
-    let contradiction = "10.0.0.1: the peer itself, a trusted proxy: nobody that can be believed is named in Forwarded and X-Forwarded-For";
-    assert_eq!(client(&[xff, "forwarded: for=6.6.6.6"], "10.0.0.1"), contradiction);
+    assert_eq!(
+        client(&[xff, "forwarded: for=6.6.6.6"], "10.0.0.1"),
+        "192.0.2.1: named in X-Forwarded-For by the trusted proxy 10.0.0.1"
+    );
+    let unidentified = "10.1.1.1: the last trusted hop in X-Forwarded-For of the trusted proxy 10.0.0.1, unidentified: what \
+                        stands before it is no address, so no exemption by `ip:` holds";
+    assert_eq!(client(&["x-forwarded-for: 192.0.2.1, x, 10.1.1.1"], "10.0.0.1"), unidentified);
 }
 
 #[test]

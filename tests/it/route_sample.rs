@@ -48,6 +48,11 @@ impl Sample {
         self
     }
 
+    pub(crate) fn unidentified(mut self) -> Self {
+        self.client.identified = false;
+        self
+    }
+
     pub(crate) fn ask<R>(&self, question: impl FnOnce(&Request<'_>) -> R) -> R {
         question(&Request {
             method: &self.method,

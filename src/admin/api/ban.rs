@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::key::One;
-use super::{Asked, Fault, Said, good, only};
+use super::{Asked, Fault, Said, only};
 use crate::limit::span;
 use crate::limit::units::Micros;
 use crate::shared::desk::Errand;
@@ -21,16 +21,18 @@ pub(super) async fn begin(one: &One, asked: &Asked<'_>) -> Said {
     let span = span.ok_or_else(|| {
         Fault::bad("`for` is how long, `1s` to `366day`: a whole number with `ms`, `s`, `min`, `h` or `day`")
     })?;
+    let before = one.ban_ends(asked.shared);
     set(one, asked, Some(span)).await?;
     one.log(asked, &format!("bans for {:?}", Duration::from_micros(span.0)));
-    good(one.look(asked).await?)
+    one.changed(asked, one.ban_ends(asked.shared) != before).await
 }
 
 /// Ends the ban, if there is one.
 pub(super) async fn end(one: &One, asked: &Asked<'_>) -> Said {
+    let was_banned = one.ban_ends(asked.shared).is_some();
     set(one, asked, None).await?;
     one.log(asked, "ends the ban of");
-    good(one.look(asked).await?)
+    one.changed(asked, was_banned).await
 }
 
 async fn set(one: &One, asked: &Asked<'_>, span: Option<Micros>) -> Result<(), Fault> {

@@ -15,6 +15,7 @@ use crate::explain::{Applied, ExplainRequest, Explanation, Standing, Taken, expl
 use crate::gateway::{Gateway, Mode};
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Verdict, Wait};
+use crate::route::key::{LACKS, REPEATED};
 use crate::shared::Shared;
 
 /// What becomes of a request at one limit, or in all.
@@ -108,7 +109,9 @@ impl<'e> Heard<'e> {
                 Verdict::Delay(span) => Fate::Delayed(span),
                 Verdict::Deny(wait) => Fate::Refused(wait),
             }),
-            None if self.applied.standing == Standing::Missing => Some(Fate::Refused(Wait::Never)),
+            None if matches!(self.applied.standing, Standing::Missing | Standing::Repeated) => {
+                Some(Fate::Refused(Wait::Never))
+            }
             None => None,
         }
     }
@@ -154,18 +157,17 @@ fn standing(applied: &Applied) -> (&'static str, Option<String>) {
         Standing::Charged(_) => ("charged", None),
         Standing::Free => ("free", None),
         Standing::Exempt(exemption) => ("exempt", Some(exemption.clone())),
-        Standing::Skipped => ("skipped", Some(missing(applied))),
-        Standing::Missing => ("missing", Some(missing(applied))),
+        Standing::Skipped => ("skipped", Some(lacking(applied, LACKS))),
+        Standing::Missing => ("missing", Some(lacking(applied, LACKS))),
+        Standing::Repeated => ("repeated", Some(lacking(applied, REPEATED))),
     }
 }
 
-fn missing(applied: &Applied) -> String {
-    let parts: Vec<_> = applied.key.iter().map(|(part, _)| part.as_str()).collect();
-    parts
-        .into_iter()
-        .find(|part| part.ends_with("is missing"))
-        .unwrap_or("a part of the key is missing")
-        .to_owned()
+/// The part of the key that is said to be so; it may be another that lacks, but one does.
+fn lacking(applied: &Applied, how: &str) -> String {
+    let parts = || applied.key.iter().map(|(part, _)| part.as_str());
+    let is = |how: &str| parts().find(|part| part.ends_with(how)).map(str::to_owned);
+    is(how).or_else(|| is(REPEATED)).unwrap_or_else(|| format!("a part of the key {how}"))
 }
 
 fn tell(shared: &Shared, gateway: &Gateway, explanation: &Explanation, heard: &[Heard<'_>]) -> Value {
@@ -212,6 +214,9 @@ fn outcome(
 
 /// What the route answers where this limit refuses.
 fn refusal(gateway: &Gateway, route: &Taken, refuses: &Applied) -> u16 {
+    if refuses.standing == Standing::Repeated {
+        return StatusCode::BAD_REQUEST.as_u16();
+    }
     let of_route =
         gateway.routes.iter().find(|one| *one.name == *route.name).and_then(|one| one.reject.as_deref());
     let of_limit = || gateway.limit(refuses.index).reject.as_deref();

@@ -69,7 +69,7 @@ impl One {
     pub(super) async fn look(&self, asked: &Asked<'_>) -> Result<Value, Fault> {
         let shared = asked.shared;
         let state = State::look(shared, &self.gateway, self.index, self.owner, Cost::ONE).await?;
-        let until = shared.store.bans().until(self.banned(), shared.clock.now());
+        let until = self.ban_ends(shared);
         let (limit, followed) = (self.limit(), self.followed(shared).await);
         Ok(json!({
             "limit": &*limit.name, "mode": mode(limit.mode), "id": key_id(self.owner), "key": followed.key,
@@ -82,9 +82,9 @@ impl One {
 
     /// `DELETE`.
     pub(super) async fn reset(&self, asked: &Asked<'_>) -> Said {
-        self.change(asked, Change::Reset).await?;
+        let changed = self.change(asked, Change::Reset).await? > 0;
         self.log(asked, "resets");
-        super::good(self.look(asked).await?)
+        self.changed(asked, changed).await
     }
 
     /// `POST grant`.
@@ -97,11 +97,25 @@ impl One {
         })?;
         let granted = self.change(asked, Change::Grant(units)).await?;
         self.log(asked, &format!("gives {granted} of {} units back to", units.units()));
-        let mut seen = self.look(asked).await?;
+        let (status, mut seen) = self.changed(asked, granted > 0).await?;
         if let Some(fields) = seen.as_object_mut() {
             fields.insert("granted".to_owned(), json!(granted));
         }
+        Ok((status, seen))
+    }
+
+    /// The answer to a change: the key as it is now, and whether anything is otherwise than before.
+    pub(super) async fn changed(&self, asked: &Asked<'_>, changed: bool) -> Said {
+        let mut seen = self.look(asked).await?;
+        if let Some(fields) = seen.as_object_mut() {
+            fields.insert("changed".to_owned(), json!(changed));
+        }
         super::good(seen)
+    }
+
+    /// Until when it is banned, if it is.
+    pub(super) fn ban_ends(&self, shared: &Shared) -> Option<Timestamp> {
+        shared.store.bans().until(self.banned(), shared.clock.now())
     }
 
     async fn change(&self, asked: &Asked<'_>, deed: Change) -> Result<u64, Unreachable> {

@@ -6,6 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Asked, Fault, Said};
+use crate::shared::Life;
 use crate::shared::steering::Reload;
 
 /// How long a reload is waited for.
@@ -58,6 +59,7 @@ fn unknown() -> (StatusCode, Value) {
 pub(super) fn drain(asked: &Asked<'_>) -> (StatusCode, Value) {
     tracing::info!("{} asks for the end at the admin listener", asked.peer);
     // Full: it has been asked for.
-    let _ = asked.shared.steering.drain.try_send(());
-    (StatusCode::ACCEPTED, json!({ "life": "draining" }))
+    let changed =
+        *asked.shared.life.borrow() == Life::Running && asked.shared.steering.drain.try_send(()).is_ok();
+    (StatusCode::ACCEPTED, json!({ "life": "draining", "changed": changed }))
 }

@@ -4,7 +4,6 @@ use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use h2::server::SendResponse;
@@ -17,7 +16,7 @@ use super::seat::Seat;
 use crate::http1::chunks::ChunkDecoder;
 use crate::http1::fields::{Fields, Span};
 use crate::http1::response::{Framing, HeadEnd, ResponseHead};
-use crate::http2::body::{Cut, Incoming, Outgoing, Rest};
+use crate::http2::body::{Cut, Incoming, Outgoing, Patience, Rest};
 use crate::http2::head::{read_response, write_request};
 use crate::socket::{Pipe, Stream};
 
@@ -33,7 +32,8 @@ pub(super) async fn serve(request: Request<RecvStream>, respond: SendResponse<By
     write_request(&head, ended, &mut buffers.inbound);
     let (ours, theirs) = Pipe::new();
     let (presence, peer) = (Rc::clone(&seat.streams().presence), Rc::clone(&seat.streams().peer));
-    let patience = worker.plan().gateway.server.write_timeout;
+    let timeout = worker.plan().gateway.server.write_timeout;
+    let patience = Patience { timeout, traffic: Rc::clone(&seat.streams().traffic) };
     let mut serving =
         pin!(connection::serve_one(Stream::Pipe(theirs), buffers, presence, peer, Rc::clone(&worker)));
     let mut passage = Passage {
@@ -65,7 +65,7 @@ struct Passage {
     come: BytesMut,
     to_head: bool,
     /// How long the client may take nothing.
-    patience: Duration,
+    patience: Patience,
 }
 
 /// How far the answer is.
@@ -132,7 +132,7 @@ impl Passage {
                     respond.send_informational(response).map_err(|_| Cut::Peer)?;
                     continue;
                 }
-                return Poll::Ready(begin(respond, &head, response, self.patience));
+                return Poll::Ready(begin(respond, &head, response, self.patience.clone()));
             }
             match pipe.poll_read(context, &mut self.come, READ) {
                 Poll::Ready(Ok(1..)) => {}
@@ -174,12 +174,12 @@ fn begin(
     respond: &mut SendResponse<Bytes>,
     head: &ResponseHead,
     mut response: Response<()>,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<Option<Answer>, Cut> {
     let rest = match head.framing {
         Framing::None | Framing::Length(0) => Rest::Nothing,
         Framing::Length(length) => Rest::Length(length),
-        Framing::Chunked => Rest::Chunked(ChunkDecoder::default()),
+        Framing::Chunked => Rest::Chunked(ChunkDecoder::of_response()),
         // Whoever speaks HTTP/1.1 to us within frames all bodies.
         Framing::UntilClose => return Err(Cut::Pipe),
     };

@@ -1,30 +1,14 @@
 //! How long a connection lives, in a time that does not pass but jumps to what is waited for next.
 
 use std::net::IpAddr;
-use std::sync::atomic::AtomicUsize;
 
-use arc_swap::ArcSwap;
-use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
-use crate::clock::Clock;
-use crate::gateway::log::{AccessLog, Log, Sample};
-use crate::gateway::{Gateway, RatelimitHeaders, Server, StoreSettings};
+use crate::gateway::Server;
 use crate::http2::duplex::PREFACE;
-use crate::limit::units::Timestamp;
-use crate::route::RouteTable;
-use crate::route::client::ClientRule;
-use crate::route::key::Secret;
-use crate::shared::desk::Desks;
-use crate::shared::steering::{Standing, Steering};
-use crate::shared::{Life, Shared};
+use crate::proxy::fixtures;
 use crate::socket::Pipe;
-use crate::store::Store;
-use crate::telemetry::access_log::AccessLogger;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::trace::Spans;
-use crate::upstream::roster::Roster;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -39,67 +23,6 @@ const END_HEADERS: u8 = 4;
 const REQUEST: &[u8] = &[0x82, 0x86, 0x84, 0x01, 1, b'a'];
 const LONG: Duration = Duration::from_secs(100_000);
 const SECOND: Duration = Duration::from_secs(1);
-
-/// A gateway without routes: whatever is asked for, the answer is 404.
-fn gateway(idle_timeout: Duration) -> Gateway {
-    let server = Server {
-        listen: Vec::new(),
-        tls: None,
-        workers: 1,
-        client: ClientRule::default(),
-        max_connections: 10,
-        max_connections_per_client: None,
-        max_header_bytes: 32 << 10,
-        header_timeout: 10 * SECOND,
-        body_timeout: 10 * SECOND,
-        idle_timeout,
-        write_timeout: LONG,
-        drain_timeout: 30 * SECOND,
-        ratelimit_headers: RatelimitHeaders::Off,
-        via: false,
-    };
-    let log = Log { access: AccessLog::Off, file: None, sample: Sample::ALL, level: String::new() };
-    Gateway {
-        server,
-        admin: None,
-        store: StoreSettings { max_keys: 10, shared: None },
-        log,
-        trace: None,
-        limits: Vec::new(),
-        upstreams: Vec::new(),
-        routes: Vec::new(),
-        table: RouteTable::new(Vec::new()),
-    }
-}
-
-fn worker(gateway: Gateway) -> Rc<Worker> {
-    // Nobody sends anything, so it need not live on.
-    let (_, life) = watch::channel(Life::Running);
-    let steering = Steering {
-        reload: mpsc::channel(1).0,
-        drain: mpsc::channel(1).0,
-        standing: watch::channel(Standing::default()).1,
-        started: Timestamp(0),
-    };
-    let shared = Shared {
-        store: Store::new(gateway.store.max_keys, None).unwrap(),
-        clock: Clock::manual(Timestamp(0)),
-        secret: Secret::Process([0; 16]),
-        metrics: Metrics::new(1),
-        roster: Roster::default(),
-        access_log: AccessLogger::disabled(),
-        samples: parking_lot::Mutex::default(),
-        refusals: crate::telemetry::refusals::Refusals::new(1),
-        spans: Spans::default(),
-        connections: AtomicUsize::new(1),
-        crowd: std::sync::Arc::default(),
-        desks: Desks::new(1),
-        steering,
-        life,
-        gateway: std::sync::Arc::new(ArcSwap::from_pointee(gateway)),
-    };
-    Rc::new(Worker::new(0, std::sync::Arc::new(shared)))
-}
 
 /// A frame, and the seconds since the client has connected.
 struct Seen {
@@ -121,11 +44,13 @@ impl Hand {
     /// Connects, with one setting.
     async fn connect(idle_timeout: Duration, setting: &[u8]) -> Self {
         let (ours, theirs) = Pipe::new();
-        let worker = worker(gateway(idle_timeout));
+        let server = Server { idle_timeout, write_timeout: LONG, ..fixtures::server() };
+        let worker = fixtures::worker(fixtures::gateway(server));
         let stream = Rc::new(Stream::Pipe(theirs));
         let peer = Peer::new(IpAddr::from([127, 0, 0, 1]), &stream);
         let serving = tokio::task::spawn_local(async move {
-            serve(stream, BytesMut::new(), Presence::new(0), &peer, worker).await;
+            let life = Lifetime { requests: u64::MAX, until: now() + 3_600 * SECOND };
+            serve(stream, BytesMut::new(), Presence::new(0), &peer, life, worker).await;
         });
         let client = Self { pipe: ours, come: BytesMut::new(), connected: now(), serving };
         client.write(PREFACE).await;
@@ -253,4 +178,13 @@ async fn a_connection_without_streams_closes() {
         }
     })
     .await;
+}
+
+#[test]
+fn a_ping_behind_many_bytes_is_waited_for_but_not_for_ever() {
+    let asked = Asked { at: now(), gone: 0 };
+    let later = asked.at + 40 * SECOND;
+    assert!(!asked.may_be_hidden(100, later), "a client that reads at all has found it");
+    assert!(asked.may_be_hidden(1 << 20, later));
+    assert!(!asked.may_be_hidden(1 << 20, asked.at + SLOW_PONG));
 }

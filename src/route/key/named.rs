@@ -81,11 +81,7 @@ impl KeyText {
                 Ok(address) => self.address(part.tag(), rule.client(address).network),
                 Err(_) => return not_a("an address", value),
             },
-            Part::Header(_) => {
-                self.tag(part.tag());
-                self.number(1);
-                self.prefixed(value.as_bytes());
-            }
+            Part::Header(_) => self.value(part.tag(), value.as_bytes()),
             Part::Host => self.bytes(part.tag(), bare_host(value).as_bytes()),
             Part::Path => match Path::parse(value) {
                 Ok(path) => self.bytes(part.tag(), path.form(merge_slashes).as_bytes()),

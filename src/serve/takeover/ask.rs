@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::{BATCH, HELLO, LEAVING, MOST_SOCKETS, PATIENCE, SERVING, is_trusted, name};
+use super::{BATCH, HELLO, LEAVING, MOST_SOCKETS, PATIENCE, SERVING, SOCKETS, is_trusted, name, names};
 
 /// The process that listened before us.
 #[derive(Debug)]
@@ -24,18 +24,25 @@ pub(in crate::serve) struct Predecessor {
 /// Asks the process that listens on one of `addresses` for its sockets. `None` if nobody does who could be asked.
 ///
 /// # Errors
-/// Somebody is there, but is not to be trusted, or does not answer within 5 s, or not in our words.
+/// A process of ours is there, but does not answer within 5 s, or not in our words.
 pub(in crate::serve) fn ask(
     addresses: impl Iterator<Item = SocketAddr>,
 ) -> io::Result<Option<(Predecessor, Vec<TcpListener>)>> {
-    for address in addresses {
-        match connect(address) {
-            Ok(stream) => return Predecessor::new(stream)?.sockets().map(Some),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-            Err(error) => return Err(error),
+    let listed = std::fs::read_to_string(SOCKETS).unwrap_or_default();
+    let mut failed = None;
+    for name in addresses.flat_map(|address| names(name(geteuid(), address), &listed)) {
+        match connect(&name).and_then(Predecessor::new).and_then(Predecessor::sockets) {
+            Ok(asked) => return Ok(Some(asked)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused => {}
+                // It may have taken the name to keep us from the process that we look for.
+                io::ErrorKind::PermissionDenied => tracing::warn!("{error}, and is passed over"),
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => failed = Some(error),
+                _ => return Err(error),
+            },
         }
     }
-    Ok(None)
+    failed.map_or(Ok(None), Err)
 }
 
 impl Predecessor {
@@ -78,12 +85,19 @@ impl Predecessor {
     }
 }
 
-/// Connects within 5 s, and bounds what follows.
-fn connect(address: SocketAddr) -> io::Result<UnixStream> {
+/// Connects at once, and bounds what follows by 5 s a step.
+fn connect(name: &str) -> io::Result<UnixStream> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_write_timeout(Some(PATIENCE))?;
     socket.set_read_timeout(Some(PATIENCE))?;
-    socket.connect(&SockAddr::unix(format!("\0{}", name(geteuid(), address)))?)?;
+    // A queue that is full is not waited for: nobody knows yet whose it is. The process that listens on our address, should
+    // it be that one, keeps its address.
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(format!("\0{name}"))?).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::ConnectionRefused.into(),
+        _ => error,
+    })?;
+    socket.set_nonblocking(false)?;
     Ok(OwnedFd::from(socket).into())
 }
 

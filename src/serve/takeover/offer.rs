@@ -1,6 +1,7 @@
 //! The running process's side.
 
 use std::future::poll_fn;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
@@ -116,11 +117,24 @@ impl Successor {
     }
 }
 
+/// Under the plain name if it is free, so that older versions find it, too; else with random digits, which nobody takes before.
 fn listen(address: SocketAddr) -> io::Result<UnixListener> {
-    let name = UnixAddress::from_abstract_name(name(geteuid(), address))?;
-    let listener = StdListener::bind_addr(&name)?;
+    let plain = name(geteuid(), address);
+    let listener = match bind(&plain) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            tracing::warn!(
+                "another process has taken the name for takeovers of {address}: using one beside it"
+            );
+            bind(&format!("{plain}/{:016x}", RandomState::new().build_hasher().finish()))?
+        }
+        bound => bound?,
+    };
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
+}
+
+fn bind(name: &str) -> io::Result<StdListener> {
+    StdListener::bind_addr(&UnixAddress::from_abstract_name(name)?)
 }
 
 /// Sends one message with these sockets. The byte is there because none travel alone.

@@ -99,10 +99,15 @@ impl Client {
     }
 
     /// See [`Counters::reset`](crate::store::Counters::reset). The charges are of one owner.
-    pub(in crate::store) async fn reset(&self, charges: &[Charge<'_>]) -> Result<(), Unreachable> {
-        self.change(charges, |command| call::reset(|word| command.word(word))).await?;
-        self.memory.reset(charges);
-        Ok(())
+    pub(in crate::store) async fn reset(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<bool, Unreachable> {
+        let answer = self.change(charges, |command| call::reset(|word| command.word(word))).await?;
+        self.memory.reset(charges, now);
+        // The time, and how many keys there were.
+        Ok(answer.get(1).is_some_and(|deleted| *deleted > 0))
     }
 
     /// See [`Counters::grant`](crate::store::Counters::grant). The charges are of one owner.

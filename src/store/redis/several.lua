@@ -2,8 +2,7 @@
 
 if ARGV[1] == 'ban' or ARGV[1] == 'bans' then return use 'bans' end
 if ARGV[1] == 'reset' then
-  redis.call('DEL', unpack(KEYS))
-  return { now }
+  return { now, redis.call('DEL', unpack(KEYS)) }
 end
 
 -- One account per key, so that a second charge to a key sees the first.

@@ -52,7 +52,7 @@ const fn table() -> [u16; 256] {
 
 /// Which node has which slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SlotMap {
+pub struct SlotMap {
     masters: Vec<Server>,
     /// A place in `masters`, or [`NOBODY`].
     owners: Box<[u16]>,
@@ -67,7 +67,7 @@ impl SlotMap {
     }
 
     /// Reads what `teller` answers to `CLUSTER SLOTS`; `None` if that is no map, or one of too many nodes.
-    pub(super) fn read(told: &Value, teller: &Server) -> Option<Self> {
+    pub fn read(told: &Value, teller: &Server) -> Option<Self> {
         let mut map = Self::new();
         let mut places = HashMap::new();
         for range in list(told)? {
@@ -88,7 +88,7 @@ impl SlotMap {
     }
 
     /// The nodes that have slots.
-    pub(super) fn masters(&self) -> &[Server] {
+    pub fn masters(&self) -> &[Server] {
         &self.masters
     }
 

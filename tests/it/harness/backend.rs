@@ -60,6 +60,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) head: String,
     /// How many requests this connection carried before.
     pub(crate) earlier: usize,
+    /// Which connection this is, counted from 0.
+    pub(crate) connection: usize,
     stream: &'a mut Wire,
     buffer: &'a mut Vec<u8>,
     state: &'a State,
@@ -426,8 +428,8 @@ fn serve(mut stream: Wire, connection: usize, state: &State, handler: &dyn Fn(&m
     for earlier in 0.. {
         let Some(head) = take_through(&mut stream, &mut buffer, b"\r\n\r\n") else { break };
         let head = String::from_utf8_lossy(&head).into_owned();
-        let place = state.record(&head);
-        let mut exchange = Exchange { head, earlier, stream: &mut stream, buffer: &mut buffer, state, place };
+        let (place, buffer) = (state.record(&head), &mut buffer);
+        let mut exchange = Exchange { head, earlier, connection, stream: &mut stream, buffer, state, place };
         match handler(&mut exchange) {
             Next::KeepAlive => {}
             Next::Close => break,

@@ -1,0 +1,323 @@
+//! What the fuzz targets assert, one function for each parser of bytes from outside. `cargo fuzz` calls them through
+//! `fuzz_targets/`, the test suite through `tests/it/fuzz_targets.rs`.
+//!
+//! All assert more than that nothing panics: a message means the same however it is cut, an error is final, and what is
+//! written is read back.
+
+use std::net::IpAddr;
+
+use bytes::BytesMut;
+use tollgate::config;
+use tollgate::explain::{ExplainRequest, explain};
+use tollgate::http1::chunks::{ChunkDecoder, encode, encode_end};
+use tollgate::http1::request::RequestHead;
+use tollgate::http1::response::{HeadEnd, ResponseHead};
+use tollgate::http1::scanner::HeadScanner;
+use tollgate::http1::trailers::Trailers;
+use tollgate::http2::fragments::Fragments;
+use tollgate::http2::frames::Frames;
+use tollgate::http2::open_block::OpenBlock;
+use tollgate::proxy::preamble;
+use tollgate::route::client::{ClientRule, ClientSource};
+use tollgate::route::path::Path;
+use tollgate::route::pattern::bare_host;
+use tollgate::store::redis::resp;
+use tollgate::store::redis::settings::Server;
+use tollgate::store::redis::slots::SlotMap;
+use tollgate::telemetry::trace::context::Context;
+
+/// A name, and what is asserted of any bytes.
+pub(crate) type Target = (&'static str, fn(&[u8]));
+
+/// All of them. Each has a folder of the same name in `corpus/`.
+pub(crate) const TARGETS: [Target; 13] = [
+    ("request_head", request_head),
+    ("response_head", response_head),
+    ("request_body", request_body),
+    ("response_body", response_body),
+    ("trailers", trailers),
+    ("proxy_preamble", proxy_preamble),
+    ("http2_frames", http2_frames),
+    ("path", path),
+    ("client_address", client_address),
+    ("traceparent", traceparent),
+    ("redis_reply", redis_reply),
+    ("gateway_toml", gateway_toml),
+    ("explain", explain_request),
+];
+
+/// Bytes that the gateway takes of a head.
+const MAX_HEAD: usize = 2 << 10;
+
+/// The first byte says where the rest is cut in two.
+fn cut(data: &[u8]) -> (&[u8], usize) {
+    match data.split_first() {
+        Some((&first, rest)) => (rest, usize::from(first).min(rest.len())),
+        None => (data, 0),
+    }
+}
+
+/// Where a request's head ends, or the status that refuses it.
+fn read_head(pieces: &[&[u8]]) -> Result<Option<usize>, u16> {
+    let (mut scanner, mut come) = (HeadScanner::default(), Vec::new());
+    for piece in pieces {
+        come.extend_from_slice(piece);
+        match scanner.advance(&come, MAX_HEAD) {
+            Ok(false) => {}
+            Ok(true) => {
+                let mut spans = Vec::new();
+                let head = RequestHead::parse(&come, &mut spans).map_err(|fault| fault.status().as_u16())?;
+                for field in head.fields.iter() {
+                    assert!(
+                        !field.name.is_empty() && !field.value.iter().any(|byte| b"\r\n\0".contains(byte))
+                    );
+                }
+                assert!(come[..head.length].ends_with(b"\r\n\r\n"));
+                return Ok(Some(head.length));
+            }
+            Err(fault) => {
+                assert_eq!(scanner.advance(&come, MAX_HEAD), Err(fault), "an error is final");
+                return Err(fault.status().as_u16());
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A request's head means the same however it is cut.
+pub(crate) fn request_head(data: &[u8]) {
+    let (head, at) = cut(data);
+    // The gateway skips empty lines before a head.
+    if head.starts_with(b"\r\n") || head.starts_with(b"\r") {
+        return;
+    }
+    assert_eq!(read_head(&[&head[..at], &head[at..]]), read_head(&[head]), "cut at {at}");
+}
+
+/// A response's head means the same however it is cut.
+pub(crate) fn response_head(data: &[u8]) {
+    let (head, at) = cut(data);
+    let mut end = HeadEnd::default();
+    let first = end.advance(&head[..at]);
+    let (mut late, whole) = (end, HeadEnd::default().advance(head));
+    match first {
+        Ok(Some(_)) | Err(_) => assert_eq!(first, whole),
+        Ok(None) => assert_eq!(late.advance(head), whole),
+    }
+    if let Ok(Some(length)) = whole {
+        for to_head in [false, true] {
+            let mut spans = Vec::new();
+            if let Ok(parsed) = ResponseHead::parse(&head[..length], to_head, &mut spans) {
+                assert_eq!(parsed.length, length);
+            }
+        }
+    }
+}
+
+/// What came of a chunked body.
+#[derive(Debug, PartialEq, Eq)]
+struct Chunks {
+    /// Its data; if it is malformed, those before the fault.
+    data: Vec<u8>,
+    /// Its trailers, and how many bytes stand behind it, if it came whole.
+    end: Option<(Vec<u8>, usize)>,
+    malformed: bool,
+}
+
+fn read_chunks(mut decoder: ChunkDecoder, pieces: &[&[u8]]) -> Chunks {
+    let (mut data, mut behind) = (Vec::new(), 0);
+    for piece in pieces {
+        let mut rest = *piece;
+        while !rest.is_empty() && !decoder.is_done() {
+            let Ok((taken, part)) = decoder.decode(rest) else {
+                assert!(
+                    decoder.decode(b"0\r\n\r\n").is_err() && decoder.decode(b"").is_err(),
+                    "an error is final"
+                );
+                assert!(!decoder.is_done());
+                return Chunks { data, end: None, malformed: true };
+            };
+            data.extend_from_slice(part);
+            rest = &rest[taken..];
+        }
+        behind += rest.len();
+    }
+    let end = decoder.is_done().then(|| (decoder.trailers(&Trailers::All), behind));
+    Chunks { data, end, malformed: false }
+}
+
+fn body(data: &[u8], decoder: fn() -> ChunkDecoder) {
+    let (body, at) = cut(data);
+    let whole = read_chunks(decoder(), &[body]);
+    assert_eq!(read_chunks(decoder(), &[&body[..at], &body[at..]]), whole, "cut at {at}");
+    let Chunks { data, end, .. } = whole;
+    let mut framed = BytesMut::new();
+    encode(&data, &mut framed);
+    let trailers = end.map_or_else(Vec::new, |(trailers, _)| trailers);
+    encode_end(&trailers, &mut framed);
+    let again = read_chunks(ChunkDecoder::of_request(), &[&framed]);
+    let expected = Chunks { data, end: Some((trailers, 0)), malformed: false };
+    assert_eq!(again, expected, "what is written anew is read back");
+}
+
+/// A request's chunked body means the same however it is cut.
+pub(crate) fn request_body(data: &[u8]) {
+    body(data, ChunkDecoder::of_request);
+}
+
+/// A response's chunked body means the same however it is cut.
+pub(crate) fn response_body(data: &[u8]) {
+    body(data, ChunkDecoder::of_response);
+}
+
+/// Trailers that travel on are some of those that came, and none that frames or routes.
+pub(crate) fn trailers(data: &[u8]) {
+    let (lines, at) = cut(data);
+    let (declared, lines) = lines.split_at(at);
+    let all = Trailers::All.pick(lines);
+    for line in all.split_inclusive(|&byte| byte == b'\n') {
+        let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase().replace('_', "-");
+        assert!(
+            !["host", "content-length", "transfer-encoding", "authorization", "cookie"].contains(&&*name)
+        );
+    }
+    let picked = Trailers::Declared(declared.to_vec()).pick(lines);
+    assert!(picked.len() <= all.len() && Trailers::NONE.pick(lines).is_empty());
+}
+
+/// Of a PROXY preamble, the shortest prefix that means something decides.
+pub(crate) fn proxy_preamble(data: &[u8]) {
+    let mut decided = None;
+    for end in 0..=data.len().min(300) {
+        match (decided, preamble::parse(&data[..end])) {
+            (None, Ok(None)) => {}
+            (None, now) => decided = Some(now),
+            (Some(before), now) => assert_eq!(now, before, "after {end} bytes"),
+        }
+        if let Some(Ok(Some(preamble))) = decided {
+            assert!(preamble.length <= end);
+        }
+    }
+}
+
+/// Frames are seen the same however they are cut.
+pub(crate) fn http2_frames(data: &[u8]) {
+    let (bytes, at) = cut(data);
+    let see = |pieces: &[&[u8]]| {
+        let (mut frames, mut fragments, mut block) =
+            (Frames::default(), Fragments::default(), OpenBlock::default());
+        let mut seen = Vec::new();
+        for piece in pieces {
+            let mut rest = *piece;
+            while let Some(part) = frames.next(&mut rest) {
+                seen.extend(fragments.see(&part));
+                block.see(&part);
+            }
+        }
+        (seen, block.is_open())
+    };
+    assert_eq!(see(&[&bytes[..at], &bytes[at..]]), see(&[bytes]), "cut at {at}");
+}
+
+/// A path that is normalised is normal.
+pub(crate) fn path(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    assert!(!bare_host(text).bytes().any(|byte| byte.is_ascii_uppercase()));
+    let Ok(path) = Path::parse(text) else { return };
+    for merge_slashes in [true, false] {
+        let form = path.form(merge_slashes);
+        let again = Path::parse(form).unwrap_or_else(|fault| panic!("{form:?} of {text:?}: {fault}"));
+        assert_eq!(again.form(merge_slashes), form, "{text:?}");
+        assert!(form.starts_with('/') && !form.bytes().any(|byte| byte <= b' ' || byte == 0x7f), "{form:?}");
+    }
+}
+
+/// Only a trusted peer is believed.
+pub(crate) fn client_address(data: &[u8]) {
+    let lines = data
+        .split(|&byte| byte == b'\n')
+        .filter(|line| line.iter().all(|&byte| byte >= b' ' && byte != 0x7f));
+    let name = |odd: bool| if odd { "x-forwarded-for" } else { "forwarded" };
+    let head: Vec<u8> = lines.take(50).enumerate().fold(
+        b"GET / HTTP/1.1\r\nhost: a\r\n".to_vec(),
+        |mut head, (count, line)| {
+            head.extend_from_slice(name(count % 2 == 1).as_bytes());
+            head.extend_from_slice(b": ");
+            head.extend_from_slice(line);
+            head.extend_from_slice(b"\r\n");
+            head
+        },
+    );
+    let head = [head, b"\r\n".to_vec()].concat();
+    let mut spans = Vec::new();
+    let Ok(head) = RequestHead::parse(&head, &mut spans) else { return };
+    let trusted = "10.0.0.0/8".parse().expect("a network");
+    let (stranger, proxy) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([10, 0, 0, 1]));
+    let own = "x-forwarded-for".parse().expect("a name");
+    for source in
+        [ClientSource::XForwardedFor, ClientSource::Forwarded, ClientSource::Header(own), ClientSource::Peer]
+    {
+        let rule = ClientRule { trusted_proxies: vec![trusted], source, ..ClientRule::default() };
+        assert_eq!(rule.identify(stranger, head.fields), rule.client(stranger));
+        assert_eq!(rule.overlooked(stranger, head.fields), None);
+        // Whatever a trusted proxy says, it is an address; and one of a trusted hop unless it is understood.
+        let client = rule.identify(proxy, head.fields);
+        assert!(client.identified || rule.trusts(client.address));
+        assert!(rule.source != ClientSource::Peer || client == rule.client(proxy));
+    }
+}
+
+/// What is read of a `traceparent` is written and read back.
+pub(crate) fn traceparent(data: &[u8]) {
+    if let Some(context) = Context::parse(data) {
+        let again = Context::parse(&context.text()).expect("what is written is read");
+        assert_eq!(again.text(), context.text());
+    }
+}
+
+/// Of a Redis server's answer, the shortest prefix that is one decides; of a map of slots, any value may be read.
+pub(crate) fn redis_reply(data: &[u8]) {
+    let mut decided = false;
+    for end in 0..=data.len().min(300) {
+        match resp::read(&data[..end]) {
+            Ok(None) => assert!(!decided, "after {end} bytes"),
+            Ok(Some((_, length))) => {
+                assert!(length <= end);
+                decided = true;
+            }
+            Err(_) => decided = true,
+        }
+    }
+    if let Ok(Some((value, _))) = resp::read(data) {
+        let teller = Server { host: "a".into(), port: 6379 };
+        if let Some(map) = SlotMap::read(&value, &teller) {
+            assert!(map.masters().len() <= data.len());
+        }
+    }
+}
+
+/// A file is a plan or a report.
+pub(crate) fn gateway_toml(data: &[u8]) {
+    let variable = |name: &str| (name == "SET").then(|| "x".to_owned());
+    if let Err(report) = config::parse(data, "gateway.toml", &variable) {
+        assert!(!report.render(false).is_empty());
+    }
+}
+
+/// A request that a person describes is explained or refused.
+pub(crate) fn explain_request(data: &[u8]) {
+    const FILE: &[u8] = include_bytes!("explain.toml");
+    thread_local! {
+        static PLAN: config::Loaded = config::parse(FILE, "explain.toml", &|_| None).unwrap_or_else(|_| panic!("a good file"));
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut lines = text.split('\n');
+    let (method, url) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let headers: Vec<String> = lines.take(20).map(str::to_owned).collect();
+    for ip in [None, Some(IpAddr::from([10, 0, 0, 1]))] {
+        if let Ok(request) = ExplainRequest::new(method, url, &headers, ip) {
+            PLAN.with(|plan| assert!(!explain(&plan.gateway, &request).to_string().is_empty()));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Keys of a later version: they are told as such, not as mistyped.
+
+/// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
+const LATER: [(&str, &[&str]); 9] = [
+    ("the file", &["acme", "auth", "errors", "include"]),
+    (
+        "`[server]`",
+        &[
+            "allow",
+            "compress",
+            "deny",
+            "http3",
+            "limits",
+            "max_connection_age",
+            "max_requests_per_connection",
+            "path_matching",
+            "ratelimit_policies",
+            "request_id",
+        ],
+    ),
+    ("`[admin]`", &["tokens"]),
+    ("`[store]`", &["lease", "on_change", "snapshot"]),
+    ("`[log]`", &["format", "program"]),
+    ("`[upstreams.", &["breaker", "mirror", "send_proxy_protocol", "slow_start", "sticky"]),
+    ("`eject`", &["statuses"]),
+    (
+        "`[limits.",
+        &[
+            "ban",
+            "fold",
+            "lease",
+            "max",
+            "max_keys",
+            "on_change",
+            "retry_jitter",
+            "starts",
+            "sync",
+            "tiers",
+            "time_zone",
+            "trial",
+            "unreadable",
+        ],
+    ),
+    (
+        "`[[routes]]`",
+        &[
+            "allow",
+            "auth",
+            "auth_optional",
+            "clients",
+            "compress",
+            "deny",
+            "forward_credentials",
+            "mirror",
+            "query",
+            "respond",
+            "rewrite",
+            "server_limits",
+        ],
+    ),
+];
+
+/// Whether a later version knows this key in the table with this title.
+pub(super) fn is_later(title: &str, key: &str) -> bool {
+    let is_of = |of: &str| title == of || (of.ends_with('.') && title.starts_with(of));
+    LATER.iter().any(|(of, keys)| is_of(of) && keys.contains(&key))
+}

@@ -1,0 +1,181 @@
+//! Where a request's head ends, in bytes that arrive piecemeal.
+
+use memchr::memchr;
+
+use super::request::{BAD_LINE, Fault, MAX_LINE, fault_of_lines, fault_of_long_line};
+
+/// Finds the end of a head in bytes that arrive piecemeal; each byte is looked at once.
+///
+/// A head's fault does not depend on the pieces in which it comes: it is that of the first faulty line. Once found, it stays.
+#[derive(Debug, Default)]
+pub struct HeadScanner {
+    /// Where the line being read begins.
+    line: usize,
+    /// How far the search for its end has come.
+    searched: usize,
+    fault: Option<Fault>,
+}
+
+impl HeadScanner {
+    /// Whether all of the head is there. `bytes` begins at the request line and only ever grows.
+    ///
+    /// # Errors
+    /// A line that does not end in CR LF, or a bound that is passed.
+    #[inline]
+    pub fn advance(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, Fault> {
+        let is_new = self.line == 0 && self.fault.is_none();
+        // As nearly all requests come: whole, and nothing behind them.
+        if is_new && bytes.ends_with(b"\r\n\r\n") && bytes.len() <= max_head.min(MAX_LINE) {
+            return Ok(true);
+        }
+        self.search(bytes, max_head)
+    }
+
+    #[cold]
+    fn search(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        self.scan(bytes, max_head).map_err(|fault| {
+            let lines = bytes.get(..self.line).unwrap_or_default();
+            *self.fault.insert(fault_of_lines(lines).unwrap_or(fault))
+        })
+    }
+
+    fn scan(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, Fault> {
+        loop {
+            // One byte more than a line, or the head, may have with its end.
+            let bound = (self.line + MAX_LINE + 2).min(max_head + 1);
+            let end = bytes.len().min(bound);
+            let Some(found) = memchr(b'\n', &bytes[self.searched..end]) else {
+                self.check_unended(&bytes[..end])?;
+                return if end == bound { Err(self.too_large(&bytes[..end])) } else { Ok(false) };
+            };
+            let newline = self.searched + found;
+            match &bytes[self.line..newline] {
+                [line @ .., b'\r'] if memchr(b'\r', line).is_none() => {}
+                _ => return Err(BAD_LINE),
+            }
+            if newline >= max_head {
+                return Err(self.too_large(&bytes[..newline]));
+            }
+            if newline == self.line + 1 {
+                return Ok(true);
+            }
+            (self.line, self.searched) = (newline + 1, newline + 1);
+        }
+    }
+
+    /// Looks for a CR, other than the last byte, in a line whose end has not come.
+    fn check_unended(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let from = self.searched.saturating_sub(1).max(self.line);
+        let unseen = bytes.get(from..).unwrap_or_default();
+        self.searched = bytes.len();
+        match memchr(b'\r', unseen) {
+            Some(cr) if cr + 1 < unseen.len() => Err(BAD_LINE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the request line or a field overflowed.
+    fn too_large(&self, bytes: &[u8]) -> Fault {
+        if self.line == 0 { fault_of_long_line(bytes) } else { Fault::HeadTooLarge }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::request::RequestHead;
+    use super::*;
+
+    /// What becomes of a head of which more comes with each piece: its length, its fault, or nothing yet.
+    fn read(bytes: &[u8], cuts: &[usize], max_head: usize) -> Result<Option<usize>, Fault> {
+        let mut scanner = HeadScanner::default();
+        for &cut in cuts.iter().chain([&bytes.len()]) {
+            if scanner.advance(&bytes[..cut], max_head)? {
+                let mut spans = Vec::new();
+                return RequestHead::parse(&bytes[..cut], &mut spans).map(|head| Some(head.length));
+            }
+        }
+        Ok(None)
+    }
+
+    fn all_cuts_agree(bytes: &[u8], max_head: usize) -> Result<Option<usize>, Fault> {
+        let whole = read(bytes, &[], max_head);
+        let status = |read: Result<Option<usize>, Fault>| read.map_err(Fault::status);
+        for cut in 0..bytes.len() {
+            assert_eq!(status(read(bytes, &[cut], max_head)), status(whole), "cut at {cut}");
+        }
+        let bytewise: Vec<_> = (0..bytes.len()).collect();
+        assert_eq!(status(read(bytes, &bytewise, max_head)), status(whole), "byte by byte");
+        whole
+    }
+
+    #[test]
+    fn a_bare_cr_is_refused_at_once() {
+        let mut scanner = HeadScanner::default();
+        assert_eq!(scanner.advance(b"GET / HTTP/1.1\r\nx: y\r", 1000), Ok(false));
+        assert_eq!(scanner.advance(b"GET / HTTP/1.1\r\nx: y\rz", 1000), Err(BAD_LINE));
+        assert_eq!(scanner.advance(b"GET / HTTP/1.1\r\nx: y\rz\r\n\r\n", 1000), Err(BAD_LINE), "for ever");
+    }
+
+    #[test]
+    fn a_method_longer_than_any_is_not_implemented() {
+        for length in [257, 1000, 100_000] {
+            let head = format!("{} / HTTP/1.1\r\nhost: a\r\n\r\n", "A".repeat(length));
+            assert_eq!(read(head.as_bytes(), &[], 32 << 10), Err(Fault::MethodTooLong), "{length}");
+            assert_eq!(read(head.as_bytes(), &[20_000.min(length)], 32 << 10), Err(Fault::MethodTooLong));
+        }
+        let head = format!("{} / HTTP/1.1\r\nhost: a\r\n\r\n", "A".repeat(256));
+        assert!(read(head.as_bytes(), &[], 32 << 10).is_ok_and(|length| length.is_some()));
+    }
+
+    #[test]
+    fn the_first_faulty_line_decides() {
+        let line = "HTTP/1.1\r\nhost: a\r\n";
+        for (head, status) in [
+            ("GET / HTTP/1.2\r\nx: y\n\r\n".to_owned(), 505),
+            (format!("CONNECT a:1 {line}x\ry: z\r\n\r\n"), 405),
+            ("GET /\r HTTP/1.2\r\n\r\n".to_owned(), 400),
+            (format!("GET /{} {line}\r\n", "x".repeat(200)), 414),
+            (format!("GET / {line}x: {}\r\n\r\n", "y".repeat(200)), 431),
+            (format!("GET / {line}x: {}\rz\r\n\r\n", "y".repeat(40)), 400),
+        ] {
+            let fault = all_cuts_agree(head.as_bytes(), 100).expect_err("a fault");
+            assert_eq!(fault.status().as_u16(), status, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_has_room_for_16_kib() {
+        let head =
+            |length: usize| format!("GET / HTTP/1.1\r\nhost: a\r\nx:{}\r\n\r\n", "y".repeat(length - 2));
+        let cuts = [100, 16_000, 16 << 10, (16 << 10) + 25, (16 << 10) + 26, (16 << 10) + 27];
+        for cut in cuts {
+            assert!(read(head(MAX_LINE).as_bytes(), &[cut], 32 << 10).is_ok(), "{cut}");
+            assert_eq!(
+                read(head(MAX_LINE + 1).as_bytes(), &[cut], 32 << 10),
+                Err(Fault::HeadTooLarge),
+                "{cut}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_cut_changes_the_outcome(
+            pieces in prop::collection::vec(prop::sample::select(vec![
+                "GET / HTTP/1.1\r\n", "GET / HTTP/1.3\r\n", "TRACE / HTTP/1.1\r\n", "host: a\r\n", "x: y\r\n", "x:\ry\r\n",
+                "x: y\n", "content-length: x\r\n", "\r\n", "\r", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", " ",
+            ]), 0..8),
+            max_head in 20..120_usize,
+        ) {
+            let bytes = pieces.concat();
+            prop_assume!(!bytes.starts_with("\r\n"));
+            let end = all_cuts_agree(bytes.as_bytes(), max_head).ok().flatten();
+            prop_assert!(end.is_none_or(|end| bytes[..end].ends_with("\r\n\r\n")));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What unit tests build a worker from: settings, a gateway without routes, an upstream. All time-outs are the defaults of the
+//! file.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, watch};
+
+use super::worker::Worker;
+use crate::clock::Clock;
+use crate::gateway::log::{AccessLog, Log, Sample};
+use crate::gateway::{
+    self, Balance, Endpoint, Gateway, Protocol, RatelimitHeaders, RequestIds, Retry, Server, StoreSettings,
+    Upstream,
+};
+use crate::limit::units::Timestamp;
+use crate::route::RouteTable;
+use crate::route::client::ClientRule;
+use crate::route::key::Secret;
+use crate::shared::desk::Desks;
+use crate::shared::loop_mark::LoopMark;
+use crate::shared::steering::{Standing, Steering};
+use crate::shared::{Life, Shared};
+use crate::store::Store;
+use crate::telemetry::access_log::AccessLogger;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::Spans;
+use crate::upstream::roster::Roster;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The defaults, but no headers that change from request to request.
+pub(super) fn server() -> Server {
+    Server {
+        listen: Vec::new(),
+        tls: None,
+        workers: 1,
+        client: ClientRule::default(),
+        max_connections: 10,
+        max_connections_per_client: None,
+        max_header_bytes: 32 << 10,
+        header_timeout: 10 * SECOND,
+        body_timeout: 10 * SECOND,
+        idle_timeout: 60 * SECOND,
+        write_timeout: 30 * SECOND,
+        drain_timeout: 30 * SECOND,
+        max_requests_per_connection: None,
+        max_connection_age: 3_600 * SECOND,
+        ratelimit_headers: RatelimitHeaders::Off,
+        request_id: RequestIds::Off,
+        via: false,
+    }
+}
+
+/// A gateway without routes: whatever a client asks for, the answer is 404.
+pub(super) fn gateway(server: Server) -> Gateway {
+    Gateway {
+        server,
+        admin: None,
+        store: StoreSettings { max_keys: 10, shared: None },
+        log: Log { access: AccessLog::Off, file: None, sample: Sample::ALL, level: String::new() },
+        trace: None,
+        limits: Vec::new(),
+        upstreams: Vec::new(),
+        routes: Vec::new(),
+        table: RouteTable::new(Vec::new()),
+    }
+}
+
+/// An upstream of one server, which waits for long and tries once.
+pub(super) fn upstream(address: SocketAddr) -> Upstream {
+    let endpoint = Endpoint {
+        host: address.ip().to_string(),
+        port: address.port(),
+        authority: address.to_string().into(),
+        weight: 1,
+        tls: None,
+    };
+    Upstream {
+        name: "backend".into(),
+        backend: gateway::Backend::Servers(vec![endpoint]),
+        protocol: Protocol::Http1,
+        connect_timeout: 20 * SECOND,
+        idle_timeout: 2_000 * SECOND,
+        host: None,
+        retry: Retry { attempts: 1, budget_permille: 0 },
+        balance: Balance::RoundRobin,
+        eject: None,
+        health: None,
+        max_connections: None,
+    }
+}
+
+/// A worker of this gateway, without listeners.
+pub(super) fn worker(gateway: Gateway) -> Rc<Worker> {
+    // Nobody sends anything, so it need not live on.
+    let (_, life) = watch::channel(Life::Running);
+    let steering = Steering {
+        reload: mpsc::channel(1).0,
+        drain: mpsc::channel(1).0,
+        standing: watch::channel(Standing::default()).1,
+        started: Timestamp(0),
+    };
+    let shared = Shared {
+        store: Store::new(gateway.store.max_keys, None).expect("a small one"),
+        clock: Clock::manual(Timestamp(0)),
+        secret: Secret::Process([0; 16]),
+        loop_mark: LoopMark::new(0),
+        metrics: Metrics::new(1),
+        roster: Roster::default(),
+        access_log: AccessLogger::disabled(),
+        samples: parking_lot::Mutex::default(),
+        refusals: crate::telemetry::refusals::Refusals::new(1),
+        spans: Spans::default(),
+        connections: AtomicUsize::new(1),
+        crowd: Arc::default(),
+        desks: Desks::new(1),
+        steering,
+        life,
+        gateway: Arc::new(ArcSwap::from_pointee(gateway)),
+    };
+    Rc::new(Worker::new(0, Arc::new(shared)))
+}

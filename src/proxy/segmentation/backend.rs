@@ -1,0 +1,97 @@
+//! A backend on the loopback, in the same runtime: it notes what it sees of each request, and answers as it is told.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::gateway::settle;
+use super::seen::{Reader, Run, Seen, Step};
+
+/// How the requests of a run are answered.
+#[derive(Clone, Debug)]
+pub(super) enum Behaviour {
+    /// Each when it has come whole.
+    Whole,
+    /// Each when its head has come.
+    Early,
+    /// The first with these segments, after which the connection is closed if `closes`; the others when they have come whole.
+    Script { segments: Vec<Vec<u8>>, closes: bool },
+}
+
+/// The usual answer.
+pub(super) const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// A backend.
+#[derive(Debug)]
+pub(super) struct Backend {
+    behaviour: RefCell<Behaviour>,
+    run: RefCell<Run>,
+}
+
+impl Backend {
+    pub(super) async fn start() -> (Rc<Self>, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let backend = Rc::new(Self { behaviour: RefCell::new(Behaviour::Whole), run: RefCell::default() });
+        let accepting = Rc::clone(&backend);
+        tokio::task::spawn_local(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::task::spawn_local(serve(Rc::clone(&accepting), socket));
+            }
+        });
+        (backend, address)
+    }
+
+    /// Begins a run of this client: gives its log.
+    pub(super) fn behave(&self, behaviour: Behaviour, client: IpAddr) -> Rc<RefCell<Vec<Rc<RefCell<Seen>>>>> {
+        *self.behaviour.borrow_mut() = behaviour;
+        let run = Run::of(client);
+        *self.run.borrow_mut() = run.clone();
+        run.log
+    }
+
+    /// What is to be written now, in segments, and whether the connection is closed then.
+    fn answer(&self, step: Step) -> Option<(Vec<Vec<u8>>, bool)> {
+        let behaviour = &mut *self.behaviour.borrow_mut();
+        match (&*behaviour, step) {
+            (Behaviour::Early, Step::Head) | (Behaviour::Whole, Step::Whole) => {
+                Some((vec![OK.to_vec()], false))
+            }
+            (Behaviour::Script { .. }, Step::Whole) => match std::mem::replace(behaviour, Behaviour::Whole) {
+                Behaviour::Script { segments, closes } => Some((segments, closes)),
+                Behaviour::Whole | Behaviour::Early => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+async fn serve(backend: Rc<Backend>, mut socket: TcpStream) {
+    // Small segments go out as they are.
+    socket.set_nodelay(true).expect("a socket can do that");
+    let mut reader = Reader::default();
+    loop {
+        match reader.step(&backend.run) {
+            Step::Fault => return,
+            Step::Pending => match socket.read_buf(&mut reader.inbound).await {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return,
+            },
+            step @ (Step::Head | Step::Whole) => {
+                let Some((segments, closes)) = backend.answer(step) else { continue };
+                for segment in segments {
+                    if socket.write_all(&segment).await.is_err() {
+                        return;
+                    }
+                    settle().await;
+                }
+                if closes {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! A worker with one route, whose clients come through pipes, and its backend, all on one thread.
+//!
+//! So a segment is consumed before the next is written, however small it is, and each run does the same. Only the way to
+//! the backend is a socket.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+use super::backend::{Backend, Behaviour};
+use super::seen::Seen;
+use crate::gateway::{Gateway, HeaderEdits, Route, Server, UpstreamIndex};
+use crate::proxy::connection::serve;
+use crate::proxy::fixtures;
+use crate::proxy::presence::Presence;
+use crate::proxy::worker::Worker;
+use crate::route::pattern::PathPattern;
+use crate::route::{Conditions, RouteTable};
+use crate::socket::{Pipe, Stream};
+
+/// No run waits for so long unless it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A pass of the scheduler polls each task and the sockets. A segment needs fewer to come to its end.
+const PASSES: usize = 4;
+
+/// A worker and its backend.
+pub(super) struct Rig {
+    worker: Rc<Worker>,
+    backend: Rc<Backend>,
+    runs: Cell<u32>,
+}
+
+/// What came of one connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// The requests that the backend has seen.
+    pub(super) seen: Vec<Seen>,
+    /// All that the client was sent, less `100 Continue`, which depends on what had come by then.
+    pub(super) answered: BytesMut,
+    /// The gateway closed the connection within [`PATIENCE`].
+    pub(super) closed: bool,
+}
+
+/// Lets all others go on until a segment is consumed.
+pub(super) async fn settle() {
+    for _ in 0..PASSES {
+        yield_now().await;
+    }
+}
+
+impl Rig {
+    pub(super) async fn start() -> Self {
+        let (backend, address) = Backend::start().await;
+        Self { worker: fixtures::worker(gateway(address)), backend, runs: Cell::new(0) }
+    }
+
+    /// Sends these segments on a connection of its own, the end of the stream behind them if `ends`, and reads all that is
+    /// answered, up to the end.
+    pub(super) async fn run(&self, segments: &[&[u8]], ends: bool, behaviour: Behaviour) -> Outcome {
+        // Each run has a client of its own, by whose address the backend knows which run a request belongs to.
+        self.runs.set(self.runs.get() + 1);
+        let [_, high, middle, low] = self.runs.get().to_be_bytes();
+        let peer = IpAddr::from([127, high, middle, low]);
+        let seen = self.backend.behave(behaviour, peer);
+        let (ours, theirs) = Pipe::new();
+        let presence = Presence::new(0);
+        let serving = serve(Stream::Pipe(theirs), presence, peer, Rc::clone(&self.worker));
+        let serving = tokio::task::spawn_local(serving);
+        let mut answered = BytesMut::new();
+        for segment in segments {
+            write(&ours, segment).await;
+            settle().await;
+        }
+        if ends {
+            ours.close_sending();
+        }
+        let reading = async { while matches!(read(&ours, &mut answered).await, Ok(1..)) {} };
+        let closed = timeout(PATIENCE, reading).await.is_ok();
+        // Our end is gone, too, so there is nothing to linger for.
+        drop(ours);
+        serving.await.expect("the connection's task does not panic");
+        settle().await;
+        let seen = seen.borrow().iter().map(|seen| seen.borrow().clone()).collect();
+        Outcome { seen, answered: without_continue(&answered), closed }
+    }
+}
+
+async fn write(pipe: &Pipe, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let writing = poll_fn(|context| pipe.poll_write(context, bytes, b""));
+        // A gateway that has closed reads no more.
+        let Ok(Ok(written)) = timeout(PATIENCE, writing).await else { return };
+        bytes = &bytes[written..];
+    }
+}
+
+async fn read(pipe: &Pipe, into: &mut BytesMut) -> std::io::Result<usize> {
+    let mut piece = BytesMut::new();
+    let read = poll_fn(|context| pipe.poll_read(context, &mut piece, 64 << 10)).await;
+    into.extend_from_slice(&piece);
+    read
+}
+
+fn without_continue(answered: &BytesMut) -> BytesMut {
+    const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    let mut rest = &answered[..];
+    let mut out = BytesMut::new();
+    while let Some(at) = memchr::memmem::find(rest, CONTINUE) {
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at + CONTINUE.len()..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+fn conditions() -> Conditions {
+    let path = PathPattern::parse("/*").expect("a pattern");
+    Conditions { hosts: Vec::new(), path, methods: Vec::new(), headers: Vec::new(), merge_slashes: true }
+}
+
+fn route() -> Route {
+    Route {
+        name: "all".into(),
+        conditions: conditions(),
+        upstream: UpstreamIndex(0),
+        cost: None,
+        limits: Vec::new(),
+        timeout: PATIENCE * 100,
+        read_timeout: PATIENCE * 100,
+        tunnel_timeout: PATIENCE * 100,
+        max_body_bytes: None,
+        strip_prefix: None,
+        request_headers: HeaderEdits::default(),
+        response_headers: HeaderEdits::default(),
+        redirect: None,
+        cors: None,
+        reject: None,
+    }
+}
+
+fn gateway(backend: SocketAddr) -> Gateway {
+    let server = Server {
+        max_header_bytes: super::corpus::request::MAX_HEAD,
+        header_timeout: PATIENCE,
+        body_timeout: PATIENCE,
+        idle_timeout: PATIENCE,
+        write_timeout: PATIENCE,
+        drain_timeout: PATIENCE,
+        max_connection_age: PATIENCE,
+        ..fixtures::server()
+    };
+    Gateway {
+        upstreams: vec![Arc::new(fixtures::upstream(backend))],
+        routes: vec![route()],
+        table: RouteTable::new(vec![conditions()]),
+        ..fixtures::gateway(server)
+    }
+}

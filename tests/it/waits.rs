@@ -1,0 +1,159 @@
+//! Every wait on a peer has a bound: this table names each place that waits on a socket, and the timer that ends the wait.
+//!
+//! The test reads `src/` and fails where a function waits on a socket and is not in the table, where the table names one that
+//! does not, and where the file that is to hold the timer does not mention it. That a timer ends its wait is tested where the
+//! behaviour is (`docs/security.md` names the tests).
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::imports::{read, rust_files};
+
+/// Calls that wait on a socket, or on a stream of HTTP/2.
+const WAITS: [&str; 27] = [
+    ".poll_read(",
+    ".poll_write(",
+    ".poll_flush(",
+    ".poll_look(",
+    ".poll_body(",
+    ".poll_data(",
+    ".poll_trailers(",
+    ".poll_capacity(",
+    ".poll_accept(",
+    ".poll_informational(",
+    ".poll_pong(",
+    ".poll_reset(",
+    ".poll_ready(",
+    ".accept().await",
+    "TcpStream::connect(",
+    "UnixStream::connect(",
+    "socket.ready(",
+    ".readable(",
+    ".writable(",
+    ".read_exact(",
+    "stream.write_all(",
+    ".read_buf(",
+    ".handshake(",
+    "serve_connection(",
+    "send_request(",
+    "connection.poll(",
+    "Pin::new(&mut connection).poll(",
+];
+
+/// File and function that wait; the timer, and the file that has it.
+const BOUNDS: &[(&str, &str, &str, &str)] = &[
+    // The client's side, HTTP/1.1.
+    ("proxy/proxied.rs", "read", "header_timeout", "proxy/proxied.rs"),
+    ("proxy/reader.rs", "poll_head", "header_timeout", "proxy/reader.rs"),
+    ("proxy/reader.rs", "poll_body", "body_timeout", "proxy/reader.rs"),
+    // As long as a leaky bucket delays a request: `max_wait`.
+    ("proxy/reader.rs", "gone", "delay", "proxy/service.rs"),
+    // Beside the wait for the backend, which ends it.
+    ("proxy/reader.rs", "poll", "route.timeout", "proxy/forward.rs"),
+    ("proxy/upload.rs", "poll_interim", "write_timeout", "proxy/upload.rs"),
+    ("proxy/upload.rs", "poll_hints", "write_timeout", "proxy/upload.rs"),
+    ("proxy/upload.rs", "poll_more", "body_timeout", "proxy/reader.rs"),
+    ("proxy/writer.rs", "poll_write", "write_timeout", "proxy/writer.rs"),
+    ("proxy/writer.rs", "poll_flush", "write_timeout", "proxy/writer.rs"),
+    ("proxy/writer.rs", "flush", "write_timeout", "proxy/writer.rs"),
+    ("proxy/download.rs", "poll_pass", "read_timeout", "proxy/download.rs"),
+    ("proxy/tunnel.rs", "poll", "silence", "proxy/tunnel.rs"),
+    ("proxy/linger.rs", "linger_for", "SILENCE", "proxy/linger.rs"),
+    // The client's side, HTTP/2.
+    ("proxy/http2.rs", "serve", "header_timeout", "proxy/http2.rs"),
+    ("proxy/http2.rs", "poll", "PING_EVERY", "proxy/http2.rs"),
+    ("proxy/http2.rs", "hear_pong", "PING_EVERY", "proxy/http2.rs"),
+    // The stream's own request and answer bound it, through the pipe.
+    ("proxy/http2/stream.rs", "poll_head", "body_timeout", "proxy/reader.rs"),
+    ("http2/body.rs", "poll_pass", "timeout", "http2/body.rs"),
+    ("http2/body.rs", "poll_send", "timeout", "http2/body.rs"),
+    ("http2/body.rs", "poll_take", "body_timeout", "proxy/reader.rs"),
+    ("http2/duplex.rs", "poll_write_both", "ack_timeout", "http2/duplex.rs"),
+    ("http2/duplex.rs", "poll_read", "PING_EVERY", "proxy/http2.rs"),
+    ("http2/duplex.rs", "poll_flush", "ack_timeout", "http2/duplex.rs"),
+    ("http2/duplex.rs", "poll_shutdown", "ack_timeout", "http2/duplex.rs"),
+    // Backends.
+    ("upstream/dial.rs", "connect", "connect_timeout", "upstream/pool.rs"),
+    ("upstream/exchange.rs", "poll_head", "timeout", "upstream/exchange.rs"),
+    ("upstream/exchange.rs", "poll_send", "timeout", "upstream/exchange.rs"),
+    ("upstream/exchange.rs", "poll_body", "read_timeout", "proxy/download.rs"),
+    ("upstream/health.rs", "ask", "rule.timeout", "upstream/health.rs"),
+    ("upstream/http2.rs", "open", "connect_timeout", "upstream/pool.rs"),
+    // Whoever sends the request through the pipe waits no longer than `timeout`, and breaks the pipe then.
+    ("upstream/http2.rs", "serve", "timeout", "upstream/exchange.rs"),
+    ("upstream/http2.rs", "read_head", "timeout", "upstream/exchange.rs"),
+    ("upstream/http2/passage.rs", "poll", "timeout", "upstream/exchange.rs"),
+    ("upstream/http2/passage.rs", "poll_answer", "timeout", "upstream/exchange.rs"),
+    ("upstream/http2.rs", "ended", "CLOSE_TIMEOUT", "upstream/http2.rs"),
+    // The shared store.
+    ("store/redis/wire.rs", "open", "bound", "store/redis/link/keeper.rs"),
+    ("store/redis/wire.rs", "poll_read", "timeout", "store/redis/link/keeper.rs"),
+    ("store/redis/wire.rs", "poll_send", "timeout", "store/redis/link/keeper.rs"),
+    ("store/redis/handshake.rs", "answer", "bound", "store/redis/link/keeper.rs"),
+    ("store/redis/link/keeper.rs", "poll_serve", "timeout", "store/redis/link/keeper.rs"),
+    // Administration, traces, the process before and after this one.
+    ("admin.rs", "serve", "WHOLE_TIMEOUT", "admin.rs"),
+    ("cli/admin.rs", "exchange", "patience", "cli/admin.rs"),
+    ("telemetry/trace/post.rs", "open", "PATIENCE", "telemetry/trace/post.rs"),
+    ("telemetry/trace/post.rs", "send", "PATIENCE", "telemetry/trace/post.rs"),
+    ("serve/takeover/ask.rs", "sockets", "PATIENCE", "serve/takeover/ask.rs"),
+    ("serve/takeover/ask.rs", "relieve", "PATIENCE", "serve/takeover/ask.rs"),
+    ("serve/takeover/offer.rs", "hand_over", "STARTING", "serve/takeover/offer.rs"),
+    ("serve/takeover/offer.rs", "acknowledge", "STARTING", "serve/takeover/offer.rs"),
+];
+
+/// Waits on no peer: a listener waits for connections for as long as it lives, and a file is there.
+const NO_PEERS: [(&str, &str); 3] = [
+    ("admin.rs", "run"),
+    ("serve/takeover/offer.rs", "next"),
+    ("telemetry/access_log/output.rs", "ends_inside_a_line"),
+];
+
+/// What passes a wait on to its caller: the socket itself, and what wraps it.
+const PASSED_ON: [&str; 2] = ["socket.rs", "socket/"];
+
+/// The functions of a file that wait.
+fn waiting(text: &str) -> BTreeSet<String> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut function = String::new();
+    let mut found = BTreeSet::new();
+    for line in code.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
+        if let Some((_, rest)) = line.split_once("fn ") {
+            function = rest.chars().take_while(|byte| byte.is_alphanumeric() || *byte == '_').collect();
+        }
+        if WAITS.iter().any(|wait| line.contains(wait)) {
+            found.insert(function.clone());
+        }
+    }
+    found
+}
+
+#[test]
+fn every_wait_on_a_peer_has_a_timer() {
+    let source = Path::new("src");
+    let mut found = BTreeSet::new();
+    for path in rust_files("src") {
+        let file = path.strip_prefix(source).unwrap_or(&path).display().to_string();
+        let is_test = file.contains("tests") || file.contains("segmentation");
+        if !is_test && !PASSED_ON.iter().any(|prefix| file.starts_with(prefix)) {
+            found.extend(waiting(&read(&path)).into_iter().map(|function| (file.clone(), function)));
+        }
+    }
+    let known = |file: &str, function: &str| (file.to_owned(), function.to_owned());
+    let listed: BTreeSet<_> = BOUNDS
+        .iter()
+        .map(|(file, function, ..)| known(file, function))
+        .chain(NO_PEERS.iter().map(|(file, function)| known(file, function)))
+        .collect();
+    let unlisted: Vec<_> = found.difference(&listed).collect();
+    assert!(unlisted.is_empty(), "these wait on a socket, and the table names no timer: {unlisted:#?}");
+    let gone: Vec<_> = listed.difference(&found).collect();
+    assert!(gone.is_empty(), "these wait on no socket any more: {gone:#?}");
+    for (file, function, timer, place) in BOUNDS {
+        let text = std::fs::read_to_string(source.join(place)).expect("the file exists");
+        assert!(
+            text.contains(timer),
+            "{place} does not mention `{timer}`, which bounds `{function}` in {file}"
+        );
+    }
+}
