@@ -8,6 +8,7 @@ use http::header::COOKIE;
 use http::{HeaderName, Method};
 use tollgate::http1::fields::{FieldList, Fields};
 use tollgate::route::client::ClientRule;
+use tollgate::route::folding::PathMatching;
 use tollgate::route::key::{Key, Missing, Part, Secret};
 use tollgate::route::path::Path;
 use tollgate::route::pattern::{HostPattern, PathPattern};
@@ -20,11 +21,12 @@ fn main() {
     divan::main();
 }
 
-const PATHS: &[&str] = &["/api/v1/users/12345/posts", "/api//v1/./users/%31", "/.well-known/x"];
+const PATHS: &[&str] =
+    &["/api/v1/users/12345/posts", "/api//v1/./users/%31", "/.well-known/x", "/API/v1/Users;v=1/"];
 
 #[divan::bench(args = PATHS)]
 fn normalise(path: &str) -> bool {
-    black_box(Path::parse(black_box(path))).is_ok()
+    black_box(Path::parse(black_box(path), PathMatching::Lenient)).is_ok()
 }
 
 /// Half of the routes are exact paths, half have a parameter.
@@ -34,7 +36,10 @@ fn find_by_path(bencher: Bencher<'_, '_>, count: usize) {
         0 => format!("/api/v1/service{number}/list"),
         _ => format!("/api/v1/service{number}/{{id}}/*"),
     };
-    let table = RouteTable::new((0..count).map(|number| route("", &pattern(number))).collect());
+    let table = RouteTable::new(
+        (0..count).map(|number| route("", &pattern(number))).collect(),
+        PathMatching::Lenient,
+    );
     let path = format!("/api/v1/service{}/42/posts", count / 2 * 2 - 1);
     bench_find(bencher, &table, "api.example.com", &path);
 }
@@ -42,7 +47,8 @@ fn find_by_path(bencher: Bencher<'_, '_>, count: usize) {
 #[divan::bench(args = [10, 10_000])]
 fn find_by_host(bencher: Bencher<'_, '_>, count: usize) {
     let host = |number: usize| format!("tenant{number}.example.com");
-    let table = RouteTable::new((0..count).map(|number| route(&host(number), "/*")).collect());
+    let table =
+        RouteTable::new((0..count).map(|number| route(&host(number), "/*")).collect(), PathMatching::Lenient);
     bench_find(bencher, &table, &host(count / 2), "/api/v1/users/12345/posts");
 }
 
@@ -50,7 +56,10 @@ fn find_by_host(bencher: Bencher<'_, '_>, count: usize) {
 #[divan::bench(args = [10, 10_000])]
 fn find_nothing(bencher: Bencher<'_, '_>, count: usize) {
     let pattern = |number: usize| format!("/api/{{version}}/service{number}/list");
-    let table = RouteTable::new((0..count).map(|number| route("", &pattern(number))).collect());
+    let table = RouteTable::new(
+        (0..count).map(|number| route("", &pattern(number))).collect(),
+        PathMatching::Lenient,
+    );
     bench_find(bencher, &table, "api.example.com", "/api/v1/service5/nothing");
 }
 
@@ -73,7 +82,7 @@ fn bench_find(bencher: Bencher<'_, '_>, table: &RouteTable, host: &str, path: &s
 }
 
 fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&Request<'_>)) {
-    let path = Path::parse(path).expect("a good path");
+    let path = Path::parse(path, PathMatching::Lenient).expect("a good path");
     let client = ClientRule::default().client([192, 0, 2, 1].into());
     let query = Some("page=2&key=0123456789abcdef");
     ask(&Request { method: &Method::GET, host, path: &path, query, headers, client, tls_subject: None });

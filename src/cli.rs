@@ -15,7 +15,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config;
-use crate::explain::{ExplainRequest, explain};
+use crate::explain::{ExplainFault, ExplainRequest, explain};
 use crate::serve::{self, Ended, Fault, Manner};
 use output::{fault, show, show_report};
 
@@ -195,15 +195,19 @@ fn check(file: &Path) -> ExitCode {
 }
 
 fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>, live: bool) -> ExitCode {
+    let refused = |error: ExplainFault| fault(MISTAKE, format_args!("{error}\n  = help: {}", error.help));
     let request = match ExplainRequest::new(method, url, headers, ip) {
         Ok(request) => request,
-        Err(error) => return fault(MISTAKE, format_args!("{error}\n  = help: {}", error.help)),
+        Err(error) => return refused(error),
     };
     if live {
         return live::ask(file, method, url, headers, ip);
     }
     match config::load(file) {
-        Ok(loaded) => show(&explain(&loaded.gateway, &request).to_string()),
+        Ok(loaded) => match explain(&loaded.gateway, &request) {
+            Ok(explanation) => show(&explanation.to_string()),
+            Err(error) => refused(error),
+        },
         Err(report) => {
             show_report(&report);
             ExitCode::from(MISTAKE)

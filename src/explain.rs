@@ -10,7 +10,6 @@ use crate::gateway::{Gateway, Limit, LimitIndex, LimitUse, Mode, Redirect, Route
 use crate::limit::units::{Cost, Fingerprint};
 use crate::route::client::Client;
 use crate::route::key::{Claim, Missing, Secret};
-use crate::route::path::without_prefix;
 use crate::route::{self, Match, RouteIndex};
 
 /// Of more routes than this only those are told that have the request's path, and no more than this.
@@ -91,19 +90,30 @@ pub enum Standing {
 }
 
 /// Explains what the gateway would do with the request. Pure: no counter is read or charged.
-pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Explanation {
+///
+/// # Errors
+/// The gateway would answer 400 to its path.
+pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Result<Explanation, ExplainFault> {
     // Owners are of no use without a running gateway, so any secret will do.
     explain_to(gateway, request, &Secret::Process([0; 16]))
 }
 
 /// The same of a gateway that runs: with its `secret`, owners are those of its counters.
-pub fn explain_to(gateway: &Gateway, request: &ExplainRequest, secret: &Secret) -> Explanation {
+///
+/// # Errors
+/// As [`explain`].
+pub fn explain_to(
+    gateway: &Gateway,
+    request: &ExplainRequest,
+    secret: &Secret,
+) -> Result<Explanation, ExplainFault> {
     let rule = &gateway.server.client;
     let client = rule.identify(request.peer, request.headers.fields());
+    let path = request.path(gateway.server.path_matching)?;
     let seen = route::Request {
         method: &request.method,
         host: &request.host,
-        path: &request.path,
+        path: &path,
         query: request.query.as_deref(),
         headers: request.headers.fields(),
         client,
@@ -111,14 +121,14 @@ pub fn explain_to(gateway: &Gateway, request: &ExplainRequest, secret: &Secret) 
     };
     let chosen = gateway.table.find(&seen).map(|index| gateway.route(index));
     let (others, untold) = others(gateway, &seen);
-    Explanation {
+    Ok(Explanation {
         request: format!("{} {}{}", request.method, request.host, request.target),
         client,
         identified: words::identified(rule, request, client),
         route: chosen.map(|route| Taken::new(gateway, route, &seen, secret)),
         others,
         untold,
-    }
+    })
 }
 
 impl Taken {
@@ -128,7 +138,7 @@ impl Taken {
             |path: &str| request.query.map_or_else(|| path.into(), |query| format!("{path}?{query}"));
         let host = if request.host.is_empty() { "HOST" } else { request.host };
         let location = format!("https://{host}{}", with_query(path));
-        let path = route.strip_prefix.as_deref().map_or(path, |prefix| without_prefix(path, prefix));
+        let path = route.forwarded_path(request.path);
         Self {
             name: route.name.to_string(),
             conditions: words::why(&route.conditions, request),

@@ -17,7 +17,9 @@ use rustls::ServerConfig;
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::route::client::ClientRule;
+use crate::route::folding::PathMatching;
 use crate::route::key::{Claim, Exemption, Key, Secret};
+use crate::route::path::Path;
 use crate::route::{self, Conditions, RouteIndex, RouteTable};
 use crate::socket::Trust;
 use crate::store::redis::settings as redis;
@@ -67,6 +69,8 @@ pub struct Server {
     pub workers: usize,
     /// Whose word is believed, and how wide a client is.
     pub client: ClientRule,
+    /// How the paths of routes are compared with those of requests.
+    pub path_matching: PathMatching,
     /// Connections at once, all workers together.
     pub max_connections: usize,
     /// Of one client at once, trusted proxies excepted; `None`: no bound.
@@ -428,6 +432,17 @@ pub struct HeaderEdits {
 
 /// Keys the hash that chooses servers: known to all, so that all gateways of a fleet choose the same.
 const AFFINITY: Secret = Secret::Process([0; 16]);
+
+impl Route {
+    /// The path that the backend sees: as the client spelled it, less the route's prefix.
+    pub fn forwarded_path<'p>(&self, path: &'p Path<'_>) -> &'p str {
+        let merge_slashes = self.conditions.merge_slashes;
+        match self.strip_prefix.as_deref() {
+            Some(prefix) => path.without_prefix(prefix, merge_slashes),
+            None => path.form(merge_slashes),
+        }
+    }
+}
 
 impl Upstream {
     /// Its servers; `builtin:echo` has none.

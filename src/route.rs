@@ -3,6 +3,7 @@
 pub mod client;
 mod cookie;
 mod exemption;
+pub mod folding;
 pub mod key;
 mod part;
 pub mod path;
@@ -91,6 +92,8 @@ pub enum Criterion {
     Methods,
     /// More headers.
     Headers,
+    /// The path is spelled as the request's.
+    Spelling,
     /// File order.
     Order,
 }
@@ -102,6 +105,7 @@ impl fmt::Display for Criterion {
             Self::Path => "its path is more specific",
             Self::Methods => "it names methods",
             Self::Headers => "it asks for more fields",
+            Self::Spelling => "its path is spelled as the request's",
             Self::Order => "it stands earlier in the file",
         })
     }
@@ -129,11 +133,7 @@ impl Conditions {
 
     /// Why this route, which wins for a request of this host, wins over `other`, which matches too.
     fn wins_by(&self, other: &Self, host: &str) -> Criterion {
-        let closest = |route: &Self| {
-            let matching = route.hosts.iter().filter(|pattern| pattern.matches(host));
-            matching.map(HostPattern::specificity).max()
-        };
-        match (closest(self) == closest(other), self.path.specificity(&other.path)) {
+        match (self.closest_host(host) == other.closest_host(host), self.path.specificity(&other.path)) {
             (false, _) => Criterion::Host,
             (true, Ordering::Less | Ordering::Greater) => Criterion::Path,
             _ if self.methods.is_empty() != other.methods.is_empty() => Criterion::Methods,
@@ -142,9 +142,15 @@ impl Conditions {
         }
     }
 
+    /// How specific the route's hosts are for this one.
+    fn closest_host(&self, host: &str) -> Option<impl Ord + use<>> {
+        let matching = self.hosts.iter().filter(|pattern| pattern.matches(host));
+        matching.map(HostPattern::specificity).max()
+    }
+
     /// The first condition that does not hold.
     fn mismatch(&self, request: &Request<'_>) -> Option<Match> {
-        if !self.path.matches(request.path.form(self.merge_slashes)) {
+        if !self.path.matches(request.path.folded(self.merge_slashes)) {
             return Some(Match::Path);
         }
         if !self.hosts.is_empty() && !self.hosts.iter().any(|host| host.matches(request.host)) {

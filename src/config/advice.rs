@@ -6,6 +6,7 @@ use super::report::{listed, quoted};
 use super::routes::{self, Use};
 use crate::gateway::{Limit, LimitIndex, Mode};
 use crate::limit::Algorithm;
+use crate::route::folding::PathMatching;
 use crate::route::key::Part;
 
 /// A shared log of more events may hold the server up for some ten milliseconds after a lull, when all of them expire at once.
@@ -26,7 +27,20 @@ pub(super) fn advise(draft: &Draft, reader: &Reader<'_>) {
     }
     for route in &draft.routes {
         idle_limits(route, reader);
+        uncompared_parameters(route, draft, reader);
         endless_redirect(route, draft, reader);
+    }
+}
+
+/// Parameters of a segment are no part of a path that is compared leniently: `/a;x` is `/a`.
+fn uncompared_parameters(route: &routes::Draft, draft: &Draft, reader: &Reader<'_>) {
+    let Some(conditions) = &route.conditions else { return };
+    let path = conditions.path.to_string();
+    if draft.server.path_matching == PathMatching::Lenient && path.contains(';') {
+        let message =
+            format!("`;` and what follows it in a segment are not compared: {} has them", quoted(&path));
+        let help = "leave them out, or write `path_matching = \"strict\"` in [server]";
+        reader.warn(route.place, message, help);
     }
 }
 

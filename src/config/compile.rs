@@ -13,15 +13,16 @@ use super::routes::{self, Use};
 use super::upstreams;
 use crate::gateway::{Endpoint, Gateway, Limit, Mode, Policy, Protocol, Server, Upstream};
 use crate::limit::Algorithm;
+use crate::route::folding::PathMatching;
 use crate::route::key::Part;
-use crate::route::{RouteIndex, RouteTable};
+use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::MAX_CHARGES;
 use crate::store::redis::settings::Servers;
 
 /// Checks what spans sections. `None` if the file has faults.
 pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
     duplicate_names(&draft.routes, reader);
-    let table = reachable(&draft.routes, reader);
+    let table = reachable(&draft.routes, draft.server.path_matching, reader);
     let cluster =
         draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, Servers::Cluster(_)));
     let server = &draft.server;
@@ -148,10 +149,13 @@ fn duplicate_names(routes: &[routes::Draft], reader: &Reader<'_>) {
 }
 
 /// The table of all routes whose conditions are sound; of them, those that no request can reach are faults.
-fn reachable(routes: &[routes::Draft], reader: &Reader<'_>) -> RouteTable {
+fn reachable(routes: &[routes::Draft], matching: PathMatching, reader: &Reader<'_>) -> RouteTable {
     let sound: Vec<_> = routes.iter().filter_map(|route| Some((route, route.conditions.clone()?))).collect();
     let (sound, conditions): (Vec<_>, Vec<_>) = sound.into_iter().unzip();
-    let table = RouteTable::new(conditions);
+    if matching == PathMatching::Lenient {
+        taken_spellings(&sound, &conditions, reader);
+    }
+    let table = RouteTable::new(conditions, matching);
     for (RouteIndex(hidden), RouteIndex(taker)) in table.unreachable() {
         let (hidden, taker): (&routes::Draft, &routes::Draft) = (sound[hidden], sound[taker]);
         let message = format!(
@@ -162,6 +166,20 @@ fn reachable(routes: &[routes::Draft], reader: &Reader<'_>) -> RouteTable {
         reader.fault(hidden.place, message, "give one of the two other conditions, or leave this route out");
     }
     table
+}
+
+/// Case does not count, so a route for `/users/me` also takes `/users/ME`, which may have been meant as a user's name.
+fn taken_spellings(sound: &[&routes::Draft], conditions: &[Conditions], reader: &Reader<'_>) {
+    for (RouteIndex(taker), RouteIndex(loser)) in RouteTable::taken_spellings(conditions.to_vec()) {
+        let (taker, loser): (&routes::Draft, &routes::Draft) = (sound[taker], sound[loser]);
+        let message = format!(
+            "route {} takes all spellings of its path, such as upper case, also from route {}, which has a parameter there",
+            quoted(&taker.name),
+            quoted(&loser.name),
+        );
+        let help = "write `path_matching = \"strict\"` in [server] if the backends tell the spellings apart";
+        reader.warn(taker.place, message, help);
+    }
 }
 
 fn too_many_charges(route: &routes::Draft, limits: &[limits::Draft], reader: &Reader<'_>) {

@@ -45,6 +45,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Dra
         limits: Directory::new("limit", limits.iter().map(|limit| &*limit.name)),
         upstreams: Directory::new("upstream", upstreams.iter().map(|upstream| &*upstream.name)),
         max_body_bytes,
+        path_matching: server.path_matching,
     };
     let routes = routes(&mut file, &around);
     file.finish();

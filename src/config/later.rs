@@ -3,21 +3,7 @@
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
 const LATER: [(&str, &[&str]); 9] = [
     ("the file", &["acme", "auth", "errors", "include"]),
-    (
-        "`[server]`",
-        &[
-            "allow",
-            "compress",
-            "deny",
-            "http3",
-            "limits",
-            "max_connection_age",
-            "max_requests_per_connection",
-            "path_matching",
-            "ratelimit_policies",
-            "request_id",
-        ],
-    ),
+    ("`[server]`", &["allow", "compress", "deny", "http3", "limits", "ratelimit_policies"]),
     ("`[admin]`", &["tokens"]),
     ("`[store]`", &["lease", "on_change", "snapshot"]),
     ("`[log]`", &["format", "program"]),

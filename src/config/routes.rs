@@ -19,6 +19,7 @@ use crate::gateway::cors::Cors;
 use crate::gateway::{HeaderEdits, LimitIndex, LimitUse, Redirect, Reject, Route, UpstreamIndex};
 use crate::limit::units::Cost;
 use crate::route::Conditions;
+use crate::route::folding::PathMatching;
 
 const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];
 
@@ -52,6 +53,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) upstreams: Directory<'a>,
     /// The bound on bodies that routes inherit.
     pub(super) max_body_bytes: Option<u64>,
+    pub(super) path_matching: PathMatching,
 }
 
 /// A cost with its place.
@@ -167,7 +169,9 @@ impl Rest {
             tunnel_timeout: seconds(table, "tunnel_timeout", 3600),
             max_body_bytes: table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value)),
             strip_prefix: table.optional("strip_prefix", |value| {
-                value.text()?.parse("a prefix", |text| prefix(text, path.map(Text::as_str)))
+                value
+                    .text()?
+                    .parse("a prefix", |text| prefix(text, path.map(Text::as_str), around.path_matching))
             }),
             request_headers: edits(table, request, headers::framing_or_host),
             response_headers,
@@ -226,7 +230,7 @@ fn edits(
 }
 
 /// Parses a prefix of whole segments that some path of the route can begin with. (Others are forwarded whole.)
-fn prefix(text: &str, path: Option<&str>) -> Result<Box<str>, Refusal> {
+fn prefix(text: &str, path: Option<&str>, matching: PathMatching) -> Result<Box<str>, Refusal> {
     let is_whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/');
     let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}*?#%\\".contains(&byte));
     if !is_whole || !is_plain {
@@ -234,7 +238,7 @@ fn prefix(text: &str, path: Option<&str>) -> Result<Box<str>, Refusal> {
         return Err(Refusal::new(message, "write whole segments, such as `/search` or `/api/v1`"));
     }
     match path {
-        Some(path) if !may_begin(path, text) => {
+        Some(path) if !may_begin(path, text, matching) => {
             let message = format!("no path of this route begins with {}", quoted(text));
             Err(Refusal::new(message, format!("strip a part of `path`, which is {}", quoted(path))))
         }
@@ -243,12 +247,16 @@ fn prefix(text: &str, path: Option<&str>) -> Result<Box<str>, Refusal> {
 }
 
 /// Whether a path that matches `pattern` can begin with the segments of `prefix`.
-fn may_begin(pattern: &str, prefix: &str) -> bool {
+fn may_begin(pattern: &str, prefix: &str, matching: PathMatching) -> bool {
+    let is_same = |known: &str, segment: &str| match matching {
+        PathMatching::Lenient => known.eq_ignore_ascii_case(segment),
+        PathMatching::Strict => known == segment,
+    };
     let mut pattern = pattern.split('/').skip(1);
     for segment in prefix.split('/').skip(1) {
         match pattern.next() {
             Some("*") => return true,
-            Some(known) if known == segment || known.starts_with('{') => {}
+            Some(known) if is_same(known, segment) || known.starts_with('{') => {}
             _ => return false,
         }
     }

@@ -13,6 +13,7 @@ use super::tls;
 use super::value::Value;
 use crate::gateway::{Listener, RatelimitHeaders, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
+use crate::route::folding::PathMatching;
 
 /// Where tollgate listens if the file does not say.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -32,6 +33,9 @@ const RATELIMIT_HEADERS: [(&str, RatelimitHeaders); 4] = [
     ("off", RatelimitHeaders::Off),
 ];
 
+const PATH_MATCHING: [(&str, PathMatching); 2] =
+    [("lenient", PathMatching::Lenient), ("strict", PathMatching::Strict)];
+
 const REQUEST_IDS: [(&str, RequestIds); 3] =
     [("own", RequestIds::Own), ("all", RequestIds::All), ("off", RequestIds::Off)];
 
@@ -46,6 +50,8 @@ pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
         tls: certificates.as_ref().and_then(tls::server::read),
         workers: table.or("workers", available_cpus(), |value| positive(&value, MAX_WORKERS)),
         client: client_rule(&mut table),
+        path_matching: table
+            .or("path_matching", PathMatching::default(), |value| value.choice(&PATH_MATCHING)),
         max_connections: table.or("max_connections", 10_000, |value| positive(&value, MAX_CONNECTIONS)),
         max_connections_per_client: table
             .optional("max_connections_per_client", |value| positive(&value, MAX_CONNECTIONS)),

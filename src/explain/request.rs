@@ -7,6 +7,7 @@ use http::uri::Authority;
 use http::{HeaderName, HeaderValue, Method};
 
 use crate::http1::fields::FieldList;
+use crate::route::folding::PathMatching;
 use crate::route::path::{Path, PathFault};
 use crate::route::pattern::bare_host;
 
@@ -18,7 +19,8 @@ pub struct ExplainRequest {
     pub(super) target: String,
     /// As routes compare it; empty if none was named.
     pub(super) host: String,
-    pub(super) path: Path<'static>,
+    /// As given.
+    path: String,
     pub(super) query: Option<String>,
     pub(super) headers: FieldList,
     /// Who connects to the gateway.
@@ -52,7 +54,7 @@ impl ExplainRequest {
         let (path, query) =
             target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let path = if path.is_empty() { "/" } else { path };
-        let normal = Path::parse(path).or_else(|cause| not_a_path(url, cause))?;
+        Path::parse(path, PathMatching::Strict).or_else(|cause| not_a_path(url, cause))?;
         if query.is_some_and(|query| !query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')) {
             return fault(
                 format!("the query of `{}` contains what is not plain ASCII", url.escape_debug()),
@@ -69,11 +71,19 @@ impl ExplainRequest {
             method,
             target: query.map_or_else(|| path.into(), |query| format!("{path}?{query}")),
             host,
-            path: normal.into_owned(),
+            path: path.to_owned(),
             query: query.map(str::to_owned),
             headers,
             peer: ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).to_canonical(),
         })
+    }
+
+    /// The path as a gateway with this matching reads it.
+    ///
+    /// # Errors
+    /// The gateway would answer 400.
+    pub(super) fn path(&self, matching: PathMatching) -> Result<Path<'_>, ExplainFault> {
+        Path::parse(&self.path, matching).or_else(|cause| not_a_path(&self.target, cause))
     }
 }
 
@@ -125,6 +135,7 @@ fn check_authority(text: &str) -> Result<(), ExplainFault> {
 fn not_a_path<T>(url: &str, cause: PathFault) -> Result<T, ExplainFault> {
     let help = match cause {
         PathFault::Forbidden(b'#') => "leave a fragment (`#…`) away: clients never send it",
+        PathFault::DotParameters => "leave the `;` away, or escape it: `%3B`",
         PathFault::AboveRoot => "leave the `..` away that has nothing before it",
         PathFault::NotAbsolute | PathFault::Forbidden(_) | PathFault::BadEscape | PathFault::Nul => {
             "percent-encode what is not plain: a blank is `%20`, the percent sign `%25`"

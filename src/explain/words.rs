@@ -47,10 +47,14 @@ pub(super) fn identified(rule: &ClientRule, request: &ExplainRequest, client: Cl
 
 /// Each condition, and why it holds.
 pub(super) fn why(conditions: &Conditions, request: &route::Request<'_>) -> Vec<(&'static str, String)> {
-    let path = request.path.form(conditions.merge_slashes);
+    let path =
+        match (request.path.form(conditions.merge_slashes), request.path.folded(conditions.merge_slashes)) {
+            (spelled, folded) if spelled == folded => format!("`{spelled}`"),
+            (spelled, folded) => format!("`{spelled}` is compared as `{folded}` and"),
+        };
     let host = conditions.hosts.iter().find(|host| host.matches(request.host));
     let mut reasons = vec![
-        ("path", format!("`{path}` matches `{}`", conditions.path)),
+        ("path", format!("{path} matches `{}`", conditions.path)),
         ("host", host.map_or_else(|| "any".into(), |host| format!("`{}` matches `{host}`", request.host))),
     ];
     reasons.push(match conditions.methods.as_slice() {

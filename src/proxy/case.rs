@@ -12,7 +12,7 @@ use crate::gateway::{Gateway, Limit, Redirect, Route};
 use crate::http1::body::Body;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
-use crate::route::path::{Path, without_prefix};
+use crate::route::path::Path;
 use crate::route::pattern::bare_host;
 use crate::route::{Request, RouteIndex};
 
@@ -72,7 +72,7 @@ impl<'p, 'h> Case<'p, 'h> {
             turn.identify(client.address, &host);
             return Err(Stop::Options);
         }
-        let path = Path::parse(head.target.path)
+        let path = Path::parse(head.target.path, gateway.server.path_matching)
             .map_err(|fault| Objection::new(400, fault.to_string(), "malformed_path"))?;
         let client = peer.client(&gateway.server.client, head.fields);
         turn.identify(client.address, &host);
@@ -121,7 +121,7 @@ pub(crate) fn look_again<T>(
     look: impl FnOnce(&Request<'_>) -> T,
 ) -> Option<T> {
     let host = host_of(head).ok()?;
-    let path = Path::parse(head.target.path).ok()?;
+    let path = Path::parse(head.target.path, gateway.server.path_matching).ok()?;
     Some(look(&Request {
         method: &head.method,
         host: &host,
@@ -184,8 +184,7 @@ fn host_of<'h>(head: &RequestHead<'h>) -> Result<Cow<'h, str>, Objection> {
 
 /// The target that the backend sees: the normalised path less the route's prefix, in origin-form.
 fn forwarded<'h>(head: &RequestHead<'h>, path: &Path<'_>, route: &Route) -> Cow<'h, str> {
-    let path = path.form(route.conditions.merge_slashes);
-    let path = route.strip_prefix.as_deref().map_or(path, |prefix| without_prefix(path, prefix));
+    let path = route.forwarded_path(path);
     match head.target.query {
         _ if head.target.authority.is_none() && head.target.path == path => head.target.text.into(),
         Some(query) => format!("{path}?{query}").into(),

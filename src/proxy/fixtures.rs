@@ -20,6 +20,7 @@ use crate::gateway::{
 use crate::limit::units::Timestamp;
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
+use crate::route::folding::PathMatching;
 use crate::route::key::Secret;
 use crate::shared::desk::Desks;
 use crate::shared::loop_mark::LoopMark;
@@ -40,6 +41,7 @@ pub(super) fn server() -> Server {
         tls: None,
         workers: 1,
         client: ClientRule::default(),
+        path_matching: PathMatching::default(),
         max_connections: 10,
         max_connections_per_client: None,
         max_header_bytes: 32 << 10,
@@ -67,7 +69,7 @@ pub(super) fn gateway(server: Server) -> Gateway {
         limits: Vec::new(),
         upstreams: Vec::new(),
         routes: Vec::new(),
-        table: RouteTable::new(Vec::new()),
+        table: RouteTable::new(Vec::new(), PathMatching::default()),
     }
 }
 

@@ -28,7 +28,7 @@ pub use super::exemption::Exemption;
 use super::part::Found;
 pub use super::part::{LACKS, Part, REPEATED};
 use crate::limit::units::Fingerprint;
-pub use named::EVERYONE;
+pub use named::{EVERYONE, PathForm};
 
 /// The secret that keys fingerprints, so that clients cannot make keys collide.
 #[derive(Clone, Copy)]

@@ -27,7 +27,7 @@ pub enum Part {
     Query(String),
     /// The host.
     Host,
-    /// The path, in the form that the route matched.
+    /// The path, in the form that the route matched: `/Login/` is `/login`, unless paths are matched strictly.
     Path,
     /// The method.
     Method,
@@ -143,7 +143,7 @@ impl Part {
                 request.query.map_or(Found::Missing, |query| Found::of_values(query::all(query, name), join))
             }
             Self::Host => text(request.host),
-            Self::Path => text(request.path.form(merge_slashes)),
+            Self::Path => text(request.path.folded(merge_slashes)),
             Self::Method => text(request.method.as_str()),
             Self::Route => text(route),
             Self::Global => Found::Nothing,

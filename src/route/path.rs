@@ -11,18 +11,29 @@
 //! | `/a//../b` | `/b` | `/a/b` |
 //! | `/a//../..` | a fault | a fault, though only the merged form leaves the root |
 //!
-//! Case, a trailing slash and `;` are significant. Characters that a URI may not hold but clients send (`{`, `|`,
+//! Case, a trailing slash and `;` are kept; whether they count in comparisons is told in [`folding`](super::folding). Characters that a URI may not hold but clients send (`{`, `|`,
 //! `"`, …) are passed as they are, and are not equal to their escapes.
 
 use std::borrow::Cow;
+
+use super::folding::{PathMatching, fold, without_parameters};
 
 /// A normalised path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path<'a> {
     /// With duplicate slashes merged.
-    merged: Cow<'a, str>,
+    merged: Form<'a>,
     /// With duplicate slashes kept, where that differs.
-    kept: Option<Cow<'a, str>>,
+    kept: Option<Form<'a>>,
+    matching: PathMatching,
+}
+
+/// A path as it is spelled and as it is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Form<'a> {
+    spelled: Cow<'a, str>,
+    /// Where that differs.
+    folded: Option<String>,
 }
 
 /// Why a path is refused with 400.
@@ -43,6 +54,9 @@ pub enum PathFault {
     /// More `..` than there are segments before it.
     #[error("the path leads above the root with `..`")]
     AboveRoot,
+    /// `.;x` or `..;x`, which some backends read as a dot segment (lenient matching only).
+    #[error("the path contains a dot segment with parameters, such as `..;`")]
+    DotParameters,
 }
 
 impl<'a> Path<'a> {
@@ -51,60 +65,114 @@ impl<'a> Path<'a> {
     ///
     /// # Errors
     /// A [`PathFault`] for whatever a backend might read in another way than we do.
-    pub fn parse(raw: &'a str) -> Result<Self, PathFault> {
-        if is_normal(raw)? {
-            return Ok(Self { merged: Cow::Borrowed(raw), kept: None });
+    pub fn parse(raw: &'a str, matching: PathMatching) -> Result<Self, PathFault> {
+        let scan = scan(raw)?;
+        let form = |spelled: Cow<'a, str>, merge_slashes| match matching {
+            PathMatching::Lenient => Ok(Form { folded: fold(&spelled, merge_slashes)?, spelled }),
+            PathMatching::Strict => Ok(Form { folded: None, spelled }),
+        };
+        if scan.is_normal {
+            let spelled = Cow::Borrowed(raw);
+            if scan.is_folded || matching == PathMatching::Strict {
+                return Ok(Self { merged: Form { spelled, folded: None }, kept: None, matching });
+            }
+            let (merged, kept) = (form(spelled.clone(), true)?, form(spelled, false)?);
+            return Ok(Self { kept: (kept != merged).then_some(kept), merged, matching });
         }
         let decoded = decode_unreserved(raw)?;
-        let merged = resolve(&decoded, true)?;
-        let kept = resolve(&decoded, false)?;
-        let kept = (kept != merged).then(|| borrow_if_same(raw, kept));
-        Ok(Self { merged: borrow_if_same(raw, merged), kept })
+        let form =
+            |merge_slashes| form(borrow_if_same(raw, resolve(&decoded, merge_slashes)?), merge_slashes);
+        let (merged, kept) = (form(true)?, form(false)?);
+        Ok(Self { kept: (kept != merged).then_some(kept), merged, matching })
     }
 
-    /// The path in the form that a route with this `merge_slashes` matches and forwards.
+    /// The path in the form that a route with this `merge_slashes` forwards.
     pub fn form(&self, merge_slashes: bool) -> &str {
-        match &self.kept {
-            Some(kept) if !merge_slashes => kept,
-            _ => &self.merged,
+        &self.spelling(merge_slashes).spelled
+    }
+
+    /// The path in the form that a route with this `merge_slashes` matches.
+    pub fn folded(&self, merge_slashes: bool) -> &str {
+        let Form { spelled, folded } = self.spelling(merge_slashes);
+        folded.as_deref().unwrap_or(spelled)
+    }
+
+    /// The path without the leading segments `prefix`, as `strip_prefix` forwards it: always begins with `/`. Segments are
+    /// compared as routes compare them. A prefix that ends inside a segment (`/se` of `/search`) does not apply, and the
+    /// path stays whole.
+    pub fn without_prefix(&self, prefix: &str, merge_slashes: bool) -> &str {
+        let path = self.form(merge_slashes);
+        let rest = match self.matching {
+            PathMatching::Strict => path.strip_prefix(prefix),
+            PathMatching::Lenient => after_folded(path, prefix, merge_slashes),
+        };
+        match rest {
+            Some("") => "/",
+            Some(rest) if rest.starts_with('/') => rest,
+            _ => path,
         }
     }
 
     /// The same path, on its own.
     pub fn into_owned(self) -> Path<'static> {
-        let own = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
-        Path { merged: own(self.merged), kept: self.kept.map(own) }
+        let own =
+            |form: Form<'a>| Form { spelled: Cow::Owned(form.spelled.into_owned()), folded: form.folded };
+        Path { merged: own(self.merged), kept: self.kept.map(own), matching: self.matching }
+    }
+
+    fn spelling(&self, merge_slashes: bool) -> &Form<'a> {
+        match &self.kept {
+            Some(kept) if !merge_slashes => kept,
+            _ => &self.merged,
+        }
     }
 }
 
-/// `path` without the leading segments `prefix`, as `strip_prefix` forwards it: always begins with `/`. A prefix that
-/// ends inside a segment (`/se` of `/search`) does not apply, and the path stays whole.
-pub fn without_prefix<'p>(path: &'p str, prefix: &str) -> &'p str {
-    match path.strip_prefix(prefix.strip_suffix('/').unwrap_or(prefix)) {
-        Some("") => "/",
-        Some(rest) if rest.starts_with('/') => rest,
-        _ => path,
+/// What follows the segments of `path` that are, folded, those of `prefix`.
+fn after_folded<'p>(path: &'p str, prefix: &str, merge_slashes: bool) -> Option<&'p str> {
+    let mut rest = path;
+    for wanted in prefix.split('/').skip(1).map(without_parameters) {
+        loop {
+            let inner = rest.strip_prefix('/')?;
+            let (segment, after) =
+                inner.split_at(memchr::memchr(b'/', inner.as_bytes()).unwrap_or(inner.len()));
+            rest = after;
+            match without_parameters(segment) {
+                "" if merge_slashes && !segment.is_empty() => {}
+                name if name.eq_ignore_ascii_case(wanted) => break,
+                _ => return None,
+            }
+        }
     }
+    Some(rest)
 }
 
-/// Whether the path is its own normal form in both forms, as nearly every path is. May say `false` of one that is
-/// (`/.well-known`), never `true` of one that is not.
-fn is_normal(raw: &str) -> Result<bool, PathFault> {
+/// What one look at a path tells, as of nearly every path all of it. May say `false` where it is not so (`/.well-known` is
+/// normal), never `true`.
+struct Scan {
+    /// The path is normalised, with duplicate slashes merged and with them kept.
+    is_normal: bool,
+    /// If it is normalised, it is folded too.
+    is_folded: bool,
+}
+
+fn scan(raw: &str) -> Result<Scan, PathFault> {
     if !raw.starts_with('/') {
         return Err(PathFault::NotAbsolute);
     }
-    let mut normal = true;
+    let mut scan = Scan { is_normal: true, is_folded: !raw.ends_with('/') || raw.len() == 1 };
     let mut before = 0;
     for &byte in raw.as_bytes() {
         match byte {
             0..=b' ' | b'\\' | b'?' | b'#' | 0x7f.. => return Err(PathFault::Forbidden(byte)),
-            b'%' => normal = false,
-            b'/' | b'.' if before == b'/' => normal = false,
+            b'%' => scan.is_normal = false,
+            b'/' | b'.' if before == b'/' => scan.is_normal = false,
+            b'A'..=b'Z' | b';' => scan.is_folded = false,
             _ => {}
         }
         before = byte;
     }
-    Ok(normal)
+    Ok(scan)
 }
 
 /// Decodes escapes of unreserved characters, and writes the hex digits of all others in upper case.

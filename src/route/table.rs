@@ -6,15 +6,18 @@ use std::iter;
 // Only what the file names is ever put in, so that no client can make the keys collide.
 use foldhash::{HashMap, HashMapExt as _};
 
-use super::pattern::HostPattern;
+use super::folding::PathMatching;
+use super::pattern::{HostPattern, PathPattern};
 use super::trie::{Rank, Trie};
-use super::{Conditions, Match, Request, RouteIndex};
+use super::{Conditions, Criterion, Match, Request, RouteIndex};
 
 /// All routes, compiled for lookup.
 ///
 /// Hosts are looked up from the most to the least specific (exact, then wildcards from the longest suffix on, then
 /// any); for each, a [trie](super::trie) gives the best route by path, methods, headers and file order. A route whose
-/// other conditions fail is passed over, so the search goes on among wider hosts and paths.
+/// other conditions fail is passed over, so the search goes on among wider hosts and paths. The tries hold patterns as
+/// [`PathMatching`] compares them; of routes that differ only in how their paths are spelled, the one that is spelled as the
+/// request is found in a second step, which other routes do not pay for.
 ///
 /// Not handled: thousands of routes of one host *and* one path that differ only by method or header are tried one by
 /// one.
@@ -30,13 +33,20 @@ pub struct RouteTable {
     /// Bytes of the longest suffix: what bounds the work that a hostile host of many labels makes.
     longest_wildcard: usize,
     any: Tries,
+    /// Routes that differ only in how their paths are spelled, each list by rank.
+    spellings: Vec<Vec<Rank>>,
 }
 
 /// A route, and its conditions in normal form.
 #[derive(Debug)]
 struct Ranked {
     index: RouteIndex,
+    /// Its path as it is compared.
     conditions: Conditions,
+    /// Its path as it is spelled.
+    spelled: PathPattern,
+    /// The places in `spellings` that it has, if any.
+    spellings: Vec<usize>,
 }
 
 /// The routes of one host.
@@ -50,14 +60,16 @@ struct Tries {
 
 impl RouteTable {
     /// Compiles the routes; their order breaks ties.
-    pub fn new(routes: Vec<Conditions>) -> Self {
+    pub fn new(routes: Vec<Conditions>, matching: PathMatching) -> Self {
+        let routes = routes.into_iter().enumerate();
         let mut table = Self {
-            ranked: routes.into_iter().enumerate().map(Ranked::new).collect(),
+            ranked: routes.map(|(index, route)| Ranked::new(RouteIndex(index), route, matching)).collect(),
             ranks: Vec::new(),
             exact: HashMap::new(),
             wildcards: HashMap::new(),
             longest_wildcard: 0,
             any: Tries::default(),
+            spellings: Vec::new(),
         };
         table.ranked.sort_by(|one, other| one.conditions.specificity(&other.conditions)); // stable: file order
         table.ranks = vec![0; table.ranked.len()];
@@ -65,12 +77,14 @@ impl RouteTable {
             table.ranks[table.ranked[rank].index.0] = rank;
             table.insert(rank);
         }
+        table.join_spellings();
         table
     }
 
     /// The most specific route of those whose conditions all hold: host (exact, wildcard, any; of wildcards the
     /// longer suffix), then path (exact, parameter, longest prefix; equals segment by segment from the left, literal
-    /// before parameter), then methods given, then more headers, then file order.
+    /// before parameter), then methods given, then more headers, then the one whose path is spelled as the request's, then
+    /// file order.
     ///
     /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written: a route
     /// for GET does not match HEAD. Does not allocate; bounded as told at [`RouteTable`] and [its trie](super::trie).
@@ -78,7 +92,7 @@ impl RouteTable {
         let wider = self.wildcards_of(request.host).chain(iter::once(&self.any));
         let mut hosts = self.exact.get(request.host).into_iter().chain(wider);
         let rank = hosts.find_map(|tries| self.least(tries, request))?;
-        Some(self.ranked[rank].index)
+        Some(self.ranked[self.spelled_as(rank, request)].index)
     }
 
     /// For every route in file order: why it did or did not match.
@@ -89,8 +103,8 @@ impl RouteTable {
             match (route.mismatch(request), chosen) {
                 (Some(mismatch), _) => mismatch,
                 (None, Some(chosen)) if chosen.0 != index => {
-                    let winner = &self.ranked[self.ranks[chosen.0]].conditions;
-                    Match::LessSpecific(chosen, winner.wins_by(route, request.host))
+                    let (winner, loser) = (&self.ranked[self.ranks[chosen.0]], &self.ranked[rank]);
+                    Match::LessSpecific(chosen, winner.wins_by(loser, request))
                 }
                 (None, _) => Match::Chosen,
             }
@@ -101,15 +115,15 @@ impl RouteTable {
     /// Routes that no request can reach, each with the first route that takes all of theirs.
     ///
     /// Only a route shadowed by *one* other is found, not one shadowed by several together. That other has the same
-    /// path, the same headers and at least the same hosts and methods, and stands earlier: a wider condition of any
-    /// other kind makes it less specific, so that it loses. Candidates are bucketed, so that 10,000 routes take
+    /// path, spelled alike, the same headers and at least the same hosts and methods, and stands earlier: a wider condition
+    /// of any other kind makes it less specific, so that it loses. Candidates are bucketed, so that 10,000 routes take
     /// milliseconds.
     pub fn unreachable(&self) -> Vec<(RouteIndex, RouteIndex)> {
         let mut earlier: HashMap<Bucket<'_>, Vec<usize>> = HashMap::new();
         let mut unreachable = Vec::new();
         for (index, &rank) in self.ranks.iter().enumerate() {
             let route = &self.ranked[rank].conditions;
-            let Some(home) = Bucket::all_of(route).next() else { continue };
+            let Some(home) = self.ranked[rank].homes().next() else { continue };
             let candidates = earlier.get(&home).into_iter().flatten();
             let mut takers =
                 candidates.filter(|&&other| self.ranked[self.ranks[other]].conditions.includes(route));
@@ -117,11 +131,93 @@ impl RouteTable {
                 Some(&taker) => unreachable.push((RouteIndex(index), RouteIndex(taker))),
                 // A taker of what an unreachable route takes has taken it before: only reachable ones need a bucket.
                 None => {
-                    Bucket::all_of(route).for_each(|bucket| earlier.entry(bucket).or_default().push(index))
+                    self.ranked[rank]
+                        .homes()
+                        .for_each(|bucket| earlier.entry(bucket).or_default().push(index));
                 }
             }
         }
         unreachable
+    }
+
+    /// Routes with letters in their path that take requests from a route with a parameter there, because case does not
+    /// count: `/users/me` takes `/users/ME` from `/users/{id}`. Each with the first such route.
+    ///
+    /// A pair is found by a path that the first matches unless case counts: the second is the route that has it if case does.
+    pub fn taken_spellings(routes: Vec<Conditions>) -> Vec<(RouteIndex, RouteIndex)> {
+        let strict = Self::new(routes, PathMatching::Strict);
+        let mut taken: Vec<_> = (0..strict.ranked.len())
+            .filter_map(|rank| Some((strict.ranked[rank].index, strict.loser(rank)?)))
+            .collect();
+        taken.sort_unstable();
+        taken
+    }
+
+    fn loser(&self, taker: Rank) -> Option<RouteIndex> {
+        let route = &self.ranked[taker].conditions;
+        let shares_methods = |other: &Conditions| {
+            let named = |method| route.methods.contains(method);
+            route.methods.is_empty() || other.methods.is_empty() || other.methods.iter().any(named)
+        };
+        let accepts = |rank: Rank| rank > taker && shares_methods(&self.ranked[rank].conditions);
+        let hosts = self.hosts_of(route);
+        route.path.other_spellings().find_map(|(place, path)| {
+            let best_of = |tries: &&Tries| {
+                let least = |trie: &Trie| trie.least(&path, Rank::MAX, accepts);
+                least(&tries.merged).into_iter().chain(least(&tries.kept)).min()
+            };
+            let mut losers = hosts.iter().filter_map(best_of).map(|rank| &self.ranked[rank]);
+            losers.find(|loser| loser.conditions.path.has_parameter_at(place)).map(|loser| loser.index)
+        })
+    }
+
+    /// The routes of the route's hosts, and of all that are wider.
+    fn hosts_of<'t>(&'t self, route: &'t Conditions) -> Vec<&'t Tries> {
+        let mut found = Vec::new();
+        for host in &route.hosts {
+            let (exact, name) = match host {
+                HostPattern::Exact(name) => (self.exact.get(name), &**name),
+                HostPattern::Below(suffix) => (self.wildcards.get(suffix), &**suffix),
+            };
+            found.extend(exact.into_iter().chain(self.wildcards_of(name)));
+        }
+        found.push(&self.any);
+        found
+    }
+
+    /// Finds the routes that differ only in how their paths are spelled.
+    fn join_spellings(&mut self) {
+        let mut alike: HashMap<(Bucket<'_>, usize), Vec<Rank>> = HashMap::new();
+        for (rank, route) in self.ranked.iter().enumerate() {
+            let headers = route.conditions.headers.len();
+            for bucket in Bucket::all_of(&route.conditions) {
+                // Routes that ask for other headers or slashes may match one request, too.
+                let bucket = Bucket { headers: BTreeSet::new(), merge_slashes: true, ..bucket };
+                alike.entry((bucket, headers)).or_default().push(rank);
+            }
+        }
+        let differ = |ranks: &Vec<Rank>| {
+            ranks.windows(2).any(|pair| self.ranked[pair[0]].spelled != self.ranked[pair[1]].spelled)
+        };
+        self.spellings = alike.into_values().filter(differ).collect();
+        for (place, ranks) in self.spellings.iter().enumerate() {
+            ranks.iter().for_each(|&rank| self.ranked[rank].spellings.push(place));
+        }
+    }
+
+    /// The route of this rank, or the first of those that equal it but for their spelling and are spelled as the request.
+    fn spelled_as(&self, rank: Rank, request: &Request<'_>) -> Rank {
+        let route = &self.ranked[rank];
+        if route.spellings.is_empty() || route.is_spelled_as(request) {
+            return rank;
+        }
+        let rivals = route.spellings.iter().flat_map(|&place| &self.spellings[place]).copied();
+        let equals = |rival: &Ranked| {
+            rival.is_spelled_as(request)
+                && rival.conditions.mismatch(request).is_none()
+                && rival.conditions.closest_host(request.host) == route.conditions.closest_host(request.host)
+        };
+        rivals.filter(|&rival| equals(&self.ranked[rival])).min().unwrap_or(rank)
     }
 
     fn insert(&mut self, rank: Rank) {
@@ -151,18 +247,41 @@ impl RouteTable {
 
     fn least(&self, tries: &Tries, request: &Request<'_>) -> Option<Rank> {
         let accepts = |rank: Rank| self.ranked[rank].conditions.mismatch_but_for_place(request).is_none();
-        let merged = tries.merged.least(request.path.form(true), Rank::MAX, accepts);
-        let kept = tries.kept.least(request.path.form(false), merged.unwrap_or(Rank::MAX), accepts);
+        let merged = tries.merged.least(request.path.folded(true), Rank::MAX, accepts);
+        let kept = tries.kept.least(request.path.folded(false), merged.unwrap_or(Rank::MAX), accepts);
         kept.or(merged)
     }
 }
 
 impl Ranked {
-    fn new((index, mut conditions): (usize, Conditions)) -> Self {
+    fn new(index: RouteIndex, mut conditions: Conditions, matching: PathMatching) -> Self {
         if conditions.merge_slashes {
             conditions.path = conditions.path.merged();
         }
-        Self { index: RouteIndex(index), conditions }
+        let spelled = conditions.path.clone();
+        if matching == PathMatching::Lenient {
+            conditions.path = spelled.folded(conditions.merge_slashes);
+        }
+        Self { index, conditions, spelled, spellings: Vec::new() }
+    }
+
+    /// Where a route that takes all its requests is found.
+    fn homes(&self) -> impl Iterator<Item = Bucket<'_>> {
+        Bucket::all_of(&self.conditions).map(|bucket| Bucket { shape: self.spelled.shape(), ..bucket })
+    }
+
+    fn is_spelled_as(&self, request: &Request<'_>) -> bool {
+        self.spelled.matches(request.path.form(self.conditions.merge_slashes))
+    }
+
+    /// Why this route, which wins, wins over `other`, which matches too.
+    fn wins_by(&self, other: &Self, request: &Request<'_>) -> Criterion {
+        match self.conditions.wins_by(&other.conditions, request.host) {
+            Criterion::Order if self.is_spelled_as(request) && !other.is_spelled_as(request) => {
+                Criterion::Spelling
+            }
+            criterion => criterion,
+        }
     }
 }
 

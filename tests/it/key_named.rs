@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tollgate::route::client::ClientRule;
-use tollgate::route::key::{Claim, EVERYONE, Key, KeyFault, Missing, Part, Secret};
+use tollgate::route::key::{Claim, EVERYONE, Key, KeyFault, Missing, Part, PathForm, Secret};
 
 use crate::route_sample::{Sample, get};
 
@@ -18,7 +18,14 @@ fn key(parts: &[&str]) -> Key {
 
 fn named(parts: &[&str], values: &[&str]) -> Result<Claim, KeyFault> {
     let values: Vec<_> = values.iter().map(ToString::to_string).collect();
-    key(parts).owner_of(&values, &SECRETS[0], &ClientRule::default(), true).map(Claim::Key)
+    key(parts)
+        .owner_of(
+            &values,
+            &SECRETS[0],
+            &ClientRule::default(),
+            PathForm { merge_slashes: true, ..PathForm::default() },
+        )
+        .map(Claim::Key)
 }
 
 fn claimed(parts: &[&str], sample: &Sample) -> Claim {
@@ -44,7 +51,7 @@ proptest! {
         let values: Vec<_> = chosen.iter().map(|place| all[*place].1.to_owned()).collect();
         for secret in &SECRETS {
             let claim = sample.ask(|request| key(&parts).claim(secret, request, "search", true));
-            let owner = key(&parts).owner_of(&values, secret, &ClientRule::default(), true).unwrap();
+            let owner = key(&parts).owner_of(&values, secret, &ClientRule::default(), PathForm { merge_slashes: true, ..PathForm::default() }).unwrap();
             prop_assert_eq!(claim, Claim::Key(owner));
         }
     }

@@ -324,11 +324,11 @@ fn routes_are_chosen_by_the_most_specific_conditions() {
     let table = [
         ("GET /items", "host: a\r\n", "get-only"),
         ("POST /items", "host: a\r\n", "rest"),
-        ("GET /items/", "host: a\r\n", "rest"),
+        ("GET /items/", "host: a\r\n", "get-only"),
         ("GET /items/7", "host: a\r\n", "item"),
         ("GET /items/new", "host: a\r\n", "new"),
         ("GET /items/new", "host: a\r\nx-plan: gold\r\n", "gold"),
-        ("GET /Items/new", "host: a\r\n", "rest"),
+        ("GET /Items/new", "host: a\r\n", "new"),
         ("GET /items/deep", "host: a\r\n", "item"),
         ("GET /items/deep/er", "host: a\r\n", "below"),
         ("GET /items/new", "host: x.example.com\r\n", "wild"),

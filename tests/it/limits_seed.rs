@@ -141,6 +141,7 @@ fn a_leaky_bucket_spaces_five_at_once_evenly_and_in_order() {
     let backend = Backend::ok();
     let gateway = Gateway::start(&everything_to(&backend, &leaky("5/s", 10, "10s")));
     let mut clients: Vec<_> = (0..5).map(|_| Client::connect(gateway.addr())).collect();
+    let begun = Instant::now();
     for (number, client) in clients.iter_mut().enumerate() {
         client.write(request(&format!("/{number}"), ""));
         // Far less than the spacing, and enough that they arrive in this order at whichever worker.
@@ -152,10 +153,11 @@ fn a_leaky_bucket_spaces_five_at_once_evenly_and_in_order() {
     let requests = backend.requests();
     let order: Vec<_> = requests.iter().map(|request| request.target().to_owned()).collect();
     assert_eq!(order, ["/0", "/1", "/2", "/3", "/4"]);
-    let times: Vec<_> = requests.iter().map(|request| request.at).collect();
-    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps.iter().all(|gap| *gap > Duration::from_millis(150)), "200 ms apart, not {gaps:?}");
-    assert!(times[4] - times[0] > Duration::from_millis(780), "four times 200 ms, not {gaps:?}");
+    // A busy machine makes requests late, never early.
+    for (number, request) in (0..).zip(&requests) {
+        let after = request.at - begun;
+        assert!(after >= number * Duration::from_millis(200), "request {number} came after {after:?}");
+    }
 }
 
 #[test]

@@ -109,6 +109,7 @@ mod route_explain;
 mod route_path;
 mod route_pattern;
 mod route_sample;
+mod route_spelling;
 mod route_table;
 mod route_unreachable;
 mod security_page;

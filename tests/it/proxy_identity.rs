@@ -183,7 +183,7 @@ fn what_is_not_the_same_path_stays_another() {
         ("/a;x=1", "/a;x=1"),
         ("/a/", "/a/"),
         ("/A", "/A"),
-        ("/a/..;/b", "/a/..;/b"),
+        ("/a/...;/b", "/a/...;/b"),
         ("/a?x=//b/../c&y=%73", "/a?x=//b/../c&y=%73"),
         ("/%7Euser", "/~user"),
         ("/a/.", "/a/"),
@@ -195,7 +195,7 @@ fn what_is_not_the_same_path_stays_another() {
         let target = backend.latest().target().to_owned();
         assert!(target.eq_ignore_ascii_case(seen) && (sent != "/A" || target == "/A"), "{sent}: {target}");
     }
-    for refused in ["/a%00", "/%", "/%4", "/%zz", "/../a", "/a/../../b", "/a\\b", "/%2e%2e/a"] {
+    for refused in ["/a%00", "/%", "/%4", "/%zz", "/../a", "/a/../../b", "/a\\b", "/%2e%2e/a", "/a/..;/b"] {
         let response = get_with(gateway.addr(), refused, "");
         assert_eq!(response.status, 400, "{refused}");
     }

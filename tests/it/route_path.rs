@@ -1,7 +1,8 @@
 //! What a path becomes before it is matched and forwarded.
 
 use proptest::prelude::*;
-use tollgate::route::path::{Path, PathFault, without_prefix};
+use tollgate::route::folding::PathMatching::{Lenient, Strict};
+use tollgate::route::path::{Path, PathFault};
 
 /// Raw, merged, kept.
 const NORMALISED: &[(&str, &str, &str)] = &[
@@ -43,7 +44,7 @@ const NORMALISED: &[(&str, &str, &str)] = &[
 #[test]
 fn paths_have_one_form_merged_and_one_kept() {
     for (raw, merged, kept) in NORMALISED {
-        let path = Path::parse(raw).unwrap();
+        let path = Path::parse(raw, Strict).unwrap();
         assert_eq!((path.form(true), path.form(false)), (*merged, *kept), "{raw}");
         assert_eq!(path.clone().into_owned(), path, "{raw}");
     }
@@ -52,13 +53,13 @@ fn paths_have_one_form_merged_and_one_kept() {
 #[test]
 fn a_path_in_normal_form_is_borrowed() {
     for raw in ["/", "/a/b/", "/.well-known/x", "/a%2Fb"] {
-        let path = Path::parse(raw).unwrap();
+        let path = Path::parse(raw, Strict).unwrap();
         for merge_slashes in [true, false] {
             assert_eq!(path.form(merge_slashes).as_ptr(), raw.as_ptr(), "{raw}");
         }
     }
     let raw = "/a//b";
-    assert_eq!(Path::parse(raw).unwrap().form(false).as_ptr(), raw.as_ptr());
+    assert_eq!(Path::parse(raw, Strict).unwrap().form(false).as_ptr(), raw.as_ptr());
 }
 
 #[test]
@@ -89,10 +90,10 @@ fn what_a_backend_may_read_in_two_ways_is_refused() {
         ("/a//../..", PathFault::AboveRoot),
     ];
     for (raw, fault) in faults {
-        assert_eq!(Path::parse(raw), Err(fault), "{raw:?}");
+        assert_eq!(Path::parse(raw, Strict), Err(fault), "{raw:?}");
     }
     assert_eq!(
-        Path::parse("/a\\b").unwrap_err().to_string(),
+        Path::parse("/a\\b", Strict).unwrap_err().to_string(),
         "the path contains the byte 0x5c, which must be percent-encoded"
     );
 }
@@ -101,15 +102,16 @@ fn what_a_backend_may_read_in_two_ways_is_refused() {
 fn a_prefix_is_stripped_by_whole_segments() {
     let cases = [
         ("/search/a", "/search", "/a"),
-        ("/search/a", "/search/", "/a"),
         ("/search/", "/search", "/"),
         ("/search", "/search", "/"),
         ("/searching", "/search", "/searching"),
         ("/other", "/search", "/other"),
-        ("/a", "/", "/a"),
+        ("/a;v=1/b", "/a", "/a;v=1/b"),
+        ("/A/b", "/a", "/A/b"),
     ];
     for (path, prefix, rest) in cases {
-        assert_eq!(without_prefix(path, prefix), rest, "{path} without {prefix}");
+        let path = Path::parse(path, Strict).unwrap();
+        assert_eq!(path.without_prefix(prefix, true), rest, "{path:?} without {prefix}");
     }
 }
 
@@ -128,12 +130,101 @@ proptest! {
 }
 
 fn check(raw: &str) {
-    let Ok(path) = Path::parse(raw) else { return };
+    let Ok(path) = Path::parse(raw, Strict) else { return };
     for merge_slashes in [true, false] {
         let once = path.form(merge_slashes);
         assert!(once.starts_with('/'), "{raw:?} became {once:?}");
         assert!(!once.split('/').any(|segment| matches!(segment, "." | "..")), "{raw:?} became {once:?}");
         assert!(!(merge_slashes && once.contains("//")), "{raw:?} became {once:?}");
-        assert_eq!(Path::parse(once).unwrap().form(merge_slashes), once, "{raw:?}");
+        assert_eq!(Path::parse(once, Strict).unwrap().form(merge_slashes), once, "{raw:?}");
+        assert_eq!(path.folded(merge_slashes), once, "strictly, nothing is folded");
     }
+    let Ok(lenient) = Path::parse(raw, Lenient) else {
+        assert!(raw.contains(';'), "{raw:?} is no path because of dot segments with parameters");
+        return;
+    };
+    for merge_slashes in [true, false] {
+        assert_eq!(lenient.form(merge_slashes), path.form(merge_slashes), "{raw:?} is forwarded as spelled");
+        let folded = lenient.folded(merge_slashes);
+        assert!(folded.starts_with('/'), "{raw:?} became {folded:?}");
+        assert!(
+            !folded.bytes().any(|byte| byte.is_ascii_uppercase() || byte == b';'),
+            "{raw:?} became {folded:?}"
+        );
+        assert!(!(merge_slashes && folded.len() > 1 && folded.ends_with('/')), "{raw:?} became {folded:?}");
+        // Folded, no further dot segment comes to be.
+        assert!(!folded.split('/').any(|segment| matches!(segment, "." | "..")), "{raw:?} became {folded:?}");
+        if merge_slashes {
+            let again = Path::parse(folded, Lenient).unwrap();
+            assert_eq!(again.folded(true).to_owned(), folded, "{raw:?}");
+        }
+    }
+}
+
+#[test]
+fn spellings_of_one_path_are_folded() {
+    let cases = [
+        ("/", "/", "/"),
+        ("/login", "/login", "/login"),
+        ("/Login", "/login", "/login"),
+        ("/%4Cogin", "/login", "/login"),
+        ("/login/", "/login", "/login"),
+        ("/login//", "/login", "/login/"),
+        ("/login;x", "/login", "/login"),
+        ("/login;", "/login", "/login"),
+        ("/;x", "/", "/"),
+        ("/login;a=b;c/", "/login", "/login"),
+        ("/login/;x", "/login", "/login"),
+        ("/;x/login", "/login", "//login"),
+        ("/a;x/;y/B;z", "/a/b", "/a//b"),
+        ("/./LOGIN;a=b/", "/login", "/login"),
+        ("/login%3Bx", "/login%3bx", "/login%3bx"),
+        ("/login%3bX/", "/login%3bx", "/login%3bx"),
+        ("/a...;x", "/a...", "/a..."),
+        ("/...;x/b", "/.../b", "/.../b"),
+    ];
+    for (raw, merged, kept) in cases {
+        let path = Path::parse(raw, Lenient).unwrap();
+        assert_eq!((path.folded(true), path.folded(false)), (merged, kept), "{raw}");
+        assert_eq!(
+            Path::parse(raw, Strict).unwrap().form(true),
+            path.form(true),
+            "{raw} is forwarded as spelled"
+        );
+    }
+}
+
+/// A backend that drops parameters before it resolves dot segments reads another path than one that does not.
+#[test]
+fn dot_segments_with_parameters_are_refused() {
+    for raw in ["/a/..;/b", "/..;x", "/a/.;x/b", "/a/%2e%2E;/b", "/a/.%2e;v=1", "/a//..;/", "/.;"] {
+        assert_eq!(Path::parse(raw, Lenient), Err(PathFault::DotParameters), "{raw}");
+        assert!(Path::parse(raw, Strict).is_ok(), "{raw}");
+    }
+    for raw in ["/a/..%3B/b", "/a/...;/b", "/a..;x", "/a/..a;x"] {
+        assert!(Path::parse(raw, Lenient).is_ok(), "{raw}");
+    }
+}
+
+#[test]
+fn prefixes_are_stripped_as_they_are_compared() {
+    let cases = [
+        ("/Api/Users", "/api", "/Users"),
+        ("/api;v=1/Users/", "/API", "/Users/"),
+        ("/api", "/api", "/"),
+        ("/API/", "/api", "/"),
+        ("/API;x", "/api", "/"),
+        ("/;x/api/a", "/api", "/a"),
+        ("/a;1/B;2/c;3", "/a/b", "/c;3"),
+        ("/a/;x/b/c", "/a/b", "/c"),
+        ("/a", "/a/b", "/a"),
+        ("/apis", "/api", "/apis"),
+        ("/api%3Bx/a", "/api", "/api%3Bx/a"),
+    ];
+    for (path, prefix, rest) in cases {
+        let path = Path::parse(path, Lenient).unwrap();
+        assert_eq!(path.without_prefix(prefix, true), rest, "{path:?} without {prefix}");
+    }
+    let kept = Path::parse("/;x/api/a", Lenient).unwrap();
+    assert_eq!(kept.without_prefix("/api", false), "/;x/api/a", "an empty segment is a segment");
 }

@@ -3,6 +3,7 @@
 use http::{HeaderName, HeaderValue, Method};
 use tollgate::http1::fields::FieldList;
 use tollgate::route::client::{Client, ClientRule};
+use tollgate::route::folding::PathMatching;
 use tollgate::route::path::Path;
 use tollgate::route::pattern::{HostPattern, PathPattern};
 use tollgate::route::{Conditions, Request};
@@ -16,19 +17,26 @@ pub(crate) struct Sample {
     query: Option<String>,
     headers: FieldList,
     client: Client,
+    matching: PathMatching,
 }
 
-/// `GET path` from 192.0.2.1, without host; `path` may have a query.
+/// `GET path` from 192.0.2.1, without host, its path matched strictly; `path` may have a query.
 pub(crate) fn get(path: &str) -> Sample {
     let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query.into())));
     let client = ClientRule::default().client("192.0.2.1".parse().unwrap());
     let headers = FieldList::default();
-    Sample { method: Method::GET, host: String::new(), path: path.into(), query, headers, client }
+    let (method, matching) = (Method::GET, PathMatching::Strict);
+    Sample { method, host: String::new(), path: path.into(), query, headers, client, matching }
 }
 
 impl Sample {
     pub(crate) fn method(mut self, method: &str) -> Self {
         self.method = method.parse().unwrap();
+        self
+    }
+
+    pub(crate) fn matched(mut self, matching: PathMatching) -> Self {
+        self.matching = matching;
         self
     }
 
@@ -57,7 +65,7 @@ impl Sample {
         question(&Request {
             method: &self.method,
             host: &self.host,
-            path: &Path::parse(&self.path).unwrap(),
+            path: &Path::parse(&self.path, self.matching).unwrap(),
             query: self.query.as_deref(),
             headers: self.headers.fields(),
             client: self.client,

@@ -3,12 +3,15 @@
 use std::cmp::Reverse;
 
 use proptest::prelude::*;
+use tollgate::route::folding::PathMatching;
+use tollgate::route::path::Path;
+use tollgate::route::pattern::PathPattern;
 use tollgate::route::{Conditions, Criterion, Match, RouteIndex, RouteTable};
 
 use crate::route_sample::{Sample, get, narrow, route, with_header};
 
 fn find(routes: &[Conditions], sample: &Sample) -> Option<usize> {
-    let table = RouteTable::new(routes.to_vec());
+    let table = RouteTable::new(routes.to_vec(), PathMatching::Strict);
     sample.ask(|request| table.find(request)).map(|index| index.0)
 }
 
@@ -126,7 +129,7 @@ fn explain_says_why_for_each_route() {
         route("/*"),
         route("/x"),
     ];
-    let table = RouteTable::new(routes);
+    let table = RouteTable::new(routes, PathMatching::Strict);
     let told = get("/x").host("b.test").ask(|request| table.explain(request));
     let expected = [
         Match::Host,
@@ -143,7 +146,7 @@ fn explain_says_why_for_each_route() {
 #[test]
 fn explain_says_by_what_a_route_wins() {
     let won_by = |winner: Conditions, loser: Conditions| {
-        let table = RouteTable::new(vec![loser, winner]);
+        let table = RouteTable::new(vec![loser, winner], PathMatching::Strict);
         let sample = get("/a").host("x.a.test").header("x-plan", "gold");
         match sample.ask(|request| table.explain(request)).as_slice() {
             [Match::LessSpecific(RouteIndex(1), criterion), Match::Chosen] => *criterion,
@@ -157,7 +160,7 @@ fn explain_says_by_what_a_route_wins() {
     assert_eq!(won_by(route("/{p}"), narrow("", "/*", "GET")), Criterion::Path);
     assert_eq!(won_by(narrow("", "/a", "GET"), plan(route("/a"))), Criterion::Methods);
     assert_eq!(won_by(plan(route("/a")), route("/a")), Criterion::Headers);
-    let table = RouteTable::new(vec![route("/a"), route("/a")]);
+    let table = RouteTable::new(vec![route("/a"), route("/a")], PathMatching::Strict);
     let told = get("/a").ask(|request| table.explain(request));
     assert_eq!(told[1], Match::LessSpecific(RouteIndex(0), Criterion::Order));
 }
@@ -174,7 +177,7 @@ fn hostile_paths_do_not_blow_up() {
     let deep =
         |start: usize| (start..62).map(|at| if at % 2 == 0 { "/a".into() } else { format!("/{{p{at}}}") });
     routes.extend((0..1808).map(|number| route(&format!("/a{}", deep(number % 40).collect::<String>()))));
-    let table = RouteTable::new(routes);
+    let table = RouteTable::new(routes, PathMatching::Strict);
     for length in [12, 13, 14, 15, 16, 63, 64, 4000] {
         let sample = get(&"/a".repeat(length));
         for _ in 0..20 {
@@ -187,7 +190,10 @@ fn hostile_paths_do_not_blow_up() {
 
 #[test]
 fn hosts_of_many_labels_do_not_blow_up() {
-    let table = RouteTable::new(vec![narrow("*.a.example.com", "/*", ""), narrow("*.com", "/*", "")]);
+    let table = RouteTable::new(
+        vec![narrow("*.a.example.com", "/*", ""), narrow("*.com", "/*", "")],
+        PathMatching::Strict,
+    );
     let host = format!("{}com", "a.".repeat(30_000));
     for _ in 0..100 {
         assert_eq!(get("/").host(&host).ask(|request| table.find(request)), Some(RouteIndex(1)));
@@ -210,15 +216,26 @@ impl Written {
         Conditions { merge_slashes: self.merge_slashes, ..full }
     }
 
+    /// The path as it is compared, by the words of the contract.
+    fn compared(&self, matching: PathMatching) -> String {
+        let (path, below) = self.path.strip_suffix("/*").map_or((&*self.path, ""), |path| (path, "/*"));
+        match below {
+            // What is below is no trailing slash.
+            "/*" => compared(&format!("{path}/x"), self.merge_slashes, matching).replace("/x", "/*"),
+            _ => compared(path, self.merge_slashes, matching),
+        }
+    }
+
     /// How specific the route is for a request of this host, smallest first, by the words of the contract.
-    fn order(&self, host: &str) -> impl Ord + use<> {
+    fn order(&self, host: &str, matching: PathMatching) -> impl Ord + use<> {
         let fits = |pattern: &&str| {
             pattern.strip_prefix('*').is_none_or(|suffix| host.ends_with(suffix))
                 && (pattern.starts_with('*') || *pattern == host)
         };
         let best = self.hosts.iter().filter(|pattern| fits(pattern));
         let best = best.map(|pattern| (pattern.starts_with('*'), Reverse(pattern.len()))).min();
-        let (prefix, path) = self.path.strip_suffix("/*").map_or((false, &*self.path), |path| (true, path));
+        let compared = self.compared(matching);
+        let (prefix, path) = compared.strip_suffix("/*").map_or((false, &*compared), |path| (true, path));
         let kinds: Vec<bool> = path.split('/').skip(1).map(|segment| segment.starts_with('{')).collect();
         let class = if prefix { 2 } else { u8::from(kinds.contains(&true)) };
         let length = Reverse(kinds.len());
@@ -226,9 +243,26 @@ impl Written {
     }
 }
 
+/// A normalised path as it is compared, by the words of the contract.
+fn compared(path: &str, merge_slashes: bool, matching: PathMatching) -> String {
+    if matching == PathMatching::Strict {
+        return path.into();
+    }
+    let names = path.to_lowercase();
+    let mut names: Vec<_> =
+        names.split('/').skip(1).filter_map(|segment| segment.split(';').next()).collect();
+    if merge_slashes {
+        names.retain(|name| !name.is_empty());
+    } else if names.last() == Some(&"") {
+        names.pop();
+    }
+    if names.is_empty() { "/".into() } else { names.iter().flat_map(|name| ["/", name]).collect() }
+}
+
 fn written() -> impl Strategy<Value = Written> {
     let hosts = prop::sample::subsequence(vec!["a.t", "b.a.t", "*.t", "*.a.t"], 0..=2);
-    let path = prop::collection::vec(prop::sample::select(vec!["/a", "/b", "/{p}"]), 0..4);
+    let path =
+        prop::collection::vec(prop::sample::select(vec!["/a", "/b", "/A", "/b;x", "/;x", "/{p}"]), 0..4);
     let end = prop::sample::select(vec!["", "/", "/*"]);
     let methods = prop::sample::subsequence(vec!["GET", "POST"], 0..=1);
     let headers = prop::sample::subsequence(vec![("x", "1"), ("x", "2"), ("y", "1")], 0..=2);
@@ -245,11 +279,11 @@ fn written() -> impl Strategy<Value = Written> {
 
 fn sample() -> impl Strategy<Value = Sample> {
     let host = prop::sample::select(vec!["", "a.t", "b.a.t", "c.b.a.t", "c.t", "t", "z"]);
-    let path = "/(a|b|c|/){0,4}(/a|/b|/\\.\\.)?(/(a|b|c)){0,2}/?";
+    let path = "/(a|b|c|/){0,4}(/a|/b|/A|/\\.\\.)?(/(a|B|c|b;x|;x)){0,2}(/|;y)?";
     let method = prop::sample::select(vec!["GET", "POST"]);
     let headers = prop::sample::subsequence(vec![("x", "1"), ("x", "2"), ("y", "1")], 0..=3);
     let possible =
-        path.prop_filter("leaves the root", |path| tollgate::route::path::Path::parse(path).is_ok());
+        path.prop_filter("leaves the root", |path| Path::parse(path, PathMatching::Lenient).is_ok());
     (host, possible, method, headers).prop_map(|(host, path, method, headers)| {
         let bare = get(&path).host(host).method(method);
         headers.into_iter().fold(bare, |sample, (name, value)| sample.header(name, value))
@@ -262,20 +296,29 @@ proptest! {
     fn the_table_equals_trying_every_route(
         routes in prop::collection::vec(written(), 1..12),
         samples in prop::collection::vec(sample(), 1..8),
+        matching in prop::sample::select(vec![PathMatching::Lenient, PathMatching::Strict]),
     ) {
         let conditions: Vec<_> = routes.iter().map(Written::conditions).collect();
-        let table = RouteTable::new(conditions.clone());
-        for sample in &samples {
+        let table = RouteTable::new(conditions.clone(), matching);
+        let patterns: Vec<_> =
+            routes.iter().map(|route| PathPattern::parse(&route.compared(matching)).unwrap()).collect();
+        for sample in samples.into_iter().map(|sample| sample.matched(matching)) {
             let (found, told) = sample.ask(|request| (table.find(request), table.explain(request)));
             let expected = sample.ask(|request| {
-                let holds = |route: &Conditions| {
+                let holds = |index: usize| {
+                    let route = &conditions[index];
+                    let path = compared(request.path.form(route.merge_slashes), route.merge_slashes, matching);
                     (route.hosts.is_empty() || route.hosts.iter().any(|host| host.matches(request.host)))
-                        && route.path.matches(request.path.form(route.merge_slashes))
+                        && patterns[index].matches(&path)
                         && (route.methods.is_empty() || route.methods.contains(request.method))
                         && route.headers.iter().all(|(name, value)| request.headers.all(name).iter().any(|sent: &[u8]| sent == value.as_bytes()))
                 };
-                let matching = (0..routes.len()).filter(|&index| holds(&conditions[index]));
-                matching.min_by_key(|&index| routes[index].order(request.host)).map(RouteIndex)
+                let spelled = |index: usize| {
+                    let route = &conditions[index];
+                    route.path.matches(request.path.form(route.merge_slashes))
+                };
+                let order = |index: usize| (routes[index].order(request.host, matching), !spelled(index));
+                (0..routes.len()).filter(|&index| holds(index)).min_by_key(|&index| order(index)).map(RouteIndex)
             });
             prop_assert_eq!(found, expected, "{:?}", sample);
             let chosen: Vec<_> = (0..told.len()).filter(|&index| told[index] == Match::Chosen).map(RouteIndex).collect();

@@ -11,7 +11,7 @@ use super::policies::{self, State};
 use super::routes::mode;
 use super::time::{moment, span};
 use super::{Fault, only};
-use crate::explain::{Applied, ExplainRequest, Explanation, Standing, Taken, explain_to};
+use crate::explain::{Applied, ExplainFault, ExplainRequest, Explanation, Standing, Taken, explain_to};
 use crate::gateway::{Gateway, Mode};
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Verdict, Wait};
@@ -41,7 +41,7 @@ struct Heard<'e> {
 pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, Fault> {
     let request = request(body)?;
     let gateway = shared.gateway.load_full();
-    let explanation = explain_to(&gateway, &request, &shared.secret(&gateway));
+    let explanation = explain_to(&gateway, &request, &shared.secret(&gateway)).map_err(bad)?;
     let mut heard = Vec::new();
     for applied in explanation.route.iter().flat_map(|route| &route.limits) {
         heard.push(Heard::ask(shared, &gateway, applied).await?);
@@ -66,8 +66,11 @@ fn request(body: &Value) -> Result<ExplainRequest, Fault> {
         Some(_) => return Err(Fault::bad("`headers` is no object of names and values")),
     };
     let method = text("method")?.unwrap_or("GET");
-    ExplainRequest::new(method, url, &headers, ip)
-        .map_err(|fault| Fault::bad(format!("{fault}; {}", fault.help)))
+    ExplainRequest::new(method, url, &headers, ip).map_err(bad)
+}
+
+fn bad(fault: ExplainFault) -> Fault {
+    Fault::bad(format!("{fault}; {}", fault.help))
 }
 
 /// One field, or as many as it has values.

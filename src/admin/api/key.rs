@@ -12,6 +12,7 @@ use super::time::moment;
 use super::{Asked, Fault, Said, decoded, key_id, only};
 use crate::gateway::{Gateway, Limit, LimitIndex, Route};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use crate::route::key::PathForm;
 use crate::shared::Shared;
 use crate::shared::desk::{Change, Errand, KeyErrand};
 use crate::store::Unreachable;
@@ -52,7 +53,7 @@ impl One {
         let values = key.split(',').map(decoded).collect::<Result<Vec<_>, _>>()?;
         let (secret, rule) = (shared.secret(&gateway), &gateway.server.client);
         let parts = &gateway.limit(index).key;
-        let owner = parts.owner_of(&values, &secret, rule, merges_slashes(&gateway, index));
+        let owner = parts.owner_of(&values, &secret, rule, path_form(&gateway, index));
         let owner = owner.map_err(|fault| Fault::bad(format!("{fault}: {}", fault.help)))?;
         Ok(Self { gateway, index, owner, values: Some(values) })
     }
@@ -158,8 +159,9 @@ fn owner(digits: &str) -> Result<Fingerprint, Fault> {
     number.map(Fingerprint).ok_or_else(|| Fault::bad("an id is `id:` and 32 hexadecimal digits"))
 }
 
-/// Whether paths in the limit's keys are those of routes for which `//` is `/`. Where some do so and some do not, not.
-fn merges_slashes(gateway: &Gateway, limit: LimitIndex) -> bool {
+/// The form of paths in the limit's keys. Where `//` is `/` for some of its routes and not for others, it is not.
+fn path_form(gateway: &Gateway, limit: LimitIndex) -> PathForm {
     let uses = |route: &&Route| route.limits.iter().any(|used| used.limit == limit);
-    gateway.routes.iter().filter(uses).all(|route| route.conditions.merge_slashes)
+    let merge_slashes = gateway.routes.iter().filter(uses).all(|route| route.conditions.merge_slashes);
+    PathForm { matching: gateway.server.path_matching, merge_slashes }
 }

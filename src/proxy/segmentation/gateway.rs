@@ -21,6 +21,7 @@ use crate::proxy::connection::serve;
 use crate::proxy::fixtures;
 use crate::proxy::presence::Presence;
 use crate::proxy::worker::Worker;
+use crate::route::folding::PathMatching;
 use crate::route::pattern::PathPattern;
 use crate::route::{Conditions, RouteTable};
 use crate::socket::{Pipe, Stream};
@@ -159,7 +160,7 @@ fn gateway(backend: SocketAddr) -> Gateway {
     Gateway {
         upstreams: vec![Arc::new(fixtures::upstream(backend))],
         routes: vec![route()],
-        table: RouteTable::new(vec![conditions()]),
+        table: RouteTable::new(vec![conditions()], PathMatching::default()),
         ..fixtures::gateway(server)
     }
 }

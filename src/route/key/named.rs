@@ -5,18 +5,28 @@ use std::net::IpAddr;
 use super::{Key, KeyFault, KeyText, Part, Secret};
 use crate::limit::units::Fingerprint;
 use crate::route::client::ClientRule;
+use crate::route::folding::PathMatching;
 use crate::route::path::Path;
 use crate::route::pattern::bare_host;
 
 /// Names the one key of a limit whose key is `global` alone.
 pub const EVERYONE: &str = "everyone";
 
+/// The form in which requests have their paths.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathForm {
+    /// As `path_matching` says.
+    pub matching: PathMatching,
+    /// Whether the routes count `//` as `/`.
+    pub merge_slashes: bool,
+}
+
 impl Key {
     /// The owner that [`Self::claim`] finds for a request with these values: one a part, but none for `global`. A key of `global`
     /// alone is named [`EVERYONE`].
     ///
     /// An address may be any of the client's network. A header has one value. Hosts and paths are brought into the form in
-    /// which requests have them; with `merge_slashes`, as routes that do so.
+    /// which requests have them.
     ///
     /// # Errors
     /// There are more values than parts, or fewer; or one can not be that of its part.
@@ -25,7 +35,7 @@ impl Key {
         values: &[String],
         secret: &Secret,
         rule: &ClientRule,
-        merge_slashes: bool,
+        paths: PathForm,
     ) -> Result<Fingerprint, KeyFault> {
         let mut text = KeyText::new(secret);
         let mut rest = self.without_name(values)?.iter();
@@ -33,7 +43,7 @@ impl Key {
             match part {
                 Part::Global => text.tag(part.tag()),
                 // As many as there are parts.
-                _ => text.named(part, rest.next().map_or("", String::as_str), rule, merge_slashes)?,
+                _ => text.named(part, rest.next().map_or("", String::as_str), rule, paths)?,
             }
         }
         Ok(text.fingerprint())
@@ -70,7 +80,7 @@ impl KeyText {
         part: &Part,
         value: &str,
         rule: &ClientRule,
-        merge_slashes: bool,
+        paths: PathForm,
     ) -> Result<(), KeyFault> {
         if value.is_empty() {
             let help = "requests that lack a part have keys that are known by their id only";
@@ -83,8 +93,8 @@ impl KeyText {
             },
             Part::Header(_) => self.value(part.tag(), value.as_bytes()),
             Part::Host => self.bytes(part.tag(), bare_host(value).as_bytes()),
-            Part::Path => match Path::parse(value) {
-                Ok(path) => self.bytes(part.tag(), path.form(merge_slashes).as_bytes()),
+            Part::Path => match Path::parse(value, paths.matching) {
+                Ok(path) => self.bytes(part.tag(), path.folded(paths.merge_slashes).as_bytes()),
                 Err(_) => return not_a("a path", value),
             },
             Part::Cookie(_)

@@ -3,6 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
 
+use super::super::folding::{PathMatching, without_parameters};
 use super::super::path::{Path, PathFault};
 use super::{PatternFault, fault};
 
@@ -34,7 +35,7 @@ impl PathPattern {
     /// # Errors
     /// What no normalised path could match, and `*` or braces that are not a whole segment.
     pub fn parse(text: &str) -> Result<Self, PatternFault> {
-        let path = Path::parse(text).or_else(|cause| not_a_path(text, cause))?;
+        let path = Path::parse(text, PathMatching::Strict).or_else(|cause| not_a_path(text, cause))?;
         let pattern = Self::of_normal(text, path.form(false))?;
         if pattern.clone().merged() != Self::of_normal(text, path.form(true))? {
             return fault(
@@ -60,6 +61,45 @@ impl PathPattern {
         self.segments.retain(|segment| !segment.is_empty());
         self.segments.extend(trailing);
         self
+    }
+
+    /// The pattern for paths that are folded, as requests' are.
+    #[must_use]
+    pub(in crate::route) fn folded(&self, merge_slashes: bool) -> Self {
+        let mut segments: Vec<_> = self.segments.iter().map(Segment::folded).collect();
+        if merge_slashes {
+            segments.retain(|segment| !segment.is_empty());
+        } else if !self.below && segments.len() > 1 && segments.last().is_some_and(Segment::is_empty) {
+            segments.pop();
+        }
+        if segments.is_empty() && !self.below {
+            segments.push(Segment::Literal("".into()));
+        }
+        Self { segments, below: self.below }
+    }
+
+    /// For each literal with letters its place, and a path that the pattern matches unless the case of those letters counts.
+    pub(in crate::route) fn other_spellings(&self) -> impl Iterator<Item = (usize, String)> {
+        let swapped = |segment: &Segment| match segment {
+            Segment::Literal(literal) => {
+                let other = literal.chars().map(|letter| match letter {
+                    'a'..='z' => letter.to_ascii_uppercase(),
+                    _ => letter.to_ascii_lowercase(),
+                });
+                Some(Segment::Literal(other.collect::<String>().into())).filter(|other| other != segment)
+            }
+            Segment::Parameter(_) => None,
+        };
+        self.segments.iter().enumerate().filter_map(move |(place, segment)| {
+            let mut other = Self { segments: self.segments.clone(), below: false };
+            other.segments[place] = swapped(segment)?;
+            Some((place, other.shape()))
+        })
+    }
+
+    /// Whether the segment at this place is a parameter.
+    pub(in crate::route) fn has_parameter_at(&self, place: usize) -> bool {
+        self.segments.get(place).is_some_and(Segment::is_parameter)
     }
 
     /// The more specific pattern first: exact, then with parameters, then prefixes; of one kind the longest (exact
@@ -163,6 +203,13 @@ impl Segment {
         }
     }
 
+    fn folded(&self) -> Self {
+        match self {
+            Self::Literal(literal) => Self::Literal(without_parameters(literal).to_ascii_lowercase().into()),
+            Self::Parameter(name) => Self::Parameter(name.clone()),
+        }
+    }
+
     fn matches(&self, text: &str) -> bool {
         match self {
             Self::Literal(literal) => text == &**literal,
@@ -198,7 +245,9 @@ fn not_a_path<T>(text: &str, cause: PathFault) -> Result<T, PatternFault> {
         PathFault::Forbidden(_) => "write it as requests carry it, percent-encoded: a blank is `%20`".into(),
         PathFault::BadEscape => "write `%25` for the percent sign itself".into(),
         PathFault::Nul => "leave it away: a request with `%00` is refused before routing".into(),
-        PathFault::AboveRoot => "write the path as it is after its dot segments are gone".into(),
+        PathFault::AboveRoot | PathFault::DotParameters => {
+            "write the path as it is after its dot segments are gone".into()
+        }
     };
     fault(format!("`{text}` is not a path pattern: {cause}"), help)
 }
