@@ -260,6 +260,19 @@ pub struct Eject {
     pub span: Duration,
 }
 
+impl Eject {
+    /// What holds where the file has no `eject`.
+    pub const DEFAULT: Self = Self { failures: 5, span: Duration::from_secs(10) };
+}
+
+impl Upstream {
+    /// After this many failures in a row a server counts as down, whether or not it can be ejected. Where the file
+    /// switches ejection off, the default still tells a server that is away.
+    pub fn down_after(&self) -> u32 {
+        self.eject.unwrap_or(Eject::DEFAULT).failures
+    }
+}
+
 /// How servers are asked whether they are well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {

@@ -5,14 +5,15 @@
 
 mod balance;
 pub mod bound;
+mod cause;
 mod chance;
 mod dial;
-mod ejections;
 pub mod exchange;
 pub mod fitness;
 pub mod health;
 mod http2;
 mod names;
+mod outage_log;
 pub mod pool;
 pub mod private;
 pub mod retry;
@@ -33,8 +34,9 @@ use crate::clock::deadline::{self, Deadline};
 use crate::gateway::{Balance, Endpoint, Protocol, Upstream};
 use crate::http1::response::ResponseHead;
 use balance::Choice;
+use cause::Cause;
 use exchange::{Broken, Ending, Exchange, Request, Upload};
-use fitness::{Fitness, InFlight};
+use fitness::{FailedAttempt, Fitness, InFlight};
 use http2::{Links, MAX_LINKS};
 use pool::{Connection, EndpointPool};
 use private::PrivateConnections;
@@ -174,6 +176,8 @@ pub struct Servers {
     budget: RefCell<Budget>,
     /// Attempts that were not answered, and not told of yet.
     failed_attempts: Cell<u32>,
+    /// Retries that were not told of yet: which server failed, and how.
+    retries: RefCell<Vec<(usize, Failure)>>,
 }
 
 impl Servers {
@@ -190,6 +194,7 @@ impl Servers {
             choice: RefCell::new(Choice::new(&upstream.balance, endpoints)),
             budget: RefCell::new(Budget::new(upstream.retry.budget_permille, workers)),
             failed_attempts: Cell::new(0),
+            retries: RefCell::default(),
             upstream,
         }
     }
@@ -198,6 +203,12 @@ impl Servers {
     /// closed in the meantime, and what was the client's fault.
     pub fn take_failed_attempts(&self) -> u32 {
         self.failed_attempts.take()
+    }
+
+    /// The retries since this was asked last: the place of the server that failed, and how it failed. A request that goes out again
+    /// because its kept connection had been closed in the meantime is none. Empty, and without an allocation, on the hot path.
+    pub fn take_retries(&self) -> Vec<(usize, Failure)> {
+        self.retries.take()
     }
 
     /// Sends a request and waits for the response head, trying again by the upstream's rule: on another server when no
@@ -237,16 +248,18 @@ impl Servers {
                 Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
                     now = deadline::now();
-                    self.blame(place, begun, now);
+                    self.blame(place, failure, begun, now);
                     let other = self.retry_place(&mut tried, place, affinity, now);
-                    place = other.ok_or_else(|| failed(failure))?;
+                    let other = other.ok_or_else(|| failed(failure))?;
+                    self.note_retry(place, failure);
+                    place = other;
                     continue;
                 }
             };
             if !connection.reused {
                 now = deadline::now();
             }
-            let mut exchange = Exchange::new(request, connection, attempts, now);
+            let mut exchange = Exchange::new(request, connection, place, attempts, now);
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
                 Ok(head) => {
                     self.praise(place, begun);
@@ -256,7 +269,7 @@ impl Servers {
             };
             now = deadline::now();
             if exchange.is_to_blame(failure) {
-                self.blame(place, begun, now);
+                self.blame(place, failure, begun, now);
             }
             let (stale, ending) = (exchange.is_stale() && stales < MAX_STALE, exchange.ending());
             let broken = matches!(failure, Failure::Reset | Failure::Tls);
@@ -266,7 +279,9 @@ impl Servers {
             if !stale {
                 let other = self.retry_place(&mut tried, place, affinity, now);
                 let same = || self.retry_busy(&tried, place, ending, now);
-                place = other.or_else(same).ok_or_else(|| failed(failure))?;
+                let next = other.or_else(same).ok_or_else(|| failed(failure))?;
+                self.note_retry(place, failure);
+                place = next;
             }
             fresh = stale;
             stales += u32::from(stale);
@@ -295,11 +310,17 @@ impl Servers {
     }
 
     /// The server failed an attempt that began at `begun`.
-    fn blame(&self, place: usize, begun: Instant, now: Instant) {
+    fn blame(&self, place: usize, failure: Failure, begun: Instant, now: Instant) {
         self.failed_attempts.set(self.failed_attempts.get() + 1);
-        if let Some(rule) = self.upstream.eject {
-            self.peers.failed(place, begun, now, rule);
-        }
+        let cause = Cause::of(failure, self.pools[place].connect_error());
+        let attempt = FailedAttempt { begun, ended: now, cause };
+        self.peers.failed(place, attempt, self.upstream.down_after(), self.upstream.eject);
+    }
+
+    /// The server failed, and another attempt follows.
+    #[cold]
+    fn note_retry(&self, place: usize, failure: Failure) {
+        self.retries.borrow_mut().push((place, failure));
     }
 
     /// The server answered an attempt that began at `begun`.

@@ -5,6 +5,7 @@ mod explain;
 mod key;
 mod limits;
 mod policies;
+mod problems;
 mod query;
 mod refusals;
 mod routes;

@@ -50,7 +50,6 @@ const MAX_IN_A_ROW: u32 = 1_000_000;
 /// Bytes of a health check's path.
 const MAX_PATH: usize = 1_024;
 
-const DEFAULT_EJECT: Eject = Eject { failures: 5, span: Duration::from_secs(10) };
 const DEFAULT_RETRY: Retry = Retry { attempts: 2, budget_permille: 200 };
 
 /// An upstream of the file.
@@ -79,7 +78,7 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
         host: None,
         retry: DEFAULT_RETRY,
         balance: Balance::RoundRobin,
-        eject: Some(DEFAULT_EJECT),
+        eject: Some(Eject::DEFAULT),
         health: None,
         max_connections: None,
     })
@@ -98,7 +97,7 @@ fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     let idle_timeout = seconds(&mut table, "idle_timeout", 60);
     let host = table.optional("host", |value| value.text()?.parse("a host", host));
     let retry = table.or("retry", DEFAULT_RETRY, |value| retry(&value));
-    let eject = table.or("eject", Some(DEFAULT_EJECT), |value| eject(&value));
+    let eject = table.or("eject", Some(Eject::DEFAULT), |value| eject(&value));
     let health = table.optional("health", |value| health(&value));
     let max_connections = max_connections(&mut table);
     table.finish().then_some(())?;
@@ -155,8 +154,8 @@ fn balance(table: &mut Table<'_>) -> Option<Balance> {
 
 fn eject(value: &Value<'_>) -> Option<Option<Eject>> {
     let mut table = value.table("`eject`")?;
-    let failures = table.or("failures", DEFAULT_EJECT.failures, |value| value.count(0, MAX_IN_A_ROW));
-    let span = table.or("for", DEFAULT_EJECT.span, |value| value.duration());
+    let failures = table.or("failures", Eject::DEFAULT.failures, |value| value.count(0, MAX_IN_A_ROW));
+    let span = table.or("for", Eject::DEFAULT.span, |value| value.duration());
     table.finish();
     Some((failures > 0).then_some(Eject { failures, span }))
 }

@@ -195,6 +195,9 @@ pub(crate) async fn forward(
         .await
     };
     plan.metrics.failed_attempts(route.upstream, plan.servers[route.upstream.0].take_failed_attempts());
+    for (server, failure) in plan.servers[route.upstream.0].take_retries() {
+        plan.metrics.retry(route.upstream, server, failure);
+    }
     let failed = match sent {
         None => {
             turn.received = upload.bytes();
@@ -204,6 +207,7 @@ pub(crate) async fn forward(
         Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
             let took = turn.worker.shared.clock.now().since(asked);
             plan.metrics.upstream(route.upstream, took);
+            plan.metrics.response(route.upstream, exchange.place(), head.status);
             turn.note_server(route.upstream, exchange.authority(), Some(took));
             if turn.trace.is_some() {
                 let (server, attempts) = (exchange.authority(), exchange.attempts());

@@ -126,11 +126,13 @@ impl Turn {
         self.error = error;
     }
 
-    /// What became of it in the end. A refusal stays one if the client did not wait for it.
+    /// What became of it in the end. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure: to the
+    /// client there is no difference.
     fn fate(&self) -> Fate {
-        match (self.fate, self.error) {
-            (Fate::Admitted | Fate::Delayed, Some(_)) => Fate::Failed,
-            (fate, _) => fate,
+        let failed = self.error.is_some() || self.status.is_server_error();
+        match self.fate {
+            Fate::Admitted | Fate::Delayed if failed => Fate::Failed,
+            fate => fate,
         }
     }
 }

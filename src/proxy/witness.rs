@@ -128,7 +128,8 @@ impl Turn {
         };
         kept.status = self.status;
         if fate == Fate::Failed {
-            kept.reason = Cow::Borrowed(self.error.unwrap_or("unknown"));
+            // Without an error of the gateway's own it is the backend's 5xx.
+            kept.reason = Cow::Borrowed(self.error.unwrap_or("answer of the backend"));
         }
         self.worker.shared.refusals.keep(kept);
     }

@@ -28,9 +28,9 @@ use crate::gateway::{Gateway, UpstreamIndex};
 use crate::limit::units::Micros;
 use crate::route::RouteIndex;
 use crate::upstream::Failure;
-use cells::Answers;
-use series::Series;
-pub use tap::{Answered, Attempts, Decided, News, Tap};
+use cells::{Answers, Responses};
+use series::{Named, Series};
+pub use tap::{Answered, Attempts, Decided, News, ServerCounts, ServerName, Tap};
 
 /// The `route` label of requests that no route was found for. (A route that is given this name shares its series.)
 pub const NO_ROUTE: &str = "none";
@@ -109,19 +109,62 @@ impl Word {
 /// What became of a request in the end: exactly one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Forwarded at once, or sent elsewhere as the route says.
+    /// Forwarded at once and answered with less than 500, or sent elsewhere as the route says.
     Admitted,
-    /// Forwarded after a wait in a leaky bucket.
+    /// The same after a wait in a leaky bucket.
     Delayed,
     /// Refused by a limit.
     Refused,
-    /// Answered with an error of the gateway's own, or broken off.
+    /// Answered with a 5xx by the backend, answered with an error of the gateway's own, or broken off.
     Failed,
 }
 
 impl Fate {
     /// All of them, in the order of their declaration.
     pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Refused, Self::Failed];
+}
+
+/// The first digit of a final response's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusClass {
+    /// 101: the connection goes over to another protocol.
+    Switching,
+    /// 200 to 299.
+    Success,
+    /// 300 to 399.
+    Redirection,
+    /// 400 to 499.
+    ClientError,
+    /// 500 and above: what no class is known for counts as an error of the server (RFC 9110 §15).
+    ServerError,
+}
+
+impl StatusClass {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 5] =
+        [Self::Switching, Self::Success, Self::Redirection, Self::ClientError, Self::ServerError];
+
+    /// The class of a status.
+    pub fn of(status: StatusCode) -> Self {
+        match status.as_u16() {
+            ..200 => Self::Switching,
+            200..300 => Self::Success,
+            300..400 => Self::Redirection,
+            400..500 => Self::ClientError,
+            500.. => Self::ServerError,
+        }
+    }
+
+    /// The `class` label of `tollgate_upstream_responses_total`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Switching => "1xx",
+            Self::Success => "2xx",
+            Self::Redirection => "3xx",
+            Self::ClientError => "4xx",
+            Self::ServerError => "5xx",
+        }
+    }
 }
 
 /// Why a connection was not served, or served no further.
@@ -240,21 +283,39 @@ impl WorkerMetrics {
     /// An upstream answered (its response head came) after this long.
     pub fn upstream(&self, upstream: UpstreamIndex, duration: Micros) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0) {
-            upstream.cells().duration.record(duration);
+            upstream.exchanges.cells().duration.record(duration);
         }
+    }
+
+    /// The server at this place of an upstream sent the head of its final response.
+    pub fn response(&self, upstream: UpstreamIndex, server: usize, status: StatusCode) {
+        if let Some(responses) = self.responses(upstream, server) {
+            responses.class(StatusClass::of(status)).add(1);
+        }
+    }
+
+    /// The server at this place of an upstream failed an attempt, and another followed.
+    pub fn retry(&self, upstream: UpstreamIndex, server: usize, why: Failure) {
+        if let Some(responses) = self.responses(upstream, server) {
+            responses.retried(why).add(1);
+        }
+    }
+
+    fn responses(&self, upstream: UpstreamIndex, server: usize) -> Option<&Responses> {
+        self.series.upstreams.get(upstream.0)?.servers.get(server).map(Named::cells)
     }
 
     /// An upstream gave no answer. What was the client's fault is not counted.
     pub fn upstream_failed(&self, upstream: UpstreamIndex, why: Failure) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| why != Failure::Upload) {
-            upstream.cells().failed(why).add(1);
+            upstream.exchanges.cells().failed(why).add(1);
         }
     }
 
     /// So many attempts at an upstream were not answered, those that another followed included.
     pub fn failed_attempts(&self, upstream: UpstreamIndex, count: u32) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| count > 0) {
-            upstream.cells().failed_attempts.add(count.into());
+            upstream.exchanges.cells().failed_attempts.add(count.into());
         }
     }
 

@@ -6,7 +6,7 @@
 mod column;
 mod hours;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 pub use column::{Column, Requests, StoreSecond, Times, UpstreamSecond};
@@ -16,7 +16,8 @@ use crate::clock::deadline;
 use crate::gateway::{Backend, Gateway};
 use crate::limit::units::Timestamp;
 use crate::store::Store;
-use crate::telemetry::metrics::{Decided, Metrics, Tap};
+use crate::telemetry::metrics::{Decided, Metrics, ServerCounts, ServerName, Tap};
+use crate::upstream::fitness::Fitness;
 use crate::upstream::roster::Roster;
 use column::StoreTotal;
 
@@ -115,23 +116,43 @@ impl Samples {
         sum
     }
 
+    /// What each server answered in the last 60 whole seconds; nothing of servers that answered nothing.
+    pub fn servers_minute(&self) -> HashMap<&ServerName, ServerCounts> {
+        let mut sums: HashMap<&ServerName, ServerCounts> = HashMap::new();
+        for (name, counts) in self.columns.iter().rev().take(MINUTE).flat_map(Column::servers) {
+            sums.entry(name).or_default().add(counts);
+        }
+        sums
+    }
+
+    /// What each upstream did in the last whole seconds together, without times and without how many servers were up.
+    pub fn upstreams_recent(&self, seconds: usize) -> HashMap<Arc<str>, UpstreamSecond> {
+        let mut sums: HashMap<Arc<str>, UpstreamSecond> = HashMap::new();
+        for (name, second) in self.columns.iter().rev().take(seconds).flat_map(Column::upstreams) {
+            let sum = sums.entry(Arc::clone(name)).or_default();
+            sum.answers += second.answers;
+            sum.failed += second.failed;
+            sum.counts.add(&second.counts);
+        }
+        sums
+    }
+
     /// What it said in the last 60 minutes, of which the one that runs counts as far as it has come.
     pub fn hour(&self, limit: &str) -> Decided {
         self.hours.sum(self.newest, limit)
     }
 }
 
-/// Which servers of each upstream are chosen now.
+/// How many servers of each upstream are up now.
 fn ups(sources: Sources<'_>) -> Vec<(Arc<str>, u32)> {
     let now = deadline::now();
     let up = |upstream: &Arc<crate::gateway::Upstream>| {
-        let fit = match upstream.backend {
+        let is_up = |server: &&Arc<Fitness>| server.down(now, upstream.down_after()).is_none();
+        let up = match upstream.backend {
             Backend::Echo => 1,
-            Backend::Servers(_) => {
-                sources.roster.peers(upstream).iter().filter(|server| server.is_fit(now)).count()
-            }
+            Backend::Servers(_) => sources.roster.peers(upstream).iter().filter(is_up).count(),
         };
-        (Arc::clone(&upstream.name), u32::try_from(fit).unwrap_or(u32::MAX))
+        (Arc::clone(&upstream.name), u32::try_from(up).unwrap_or(u32::MAX))
     };
     sources.gateway.upstreams.iter().map(up).collect()
 }

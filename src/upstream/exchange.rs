@@ -125,6 +125,8 @@ impl Ending {
 pub struct Exchange<'r, U> {
     request: Request<'r, U>,
     connection: Connection,
+    /// The server's place in the plan.
+    place: usize,
     /// Of the request so far, this one included.
     attempts: u32,
     /// Bytes of `message` that are sent.
@@ -154,6 +156,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
     pub(super) fn new(
         request: Request<'r, U>,
         mut connection: Connection,
+        place: usize,
         attempts: u32,
         now: Instant,
     ) -> Self {
@@ -162,6 +165,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
             taken: connection.stream().taken(),
             request,
             connection,
+            place,
             attempts,
             sent: 0,
             written: false,
@@ -214,6 +218,11 @@ impl<'r, U: Upload> Exchange<'r, U> {
     /// How the connection ended.
     pub(super) fn ending(&self) -> Ending {
         self.ending
+    }
+
+    /// The backend's place among the servers of its upstream.
+    pub fn place(&self) -> usize {
+        self.place
     }
 
     /// `host:port` of the backend.

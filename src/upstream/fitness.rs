@@ -1,11 +1,13 @@
 //! Whether a server is fit to be chosen: what its answers to requests and to health checks say. One for the whole process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::cause::Cause;
 use crate::gateway::Eject;
 
 /// A server is never ejected for longer, unless the file's own `for` is longer.
@@ -21,8 +23,10 @@ pub struct Fitness {
     epoch: Instant,
     /// As the health checks say; true where there are none.
     healthy: AtomicBool,
-    /// Failures since the last answer.
+    /// Failures since the last answer; they are counted up to those that make it count as down.
     failures: AtomicU32,
+    /// What the last failed attempt met; see [`Cause::code`].
+    cause: AtomicU8,
     /// Ejections since the last answer.
     ejected: AtomicU32,
     /// When the last ejection ends, in microseconds; 0 = it never was ejected.
@@ -31,6 +35,41 @@ pub struct Fitness {
     ejections: AtomicU64,
     /// Requests under way; counted only where the balance asks for it.
     in_flight: AtomicU32,
+    /// The program log says that it is down. Only the control thread reads and writes this.
+    told_down: AtomicBool,
+    /// What the last health check found wrong. Only the control thread writes this, and only when that changes.
+    ill: Mutex<Option<Box<str>>>,
+}
+
+/// Why a server counts as down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Down {
+    /// It fails its health checks.
+    Unhealthy,
+    /// It is ejected for its failures.
+    Ejected,
+    /// It failed too often in a row and has not answered since. It gets requests all the same: no other server is
+    /// left, or its ejection is over.
+    Failing,
+}
+
+impl Down {
+    /// The `why` of the admin API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unhealthy => "unhealthy",
+            Self::Ejected => "ejected",
+            Self::Failing => "failing",
+        }
+    }
+}
+
+/// An attempt that a server did not answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedAttempt {
+    pub(super) begun: Instant,
+    pub(super) ended: Instant,
+    pub(super) cause: Cause,
 }
 
 impl Fitness {
@@ -40,11 +79,51 @@ impl Fitness {
             epoch,
             healthy: AtomicBool::new(true),
             failures: AtomicU32::new(0),
+            cause: AtomicU8::new(Cause::Unknown.code()),
             ejected: AtomicU32::new(0),
             until: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
+            told_down: AtomicBool::new(false),
+            ill: Mutex::default(),
         }
+    }
+
+    /// Why it counts as down; `None`: it is up. `down_after` is [`Upstream::down_after`](crate::gateway::Upstream).
+    pub fn down(&self, now: Instant, down_after: u32) -> Option<Down> {
+        match () {
+            () if !self.is_healthy() => Some(Down::Unhealthy),
+            () if self.is_ejected(now) => Some(Down::Ejected),
+            () if self.is_failing(down_after) => Some(Down::Failing),
+            () => None,
+        }
+    }
+
+    /// What is wrong with it, in words.
+    pub fn reason(&self, down: Down) -> String {
+        match down {
+            Down::Unhealthy => self.ill.lock().as_deref().unwrap_or("it failed its health check").to_owned(),
+            Down::Ejected | Down::Failing => self.cause().as_str().to_owned(),
+        }
+    }
+
+    /// What the last failed attempt met.
+    pub(super) fn cause(&self) -> Cause {
+        Cause::from_code(self.cause.load(Relaxed))
+    }
+
+    /// Whether it failed too often in a row, or was ejected, and has not answered since.
+    pub(super) fn is_failing(&self, down_after: u32) -> bool {
+        self.ejected.load(Relaxed) > 0 || self.failures.load(Relaxed) >= down_after
+    }
+
+    /// Whether the program log says that it is down.
+    pub(super) fn is_told_down(&self) -> bool {
+        self.told_down.load(Relaxed)
+    }
+
+    pub(super) fn set_told_down(&self, told: bool) {
+        self.told_down.store(told, Relaxed);
     }
 
     /// Whether it is to be chosen: healthy and not ejected.
@@ -73,8 +152,16 @@ impl Fitness {
         self.in_flight.load(Relaxed)
     }
 
-    pub(super) fn set_healthy(&self, healthy: bool) {
-        self.healthy.store(healthy, Relaxed);
+    /// It fails its health checks, with this fault.
+    pub(super) fn set_unhealthy(&self, fault: String) {
+        *self.ill.lock() = Some(fault.into());
+        self.healthy.store(false, Relaxed);
+    }
+
+    /// It passes its health checks, or has none any more.
+    pub(super) fn set_healthy(&self) {
+        self.healthy.store(true, Relaxed);
+        *self.ill.lock() = None;
     }
 
     /// It answered an attempt that began at `begun`: its failures are forgotten.
@@ -86,12 +173,21 @@ impl Fitness {
         }
     }
 
-    /// It failed an attempt that began at `begun`. Whether it is to be ejected: after so many failures in a row, or
-    /// after the first since it came back.
-    pub(super) fn failed(&self, begun: Instant, rule: Eject) -> bool {
-        self.is_news(begun)
-            && (self.failures.fetch_add(1, Relaxed).saturating_add(1) >= rule.failures
-                || self.ejected.load(Relaxed) > 0)
+    /// It failed an attempt. Whether it is to be ejected: after `down_after` failures in a row, or after the first since
+    /// it came back.
+    pub(super) fn failed(&self, attempt: FailedAttempt, down_after: u32) -> bool {
+        if !self.is_news(attempt.begun) {
+            return false;
+        }
+        let code = attempt.cause.code();
+        if self.cause.load(Relaxed) != code {
+            self.cause.store(code, Relaxed);
+        }
+        // A server that is down anyway is not written to: all workers read this cache line.
+        let failures = self.failures.load(Relaxed);
+        failures >= down_after
+            || self.failures.fetch_add(1, Relaxed).saturating_add(1) >= down_after
+            || self.ejected.load(Relaxed) > 0
     }
 
     /// Ejects it: for the rule's span, and for twice as long each time that it fails on its return.
@@ -141,8 +237,12 @@ mod tests {
         (Fitness::new(epoch), move |seconds| epoch + Duration::from_secs(seconds))
     }
 
+    fn failure(at: Instant) -> FailedAttempt {
+        FailedAttempt { begun: at, ended: at, cause: Cause::Refused }
+    }
+
     fn fail(fitness: &Fitness, at: Instant) -> bool {
-        let due = fitness.failed(at, RULE);
+        let due = fitness.failed(failure(at), RULE.failures);
         if due {
             fitness.eject(at, RULE);
         }
@@ -160,6 +260,40 @@ mod tests {
         assert!(fitness.is_ejected(at(29)) && !fitness.is_fit(at(29)) && fitness.is_healthy());
         assert!(fitness.is_fit(at(30)));
         assert_eq!(fitness.ejections(), 1);
+    }
+
+    #[test]
+    fn down_after_failures_in_a_row_until_an_answer() {
+        let (fitness, at) = fresh();
+        let down = |second| fitness.down(at(second), RULE.failures);
+        (0..2).for_each(|_| _ = fitness.failed(failure(at(0)), RULE.failures));
+        assert_eq!(down(0), None, "two are too few");
+        // It cannot be left out: nothing ejects it.
+        (0..9).for_each(|_| assert!(fitness.failed(failure(at(1)), RULE.failures)));
+        assert_eq!(down(1_000), Some(Down::Failing), "time alone changes nothing");
+        assert_eq!(fitness.reason(Down::Failing), "connection refused");
+        assert!(fitness.is_fit(at(1)), "it still gets requests");
+        fitness.answered(at(1_000));
+        assert_eq!(down(1_000), None);
+    }
+
+    #[test]
+    fn an_ejected_server_is_down_until_it_answers() {
+        let (fitness, at) = fresh();
+        (0..3).for_each(|_| _ = fail(&fitness, at(0)));
+        assert_eq!(fitness.down(at(9), RULE.failures), Some(Down::Ejected));
+        assert_eq!(
+            fitness.down(at(10), RULE.failures),
+            Some(Down::Failing),
+            "it is tried, and has not answered"
+        );
+        fitness.answered(at(11));
+        assert_eq!(fitness.down(at(11), RULE.failures), None);
+        fitness.set_unhealthy("it answered 500".to_owned());
+        assert_eq!(fitness.down(at(11), RULE.failures), Some(Down::Unhealthy));
+        assert_eq!(fitness.reason(Down::Unhealthy), "it answered 500");
+        fitness.set_healthy();
+        assert_eq!(fitness.down(at(11), RULE.failures), None);
     }
 
     #[test]
@@ -194,7 +328,7 @@ mod tests {
         let (fitness, at) = fresh();
         let rule = Eject { failures: 1, span: Duration::from_secs(1_000) };
         for begin in [0, 1_000, 2_000] {
-            assert!(fitness.failed(at(begin), rule));
+            assert!(fitness.failed(failure(at(begin)), rule.failures));
             fitness.eject(at(begin), rule);
             assert!(fitness.is_ejected(at(begin + 999)) && !fitness.is_ejected(at(begin + 1_000)));
         }

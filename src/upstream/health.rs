@@ -15,7 +15,8 @@ use super::fitness::Fitness;
 use super::http2::Link;
 use super::names::{Name, Site};
 use super::roster::Roster;
-use super::{ServerName, ejections};
+use super::{ServerName, outage_log};
+use crate::clock::deadline;
 use crate::gateway::{Endpoint, HealthCheck, Protocol, Upstream};
 use crate::http1::response::{HeadEnd, Malformed, ResponseHead};
 use crate::socket::Trust;
@@ -29,7 +30,8 @@ pub struct Checks {
     running: HashMap<ServerName, Running>,
     /// Look names up.
     names: HashMap<Box<str>, (Arc<Name>, AbortHandle)>,
-    ejections: Option<AbortHandle>,
+    /// Tells the program log which servers are down.
+    outage_log: Option<AbortHandle>,
 }
 
 #[derive(Debug)]
@@ -73,10 +75,10 @@ impl Checks {
         for ended in last.into_values() {
             ended.task.abort();
             // Nobody will ask it again, so it has to count as healthy.
-            ended.server.set_healthy(true);
+            ended.server.set_healthy();
         }
-        let telling = spawn_local(ejections::tell(ejections::watched(upstreams, roster))).abort_handle();
-        self.ejections.replace(telling).inspect(AbortHandle::abort);
+        let telling = spawn_local(outage_log::tell(outage_log::watched(upstreams, roster))).abort_handle();
+        self.outage_log.replace(telling).inspect(AbortHandle::abort);
     }
 
     /// Looks up these names from now on, and no others.
@@ -112,6 +114,7 @@ impl Running {
             site,
             rule: rule.clone(),
             server: Arc::clone(server),
+            down_after: upstream.down_after(),
         };
         let task = spawn_local(check.run()).abort_handle();
         let (host, tls) = (upstream.host.clone(), endpoint.tls.clone());
@@ -137,6 +140,7 @@ struct Check {
     request: Vec<u8>,
     rule: HealthCheck,
     server: Arc<Fitness>,
+    down_after: u32,
 }
 
 /// What is wrong with a server, for people.
@@ -182,18 +186,28 @@ impl Check {
             ticks.tick().await;
             let asked = timeout(self.rule.timeout, self.ask(turn)).await;
             let state = asked.unwrap_or(Err(Ill::Timeout(self.rule.timeout)));
-            if let Some(healthy) = streak.hear(state.is_ok(), &self.rule) {
-                self.server.set_healthy(healthy);
-                self.tell(state.err());
+            if streak.hear(state.is_ok(), &self.rule).is_some() {
+                self.change(state.err());
             }
         }
     }
 
-    fn tell(&self, ill: Option<Ill>) {
-        let (upstream, server) = (&self.upstream, &self.endpoint.authority);
+    /// The server became healthy or ill. The line about that is the only one about the change.
+    fn change(&self, ill: Option<Ill>) {
+        let (upstream, authority, server) = (&self.upstream, &self.endpoint.authority, &self.server);
         match ill {
-            None => tracing::info!("upstream `{upstream}`: {server} is healthy again"),
-            Some(ill) => tracing::warn!("upstream `{upstream}`: {server} is unhealthy: {ill}"),
+            None => {
+                // A server that comes back well has answered, unless an ejection still holds.
+                server.answered(deadline::now());
+                server.set_healthy();
+                server.set_told_down(server.is_failing(self.down_after));
+                tracing::info!("upstream `{upstream}`: {authority} is healthy again");
+            }
+            Some(ill) => {
+                server.set_unhealthy(ill.to_string());
+                server.set_told_down(true);
+                tracing::warn!("upstream `{upstream}`: {authority} is unhealthy: {ill}");
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Kept-alive connections to one server, in one worker.
 
 use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct EndpointPool {
     links: Option<Links>,
     /// When a person was last told that TLS or HTTP/2 fails.
     told: Cell<Option<Instant>>,
+    /// What the operating system said when a connection last failed.
+    connect_error: Cell<ErrorKind>,
 }
 
 /// An open connection, whoever uses it.
@@ -84,12 +87,18 @@ impl EndpointPool {
             idle: RefCell::default(),
             links,
             told: Cell::default(),
+            connect_error: Cell::new(ErrorKind::Other),
         }
     }
 
     /// `host:port`.
     pub fn authority(&self) -> &Arc<str> {
         &self.endpoint.authority
+    }
+
+    /// What the operating system said when a connection last failed.
+    pub(super) fn connect_error(&self) -> ErrorKind {
+        self.connect_error.get()
     }
 
     /// Whether its connections lead to that server, in the same way.
@@ -261,8 +270,10 @@ impl EndpointPool {
         match dial(&self.endpoint, &self.site, turn, connect_timeout).await {
             Ok((stream, address)) => Ok(Box::new(Line { stream, address, since: deadline::now() })),
             Err(fault) => {
-                if let Undialled::Tls(_) = fault {
-                    self.tell(&fault.to_string());
+                match &fault {
+                    Undialled::Connect(error) => self.connect_error.set(error.kind()),
+                    Undialled::Tls(_) => self.tell(&fault.to_string()),
+                    Undialled::Timeout => {}
                 }
                 Err(fault.failure())
             }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::ServerName;
 use super::bound::{Bound, Usage};
-use super::fitness::Fitness;
+use super::fitness::{FailedAttempt, Fitness};
 use super::names::Names;
 use crate::clock::deadline;
 use crate::gateway::{Eject, MaxConnections, Upstream};
@@ -112,12 +112,13 @@ impl Peers {
         self.servers.len()
     }
 
-    /// The server at `place` failed an attempt that began at `begun`. It is ejected if that is due and enough others are
-    /// left: at least half of them not ejected, and one that is fit.
-    pub(super) fn failed(&self, place: usize, begun: Instant, now: Instant, rule: Eject) {
-        // One alone stays, whatever it does: its failures are not even counted.
-        let counted = self.get(place).filter(|_| self.len() > 1);
-        let Some(server) = counted.filter(|server| server.failed(begun, rule)) else { return };
+    /// The server at `place` failed an attempt. It is ejected if that is due and enough others are left: at least half of
+    /// them not ejected, and one that is fit. Without a `rule` none is ejected.
+    pub(super) fn failed(&self, place: usize, attempt: FailedAttempt, down_after: u32, rule: Option<Eject>) {
+        let due = self.get(place).filter(|server| server.failed(attempt, down_after));
+        // One alone stays, whatever it does.
+        let Some((server, rule)) = due.zip(rule.filter(|_| self.len() > 1)) else { return };
+        let now = attempt.ended;
         let _alone = self.ejecting.lock();
         let ejected = self.iter().filter(|peer| peer.is_ejected(now)).count();
         let others = self.iter().filter(|peer| !Arc::ptr_eq(peer, server));
@@ -135,6 +136,8 @@ pub(super) mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::cause::Cause;
+    use super::super::fitness::Down;
     use super::*;
 
     /// So many servers of which nothing is known.
@@ -146,16 +149,23 @@ pub(super) mod tests {
 
     const RULE: Eject = Eject { failures: 2, span: Duration::from_secs(10) };
 
+    fn fail(peers: &Peers, place: usize, now: Instant) {
+        let attempt = FailedAttempt { begun: now, ended: now, cause: Cause::Refused };
+        peers.failed(place, attempt, RULE.failures, Some(RULE));
+    }
+
     #[test]
     fn one_alone_is_never_ejected_nor_the_last_fit_one() {
         let (alone, now) = (peers(1), deadline::now());
-        (0..100).for_each(|_| alone.failed(0, now, now, RULE));
+        (0..100).for_each(|_| fail(&alone, 0, now));
         assert!(alone.servers[0].is_fit(now));
+        assert_eq!(alone.servers[0].down(now, RULE.failures), Some(Down::Failing));
         let three = peers(3);
-        three.servers[0].set_healthy(false);
-        three.servers[1].set_healthy(false);
-        (0..100).for_each(|_| three.failed(2, now, now, RULE));
+        three.servers[0].set_unhealthy(String::new());
+        three.servers[1].set_unhealthy(String::new());
+        (0..100).for_each(|_| fail(&three, 2, now));
         assert!(three.servers[2].is_fit(now));
+        assert_eq!(three.servers[2].down(now, RULE.failures), Some(Down::Failing));
     }
 
     proptest! {
@@ -168,7 +178,7 @@ pub(super) mod tests {
             let mut now = deadline::now();
             for (place, seconds) in steps {
                 now += Duration::from_secs(seconds / 3);
-                peers.failed(place % count, now, now, RULE);
+                fail(&peers, place % count, now);
                 let ejected = peers.iter().filter(|peer| peer.is_ejected(now)).count();
                 prop_assert!(ejected <= count / 2 && ejected < count);
             }

@@ -63,7 +63,7 @@ class Gateway:
     def __init__(self, redis):
         self.started, self.seq, self.redis = time.time() - 3600, 3300, redis
         self.version, self.loaded, self.reload, self.life = "3f9c2a10", self.started, None, "serving"
-        self.lock = threading.Lock()
+        self.lock, self.outage = threading.Lock(), None
         self.columns, self.refusals, self.refusal_seq = [], [], 0
         self.limits = [
             {"name": "per-client", "mode": "enforce", "algorithm": "token-bucket", "key": ["ip"], "policies": ["10/s, burst 50"], "routes": ["search", "shop"], "per_second": 10, "quota": 50},
@@ -111,11 +111,12 @@ class Gateway:
         shops = {"admitted": shop, "delayed": 0, "refused": tally["per-plan"][1], "failed": failed, "p50_ms": 4.1 * wave, "p99_ms": (90 if ill else 31) * wave + random.random() * 9}
         everything = {name: search[name] + shops[name] for name in ["admitted", "delayed", "refused", "failed"]}
         everything |= {"p50_ms": search["p50_ms"] + 0.4, "p99_ms": shops["p99_ms"] * 0.9}
+        classes = lambda good: {"1xx": 0, "2xx": good, "3xx": 0, "4xx": 0, "5xx": 0}
         self.columns.append({
             "all": everything, "routes": {"search": search, "shop": shops},
             "limits": {name: {"refused": numbers[1]} for name, numbers in tally.items()},
-            "upstreams": {"search": {"answers": admitted, "failed": 0, "p50_ms": search["p50_ms"] - 0.3, "p99_ms": search["p99_ms"] - 1, "up": 2},
-                          "shop": {"answers": shop, "failed": failed, "p50_ms": shops["p50_ms"] - 0.3, "p99_ms": shops["p99_ms"] - 1, "up": 1 if ill else 2}},
+            "upstreams": {"search": {"answers": admitted, "failed": 0, "p50_ms": search["p50_ms"] - 0.3, "p99_ms": search["p99_ms"] - 1, "up": 2, "classes": classes(admitted), "retries": 0},
+                          "shop": {"answers": shop, "failed": failed, "p50_ms": shops["p50_ms"] - 0.3, "p99_ms": shops["p99_ms"] - 1, "up": 1 if ill else 2, "classes": classes(shop), "retries": failed}},
             "store": {"keys": 5100 + 3 * (self.seq % 400), "evictions": 0, "errors": 0, "p50_ms": 0.4 if self.redis else None, "p99_ms": 1.9 * wave if self.redis else None},
             "tally": tally,
         })
@@ -139,18 +140,27 @@ class Gateway:
         bans = sum(key.banned(time.time()) for keys in self.keys.values() for key in keys)
         return {"time": time.time(), "version": "0.6.0", "started": self.started, "workers": 2, "life": self.life,
                 "config": {"file": "/etc/tollgate/gateway.toml", "version": self.version, "loaded": self.loaded}, "last_reload": self.reload,
-                "store": {"backend": "redis" if self.redis else "memory", "up": True, "max_keys": None if self.redis else 1_000_000}, "bans": bans}
+                "store": {"backend": "redis" if self.redis else "memory", "up": True, "max_keys": None if self.redis else 1_000_000}, "bans": bans, "problems": self.problems()}
+
+    def problems(self):
+        """An outage where a test sets one, and else what the servers of `shop` do."""
+        if self.outage:
+            return [{"severity": "bad", "kind": "errors", "upstream": "shop", "text": self.outage}]
+        return [{"severity": "warn", "kind": "down", "upstream": "shop", "text": "Backend `shop`: 1 of 2 servers is down: 10.0.0.4:9000 (connection refused)"}] if self.ill else []
 
     def samples(self, since):
         first = self.seq - len(self.columns)
         columns = self.columns[since - first:] if since is not None and first <= since <= self.seq else self.columns
         lists = lambda pick: {name: [rounded(pick(column)[name]) for column in columns] for name in pick(self.columns[-1])}
-        place = lambda name: {of: lists(lambda column: column[name][of]) for of in self.columns[-1][name]}
+        plain = lambda of: {field: value for field, value in of.items() if field != "classes"}
+        place = lambda name: {of: lists(lambda column: plain(column[name][of])) for of in self.columns[-1][name]}
         upstreams = place("upstreams")
         for name, of in upstreams.items():
             down = name == "shop" and self.ill
-            of["servers"] = [{"server": f"10.0.0.{1 if name == 'search' else 3}:9000", "up": True, "why": None},
-                             {"server": f"10.0.0.{2 if name == 'search' else 4}:9000", "up": not down, "why": "ejected" if down else None}]
+            of["classes"] = lists(lambda column: column["upstreams"][name]["classes"])
+            minute = {"minute": {"1xx": 0, "2xx": sum(of["classes"]["2xx"][-60:]) // 2, "3xx": 0, "4xx": 0, "5xx": 0}, "retries": 0}
+            of["servers"] = [{"server": f"10.0.0.{1 if name == 'search' else 3}:9000", "up": True, "why": None, "reason": None} | minute,
+                             {"server": f"10.0.0.{2 if name == 'search' else 4}:9000", "up": not down, "why": "ejected" if down else None, "reason": "connection refused" if down else None} | minute]
         return {"started": self.started, "config": self.version, "seq": self.seq, "time": self.newest, "count": len(columns), "all": lists(lambda column: column["all"]),
                 "routes": place("routes"), "limits": place("limits"), "upstreams": upstreams, "store": lists(lambda column: column["store"])}
 

@@ -81,6 +81,18 @@ class Page(unittest.TestCase):
         self.assertEqual([url for url in browser.requests if not url.startswith(self.url) and not url.startswith("about:")], [], "no foreign requests")
         self.assertEqual(browser.complaints, [], "nothing is wrong, and the policy holds")
 
+    def test_an_outage_is_the_headline(self):
+        self.server.gateway.outage = "Backend `shop`: 97 % of answers are 5xx"
+        browser = self.opened()
+        verdict = browser.until("document.querySelector('#verdict').innerText.startsWith('Backend `shop`: 97 % of answers are 5xx. ') && document.querySelector('#verdict').innerText", "the outage")
+        self.assertNotIn("No request is refused", verdict)
+        self.assertIn("per-client refuses", verdict, "what limits refuse follows")
+        self.assertNotIn("97 %", browser.text("#concerns"), "it is said once")
+        self.assertTrue(browser.run("document.querySelector('#verdict').classList.contains('bad')"))
+        told = browser.until("(row => row && row.title.includes('in the last minute') && row.innerText)([...document.querySelectorAll('#servers tbody tr')].find(row => row.cells[0].innerText === 'shop'))", "the upstream's row")
+        self.assertIn("2 up", told)
+        self.assertEqual(browser.run("[...document.querySelectorAll('#servers th.n')].map(cell => cell.innerText).join(' ')").split(" ")[:4], ["2xx/s", "3xx/s", "4xx/s", "5xx/s"])
+
     def test_what_clients_send_is_text(self):
         browser = self.opened()
         browser.until("document.querySelector('#refusals').innerText.includes('/search/')", "refusals")

@@ -165,6 +165,7 @@ mod upstream_health;
 mod upstream_http2;
 mod upstream_http2_faults;
 mod upstream_names;
+mod upstream_outage;
 mod upstream_private;
 mod upstream_tls;
 mod waits;

@@ -42,6 +42,7 @@ fn count(worker: &WorkerMetrics) {
     worker.request(None, StatusCode::NOT_FOUND, Micros(10));
     worker.decision(RouteIndex(0), 0, DecisionLabel::Limited);
     worker.upstream(UpstreamIndex(0), Micros(20_000));
+    worker.response(UpstreamIndex(0), 1, StatusCode::BAD_GATEWAY);
     worker.connection_opened(1);
 }
 
@@ -50,6 +51,7 @@ fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
     let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
     count(&metrics.worker(0, &gateway));
     metrics.worker(0, &gateway).upstream_failed(UpstreamIndex(0), Failure::Connect);
+    metrics.worker(0, &gateway).retry(UpstreamIndex(0), 0, Failure::Connect);
     metrics.worker(0, &gateway).turned_away(1, TurnedAway::Crowd);
     let page = scrape(&metrics, &gateway);
     let expected = [
@@ -78,6 +80,8 @@ fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
         ("tollgate_upstream_duration_seconds", "histogram", vec!["upstream"]),
         ("tollgate_upstream_ejections_total", "counter", vec!["server", "upstream"]),
         ("tollgate_upstream_failures_total", "counter", vec!["error", "upstream"]),
+        ("tollgate_upstream_responses_total", "counter", vec!["class", "server", "upstream"]),
+        ("tollgate_upstream_retries_total", "counter", vec!["reason", "server", "upstream"]),
         ("tollgate_upstream_up", "gauge", vec!["server", "upstream"]),
     ];
     let kinds: Vec<_> = expected.iter().map(|(name, kind, _)| (*name, *kind)).collect();
@@ -98,6 +102,8 @@ fn what_is_counted_is_what_is_shown() {
     worker.bodies(None, 0, 70);
     worker.upstream_failed(UpstreamIndex(0), Failure::Timeout);
     worker.upstream_failed(UpstreamIndex(0), Failure::Upload);
+    worker.response(UpstreamIndex(0), 1, StatusCode::SWITCHING_PROTOCOLS);
+    worker.retry(UpstreamIndex(0), 0, Failure::Reset);
     metrics.reloaded(true);
     metrics.reloaded(false);
     metrics.reloaded(false);
@@ -120,6 +126,21 @@ fn what_is_counted_is_what_is_shown() {
         ("tollgate_request_duration_seconds_sum", &[("route", "a")], 0.0015),
         ("tollgate_upstream_duration_seconds_sum", &[("upstream", "api")], 0.02),
         ("tollgate_upstream_up", &[("upstream", "api"), ("server", "10.0.0.2:9000")], 1.0),
+        (
+            "tollgate_upstream_responses_total",
+            &[("upstream", "api"), ("server", "10.0.0.2:9000"), ("class", "5xx")],
+            1.0,
+        ),
+        (
+            "tollgate_upstream_responses_total",
+            &[("upstream", "api"), ("server", "10.0.0.2:9000"), ("class", "1xx")],
+            1.0,
+        ),
+        (
+            "tollgate_upstream_retries_total",
+            &[("upstream", "api"), ("server", "10.0.0.1:9000"), ("reason", "reset")],
+            1.0,
+        ),
         ("tollgate_connections", &[("listener", "[::1]:8080")], 1.0),
         ("tollgate_connections", &[("listener", "127.0.0.1:8080")], 0.0),
         ("tollgate_config_reloads_total", &[("result", "success")], 1.0),
@@ -181,6 +202,7 @@ fn names_that_stay_keep_their_counters_wherever_they_move() {
     before.connection_closed(1);
     let page = scrape(&metrics, &second);
     assert_eq!(page.get("tollgate_requests_total", &[("route", "a"), ("code", "200")]), Some(3.0));
+    assert_eq!(page.sum("tollgate_upstream_responses_total", &[("class", "5xx")]), 1.0);
     let decision = [("route", "a"), ("limit", "per-client"), ("decision", "limited")];
     assert_eq!(page.get("tollgate_decisions_total", &decision), Some(1.0));
     assert_eq!(page.get("tollgate_connections", &[("listener", "[::1]:8080")]), Some(0.0));
@@ -215,6 +237,8 @@ fn places_that_no_plan_has_are_ignored() {
     worker.request(Some(RouteIndex(7)), StatusCode::OK, Micros(u64::MAX));
     worker.decision(RouteIndex(0), 7, DecisionLabel::Allowed);
     worker.upstream(UpstreamIndex(7), Micros(1));
+    worker.response(UpstreamIndex(0), 7, StatusCode::OK);
+    worker.retry(UpstreamIndex(7), 0, Failure::Connect);
     worker.connection_opened(7);
     scrape(&metrics, &gateway);
 }

@@ -65,6 +65,7 @@ fn count(worker: &WorkerMetrics, fate: Fate) {
     let label = if fate == Fate::Refused { DecisionLabel::Limited } else { DecisionLabel::Allowed };
     worker.decision(RouteIndex(0), 0, label);
     worker.upstream(UpstreamIndex(0), Micros(20_000));
+    worker.response(UpstreamIndex(0), 1, http::StatusCode::OK);
 }
 
 #[test]

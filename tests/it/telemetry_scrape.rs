@@ -39,6 +39,7 @@ fn file(backend: &Backend, away: std::net::SocketAddr, redis: &Redis, authority:
         route("away", "/away", "away", ""),
         route("checked", "/checked", "checked", ""),
         route("bounded", "/bounded", "bounded", ""),
+        route("retried", "/retried", "retried", ""),
     ];
     format!(
         "[server]\nlisten = [{{ address = \"127.0.0.1:0\", tls = false }}, \"127.0.0.1:0\"]\nworkers = 2\n\
@@ -46,6 +47,7 @@ fn file(backend: &Backend, away: std::net::SocketAddr, redis: &Redis, authority:
          [upstreams]\napi = \"{api}\"\naway = \"http://{away}\"\n\
          checked = {{ servers = [\"{api}\"], health = {{ path = \"/up\", interval = \"20ms\" }} }}\n\
          bounded = {{ servers = [\"{api}\"], max_connections = 4 }}\n\
+         retried = {{ servers = [\"http://{away}\", \"{api}\"] }}\n\
          [limits]\ntwo = {{ algorithm = \"gcra\", key = \"header:x-api-key\", rate = \"1/day\", burst = 2 }}\n\
          in-turn = {{ algorithm = \"leaky-bucket\", key = \"global\", rate = \"30/min\", queue = 5 }}\n\
          shadow = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, mode = \"shadow\" }}\n\
@@ -98,6 +100,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
         ("/away", 502),
         ("/checked", 200),
         ("/bounded", 200),
+        ("/retried", 200),
         ("/nowhere", 404),
     ] {
         get(plain, path).expect(status);
@@ -114,7 +117,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     eventually("it to be counted", || {
         (gateway.metric("tollgate_connections_refused_total", &["reason=\"tls\""]) > 0.5).then_some(())
     });
-    20 + 5 + 9 + 3
+    20 + 5 + 10 + 3
 }
 
 #[test]
@@ -158,6 +161,11 @@ fn every_request_is_counted_once_over_all_workers() {
     for (name, labels, count) in [
         ("tollgate_upstream_duration_seconds_count", &[("upstream", "api")][..], 30.0),
         ("tollgate_upstream_failures_total", &[("upstream", "away"), ("error", "connect")], 1.0),
+        ("tollgate_upstream_failures_total", &[("upstream", "retried")], 0.0),
+        ("tollgate_upstream_retries_total", &[("upstream", "retried"), ("reason", "connect")], 1.0),
+        ("tollgate_upstream_responses_total", &[("upstream", "retried"), ("class", "2xx")], 1.0),
+        ("tollgate_upstream_responses_total", &[("upstream", "api"), ("class", "2xx")], 30.0),
+        ("tollgate_upstream_responses_total", &[("class", "5xx")], 0.0),
         ("tollgate_request_body_bytes_total", &[], 5.0),
         ("tollgate_response_body_bytes_total", &[("route", NAMED)], 46.0),
         ("tollgate_connections_accepted_total", &[], busy.sent as f64 + 1.0),

@@ -10,8 +10,9 @@ use super::{Fault, Query};
 use crate::clock::deadline;
 use crate::gateway::{Gateway, Upstream};
 use crate::shared::Shared;
-use crate::telemetry::metrics::{Fate, NO_ROUTE, Word};
+use crate::telemetry::metrics::{Fate, NO_ROUTE, ServerCounts, ServerName, StatusClass, Word};
 use crate::telemetry::samples::{Column, Requests, Samples, Times, UpstreamSecond};
+use crate::upstream::fitness::Down;
 
 /// Routes, limits and upstreams that are told of, each: the busiest.
 const MOST: usize = 200;
@@ -54,9 +55,10 @@ fn upstreams(shared: &Shared, gateway: &Gateway, samples: &Samples, columns: &[&
     let busy = weights(samples, |column| column.upstreams(), weight);
     let names = busiest(gateway.upstreams.iter().map(|upstream| &*upstream.name), &busy);
     let mut told = lists(names, columns, |column| column.upstreams(), upstream);
+    let minute = samples.servers_minute();
     for upstream in &gateway.upstreams {
         if let Some(Value::Object(of)) = told.get_mut(&*upstream.name) {
-            of.insert("servers".to_owned(), servers(shared, upstream));
+            of.insert("servers".to_owned(), servers(shared, upstream, &minute));
         }
     }
     told
@@ -132,6 +134,8 @@ fn upstream(list: &[UpstreamSecond]) -> Value {
         "p50_ms": times(list, |one| one.times, |times| times.p50),
         "p99_ms": times(list, |one| one.times, |times| times.p99),
         "up": numbers(list, |one| one.up.into()),
+        "classes": classes(|class| numbers(list, |one| one.counts.class(class))),
+        "retries": numbers(list, |one| one.counts.retries),
     })
 }
 
@@ -155,17 +159,25 @@ fn times<T>(
     list.iter().map(hundredths).collect()
 }
 
-/// Which servers there are now, and why one is not chosen.
-fn servers(shared: &Shared, upstream: &Upstream) -> Value {
+/// By the name of each class, what `tell` says of it.
+fn classes<T: Into<Value>>(tell: impl Fn(StatusClass) -> T) -> Value {
+    let told = StatusClass::ALL.map(|class| (class.as_str().to_owned(), tell(class).into()));
+    Value::Object(told.into_iter().collect::<Map<_, _>>())
+}
+
+/// Which servers there are now, why one is down, and what each answered in the last minute.
+fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerCounts>) -> Value {
     let (now, peers) = (deadline::now(), shared.roster.peers(upstream));
     let servers = upstream.endpoints().iter().zip(peers.iter()).take(MOST_SERVERS);
     let told = servers.map(|(server, fitness)| {
-        let why = match (fitness.is_healthy(), fitness.is_ejected(now)) {
-            (false, _) => Some("unhealthy"),
-            (true, true) => Some("ejected"),
-            (true, false) => None,
-        };
-        json!({ "server": &*server.authority, "up": why.is_none(), "why": why })
+        let down = fitness.down(now, upstream.down_after());
+        let name = (Arc::clone(&upstream.name), Arc::clone(&server.authority));
+        let counts = minute.get(&name).copied().unwrap_or_default();
+        json!({
+            "server": &*server.authority, "up": down.is_none(), "why": down.map(Down::as_str),
+            "reason": down.map(|down| fitness.reason(down)),
+            "minute": classes(|class| counts.class(class)), "retries": counts.retries,
+        })
     });
     Value::Array(told.collect())
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::problems;
 use super::time::moment;
 use crate::gateway::Gateway;
 use crate::shared::steering::Reload;
@@ -28,6 +29,7 @@ pub(super) fn tell(shared: &Shared) -> Value {
             "max_keys": if store.is_some() { Value::Null } else { json!(gateway.store.max_keys) },
         },
         "bans": bans(shared, &gateway),
+        "problems": problems::tell(shared),
     })
 }
 

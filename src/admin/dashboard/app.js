@@ -229,12 +229,19 @@ function drawCharts() {
   charts.store.draw(time, [curve("counters", 1, past.store.keys), curve("evictions/s (right)", 3, past.store.evictions, { right: true })]);
 }
 
-/** `a:80 ejected, b:80 unhealthy`, and how many servers there are. */
-function leftOut(of) {
+/** `a:80 ejected (connection refused), b:80 unhealthy`, and how many servers there are. */
+function downServers(of) {
   const servers = of.servers ?? [];
   const down = servers.filter((server) => !server.up);
-  return { all: servers.length, down: down.length, which: down.slice(0, 3).map((server) => `${server.server} ${server.why}`).join(", ") };
+  const text = (server) => `${server.server} ${server.why}` + (server.reason ? ` (${server.reason})` : "");
+  return { all: servers.length, down: down.length, which: down.slice(0, 3).map(text).join(", ") };
 }
+
+const CLASSES = ["2xx", "3xx", "4xx", "5xx"];
+/** Answers/s of each class. */
+const classRates = (of) => CLASSES.map((name) => rate(lately(of.classes?.[name])));
+/** Of each server what it answered in the last minute, for the row's title. */
+const serverLines = (of) => (of.servers ?? []).map((server) => `${server.server}: ${CLASSES.map((name) => `${name} ${count(server.minute?.[name])}`).join(", ")}, retries ${count(server.retries)} in the last minute`).join("\n");
 
 /** The few that have most of `list`. */
 function busiest(places, list) {
@@ -272,15 +279,27 @@ function drawFacts() {
   document.title = (refused ? `(${rate(refused)}/s refused) ` : "") + "tollgate";
 }
 
+/** What is wrong with the backends and stands in the sentence; the status has the worst first. */
+function headlines() {
+  const { problems } = now.status;
+  const outage = problems.filter((problem) => problem.severity === "bad");
+  return (outage.length ? outage : problems).slice(0, 2);
+}
+
 let suspected = ""; // about whom the sentence and its buttons are
 function drawVerdict() {
   const limit = worst();
   const suspect = limit && now.suspects?.limit === limit.name && now.suspects.keys[0]?.refused ? now.suspects.keys[0] : null;
   const all = sum(["admitted", "delayed", "refused", "failed"].map((name) => lately(past.all[name])));
-  const mood = !limit ? "" : refusesNow(limit.name) ? "bad" : "warn";
-  const parts = mood === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
-    : mood ? ["Nobody is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `]
-    : ["Nobody is refused. ", strong(rate(all) + "/s"), ` requests, p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
+  const outage = headlines()[0]?.severity === "bad";
+  const failed = lately(past.all.failed);
+  const refusing = !limit ? "" : refusesNow(limit.name) ? "bad" : "warn";
+  const mood = outage || refusing === "bad" ? "bad" : headlines().length ? "warn" : refusing;
+  const parts = refusing === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
+    : refusing && !outage ? ["No request is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `]
+    : [outage ? "" : "No request is refused. ", strong(rate(all) + "/s"), " requests, ", ...failed ? [strong(rate(failed) + "/s"), " fail, "] : [], `p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
+  // An outage comes first: clients that are refused can wait, clients of a dead backend cannot.
+  parts.unshift(...headlines().map((problem) => problem.text + ". "));
   if (suspect) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
   $("verdict").className = "verdict " + mood;
   $("sentence").replaceChildren(...parts);
@@ -298,12 +317,8 @@ function drawConcerns() {
   const warn = (text) => said.push(make("li", text));
   if (status.life === "draining") bad("Draining: this gateway ends when its requests have.");
   if (status.last_reload?.result === "failure") bad("The last reload failed; the file before it holds. " + status.last_reload.detail);
-  for (const [name, of] of Object.entries(past.upstreams)) {
-    const { all, down, which } = leftOut(of);
-    if (down) (down === all ? bad : warn)(`Backend ${name}: ${down} of ${plural(all, "server")} left out: ${which}`);
-    if (lately(of.failed)) bad(`Backend ${name}: ${rate(lately(of.failed))}/s attempts fail`);
-  }
-  if (lately(past.all.failed)) warn(`${rate(lately(past.all.failed))}/s requests end in an error of the gateway's own`);
+  for (const problem of status.problems) if (!headlines().includes(problem)) (problem.severity === "bad" ? bad : warn)(problem.text);
+  if (lately(past.all.failed)) warn(`${rate(lately(past.all.failed))}/s requests fail: answered with a 5xx by the backend or with an error by the gateway, or broken off`);
   if (!status.store.up) bad("The shared store can not be asked; on_error decides.");
   if (lately(past.store.evictions)) warn(`Counters are full: ${rate(lately(past.store.evictions))}/s evicted. Raise max_keys.`);
   for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) warn(`Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`);
@@ -373,12 +388,13 @@ function drawRefusals() {
 
 function drawServers() {
   fill("servers", Object.entries(past.upstreams), ([name]) => name,
-    ([name]) => make("tr", make("th", name), make("td.hot"), number(), number(), number()),
+    ([name]) => make("tr", make("th", name), make("td.hot"), ...Array.from({ length: CLASSES.length + 3 }, number)),
     (row, [, of]) => {
-      const { all, down, which } = leftOut(of);
-      row.className = down || lately(of.failed) ? "hot" : "";
+      const { all, down, which } = downServers(of);
+      row.className = down || lately(of.failed) || lately(of.classes?.["5xx"]) ? "hot" : "";
+      row.title = serverLines(of);
       const state = down ? `${all - down} of ${all} up; ${which}` : all ? `all ${all} up` : "built in";
-      cells(row, [null, state, rate(lately(of.answers)), rate(lately(of.failed)), rate(last(of.p99_ms))]);
+      cells(row, [null, state, ...classRates(of), rate(lately(of.failed)), rate(lately(of.retries)), rate(last(of.p99_ms))]);
     });
   const { store } = now.status;
   const newest = (list) => rate(last(past.store[list]));

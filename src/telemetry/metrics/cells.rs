@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use http::StatusCode;
 
-use super::{DecisionLabel, Fate, TurnedAway, Word};
+use super::{DecisionLabel, Fate, StatusClass, TurnedAway, Word};
 use crate::counter::{Counter, Histogram, RequestTime};
 use crate::upstream::Failure;
 
@@ -44,6 +44,27 @@ impl Exchanges {
     pub(super) fn failed(&self, why: Failure) -> &Counter {
         // The enum's discriminants count from 0, in the order of `ALL`.
         &self.failed[why as usize]
+    }
+}
+
+/// What came of attempts at one server of an upstream.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Responses {
+    classes: [Counter; StatusClass::ALL.len()],
+    retried: [Counter; Failure::ALL.len()],
+}
+
+impl Responses {
+    pub(super) fn class(&self, class: StatusClass) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.classes[class as usize]
+    }
+
+    /// Failed attempts that another followed.
+    pub(super) fn retried(&self, why: Failure) -> &Counter {
+        // As above.
+        &self.retried[why as usize]
     }
 }
 
@@ -162,6 +183,15 @@ mod tests {
             assert_eq!(exchanges.failed(why).get(), 0, "{why:?}");
             exchanges.failed(why).add(1);
         }
+        let responses = Responses::default();
+        for why in Failure::ALL {
+            assert_eq!(responses.retried(why).get(), 0, "{why:?}");
+            responses.retried(why).add(1);
+        }
+        for code in 100..1000 {
+            responses.class(StatusClass::of(StatusCode::from_u16(code).unwrap())).add(1);
+        }
+        assert_eq!(StatusClass::ALL.map(|class| responses.class(class).get()), [100, 100, 100, 100, 500]);
     }
 
     #[test]

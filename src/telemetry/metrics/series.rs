@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::NO_ROUTE;
-use super::cells::{Answers, Connections, Decisions, Exchanges};
-use crate::gateway::{Gateway, Route};
+use super::cells::{Answers, Connections, Decisions, Exchanges, Responses};
+use crate::gateway::{Gateway, Route, Upstream};
 
 /// A worker's series; each list is in the order of the plan's.
 #[derive(Debug, Default)]
 pub(super) struct Series {
     pub(super) unrouted: Named<Answers>,
     pub(super) routes: Vec<RouteSeries>,
-    pub(super) upstreams: Vec<Named<Exchanges>>,
+    pub(super) upstreams: Vec<UpstreamSeries>,
     pub(super) listeners: Vec<Named<Connections>>,
 }
 
@@ -22,6 +22,14 @@ pub(super) struct RouteSeries {
     pub(super) answers: Named<Answers>,
     /// In the order of the route's limits.
     pub(super) limits: Vec<Named<Decisions>>,
+}
+
+/// An upstream's series.
+#[derive(Debug)]
+pub(super) struct UpstreamSeries {
+    pub(super) exchanges: Named<Exchanges>,
+    /// In the order of the upstream's servers, by `host:port`.
+    pub(super) servers: Vec<Named<Responses>>,
 }
 
 /// Counters with the name that labels them, allocated when first used and kept from plan to plan.
@@ -40,12 +48,15 @@ impl Series {
             let limits = route.limits.iter().map(|used| Arc::clone(&gateway.limit(used.limit).name));
             RouteSeries::new(Arc::clone(&route.name), limits, routes.remove(&*route.name))
         };
-        let upstreams = gateway.upstreams.iter().map(|upstream| Arc::clone(&upstream.name));
+        let mut upstreams: HashMap<&str, &UpstreamSeries> =
+            self.upstreams.iter().map(|upstream| (&*upstream.exchanges.name, upstream)).collect();
+        let mut of_upstream =
+            |upstream: &Arc<Upstream>| UpstreamSeries::new(upstream, upstreams.remove(&*upstream.name));
         let listeners = gateway.server.listen.iter().map(|listener| Arc::from(listener.address.to_string()));
         Self {
             unrouted: Named { name: Arc::from(NO_ROUTE), cells: Arc::clone(&self.unrouted.cells) },
             routes: gateway.routes.iter().map(&mut series_of).collect(),
-            upstreams: Named::after(&self.upstreams, upstreams),
+            upstreams: gateway.upstreams.iter().map(&mut of_upstream).collect(),
             listeners: Named::after(&self.listeners, listeners),
         }
     }
@@ -56,6 +67,18 @@ impl RouteSeries {
         let cells = last.map(|last| Arc::clone(&last.answers.cells)).unwrap_or_default();
         let last = last.map(|last| last.limits.as_slice()).unwrap_or_default();
         Self { answers: Named { name, cells }, limits: Named::after(last, limits) }
+    }
+}
+
+impl UpstreamSeries {
+    fn new(upstream: &Upstream, last: Option<&Self>) -> Self {
+        let cells = last.map(|last| Arc::clone(&last.exchanges.cells)).unwrap_or_default();
+        let last = last.map(|last| last.servers.as_slice()).unwrap_or_default();
+        let servers = upstream.endpoints().iter().map(|server| Arc::clone(&server.authority));
+        Self {
+            exchanges: Named { name: Arc::clone(&upstream.name), cells },
+            servers: Named::after(last, servers),
+        }
     }
 }
 

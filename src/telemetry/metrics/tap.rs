@@ -2,12 +2,14 @@
 //! but count.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
-use super::cells::{Answers, Decisions, Exchanges};
-use super::series::{Named, RouteSeries, Series};
-use super::{DecisionLabel, Fate, Metrics, Word};
+use super::cells::{Answers, Decisions, Exchanges, Responses};
+use super::series::{Named, RouteSeries, Series, UpstreamSeries};
+use super::{DecisionLabel, Fate, Metrics, StatusClass, Word};
 use crate::counter::{HistogramTotal, RequestTime};
+use crate::upstream::Failure;
 
 /// Remembers what was seen last.
 #[derive(Debug, Default)]
@@ -24,7 +26,12 @@ pub struct News {
     pub limits: HashMap<Arc<str>, Decided>,
     /// Of upstreams.
     pub upstreams: HashMap<Arc<str>, Attempts>,
+    /// Of their servers.
+    pub servers: HashMap<ServerName, ServerCounts>,
 }
+
+/// An upstream's name and a server's `host:port`.
+pub type ServerName = (Arc<str>, Arc<str>);
 
 /// Requests that ended.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +56,34 @@ pub struct Attempts {
     pub duration: HistogramTotal<RequestTime>,
     /// Those that were not.
     pub failed: u64,
+}
+
+/// What one server answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// Final responses, in the order of [`StatusClass::ALL`].
+    pub classes: [u64; StatusClass::ALL.len()],
+    /// Failed attempts that another followed.
+    pub retries: u64,
+}
+
+impl ServerCounts {
+    /// Final responses of all classes.
+    pub fn responses(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+
+    /// Final responses of this class.
+    pub fn class(&self, class: StatusClass) -> u64 {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        self.classes[class as usize]
+    }
+
+    /// With those of another server or another time.
+    pub fn add(&mut self, other: &Self) {
+        add(&mut self.classes, &other.classes);
+        self.retries += other.retries;
+    }
 }
 
 impl Decided {
@@ -163,6 +198,32 @@ impl Total for Attempts {
     }
 }
 
+impl Total for ServerCounts {
+    type Cells = Responses;
+
+    fn of(cells: &Responses) -> Self {
+        Self {
+            classes: StatusClass::ALL.map(|class| cells.class(class).get()),
+            retries: Failure::ALL.iter().map(|why| cells.retried(*why).get()).sum(),
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            classes: less(&self.classes, &earlier.classes),
+            retries: self.retries.saturating_sub(earlier.retries),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.add(other);
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.retries == 0 && self.responses() == 0
+    }
+}
+
 /// What was seen last of a name; nothing until it is used.
 type Last<T> = Option<Box<T>>;
 
@@ -172,7 +233,13 @@ struct Seen {
     series: Arc<Series>,
     unrouted: Last<Answered>,
     routes: Vec<RouteSeen>,
-    upstreams: Vec<Last<Attempts>>,
+    upstreams: Vec<UpstreamSeen>,
+}
+
+#[derive(Debug, Default)]
+struct UpstreamSeen {
+    attempts: Last<Attempts>,
+    servers: Vec<Last<ServerCounts>>,
 }
 
 #[derive(Debug, Default)]
@@ -203,15 +270,20 @@ impl Metrics {
 impl Seen {
     fn draw(&mut self, news: &mut News) {
         let Self { series, unrouted, routes, upstreams } = self;
-        draw(&series.unrouted, unrouted, &mut news.routes);
+        let name = |name: &Arc<str>| Arc::clone(name);
+        draw(&series.unrouted, unrouted, name, &mut news.routes);
         for (route, seen) in series.routes.iter().zip(routes) {
-            draw(&route.answers, &mut seen.answers, &mut news.routes);
+            draw(&route.answers, &mut seen.answers, name, &mut news.routes);
             for (limit, seen) in route.limits.iter().zip(&mut seen.limits) {
-                draw(limit, seen, &mut news.limits);
+                draw(limit, seen, name, &mut news.limits);
             }
         }
         for (upstream, seen) in series.upstreams.iter().zip(upstreams) {
-            draw(upstream, seen, &mut news.upstreams);
+            draw(&upstream.exchanges, &mut seen.attempts, name, &mut news.upstreams);
+            let server_name = |server: &Arc<str>| (Arc::clone(&upstream.exchanges.name), Arc::clone(server));
+            for (server, seen) in upstream.servers.iter().zip(&mut seen.servers) {
+                draw(server, seen, server_name, &mut news.servers);
+            }
         }
     }
 
@@ -227,21 +299,43 @@ impl Seen {
                 limits: carry(&old.limits, seen.limits, &route.limits),
             },
         });
+        let mut upstreams: HashMap<&str, (&UpstreamSeries, UpstreamSeen)> = self
+            .series
+            .upstreams
+            .iter()
+            .zip(self.upstreams)
+            .map(|pair| (&*pair.0.exchanges.name, pair))
+            .collect();
+        let upstreams =
+            series.upstreams.iter().map(|upstream| match upstreams.remove(&*upstream.exchanges.name) {
+                None => {
+                    UpstreamSeen { attempts: None, servers: upstream.servers.iter().map(|_| None).collect() }
+                }
+                Some((old, seen)) => UpstreamSeen {
+                    attempts: seen.attempts.filter(|_| old.exchanges.is_same(&upstream.exchanges)),
+                    servers: carry(&old.servers, seen.servers, &upstream.servers),
+                },
+            });
         Self {
             unrouted,
             routes: routes.collect(),
-            upstreams: carry(&self.series.upstreams, self.upstreams, &series.upstreams),
+            upstreams: upstreams.collect(),
             series: Arc::clone(&series),
         }
     }
 }
 
-fn draw<T: Total>(named: &Named<T::Cells>, last: &mut Last<T>, news: &mut HashMap<Arc<str>, T>) {
+fn draw<T: Total, K: Eq + Hash>(
+    named: &Named<T::Cells>,
+    last: &mut Last<T>,
+    key: impl FnOnce(&Arc<str>) -> K,
+    news: &mut HashMap<K, T>,
+) {
     let Some(cells) = named.used() else { return };
     let (total, last) = (T::of(cells), last.get_or_insert_default());
     let since = total.since(last);
     if !since.is_nothing() {
-        news.entry(Arc::clone(&named.name)).or_default().merge(&since);
+        news.entry(key(&named.name)).or_default().merge(&since);
         **last = total;
     }
 }

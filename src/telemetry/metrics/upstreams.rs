@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::StatusClass;
+use super::cells::Responses;
 use super::exposition::{Exposition, Kind};
-use super::series::Series;
+use super::series::{Named, Series};
 use crate::clock::deadline;
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::gateway::{Backend, Gateway};
@@ -15,8 +17,8 @@ use crate::upstream::roster::Roster;
 pub(super) fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
     let mut totals: BTreeMap<&str, HistogramTotal<RequestTime>> = BTreeMap::new();
     for upstream in workers.iter().flat_map(|series| &series.upstreams) {
-        if let Some(exchanges) = upstream.used() {
-            totals.entry(&upstream.name).or_default().add(&exchanges.duration);
+        if let Some(exchanges) = upstream.exchanges.used() {
+            totals.entry(&upstream.exchanges.name).or_default().add(&exchanges.duration);
         }
     }
     let name = "tollgate_upstream_duration_seconds";
@@ -25,15 +27,65 @@ pub(super) fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
         page.histogram(name, Some(("upstream", upstream)), total);
     }
     failures(page, workers);
+    responses(page, workers);
+    retries(page, workers);
+}
+
+fn responses(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<(&str, &str), [u64; StatusClass::ALL.len()]> = BTreeMap::new();
+    for (upstream, server, responses) in used_servers(workers) {
+        let total = totals.entry((upstream, server)).or_default();
+        for (sum, class) in total.iter_mut().zip(StatusClass::ALL) {
+            *sum += responses.class(class).get();
+        }
+    }
+    let name = "tollgate_upstream_responses_total";
+    page.family(name, Kind::Counter, "Final responses of a server, by the first digit of their status.");
+    for ((upstream, server), total) in &totals {
+        for (count, class) in total.iter().zip(StatusClass::ALL) {
+            let labels = [("upstream", *upstream), ("server", *server), ("class", class.as_str())];
+            page.sample(name, &labels, count);
+        }
+    }
+}
+
+fn retries(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
+    for (upstream, server, responses) in used_servers(workers) {
+        for why in Failure::ALL {
+            let count = responses.retried(why).get();
+            if count > 0 {
+                *totals.entry((upstream, server, why.as_str())).or_default() += count;
+            }
+        }
+    }
+    if totals.is_empty() {
+        return;
+    }
+    let name = "tollgate_upstream_retries_total";
+    page.family(name, Kind::Counter, "Attempts that a server failed and that were tried again, by cause.");
+    for ((upstream, server, reason), count) in &totals {
+        page.sample(name, &[("upstream", upstream), ("server", server), ("reason", reason)], count);
+    }
+}
+
+/// What each worker counted of each server, with the names of the upstream and of the server.
+fn used_servers<'w>(workers: &'w [Arc<Series>]) -> impl Iterator<Item = (&'w str, &'w str, &'w Responses)> {
+    workers.iter().flat_map(|series| &series.upstreams).flat_map(|upstream| {
+        let used = move |server: &'w Named<Responses>| {
+            Some((&*upstream.exchanges.name, &*server.name, server.used()?))
+        };
+        upstream.servers.iter().filter_map(used)
+    })
 }
 
 fn failures(page: &mut Exposition, workers: &[Arc<Series>]) {
     let mut totals: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for upstream in workers.iter().flat_map(|series| &series.upstreams) {
         for why in Failure::ALL {
-            let count = upstream.used().map_or(0, |exchanges| exchanges.failed(why).get());
+            let count = upstream.exchanges.used().map_or(0, |exchanges| exchanges.failed(why).get());
             if count > 0 {
-                *totals.entry((&upstream.name, why.as_str())).or_default() += count;
+                *totals.entry((&upstream.exchanges.name, why.as_str())).or_default() += count;
             }
         }
     }
@@ -59,18 +111,18 @@ pub(super) fn servers(page: &mut Exposition, gateway: &Gateway, roster: &Roster)
                 .endpoints()
                 .iter()
                 .zip(peers.iter())
-                .map(move |(server, fitness)| (labels(&server.authority), fitness))
+                .map(move |(server, fitness)| (labels(&server.authority), fitness, upstream.down_after()))
         })
     };
-    page.family(up, Kind::Gauge, "Whether the server is chosen: healthy and not ejected.");
+    page.family(up, Kind::Gauge, "0 while the server is down: unhealthy, ejected, or failed too often in a row and not answered since.");
     for upstream in gateway.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo) {
         page.sample(up, &[("upstream", &upstream.name), ("server", "builtin:echo")], 1);
     }
-    for (labels, fitness) in servers() {
-        page.sample(up, &labels, u8::from(fitness.is_fit(now)));
+    for (labels, fitness, down_after) in servers() {
+        page.sample(up, &labels, u8::from(fitness.down(now, down_after).is_none()));
     }
     page.family(ejections, Kind::Counter, "How often the server was ejected for its failures.");
-    for (labels, fitness) in servers() {
+    for (labels, fitness, _) in servers() {
         page.sample(ejections, &labels, fitness.ejections());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::counter::{CallTime, HistogramTotal, Scale};
 use crate::store::Store;
 use crate::store::redis::SharedStore;
-use crate::telemetry::metrics::{Answered, Attempts, Decided, Fate, News};
+use crate::telemetry::metrics::{Answered, Attempts, Decided, Fate, News, ServerCounts, ServerName};
 
 /// Routes, limits and upstreams of which one second is kept, each; those with the most requests.
 const MOST: usize = 1_000;
@@ -19,6 +19,7 @@ pub struct Column {
     routes: Vec<(Arc<str>, Requests)>,
     limits: Vec<(Arc<str>, Decided)>,
     upstreams: Vec<(Arc<str>, UpstreamSecond)>,
+    servers: Vec<(ServerName, ServerCounts)>,
     /// The store.
     pub store: StoreSecond,
 }
@@ -50,7 +51,9 @@ pub struct UpstreamSecond {
     pub failed: u64,
     /// Until the response head.
     pub times: Option<Times>,
-    /// Servers that are chosen, at its end.
+    /// Responses by class, and retries, of all servers together.
+    pub counts: ServerCounts,
+    /// Servers that are up, at its end.
     pub up: u32,
 }
 
@@ -83,12 +86,18 @@ impl Column {
         for (name, up) in up {
             upstreams.entry(name).or_default().up = up;
         }
+        for ((upstream, _), counts) in &news.servers {
+            if let Some(upstream) = upstreams.get_mut(upstream) {
+                upstream.counts.add(counts);
+            }
+        }
         let routes = news.routes.into_iter().map(|(name, route)| (name, Requests::from(&route)));
         Self {
             all: Requests::from(&all),
             routes: busiest(routes, |route| route.fates.iter().sum()),
             limits: busiest(news.limits.into_iter(), |limit| limit.words.iter().sum()),
             upstreams: busiest(upstreams.into_iter(), |upstream| upstream.answers + upstream.failed),
+            servers: busiest(news.servers.into_iter(), ServerCounts::responses),
             store,
         }
     }
@@ -113,6 +122,11 @@ impl Column {
         &self.upstreams
     }
 
+    /// The servers that answered something, or failed an attempt that was tried again.
+    pub(super) fn servers(&self) -> &[(ServerName, ServerCounts)] {
+        &self.servers
+    }
+
     pub(super) fn limit(&self, name: &str) -> Option<&Decided> {
         let place = self.limits.binary_search_by(|(one, _)| (**one).cmp(name)).ok()?;
         self.limits.get(place).map(|(_, said)| said)
@@ -120,7 +134,7 @@ impl Column {
 }
 
 /// At most so many of them, in the order of their names.
-fn busiest<T>(items: impl Iterator<Item = (Arc<str>, T)>, weight: impl Fn(&T) -> u64) -> Vec<(Arc<str>, T)> {
+fn busiest<K: Ord, T>(items: impl Iterator<Item = (K, T)>, weight: impl Fn(&T) -> u64) -> Vec<(K, T)> {
     let mut kept: Vec<_> = items.collect();
     if kept.len() > MOST {
         kept.sort_by_key(|(_, item)| std::cmp::Reverse(weight(item)));
@@ -149,7 +163,7 @@ impl From<&Answered> for Requests {
 impl From<Attempts> for UpstreamSecond {
     fn from(attempts: Attempts) -> Self {
         let Attempts { duration, failed } = attempts;
-        Self { answers: duration.count(), failed, times: Times::of(&duration), up: 0 }
+        Self { answers: duration.count(), failed, times: Times::of(&duration), ..Self::default() }
     }
 }
 

@@ -1,0 +1,104 @@
+//! What a failed attempt at a server met, in the words of logs and the dashboard.
+
+use std::io::ErrorKind;
+
+use super::Failure;
+
+/// Why an attempt failed: as [`Failure`], and more detail where there was no connection. Copied as one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Nothing failed yet.
+    Unknown,
+    /// The server's machine refuses the connection.
+    Refused,
+    /// There is no route to the server.
+    Unreachable,
+    /// The server's name has no address.
+    Unresolved,
+    /// No connection, for another reason.
+    Connect,
+    /// No connection within `connect_timeout`.
+    ConnectTimeout,
+    /// TLS was not agreed on.
+    Tls,
+    /// No response head within the route's `timeout`.
+    Timeout,
+    /// The connection ended before the response head was complete.
+    Reset,
+    /// The response is not valid HTTP.
+    Protocol,
+}
+
+impl Cause {
+    /// All of them, in the order of their declaration.
+    const ALL: [Self; 10] = [
+        Self::Unknown,
+        Self::Refused,
+        Self::Unreachable,
+        Self::Unresolved,
+        Self::Connect,
+        Self::ConnectTimeout,
+        Self::Tls,
+        Self::Timeout,
+        Self::Reset,
+        Self::Protocol,
+    ];
+
+    /// What a failure says; `error` is what the operating system said where there was no connection.
+    pub(super) fn of(failure: Failure, error: ErrorKind) -> Self {
+        match (failure, error) {
+            (Failure::Connect, ErrorKind::ConnectionRefused) => Self::Refused,
+            (Failure::Connect, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
+                Self::Unreachable
+            }
+            (Failure::Connect, ErrorKind::NotFound) => Self::Unresolved,
+            (Failure::Connect, _) => Self::Connect,
+            (Failure::ConnectTimeout, _) => Self::ConnectTimeout,
+            (Failure::Tls, _) => Self::Tls,
+            (Failure::Timeout, _) => Self::Timeout,
+            (Failure::Reset, _) => Self::Reset,
+            (Failure::Protocol, _) => Self::Protocol,
+            (Failure::NoneHealthy | Failure::Full | Failure::Upload, _) => Self::Unknown,
+        }
+    }
+
+    /// The cause that [`Self::code`] made this number of.
+    pub(super) fn from_code(code: u8) -> Self {
+        Self::ALL.get(usize::from(code)).copied().unwrap_or(Self::Unknown)
+    }
+
+    /// A number for an atomic.
+    pub(super) const fn code(self) -> u8 {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        self as u8
+    }
+
+    /// In words, for people.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown failure",
+            Self::Refused => "connection refused",
+            Self::Unreachable => "no route to the server",
+            Self::Unresolved => "the name does not resolve",
+            Self::Connect => "no connection",
+            Self::ConnectTimeout => "no connection within `connect_timeout`",
+            Self::Tls => "TLS handshake failed",
+            Self::Timeout => "no response within the route's `timeout`",
+            Self::Reset => "connection closed before the response",
+            Self::Protocol => "invalid response",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_has_its_own_number() {
+        for cause in Cause::ALL {
+            assert_eq!(Cause::from_code(cause.code()), cause);
+        }
+        assert_eq!(Cause::from_code(u8::MAX), Cause::Unknown);
+    }
+}
