@@ -62,7 +62,10 @@ fn each_request_is_in_exactly_one_second() {
     let upstream = &samples["upstreams"]["api"];
     assert_eq!((sum(&upstream["answers"]), sum(&upstream["failed"])), (50, 0));
     assert_eq!(upstream["up"].as_array().unwrap().last().unwrap(), 1);
-    let server = serde_json::json!([{ "server": backend.addr().to_string(), "up": true, "why": null }]);
+    let server = serde_json::json!([{
+        "server": backend.addr().to_string(), "up": true, "why": null, "reason": null,
+        "minute": { "1xx": 0, "2xx": 50, "3xx": 0, "4xx": 0, "5xx": 0 }, "retries": 0,
+    }]);
     assert_eq!(upstream["servers"], server);
     let store = &samples["store"];
     assert_eq!(store["keys"].as_array().unwrap().last().unwrap(), 10);

@@ -272,6 +272,37 @@ fn a_reload_tells_nothing_anew() {
     assert_eq!(gateway.metric("tollgate_upstream_up", &[]), 0.0);
 }
 
+/// Health checks tell of a change themselves: it is told of once, and the return ends what failed requests say.
+#[test]
+fn health_checks_and_failed_requests_tell_of_one_return() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&broken);
+    let backend = Backend::start(move |exchange| {
+        exchange.read_body();
+        if switch.load(Ordering::SeqCst) {
+            return Next::Reset;
+        }
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        Next::KeepAlive
+    });
+    let gateway = Gateway::start(&over(&[&backend], "health = { path = \"/up\", interval = \"300ms\" }"));
+    gateway.get("/").expect(200);
+    broken.store(true, Ordering::SeqCst);
+    (0..6).for_each(|_| _ = gateway.get("/").expect(502));
+    assert!(!is_up(&gateway, &backend), "failed requests are faster than health checks");
+    let has = |words: &str| told(&gateway).iter().any(|line| line.contains(words));
+    eventually("the health check tells", || has("is unhealthy: ").then_some(()));
+    assert_eq!(problems(&gateway, 1)[0].0, "bad");
+    broken.store(false, Ordering::SeqCst);
+    eventually("its return", || has("is healthy again").then_some(()));
+    assert!(is_up(&gateway, &backend), "without a request");
+    let seq = || api(&gateway, "samples")["seq"].as_u64().expect("a number");
+    let first = seq();
+    eventually("two seconds", || (seq() >= first + 2).then_some(()));
+    let downs = told(&gateway).iter().filter(|line| line.contains(" is down: ")).count();
+    assert!(downs <= 1 && !has("is up again"), "{:?}", told(&gateway));
+}
+
 #[test]
 fn a_server_that_hangs_beside_others_is_one_of_them() {
     let (bad, good) = (hanging(), Backend::ok());

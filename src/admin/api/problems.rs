@@ -22,7 +22,7 @@ const MOST_SERVERS: usize = 3;
 /// How bad a problem is; the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
-    /// Some requests are met.
+    /// Some requests are affected.
     Warn,
     /// An outage.
     Bad,
@@ -48,7 +48,7 @@ pub(super) fn tell(shared: &Shared) -> Value {
         let is_away = down.as_ref().is_some_and(|problem| problem.severity == Severity::Bad);
         problems.extend(down);
         problems.extend(errors(&upstream.name, &second));
-        // Of a server that is down it goes without saying.
+        // That all servers are down is the same problem.
         problems.extend(unanswered(&upstream.name, &second).filter(|_| !is_away));
     }
     problems.sort_by_key(|problem| Reverse(problem.severity));

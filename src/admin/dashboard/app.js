@@ -298,7 +298,7 @@ function drawVerdict() {
   const parts = refusing === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
     : refusing && !outage ? ["No request is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `]
     : [outage ? "" : "No request is refused. ", strong(rate(all) + "/s"), " requests, ", ...failed ? [strong(rate(failed) + "/s"), " fail, "] : [], `p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
-  // An outage comes first: clients that are refused can wait, clients of a dead backend cannot.
+  // An outage comes first: it affects all clients of the backend.
   parts.unshift(...headlines().map((problem) => problem.text + ". "));
   if (suspect) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
   $("verdict").className = "verdict " + mood;
