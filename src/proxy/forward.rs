@@ -28,10 +28,11 @@ use super::refuse::{is_ratelimit, put_ratelimit};
 use super::service::send;
 use super::turn::Turn;
 use super::upload::{Terms, Upload};
+use super::worker::Plan;
 use super::writer::Writer;
 use crate::clock::deadline::Deadline;
 use crate::gateway::admission::Tightest;
-use crate::gateway::{Backend, Protocol, RatelimitHeaders, RequestIds, Route, Upstream};
+use crate::gateway::{Backend, Protocol, RatelimitHeaders, RequestIds, Route, Upstream, UpstreamIndex};
 use crate::http1::chunks::encode_end;
 use crate::http1::fields::Fields;
 use crate::http1::login::binds_connection;
@@ -177,13 +178,12 @@ pub(crate) async fn forward(
     answer.bytes.clear();
     let mut watch = Watch::new(reader);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
-    let &Delivery { route, idempotent, affinity, private, .. } = delivery;
+    let &Delivery { route, idempotent, affinity, private, since: asked, .. } = delivery;
     if form.http_11 {
         upload.pass_hints(&route.response_headers);
     }
     let (body, to_head) = (&mut upload, form.to_head);
     let request = Request { message, body, answer, idempotent, to_head, affinity, private, own };
-    let asked = delivery.since;
     let now = turn.worker.shared.clock.instant(asked);
     let sent = {
         let servers = &plan.servers[route.upstream.0];
@@ -194,10 +194,7 @@ pub(crate) async fn forward(
         })
         .await
     };
-    plan.metrics.failed_attempts(route.upstream, plan.servers[route.upstream.0].take_failed_attempts());
-    for (server, failure) in plan.servers[route.upstream.0].take_retries() {
-        plan.metrics.retry(route.upstream, server, failure);
-    }
+    count_attempts(&plan, route.upstream);
     let failed = match sent {
         None => {
             turn.received = upload.bytes();
@@ -234,6 +231,15 @@ pub(crate) async fn forward(
     upload.end_interim(outbound);
     let (done, fault) = (upload.is_done(), upload.fault());
     fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
+}
+
+/// Counts the attempts that were not answered, and those that another followed.
+fn count_attempts(plan: &Plan, upstream: UpstreamIndex) {
+    let servers = &plan.servers[upstream.0];
+    plan.metrics.failed_attempts(upstream, servers.take_failed_attempts());
+    for (server, failure) in servers.take_retries() {
+        plan.metrics.retry(upstream, server, failure);
+    }
 }
 
 /// Why a client whose body broke off cannot be told so: it has reset its stream, or takes nothing.
