@@ -1,6 +1,7 @@
 //! `/api/v1/`: what the gateway knows, and what can be changed while it runs. `docs/api.md` says what is answered.
 
 mod ban;
+mod bans;
 mod explain;
 mod key;
 mod limits;
@@ -52,6 +53,7 @@ struct Fault {
 enum Place<'p> {
     Status,
     Samples,
+    Bans,
     Routes,
     Limits,
     /// Of the limit with this name.
@@ -116,6 +118,7 @@ impl<'p> Place<'p> {
             ["status"] => Self::Status,
             ["samples"] => Self::Samples,
             ["routes"] => Self::Routes,
+            ["bans"] => Self::Bans,
             ["limits"] => Self::Limits,
             ["limits", limit, "keys"] => Self::Keys(limit),
             ["refusals"] => Self::Refusals,
@@ -133,9 +136,13 @@ impl<'p> Place<'p> {
         match self {
             Self::Key(..) => "GET, HEAD, DELETE",
             Self::Ban(..) => "POST, DELETE",
-            Self::Status | Self::Samples | Self::Routes | Self::Limits | Self::Keys(_) | Self::Refusals => {
-                "GET, HEAD"
-            }
+            Self::Status
+            | Self::Samples
+            | Self::Bans
+            | Self::Routes
+            | Self::Limits
+            | Self::Keys(_)
+            | Self::Refusals => "GET, HEAD",
             Self::Explain | Self::Reload | Self::Drain | Self::Grant(..) => "POST",
         }
     }
@@ -144,6 +151,7 @@ impl<'p> Place<'p> {
         match self {
             Self::Status => good(status::tell(asked.shared)),
             Self::Samples => samples::tell(asked.shared, asked.query).and_then(good),
+            Self::Bans => bans::tell(asked.shared, asked.query).await.and_then(good),
             Self::Routes => good(routes::tell(&asked.shared.gateway.load())),
             Self::Limits => good(limits::tell(asked.shared).await),
             Self::Keys(limit) => talkers::tell(asked.shared, limit, asked.query).await.and_then(good),

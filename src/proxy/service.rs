@@ -195,6 +195,7 @@ async fn decide(turn: &Turn, assessment: &Assessment<'_>) -> Outcome {
 
 /// Waits for the request's turn. False if the client left meanwhile.
 async fn wait(turn: &mut Turn, delay: Micros, reader: &Reader) -> bool {
+    turn.delay = delay;
     turn.trace_delay(delay);
     tokio::select! {
         biased;

@@ -17,7 +17,7 @@ use crate::gateway::log::AccessLog;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
-use crate::limit::units::Timestamp;
+use crate::limit::units::{Micros, Timestamp};
 use crate::route::RouteIndex;
 use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::Fate;
@@ -41,6 +41,8 @@ pub(crate) struct Turn {
     pub(crate) error: Option<&'static str>,
     /// What the limits made of it.
     pub(crate) fate: Fate,
+    /// How long a leaky bucket has it wait in its queue.
+    pub(crate) delay: Micros,
     /// What is told of it if it is refused or fails.
     pub(super) testimony: Testimony,
     /// Who asks, as soon as that is known.
@@ -69,6 +71,7 @@ impl Turn {
             sent: 0,
             error: Some("client_gone"),
             fate: Fate::Admitted,
+            delay: Micros(0),
             testimony: Testimony::Open,
             client: None,
             request_id: SmallVec::from_slice(&worker.next_request_id()),
@@ -143,7 +146,7 @@ impl Drop for Turn {
         self.worker.last_answer.set(now);
         let duration = now.since(self.started);
         let fate = self.fate();
-        self.plan.metrics.request(self.route, self.status, duration);
+        self.plan.metrics.request(self.route, self.status, duration, self.delay);
         self.plan.metrics.bodies(self.route, self.received, self.sent);
         self.plan.metrics.fate(self.route, fate);
         if matches!(fate, Fate::Refused | Fate::Failed) {

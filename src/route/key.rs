@@ -228,6 +228,11 @@ const LABEL_PART_MOST: usize = 120;
 pub const LABEL_END: char = '\n';
 
 impl Key {
+    /// Characters of one part of a label.
+    fn label_part_most(&self) -> usize {
+        LABEL_PART_MOST.min(LABEL_MOST / self.parts.len().max(1))
+    }
+
     /// As [`Self::label`], behind what stands in `out`, with [`LABEL_END`] behind each part. Of a long value its first 120 characters
     /// and `…`, or fewer where the key has more than four parts.
     pub fn write_label(
@@ -239,7 +244,7 @@ impl Key {
         out: &mut String,
     ) {
         let parts = self.parts.iter().filter(|part| **part != Part::Global);
-        let most = LABEL_PART_MOST.min(LABEL_MOST / self.parts.len().max(1));
+        let most = self.label_part_most();
         for part in parts {
             let whole = reveal || !part.invented_by_client();
             let found = self.find(part, request, route, merge_slashes);

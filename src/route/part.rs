@@ -290,7 +290,8 @@ fn joined(values: &[Cow<'_, [u8]>]) -> String {
     texts.join(", ")
 }
 
-fn write_cut(text: &str, whole: bool, most: usize, out: &mut String) {
+/// Writes a value, if it is not to be shown `whole` only its beginning, and of a long one no more than so many characters and `…`.
+pub(super) fn write_cut(text: &str, whole: bool, most: usize, out: &mut String) {
     let is_long = || text.chars().nth(11).is_some();
     // What is missing is no value, so there is a character to cut.
     let most = if whole { most } else { 4 * usize::from(is_long()) };

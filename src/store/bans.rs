@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use super::Unreachable;
 use crate::limit::units::{Fingerprint, Timestamp};
@@ -40,6 +41,8 @@ pub struct Bans {
     any: AtomicBool,
     /// And until when each holds, by this process's clock.
     list: ArcSwap<List>,
+    /// What the banned keys are called, as far as that was told here. For lists only: requests never look at it.
+    labels: Mutex<HashMap<Banned, Arc<str>>>,
 }
 
 type List = HashMap<Banned, Timestamp>;
@@ -102,6 +105,19 @@ impl Bans {
         });
     }
 
+    /// Keeps what a banned key is called, for as long as it is banned.
+    pub fn name(&self, banned: Banned, label: impl Into<Arc<str>>) {
+        let mut labels = self.labels.lock();
+        if self.list.load().contains_key(&banned) {
+            labels.insert(banned, label.into());
+        }
+    }
+
+    /// What a banned key is called, if that was told.
+    pub fn label(&self, banned: Banned) -> Option<Arc<str>> {
+        self.labels.lock().get(&banned).cloned()
+    }
+
     /// Forgets the bans that are over.
     pub fn sweep(&self, now: Timestamp) {
         if !self.is_empty() && self.list.load().values().any(|until| *until <= now) {
@@ -121,6 +137,9 @@ impl Bans {
             change(&mut next);
             Arc::new(next)
         });
-        self.any.store(!self.list.load().is_empty(), Ordering::Relaxed);
+        let mut labels = self.labels.lock();
+        let list = self.list.load();
+        labels.retain(|banned, _| list.contains_key(banned));
+        self.any.store(!list.is_empty(), Ordering::Relaxed);
     }
 }

@@ -238,11 +238,12 @@ impl Metrics {
 }
 
 impl WorkerMetrics {
-    /// A request was answered; `route` is `None` where none matched or none was looked for.
-    pub fn request(&self, route: Option<RouteIndex>, status: StatusCode, duration: Micros) {
+    /// A request was answered; `route` is `None` where none matched or none was looked for. `delay` is the part of `duration` that it
+    /// waited in the queue of a leaky bucket.
+    pub fn request(&self, route: Option<RouteIndex>, status: StatusCode, duration: Micros, delay: Micros) {
         let answers = self.answers(route);
         answers.codes.count(status);
-        answers.duration.record(duration);
+        answers.record(duration, delay);
     }
 
     /// So many bytes of bodies came and went with a request; see [`Self::request`].

@@ -229,6 +229,72 @@ fn what_can_not_be_is_told() {
 }
 
 #[test]
+fn bans_are_listed_those_that_end_first_first() {
+    let backend = Backend::ok();
+    let toml = Plan::to(&backend)
+        .route("/*", "limits = [\"one\", \"address\", \"all\", \"shown\"]")
+        .limit("one", &of("gcra", 100))
+        .table_of("address", "key = \"ip\"\nmode = \"shadow\"", &of("gcra", 100))
+        .table_of("all", "key = \"global\"", &of("gcra", 100))
+        .table_of("shown", "key = [\"header:x-client\", \"path\"]\nreveal = true", &of("gcra", 100))
+        .alone();
+    let gateway = Gateway::start(&toml);
+    assert_eq!(good(&gateway, "GET bans", "")["total"], 0);
+    assert_eq!(good(&gateway, "GET bans", "")["bans"], json!([]));
+    // Known by its id alone: a request had it.
+    assert_eq!(statuses_of(&gateway, "/", "followed-by-id", 1), [200]);
+    let id = good(&gateway, "GET limits/one/keys/followed-by-id", "")["id"].as_str().unwrap().to_owned();
+    for (key, span) in [
+        ("one/keys/a-secret-of-a-client", "4h"),
+        ("address/keys/203.0.113.7", "1h"),
+        ("shown/keys/a-client,%2Fsearch", "3h"),
+        (&*format!("one/keys/{id}"), "2h"),
+        ("all/keys/everyone", "5h"),
+        ("one/keys/id:9f86d081884c7d659a2feaa0c55ad015", "6h"),
+    ] {
+        good(&gateway, &format!("POST limits/{key}/ban"), &json!({ "for": span }).to_string());
+    }
+    let told = good(&gateway, "GET bans", "");
+    assert_eq!(told["total"], 6);
+    let bans = told["bans"].as_array().unwrap();
+    let names: Vec<Value> = bans.iter().map(|ban| json!([ban["limit"], ban["mode"], ban["key"]])).collect();
+    assert_eq!(
+        names,
+        [
+            json!(["address", "shadow", ["203.0.113.7"]]),
+            json!(["one", "enforce", ["foll…"]]),
+            json!(["shown", "enforce", ["a-client", "/search"]]),
+            json!(["one", "enforce", ["a-se…"]]),
+            json!(["all", "enforce", []]),
+            json!(["one", "enforce", null]),
+        ]
+    );
+    assert_eq!(bans[1]["id"], *id);
+    for (hours, ban) in [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].into_iter().zip(bans) {
+        let left = ban["banned_until"].as_f64().unwrap() - told["time"].as_f64().unwrap();
+        assert!((left - hours * 3_600.0).abs() < 30.0, "{ban}");
+    }
+    let two = good(&gateway, "GET bans?top=2", "");
+    assert_eq!((&two["total"], two["bans"].as_array().unwrap().len()), (&json!(6), 2));
+    for wrong in ["0", "1001", "x"] {
+        let (status, fault) = ask(&gateway, &format!("GET bans?top={wrong}"), "");
+        assert!(status == 400 && fault.to_string().contains("1 to 1000"), "{fault}");
+    }
+    assert_eq!(ask(&gateway, "POST bans", "{}").0, 405);
+
+    // A lifted ban is gone from the list, and a key that is banned by its values is named by them.
+    let id = bans[3]["id"].as_str().unwrap();
+    assert_eq!(good(&gateway, &format!("GET limits/one/keys/{id}"), "")["key"], json!(["a-se…"]));
+    let listed = good(&gateway, "GET limits/one/keys", "");
+    let listed = listed["keys"].as_array().unwrap().iter().find(|key| key["id"] == id).unwrap();
+    assert_eq!(listed["key"], json!(["a-se…"]));
+    good(&gateway, &format!("DELETE limits/one/keys/{id}/ban"), "");
+    let left = good(&gateway, "GET bans", "");
+    assert_eq!(left["total"], 5);
+    assert!(left["bans"].as_array().unwrap().iter().all(|ban| ban["id"] != id), "{left}");
+}
+
+#[test]
 fn bans_outlive_a_reload_as_long_as_their_limit_does() {
     let backend = Backend::ok();
     let gateway = Gateway::start(&plan(&backend, &of("gcra", 5)));
@@ -247,6 +313,7 @@ fn bans_outlive_a_reload_as_long_as_their_limit_does() {
         (statuses_of(&gateway, "/", "a", 1), good(&gateway, "GET status", "")["bans"].clone()),
         (vec![200], json!(0))
     );
+    assert_eq!(good(&gateway, "GET bans", "")["bans"], json!([]));
 }
 
 #[test]

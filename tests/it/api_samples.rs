@@ -147,6 +147,42 @@ fn a_delayed_request_counts_as_such() {
 }
 
 #[test]
+fn waits_in_a_leaky_bucket_are_told_apart_from_latency() {
+    let backend = Backend::ok();
+    let toml = everything_to(
+        &backend,
+        "limits = [\"slow\"]\n[limits.slow]\nalgorithm = \"leaky-bucket\"\nkey = \"ip\"\nrate = \"1/s\"\nqueue = 5\n",
+    ) + ADMIN;
+    let gateway = Gateway::start(&toml);
+    for _ in 0..3 {
+        gateway.get("/").expect(200);
+    }
+    let samples = samples_with(&gateway, 3);
+    let told = |place: &Value, name: &str| -> Vec<f64> {
+        place[name].as_array().unwrap().iter().filter_map(Value::as_f64).collect()
+    };
+    for place in [&samples["all"], &samples["routes"]["all"]] {
+        for name in ["delay_p50_ms", "delay_p99_ms"] {
+            let delays = told(place, name);
+            // Each waits up to a second, but for what passed between the answer and the next request.
+            assert!(
+                !delays.is_empty() && delays.iter().all(|delay| (250.0..=1_000.0).contains(delay)),
+                "{delays:?}"
+            );
+        }
+        let latency = told(place, "p99_ms");
+        assert!(!latency.is_empty() && latency.iter().all(|time| *time < 500.0), "{latency:?}");
+    }
+    let backend = told(&samples["upstreams"]["api"], "p99_ms");
+    assert!(!backend.is_empty() && backend.iter().all(|time| *time < 500.0), "{backend:?}");
+    // The metric tells what clients see.
+    let all = gateway.metric("tollgate_request_duration_seconds_sum", &["route=\"all\""]);
+    assert!(all > 1.0, "{all}");
+    let count = gateway.metric("tollgate_request_duration_seconds_count", &["route=\"all\""]);
+    assert!((count - 3.0).abs() < 0.1, "{count}");
+}
+
+#[test]
 fn a_reload_keeps_what_stays_and_brings_what_is_new() {
     let backend = Backend::ok();
     let toml = limited(&backend, "");

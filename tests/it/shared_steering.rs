@@ -83,10 +83,19 @@ fn a_ban_holds_for_all_gateways_until_one_ends_it() {
     let difference = seen["banned_until"].as_f64().unwrap()
         - good(other, "GET limits/one/keys/a", "")["banned_until"].as_f64().unwrap();
     assert!(difference.abs() < 2.0, "{difference}");
+    // Both list it, under one id.
+    for gateway in [one, other] {
+        let told = good(gateway, "GET bans", "");
+        let ban = &told["bans"][0];
+        assert_eq!((&told["total"], &ban["limit"], &ban["id"]), (&1.into(), &"one".into(), &seen["id"]));
+        let difference = seen["banned_until"].as_f64().unwrap() - ban["banned_until"].as_f64().unwrap();
+        assert!(difference.abs() < 2.0, "{difference}");
+    }
     // A gateway that comes later knows of it, too.
     let third = Gateway::start(&plan(&backend, &of("gcra", 1_000)).on(&redis));
     is_refused(&third, "a");
     assert_eq!(good(other, "DELETE limits/one/keys/a/ban", "")["banned_until"], Value::Null);
+    assert_eq!(good(other, "GET bans", "")["total"], 0);
     assert_eq!(statuses_of(other, "/", "a", 4), [200; 4]);
     passes(one, "a");
     passes(&third, "a");

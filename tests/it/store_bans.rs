@@ -33,6 +33,21 @@ fn a_ban_holds_for_its_key_and_its_time() {
 }
 
 #[test]
+fn a_label_is_kept_as_long_as_its_ban() {
+    let bans = Bans::default();
+    bans.name(key(1, 1), "early");
+    assert_eq!(bans.label(key(1, 1)), None, "it is not banned");
+    bans.insert(key(1, 1), after(5), NOW).unwrap();
+    bans.insert(key(1, 2), after(9), NOW).unwrap();
+    bans.name(key(1, 1), "one");
+    bans.name(key(1, 2), "two");
+    bans.sweep(after(6));
+    assert_eq!((bans.label(key(1, 1)), bans.label(key(1, 2)).as_deref()), (None, Some("two")));
+    bans.replace([(key(1, 3), after(9))]);
+    assert_eq!(bans.label(key(1, 2)), None);
+}
+
+#[test]
 fn there_are_no_more_than_there_may_be() {
     let bans = Bans::default();
     bans.replace(

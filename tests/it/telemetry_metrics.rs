@@ -38,8 +38,8 @@ fn scrape(metrics: &Metrics, gateway: &Gateway) -> Page {
 }
 
 fn count(worker: &WorkerMetrics) {
-    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500));
-    worker.request(None, StatusCode::NOT_FOUND, Micros(10));
+    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500), Micros(0));
+    worker.request(None, StatusCode::NOT_FOUND, Micros(10), Micros(0));
     worker.decision(RouteIndex(0), 0, DecisionLabel::Limited);
     worker.upstream(UpstreamIndex(0), Micros(20_000));
     worker.response(UpstreamIndex(0), 1, StatusCode::BAD_GATEWAY);
@@ -198,9 +198,9 @@ fn names_that_stay_keep_their_counters_wherever_they_move() {
     count(&before);
     let second = plan(&["c", "a"]);
     let after = metrics.worker(0, &second);
-    after.request(Some(RouteIndex(1)), StatusCode::OK, Micros(1));
+    after.request(Some(RouteIndex(1)), StatusCode::OK, Micros(1), Micros(0));
     // A request in flight still counts under the plan that it began with.
-    before.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1));
+    before.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1), Micros(0));
     before.connection_closed(1);
     let page = scrape(&metrics, &second);
     assert_eq!(page.get("tollgate_requests_total", &[("route", "a"), ("code", "200")]), Some(3.0));
@@ -233,10 +233,28 @@ fn a_route_that_bears_the_name_for_none_shares_its_series() {
 }
 
 #[test]
+fn a_delay_by_a_limit_is_part_of_the_duration() {
+    let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
+    let worker = metrics.worker(0, &gateway);
+    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500), Micros(0));
+    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(2_000_000), Micros(1_999_000));
+    // The client left before its turn.
+    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(500_000), Micros(9_000_000));
+    let page = scrape(&metrics, &gateway);
+    let count = page.get("tollgate_request_duration_seconds_count", &[("route", "a")]);
+    let sum = page.get("tollgate_request_duration_seconds_sum", &[("route", "a")]);
+    assert_eq!((count, sum), (Some(3.0), Some(2.5015)));
+    let news = metrics.draw(&mut tollgate::telemetry::metrics::Tap::default());
+    let route = &news.routes["a"];
+    assert_eq!((route.latency.count(), route.latency.sum()), (3, Micros(2_500)));
+    assert_eq!((route.delay.count(), route.delay.sum()), (2, Micros(2_499_000)));
+}
+
+#[test]
 fn places_that_no_plan_has_are_ignored() {
     let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
     let worker = metrics.worker(9, &gateway);
-    worker.request(Some(RouteIndex(7)), StatusCode::OK, Micros(u64::MAX));
+    worker.request(Some(RouteIndex(7)), StatusCode::OK, Micros(u64::MAX), Micros(0));
     worker.decision(RouteIndex(0), 7, DecisionLabel::Allowed);
     worker.upstream(UpstreamIndex(7), Micros(1));
     worker.response(UpstreamIndex(0), 7, StatusCode::OK);
@@ -257,7 +275,7 @@ proptest! {
             gateway
         };
         let metrics = Metrics::new(1);
-        metrics.worker(0, &gateway).request(Some(RouteIndex(0)), StatusCode::OK, Micros(1));
+        metrics.worker(0, &gateway).request(Some(RouteIndex(0)), StatusCode::OK, Micros(1), Micros(0));
         let page = scrape(&metrics, &gateway);
         prop_assert_eq!(page.get("tollgate_requests_total", &[("route", &name), ("code", "200")]), Some(1.0));
     }

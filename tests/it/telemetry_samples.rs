@@ -60,7 +60,7 @@ impl World {
 }
 
 fn count(worker: &WorkerMetrics, fate: Fate) {
-    worker.request(Some(RouteIndex(0)), http::StatusCode::OK, Micros(1_500));
+    worker.request(Some(RouteIndex(0)), http::StatusCode::OK, Micros(1_500), Micros(0));
     worker.fate(Some(RouteIndex(0)), fate);
     let label = if fate == Fate::Refused { DecisionLabel::Limited } else { DecisionLabel::Allowed };
     worker.decision(RouteIndex(0), 0, label);

@@ -23,6 +23,9 @@ pub(super) async fn begin(one: &One, asked: &Asked<'_>) -> Said {
     })?;
     let before = one.ban_ends(asked.shared);
     set(one, asked, Some(span)).await?;
+    if let Some(label) = one.label(asked.shared).await {
+        asked.shared.store.bans().name(one.banned(), label);
+    }
     one.log(asked, &format!("bans for {:?}", Duration::from_micros(span.0)));
     one.changed(asked, one.ban_ends(asked.shared) != before).await
 }

@@ -114,6 +114,15 @@ impl One {
         super::good(seen)
     }
 
+    /// What lists call it, if that is known: its values, shortened where they may be secrets.
+    pub(super) async fn label(&self, shared: &Shared) -> Option<String> {
+        let (limit, rule) = (self.limit(), &self.gateway.server.client);
+        match &self.values {
+            Some(values) => Some(limit.key.label_of(values, rule, limit.reveal)),
+            None => talkers::labels(shared, limit, Arc::new([self.owner])).await.remove(&self.owner),
+        }
+    }
+
     /// Until when it is banned, if it is.
     pub(super) fn ban_ends(&self, shared: &Shared) -> Option<Timestamp> {
         shared.store.bans().until(self.banned(), shared.clock.now())
@@ -135,7 +144,10 @@ impl One {
     /// What is known of it if it is among those that ask most; else only what it was called.
     async fn followed(&self, shared: &Shared) -> Followed {
         match talkers::followed(shared, self.limit(), self.owner).await {
-            None => Followed { key: self.values.clone(), ..Followed::default() },
+            None => {
+                let named = || shared.store.bans().label(self.banned()).map(|label| talkers::values(&label));
+                Followed { key: self.values.clone().or_else(named), ..Followed::default() }
+            }
             Some((key, talker)) => Followed {
                 // Whoever named it by its values knows them.
                 key: Some(self.values.clone().unwrap_or(key)),

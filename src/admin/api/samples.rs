@@ -125,6 +125,8 @@ fn requests(list: &[Requests]) -> Value {
         "refused": fate(Fate::Refused), "failed": fate(Fate::Failed),
         "p50_ms": times(list, |one| one.times, |times| times.p50),
         "p99_ms": times(list, |one| one.times, |times| times.p99),
+        "delay_p50_ms": times(list, |one| one.delays, |times| times.p50),
+        "delay_p99_ms": times(list, |one| one.delays, |times| times.p99),
     })
 }
 

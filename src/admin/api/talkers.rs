@@ -34,7 +34,8 @@ pub(super) async fn tell(shared: &Shared, segment: &str, query: Query<'_>) -> Re
     let rest: Vec<Fingerprint> = rest.copied().take(MOST).collect();
     talkers.extend(rest.iter().filter_map(|owner| ranking.talker(*owner)));
     let names = labels(shared, limit, talkers.iter().map(|talker| talker.owner).collect()).await;
-    let silent = rest.into_iter().filter(|owner| ranking.talker(*owner).is_none()).map(silent);
+    let silent = rest.into_iter().filter(|owner| ranking.talker(*owner).is_none());
+    let silent = silent.map(|owner| silent_key(owner, shared.store.bans().label(limit.banned(owner))));
     let mut keys: Vec<Value> = talkers.iter().map(|talker| one(talker, &names)).chain(silent).collect();
     for (owner, until) in &bans {
         let id = key_id(*owner);
@@ -79,7 +80,11 @@ async fn ranking(shared: &Shared, limit: &Limit) -> Ranking {
 }
 
 /// What these keys are called.
-async fn labels(shared: &Shared, limit: &Limit, owners: Arc<[Fingerprint]>) -> HashMap<Fingerprint, String> {
+pub(super) async fn labels(
+    shared: &Shared,
+    limit: &Limit,
+    owners: Arc<[Fingerprint]>,
+) -> HashMap<Fingerprint, String> {
     let errand = |tell| Errand::Labels(Arc::clone(&limit.name), Arc::clone(&owners), tell);
     shared.desks.ask_all(errand).await.into_iter().flatten().collect()
 }
@@ -104,9 +109,9 @@ fn one(talker: &Talker, names: &HashMap<Fingerprint, String>) -> Value {
 }
 
 /// A key that is banned and not followed.
-fn silent(owner: Fingerprint) -> Value {
+fn silent_key(owner: Fingerprint, label: Option<Arc<str>>) -> Value {
     json!({
-        "id": key_id(owner), "key": null, "requests": 0, "admitted": 0, "refused": 0,
+        "id": key_id(owner), "key": label.map(|label| values(&label)), "requests": 0, "admitted": 0, "refused": 0,
         "last": null, "banned_until": null,
     })
 }

@@ -8,6 +8,7 @@ use http::StatusCode;
 
 use super::{DecisionLabel, Fate, StatusClass, TurnedAway, Word};
 use crate::counter::{Counter, Histogram, RequestTime};
+use crate::limit::units::Micros;
 use crate::upstream::Failure;
 
 /// What a route answered. Aligned, like the others below, so that no two workers' counters share a cache line.
@@ -15,7 +16,10 @@ use crate::upstream::Failure;
 #[repr(align(64))]
 pub(super) struct Answers {
     pub(super) codes: Codes,
+    /// Durations of requests that no leaky bucket delayed. Those of the others are in `delayed`.
     pub(super) duration: Histogram<RequestTime>,
+    /// Made by the first delayed request: most routes have none.
+    delayed: OnceLock<Box<Delayed>>,
     /// Bytes of the requests' bodies.
     pub(super) received: Counter,
     /// Bytes of the answers' bodies.
@@ -23,7 +27,35 @@ pub(super) struct Answers {
     fates: [Counter; Fate::ALL.len()],
 }
 
+/// Durations of requests that waited in the queue of a leaky bucket.
+#[derive(Debug, Default)]
+pub(super) struct Delayed {
+    /// The whole duration, with the wait.
+    pub(super) duration: Histogram<RequestTime>,
+    /// The duration without the wait.
+    pub(super) latency: Histogram<RequestTime>,
+    /// The wait.
+    pub(super) delay: Histogram<RequestTime>,
+}
+
 impl Answers {
+    /// Only one thread may call this; see [`Counter::add`]. `delay` is the part of `duration` that the request waited for a limit.
+    pub(super) fn record(&self, duration: Micros, delay: Micros) {
+        if delay == Micros(0) {
+            return self.duration.record(duration);
+        }
+        let delayed = self.delayed.get_or_init(Box::default);
+        let delay = delay.min(duration);
+        delayed.duration.record(duration);
+        delayed.latency.record(Micros(duration.0 - delay.0));
+        delayed.delay.record(delay);
+    }
+
+    /// Of the requests that were delayed, if there were any.
+    pub(super) fn delayed(&self) -> Option<&Delayed> {
+        self.delayed.get().map(Box::as_ref)
+    }
+
     pub(super) fn fate(&self, fate: Fate) -> &Counter {
         // The enum's discriminants count from 0, in the order of `ALL`.
         &self.fates[fate as usize]

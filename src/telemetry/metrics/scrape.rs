@@ -85,6 +85,9 @@ fn answers(page: &mut Exposition, workers: &[Arc<Series>]) {
                 let total = totals.entry(&named.name).or_default();
                 answers.codes.add_to(&mut total.codes);
                 total.duration.add(&answers.duration);
+                if let Some(delayed) = answers.delayed() {
+                    total.duration.add(&delayed.duration);
+                }
                 total.received += answers.received.get();
                 total.sent += answers.sent.get();
             }

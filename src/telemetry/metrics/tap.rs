@@ -38,8 +38,10 @@ pub type ServerName = (Arc<str>, Arc<str>);
 pub struct Answered {
     /// In the order of [`Fate::ALL`].
     pub fates: [u64; Fate::ALL.len()],
-    /// How long they took.
-    pub duration: HistogramTotal<RequestTime>,
+    /// How long they took, without the time that they waited in queues of leaky buckets.
+    pub latency: HistogramTotal<RequestTime>,
+    /// How long those that leaky buckets delayed waited there.
+    pub delay: HistogramTotal<RequestTime>,
 }
 
 /// What a limit said. Nothing of requests that are exempt, or that another limit refused.
@@ -120,22 +122,31 @@ impl Total for Answered {
     type Cells = Answers;
 
     fn of(cells: &Answers) -> Self {
-        let mut duration = HistogramTotal::default();
-        duration.add(&cells.duration);
-        Self { fates: Fate::ALL.map(|fate| cells.fate(fate).get()), duration }
+        let (mut latency, mut delay) = (HistogramTotal::default(), HistogramTotal::default());
+        latency.add(&cells.duration);
+        if let Some(delayed) = cells.delayed() {
+            latency.add(&delayed.latency);
+            delay.add(&delayed.delay);
+        }
+        Self { fates: Fate::ALL.map(|fate| cells.fate(fate).get()), latency, delay }
     }
 
     fn since(&self, earlier: &Self) -> Self {
-        Self { fates: less(&self.fates, &earlier.fates), duration: self.duration.since(&earlier.duration) }
+        Self {
+            fates: less(&self.fates, &earlier.fates),
+            latency: self.latency.since(&earlier.latency),
+            delay: self.delay.since(&earlier.delay),
+        }
     }
 
     fn merge(&mut self, other: &Self) {
         add(&mut self.fates, &other.fates);
-        self.duration.merge(&other.duration);
+        self.latency.merge(&other.latency);
+        self.delay.merge(&other.delay);
     }
 
     fn is_nothing(&self) -> bool {
-        self.fates.iter().all(|count| *count == 0) && self.duration.count() == 0
+        self.fates.iter().all(|count| *count == 0) && self.latency.count() == 0 && self.delay.count() == 0
     }
 }
 

@@ -29,8 +29,10 @@ pub struct Column {
 pub struct Requests {
     /// In the order of [`Fate::ALL`].
     pub fates: [u64; Fate::ALL.len()],
-    /// How long they took; `None`: there were none.
+    /// How long they took, without waits in queues of leaky buckets; `None`: there were none.
     pub times: Option<Times>,
+    /// How long the delayed ones waited there; `None`: there were none.
+    pub delays: Option<Times>,
 }
 
 /// How long things took that happened in a second.
@@ -156,7 +158,11 @@ impl Times {
 
 impl From<&Answered> for Requests {
     fn from(answered: &Answered) -> Self {
-        Self { fates: answered.fates, times: Times::of(&answered.duration) }
+        Self {
+            fates: answered.fates,
+            times: Times::of(&answered.latency),
+            delays: Times::of(&answered.delay),
+        }
     }
 }
 

@@ -1,0 +1,77 @@
+//! `GET bans`: the bans in force.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::routes::mode;
+use super::time::moment;
+use super::{Fault, Query, key_id, talkers};
+use crate::gateway::{Gateway, Limit};
+use crate::limit::units::{Fingerprint, Timestamp};
+use crate::shared::Shared;
+
+/// Bans that are listed, unless another number is asked for.
+const TOP: usize = 100;
+/// At most.
+const MOST: usize = 1_000;
+
+/// A ban of a limit in the plan.
+type Ban<'g> = (&'g Limit, Fingerprint, Timestamp);
+
+/// Lists the bans that end first. Bans of limits that a reload took away are left out, as they refuse no request.
+pub(super) async fn tell(shared: &Shared, query: Query<'_>) -> Result<Value, Fault> {
+    let top = top(query)?;
+    let gateway = shared.gateway.load_full();
+    let mut bans = in_force(shared, &gateway);
+    let total = bans.len();
+    bans.truncate(top);
+    let labels = labels(shared, &bans).await;
+    let told = bans.iter().map(|ban| one(ban, &labels)).collect::<Vec<_>>();
+    Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": told }))
+}
+
+fn top(query: Query<'_>) -> Result<usize, Fault> {
+    let wrong = "a number from 1 to 1000";
+    match query.number("top", wrong)?.unwrap_or(TOP) {
+        top @ 1..=MOST => Ok(top),
+        _ => Err(Fault::bad(format!("`top` is {wrong}"))),
+    }
+}
+
+fn in_force<'g>(shared: &Shared, gateway: &'g Gateway) -> Vec<Ban<'g>> {
+    let now = shared.clock.now();
+    let of = |limit: &'g Limit| {
+        let its = shared.store.bans().of_limit(limit.identity(), now).into_iter();
+        its.map(move |(owner, until)| (limit, owner, until))
+    };
+    let mut bans: Vec<Ban<'g>> = gateway.limits.iter().flat_map(of).collect();
+    bans.sort_by_key(|(_, owner, until)| (*until, owner.0));
+    bans
+}
+
+/// By limit, what its banned keys are called: as they were named when they were banned, else as workers know them.
+async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerprint), String> {
+    let mut labels = HashMap::new();
+    let mut unnamed: HashMap<Arc<str>, (&Limit, Vec<Fingerprint>)> = HashMap::new();
+    for (limit, owner, _) in bans {
+        match shared.store.bans().label(limit.banned(*owner)) {
+            Some(label) => _ = labels.insert((Arc::clone(&limit.name), *owner), label.to_string()),
+            None => unnamed.entry(Arc::clone(&limit.name)).or_insert((limit, Vec::new())).1.push(*owner),
+        }
+    }
+    for (name, (limit, owners)) in unnamed {
+        let known = talkers::labels(shared, limit, owners.into()).await;
+        labels.extend(known.into_iter().map(|(owner, label)| ((Arc::clone(&name), owner), label)));
+    }
+    labels
+}
+
+fn one((limit, owner, until): &Ban<'_>, labels: &HashMap<(Arc<str>, Fingerprint), String>) -> Value {
+    let label = labels.get(&(Arc::clone(&limit.name), *owner));
+    json!({
+        "limit": &*limit.name, "mode": mode(limit.mode), "id": key_id(*owner),
+        "key": label.map(|label| talkers::values(label)), "banned_until": moment(*until),
+    })
+}
