@@ -11,12 +11,12 @@ import sys
 import tempfile
 import time
 
-PATIENCE = 15  # seconds for anything
+PATIENCE = 40  # seconds for anything: machines are busy
 
 
 class Browser:
     """One browser with one page. What the page logs and throws is kept in `complaints`, what it fetches in `requests`, what it
-    asks by `confirm` in `questions`, which `answer` answers."""
+    asks by `alert` and `confirm`, which it should not, in `questions`."""
 
     def __init__(self, width=1440, height=900):
         self.folder = tempfile.mkdtemp(prefix="dashboard-")
@@ -31,7 +31,7 @@ class Browser:
         for pipe in (their_start, their_end, theirs_in, theirs_out):
             os.close(pipe)
         self.reader, self.writer, self.rest, self.number, self.session = ours_in, ours_out, b"", 0, None
-        self.complaints, self.requests, self.questions, self.answer = [], [], [], True
+        self.complaints, self.requests, self.questions = [], [], []
         target = next(one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page")
         self.session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
         for domain in ["Page", "Runtime", "Log", "Network"]:
@@ -95,7 +95,7 @@ class Browser:
             self.complaints.append(str([one.get("value", one.get("description")) for one in said["args"]]))
         elif method == "Page.javascriptDialogOpening":
             self.questions.append(said["message"])
-            self.send("Page.handleJavaScriptDialog", accept=self.answer)
+            self.send("Page.handleJavaScriptDialog", accept=False)
         elif method == "Network.requestWillBeSent":
             self.requests.append(said["request"]["url"])
 
@@ -127,6 +127,23 @@ class Browser:
         x, y = self.run(f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()")
         for kind in ["mouseMoved", "mousePressed", "mouseReleased"]:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=0 if kind == "mouseMoved" else 1)
+
+    def answer_sure(self, what, yes=True):
+        """Answers the page's question before a change, whose title is `what`."""
+        self.until(f"document.querySelector('#sure').open && document.querySelector('#sure-title').innerText === {what!r}", f"the question {what}")
+        self.click("#sure-yes" if yes else "#sure-no")
+        self.until("!document.querySelector('#sure').open", "the end of the question")
+
+    def stands_out(self):
+        """What reaches beyond the right edge of the page, but for what scrolls in its own box."""
+        return self.run("[...document.querySelectorAll('body *')].filter(e => !e.parentElement.closest('.scroll') && e.getClientRects().length && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(e => e.outerHTML.slice(0, 120))")
+
+    def cut(self, root="body"):
+        """Rows and their cells of which a part can't be seen: what is in them is larger than they are, or a box around them ends before."""
+        return self.run("(root => [...document.querySelectorAll(root + ' :is(th, td, li, p, h2, figcaption)')].filter(e => e.getClientRects().length && !e.closest('thead')).filter(e => {"
+                        " const style = getComputedStyle(e), box = e.closest('.scroll')?.getBoundingClientRect(), own = e.getBoundingClientRect();"
+                        " return style.overflow === 'hidden' || style.textOverflow === 'ellipsis' || e.scrollHeight > e.clientHeight + 2 || e.scrollWidth > e.clientWidth + 2 || box && own.bottom > box.bottom + 1; })"
+                        ".map(e => e.outerHTML.slice(0, 160)))(" + json.dumps(root) + ")")
 
     def press(self, key, code=0, text=""):
         for kind in ["keyDown", "keyUp"]:

@@ -68,11 +68,13 @@ class Gateway:
         self.limits = [
             {"name": "per-client", "mode": "enforce", "algorithm": "token-bucket", "key": ["ip"], "policies": ["10/s, burst 50"], "routes": ["search", "shop"], "per_second": 10, "quota": 50},
             {"name": "per-plan", "mode": "enforce", "algorithm": "sliding-window", "key": ["header:x-api-key"], "policies": ["6000/min"], "routes": ["shop"], "per_second": 100, "quota": 6000},
+            {"name": "exports", "mode": "enforce", "algorithm": "leaky-bucket", "key": ["ip"], "policies": ["2/s, queue 20"], "routes": ["export"], "per_second": 2, "quota": 20},
             {"name": "stricter", "mode": "shadow", "algorithm": "gcra", "key": ["ip", "path"], "policies": ["5/s, burst 5"], "routes": ["search"], "per_second": 5, "quota": 5},
         ]
         self.keys = {
             "per-client": [Key(1, [ABUSER], 118), Key(2, [SHOP], 10.4), Key(3, [PHONE], 4)] + [Key(100 + i, [f"198.51.100.{i}"], 0.4) for i in range(30, 60)],
             "per-plan": [Key(11, ["a1b2…"], 44), Key(12, ["9f0c…"], 13)],
+            "exports": [Key(31, [SHOP], 1)],
             "stricter": [Key(21, [ABUSER, "/search/shoes"], 9), Key(22, [SHOP, "/search/hats"], 3)],
         }
         begin = int(time.time()) - KEPT
@@ -92,7 +94,7 @@ class Gateway:
         tally = {name: [0, 0, 0] for name in self.keys}
         for limit in self.limits:
             for key in self.keys[limit["name"]]:
-                if key.key[0] == ABUSER and not abuse:
+                if key.key and key.key[0] == ABUSER and not abuse:
                     continue
                 admitted, refused = key.second(now, limit)
                 tally[limit["name"]][0] += admitted
@@ -109,14 +111,18 @@ class Gateway:
             self.note(now, {"status": 502, "client": PHONE, "route": "shop", "path": "/shop/basket", "limit": None, "id": None, "key": None, "cost": None, "retry_after": None, "reason": "reset"})
         search = {"admitted": admitted, "delayed": int(random.random() < 0.2), "refused": refused, "failed": 0, "p50_ms": 2.4 * wave, "p99_ms": 19 * wave + random.random() * 6}
         shops = {"admitted": shop, "delayed": 0, "refused": tally["per-plan"][1], "failed": failed, "p50_ms": 4.1 * wave, "p99_ms": (90 if ill else 31) * wave + random.random() * 9}
-        everything = {name: search[name] + shops[name] for name in ["admitted", "delayed", "refused", "failed"]}
-        everything |= {"p50_ms": search["p50_ms"] + 0.4, "p99_ms": shops["p99_ms"] * 0.9}
-        classes = lambda good: {"1xx": 0, "2xx": good, "3xx": 0, "4xx": 0, "5xx": 0}
+        none = {"delay_p50_ms": None, "delay_p99_ms": None}
+        search, shops = search | none, shops | none
+        exports = {"admitted": 1, "delayed": 2, "refused": 0, "failed": 1, "p50_ms": 3.1 * wave, "p99_ms": 12 * wave, "delay_p50_ms": 480.0 * wave, "delay_p99_ms": 960.0 * wave}
+        everything = {name: search[name] + shops[name] + exports[name] for name in ["admitted", "delayed", "refused", "failed"]}
+        everything |= {"p50_ms": search["p50_ms"] + 0.4, "p99_ms": shops["p99_ms"] * 0.9, "delay_p50_ms": exports["delay_p50_ms"], "delay_p99_ms": exports["delay_p99_ms"]}
+        classes = lambda good, bad=0: {"1xx": 0, "2xx": good, "3xx": 0, "4xx": 0, "5xx": bad}
         self.columns.append({
-            "all": everything, "routes": {"search": search, "shop": shops},
+            "all": everything, "routes": {"search": search, "shop": shops, "export": exports},
             "limits": {name: {"refused": numbers[1]} for name, numbers in tally.items()},
             "upstreams": {"search": {"answers": admitted, "failed": 0, "p50_ms": search["p50_ms"] - 0.3, "p99_ms": search["p99_ms"] - 1, "up": 2, "classes": classes(admitted), "retries": 0},
-                          "shop": {"answers": shop, "failed": failed, "p50_ms": shops["p50_ms"] - 0.3, "p99_ms": shops["p99_ms"] - 1, "up": 1 if ill else 2, "classes": classes(shop), "retries": failed}},
+                          "shop": {"answers": shop, "failed": failed, "p50_ms": shops["p50_ms"] - 0.3, "p99_ms": shops["p99_ms"] - 1, "up": 1 if ill else 2, "classes": classes(shop), "retries": failed},
+                          "export": {"answers": 4, "failed": 1, "p50_ms": exports["p50_ms"] - 0.3, "p99_ms": exports["p99_ms"] - 1, "up": 1, "classes": classes(3, 1), "retries": 1}},
             "store": {"keys": 5100 + 3 * (self.seq % 400), "evictions": 0, "errors": 0, "p50_ms": 0.4 if self.redis else None, "p99_ms": 1.9 * wave if self.redis else None},
             "tally": tally,
         })
@@ -126,7 +132,7 @@ class Gateway:
     def refuse(self, now, limit, key, refused):
         reason = f"banned until {time.strftime('%H:%M:%S', time.gmtime(key.banned_until))}" if key.banned(now) else "over " + limit["policies"][0]
         for _ in range(min(refused, 3)):
-            self.note(now, {"status": 429, "client": key.key[0], "route": "search", "path": random.choice(["/search/shoes", "/search/hats", "/search/<b>bold</b>"]), "limit": limit["name"],
+            self.note(now, {"status": 429, "client": key.key[0] if key.key else PHONE, "route": "search", "path": random.choice(["/search/shoes", "/search/hats", "/search/<b>bold</b>"]), "limit": limit["name"],
                             "id": key.id, "key": key.key, "cost": 1, "retry_after": 1, "reason": reason})
 
     def note(self, now, refusal):
@@ -159,6 +165,9 @@ class Gateway:
             down = name == "shop" and self.ill
             of["classes"] = lists(lambda column: column["upstreams"][name]["classes"])
             minute = {"minute": {"1xx": 0, "2xx": sum(of["classes"]["2xx"][-60:]) // 2, "3xx": 0, "4xx": 0, "5xx": 0}, "retries": 0}
+            if name == "export":
+                of["servers"] = [{"server": "exports-of-the-whole-catalogue.internal.example.com:9000", "up": True, "why": None, "reason": None} | minute]
+                continue
             of["servers"] = [{"server": f"10.0.0.{1 if name == 'search' else 3}:9000", "up": True, "why": None, "reason": None} | minute,
                              {"server": f"10.0.0.{2 if name == 'search' else 4}:9000", "up": not down, "why": "ejected" if down else None, "reason": "connection refused" if down else None} | minute]
         return {"started": self.started, "config": self.version, "seq": self.seq, "time": self.newest, "count": len(columns), "all": lists(lambda column: column["all"]),
@@ -189,6 +198,21 @@ class Gateway:
                  "banned_until": key.banned_until if key.banned(time.time()) else None} for key in sorted(keys, key=asked, reverse=True)]
         return {"limit": name, "mode": limit["mode"], "span": 300, "requests": sum(one["requests"] for one in told), "admitted": sum(key.admitted for key in keys),
                 "refused": sum(key.refused for key in keys), "error": 0, "followed": 1000, "keys": told[:int(query.get("top", ["20"])[0])]}
+
+    def ban_list(self, query):
+        now = time.time()
+        bans = [{"limit": limit["name"], "mode": limit["mode"], "id": key.id, "key": key.key, "banned_until": key.banned_until}
+                for limit in self.limits for key in self.keys[limit["name"]] if key.banned(now)]
+        bans.sort(key=lambda ban: ban["banned_until"])
+        return {"time": now, "total": len(bans), "bans": bans[:int(query.get("top", ["100"])[0])]}
+
+    def route_list(self):
+        limits = lambda route, cost: [{"name": limit["name"], "mode": limit["mode"], "cost": cost} for limit in self.limits if route in limit["routes"]]
+        return {"routes": [
+            {"name": "search", "hosts": ["api.example.com"], "path": "/search/*", "methods": ["GET"], "headers": [], "upstream": "search", "cost": 1, "limits": limits("search", 1)},
+            {"name": "shop", "hosts": [], "path": "/shop/*", "methods": [], "headers": [], "upstream": "shop", "cost": 1, "limits": limits("shop", 1)},
+            {"name": "export", "hosts": ["api.example.com", "exports.example.com"], "path": "/export/{catalogue}/{year}/{month}/*", "methods": ["GET", "POST"], "headers": ["x-plan"],
+             "upstream": "export", "cost": 10, "limits": limits("export", 10)}]}
 
     def look(self, limit, key):
         now = time.time()
@@ -266,7 +290,9 @@ class Gateway:
             case "GET", "refusals":
                 return 200, {"started": self.started, "seq": self.refusal_seq, "skipped": 96, "refusals": [one for one in self.refusals if since is None or one["seq"] > since]}
             case "GET", "routes":
-                return 200, {"routes": [{"name": name, "hosts": [], "path": f"/{name}/*", "methods": [], "headers": [], "upstream": name, "cost": 1, "limits": []} for name in ["search", "shop"]]}
+                return 200, self.route_list()
+            case "GET", "bans":
+                return 200, self.ban_list(query)
             case "POST", "explain":
                 return 200, self.explain(body)
             case "POST", "reload":

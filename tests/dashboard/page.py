@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 import mock
-from browser import Browser
+from browser import PATIENCE, Browser
 
 PICTURES = None
 
@@ -32,6 +32,12 @@ class Page(unittest.TestCase):
 
     def asked(self, start):
         return [line for line in self.server.asked if line.startswith(start)]
+
+    def comes(self, happens, what):
+        end = time.monotonic() + PATIENCE
+        while not happens():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.05)
 
     def seen(self, browser, name):
         if PICTURES:
@@ -61,20 +67,23 @@ class Page(unittest.TestCase):
         # Ban it, for an hour.
         browser.run("document.querySelector('#ban-form select').value = '1h'")
         browser.click("#ban-form button[type=submit]")
+        browser.answer_sure("Ban this key?")
         browser.until("document.querySelector('#look-verdict').innerText.includes('banned, until')", "the ban")
         self.assertTrue(self.server.gateway.keys["per-client"][0].banned(time.time() + 3500))
         browser.click("#look [data-close]:last-child")
         browser.until(f"document.querySelector({row!r}).innerText.includes('banned until')", "the ban in the listing")
         browser.until("document.querySelector('#limits').innerText.includes('1 banned')", "the ban at its limit")
 
-        # Reset an innocent one: one press.
+        # Reset an innocent one: one press, and one that says yes.
         browser.click("#keys tr[data-name$='id:00000000000000000000000000000002'] button:nth-of-type(2)")
+        browser.answer_sure("Reset this counter?")
         browser.until("document.querySelector('#said').innerText.includes('Reset: 198.51.100.20')", "the reset")
         self.assertEqual(len(self.asked("DELETE /api/v1/limits/per-client/keys/id%3A00000000000000000000000000000002")), 1)
         # And end the ban.
         browser.click(row + " button:nth-of-type(3)")
         browser.until("document.activeElement.name === 'for'", "the ban's field has the focus")
         browser.click("#unban")
+        browser.answer_sure("Lift this ban?")
         browser.until("document.querySelector('#look-verdict').innerText && !document.querySelector('#look-verdict').innerText.includes('banned')", "the end of the ban")
         browser.click("#grant-form button")
         browser.until("document.querySelector('#said').innerText.includes('back to 203.0.113.7')", "the grant")
@@ -84,9 +93,10 @@ class Page(unittest.TestCase):
     def test_an_outage_is_the_headline(self):
         self.server.gateway.outage = "Backend `shop`: 97 % of answers are 5xx"
         browser = self.opened()
-        verdict = browser.until("document.querySelector('#verdict').innerText.startsWith('Backend `shop`: 97 % of answers are 5xx. ') && document.querySelector('#verdict').innerText", "the outage")
+        verdict = browser.until("document.querySelector('#verdict').innerText.startsWith('Backend shop: 97 % of answers are 5xx. ') && document.querySelector('#verdict').innerText", "the outage")
         self.assertNotIn("No request is refused", verdict)
         self.assertIn("per-client refuses", verdict, "what limits refuse follows")
+        self.assertEqual(browser.run("document.querySelector('#sentence code').textContent"), "shop", "no backticks")
         self.assertNotIn("97 %", browser.text("#concerns"), "it is said once")
         self.assertTrue(browser.run("document.querySelector('#verdict').classList.contains('bad')"))
         told = browser.until("(row => row && row.title.includes('in the last minute') && row.innerText)([...document.querySelectorAll('#servers tbody tr')].find(row => row.cells[0].innerText === 'shop'))", "the upstream's row")
@@ -135,17 +145,20 @@ class Page(unittest.TestCase):
         self.seen(browser, "dashboard-explain")
         browser.press("Escape", 27)
         browser.click("#reload")
+        browser.answer_sure("Reload the file?")
         browser.until("document.querySelector('#said').innerText === 'Reloaded: 77ab01c2.'", "that it is reloaded")
         browser.until("document.querySelector('#facts').innerText.includes('77ab01c2')", "the new version")
         browser.click("#reload")
+        browser.answer_sure("Reload the file?")
         browser.until("document.querySelector('#concerns').innerText.includes('did you mean')", "the fault of the second")
-        browser.answer = False
         browser.click("#drain")
-        self.assertIn("can not be called back", browser.questions[0])
+        browser.until("document.querySelector('#sure-text').innerText.includes('cannot be undone')", "what it means")
+        browser.answer_sure("Drain this gateway?", yes=False)
         self.assertEqual(self.asked("POST /api/v1/drain"), [], "it asks first")
-        browser.answer = True
         browser.click("#drain")
+        browser.answer_sure("Drain this gateway?")
         browser.until("document.querySelector('#concerns').innerText.includes('Draining')", "draining")
+        self.assertEqual(browser.questions, [], "by dialogs of the page's own")
 
     def test_silence_and_return(self):
         browser = self.opened()
@@ -159,44 +172,288 @@ class Page(unittest.TestCase):
         browser.until("document.querySelector('#contact').hidden", "the return, of another process")
         browser.until("past.time.length > 250", "its history")
 
-    def test_token(self):
+    def test_the_question_for_the_token_stands_alone(self):
         self.server.RequestHandlerClass.token = "secret"
         browser = self.opened()
         browser.until("document.querySelector('#ask').open", "the question")
+        alone = "[...document.body.children].filter(e => e.getClientRects().length).map(e => e.id).join() === 'ask' && !document.querySelector('#ask #said')?.innerText"
+        browser.until(alone, "the question and nothing else")
+        self.assertEqual(browser.text("#ask-fault"), "", "nothing is wrong yet")
+        for size in [(1280, 900), (360, 640)]:
+            browser.size(*size)
+            self.assertEqual(browser.stands_out(), [])
         browser.type("wrong")
         browser.press("Enter", 13, "\r")
-        browser.until("document.querySelector('#ask').open && document.querySelector('#ask-why').innerText.includes('did not take')", "the question again")
-        browser.type("secret")
+        browser.until("document.querySelector('#ask-fault').innerText.includes('does not accept this token')", "what is wrong, in the dialog")
+        self.assertTrue(browser.run(alone))
+        self.seen(browser, "dashboard-token")
+        for _ in range(3):
+            browser.press("Escape", 27)
+        browser.until("document.querySelector('#ask').open && " + alone, "the question still")
+        # A gateway that is away is told of in the dialog, too.
+        browser.run("globalThis.real = fetch; fetch = () => Promise.reject(new Error())")
+        browser.run("document.querySelector('#ask input').value = 'secret'; document.querySelector('#ask input').focus()")
+        browser.press("Enter", 13, "\r")
+        browser.until("document.querySelector('#ask-fault').innerText.includes('does not answer')", "that nothing answers")
+        browser.run("fetch = real")
+        browser.run("document.querySelector('#ask input').value = 'secret'; document.querySelector('#ask input').focus()")
         browser.press("Enter", 13, "\r")
         browser.until("document.querySelector('#limits').innerText.includes('per-client')", "limits")
+        self.assertFalse(browser.run("document.querySelector('#ask').open"))
         browser.open(self.url + "?again")
         browser.until("document.querySelector('#limits').innerText.includes('per-client')", "limits without asking again")
+        # Another token from now on: the page is gone until it is given.
+        self.server.RequestHandlerClass.token = "other"
+        browser.until("document.querySelector('#ask').open && " + alone, "the question anew")
+        self.assertIn("does not accept", browser.text("#ask-fault"))
+        browser.type("other")
+        browser.click("#ask button")
+        browser.until("document.querySelector('#limits').innerText.includes('per-client')", "limits again")
 
     def test_hidden_it_rests_and_a_click_stays_on_its_row(self):
         browser = self.opened()
         browser.until("past.time.length > 250", "history")
         self.assertEqual(browser.run("new Set([past.all, past.store, ...Object.values(past.routes), ...Object.values(past.limits)].flatMap(of => Object.values(of).map(list => list.length))).size"), 1)
-        time.sleep(2.2)
+        self.comes(lambda: len(self.asked("GET /api/v1/samples")) >= 3, "round after round")
         samples = self.asked("GET /api/v1/samples")
-        self.assertTrue(len(samples) >= 2 and all("since=" in line for line in samples[1:]), samples)
+        self.assertTrue(all("since=" in line for line in samples[1:]), samples)
         browser.run("Object.defineProperty(document, 'hidden', { value: true, configurable: true }); document.dispatchEvent(new Event('visibilitychange'))")
         time.sleep(1.2)
         before = len(self.server.asked)
         time.sleep(2.5)
         self.assertEqual(len(self.server.asked), before)
         browser.run("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
-        browser.until("true", "")
-        time.sleep(0.5)
-        self.assertGreater(len(self.server.asked), before)
+        self.comes(lambda: len(self.server.asked) > before, "the next round")
 
-    def test_phone(self):
+    # ---- what the page must not do to those who read it ----
+
+    def colors(self, browser):
+        """The colours of meanings, as `getComputedStyle` tells them."""
+        return browser.run("(probe => { const told = {}; document.body.append(probe); for (const name of ['c1', 'c2', 'c3', 'c4', 'c5', 'ink', 'quiet']) { probe.style.color = `var(--${name})`; told[name] = getComputedStyle(probe).color; } probe.remove(); return told; })(document.createElement('i'))")
+
+    def color(self, browser, selector):
+        browser.until(f"!!document.querySelector({selector!r})", selector)
+        return browser.run(f"getComputedStyle(document.querySelector({selector!r})).color")
+
+    def test_a_shadow_never_stands_above_the_limit_that_refuses(self):
+        gateway = self.server.gateway
+        with gateway.lock:
+            for column in gateway.columns:
+                column["tally"]["stricter"] = [0, 9000, 50]
+                column["limits"]["stricter"]["refused"] = 9000
         browser = self.opened()
-        browser.size(390, 844, 1, True)
+        order = "[...document.querySelectorAll('#limits tbody tr button')].map(e => e.innerText).join()"
+        browser.until(f"{order} === 'per-client,stricter,per-plan,exports'", "the limits in order")
+        browser.until("charts.limits.curves?.length === 4 && charts.limits.curves.at(-1).name === 'stricter (shadow)'", "the curves in order")
+        browser.until("document.querySelector('#keys-title').innerText === 'Keys of per-client'", "the keys of the limit that refuses")
+        self.assertIn("per-client refuses", browser.text("#verdict"))
+
+    def test_a_colour_has_one_meaning(self):
+        browser = self.opened()
+        browser.until("past.time.length > 250 && charts.delay.plot", "history")
+        for scheme in ["light", "dark"]:
+            browser.scheme(scheme)
+            colors = self.colors(browser)
+            self.assertEqual(len(set(colors.values()) - {colors["quiet"]}), 5, f"meanings differ: {colors}")
+            for place, meaning in enumerate(["c1", "c2", "c3", "c4", "c5"], 1):
+                self.assertEqual(browser.run(f"getComputedStyle(document.querySelector('.legend i:nth-child({place})'), '::before').color"), colors[meaning], "the legend")
+            self.assertEqual(self.color(browser, "#limits tr.enforce.hot td.hot"), colors["c3"], "refused is red")
+            self.assertEqual(self.color(browser, "#limits tr.shadow.hot td.hot"), colors["c4"], "would be refused is amber")
+            self.assertEqual(self.color(browser, "#limits .tag.shadow"), colors["c4"])
+            self.assertEqual(self.color(browser, "#concerns li.shadow"), colors["c4"])
+            for button in ["#drain", "#reload", "#keys .doing button:last-child"]:
+                self.assertEqual(self.color(browser, button), colors["ink"], f"{button} is no refusal")
+        # The same in curves, whose legends have their dashes.
+        curves = browser.run("Object.fromEntries(Object.entries(charts).map(([name, chart]) => [name, chart.curves.map(curve => [curve.name, curve.colour])]))")
+        self.assertEqual(curves["requests"], [["admitted", 1], ["delayed", 2], ["refused", 3], ["failed", 3]])
+        self.assertEqual(curves["limits"], [["exports", 3], ["per-client", 3], ["per-plan", 3], ["stricter (shadow)", 4]])
+        self.assertEqual(curves["delay"], [["p50", 2], ["p99", 2]])
+        self.assertEqual({colour for name in ["latency", "upstreams", "store"] for _, colour in curves[name]}, {5}, "measured")
+        self.assertEqual(browser.run("Object.values(charts).filter(chart => new Set(chart.curves.map(curve => curve.colour + ' ' + (curve.dash ?? 0))).size < chart.curves.length).length"), 0, "curves of one chart differ")
+        # The keys of a shadow are not red.
+        browser.click("#limits tr.shadow button")
+        browser.until("document.querySelector('#keys-title').innerText === 'Keys of stricter (shadow)' && !!document.querySelector('#keys tr.shadow.hot')", "the keys of the shadow")
+        self.assertEqual(self.color(browser, "#keys tr.shadow.hot td.hot"), self.colors(browser)["c4"])
+        self.assertEqual(browser.text("#keys-refused"), "Would be refused")
+        self.assertEqual(browser.run("document.querySelectorAll('#keys tr.enforce').length"), 0)
+
+    def test_a_delay_by_a_limit_is_no_latency(self):
+        browser = self.opened()
+        browser.until("past.time.length > 250 && !charts.delay.figure.hidden", "the delays")
+        browser.until("last(charts.delay.curves[1].values) > 700 && Math.max(...charts.latency.curves[1].values) < 300 && Math.max(...charts.upstreams.curves.flatMap(curve => curve.values)) < 300", "delays beside latency")
+        for chart, title in [("latency", "Latency without delays by limits, ms"), ("delay", "Delay by limits, ms")]:
+            self.assertIn(title, browser.text(f"#chart-{chart}"))
+        browser.run("document.querySelector('#route').value = 'search'; document.querySelector('#route').dispatchEvent(new Event('change'))")
+        browser.until("charts.delay.figure.hidden", "no delays where no limit delays")
+        browser.run("document.querySelector('#route').value = 'export'; document.querySelector('#route').dispatchEvent(new Event('change'))")
+        browser.until("!charts.delay.figure.hidden && charts.delay.figure.clientHeight > 40", "those of the route that has them")
+
+    def test_one_of_one_up_is_not_red(self):
+        browser = self.opened()
+        row = "#servers tr[data-name='export']"
+        browser.until(f"document.querySelector({row!r}).innerText.includes('1 up') || document.querySelector({row!r}).innerText.includes('1 of 1 up')", "the backend of one server")
+        colors = self.colors(browser)
+        self.assertEqual(self.color(browser, row + " td:nth-child(2)"), colors["ink"])
+        self.assertEqual(self.color(browser, row + " td.lost"), colors["c3"], "its failures are")
+
+    def long_ones(self):
+        """A key, a path and names as long as the gateway tells them."""
+        gateway = self.server.gateway
+        with gateway.lock:
+            gateway.keys["per-client"][0].key = ["k" * 120]
+            gateway.keys["per-client"][0].banned_until = time.time() + 3600
+            gateway.limits[2]["name"] = "a-limit-with-a-name-that-is-longer-than-any-column-" * 2
+            gateway.keys[gateway.limits[2]["name"]] = gateway.keys.pop("exports")
+            for column in gateway.columns:
+                for of in ["tally", "limits"]:
+                    column[of][gateway.limits[2]["name"]] = column[of].pop("exports")
+            for number in range(40):
+                gateway.note(time.time() + 5, {"status": 429, "client": f"2001:db8:1111:2222:3333:4444:5555:{number:x}", "route": "export", "path": "/" + "p" * 199, "limit": "exports", "id": f"id:{number:032x}",
+                                               "key": ["k" * 120, f"v{number}"], "cost": 1, "retry_after": 1, "reason": "over 2/s, queue 20"})
+        return "k" * 120, "/" + "p" * 199, gateway.limits[2]["name"]
+
+    def test_rows_are_whole(self):
+        key, path, limit = self.long_ones()
+        browser = self.opened()
+        for text, place in [(key, "#keys"), (key, "#bans"), (path, "#refusals"), (limit, "#limits"), (limit, "#routes")]:
+            browser.until(f"document.querySelector({place!r}).innerText.includes({text!r})", f"{text} in {place}")
+        for width in [1280, 700, 360]:
+            browser.size(width, 900, 1, width < 700)
+            time.sleep(0.5)
+            self.assertEqual(browser.cut(), [], f"at {width}")
+            self.assertEqual(browser.stands_out(), [], f"at {width}")
+        # What is more than a few rows is asked for, and then there.
+        self.assertEqual(browser.run("document.querySelectorAll('#refusals tbody tr').length"), 8)
+        for table, most in [("keys", 20), ("refusals", 30)]:
+            browser.click(f"#{table}-more")
+            browser.until(f"document.querySelectorAll('#{table} tbody tr').length >= {most}", f"all {table}")
+            browser.until(f"document.querySelector('#{table}-more').innerText === 'Show the first 8'", "the way back")
+        self.assertEqual(browser.cut(), [])
+
+    def test_a_phone_of_360_pixels(self):
+        self.long_ones()
+        browser = self.opened()
+        browser.size(360, 740, 1, True)
         browser.open(self.url)
-        browser.until("document.querySelector('#verdict').innerText.includes('203.0.113.7')", "who is refused")
-        time.sleep(1.5)
-        self.seen(browser, "dashboard-phone")
-        self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 390, "nothing stands out to the right")
+        browser.until("document.querySelector('#keys').innerText.includes('banned until') && past.time.length > 250", "the page")
+        for scheme in ["light", "dark"]:
+            browser.scheme(scheme)
+            browser.until("document.querySelectorAll('.uplot canvas').length >= 6", "the curves")
+            self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 360, "nothing stands out to the right")
+            self.assertEqual(browser.stands_out(), [])
+            self.seen(browser, f"dashboard-phone-{scheme}")
+        # No number is left out: each has its label.
+        row = "(row => [...row.cells].map(cell => [cell.dataset.label, cell.getClientRects().length > 0 && getComputedStyle(cell, '::before').content.includes(cell.dataset.label)]))(document.querySelector('#limits tbody tr'))"
+        told = browser.run(row)
+        self.assertEqual(len(told), 6)
+        self.assertTrue(all(shown for _, shown in told[1:]), told)
+        for press, dialog in [("#keys tbody button", "#look"), ("#explain-open", "#explain"), ("#reload", "#sure")]:
+            browser.click(press)
+            browser.until(f"document.querySelector({dialog!r}).open", dialog)
+            left, right = browser.run(f"(r => [r.left, r.right])(document.querySelector({dialog!r}).getBoundingClientRect())")
+            self.assertTrue(left >= 0 and right <= 360, (dialog, left, right))
+            self.assertEqual(browser.stands_out(), [])
+            browser.press("Escape", 27)
+            browser.until(f"!document.querySelector({dialog!r}).open", f"{dialog} closed")
+        self.assertEqual(browser.complaints, [])
+
+    def test_bans_are_listed_and_lifted(self):
+        browser = self.opened()
+        browser.until("document.querySelector('#bans-note').innerText === 'No key is banned.'", "that there are none")
+        self.assertEqual(self.asked("GET /api/v1/bans"), [], "then nothing is asked")
+        now = time.time()
+        with self.server.gateway.lock:
+            self.server.gateway.keys["per-client"][1].banned_until = now + 7300
+            self.server.gateway.keys["stricter"][0].banned_until = now + 200
+            self.server.gateway.keys["per-plan"][0].banned_until = now + 90000
+            self.server.gateway.keys["per-plan"][0].key = None
+        rows = browser.until("(rows => rows.length === 3 && rows.map(row => [...row.cells].map(cell => cell.innerText)))([...document.querySelectorAll('#bans tbody tr')])", "the bans")
+        self.assertEqual([row[:2] for row in rows], [["203.0.113.7 · /search/shoes", "stricter"], ["198.51.100.20", "per-client"], ["id:" + "0" * 31 + "b", "per-plan"]])
+        self.assertTrue(all(end in row[2] for end, row in zip(["in 3 min", "in 2 h", "in 1 d"], rows)), rows)
+        browser.click("#bans tr:nth-child(2) .doing button")
+        browser.answer_sure("Lift this ban?", yes=False)
+        self.assertEqual(self.asked("DELETE"), [])
+        browser.click("#bans tr:nth-child(2) .doing button")
+        browser.until("document.querySelector('#sure-text').innerText.includes('198.51.100.20')", "whose ban it is")
+        browser.answer_sure("Lift this ban?")
+        browser.until("document.querySelector('#said').innerText === '198.51.100.20 is no longer banned.'", "the end of the ban")
+        self.assertEqual(self.asked("DELETE"), ["DELETE /api/v1/limits/per-client/keys/id%3A00000000000000000000000000000002/ban"])
+        browser.run("scrollTo(0, 0)")
+        browser.until("document.querySelectorAll('#bans tbody tr').length === 2", "the others")
+        # Its key can be looked at.
+        browser.click("#bans th button")
+        browser.until("document.querySelector('#look').open && document.querySelector('#look-title').innerText.includes('under stricter')", "the key")
+
+    def test_routes_are_listed(self):
+        browser = self.opened()
+        rows = browser.until("(rows => rows.length === 3 && rows[0].cells[3].innerText !== '0' && rows.map(row => [...row.cells].map(cell => cell.innerText)))([...document.querySelectorAll('#routes tbody tr')])", "the routes")
+        self.assertIn("GET · api.example.com · /search/*", rows[0][1])
+        self.assertIn("per-client", rows[0][2])
+        self.assertIn("shadow", rows[0][2])
+        self.assertIn("GET, POST · api.example.com, exports.example.com · /export/{catalogue}/{year}/{month}/* · with x-plan", rows[2][1])
+        self.assertIn("exports (cost 10)", rows[2][2])
+        numbers = [int(text.replace(",", "")) for text in rows[2][3:6]]
+        self.assertEqual(numbers, [240, 0, 60], "requests, refused, failed of the last minute")
+        self.assertEqual(len(self.asked("GET /api/v1/routes")), 1, "asked for once")
+
+    def test_what_cannot_be_taken_back_asks_first(self):
+        browser = self.opened()
+        browser.until("document.querySelectorAll('#keys tbody button').length > 3", "keys")
+        changes = lambda: [line for line in self.server.asked if not line.startswith("GET")]
+        questions = [("#keys tr:nth-child(2) .doing button:nth-of-type(2)", "Reset this counter?"), ("#reload", "Reload the file?"), ("#drain", "Drain this gateway?")]
+        for button, question in questions:
+            # The pointer, Escape, and Enter on what has the focus first: all of them leave it.
+            browser.click(button)
+            browser.answer_sure(question, yes=False)
+            for key in [("Escape", 27), ("Enter", 13, "\r")]:
+                browser.run(f"document.querySelector({button!r}).focus()")
+                browser.press("Enter", 13, "\r")
+                browser.until(f"document.querySelector('#sure').open && document.querySelector('#sure-title').innerText === {question!r} && document.activeElement.id === 'sure-no'", question)
+                browser.press(*key)
+                browser.until("!document.querySelector('#sure').open", "the end of the question")
+                self.assertTrue(browser.run(f"document.activeElement === document.querySelector({button!r})"), "the focus is back")
+        browser.click("#keys tr:nth-child(2) .doing button:nth-of-type(1)")
+        browser.until("document.querySelector('#look').open", "the key")
+        for button, question in [("#look-reset", "Reset this counter?"), ("#ban-form button[type=submit]", "Ban this key?")]:
+            browser.click(button)
+            browser.answer_sure(question, yes=False)
+            self.assertTrue(browser.run("document.querySelector('#look').open"), "the key is still looked at")
+        self.assertEqual(changes(), [], "nothing has changed")
+        browser.press("Escape", 27)
+        # And with the keyboard alone it is done.
+        browser.until("!document.querySelector('#look').open", "the key is closed")
+        browser.run("document.querySelector('#reload').focus()")
+        browser.press("Enter", 13, "\r")
+        browser.until("document.activeElement.id === 'sure-no'", "the question")
+        browser.press("Tab", 9)
+        browser.until("document.activeElement.id === 'sure-yes'", "the focus on the answer")
+        self.assertEqual(browser.run("getComputedStyle(document.activeElement).outlineStyle"), "solid")
+        browser.press("Enter", 13, "\r")
+        browser.until("document.querySelector('#said').innerText.includes('Reloaded')", "the reload")
+        self.assertEqual(changes(), ["POST /api/v1/reload"])
+        self.assertEqual(browser.questions, [], "by dialogs of the page's own")
+
+    def test_backticks_are_code_and_never_markup(self):
+        gateway = self.server.gateway
+        fault = "gateway.toml:3:1: unknown key `<img src=x>`, did you mean `rate`? A single ` stays"
+        with gateway.lock:
+            gateway.reload = {"time": time.time(), "result": "failure", "detail": fault}
+            gateway.note(time.time() + 2, {"status": 502, "client": "192.0.2.9", "route": "shop", "path": "/`path`", "limit": None, "id": None, "key": None, "cost": None, "retry_after": None, "reason": "no `upstream`"})
+        browser = self.opened()
+        codes = "[...document.querySelectorAll('#concerns code')].map(e => e.textContent).join()"
+        browser.until(f"{codes} === '<img src=x>,rate'", "the names in the fault")
+        self.assertIn("did you mean rate? A single ` stays", browser.text("#concerns"))
+        browser.until("[...document.querySelectorAll('#refusals code')].map(e => e.textContent).join() === 'upstream'", "the name in the reason")
+        self.assertIn("/`path`", browser.text("#refusals"), "what a client sends stays as it is")
+        self.assertEqual(browser.run("document.querySelectorAll('img').length"), 0)
+        # In what is said in passing, too, and in an explanation.
+        browser.run("document.querySelector('#key-form input').value = 'a,b'")
+        browser.click("#key-form button")
+        browser.until("document.querySelector('#said code')?.textContent === 'per-client'", "the name in the message")
+        browser.click("#explain-open")
+        browser.run("document.querySelector('#explain-form [name=url]').value = '/search/`x`'")
+        browser.click("#explain-form button[type=submit]")
+        browser.until("document.querySelector('#explanation code')?.textContent === 'search' && !!document.querySelector('#explanation li code')", "the names in the explanation")
 
 
 if __name__ == "__main__":

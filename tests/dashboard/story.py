@@ -197,10 +197,13 @@ class Story(unittest.TestCase):
         # She bans it, and sees its curve end: from then on it is refused for an hour, with an honest wait.
         browser.run("document.querySelector('#ban-form select').value = '1h'")
         browser.click("#ban-form button[type=submit]")
+        browser.answer_sure("Ban this key?")
         browser.until("document.querySelector('#look-verdict').innerText.includes('banned, until')", "the ban")
         browser.click("#look [data-close]:last-child")
         browser.until(f"document.querySelector({abuser_row!r}).innerText.includes('banned until')", "the ban in the listing")
         browser.until("document.querySelector('#concerns').innerText.includes('Banned: 1 key')", "the ban among what is of concern")
+        browser.until(f"document.querySelector('#bans').innerText.includes('{ABUSER}') && document.querySelector('#bans').innerText.includes('in 59 min')", "the ban in the list of bans, with its end")
+        browser.until("(row => row.includes('/search/*') && row.includes('stricter'))(document.querySelector('#routes tbody tr').innerText)", "the route with its limits")
         passed = abuser.passed
         deadline = time.monotonic() + 20
         while int(abuser.last.headers["retry-after"] or 0) < 3000 and time.monotonic() < deadline:
@@ -225,6 +228,7 @@ class Story(unittest.TestCase):
 
         # She resets an innocent key: its allowance is whole again.
         browser.click(self.row(SHOP) + " button:nth-of-type(2)")
+        browser.answer_sure("Reset this counter?")
         browser.until(f"document.querySelector('#said').innerText.includes('Reset: {SHOP}')", "the reset")
         self.assertGreaterEqual(gateway.ask(f"limits/per-client/keys/{SHOP}")["policies"][0]["remaining"], 35)
         self.assertEqual((shop.refused, phone.refused), (0, 0), "good traffic was never touched")
@@ -233,6 +237,7 @@ class Story(unittest.TestCase):
         browser.click(abuser_row + " button:nth-of-type(3)")
         browser.until("document.activeElement.name === 'for'", "the ban's field has the focus")
         browser.click("#unban")
+        browser.answer_sure("Lift this ban?")
         browser.until("document.querySelector('#look-verdict').innerText && !document.querySelector('#look-verdict').innerText.includes('banned')", "the end of the ban")
         deadline = time.monotonic() + 20
         while abuser.passed == after and time.monotonic() < deadline:

@@ -1,6 +1,7 @@
 //! The dashboard in headless Chromium: its page before a mock of the API, and the night story before the real gateway.
 //!
-//! Both are told in Python, whose standard library steers the browser: `tests/dashboard/`.
+//! Both are told in Python, whose standard library steers the browser: `tests/dashboard/`. Each test there is one here, so that they run
+//! beside each other and each has its own time limit.
 
 use std::process::Command;
 
@@ -23,7 +24,44 @@ fn the_night_story_in_a_browser() {
     plays("story.py", &["--binary", env!("CARGO_BIN_EXE_tollgate")]);
 }
 
+/// The tests of the page before a mock of the API, by their names in `page.py` without `test_`.
+macro_rules! page {
+    ($($name:ident),* $(,)?) => {
+        const PAGE: &[&str] = &[$(stringify!($name)),*];
+        mod page {
+            $(#[test]
+            fn $name() {
+                super::plays("page.py", &[concat!("Page.test_", stringify!($name))]);
+            })*
+        }
+    };
+}
+
+page![
+    the_night_story,
+    an_outage_is_the_headline,
+    what_clients_send_is_text,
+    numbers_beside_the_curves_are_the_newest,
+    with_the_keyboard_alone,
+    explain_reload_and_drain,
+    silence_and_return,
+    the_question_for_the_token_stands_alone,
+    hidden_it_rests_and_a_click_stays_on_its_row,
+    a_shadow_never_stands_above_the_limit_that_refuses,
+    a_colour_has_one_meaning,
+    a_delay_by_a_limit_is_no_latency,
+    one_of_one_up_is_not_red,
+    rows_are_whole,
+    a_phone_of_360_pixels,
+    bans_are_listed_and_lifted,
+    routes_are_listed,
+    what_cannot_be_taken_back_asks_first,
+    backticks_are_code_and_never_markup,
+];
+
 #[test]
-fn the_page_before_a_mock_of_the_api() {
-    plays("page.py", &[]);
+fn every_test_of_the_page_is_run() {
+    let script = std::fs::read_to_string("tests/dashboard/page.py").unwrap();
+    let names = script.lines().filter_map(|line| line.trim().strip_prefix("def test_")?.split('(').next());
+    assert_eq!(names.collect::<Vec<_>>(), PAGE, "the list in this file is that of page.py");
 }

@@ -45,6 +45,7 @@ mod core_resume;
 mod core_settle;
 mod core_vectors;
 mod corpus;
+mod dashboard;
 mod edge_behind_proxies;
 mod edge_connections;
 mod edge_cors;

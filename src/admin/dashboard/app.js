@@ -7,7 +7,12 @@ const PATIENCE = 4000; // ms for one answer
 const KEPT = 300; // seconds of history
 const FRESH = 10; // seconds that "now" means in sentences
 const REST = 2500; // ms that rows keep their places after the pointer moved over them, so that no click hits another
-const SHOWN_REFUSALS = 8, SHOWN_CURVES = 5;
+const SHOWN_ROWS = 8, MOST_ROWS = 200; // rows of a table until all are asked for, and then
+const SHOWN_CURVES = 5, MOST_REFUSALS = 40, MINUTE = 60;
+// The meanings of colours: the legend of the page names them, style.css mixes them.
+const PASSED = 1, DELAYED = 2, LOST = 3, SHADOW = 4, PLAIN = 5;
+// How curves of one colour differ; style.css draws the same in the legends of charts.
+const DASHES = [[], [7, 4], [2, 3], [12, 3, 2, 3], [4, 2]];
 
 // ---- words and elements ----
 
@@ -25,7 +30,16 @@ function make(tag, ...parts) {
 /** Writes only what changed: selections stay. */
 const write = (node, text) => node.textContent !== text && (node.textContent = text);
 
-const strong = (text) => make("code", text);
+const strong = (text) => make("strong", text);
+/** Text of the gateway as nodes: what stands between backticks becomes code. */
+const prose = (text) => text.split(/`([^`\n]+)`/).map((part, place) => place % 2 ? make("code", part) : part);
+const written = new WeakMap();
+/** As `write`, with backticks rendered. */
+function writeProse(node, text) {
+  if (written.get(node) === text) return;
+  written.set(node, text);
+  node.replaceChildren(...prose(text));
+}
 const button = (text, onclick, ariaLabel = text) => make("button", { onclick, ariaLabel }, text);
 const count = (number) => number?.toLocaleString("en") ?? "–";
 const rate = (number) => number >= 10 ? count(Math.round(number)) : count(number && Math.round(number * 10) / 10);
@@ -71,10 +85,10 @@ const keyPath = (limit, key) => limitPath(limit) + "/" + key.split(",").map((par
 
 let silence = 0;
 function say(text) {
-  (document.querySelector("dialog[open]") ?? document.body).append($("said")); // above a dialog, which makes all else inert
-  write($("said"), text);
+  ([...document.querySelectorAll("dialog[open]")].pop() ?? document.body).append($("said")); // above a dialog, which makes all else inert
+  writeProse($("said"), text);
   clearTimeout(silence);
-  silence = setTimeout(() => write($("said"), ""), 7000);
+  silence = setTimeout(() => writeProse($("said"), ""), 7000);
 }
 
 /** Does one thing that a person asked for, and tells how it went. */
@@ -85,7 +99,7 @@ async function act(path, method, body, done) {
     return answer;
   } catch (fault) {
     if (fault.status === 401) askToken();
-    say(fault.message);
+    else say(fault.message);
     if (fault.status === undefined) throw fault;
     return null;
   } finally {
@@ -133,6 +147,7 @@ const touched = new WeakMap();
 /** One row an item, kept by name. Rows under a moving pointer keep their places; one with the focus stays. */
 function fill(id, items, name, build, update) {
   const body = $(id).tBodies[0];
+  const labels = [...$(id).tHead.rows[0].cells].map((head) => head.textContent);
   if (!touched.has(body)) {
     touched.set(body, -REST);
     for (const kind of ["pointermove", "pointerdown"]) body.addEventListener(kind, (event) => touched.set(body, event.timeStamp));
@@ -145,12 +160,32 @@ function fill(id, items, name, build, update) {
     const row = known ?? build(item);
     gone.delete(name(item));
     row.dataset.name = name(item);
+    [...row.cells].forEach((cell, at) => (cell.dataset.label = labels[at])); // shown where there is no room for columns
     if (!known && rests) body.append(row);
     else if (!rests && body.rows[place] !== row) body.insertBefore(row, body.rows[place] ?? null);
     update(row, item);
   });
   if (!rests) for (const row of gone.values()) if (!row.contains(document.activeElement)) row.remove();
   if (focus !== document.activeElement && body.contains(focus)) focus.focus({ preventScroll: true });
+}
+
+const opened = new Set();
+
+/** As `fill`, but only the first rows of a long list, until a person asks for all. */
+function list(id, items, ...how) {
+  let more = $(id + "-more");
+  if (!more) {
+    more = make("button.more", { id: id + "-more", type: "button", onclick: () => {
+      if (!opened.delete(id)) opened.add(id);
+      soon();
+    } });
+    $(id).parentElement.after(more);
+  }
+  more.hidden = items.length <= SHOWN_ROWS;
+  more.ariaExpanded = String(opened.has(id));
+  write(more, opened.has(id) ? `Show the first ${SHOWN_ROWS}` : `Show all ${count(items.length)}`);
+  $(id).parentElement.hidden = !items.length;
+  fill(id, items.slice(0, opened.has(id) ? MOST_ROWS : SHOWN_ROWS), ...how);
 }
 
 const cells = (row, texts) => texts.forEach((text, place) => text !== null && write(row.cells[place], text));
@@ -173,7 +208,7 @@ class Chart {
 
   size() { return { width: this.figure.clientWidth, height: this.height }; }
 
-  /** `curves`: name, colour (1 to 5), values, and whether on the right-hand scale. */
+  /** `curves`: name, colour (what it means), which of `DASHES`, values, and whether on the right-hand scale. */
   draw(time, curves) {
     Object.assign(this, { time, curves });
     const names = curves.map((curve) => curve.name).join("\n");
@@ -187,7 +222,7 @@ class Chart {
     this.plot?.destroy();
     this.values = this.curves.map(() => make("span"));
     this.caption.replaceChildren(make("strong", this.title), (this.at = make("span.note")),
-      ...this.curves.map((curve, place) => make(`i.c${curve.colour}`, curve.name + " ", this.values[place])));
+      ...this.curves.map((curve, place) => make(`i.c${curve.colour}.d${curve.dash ?? 0}`, curve.name + " ", this.values[place])));
     const axis = { stroke: css("--quiet"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const short = (_, marks) => marks.map((mark) => new Intl.NumberFormat("en", { notation: "compact" }).format(mark));
     const range = (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)];
@@ -201,7 +236,7 @@ class Chart {
         { ...axis, size: 40, gap: 4, space: 22, values: short, side: 1, scale: "right", show: this.curves.some((curve) => curve.right), grid: { show: false } },
       ],
       series: [{}, ...this.curves.map((curve) => ({
-        stroke: css("--c" + curve.colour), width: 1.6, scale: curve.right ? "right" : "y", points: { show: false }, dash: curve.dash,
+        stroke: css("--c" + curve.colour), width: 1.6, scale: curve.right ? "right" : "y", points: { show: false }, dash: DASHES[curve.dash ?? 0],
         fill: curve.fill ? css("--c" + curve.colour) + "26" : undefined,
       }))],
       hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx ?? null)] },
@@ -222,11 +257,13 @@ function drawCharts() {
   const lists = route && past.routes[route] ? past.routes[route] : past.all;
   const nothing = time.map(() => null);
   const curve = (name, colour, values, more = {}) => ({ name, colour, values: values ?? nothing, ...more });
-  charts.requests.draw(time, [curve("admitted", 1, lists.admitted, { fill: true }), curve("delayed", 2, lists.delayed), curve("refused", 3, lists.refused), curve("failed", 4, lists.failed)]);
-  charts.limits.draw(time, busiest(past.limits, "refused").map(([name, of], place) => curve(isShadow(name) ? name + " (shadow)" : name, (place + 2) % 5 + 1, of.refused, isShadow(name) ? { dash: [4, 4] } : {})));
-  charts.latency.draw(time, [curve("p50", 1, lists.p50_ms), curve("p99", 3, lists.p99_ms)]);
-  charts.upstreams.draw(time, busiest(past.upstreams, "answers").map(([name, of], place) => curve(name, place + 1, of.p99_ms)));
-  charts.store.draw(time, [curve("counters", 1, past.store.keys), curve("evictions/s (right)", 3, past.store.evictions, { right: true })]);
+  charts.requests.draw(time, [curve("admitted", PASSED, lists.admitted, { fill: true }), curve("delayed", DELAYED, lists.delayed), curve("refused", LOST, lists.refused), curve("failed", LOST, lists.failed, { dash: 2 })]);
+  charts.limits.draw(time, busiest(past.limits, "refused", isShadow).map(([name, of], dash) => curve(isShadow(name) ? name + " (shadow)" : name, isShadow(name) ? SHADOW : LOST, of.refused, { dash })));
+  charts.latency.draw(time, [curve("p50", PLAIN, lists.p50_ms, { dash: 1 }), curve("p99", PLAIN, lists.p99_ms)]);
+  charts.delay.figure.hidden = !lists.delay_p99_ms?.some((delay) => delay !== null);
+  charts.delay.draw(time, [curve("p50", DELAYED, lists.delay_p50_ms, { dash: 1 }), curve("p99", DELAYED, lists.delay_p99_ms)]);
+  charts.upstreams.draw(time, busiest(past.upstreams, "answers").map(([name, of], dash) => curve(name, PLAIN, of.p99_ms, { dash })));
+  charts.store.draw(time, [curve("counters", PLAIN, past.store.keys), curve("evictions/s (right)", PLAIN, past.store.evictions, { right: true, dash: 2 })]);
 }
 
 /** `a:80 ejected (connection refused), b:80 unhealthy`, and how many servers there are. */
@@ -243,16 +280,16 @@ const classRates = (of) => CLASSES.map((name) => rate(lately(of.classes?.[name])
 /** Of each server what it answered in the last minute, for the row's title. */
 const serverLines = (of) => (of.servers ?? []).map((server) => `${server.server}: ${CLASSES.map((name) => `${name} ${count(server.minute?.[name])}`).join(", ")}, retries ${count(server.retries)} in the last minute`).join("\n");
 
-/** The few that have most of `list`. */
-function busiest(places, list) {
-  const weighed = Object.entries(places).map((entry) => [sum(entry[1][list] ?? []), entry]);
-  const chosen = weighed.sort((a, b) => b[0] - a[0]).slice(0, SHOWN_CURVES).map(([, entry]) => entry);
-  return chosen.sort((a, b) => a[0] < b[0] ? -1 : 1); // by name, so that colours stay
+/** The few that have most of `list`; those that are `minor` only where there is room, and behind the others. */
+function busiest(places, list, minor = () => false) {
+  const weighed = Object.entries(places).map((entry) => [minor(entry[0]), sum(entry[1][list] ?? []), entry]);
+  const chosen = weighed.sort((a, b) => a[0] - b[0] || b[1] - a[1]).slice(0, SHOWN_CURVES);
+  return chosen.sort((a, b) => a[0] - b[0] || (a[2][0] < b[2][0] ? -1 : 1)).map(([, , entry]) => entry); // by name, so that dashes stay
 }
 
 // ---- what is going on ----
 
-let now = { status: null, limits: [], keys: null, suspects: null };
+let now = { status: null, limits: [], keys: null, suspects: null, bans: null, routes: { config: null, list: [] } };
 let refusals = { started: null, seq: null, list: [] };
 let chosen = null; // the limit that a person chose; else the one that refuses most
 const isShadow = (name) => now.limits.find((limit) => limit.name === name)?.mode === "shadow";
@@ -265,7 +302,13 @@ function worst() {
   return live.sort((a, b) => weight(b) - weight(a))[0] ?? null;
 }
 
-const shownLimit = () => now.limits.some((limit) => limit.name === chosen) ? chosen : worst()?.name ?? now.limits[0]?.name ?? null;
+const shownLimit = () => now.limits.some((limit) => limit.name === chosen) ? chosen : worst()?.name ?? inOrder(now.limits)[0]?.name ?? null;
+
+/** Limits that refused something before those that did not; among both, enforced ones before shadows: only they hurt a client. */
+function inOrder(limits) {
+  const rank = ({ mode, minute, hour }) => (minute.refused || hour.refused ? 0 : 2) + (mode === "shadow" ? 1 : 0);
+  return [...limits].sort((a, b) => rank(a) - rank(b) || b.minute.refused - a.minute.refused || b.hour.refused - a.hour.refused);
+}
 
 function drawFacts() {
   const { status } = now;
@@ -299,7 +342,7 @@ function drawVerdict() {
     : refusing && !outage ? ["No request is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `]
     : [outage ? "" : "No request is refused. ", strong(rate(all) + "/s"), " requests, ", ...failed ? [strong(rate(failed) + "/s"), " fail, "] : [], `p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
   // An outage comes first: it affects all clients of the backend.
-  parts.unshift(...headlines().map((problem) => problem.text + ". "));
+  parts.unshift(...headlines().flatMap((problem) => prose(problem.text + ". ")));
   if (suspect) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
   $("verdict").className = "verdict " + mood;
   $("sentence").replaceChildren(...parts);
@@ -313,25 +356,24 @@ function drawVerdict() {
 function drawConcerns() {
   const { status } = now;
   const said = [];
-  const bad = (text) => said.push(make("li.bad", text));
-  const warn = (text) => said.push(make("li", text));
+  const bad = (text) => said.push(make("li.bad", ...prose(text)));
+  const warn = (text) => said.push(make("li", ...prose(text)));
   if (status.life === "draining") bad("Draining: this gateway ends when its requests have.");
   if (status.last_reload?.result === "failure") bad("The last reload failed; the file before it holds. " + status.last_reload.detail);
   for (const problem of status.problems) if (!headlines().includes(problem)) (problem.severity === "bad" ? bad : warn)(problem.text);
-  if (lately(past.all.failed)) warn(`${rate(lately(past.all.failed))}/s requests fail: answered with a 5xx by the backend or with an error by the gateway, or broken off`);
+  if (lately(past.all.failed)) bad(`${rate(lately(past.all.failed))}/s requests fail: answered with a 5xx by the backend or with an error by the gateway, or broken off`);
   if (!status.store.up) bad("The shared store can not be asked; on_error decides.");
   if (lately(past.store.evictions)) warn(`Counters are full: ${rate(lately(past.store.evictions))}/s evicted. Raise max_keys.`);
-  for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) warn(`Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`);
+  for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) said.push(make("li.shadow", `Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`));
   if (status.bans) warn(`Banned: ${plural(status.bans, "key")}`);
   $("concerns").replaceChildren(...said);
 }
 
 function drawLimits() {
-  const limits = [...now.limits].sort((a, b) => b.minute.refused - a.minute.refused);
-  fill("limits", limits, (limit) => limit.name + limit.mode, (limit) => {
+  list("limits", inOrder(now.limits), (limit) => limit.name + limit.mode, (limit) => {
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
-    return make("tr", make("th", name, limit.mode === "shadow" ? make("span.tag", "shadow") : "", make("span.sub")),
+    return make("tr", make("th", name, limit.mode === "shadow" ? make("span.tag.shadow", { title: "It refuses no request: counts are of what it would have refused." }, "shadow") : "", make("span.sub")),
       make("td.n.hot"), number(), number(), number(), number());
   }, (row, limit) => {
     const shown = limit.name === shownLimit();
@@ -345,20 +387,22 @@ function drawLimits() {
 
 function drawKeys() {
   const { keys } = now;
-  if (!keys) return;
-  write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow: would have)" : ""));
-  fill("keys", keys.keys, (one) => keys.limit + one.id, (one) => {
+  $("keys").parentElement.hidden = !keys;
+  if (!keys) return write($("keys-note"), "The file has no limits.");
+  write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow)" : ""));
+  write($("keys-refused"), keys.mode === "shadow" ? "Would be refused" : "Refused");
+  list("keys", keys.keys, (one) => keys.limit + one.id, (one) => {
     const { limit } = keys;
     const text = keyText(one);
     return make("tr", make("th", strong(text), make("span.tag.bad")),
       make("td.n.hot"), number(), number(),
-      make("td", button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset", () => reset(limit, one.id, text), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
+      make("td.doing", button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset…", () => reset(limit, text, changeKey(limit, one.id)), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
   }, (row, one) => {
-    row.className = one.refused ? "hot" : "";
+    row.className = keys.mode + (one.refused ? " hot" : "");
     write(row.querySelector(".tag"), one.banned_until ? "banned until " + when(one.banned_until) : "");
     cells(row, [null, count(one.refused), count(one.admitted), one.refused ? share(one.refused, keys.refused) : ""]);
   });
-  write($("keys-note"), !keys.keys.length ? "Nobody has asked yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
+  write($("keys-note"), !keys.keys.length ? "No requests yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
 }
 
 function keepRefusals(answer) {
@@ -373,25 +417,62 @@ function drawRefusals() {
     const name = [one.client, one.id, one.limit, one.route, one.status, one.reason].join("\n");
     alike.set(name, { ...one, name, times: (alike.get(name)?.times ?? 0) + 1 });
   }
-  const rows = [...alike.values()].sort((a, b) => Math.floor(b.time / 10) - Math.floor(a.time / 10) || b.times - a.times).slice(0, SHOWN_REFUSALS);
-  fill("refusals", rows, (one) => one.name, (one) => {
+  const rows = [...alike.values()].sort((a, b) => Math.floor(b.time / 10) - Math.floor(a.time / 10) || b.times - a.times).slice(0, MOST_REFUSALS);
+  list("refusals", rows, (one) => one.name, (one) => {
     const who = one.id ? button(one.client, () => look(one.limit, one.id), `Look at ${one.client}`) : strong(one.client);
     if (one.id) who.className = "link";
-    return make("tr", make("td"), make("td", who, make("span.sub")), make("td"), number(), make("td"));
+    return make("tr", make("td"), make("td", who, make("span.sub")), make("td.wide"), number(), make("td.wide"));
   }, (row, one) => {
-    cells(row, [clock(one.time), null, one.method ? `${one.method} ${one.host ?? ""}${one.path ?? ""}` : "", String(one.status), (one.limit ? `${one.limit}: ` : "") + one.reason]);
+    cells(row, [clock(one.time), null, one.method ? `${one.method} ${one.host ?? ""}${one.path ?? ""}` : "", String(one.status), null]);
+    writeProse(row.cells[4], (one.limit ? `${one.limit}: ` : "") + one.reason);
     const key = one.key && keyText(one) !== one.client ? `${keyText(one)} · ` : "";
     write(row.querySelector(".sub"), `${key}${one.times}× on ${one.route ?? "no route"}`);
   });
-  write($("refusals-note"), refusals.list.length ? `The last ${refusals.list.length} since ${clock(refusals.list[0].time)}` + (refusals.skipped ? `; of this second ${count(refusals.skipped)} more are not listed.` : ".") : "Nobody.");
+  write($("refusals-note"), refusals.list.length ? `The last ${refusals.list.length} since ${clock(refusals.list[0].time)}` + (refusals.skipped ? `; of this second ${count(refusals.skipped)} more are not listed.` : ".") : "No request was refused.");
+}
+
+function drawBans() {
+  const { bans, total } = now.bans;
+  list("bans", bans, (ban) => ban.limit + ban.id, (ban) => {
+    const text = keyText(ban);
+    return make("tr", make("th", button(text, () => look(ban.limit, ban.id), `Look at ${text}, banned under ${ban.limit}`)), make("td"), make("td"),
+      make("td.doing", button("Lift…", () => lift(ban.limit, text, changeKey(ban.limit, ban.id)), `Lift the ban of ${text} under ${ban.limit}`)));
+  }, (row, ban) => {
+    row.querySelector("button").className = "link";
+    cells(row, [null, ban.limit, `${when(ban.banned_until)}, in ${span(ban.banned_until - now.status.time)}`]);
+  });
+  write($("bans-note"), !total ? "No key is banned." : total > bans.length ? `${count(total)} keys are banned; these ${count(bans.length)} bans end first.` : "");
+}
+
+/** What a route takes, as its conditions stand in the file. */
+function conditions({ hosts, path, methods, headers }) {
+  return [methods.join(", "), hosts.join(", "), path, ...headers.map((name) => `with ${name}`)].filter(Boolean).join(" · ");
+}
+
+function drawRoutes() {
+  const none = past.routes.none && !now.routes.list.some((route) => route.name === "none") ? [{ name: "none", limits: null }] : [];
+  list("routes", [...now.routes.list, ...none], (route) => now.routes.config + route.name, (route) => {
+    const limits = (route.limits ?? []).map(({ name, mode, cost }) => make("span.sub", name, cost === 1 ? "" : ` (cost ${count(cost)})`, mode === "shadow" ? make("span.tag.shadow", "shadow") : ""));
+    return make("tr", make("th", route.name, route.upstream ? make("span.sub", `to ${route.upstream}`) : ""), make("td.wide", route.limits ? conditions(route) : "requests that no route matches"),
+      make("td.wide", ...limits.length ? limits : ["none"]), number(), number(), number(), number());
+  }, (row, { name }) => {
+    const of = past.routes[name] ?? {};
+    const minute = (list) => sum((of[list] ?? []).slice(-MINUTE));
+    const [refused, failed] = [minute("refused"), minute("failed")];
+    row.cells[4].className = refused ? "n lost" : "n";
+    row.cells[5].className = failed ? "n lost" : "n";
+    cells(row, [null, null, null, count(minute("admitted") + minute("delayed") + refused + failed), count(refused), count(failed), rate(last((of.p99_ms ?? []).filter((ms) => ms !== null)))]);
+  });
+  write($("routes-note"), "Times are without delays by limits.");
 }
 
 function drawServers() {
   fill("servers", Object.entries(past.upstreams), ([name]) => name,
-    ([name]) => make("tr", make("th", name), make("td.hot"), ...Array.from({ length: CLASSES.length + 3 }, number)),
+    ([name]) => make("tr", make("th", name), make("td.hot.wide"), ...Array.from({ length: CLASSES.length + 3 }, number)),
     (row, [, of]) => {
       const { all, down, which } = downServers(of);
-      row.className = down || lately(of.failed) || lately(of.classes?.["5xx"]) ? "hot" : "";
+      row.className = down ? "hot" : "";
+      for (const [at, list] of [[5, of.classes?.["5xx"]], [6, of.failed]]) row.cells[at].className = lately(list) ? "n lost" : "n";
       row.title = serverLines(of);
       const state = down ? `${all - down} of ${all} up; ${which}` : all ? `all ${all} up` : "built in";
       cells(row, [null, state, ...classRates(of), rate(lately(of.failed)), rate(lately(of.retries)), rate(last(of.p99_ms))]);
@@ -402,7 +483,7 @@ function drawServers() {
     : `${store.backend} ${store.up ? "answers" : "is away"}; a decision takes p50 ${newest("p50_ms")} ms, p99 ${newest("p99_ms")} ms; ${newest("errors")}/s without it.`);
 }
 
-function drawRoutes() {
+function drawChoices() {
   const select = $("route");
   const names = ["", ...Object.keys(past.routes).sort()];
   if (names.join() === [...select.options].map((option) => option.value).join()) return;
@@ -425,10 +506,10 @@ async function round() {
     remember(samples);
     keepRefusals(news);
     now = { ...now, status, limits: limits.limits };
-    await askKeys();
+    await Promise.all([askKeys(), askBans(), askRoutes()]);
     heard = Date.now() / 1000;
     hear(null);
-    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawServers, drawRoutes, drawCharts]) draw();
+    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawBans, drawServers, drawRoutes, drawChoices, drawCharts]) draw();
   } catch (fault) {
     hear(fault);
   }
@@ -443,6 +524,16 @@ async function askKeys() {
   Object.assign(now, { keys, suspects: suspected === shown ? keys : others });
 }
 
+async function askBans() {
+  now.bans = now.status.bans ? await ask("bans?top=100") : { total: 0, bans: [] };
+}
+
+/** Routes change with the configuration only. */
+async function askRoutes() {
+  const config = now.status.config.version + now.status.config.loaded;
+  if (now.routes.config !== config) now.routes = { config, list: (await ask("routes")).routes };
+}
+
 function soon(wait = 50) {
   clearTimeout(timer);
   timer = setTimeout(round, wait);
@@ -450,20 +541,45 @@ function soon(wait = 50) {
 
 /** Says what stands between us and the gateway, if something does. A fault without a status is this page's own. */
 function hear(fault) {
+  if (fault === null) document.body.classList.remove("starting");
   document.body.classList.toggle("stale", fault !== null);
-  $("contact").hidden = fault === null;
+  $("contact").hidden = fault === null || fault.status === 401;
   if (fault === null) return;
   if (fault.status === undefined) console.error(fault);
-  if (fault.status === 401) askToken();
+  if (fault.status === 401) return askToken();
   const who = fault.status === undefined ? "This page has failed: " : fault.status ? `The gateway answers ${fault.status}: ` : "";
-  write($("contact"), who + fault.message + (heard ? ` What you see is from ${clock(heard)}.` : ""));
+  writeProse($("contact"), who + fault.message + (heard ? ` What you see is from ${clock(heard)}.` : ""));
 }
 
+/** Shows the question for the token and nothing else, until the gateway has accepted one. */
 function askToken() {
   if ($("ask").open) return;
-  if (sessionStorage.getItem("tollgate-token")) write($("ask-why"), "The gateway did not take this token.");
+  write($("ask-fault"), sessionStorage.getItem("tollgate-token") ? WRONG_TOKEN : "");
+  document.body.classList.add("locked");
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   $("ask").showModal();
+}
+
+const WRONG_TOKEN = "The gateway does not accept this token.";
+
+/** The dialog stays until the token is good: what is wrong is told in it. */
+async function tryToken({ token, submit }) {
+  sessionStorage.setItem("tollgate-token", token.value.trim());
+  write($("ask-fault"), "");
+  submit.disabled = true;
+  try {
+    await ask("status");
+  } catch (fault) {
+    sessionStorage.removeItem("tollgate-token");
+    writeProse($("ask-fault"), fault.status === 401 ? WRONG_TOKEN : fault.message);
+    return token.select();
+  } finally {
+    submit.disabled = false;
+  }
+  token.value = "";
+  document.body.classList.remove("locked");
+  $("ask").close();
+  soon();
 }
 
 // ---- what a person presses ----
@@ -475,7 +591,30 @@ function choose(limit) {
 
 let looked = null; // { limit, key, one }
 
-const reset = (limit, key, text) => act(keyPath(limit, key), "DELETE", null, () => `Reset: ${text} has its whole allowance of ${limit} again.`);
+let agreed = null; // what is done if the answer is yes
+
+/** Asks before something is changed; `then` is done if the answer is yes. `parts` are texts and nodes. */
+function sure(title, parts, verb, then) {
+  if ($("sure").open) return;
+  write($("sure-title"), title);
+  $("sure-text").replaceChildren(...parts);
+  write($("sure-yes"), verb);
+  agreed = then;
+  $("sure").showModal();
+  $("sure-no").focus();
+}
+
+/** `change` sends the change and takes the words for its success: `act`, or what also shows the key afterwards. */
+const reset = (limit, text, change) => sure("Reset this counter?", [strong(text), " has its whole allowance of ", strong(limit), " again."], "Reset",
+  () => change("", "DELETE", null, () => `Reset: ${text} has its whole allowance of ${limit} again.`));
+
+const lift = (limit, text, change) => sure("Lift this ban?", [strong(text), " is again refused only where ", strong(limit), " refuses it."], "Lift",
+  async () => {
+    const lifted = await change("/ban", "DELETE", null, () => `${text} is no longer banned.`);
+    if (lifted && $("bans").contains(document.activeElement)) $("banned").focus(); // its row goes
+  });
+
+const changeKey = (limit, key) => (path, ...how) => act(keyPath(limit, key) + path, ...how);
 
 async function look(limit, key, then) {
   const one = await act(keyPath(limit, key), "GET", null, () => "");
@@ -501,6 +640,7 @@ async function change(path, method, body, done) {
   const { limit, key } = looked;
   const one = await act(keyPath(limit, key) + path, method, body, done);
   if (one && looked?.key === key) showLook({ limit, key, one });
+  return one;
 }
 
 function submit(id, act) {
@@ -510,15 +650,14 @@ function submit(id, act) {
   });
 }
 
-submit("ban-form", (fields) => change("/ban", "POST", { for: fields.for.value }, (one) => `Banned: ${keyText(one)} until ${when(one.banned_until)}.`));
+submit("ban-form", (fields) => {
+  const { value, selectedOptions } = fields.for;
+  sure("Ban this key?", ["All requests of ", strong(keyText(looked.one)), " are refused for ", strong(selectedOptions[0].text), " on every route with ", strong(looked.limit), "."], "Ban",
+    () => change("/ban", "POST", { for: value }, (one) => `Banned: ${keyText(one)} until ${when(one.banned_until)}.`));
+});
 submit("grant-form", (fields) => change("/grant", "POST", { units: Number(fields.units.value) }, (one) => `Gave ${count(one.granted)} back to ${keyText(one)}.`));
 submit("key-form", (fields) => shownLimit() && look(shownLimit(), fields.key.value));
-submit("token-form", (fields) => {
-  sessionStorage.setItem("tollgate-token", fields.token.value);
-  fields.token.value = "";
-  $("ask").close();
-  soon();
-});
+submit("token-form", (fields) => tryToken({ token: fields.token, submit: $("token-form").querySelector("button") }));
 submit("explain-form", async (fields) => {
   const headers = Object.fromEntries([...fields.headers.value.matchAll(/^([^:\n]+):(.*)$/gm)].map(([, name, value]) => [name.trim(), value.trim()]));
   const asked = { method: fields.method.value, url: fields.url.value, headers };
@@ -529,27 +668,35 @@ submit("explain-form", async (fields) => {
 
 function showExplanation(told) {
   const wait = told.limit ? ` ${told.limit} decides` + (told.until ? `, until ${when(told.until)} (${milliseconds(told.wait_ms)}).` : ".") : "";
-  const list = (items) => make("ul", ...items.map((item) => make("li", item)));
+  const points = (items) => make("ul", ...items.map((item) => make("li", ...prose(item))));
   const limits = told.limits.map((limit) => `${limit.name} (${limit.mode}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
     limit.policies.map((policy) => `; ${policy.policy}: ${count(policy.remaining)} of ${count(policy.quota)} left`).join(""));
   $("explanation").replaceChildren(
     make("p", strong(told.verdict.replace("_", " ")), (told.status ? `, answer ${told.status}.` : ".") + wait),
     make("p", `${told.request} of ${told.client}: ${told.identified}.`),
-    told.route ? make("p", "Route ", strong(told.route.name), ` to ${told.route.upstream}, because`) : "", list(told.route?.conditions.map((pair) => pair.join(": ")) ?? []),
-    make("p", "Limits"), list(limits), make("p", "Not taken"), list(told.others.map((pair) => pair.join(": "))));
+    told.route ? make("p", "Route ", strong(told.route.name), ...prose(` to ${told.route.upstream}, because`)) : "", points(told.route?.conditions.map((pair) => pair.join(": ")) ?? []),
+    make("p", "Limits"), points(limits), make("p", "Not taken"), points(told.others.map((pair) => pair.join(": "))));
 }
 
 const press = (id, then) => $(id).addEventListener("click", then);
-press("unban", () => change("/ban", "DELETE", null, (one) => `${keyText(one)} is no longer banned.`));
-press("look-reset", () => change("", "DELETE", null, () => `Reset: ${keyText(looked.one)} has its whole allowance again.`));
+press("unban", () => lift(looked.limit, keyText(looked.one), change));
+press("look-reset", () => reset(looked.limit, keyText(looked.one), change));
 press("explain-open", () => $("explain").showModal());
-press("reload", () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : "")));
-press("drain", () => confirm("Drain this gateway? It takes no new connections, finishes the requests in flight, and ends. This can not be called back.") && act("drain", "POST", {}, () => "Draining."));
+press("reload", () => sure("Reload the file?", [strong(now.status.config.file), " is read again. Where it has a fault, the configuration in force stays."], "Reload",
+  () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : ""))));
+press("drain", () => sure("Drain this gateway?", ["It accepts no new connections, finishes the requests in flight, and exits. This cannot be undone."], "Drain", () => act("drain", "POST", {}, () => "Draining.")));
+press("sure-yes", () => {
+  $("sure").close();
+  agreed();
+});
+press("sure-no", () => $("sure").close());
 for (const close of document.querySelectorAll("[data-close]")) close.addEventListener("click", () => close.closest("dialog").close());
 $("ask").addEventListener("cancel", (event) => event.preventDefault());
+// A second Escape closes a dialog whatever its `cancel` says.
+$("ask").addEventListener("close", () => document.body.classList.contains("locked") && $("ask").showModal());
 $("route").addEventListener("change", drawCharts);
 document.addEventListener("visibilitychange", () => soon());
 
 const charts = { requests: new Chart("requests", "Requests/s", 110) };
-for (const [id, title] of [["limits", "Refused/s by limit"], ["latency", "Latency, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
+for (const [id, title] of [["limits", "Refused/s by limit"], ["latency", "Latency without delays by limits, ms"], ["delay", "Delay by limits, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
 round();
