@@ -353,6 +353,9 @@ class Page(unittest.TestCase):
             left, right = browser.run(f"(r => [r.left, r.right])(document.querySelector({dialog!r}).getBoundingClientRect())")
             self.assertTrue(left >= 0 and right <= 360, (dialog, left, right))
             self.assertEqual(browser.stands_out(), [])
+            if dialog == "#look":
+                self.seen(browser, "dashboard-phone-key")
+                self.assertEqual(browser.run("[...document.querySelectorAll('#look-policies tbody td')].map(cell => cell.dataset.label)"), ["Left", "of", "Next in", "Whole in"])
             browser.press("Escape", 27)
             browser.until(f"!document.querySelector({dialog!r}).open", f"{dialog} closed")
         self.assertEqual(browser.complaints, [])

@@ -147,7 +147,6 @@ const touched = new WeakMap();
 /** One row an item, kept by name. Rows under a moving pointer keep their places; one with the focus stays. */
 function fill(id, items, name, build, update) {
   const body = $(id).tBodies[0];
-  const labels = [...$(id).tHead.rows[0].cells].map((head) => head.textContent);
   if (!touched.has(body)) {
     touched.set(body, -REST);
     for (const kind of ["pointermove", "pointerdown"]) body.addEventListener(kind, (event) => touched.set(body, event.timeStamp));
@@ -160,13 +159,20 @@ function fill(id, items, name, build, update) {
     const row = known ?? build(item);
     gone.delete(name(item));
     row.dataset.name = name(item);
-    [...row.cells].forEach((cell, at) => (cell.dataset.label = labels[at])); // shown where there is no room for columns
+    label(row, id);
     if (!known && rests) body.append(row);
     else if (!rests && body.rows[place] !== row) body.insertBefore(row, body.rows[place] ?? null);
     update(row, item);
   });
   if (!rests) for (const row of gone.values()) if (!row.contains(document.activeElement)) row.remove();
   if (focus !== document.activeElement && body.contains(focus)) focus.focus({ preventScroll: true });
+}
+
+/** Gives each cell the label of its column, which is shown where there is no room for columns. */
+function label(row, id) {
+  const heads = $(id).tHead.rows[0].cells;
+  for (const cell of row.cells) cell.dataset.label = heads[cell.cellIndex].textContent;
+  return row;
 }
 
 const opened = new Set();
@@ -629,8 +635,8 @@ function showLook(seen) {
   const { limit, one } = seen;
   write($("look-title"), `${keyText(one)} under ${limit}`);
   write($("look-verdict"), `Its next request: ${one.verdict}` + (one.mode === "shadow" ? ", were this limit not a shadow" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
-  $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => make("tr", make("th", policy.policy),
-    ...[count(policy.remaining), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text)))));
+  $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => label(make("tr", make("th", policy.policy),
+    ...[count(policy.remaining), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text))), "look-policies")));
   write($("look-counts"), one.requests === null ? "Not among the followed keys: it asks little." : `Asked ${count(one.requests)} times lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
   $("unban").hidden = !one.banned_until;
 }
