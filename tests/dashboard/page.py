@@ -322,6 +322,10 @@ class Page(unittest.TestCase):
             time.sleep(0.5)
             self.assertEqual(browser.cut(), [], f"at {width}")
             self.assertEqual(browser.stands_out(), [], f"at {width}")
+            narrow = "[...document.querySelectorAll('main tbody :is(th, td:not(.n))')].filter(e => e.innerText && e.clientWidth < 48).map(e => e.outerHTML.slice(0, 120))"
+            self.assertEqual(browser.run(narrow), [], f"columns of single letters at {width}")
+            if width != 700:
+                self.assertEqual(browser.run("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.firstElementChild.id)"), [], f"whole at {width}, without scrolling")
         # What is more than a few rows is asked for, and then there.
         self.assertEqual(browser.run("document.querySelectorAll('#refusals tbody tr').length"), 8)
         for table, most in [("keys", 20), ("refusals", 30)]:
