@@ -39,6 +39,15 @@ impl NumbersId {
         let [a, b, c, d, ..] = text.0.finish().to_le_bytes();
         Self(u32::from_le_bytes([a, b, c, d]))
     }
+
+    /// The id of a policy's numbers: two policies with equal numbers have different ids, so that a stored state shows its policy.
+    /// `identity` is the policy's [`Remote::identity`].
+    pub fn of_policy(algorithm: &Algorithm, identity: u128) -> Self {
+        let folded = (identity >> 64) ^ identity;
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+        let folded = (folded >> u32::BITS ^ folded) as u32;
+        Self(Self::of(algorithm).0 ^ folded)
+    }
 }
 
 /// Hashes what is written to it, without keeping it.
@@ -57,7 +66,7 @@ impl fmt::Write for Hashed {
 pub struct Charge<'a> {
     /// The policy's algorithm and numbers.
     pub algorithm: &'a Algorithm,
-    /// Its [`NumbersId`], so that a state written under other numbers is noticed and converted.
+    /// Its [`NumbersId::of_policy`], so that a state written under other numbers is noticed and converted.
     pub numbers: NumbersId,
     /// Whose allowance: a hash of limit, policy and key.
     pub key: Fingerprint,
@@ -238,9 +247,10 @@ impl Store {
     }
 
     /// Remembers an algorithm's numbers, so that states written under them can be converted after a reload. Called
-    /// once for every policy of a plan before the plan is used, never per request.
-    pub fn register(&self, algorithm: &Algorithm) {
-        self.memory.register(algorithm);
+    /// once for every policy of a plan before the plan is used, never per request. `identity` is the policy's
+    /// [`Remote::identity`].
+    pub fn register(&self, algorithm: &Algorithm, identity: u128) {
+        self.memory.register_policy(algorithm, identity);
     }
 
     /// From now on counters are opened there; those that are open stay where they are. Nothing happens where they are there already.

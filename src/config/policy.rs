@@ -26,7 +26,7 @@ pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rate
             legacy: legacy(&rated.algorithm),
             name: Arc::from(policy_name),
             remote: Remote { name: key::policy(name, &rated.algorithm, identity).into(), identity, on_error },
-            numbers: NumbersId::of(&rated.algorithm),
+            numbers: NumbersId::of_policy(&rated.algorithm, identity),
             algorithm: rated.algorithm,
         }
     };

@@ -213,7 +213,7 @@ fn keep_sessions(gateway: &mut Gateway, last: &Gateway) {
 /// Makes all policies of a plan known to the store, which must be done before the plan is used.
 pub(super) fn register(store: &Store, gateway: &Gateway) {
     for policy in gateway.limits.iter().flat_map(|limit| &limit.policies) {
-        store.register(&policy.algorithm);
+        store.register(&policy.algorithm, policy.remote.identity);
     }
 }
 

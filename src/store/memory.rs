@@ -1,9 +1,10 @@
 //! The memory store: counters of this process, bounded, exact under concurrency.
 //!
-//! What is lost when it is full: `max_keys` states are kept, whatever comes. A new key takes the slot of the least used
-//! (used ÷ quota, now) of some 32 neighbours, whose counter thereby starts afresh. So a flood of new keys, each used
-//! a little, resets neither an exhausted counter nor one that used more than the flood's keys did, as long as one of the neighbours
-//! used less. Up to 64 keys the choice is among all.
+//! What is lost when it is full: `max_keys` states are kept, whatever comes. A new key takes the slot of an expired counter or of the
+//! least used one (used ÷ quota, now) of its own policy among some 32 neighbours, whose counter thereby starts afresh. So a flood
+//! of new keys resets no counter of another policy; of its own, each used a little, neither an exhausted counter nor one that
+//! used more than the flood's keys did, as long as one of the neighbours used less. A policy with few counters takes the slot from
+//! the largest one instead (see `eviction.rs`). Up to 64 keys the choice is among all.
 //!
 //! Room is one thing, a place another: a key stands in one of ten slots. While there is room, others move so that one of the ten
 //! is free; the chance that none can is below 10^-9 for a key, and then the least used of the ten goes and is counted.
@@ -60,11 +61,17 @@ impl MemoryStore {
         Ok(Self { table, registry: Registry::default() })
     }
 
-    /// See [`crate::store::Store::register`]. Remembers at least the last 32,768 algorithms.
+    /// [`Self::register_policy`] of a policy without an identity: its id is [`NumbersId::of`].
     pub fn register(&self, algorithm: &Algorithm) {
-        let numbers = NumbersId::of(algorithm);
-        if self.registry.register(numbers, algorithm) == Registered::Ambiguous {
-            self.table.forget(numbers);
+        self.register_policy(algorithm, 0);
+    }
+
+    /// See [`crate::store::Store::register`]. Remembers at least the last 32,768 policies.
+    pub fn register_policy(&self, algorithm: &Algorithm, identity: u128) {
+        let numbers = NumbersId::of_policy(algorithm, identity);
+        if let Registered::Ambiguous(before) = self.registry.register(numbers, algorithm, identity) {
+            let freed = self.table.forget(numbers);
+            before.iter().for_each(|usage| usage.remove(freed));
         }
     }
 
@@ -227,24 +234,33 @@ mod tests {
             let rate = Rate::new(20, Micros::SECOND).unwrap();
             let algorithms = [Algorithm::sliding_log(rate, None, false), Algorithm::gcra(rate, Cost::ONE)];
             let store = MemoryStore::new(max_keys).unwrap();
-            algorithms.iter().for_each(|algorithm| store.register(algorithm));
+            let numbers: Vec<_> =
+                (1..).zip(&algorithms).map(|(identity, it)| NumbersId::of_policy(it, identity)).collect();
+            (1..).zip(&algorithms).for_each(|(identity, it)| store.register_policy(it, identity));
             let mut now = Timestamp(1);
             for (log, one, other, pause) in requests {
                 now = now.plus(Micros(pause));
-                let algorithm = &algorithms[usize::from(log)];
+                let (algorithm, numbers_id) = (&algorithms[usize::from(log)], numbers[usize::from(log)]);
                 let key = |client: u128| Fingerprint((client + 1).wrapping_mul(u128::MAX / 201));
-                let (numbers, cost, group) = (NumbersId::of(algorithm), Cost::ONE, Group::Enforced);
-                let charge = |client| Charge { algorithm, numbers, key: key(client), cost, group, remote: Remote::NONE };
+                let (cost, group, remote) = (Cost::ONE, Group::Enforced, Remote::NONE);
+                let charge =
+                    |client| Charge { algorithm, numbers: numbers_id, key: key(client), cost, group, remote };
                 let outcome = store.decide(&[charge(one), charge(other)][..if one < 50 { 1 } else { 2 }], now);
                 if other < 50 {
                     // Of another key, so that it may be new, known, fuller or emptier.
                     store.adopt(&charge(other), &outcome.decisions[0], now);
                 }
                 prop_assert_eq!(store.keys(), store.table.recounted());
+                let held: Vec<u64> = numbers.iter().map(|numbers| store.table.recounted_of(*numbers)).collect();
+                let known = store.registry.known();
+                let usage = |numbers: &NumbersId| known.get(*numbers).unwrap().usage.held();
+                prop_assert_eq!(numbers.iter().map(usage).collect::<Vec<_>>(), held);
                 prop_assert!(store.keys() <= max_keys as u64);
             }
-            store.table.forget(NumbersId::of(&algorithms[0]));
-            store.table.forget(NumbersId::of(&algorithms[1]));
+            for numbers in numbers {
+                let held = store.table.recounted_of(numbers);
+                prop_assert_eq!(store.table.forget(numbers), held);
+            }
             prop_assert_eq!((store.keys(), store.table.recounted()), (0, 0));
         }
     }

@@ -170,7 +170,7 @@ fn a_shadow_limit_is_charged_only_with_the_enforced_ones_and_decides_alone() {
 async fn the_store_answers_as_its_memory_does() {
     let algorithm = prompt(2, DAY).remove(0);
     let store = Store::new(10, None).unwrap();
-    store.register(&algorithm);
+    store.register(&algorithm, 0);
     let client = [charge(&algorithm, key(0, 0), 1)];
     for expected in [true, true, false] {
         assert_eq!(admits(store.open(0).decide(&client, NOON).await.decisions[0].verdict), expected);

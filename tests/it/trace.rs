@@ -74,7 +74,7 @@ impl Memory {
 
 impl Executor for Memory {
     fn begin(&mut self, algorithm: Algorithm) {
-        self.store.register(&algorithm);
+        self.store.register(&algorithm, 0);
         self.limit = Some(algorithm);
         self.keys += 1;
     }

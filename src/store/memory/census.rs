@@ -1,9 +1,9 @@
-//! Who may stay when there is no room: how much each stored state has used.
+//! Who may stay when there is no room: how much each stored state has used, and to which policy it belongs.
 
 use std::cell::OnceCell;
 
 use super::logs::Logs;
-use super::registry::{Known, Registry};
+use super::registry::{Known, PolicyUsage, RegisteredPolicy, Registry};
 use super::slot::{Content, Slot, Tag};
 use crate::limit::units::Timestamp;
 use crate::limit::{Algorithm, State};
@@ -16,7 +16,7 @@ pub(super) struct Census<'a> {
     /// The request's own charges, whose keys are not evicted.
     charges: &'a [Charge<'a>],
     registry: &'a Registry,
-    /// What numbers mean that are not the request's own. Opened when the first such are met.
+    /// What numbers mean. Opened when the first are met that are not the request's own, or a counter comes or goes.
     known: OnceCell<Known<'a>>,
 }
 
@@ -27,6 +27,10 @@ pub(super) struct Standing {
     forget_at: Timestamp,
 }
 
+/// The policy that was looked up last: neighbours often have the same.
+#[derive(Clone, Copy, Default)]
+pub(super) struct LastLookup<'c>(Option<(NumbersId, Option<&'c RegisteredPolicy>)>);
+
 impl<'a> Census<'a> {
     /// The view of a request with these charges.
     pub(super) fn new(charges: &'a [Charge<'a>], registry: &'a Registry, now: Timestamp) -> Self {
@@ -35,22 +39,38 @@ impl<'a> Census<'a> {
 
     /// The algorithm behind `numbers`, unless they are forgotten.
     pub(super) fn algorithm(&self, numbers: NumbersId) -> Option<&Algorithm> {
-        match self.charges.iter().find(|charge| charge.numbers == numbers) {
-            Some(charge) => Some(charge.algorithm),
-            None => self.known.get_or_init(|| self.registry.known()).get(numbers),
-        }
+        self.own_algorithm(numbers).or_else(|| Some(&self.policy(numbers)?.algorithm))
     }
 
-    /// How much the slot has used. One whose numbers nobody remembers has no claim, but is not taken for expired.
-    pub(super) fn standing(&self, slot: &Slot, logs: &Logs) -> Standing {
-        let Some(algorithm) = self.algorithm(slot.numbers()) else {
-            return Standing { used: 0, forget_at: Timestamp(u64::MAX) };
+    /// How much of the store the policy behind `numbers` holds, unless they are forgotten.
+    pub(super) fn usage(&self, numbers: NumbersId) -> Option<&PolicyUsage> {
+        Some(&self.policy(numbers)?.usage)
+    }
+
+    /// How much the slot has used, and the usage of its policy. A slot whose numbers are forgotten has no claim, but is not taken
+    /// for expired.
+    pub(super) fn standing<'c>(
+        &'c self,
+        slot: &Slot,
+        logs: &Logs,
+        last: &mut LastLookup<'c>,
+    ) -> (Standing, Option<&'c PolicyUsage>) {
+        let policy = self.policy_after(slot.numbers(), last);
+        let algorithm = policy.map(|policy| &policy.algorithm).or_else(|| self.own_algorithm(slot.numbers()));
+        let standing = match algorithm {
+            None => Standing { used: 0, forget_at: Timestamp(u64::MAX) },
+            Some(algorithm) => with_state(slot, algorithm, logs, |state| {
+                let forget_at = algorithm.forget_at(state);
+                let used = if forget_at <= self.now { 0 } else { algorithm.used(state, self.now) };
+                Standing { used, forget_at }
+            }),
         };
-        with_state(slot, algorithm, logs, |state| {
-            let forget_at = algorithm.forget_at(state);
-            let used = if forget_at <= self.now { 0 } else { algorithm.used(state, self.now) };
-            Standing { used, forget_at }
-        })
+        (standing, policy.map(|policy| &*policy.usage))
+    }
+
+    /// Whether the slot is a counter of the policy with this usage.
+    pub(super) fn is_of<'c>(&'c self, slot: &Slot, usage: &PolicyUsage, last: &mut LastLookup<'c>) -> bool {
+        self.policy_after(slot.numbers(), last).is_some_and(|policy| std::ptr::eq(&*policy.usage, usage))
     }
 
     /// Whether the slot equals an absent one.
@@ -68,6 +88,29 @@ impl<'a> Census<'a> {
     /// Whether the slot may make room for this request: any but its own keys and empty ones.
     pub(super) fn is_evictable(&self, slot: &Slot) -> bool {
         !slot.is_empty() && !self.charges.iter().any(|charge| slot.is_of(Tag::of(charge.key)))
+    }
+
+    fn own_algorithm(&self, numbers: NumbersId) -> Option<&Algorithm> {
+        Some(self.charges.iter().find(|charge| charge.numbers == numbers)?.algorithm)
+    }
+
+    fn policy(&self, numbers: NumbersId) -> Option<&RegisteredPolicy> {
+        self.known.get_or_init(|| self.registry.known()).get(numbers)
+    }
+
+    fn policy_after<'c>(
+        &'c self,
+        numbers: NumbersId,
+        last: &mut LastLookup<'c>,
+    ) -> Option<&'c RegisteredPolicy> {
+        match last.0 {
+            Some((before, policy)) if before == numbers => policy,
+            _ => {
+                let policy = self.policy(numbers);
+                last.0 = Some((numbers, policy));
+                policy
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::census::Census;
 use super::held::{Held, Seat};
 use super::set::SLOTS;
 use super::slot::Slot;
-use crate::limit::units::Fingerprint;
+use crate::store::Charge;
 
 /// A set that was come to.
 struct Step {
@@ -28,10 +28,10 @@ impl Held<'_> {
 
     /// An empty slot in one of the key's sets, both of which are held: one that is empty, one that is made so by moving others, or
     /// that of the least used. `None` if all there are charged by this same request.
-    pub(super) fn vacancy(&mut self, key: Fingerprint, census: &Census<'_>) -> Option<Seat> {
-        let mut trail: Trail = self.own(key).map(|set| Step { set, from: None }).collect();
+    pub(super) fn vacancy(&mut self, charge: &Charge<'_>, census: &Census<'_>) -> Option<Seat> {
+        let mut trail: Trail = self.own(charge.key).map(|set| Step { set, from: None }).collect();
         let empty = trail.iter().find_map(|step| self.empty_in(step.set));
-        empty.or_else(|| self.displace(&mut trail)).or_else(|| self.evict_from_own(key, census))
+        empty.or_else(|| self.displace(&mut trail)).or_else(|| self.evict_from_own(charge, census))
     }
 
     fn empty_in(&self, set: usize) -> Option<Seat> {

@@ -1,9 +1,59 @@
-//! Who makes room when a key is new or a log grows: the expired of its sets, then the least used of the neighbourhood.
+//! Which counters make room when a key is new or a log grows.
+//!
+//! First the expired ones of the key's two sets, then one that has expired in the neighbourhood. Of live ones the least used of the
+//! neighbourhood, but only of one policy (a limit, or one rate of a limit with several): the newcomer's own. So a flood of keys in
+//! one limit evicts that limit's counters and no others.
+//!
+//! A policy that holds less than a quarter of what the largest one of the neighbourhood holds does not make room itself: the largest
+//! one does. So a new limit comes to its counters in a store that others have filled, and all policies but the largest keep
+//! theirs.
 
-use super::census::{Census, Standing};
+use smallvec::SmallVec;
+
+use super::census::{Census, LastLookup, Standing};
 use super::held::{Held, Seat};
+use super::registry::PolicyUsage;
 use super::set::SLOTS;
 use crate::limit::units::Fingerprint;
+use crate::store::Charge;
+
+/// How a slot ranks among those that may make room: the lowest is evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    is_live: bool,
+    claim: Claim,
+    standing: Standing,
+}
+
+/// Which policies make room first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Claim {
+    /// The chosen policy, and states whose policy is forgotten.
+    Chosen,
+    /// The other one of the newcomer's own and the largest, in case the neighbourhood has none of the chosen one.
+    Second,
+    Other,
+}
+
+/// The policy of the newcomer, the largest other one that was met, and which of them makes room.
+#[derive(Clone, Copy, Default)]
+struct Choice<'c> {
+    own: Option<&'c PolicyUsage>,
+    largest: Option<&'c PolicyUsage>,
+    own_first: bool,
+}
+
+/// A slot that may make room.
+struct Candidate<'c> {
+    seat: Seat,
+    standing: Standing,
+    usage: Option<&'c PolicyUsage>,
+}
+
+type Candidates<'c> = SmallVec<[Candidate<'c>; 48]>;
+
+/// How many more sets may be visited for counters of the newcomer's own policy.
+struct Budget(usize);
 
 impl Held<'_> {
     /// How many slots an eviction chooses from, if there are as many nearby. If half of all keys are to be kept, the
@@ -13,16 +63,22 @@ impl Held<'_> {
     const ALL: u64 = 64;
     /// How many sets are visited for company. Only logs of very many events leave so many sets empty.
     const MAX_VISITS: usize = 1_024;
+    /// Where counters of the newcomer's own policy are rare, so many runs of so many sets are visited for them. The runs are spread
+    /// over the table: a single one would use up the counters of one region, although others have enough of them.
+    const OWN_RUNS: (usize, usize) = (8, 8);
+    /// At most so many of these sets are visited for one request, which may need room more than once.
+    const MAX_OWN_VISITS: usize = 256;
 
     /// Makes room for `needed` in the bound, or as much as there is, and takes it.
-    pub(super) fn make_room(&mut self, key: Fingerprint, needed: u64, census: &Census<'_>) -> u64 {
+    pub(super) fn make_room(&mut self, charge: &Charge<'_>, needed: u64, census: &Census<'_>) -> u64 {
         if needed == 0 {
             return 0;
         }
-        let mut room = self.vacate(key, census);
+        let mut room = self.vacate(charge.key, census);
         room += self.table.room.take(needed.saturating_sub(room));
+        let mut budget = Budget(Self::MAX_OWN_VISITS);
         while room < needed {
-            let Some(freed) = self.evict(key, census) else { break };
+            let Some(freed) = self.evict(charge, census, &mut budget) else { break };
             room += freed;
         }
         room
@@ -36,25 +92,37 @@ impl Held<'_> {
                 let seat = Seat { set, slot };
                 let held = self.get(seat);
                 if census.is_evictable(&held) && census.is_expired(&held, &self.table.logs) {
-                    room += self.clear(seat);
+                    room += self.clear(seat, census);
                 }
             }
         }
         room
     }
 
-    /// Empties the slot of the least used in the neighbourhood and says how much room that makes; `None` if there is nobody.
-    fn evict(&mut self, key: Fingerprint, census: &Census<'_>) -> Option<u64> {
-        let [place, _] = self.table.places(key);
-        self.gather(place, census);
-        let (standing, seat) = self.least(0..self.sets.len(), census)?;
-        Some(self.dismiss(standing, seat, census))
+    /// Empties a slot of the neighbourhood and says how much room that makes; `None` if there is none to be emptied.
+    fn evict(&mut self, charge: &Charge<'_>, census: &Census<'_>, budget: &mut Budget) -> Option<u64> {
+        let [place, _] = self.table.places(charge.key);
+        let visited = self.gather(place, census);
+        let candidates = self.candidates(0..self.sets.len(), census);
+        let choice = Choice::new(census.usage(charge.numbers), &candidates);
+        let mut chosen = choice.lowest(&candidates, census)?;
+        if let Some(own) = choice.own
+            && choice.own_first
+            && chosen.0.is_live
+        {
+            let met = candidates.iter().filter(|candidate| is_same(candidate.usage, Some(own))).count();
+            chosen = self.gather_own(own, met, place + visited, chosen, census, budget);
+        }
+        let (rank, seat) = chosen;
+        Some(self.dismiss(rank.standing, seat, census))
     }
 
-    /// Empties the slot of the least used in the key's own sets, whose room is given back; `None` if there is nobody.
-    pub(super) fn evict_from_own(&mut self, key: Fingerprint, census: &Census<'_>) -> Option<Seat> {
-        let (standing, seat) = self.least(self.own(key), census)?;
-        let room = self.dismiss(standing, seat, census);
+    /// Empties a slot of the key's own sets, whose room is given back; `None` if there is none to be emptied.
+    pub(super) fn evict_from_own(&mut self, charge: &Charge<'_>, census: &Census<'_>) -> Option<Seat> {
+        let candidates = self.candidates(self.own(charge.key), census);
+        let choice = Choice::new(census.usage(charge.numbers), &candidates);
+        let (rank, seat) = choice.lowest(&candidates, census)?;
+        let room = self.dismiss(rank.standing, seat, census);
         self.table.room.give_back(room);
         Some(seat)
     }
@@ -63,28 +131,35 @@ impl Held<'_> {
         if !census.has_expired(standing) {
             self.table.count_eviction();
         }
-        self.clear(seat)
+        self.clear(seat, census)
     }
 
-    /// The least used of some of the held sets.
-    fn least(&self, sets: impl Iterator<Item = usize>, census: &Census<'_>) -> Option<(Standing, Seat)> {
+    /// The slots of some of the held sets that may make room.
+    fn candidates<'c>(&self, sets: impl Iterator<Item = usize>, census: &'c Census<'_>) -> Candidates<'c> {
+        let mut last = LastLookup::default();
         let seats = sets.flat_map(|set| (0..SLOTS).map(move |slot| Seat { set, slot }));
         let company = seats.map(|seat| (self.get(seat), seat)).filter(|(slot, _)| census.is_evictable(slot));
-        company.map(|(slot, seat)| (census.standing(&slot, &self.table.logs), seat)).min()
+        let candidate = |(slot, seat)| {
+            let (standing, usage) = census.standing(&slot, &self.table.logs, &mut last);
+            Candidate { seat, standing, usage }
+        };
+        company.map(candidate).collect()
     }
 
-    /// Locks further sets, from `place` on, until there is enough company. It never waits for a lock, so it cannot
-    /// deadlock; a set that another request holds is passed over.
-    fn gather(&mut self, place: usize, census: &Census<'_>) {
+    /// Locks further sets, from `place` on, until there is enough company, and says how many places it went. It never waits for a
+    /// lock, so it cannot deadlock; a set that another request holds is passed over.
+    fn gather(&mut self, place: usize, census: &Census<'_>) -> usize {
         let table = self.table;
         let enough = if table.room.bound() <= Self::ALL { usize::MAX } else { Self::COMPANY };
         let company =
             |slots: &mut dyn Iterator<Item = _>| slots.filter(|slot| census.is_evictable(slot)).count();
         let mut gathered: usize = self.sets.iter().map(|(_, set)| company(&mut set.slots())).sum();
+        let mut visited = 0;
         for next in (place..table.sets()).chain(0..place).take(Self::MAX_VISITS) {
             if gathered >= enough {
                 break;
             }
+            visited += 1;
             if table.set(next).is_untouched() || self.index(next).is_some() {
                 continue;
             }
@@ -95,5 +170,92 @@ impl Held<'_> {
                 self.sets.push((next, set));
             }
         }
+        visited
     }
+
+    /// Looks on, in runs of sets from `place` on, until [`Self::COMPANY`] counters of the newcomer's own policy were met, `met` of which were gathered
+    /// already, and returns the slot to be emptied. Only its set stays locked. Nor does this wait for a lock.
+    fn gather_own<'c>(
+        &mut self,
+        own: &PolicyUsage,
+        mut met: usize,
+        place: usize,
+        mut chosen: (Rank, Seat),
+        census: &'c Census<'_>,
+        budget: &mut Budget,
+    ) -> (Rank, Seat) {
+        let (table, gathered) = (self.table, self.sets.len());
+        let mut last = LastLookup::default();
+        let (runs, length) = Self::OWN_RUNS;
+        let start = |run: usize| place + run * (table.sets() / runs);
+        for next in (0..runs).flat_map(|run| start(run)..start(run) + length) {
+            let next = next % table.sets();
+            if met >= Self::COMPANY || budget.0 == 0 {
+                break;
+            }
+            budget.0 -= 1;
+            if table.set(next).is_untouched() || self.index(next).is_some() {
+                continue;
+            }
+            let Some(set) = table.set(next).try_lock() else { continue };
+            let mut lowest: Option<(Rank, usize)> = None;
+            for index in 0..SLOTS {
+                let slot = set.get(index);
+                if census.is_evictable(&slot) && census.is_of(&slot, own, &mut last) {
+                    met += 1;
+                    let (standing, _) = census.standing(&slot, &table.logs, &mut last);
+                    let rank =
+                        Rank { is_live: !census.has_expired(standing), claim: Claim::Chosen, standing };
+                    lowest = lowest.into_iter().chain([(rank, index)]).min();
+                }
+            }
+            if let Some((rank, slot)) = lowest.filter(|(rank, _)| *rank < chosen.0) {
+                self.sets.truncate(gathered);
+                self.sets.push((next, set));
+                chosen = (rank, Seat { set: gathered, slot });
+            }
+        }
+        chosen
+    }
+}
+
+impl<'c> Choice<'c> {
+    /// The newcomer's own policy must hold this share of what the largest one holds in order to make room itself.
+    const OWN_SHARE: u64 = 4;
+
+    fn new(own: Option<&'c PolicyUsage>, candidates: &[Candidate<'c>]) -> Self {
+        let others = candidates
+            .iter()
+            .filter_map(|candidate| candidate.usage)
+            .filter(|usage| !is_same(own, Some(usage)));
+        let largest = others.max_by_key(|usage| usage.held());
+        let held = |usage: Option<&PolicyUsage>| usage.map_or(0, PolicyUsage::held);
+        let own_first = held(own) > 0 && held(own).saturating_mul(Self::OWN_SHARE) >= held(largest);
+        Self { own, largest, own_first }
+    }
+
+    fn claim(&self, usage: Option<&PolicyUsage>) -> Claim {
+        let (chosen, second) =
+            if self.own_first { (self.own, self.largest) } else { (self.largest, self.own) };
+        if usage.is_none() || is_same(usage, chosen) {
+            Claim::Chosen
+        } else if is_same(usage, second) {
+            Claim::Second
+        } else {
+            Claim::Other
+        }
+    }
+
+    fn lowest(&self, candidates: &[Candidate<'_>], census: &Census<'_>) -> Option<(Rank, Seat)> {
+        let rank = |candidate: &Candidate<'_>| Rank {
+            is_live: !census.has_expired(candidate.standing),
+            claim: self.claim(candidate.usage),
+            standing: candidate.standing,
+        };
+        candidates.iter().map(|candidate| (rank(candidate), candidate.seat)).min()
+    }
+}
+
+fn is_same(one: Option<&PolicyUsage>, other: Option<&PolicyUsage>) -> bool {
+    matches!((one, other), (Some(one), Some(other)) if std::ptr::eq(one, other))
 }

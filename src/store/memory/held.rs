@@ -120,7 +120,7 @@ impl<'a> Held<'a> {
     /// counted as evicted.
     pub(super) fn store(&mut self, charge: &Charge<'_>, state: State, census: &Census<'_>) {
         match (self.find(charge.key), weigh(&state)) {
-            (Some(seat), 0) => self.free(seat),
+            (Some(seat), 0) => self.free(seat, census),
             (Some(seat), weight) => self.replace(seat, weight, charge, state, census),
             (None, 0) => {}
             (None, weight) => self.insert(weight, charge, state, census),
@@ -130,22 +130,22 @@ impl<'a> Held<'a> {
     fn replace(&mut self, seat: Seat, weight: u64, charge: &Charge<'_>, state: State, census: &Census<'_>) {
         let before = self.get(seat).weight();
         let missing = weight.saturating_sub(before);
-        let room = self.make_room(charge.key, missing, census);
+        let room = self.make_room(charge, missing, census);
         if room < missing {
             self.table.count_eviction();
             self.table.room.give_back(room);
-            return self.free(seat);
+            return self.free(seat, census);
         }
-        self.fill(seat, charge, state);
+        self.fill(seat, charge, state, census);
         self.table.room.give_back(before + room - weight);
     }
 
     fn insert(&mut self, weight: u64, charge: &Charge<'_>, state: State, census: &Census<'_>) {
-        let mut room = self.make_room(charge.key, weight, census);
-        let seat = if room < weight { None } else { self.vacancy(charge.key, census) };
+        let mut room = self.make_room(charge, weight, census);
+        let seat = if room < weight { None } else { self.vacancy(charge, census) };
         match seat {
             Some(seat) => {
-                self.fill(seat, charge, state);
+                self.fill(seat, charge, state, census);
                 room -= weight;
             }
             None => self.table.count_eviction(),
@@ -154,9 +154,13 @@ impl<'a> Held<'a> {
     }
 
     /// Writes the slot. A log stays under its id.
-    fn fill(&mut self, seat: Seat, charge: &Charge<'_>, state: State) {
+    fn fill(&mut self, seat: Seat, charge: &Charge<'_>, state: State, census: &Census<'_>) {
         let before = self.get(seat);
         let events = weigh(&state);
+        if before.numbers() != charge.numbers || before.weight() != events {
+            discount(&before, census);
+            census.usage(charge.numbers).inspect(|usage| usage.add(events));
+        }
         let content = match (state.packed(), before.log()) {
             (None, Some(id)) => {
                 self.table.logs.put(id, state);
@@ -172,16 +176,25 @@ impl<'a> Held<'a> {
     }
 
     /// Empties the slot and gives its room back.
-    fn free(&mut self, seat: Seat) {
-        let room = self.clear(seat);
+    fn free(&mut self, seat: Seat, census: &Census<'_>) {
+        let room = self.clear(seat, census);
         self.table.room.give_back(room);
     }
 
     /// Empties the slot and says how much room that makes.
-    pub(super) fn clear(&mut self, seat: Seat) -> u64 {
-        let room = self.table.empty(&self.get(seat));
+    pub(super) fn clear(&mut self, seat: Seat, census: &Census<'_>) -> u64 {
+        let before = self.get(seat);
+        discount(&before, census);
+        let room = self.table.empty(&before);
         self.put(seat, Slot::EMPTY);
         room
+    }
+}
+
+/// Takes what the slot holds from the usage of its policy.
+fn discount(slot: &Slot, census: &Census<'_>) {
+    if !slot.is_empty() {
+        census.usage(slot.numbers()).inspect(|usage| usage.remove(slot.weight()));
     }
 }
 

@@ -1,13 +1,15 @@
-//! Which numbers an old state was written under.
+//! Which policy and which numbers a stored state was written under, and how much of the store each policy holds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::limit::Algorithm;
 use crate::store::NumbersId;
 
-/// Algorithms by [`NumbersId`]: at least the last 32,768 registered, at most 65,536.
+/// Policies by [`NumbersId`]: at least the last 32,768 registered, at most 65,536.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     generations: RwLock<Generations>,
@@ -17,18 +19,31 @@ pub(super) struct Registry {
 pub(super) struct Known<'a>(RwLockReadGuard<'a, Generations>);
 
 /// What [`Registry::register`] found under the id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Registered {
     /// Nothing, or the same algorithm.
     Unique,
-    /// Another algorithm hashes to the same id: states under it may be of either, so none can be trusted.
-    Ambiguous,
+    /// Another algorithm hashes to the same id: states under it may be of either, so none can be trusted. The usage is that of
+    /// the policy that had the id alone until now.
+    Ambiguous(Option<Arc<PolicyUsage>>),
 }
 
+/// A policy under some numbers.
+#[derive(Clone, Debug)]
+pub(super) struct RegisteredPolicy {
+    pub(super) algorithm: Algorithm,
+    /// The same for all numbers that the policy had.
+    pub(super) usage: Arc<PolicyUsage>,
+}
+
+/// How much of the store's bound the counters of one policy take, whatever numbers they were written under.
+#[derive(Debug, Default)]
+pub(super) struct PolicyUsage(AtomicI64);
+
 /// What is known of an id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Entry {
-    Of(Algorithm),
+    Of(RegisteredPolicy),
     Ambiguous,
 }
 
@@ -37,22 +52,49 @@ enum Entry {
 struct Generations {
     newer: BTreeMap<NumbersId, Entry>,
     older: BTreeMap<NumbersId, Entry>,
+    /// By the policy's identity. A usage without an entry is forgotten with the next generation.
+    usages: BTreeMap<u128, Arc<PolicyUsage>>,
+}
+
+impl PolicyUsage {
+    /// How much it is.
+    pub(super) fn held(&self) -> u64 {
+        // Below zero only where states outlived the registry's memory of their policy.
+        u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    pub(super) fn add(&self, weight: u64) {
+        self.0.fetch_add(weight.cast_signed(), Ordering::Relaxed);
+    }
+
+    pub(super) fn remove(&self, weight: u64) {
+        self.0.fetch_sub(weight.cast_signed(), Ordering::Relaxed);
+    }
 }
 
 impl Registry {
     /// One generation; two of them are remembered.
     const GENERATION: usize = 32_768;
 
-    /// Remembers `algorithm` under `numbers`. Registering again keeps it from being forgotten.
-    pub(super) fn register(&self, numbers: NumbersId, algorithm: &Algorithm) -> Registered {
-        let entry = Entry::Of(*algorithm);
+    /// Remembers the policy with this identity and `algorithm` under `numbers`. Registering again keeps it from being forgotten.
+    pub(super) fn register(&self, numbers: NumbersId, algorithm: &Algorithm, identity: u128) -> Registered {
         let mut generations = self.generations.write();
-        let unique = generations.find(numbers).is_none_or(|before| *before == entry);
         if generations.newer.len() >= Self::GENERATION && !generations.newer.contains_key(&numbers) {
-            generations.older = std::mem::take(&mut generations.newer);
+            generations.next();
         }
-        generations.newer.insert(numbers, if unique { entry } else { Entry::Ambiguous });
-        if unique { Registered::Unique } else { Registered::Ambiguous }
+        let (entry, registered) = match generations.find(numbers) {
+            Some(Entry::Ambiguous) => (Entry::Ambiguous, Registered::Ambiguous(None)),
+            Some(Entry::Of(before)) if before.algorithm != *algorithm => {
+                (Entry::Ambiguous, Registered::Ambiguous(Some(Arc::clone(&before.usage))))
+            }
+            Some(entry) => (entry.clone(), Registered::Unique),
+            None => {
+                let usage = Arc::clone(generations.usages.entry(identity).or_default());
+                (Entry::Of(RegisteredPolicy { algorithm: *algorithm, usage }), Registered::Unique)
+            }
+        };
+        generations.newer.insert(numbers, entry);
+        registered
     }
 
     /// Opens the registry for look-ups. Not to be taken twice at once by one thread.
@@ -62,10 +104,10 @@ impl Registry {
 }
 
 impl Known<'_> {
-    /// The algorithm behind `numbers`; `None` if it is forgotten, was never registered, or is ambiguous.
-    pub(super) fn get(&self, numbers: NumbersId) -> Option<&Algorithm> {
+    /// The policy behind `numbers`; `None` if it is forgotten, was never registered, or is ambiguous.
+    pub(super) fn get(&self, numbers: NumbersId) -> Option<&RegisteredPolicy> {
         match self.0.find(numbers)? {
-            Entry::Of(algorithm) => Some(algorithm),
+            Entry::Of(policy) => Some(policy),
             Entry::Ambiguous => None,
         }
     }
@@ -74,6 +116,11 @@ impl Known<'_> {
 impl Generations {
     fn find(&self, numbers: NumbersId) -> Option<&Entry> {
         self.newer.get(&numbers).or_else(|| self.older.get(&numbers))
+    }
+
+    fn next(&mut self) {
+        self.older = std::mem::take(&mut self.newer);
+        self.usages.retain(|_, usage| Arc::strong_count(usage) > 1);
     }
 }
 
@@ -91,15 +138,16 @@ mod tests {
         let registry = Registry::default();
         let kept = NumbersId(u32::MAX);
         for id in 0..200_000 {
-            registry.register(NumbersId(id), &algorithm(1));
+            registry.register(NumbersId(id), &algorithm(1), 0);
             if id % 1_000 == 0 {
-                registry.register(kept, &algorithm(2));
+                registry.register(kept, &algorithm(2), 0);
             }
         }
         let known = registry.known();
-        assert_eq!(known.get(kept), Some(&algorithm(2)));
-        assert_eq!(known.get(NumbersId(199_999 - 30_000)), Some(&algorithm(1)));
-        assert_eq!(known.get(NumbersId(0)), None);
+        assert_eq!(known.get(kept).map(|it| it.algorithm), Some(algorithm(2)));
+        assert_eq!(known.get(NumbersId(199_999 - 30_000)).map(|it| it.algorithm), Some(algorithm(1)));
+        assert!(known.get(NumbersId(0)).is_none());
+        assert_eq!(known.0.usages.len(), 1);
         assert!(known.0.newer.len() + known.0.older.len() <= 65_536);
     }
 
@@ -107,10 +155,22 @@ mod tests {
     fn trusts_neither_of_two_algorithms_under_one_id() {
         let registry = Registry::default();
         let id = NumbersId(7);
-        assert_eq!(registry.register(id, &algorithm(1)), Registered::Unique);
-        assert_eq!(registry.register(id, &algorithm(1)), Registered::Unique);
-        assert_eq!(registry.register(id, &algorithm(2)), Registered::Ambiguous);
-        assert_eq!(registry.register(id, &algorithm(2)), Registered::Ambiguous);
-        assert_eq!(registry.known().get(id), None);
+        let register = |count| registry.register(id, &algorithm(count), 0);
+        assert!(matches!(register(1), Registered::Unique));
+        assert!(matches!(register(1), Registered::Unique));
+        assert!(matches!(register(2), Registered::Ambiguous(Some(_))));
+        assert!(matches!(register(2), Registered::Ambiguous(None)));
+        assert!(registry.known().get(id).is_none());
+    }
+
+    #[test]
+    fn a_policy_keeps_its_usage_under_new_numbers_and_no_other_policy_shares_it() {
+        let registry = Registry::default();
+        for (id, identity) in [(1, 10), (2, 10), (3, 11)] {
+            registry.register(NumbersId(id), &algorithm(id), identity);
+        }
+        let known = registry.known();
+        let [one, two, three] = [1, 2, 3].map(|id| &known.get(NumbersId(id)).unwrap().usage);
+        assert!(Arc::ptr_eq(one, two) && !Arc::ptr_eq(one, three));
     }
 }

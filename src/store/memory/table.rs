@@ -116,16 +116,20 @@ impl Table {
         self.sets
     }
 
-    /// Drops every state written under `numbers`. Walks the whole table, one set at a time; not for the request path.
-    pub(super) fn forget(&self, numbers: NumbersId) {
+    /// Drops every state written under `numbers` and says how much room that makes. Walks the whole table, one set at a time; not
+    /// for the request path.
+    pub(super) fn forget(&self, numbers: NumbersId) -> u64 {
+        let mut freed = 0;
         for set in (0..self.sets).map(|place| self.set(place)).filter(|set| !set.is_untouched()) {
             let mut set = set.lock();
             let is_such = |slot: &Slot| !slot.is_empty() && slot.numbers() == numbers;
             while let Some(index) = set.position(is_such) {
-                self.room.give_back(self.empty(&set.get(index)));
+                freed += self.empty(&set.get(index));
                 set.put(index, Slot::EMPTY);
             }
         }
+        self.room.give_back(freed);
+        freed
     }
 
     /// Forgets what `slot`, which is about to be overwritten, holds elsewhere, and says how much room it took.
@@ -149,6 +153,17 @@ impl Table {
     /// The room taken, as counted slot by slot.
     #[cfg(test)]
     pub(super) fn recounted(&self) -> u64 {
+        self.recounted_where(|_| true)
+    }
+
+    /// The same of states under these numbers.
+    #[cfg(test)]
+    pub(super) fn recounted_of(&self, numbers: NumbersId) -> u64 {
+        self.recounted_where(|slot| slot.numbers() == numbers)
+    }
+
+    #[cfg(test)]
+    fn recounted_where(&self, is_such: impl Fn(&Slot) -> bool) -> u64 {
         let slots = |place| self.set(place).lock().slots().collect::<Vec<_>>();
         let weigh = |slot: Slot| match slot.content() {
             Content::Log { id, events } if !slot.is_empty() => {
@@ -157,6 +172,6 @@ impl Table {
             }
             _ => slot.weight(),
         };
-        (0..self.sets).flat_map(slots).map(weigh).sum()
+        (0..self.sets).flat_map(slots).filter(is_such).map(weigh).sum()
     }
 }
