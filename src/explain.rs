@@ -10,6 +10,7 @@ use crate::gateway::{Gateway, Limit, LimitIndex, LimitUse, Mode, Redirect, Route
 use crate::limit::units::{Cost, Fingerprint};
 use crate::route::client::Client;
 use crate::route::key::{Claim, Missing, Secret};
+use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, Match, RouteIndex};
 
 /// Of more routes than this only those are told that have the request's path, and no more than this.
@@ -64,7 +65,7 @@ pub struct Applied {
     pub mode: Mode,
     /// What it does with the request.
     pub standing: Standing,
-    /// The key's parts and values, shortened unless the limit reveals them.
+    /// The key's parts and values, masked unless the limit reveals them.
     pub key: Vec<(String, Option<String>)>,
     /// What happens to requests that lack the key, if some can.
     pub missing: Option<Missing>,
@@ -94,11 +95,12 @@ pub enum Standing {
 /// # Errors
 /// The gateway would answer 400 to its path.
 pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Result<Explanation, ExplainFault> {
-    // Owners are of no use without a running gateway, so any secret will do.
-    explain_to(gateway, request, &Secret::Process([0; 16]))
+    // Owners and short ids are of no use without a running gateway, so any secret will do.
+    explain_to(gateway, request, &Secret::Process([0; 16]), None)
 }
 
-/// The same of a gateway that runs: with its `secret`, owners are those of its counters.
+/// The same of a gateway that runs: with its `secret`, owners are those of its counters, and with its `ids`, masked values have
+/// the short ids that its other views show.
 ///
 /// # Errors
 /// As [`explain`].
@@ -106,6 +108,7 @@ pub fn explain_to(
     gateway: &Gateway,
     request: &ExplainRequest,
     secret: &Secret,
+    ids: Option<&ShortIds>,
 ) -> Result<Explanation, ExplainFault> {
     let rule = &gateway.server.client;
     let client = rule.identify(request.peer, request.headers.fields());
@@ -125,14 +128,19 @@ pub fn explain_to(
         request: format!("{} {}{}", request.method, request.host, request.target),
         client,
         identified: words::identified(rule, request, client),
-        route: chosen.map(|route| Taken::new(gateway, route, &seen, secret)),
+        route: chosen.map(|route| Taken::new(gateway, route, &seen, (secret, ids))),
         others,
         untold,
     })
 }
 
 impl Taken {
-    fn new(gateway: &Gateway, route: &Route, request: &route::Request<'_>, secret: &Secret) -> Self {
+    fn new(
+        gateway: &Gateway,
+        route: &Route,
+        request: &route::Request<'_>,
+        secrets: (&Secret, Option<&ShortIds>),
+    ) -> Self {
         let path = request.path.form(route.conditions.merge_slashes);
         let with_query =
             |path: &str| request.query.map_or_else(|| path.into(), |query| format!("{path}?{query}"));
@@ -148,7 +156,7 @@ impl Taken {
             limits: route
                 .limits
                 .iter()
-                .map(|used| Applied::new(gateway, route, used, request, secret))
+                .map(|used| Applied::new(gateway, route, used, request, secrets))
                 .collect(),
         }
     }
@@ -160,19 +168,24 @@ impl Applied {
         route: &Route,
         used: &LimitUse,
         request: &route::Request<'_>,
-        secret: &Secret,
+        (secret, ids): (&Secret, Option<&ShortIds>),
     ) -> Self {
         let limit = gateway.limit(used.limit);
         let merge_slashes = route.conditions.merge_slashes;
+        let masking = match (limit.reveal, ids) {
+            (true, _) => Masking::Off,
+            (false, Some(ids)) => Masking::Ids(ids),
+            (false, None) => Masking::NoIds,
+        };
         let (standing, owner) = Standing::new(limit, route, used, request, secret);
         Self {
             index: used.limit,
             owner,
-            label: limit.key.label(request, &route.name, merge_slashes, limit.reveal),
+            label: limit.key.label(request, &route.name, merge_slashes, masking),
             name: limit.name.to_string(),
             mode: limit.mode,
             standing,
-            key: limit.key.describe(request, &route.name, merge_slashes, limit.reveal),
+            key: limit.key.describe(request, &route.name, merge_slashes, masking),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
             policies: limit.policies.iter().map(|policy| words::policy(policy, used.cost)).collect(),
         }

@@ -5,6 +5,7 @@ mod cookie;
 mod exemption;
 pub mod folding;
 pub mod key;
+pub mod mask;
 mod part;
 pub mod path;
 pub mod pattern;

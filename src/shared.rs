@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::route::key::Secret;
+use crate::route::mask::ShortIds;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::metrics::Metrics;
@@ -71,6 +72,13 @@ impl Shared {
     /// Keys the fingerprints of clients' keys under this plan.
     pub fn secret(&self, gateway: &Gateway) -> Secret {
         gateway.store.shared.as_ref().map_or(self.secret, |shared| Secret::Fleet(shared.secret.0))
+    }
+
+    /// Keys the short ids of masked values under this plan: the same in all gateways of a fleet that has a secret, else of this
+    /// process alone.
+    pub fn short_ids(&self, gateway: &Gateway) -> ShortIds {
+        let fleet = gateway.store.shared.as_ref().filter(|shared| shared.has_secret);
+        ShortIds::new(&fleet.map_or(self.secret, |shared| Secret::Fleet(shared.secret.0)))
     }
 }
 

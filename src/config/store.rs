@@ -54,7 +54,8 @@ pub(super) fn on_error(value: &Value<'_>) -> Option<OnError> {
 fn shared(table: &mut Table<'_>, backend: Backend) -> Option<Settings> {
     let timeout = table.or("timeout", Duration::from_millis(20), |value| timeout(&value));
     let prefix = table.optional("prefix", |value| prefix(&value)).unwrap_or_else(|| Arc::from("tollgate"));
-    let secret = table.optional("secret", |value| secret(&value)).unwrap_or_else(|| key_of(""));
+    let secret = table.optional("secret", |value| secret(&value));
+    let (secret, has_secret) = (secret.unwrap_or_else(|| key_of("")), secret.is_some());
     let place = table.place();
     let tls = table.take("tls");
     let Some((value, urls)) = urls(table) else {
@@ -77,7 +78,7 @@ fn shared(table: &mut Table<'_>, backend: Backend) -> Option<Settings> {
         }
     };
     let dial = Dial { login: common.login, database: common.database, tls };
-    Some(Settings { servers, dial, prefix, secret, timeout })
+    Some(Settings { servers, dial, prefix, secret, has_secret, timeout })
 }
 
 /// The URLs, and the value that they stand in; `Some((_, None))` if they have faults, `None` if there are none.

@@ -13,6 +13,7 @@ use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
 use crate::route::RouteIndex;
+use crate::route::mask::Masking;
 use crate::store::Outcome;
 use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::{DecisionLabel, Word};
@@ -103,7 +104,8 @@ impl Turn {
             let (gateway, route, limit) = (&self.plan.gateway, case.route, used.limit);
             look_again(gateway, head, peer, |request| {
                 let merge_slashes = route.conditions.merge_slashes;
-                limit.key.write_label(request, &route.name, merge_slashes, limit.reveal, label);
+                let masking = Masking::of(limit.reveal, &self.plan.short_ids);
+                limit.key.write_label(request, &route.name, merge_slashes, masking, label);
             });
         });
     }

@@ -10,6 +10,7 @@ use crate::gateway::admission::{Refusal, Standing, Tightest, Why};
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::limit::words::Short;
+use crate::route::mask::Masking;
 use crate::telemetry::metrics::Fate;
 use crate::telemetry::refusals::{self, Refuser};
 
@@ -105,7 +106,8 @@ impl Turn {
             let (mut label, conditions) = (String::new(), &case.route.conditions);
             look_again(&self.plan.gateway, head, peer, |request| {
                 let merge_slashes = conditions.merge_slashes;
-                limit.key.write_label(request, &case.route.name, merge_slashes, limit.reveal, &mut label);
+                let masking = Masking::of(limit.reveal, &self.plan.short_ids);
+                limit.key.write_label(request, &case.route.name, merge_slashes, masking, &mut label);
             });
             (owner, label)
         };

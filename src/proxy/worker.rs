@@ -32,6 +32,7 @@ use crate::clock::deadline::now;
 use crate::gateway::{Gateway, Limit};
 use crate::limit::units::{Micros, Timestamp};
 use crate::route::key::Secret;
+use crate::route::mask::ShortIds;
 use crate::shared::crowd::Place;
 use crate::shared::{Life, Shared};
 use crate::socket::Stream;
@@ -133,6 +134,8 @@ pub(crate) struct Plan {
     pub(crate) audiences: Vec<Rc<RefCell<Audience>>>,
     /// Keys the fingerprints of clients' keys.
     pub(crate) secret: Secret,
+    /// Keys the short ids of masked values.
+    pub(crate) short_ids: ShortIds,
 }
 
 impl Worker {
@@ -290,8 +293,8 @@ impl Plan {
             (last.key == limit.key && last.reveal == limit.reveal).then(|| Rc::clone(audience))
         };
         let audiences = gateway.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
-        let secret = shared.secret(&gateway);
-        Self { gateway, metrics, servers, counters, audiences, secret }
+        let (secret, short_ids) = (shared.secret(&gateway), shared.short_ids(&gateway));
+        Self { gateway, metrics, servers, counters, audiences, secret, short_ids }
     }
 
     fn audiences_by_name(&self) -> HashMap<&str, (&Limit, &Rc<RefCell<Audience>>)> {

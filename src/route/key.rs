@@ -25,6 +25,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::Request;
 pub use super::exemption::Exemption;
+use super::mask::Masking;
 use super::part::Found;
 pub use super::part::{LACKS, Part, REPEATED};
 use crate::limit::units::Fingerprint;
@@ -176,21 +177,20 @@ impl Key {
         matches!(found, Found::Repeated) && self.repeated.unwrap_or(part.repeated()) == Repeated::Deny
     }
 
-    /// The parts with the request's values, for people: `("header:x-api-key", Some("k-12…"))`. Values of header,
-    /// cookie and query parts are shortened unless `reveal`: to their first four characters, or of fewer than twelve
-    /// to none. A missing part is told as what stands in for it (`ip (header:x-api-key is missing)`), or without a
-    /// value.
+    /// The parts with the request's values, for people: `("header:x-api-key", Some("…f3a9 #k7Qd"))`. Values of header, cookie and query
+    /// parts are shown as `masking` says. A missing part is told as what stands in for it (`ip (header:x-api-key is missing)`), or
+    /// without a value.
     pub fn describe(
         &self,
         request: &Request<'_>,
         route: &str,
         merge_slashes: bool,
-        reveal: bool,
+        masking: Masking<'_>,
     ) -> Vec<(String, Option<String>)> {
         let describe = |part: &Part| {
             let found = self.find(part, request, route, merge_slashes);
             let Some(lack) = found.lack() else {
-                return (part.to_string(), found.words(reveal || !part.invented_by_client()));
+                return (part.to_string(), found.words(part.masking(masking), part.is_authorization()));
             };
             match self.missing {
                 _ if self.denies(part, &found) => (format!("{part} {lack}"), None),
@@ -204,16 +204,16 @@ impl Key {
 }
 
 impl Key {
-    /// The values alone, shortened as [`Self::describe`] does it; of a part without a value, what it is. What is the same for
+    /// The values alone, masked as [`Self::describe`] does it; of a part without a value, what it is. What is the same for
     /// everybody is left out.
     pub fn label(
         &self,
         request: &Request<'_>,
         route: &str,
         merge_slashes: bool,
-        reveal: bool,
+        masking: Masking<'_>,
     ) -> Vec<String> {
-        let told = self.describe(request, route, merge_slashes, reveal).into_iter().zip(&self.parts);
+        let told = self.describe(request, route, merge_slashes, masking).into_iter().zip(&self.parts);
         told.filter(|(_, part)| **part != Part::Global)
             .map(|((part, value), _)| value.unwrap_or(part))
             .collect()
@@ -240,18 +240,17 @@ impl Key {
         request: &Request<'_>,
         route: &str,
         merge_slashes: bool,
-        reveal: bool,
+        masking: Masking<'_>,
         out: &mut String,
     ) {
         let parts = self.parts.iter().filter(|part| **part != Part::Global);
         let most = self.label_part_most();
         for part in parts {
-            let whole = reveal || !part.invented_by_client();
             let found = self.find(part, request, route, merge_slashes);
             // Writing to a `String` cannot fail.
             let _ = match (found.lack(), self.missing) {
                 (None, _) => {
-                    found.write(whole, most, out);
+                    found.write(part.masking(masking), part.is_authorization(), most, out);
                     Ok(())
                 }
                 (Some(lack), _) if self.denies(part, &found) => write!(out, "{part} {lack}"),

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use http::HeaderName;
 
 use super::key::{KeyFault, Repeated};
+use super::mask::Masking;
 use super::{Request, cookie, query};
 use crate::http1::fields::Values;
 
@@ -101,6 +102,16 @@ impl Part {
     /// Whether a client can invent the value at will (header, cookie, query), so that it alone protects nothing.
     pub fn invented_by_client(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
+    }
+
+    /// How its values are shown: masked only if they may be secret.
+    pub(super) fn masking<'a>(&self, masking: Masking<'a>) -> Masking<'a> {
+        if self.invented_by_client() { masking } else { Masking::Off }
+    }
+
+    /// Whether its values begin with the scheme of credentials.
+    pub(super) fn is_authorization(&self) -> bool {
+        matches!(self, Self::Header(name) if *name == http::header::AUTHORIZATION)
     }
 
     /// What several values of it are, unless the file says otherwise: backends differ in which header or parameter they read, while
@@ -247,40 +258,30 @@ impl<'r> Found<'r> {
         }
     }
 
-    /// For people: shortened unless `whole`, controls and bytes that are not UTF-8 escaped.
-    pub(super) fn words(&self, whole: bool) -> Option<String> {
-        let text = match self {
-            Self::Missing | Self::Repeated | Self::Nothing => return None,
-            Self::Address(address) => return Some(address.to_string()),
-            Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Self::Value(value) => String::from_utf8_lossy(value).into_owned(),
-            Self::Several(values) => joined(values),
-            Self::Values(values) => {
-                let texts: Vec<_> = values.iter().map(String::from_utf8_lossy).collect();
-                texts.join(", ")
-            }
-        };
-        let shown = match text.chars().count() {
-            _ if whole => text.escape_debug().to_string(),
-            ..12 => "…".into(),
-            12.. => format!("{}…", text.chars().take(4).flat_map(char::escape_debug).collect::<String>()),
-        };
-        Some(shown)
+    /// For people: masked as `masking` says, controls and bytes that are not UTF-8 escaped.
+    pub(super) fn words(&self, masking: Masking<'_>, is_authorization: bool) -> Option<String> {
+        if matches!(self, Self::Missing | Self::Repeated | Self::Nothing) {
+            return None;
+        }
+        let mut out = String::new();
+        self.write(masking, is_authorization, usize::MAX, &mut out);
+        Some(out)
     }
 
-    /// The same behind what stands in `out`, of a long value no more than so many characters and `…`.
-    pub(super) fn write(&self, whole: bool, most: usize, out: &mut String) {
+    /// The same behind what stands in `out`, of a long value no more than `max` characters and `…`.
+    pub(super) fn write(&self, masking: Masking<'_>, is_authorization: bool, max: usize, out: &mut String) {
+        let mut write = |text: &str| write_value(text, masking, is_authorization, max, out);
         match self {
             Self::Missing | Self::Repeated | Self::Nothing => {}
             // Writing to a `String` cannot fail.
             Self::Address(address) => _ = write!(out, "{address}"),
-            Self::Bytes(bytes) => write_cut(&String::from_utf8_lossy(bytes), whole, most, out),
-            Self::Value(value) => write_cut(&String::from_utf8_lossy(value), whole, most, out),
+            Self::Bytes(bytes) => write(&String::from_utf8_lossy(bytes)),
+            Self::Value(value) => write(&String::from_utf8_lossy(value)),
             Self::Values(values) => {
                 let texts: Vec<_> = values.iter().map(String::from_utf8_lossy).collect();
-                write_cut(&texts.join(", "), whole, most, out);
+                write(&texts.join(", "));
             }
-            Self::Several(values) => write_cut(&joined(values), whole, most, out),
+            Self::Several(values) => write(&joined(values)),
         }
     }
 }
@@ -290,12 +291,19 @@ fn joined(values: &[Cow<'_, [u8]>]) -> String {
     texts.join(", ")
 }
 
-/// Writes a value, if it is not to be shown `whole` only its beginning, and of a long one no more than so many characters and `…`.
-pub(super) fn write_cut(text: &str, whole: bool, most: usize, out: &mut String) {
-    let is_long = || text.chars().nth(11).is_some();
-    // What is missing is no value, so there is a character to cut.
-    let most = if whole { most } else { 4 * usize::from(is_long()) };
-    let cut = text.char_indices().nth(most).and_then(|(end, _)| text.get(..end));
+/// Writes a value as [`Found::write`] does.
+pub(super) fn write_value(
+    text: &str,
+    masking: Masking<'_>,
+    is_authorization: bool,
+    max: usize,
+    out: &mut String,
+) {
+    if masking.is_off() { write_cut(text, max, out) } else { masking.write(text, is_authorization, out) }
+}
+
+fn write_cut(text: &str, max: usize, out: &mut String) {
+    let cut = text.char_indices().nth(max).and_then(|(end, _)| text.get(..end));
     // Writing to a `String` cannot fail.
     let _ = write!(out, "{}", cut.unwrap_or(text).escape_debug());
     if cut.is_some() {

@@ -73,7 +73,7 @@ class Gateway:
         ]
         self.keys = {
             "per-client": [Key(1, [ABUSER], 118), Key(2, [SHOP], 10.4), Key(3, [PHONE], 4)] + [Key(100 + i, [f"198.51.100.{i}"], 0.4) for i in range(30, 60)],
-            "per-plan": [Key(11, ["a1b2…"], 44), Key(12, ["9f0c…"], 13)],
+            "per-plan": [Key(11, ["…a1b2 #k7Qd"], 44), Key(12, ["…9f0c #0aZ9"], 13)],
             "exports": [Key(31, [SHOP], 1)],
             "stricter": [Key(21, [ABUSER, "/search/shoes"], 9), Key(22, [SHOP, "/search/hats"], 3)],
         }

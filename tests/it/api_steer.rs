@@ -145,7 +145,8 @@ fn an_explanation_is_that_of_the_live_counters_and_charges_nothing() {
             few["policies"],
             json!([{ "policy": "1/day, burst 3", "quota": 3, "remaining": 3, "next_ms": 0, "full_ms": 0 }])
         );
-        assert_eq!(told["limits"][1]["key"], json!(["k-12…"]), "what may be a secret is shortened");
+        let key = told["limits"][1]["key"][0].as_str().unwrap();
+        assert!(key.starts_with("… #"), "what may be a secret is masked: {key}");
     }
     gateway.get("/search/x").expect(200);
     let told = explain("/search/x");

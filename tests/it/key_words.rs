@@ -1,7 +1,8 @@
 //! Keys as people write and read them.
 
 use proptest::prelude::*;
-use tollgate::route::key::{Key, LABEL_END, Missing, Part, Repeated};
+use tollgate::route::key::{Key, LABEL_END, Missing, Part, Repeated, Secret};
+use tollgate::route::mask::{Masking, ShortIds};
 
 use crate::route_sample::{Sample, get};
 
@@ -13,8 +14,12 @@ fn key(parts: &str) -> Key {
     }
 }
 
+fn masking(reveal: bool) -> Masking<'static> {
+    if reveal { Masking::Off } else { Masking::NoIds }
+}
+
 fn described(key: &Key, sample: &Sample, reveal: bool) -> Vec<(String, Option<String>)> {
-    sample.ask(|request| key.describe(request, "search", true, reveal))
+    sample.ask(|request| key.describe(request, "search", true, masking(reveal)))
 }
 
 #[test]
@@ -71,7 +76,7 @@ fn several_values_are_told_without_showing_them() {
         ]
     );
     let mut label = String::new();
-    sample.ask(|request| key.write_label(request, "search", true, true, &mut label));
+    sample.ask(|request| key.write_label(request, "search", true, Masking::Off, &mut label));
     assert_eq!(label, "query:q has several values\n192.0.2.1\n");
 }
 
@@ -97,21 +102,21 @@ fn keys_have_words() {
 }
 
 #[test]
-fn values_are_shortened_unless_revealed() {
+fn values_are_masked_unless_revealed() {
     let sample =
-        get("/a?q=abc").host("a.test").header("cookie", "sid=k-1234567890").header("x-key", "secret-one");
+        get("/a?q=abc").host("a.test").header("cookie", "sid=k-12345678901234").header("x-key", "secret-one");
     let all = key("ip host path method route global cookie:sid query:q header:x-key");
     let values =
         |reveal| described(&all, &sample, reveal).into_iter().map(|(_, value)| value.unwrap_or_default());
     let open = ["192.0.2.1", "a.test", "/a", "GET", "search", ""];
-    assert!(values(false).eq(open.into_iter().chain(["k-12…", "…", "…"])));
-    assert!(values(true).eq(open.into_iter().chain(["k-1234567890", "abc", "secret-one"])));
+    assert!(values(false).eq(open.into_iter().chain(["…1234", "…", "…"])));
+    assert!(values(true).eq(open.into_iter().chain(["k-12345678901234", "abc", "secret-one"])));
     let twice = get("/").header("x-key", b"\xff\"").header("x-key", "ééééé\u{85}ééé");
     assert_eq!(
         described(&key("header:x-key"), &twice, true)[0].1.as_deref(),
         Some("\u{fffd}\\\", ééééé\\u{85}ééé")
     );
-    assert_eq!(described(&key("header:x-key"), &twice, false)[0].1.as_deref(), Some("\u{fffd}\\\", …"));
+    assert_eq!(described(&key("header:x-key"), &twice, false)[0].1.as_deref(), Some("…"));
 }
 
 #[test]
@@ -130,7 +135,7 @@ fn a_missing_part_is_told_as_what_stands_in() {
 
 fn labelled(key: &Key, sample: &Sample, reveal: bool) -> Vec<String> {
     let mut label = String::new();
-    sample.ask(|request| key.write_label(request, "search", true, reveal, &mut label));
+    sample.ask(|request| key.write_label(request, "search", true, masking(reveal), &mut label));
     label.split_terminator(LABEL_END).map(str::to_owned).collect()
 }
 
@@ -140,7 +145,7 @@ fn a_label_is_short() {
     let sample = get(&format!("/?q={long}")).header("x-key", &long);
     let cut = |count| format!("{}…", "é".repeat(count));
     assert_eq!(labelled(&key("query:q"), &sample, true), [cut(120)]);
-    assert_eq!(labelled(&key("query:q"), &sample, false), [cut(4)]);
+    assert_eq!(labelled(&key("query:q"), &sample, false), ["…éééé"]);
     let many = key("header:x-key header:x-key header:x-key header:x-key header:x-key header:x-key");
     assert_eq!(labelled(&many, &sample, true), vec![cut(80); 6]);
     assert_eq!(labelled(&key("global"), &sample, true), [] as [&str; 0]);
@@ -159,7 +164,7 @@ proptest! {
             sample = sample.header("x-key", &value).header("x-key", &other);
         }
         let key = Key { missing, ..key("ip header:x-key query:q global path") };
-        let label = sample.ask(|request| key.label(request, "search", true, reveal));
+        let label = sample.ask(|request| key.label(request, "search", true, masking(reveal)));
         prop_assert_eq!(labelled(&key, &sample, reveal), label);
     }
 
@@ -171,9 +176,30 @@ proptest! {
     }
 
     #[test]
-    fn a_short_value_shows_nothing(value in "[a-z]{1,11}") {
+    fn a_short_value_shows_nothing(value in "[a-z]{1,15}") {
         let sample = get("/").header("x-key", &value);
         let told = described(&key("header:x-key"), &sample, false);
         prop_assert_eq!(told, [("header:x-key".to_owned(), Some("…".to_owned()))]);
     }
+}
+
+#[test]
+fn credentials_are_told_apart_by_scheme_end_and_id() {
+    let ids = ShortIds::new(&Secret::Process([7; 16]));
+    let told = |value: &str| {
+        let sample = get("/").header("authorization", value).header("x-key", value);
+        let both = key("header:authorization header:x-key");
+        let mut label = String::new();
+        sample.ask(|request| both.write_label(request, "search", true, Masking::Ids(&ids), &mut label));
+        let described = sample.ask(|request| both.describe(request, "search", true, Masking::Ids(&ids)));
+        let described: Vec<_> = described.into_iter().filter_map(|(_, value)| value).collect();
+        assert_eq!(label.split_terminator(LABEL_END).collect::<Vec<_>>(), described);
+        <[String; 2]>::try_from(described).unwrap()
+    };
+    let [credentials, key] = told("Bearer one-secret-token-f3a9");
+    let id = credentials.strip_prefix("Bearer …f3a9 #").unwrap();
+    assert_eq!(key, format!("…f3a9 #{id}"), "one value has one id");
+    assert!(id.len() == 4 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{id}");
+    assert_ne!(told("Bearer two-secret-token-f3a9")[0], credentials);
+    assert!(told("Basic dXNlcjpwYXNzd29yZA==")[0].starts_with("Basic … #"));
 }

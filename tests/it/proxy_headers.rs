@@ -1,6 +1,6 @@
 //! Fields: what is dropped, what is added, what the file edits.
 
-use crate::harness::{Backend, Gateway, Recorded, everything_to, get_with};
+use crate::harness::{Backend, Client, Gateway, Recorded, everything_to, get_with};
 
 /// The request as the backend sees it when the client sends `fields`, under a route with `rest`.
 fn seen_with(rest: &str, fields: &str) -> Recorded {
@@ -77,6 +77,35 @@ fn other_fields_pass_unchanged_and_in_order() {
         "{}",
         seen.head
     );
+}
+
+/// Names keep case and order, but for those of the headers that the gateway writes itself.
+#[test]
+fn names_keep_case_and_order_but_for_host_and_lengths() {
+    let names = |head: &str| {
+        let lines = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
+        lines.map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+    };
+    let backend = Backend::answering(
+        "HTTP/1.1 200 OK\r\nX-B: 1\r\nContent-Length: 2\r\nServer: a\r\nx-A: 2\r\nDATE: x\r\n\r\nok",
+    );
+    let gateway = Gateway::start(&everything_to(&backend, ""));
+    let mut client = Client::connect(gateway.addr());
+    let answer = client.exchange(
+        "POST / HTTP/1.1\r\nX-B: 1\r\nContent-Length: 2\r\nHOST: test\r\nx-A: 2\r\nX-Forwarded-For: 192.0.2.1\r\nUser-Agent: c\r\n\r\nhi",
+    );
+    let answer = answer.expect(200);
+    assert_eq!(names(&answer.head), ["X-B", "Server", "x-A", "DATE", "content-length"]);
+    let added = [
+        "content-length",
+        "x-request-id",
+        "cdn-loop",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+    ];
+    let expected: Vec<_> = ["host", "X-B", "x-A", "User-Agent"].into_iter().chain(added).collect();
+    assert_eq!(names(&backend.only().head), expected);
 }
 
 #[test]

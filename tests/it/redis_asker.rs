@@ -77,6 +77,7 @@ pub(crate) fn settings(servers: Servers) -> Settings {
         dial: Dial::default(),
         prefix: "test".into(),
         secret: Secret([0; 32]),
+        has_secret: true,
         timeout: Duration::from_millis(500),
     }
 }

@@ -182,10 +182,10 @@ fn each_limit_says_where_it_stands() {
 fn secrets_stay_secret_unless_a_limit_reveals_them() {
     let headers = ["x-plan: gold", "x-internal: hunter2", "x-api-key: 1234567890abcdef"];
     let text = told("GET", "http://a.example.com/search/", &headers, "");
-    assert!(text.contains("header:x-api-key = 1234…\n"), "{text}");
-    assert!(!text.contains("hunter2") && !text.contains("gold") && !text.contains("12345"), "{text}");
+    assert!(text.contains("header:x-api-key = …cdef\n"), "{text}");
+    assert!(!text.contains("hunter2") && !text.contains("gold") && !text.contains("1234"), "{text}");
     let text = told("PUT", "/search/1?preview=abcdef", &["cookie: sid=0123456789abcdef"], "");
-    assert!(text.contains("query:preview = abcdef\n") && text.contains("cookie:sid = 0123…\n"), "{text}");
+    assert!(text.contains("query:preview = abcdef\n") && text.contains("cookie:sid = …cdef\n"), "{text}");
 }
 
 #[test]

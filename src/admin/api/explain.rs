@@ -41,7 +41,8 @@ struct Heard<'e> {
 pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, Fault> {
     let request = request(body)?;
     let gateway = shared.gateway.load_full();
-    let explanation = explain_to(&gateway, &request, &shared.secret(&gateway)).map_err(bad)?;
+    let (secret, ids) = (shared.secret(&gateway), shared.short_ids(&gateway));
+    let explanation = explain_to(&gateway, &request, &secret, Some(&ids)).map_err(bad)?;
     let mut heard = Vec::new();
     for applied in explanation.route.iter().flat_map(|route| &route.limits) {
         heard.push(Heard::ask(shared, &gateway, applied).await?);

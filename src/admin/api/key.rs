@@ -13,6 +13,7 @@ use super::{Asked, Fault, Said, decoded, key_id, only};
 use crate::gateway::{Gateway, Limit, LimitIndex, Route};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::route::key::PathForm;
+use crate::route::mask::Masking;
 use crate::shared::Shared;
 use crate::shared::desk::{Change, Errand, KeyErrand};
 use crate::store::Unreachable;
@@ -114,11 +115,14 @@ impl One {
         super::good(seen)
     }
 
-    /// What lists call it, if that is known: its values, shortened where they may be secrets.
+    /// What lists call it, if that is known: its values, masked where they may be secrets.
     pub(super) async fn label(&self, shared: &Shared) -> Option<String> {
         let (limit, rule) = (self.limit(), &self.gateway.server.client);
         match &self.values {
-            Some(values) => Some(limit.key.label_of(values, rule, limit.reveal)),
+            Some(values) => {
+                let ids = shared.short_ids(&self.gateway);
+                Some(limit.key.label_of(values, rule, Masking::of(limit.reveal, &ids)))
+            }
             None => talkers::labels(shared, limit, Arc::new([self.owner])).await.remove(&self.owner),
         }
     }

@@ -7,7 +7,8 @@ use super::{Key, KeyFault, KeyText, LABEL_END, Part, Secret};
 use crate::limit::units::Fingerprint;
 use crate::route::client::ClientRule;
 use crate::route::folding::PathMatching;
-use crate::route::part::write_cut;
+use crate::route::mask::Masking;
+use crate::route::part::write_value;
 use crate::route::path::Path;
 use crate::route::pattern::bare_host;
 
@@ -53,16 +54,15 @@ impl Key {
 
     /// The label of the key with these values, which [`Self::owner_of`] has found good: as [`Self::write_label`] writes it for a request
     /// that has them.
-    pub fn label_of(&self, values: &[String], rule: &ClientRule, reveal: bool) -> String {
+    pub fn label_of(&self, values: &[String], rule: &ClientRule, masking: Masking<'_>) -> String {
         let mut label = String::new();
         let parts = self.parts.iter().filter(|part| **part != Part::Global);
         let most = self.label_part_most();
         for (part, value) in parts.zip(values) {
-            let whole = reveal || !part.invented_by_client();
             match (part, value.parse::<IpAddr>()) {
                 // Writing to a `String` cannot fail.
                 (Part::Ip, Ok(address)) => _ = write!(label, "{}", rule.client(address).network),
-                _ => write_cut(value, whole, most, &mut label),
+                _ => write_value(value, part.masking(masking), part.is_authorization(), most, &mut label),
             }
             label.push(LABEL_END);
         }
