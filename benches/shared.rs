@@ -208,6 +208,7 @@ impl Redis {
             dial: Dial::default(),
             prefix: "tollgate".into(),
             secret: Secret([0; 32]),
+            has_secret: true,
             timeout: Duration::from_secs(1),
         }
     }

@@ -1,6 +1,6 @@
 //! What the documents show is what the binary says.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -125,7 +125,7 @@ fn the_guides_redirect_to_https_works() {
         section.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let authority = Authority::new();
     authority.certify("example.com", &["example.com"]);
-    let path = |file: &str| PathBuf::from(authority.path(file)).display().to_string();
+    let path = |file: &str| authority.path(file).display().to_string();
     let file = example
         .replace("\"example.com.pem\"", &format!("\"{}\"", path("example.com.pem")))
         .replace("\"example.com.key\"", &format!("\"{}\"", path("example.com.key")))

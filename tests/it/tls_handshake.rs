@@ -139,6 +139,33 @@ fn both_versions_are_spoken_and_http_2_is_agreed_on() {
     }
 }
 
+/// The gateway's order decides, not the client's.
+#[test]
+fn alpn_offers_http_2_before_http_1_1_and_nothing_else() {
+    let authority = Authority::new();
+    authority.certify("a", &["a.test"]);
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&everything_to(&backend, &authority.server("a")));
+    let connect = |offered: &[&str]| {
+        let mut config = (*authority.client()).clone();
+        config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Client::try_connect_tls(gateway.addr(), &Arc::new(config), "a.test")
+    };
+    for (offered, chosen) in [
+        (&["h2", "http/1.1"][..], Some("h2")),
+        (&["http/1.1", "h2"], Some("h2")),
+        (&["http/1.1"], Some("http/1.1")),
+        (&[], None),
+    ] {
+        let mut client = connect(offered).unwrap();
+        assert_eq!(client.tls().alpn_protocol(), chosen.map(str::as_bytes));
+        if chosen != Some("h2") {
+            client.get("/", "").expect(200);
+        }
+    }
+    assert!(connect(&["spdy/3"]).is_err());
+}
+
 /// On any worker: what resumes a session lies with the client.
 #[test]
 fn a_client_that_comes_again_resumes_its_session() {

@@ -175,13 +175,13 @@ impl Held<'_> {
 
     /// Looks on, in runs of sets from `place` on, until [`Self::COMPANY`] counters of the newcomer's own policy were met, `met` of which were gathered
     /// already, and returns the slot to be emptied. Only its set stays locked. Nor does this wait for a lock.
-    fn gather_own<'c>(
+    fn gather_own(
         &mut self,
         own: &PolicyUsage,
         mut met: usize,
         place: usize,
         mut chosen: (Rank, Seat),
-        census: &'c Census<'_>,
+        census: &Census<'_>,
         budget: &mut Budget,
     ) -> (Rank, Seat) {
         let (table, gathered) = (self.table, self.sets.len());

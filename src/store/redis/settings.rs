@@ -17,7 +17,7 @@ pub struct Settings {
     pub prefix: Arc<str>,
     /// What all gateways of the fleet know and nobody else should: it keys the names of counters.
     pub secret: Secret,
-    /// Whether the file gives `secret`. If not, anybody can compute it.
+    /// Whether the file gives `secret`. If not, it is the same everywhere and no secret.
     pub has_secret: bool,
     /// How long one decision may take, all included; at least 1 ms.
     pub timeout: Duration,
