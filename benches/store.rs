@@ -94,6 +94,27 @@ fn many(keys: u64) {
         );
     }
     println!("must: bytes a key of a full store of {keys}, the largest | 40 | {largest:.1}");
+    println!(
+        "  ns a new key of one of 20 limits of equal size, in a full store: {:.0}",
+        among_limits(&algorithms[0], keys)
+    );
+}
+
+/// The dearest eviction: the limit that has to make room holds a twentieth of the store, so its counters are looked for.
+fn among_limits(algorithm: &Algorithm, keys: u64) -> f64 {
+    const LIMITS: u64 = 20;
+    let store = MemoryStore::new(usize::try_from(keys).unwrap()).unwrap();
+    let limits: Vec<_> = (0..LIMITS).map(|limit| fingerprint(u64::MAX - 1 - limit).0).collect();
+    limits.iter().for_each(|identity| store.register_policy(algorithm, *identity));
+    let template = charge(algorithm, 0);
+    let numbers: Vec<_> = limits.iter().map(|identity| NumbersId::of_policy(algorithm, *identity)).collect();
+    let ask = |key: u64, numbers, now| {
+        verdict(&store, &Charge { key: fingerprint(key), numbers, ..template }, now);
+    };
+    for key in 0..keys {
+        ask(key, numbers[usize::try_from(key % LIMITS).unwrap()], NOON);
+    }
+    nanoseconds(|turn| ask(keys + turn, numbers[0], NOON.plus(Micros(turn))))
 }
 
 /// What is measured of a full store: ns per decision, bytes per key, evictions while it was filled.

@@ -27,9 +27,9 @@ pub(super) struct Standing {
     forget_at: Timestamp,
 }
 
-/// The policy that was looked up last: neighbours often have the same.
+/// Policies that were looked up lately, by the low bits of their numbers: neighbours often have the same.
 #[derive(Clone, Copy, Default)]
-pub(super) struct LastLookup<'c>(Option<(NumbersId, Option<&'c RegisteredPolicy>)>);
+pub(super) struct PolicyCache<'c>([Option<(NumbersId, Option<&'c RegisteredPolicy>)>; 32]);
 
 impl<'a> Census<'a> {
     /// The view of a request with these charges.
@@ -53,9 +53,9 @@ impl<'a> Census<'a> {
         &'c self,
         slot: &Slot,
         logs: &Logs,
-        last: &mut LastLookup<'c>,
+        cache: &mut PolicyCache<'c>,
     ) -> (Standing, Option<&'c PolicyUsage>) {
-        let policy = self.policy_after(slot.numbers(), last);
+        let policy = self.cached_policy(slot.numbers(), cache);
         let algorithm = policy.map(|policy| &policy.algorithm).or_else(|| self.own_algorithm(slot.numbers()));
         let standing = match algorithm {
             None => Standing { used: 0, forget_at: Timestamp(u64::MAX) },
@@ -69,8 +69,8 @@ impl<'a> Census<'a> {
     }
 
     /// Whether the slot is a counter of the policy with this usage.
-    pub(super) fn is_of<'c>(&'c self, slot: &Slot, usage: &PolicyUsage, last: &mut LastLookup<'c>) -> bool {
-        self.policy_after(slot.numbers(), last).is_some_and(|policy| std::ptr::eq(&*policy.usage, usage))
+    pub(super) fn is_of<'c>(&'c self, slot: &Slot, usage: &PolicyUsage, cache: &mut PolicyCache<'c>) -> bool {
+        self.cached_policy(slot.numbers(), cache).is_some_and(|policy| std::ptr::eq(&*policy.usage, usage))
     }
 
     /// Whether the slot equals an absent one.
@@ -98,16 +98,17 @@ impl<'a> Census<'a> {
         self.known.get_or_init(|| self.registry.known()).get(numbers)
     }
 
-    fn policy_after<'c>(
+    fn cached_policy<'c>(
         &'c self,
         numbers: NumbersId,
-        last: &mut LastLookup<'c>,
+        cache: &mut PolicyCache<'c>,
     ) -> Option<&'c RegisteredPolicy> {
-        match last.0 {
+        let place = &mut cache.0[numbers.0 as usize % 32];
+        match *place {
             Some((before, policy)) if before == numbers => policy,
             _ => {
                 let policy = self.policy(numbers);
-                last.0 = Some((numbers, policy));
+                *place = Some((numbers, policy));
                 policy
             }
         }

@@ -10,7 +10,7 @@
 
 use smallvec::SmallVec;
 
-use super::census::{Census, LastLookup, Standing};
+use super::census::{Census, PolicyCache, Standing};
 use super::held::{Held, Seat};
 use super::registry::PolicyUsage;
 use super::set::SLOTS;
@@ -136,11 +136,11 @@ impl Held<'_> {
 
     /// The slots of some of the held sets that may make room.
     fn candidates<'c>(&self, sets: impl Iterator<Item = usize>, census: &'c Census<'_>) -> Candidates<'c> {
-        let mut last = LastLookup::default();
+        let mut cache = PolicyCache::default();
         let seats = sets.flat_map(|set| (0..SLOTS).map(move |slot| Seat { set, slot }));
         let company = seats.map(|seat| (self.get(seat), seat)).filter(|(slot, _)| census.is_evictable(slot));
         let candidate = |(slot, seat)| {
-            let (standing, usage) = census.standing(&slot, &self.table.logs, &mut last);
+            let (standing, usage) = census.standing(&slot, &self.table.logs, &mut cache);
             Candidate { seat, standing, usage }
         };
         company.map(candidate).collect()
@@ -185,7 +185,7 @@ impl Held<'_> {
         budget: &mut Budget,
     ) -> (Rank, Seat) {
         let (table, gathered) = (self.table, self.sets.len());
-        let mut last = LastLookup::default();
+        let mut cache = PolicyCache::default();
         let (runs, length) = Self::OWN_RUNS;
         let start = |run: usize| place + run * (table.sets() / runs);
         for next in (0..runs).flat_map(|run| start(run)..start(run) + length) {
@@ -201,9 +201,9 @@ impl Held<'_> {
             let mut lowest: Option<(Rank, usize)> = None;
             for index in 0..SLOTS {
                 let slot = set.get(index);
-                if census.is_evictable(&slot) && census.is_of(&slot, own, &mut last) {
+                if census.is_evictable(&slot) && census.is_of(&slot, own, &mut cache) {
                     met += 1;
-                    let (standing, _) = census.standing(&slot, &table.logs, &mut last);
+                    let (standing, _) = census.standing(&slot, &table.logs, &mut cache);
                     let rank =
                         Rank { is_live: !census.has_expired(standing), claim: Claim::Chosen, standing };
                     lowest = lowest.into_iter().chain([(rank, index)]).min();
