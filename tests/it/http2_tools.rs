@@ -56,6 +56,18 @@ fn h2load_gets_all_its_answers() {
     }
 }
 
+/// By default no number of requests ends a connection: h2load opens no second one.
+#[test]
+fn h2load_gets_all_its_answers_on_four_connections() {
+    let gateway = Gateway::start(
+        "upstreams.echo = \"builtin:echo\"\nroutes = [{ path = \"/*\", upstream = \"echo\" }]\n[log]\naccess = \"off\"\n",
+    );
+    let url = format!("http://{}/", gateway.addr());
+    if let Some(said) = run("h2load", &["-n", "44000", "-c", "4", "-m", "8", &url]) {
+        assert!(said.contains("44000 succeeded, 0 failed, 0 errored, 0 timeout"), "{said}");
+    }
+}
+
 #[test]
 fn nghttp_gets_what_it_asks_for() {
     let backend = Backend::ok();

@@ -57,6 +57,7 @@ mod fuzz_targets;
 mod grpc_calls;
 mod harness;
 mod http2_abuse;
+mod http2_clients;
 mod http2_fragments;
 mod http2_fuzz;
 mod http2_life;
