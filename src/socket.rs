@@ -24,7 +24,7 @@ pub use ack_timeout::AckTimeout;
 pub use parked::Parked;
 pub use pipe::Pipe;
 pub use stream::Stream;
-pub use tls::Tls;
+pub use tls::{Alpn, Tls};
 pub use trust::Trust;
 
 /// What a look at a socket shows, without taking anything from it.

@@ -127,6 +127,11 @@ impl Connection {
                     service::answer(self).await
                 }
                 Arrival::Http2 => return After::Http2,
+                Arrival::InvalidPreface => {
+                    let mut refusal = BytesMut::from(http2::INVALID_PREFACE);
+                    let sent = self.writer.flush(&mut refusal).await;
+                    return if sent.is_ok() { After::Close } else { After::Drop };
+                }
                 Arrival::Fault(fault) => service::refuse_unread(self, fault).await,
             };
             if !matches!(after, After::Keep) {

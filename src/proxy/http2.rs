@@ -47,6 +47,10 @@ const SLOW_PONG: Duration = Duration::from_secs(300);
 /// How long a connection that has nothing left to do may take to close.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// The answer to a client that agreed on HTTP/2 and sends something else (RFC 9113 §3.4): the server's preface, an empty
+/// SETTINGS, and GOAWAY with PROTOCOL_ERROR.
+pub(super) const INVALID_PREFACE: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
+
 /// Serves a connection whose client has sent the preface: it stands in `come`.
 pub(super) async fn serve(
     stream: Rc<Stream>,

@@ -12,7 +12,7 @@ use crate::clock::deadline::{Deadline, now};
 use crate::http1::request::Fault;
 use crate::http1::scanner::HeadScanner;
 use crate::http2::duplex::PREFACE;
-use crate::socket::{Sight, Stream};
+use crate::socket::{Alpn, Sight, Stream};
 
 /// Room made for one read of heads, and of bodies.
 const HEAD_READ: usize = 4 << 10;
@@ -30,8 +30,10 @@ const GONE_CHECK: Duration = Duration::from_millis(50);
 pub(crate) enum Arrival {
     /// A whole head.
     Head,
-    /// The preface of HTTP/2, with prior knowledge (RFC 9113 §3.3): on a fresh connection only.
+    /// The preface of HTTP/2, by ALPN or with prior knowledge (RFC 9113 §3.3): on a fresh connection only.
     Http2,
+    /// Something else where ALPN agreed on HTTP/2, or too little of the preface in time.
+    InvalidPreface,
     /// What is no head, or took too long.
     Fault(Fault),
     /// Nothing more will come, or is waited for.
@@ -68,6 +70,8 @@ pub(crate) enum BodyFault {
 #[derive(Debug)]
 pub(crate) struct Reader {
     stream: Rc<Stream>,
+    /// The protocol of the connection if TLS has settled it; else the first bytes do.
+    alpn: Option<Alpn>,
     bounds: Bounds,
     deadline: Deadline,
     /// Since when a head, or its first byte, is awaited.
@@ -108,6 +112,7 @@ impl Rate {
 impl Reader {
     pub(crate) fn new(stream: Rc<Stream>, bounds: Bounds) -> Self {
         Self {
+            alpn: stream.alpn(),
             stream,
             bounds,
             deadline: Deadline::default(),
@@ -128,7 +133,9 @@ impl Reader {
         scanner: &mut HeadScanner,
     ) -> Poll<Arrival> {
         loop {
-            skip_empty_lines(inbound, scanner);
+            if self.alpn != Some(Alpn::Http2) {
+                skip_empty_lines(inbound, scanner);
+            }
             if !inbound.is_empty()
                 && let Some(arrival) = self.recognise(inbound, scanner)
             {
@@ -143,7 +150,10 @@ impl Reader {
                     let allowed =
                         if self.fresh || self.begun { bounds.header_timeout } else { bounds.idle_timeout };
                     ready!(self.deadline.poll(context, self.since + allowed));
-                    let overdue = Arrival::Fault(Fault::HeadTimeout);
+                    let overdue = match self.alpn {
+                        Some(Alpn::Http2) => Arrival::InvalidPreface,
+                        Some(Alpn::Http1) | None => Arrival::Fault(Fault::HeadTimeout),
+                    };
                     return Poll::Ready(if inbound.is_empty() { Arrival::Nothing } else { overdue });
                 }
             }
@@ -156,9 +166,15 @@ impl Reader {
             // The head's time runs from its first byte, not from the end of the last answer.
             self.since = now();
         }
-        // A part of the preface looks like a head.
-        if self.fresh && may_be_http2(inbound) {
-            return (inbound.len() >= PREFACE.len()).then_some(Arrival::Http2);
+        if self.fresh {
+            match (self.alpn, may_be_http2(inbound)) {
+                (Some(Alpn::Http2), false) => return Some(Arrival::InvalidPreface),
+                // A part of the preface looks like a head.
+                (Some(Alpn::Http2) | None, true) => {
+                    return (inbound.len() >= PREFACE.len()).then_some(Arrival::Http2);
+                }
+                (Some(Alpn::Http1), _) | (None, false) => {}
+            }
         }
         match scanner.advance(inbound, self.bounds.max_header_bytes) {
             Ok(false) => None,

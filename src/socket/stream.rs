@@ -10,7 +10,7 @@ use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 
 use super::pipe::Pipe;
-use super::tls::Tls;
+use super::tls::{Alpn, Tls};
 use super::{Sight, close_sending, has_news, look, poll_look, poll_read, poll_write, reset_on_close};
 
 /// A connection.
@@ -185,9 +185,12 @@ impl Stream {
         matches!(self, Self::Pipe(pipe) if pipe.is_stalled())
     }
 
-    /// Whether HTTP/2 was agreed on with TLS.
-    pub fn speaks_http2(&self) -> bool {
-        matches!(self, Self::Tls(tls) if tls.speaks_http2())
+    /// The protocol that was agreed on with TLS. `None`: TLS is not spoken, or the other side does not use ALPN.
+    pub fn alpn(&self) -> Option<Alpn> {
+        match self {
+            Self::Plain(_) | Self::Pipe(_) => None,
+            Self::Tls(tls) => tls.alpn(),
+        }
     }
 
     /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.

@@ -19,6 +19,15 @@ use super::{Sight, has_news, is_drained};
 /// not quiet.
 const MAX_ASIDES: usize = 8;
 
+/// The protocol that a client and a server agreed on with TLS (ALPN, RFC 7301).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alpn {
+    /// `http/1.1`.
+    Http1,
+    /// `h2`.
+    Http2,
+}
+
 /// A socket with a TLS session on it.
 #[derive(Debug)]
 pub struct Tls {
@@ -174,8 +183,9 @@ impl Tls {
         Some(shown.subject().to_string())
     }
 
-    pub(super) fn speaks_http2(&self) -> bool {
-        self.session.borrow().alpn_protocol() == Some(b"h2")
+    pub(super) fn alpn(&self) -> Option<Alpn> {
+        let session = self.session.borrow();
+        session.alpn_protocol().map(|name| if name == b"h2" { Alpn::Http2 } else { Alpn::Http1 })
     }
 
     pub(super) fn socket(&self) -> &TcpStream {

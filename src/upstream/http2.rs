@@ -24,7 +24,7 @@ use super::pool::MAX_AGE;
 use crate::clock::deadline::{Deadline, now};
 use crate::http2::duplex::{Duplex, Traffic};
 use crate::http2::head::RequestOut;
-use crate::socket::{Pipe, Sight, Stream};
+use crate::socket::{Alpn, Pipe, Sight, Stream};
 use passage::Passage;
 
 /// Requests on one connection at once, if the server takes as many; more open another.
@@ -167,7 +167,7 @@ impl Link {
         slot: Option<Slot>,
         tell: impl Fn(&str) + 'static,
     ) -> io::Result<Rc<Self>> {
-        if stream.is_tls() && !stream.speaks_http2() {
+        if stream.is_tls() && stream.alpn() != Some(Alpn::Http2) {
             tell("no HTTP/2: it did not agree on `h2` by ALPN");
             return Err(io::ErrorKind::Unsupported.into());
         }

@@ -79,8 +79,10 @@ fn bodies_pass_both_ways_at_once_over_tls_and_without() {
     let plain = Gateway::start(&everything_to(&backend, ""));
     let secure = Gateway::start(&everything_to(&backend, &authority.server("a")));
     let body = pattern(1_000_000);
-    let clients =
-        [Http2::connect(plain.addr()), Http2::connect_tls(secure.addr(), &authority.client(), "a.test")];
+    let clients = [
+        Http2::connect(plain.addr()),
+        Http2::connect_tls(secure.addr(), &authority.client_offering(&["h2"]), "a.test"),
+    ];
     for client in clients {
         let one = || (request("POST", "/", &[("content-length", "1000000")]), Body::from(&*body));
         for answer in client.all([one(), one(), one(), one()]) {

@@ -154,6 +154,7 @@ mod telemetry_log_sample;
 mod telemetry_metrics;
 mod telemetry_samples;
 mod telemetry_scrape;
+mod tls_alpn;
 mod tls_certificates;
 mod tls_clients;
 mod tls_handshake;

@@ -80,9 +80,16 @@ impl Authority {
         format!("[[server.tls]]\ncert = \"{}\"\nkey = \"{}\"\n", cert.display(), key.display())
     }
 
-    /// How a client that trusts this authority speaks TLS, offering `http/1.1` beside `h2`.
+    /// How a client that trusts this authority and speaks HTTP/1.1 speaks TLS.
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
         self.client_of(None, rustls::ALL_VERSIONS)
+    }
+
+    /// As [`Self::client`], offering these protocols (ALPN).
+    pub(crate) fn client_offering(&self, protocols: &[&str]) -> Arc<ClientConfig> {
+        let mut config = (*self.client()).clone();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Arc::new(config)
     }
 
     /// As [`Self::client`], with these algorithms only.
@@ -108,7 +115,7 @@ impl Authority {
                 builder.with_client_auth_cert(vec![chain], key).expect("they belong together")
             }
         };
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Arc::new(config)
     }
 
