@@ -10,8 +10,9 @@ use rustls::sign::CertifiedKey;
 
 /// Certificates with their keys, by the names that they are for.
 pub struct Certificates {
-    /// For whoever asks for no name, or for one that no certificate is for.
-    default: Arc<CertifiedKey>,
+    /// All of them, in the order of the file. The first is the default: for a client that asks for no name, or for one that
+    /// no certificate is for.
+    all: Vec<Arc<CertifiedKey>>,
     /// Lower case. Several for one name differ in the kind of their key: the first that the client can check is shown.
     exact: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
     /// What follows `*.`: `example.com` stands for all names with one label before it.
@@ -19,9 +20,9 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// `default`, which is for no name yet.
-    pub fn new(default: Arc<CertifiedKey>) -> Self {
-        Self { default, exact: HashMap::new(), wildcard: HashMap::new() }
+    /// The first of `all` is the default. None is for a name yet.
+    pub fn new(all: Vec<Arc<CertifiedKey>>) -> Self {
+        Self { all, exact: HashMap::new(), wildcard: HashMap::new() }
     }
 
     /// Shows `key` to those who ask for `name`, or for one that fits it (`*.example.com`), unless one that was added before
@@ -35,20 +36,22 @@ impl Certificates {
         names.entry(name.into()).or_default().push(Arc::clone(key));
     }
 
-    /// What is shown to a client that asks for `name`, in lower case, and can check these signatures.
-    fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> &Arc<CertifiedKey> {
-        let found = name.and_then(|name| {
-            let wildcard = || self.wildcard.get(name.split_once('.')?.1);
-            self.exact.get(name).or_else(wildcard)
-        });
-        let suits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
-        found.and_then(|keys| keys.iter().find(suits).or(keys.first())).unwrap_or(&self.default)
+    /// The certificate for a client that asks for `name`, in lower case, and can check these signatures: the first with such
+    /// a key of those for the name, then of those for a wildcard that fits it, or of all where none is for the name. Without
+    /// such a key the first of them is shown, since the client may be more capable than it says.
+    fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<&Arc<CertifiedKey>> {
+        let exact = name.and_then(|name| self.exact.get(name));
+        let wildcard = name.and_then(|name| self.wildcard.get(name.split_once('.')?.1));
+        let named: Vec<_> = [exact, wildcard].into_iter().flatten().flatten().collect();
+        let fitting = if named.is_empty() { self.all.iter().collect() } else { named };
+        let suits = |key: &&&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
+        fitting.iter().find(suits).or(fitting.first()).copied()
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(self.choose(hello.server_name(), hello.signature_schemes())))
+        self.choose(hello.server_name(), hello.signature_schemes()).cloned()
     }
 }
 

@@ -1,6 +1,7 @@
 //! TLS before the first request: which certificate, which version, who is kept waiting and who is refused.
 
 use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,6 +112,47 @@ fn a_name_may_have_certificates_with_different_kinds_of_keys() {
     provider.signature_verification_algorithms.mapping = ecdsa;
     let old = authority.client_by(provider);
     assert_eq!(shown(&gateway, &old, "a.test"), "ecdsa");
+}
+
+#[test]
+fn a_client_that_knows_only_rsa_is_shown_an_rsa_certificate_whatever_name_it_asks_for() {
+    let authority = Authority::new();
+    authority.certify("ecdsa", &["a.test", "127.0.0.1"]);
+    authority.certify("exact", &["www.example.test"]);
+    authority.certify_for("rsa", &["a.test", "*.example.test"], &rcgen::PKCS_RSA_SHA256);
+    let certificates: String = ["ecdsa", "exact", "rsa"].map(|file| authority.server(file)).concat();
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&everything_to(&backend, &certificates));
+    let all = authority.client();
+    for (name, everybody, old) in [
+        // An IP address is not sent as a name (RFC 6066 §3).
+        ("127.0.0.1", "ecdsa", "rsa"),
+        ("a.test", "ecdsa", "rsa"),
+        ("www.example.test", "exact", "rsa"),
+    ] {
+        assert_eq!(shown(&gateway, &all, name), everybody, "{name}");
+        for version in ["-tls1_2", "-tls1_3"] {
+            assert_eq!(shown_by_openssl(&gateway, name, version), old, "{name} {version}");
+        }
+    }
+}
+
+/// The common name of the certificate that OpenSSL's client is shown when it offers RSA signatures only.
+fn shown_by_openssl(gateway: &Gateway, name: &str, version: &str) -> String {
+    let address = gateway.addr().to_string();
+    let mut command = Command::new("openssl");
+    command.args(["s_client", "-connect", &address, version, "-sigalgs", "rsa_pss_rsae_sha256:RSA+SHA256"]);
+    if name.parse::<std::net::IpAddr>().is_ok() {
+        command.arg("-noservername");
+    } else {
+        command.args(["-servername", name]);
+    }
+    let output = command.stdin(Stdio::null()).output().expect("openssl; `make tools` installs it");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let subject = said.lines().find_map(|line| line.strip_prefix("subject=CN = "));
+    subject
+        .unwrap_or_else(|| panic!("no certificate:\n{said}\n{}", String::from_utf8_lossy(&output.stderr)))
+        .to_owned()
 }
 
 fn webpki_ecdsa() -> &'static dyn rustls::pki_types::SignatureVerificationAlgorithm {

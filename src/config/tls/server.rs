@@ -136,7 +136,7 @@ fn names_and_expiry(
         let help = "put it first, so that it is the default, or have it made with subject alternative names";
         place.reader().warn(
             place.place(),
-            "the certificate in `cert` is for no DNS name, so no client is ever shown it",
+            "the certificate in `cert` is for no DNS name, so only a client that cannot check the kind of key of those before it is shown it",
             help,
         );
     }
@@ -198,7 +198,7 @@ fn config(mut entries: Vec<Entry>, provider: Arc<CryptoProvider>, place: &Value<
     };
     let first = entries.first_mut()?;
     let verifier = verifier(first.clients.take(), &provider).map_err(|error| refuse(&error)).ok()?;
-    let mut certificates = Certificates::new(Arc::clone(&first.key));
+    let mut certificates = Certificates::new(entries.iter().map(|entry| Arc::clone(&entry.key)).collect());
     for entry in &entries {
         entry.names.iter().for_each(|name| certificates.add(name, &entry.key));
     }
