@@ -60,7 +60,7 @@ fn h2load_gets_all_its_answers() {
 #[test]
 fn h2load_gets_all_its_answers_on_four_connections() {
     let gateway = Gateway::start(
-        "upstreams.echo = \"builtin:echo\"\nroutes = [{ path = \"/*\", upstream = \"echo\" }]\n[log]\naccess = \"off\"\n",
+        "[upstreams]\necho = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"echo\"\n[log]\naccess = \"off\"\n",
     );
     let url = format!("http://{}/", gateway.addr());
     if let Some(said) = run("h2load", &["-n", "44000", "-c", "4", "-m", "8", &url]) {
