@@ -16,3 +16,4 @@ pub mod head;
 pub mod hpack;
 pub mod huffman;
 pub mod open_block;
+pub mod overhead;

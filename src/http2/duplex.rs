@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::fragments::{Fragments, Noted};
 use super::frames::Frames;
 use super::open_block::OpenBlock;
+use super::overhead::Overhead;
 use crate::clock::deadline::now;
 use crate::socket::{AckTimeout, Stream};
 
@@ -37,6 +38,9 @@ pub struct Duplex {
     block: OpenBlock,
     /// `None`: no requests come from there.
     fragments: Option<Fragments>,
+    /// Frames of a client that carry nothing. `None`: a backend's, which are not counted.
+    overhead: Option<Overhead>,
+    opened: Instant,
     traffic: Rc<Traffic>,
     /// Bytes that were read without a pause.
     run: usize,
@@ -53,6 +57,8 @@ pub struct Traffic {
     gone: Cell<u64>,
     /// Streams whose path has a fragment.
     fragments: Noted,
+    /// The client has sent more frames that carry nothing than any honest one does.
+    flooded: Cell<bool>,
     /// How long the other side may leave bytes unacknowledged, where that is bounded.
     ack_timeout: Option<AckTimeout>,
     /// The socket took nothing of what was written last, and the kernel judges how long that may go on.
@@ -79,6 +85,11 @@ impl Traffic {
     /// Streams whose path has a fragment: they are not to be served.
     pub fn fragments(&self) -> &Noted {
         &self.fragments
+    }
+
+    /// Whether the client has sent more frames that carry nothing than any honest one does.
+    pub fn is_flood(&self) -> bool {
+        self.flooded.get()
     }
 
     /// Bytes that came.
@@ -147,7 +158,8 @@ impl Duplex {
     pub fn of_client(stream: Rc<Stream>, come: BytesMut, write_timeout: Duration) -> Self {
         let ack_timeout = Some(AckTimeout::new(write_timeout));
         let traffic = Rc::new(Traffic { ack_timeout, ..Traffic::default() });
-        Self { fragments: Some(Fragments::default()), ..Self::new(stream, come, PREFACE.len(), traffic) }
+        let (fragments, overhead) = (Some(Fragments::default()), Some(Overhead::default()));
+        Self { fragments, overhead, ..Self::new(stream, come, PREFACE.len(), traffic) }
     }
 
     /// The connection to a backend.
@@ -163,6 +175,8 @@ impl Duplex {
             frames: Frames::default(),
             block: OpenBlock::default(),
             fragments: None,
+            overhead: None,
+            opened: now(),
             traffic,
             run: 0,
         }
@@ -183,6 +197,13 @@ impl Duplex {
             if let Some(stream) = self.fragments.as_mut().and_then(|fragments| fragments.see(&part)) {
                 traffic.fragments.note(stream);
             }
+            if let Some(overhead) = &mut self.overhead {
+                overhead.see(&part);
+            }
+        }
+        let age = || (now() - self.opened).as_secs();
+        if self.overhead.is_some_and(|overhead| overhead.is_flood(traffic.gone(), age)) {
+            traffic.flooded.set(true);
         }
         traffic.come.set(traffic.come.get() + taken as u64);
         match (self.block.is_open(), traffic.open_since.get()) {

@@ -44,6 +44,9 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const MAY_HIDE_PING: u64 = 64 << 10;
 /// For so long at most. The kernel sees to it that it acknowledges bytes meanwhile.
 const SLOW_PONG: Duration = Duration::from_secs(300);
+/// How long after GOAWAY a client may still open streams. The `h2` crate refuses them once the client has answered a PING
+/// that follows the first GOAWAY, which a client may never do.
+const GOAWAY_GRACE: Duration = Duration::from_secs(60);
 /// How long a connection that has nothing left to do may take to close.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -82,6 +85,7 @@ pub(super) async fn serve(
         mark: traffic.mark(),
         traffic: Rc::clone(&traffic),
         stage: Stage::Open,
+        ignores_goaway: false,
         header_timeout: server.header_timeout,
         idle_timeout: server.idle_timeout,
         deadline: Deadline::default(),
@@ -137,6 +141,8 @@ struct Client {
     /// How far that was when the client was last asked.
     mark: Mark,
     stage: Stage,
+    /// The client has opened a stream long after it was told to open no more.
+    ignores_goaway: bool,
     header_timeout: Duration,
     idle_timeout: Duration,
     deadline: Deadline,
@@ -189,6 +195,11 @@ impl Client {
             while let Poll::Ready(accepted) = self.connection.poll_accept(context) {
                 let Some(Ok((request, mut respond))) = accepted else { return Poll::Ready(()) };
                 self.requests += 1;
+                if matches!(self.stage, Stage::Leaving(since) if now() >= since + GOAWAY_GRACE) {
+                    self.ignores_goaway = true;
+                    respond.send_reset(Reason::REFUSED_STREAM);
+                    continue;
+                }
                 if self.traffic.fragments().has(respond.stream_id().into()) {
                     respond.send_reset(Reason::PROTOCOL_ERROR);
                     continue;
@@ -227,15 +238,18 @@ impl Client {
         let worn_out = self.requests >= self.life.requests;
         match self.stage {
             Stage::Aborted(_) => None,
-            _ if self.streams.is_flood() || self.traffic.fragments().is_flood() => {
-                Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM))
-            }
+            _ if self.ignores_goaway || self.is_flood() => Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM)),
             Stage::Leaving(_) => None,
             Stage::Open => {
                 let leaves = worn_out || self.streams.worker.is_draining() || self.streams.is_evicted();
                 leaves.then_some(Fate::Leave)
             }
         }
+    }
+
+    /// Whether the client does harm by the number of its frames.
+    fn is_flood(&self) -> bool {
+        self.streams.is_flood() || self.traffic.fragments().is_flood() || self.traffic.is_flood()
     }
 
     /// What time brings next.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::harness::frames::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, PING, PREFACE, PRIORITY, RST_STREAM,
-    SETTINGS, WINDOW_UPDATE, block, frame, get,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frame, Frames, HEADERS, PING, PREFACE, PRIORITY,
+    RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, get,
 };
 use crate::harness::{Backend, Client, Gateway, Next, everything_to};
 
@@ -180,6 +180,66 @@ fn floods_of_frames_that_ask_for_nothing() {
     let window = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
     attack("a flood of WINDOW_UPDATE", |attacker| flood(attacker, &window, 3_000_000));
     attack("a flood of what nobody knows", |attacker| flood(attacker, &frame(99, 7, 3, b"?"), 3_000_000));
+}
+
+/// The client is told why, where it reads.
+#[test]
+fn floods_of_frames_without_content_end_with_enhance_your_calm() {
+    for (what, kind, flags, stream, payload) in [
+        ("WINDOW_UPDATE", WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1][..]),
+        ("PRIORITY", PRIORITY, 0, 1, &[0, 0, 0, 0, 16]),
+        ("PING", PING, 0, 0, &[7; 8]),
+        ("acknowledgements of PING", PING, 1, 0, &[7; 8]),
+        ("SETTINGS", SETTINGS, 0, 0, &[]),
+        ("unknown types", 99, 7, 3, b"?"),
+    ] {
+        let code = attack(what, |attacker| {
+            attacker.client.write(frame(kind, flags, stream, payload).repeat(1_500));
+            attacker.end()
+        });
+        assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{what}");
+    }
+}
+
+/// As many such frames as a busy client sends, on one connection.
+#[test]
+fn frames_of_a_busy_client_are_no_flood() {
+    let backend = backend();
+    let gateway = Gateway::start(&everything_to(&backend, ""));
+    let mut client = Frames::connect(gateway.addr());
+    for number in 0..1_000 {
+        let stream = number * 2 + 1;
+        let frames = [
+            frame(PRIORITY, 0, stream, &[0, 0, 0, 0, 16]),
+            frame(HEADERS, END_HEADERS | END_STREAM, stream, &get("/", &[])),
+            frame(WINDOW_UPDATE, 0, stream, &[0, 1, 0, 0]),
+            frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 2]),
+            frame(PING, 0, 0, &[7; 8]),
+        ];
+        client.client.write(frames.concat());
+        let end = |frame: &Frame| frame.stream == stream && frame.flags & END_STREAM != 0;
+        while !end(&client.read().expect("the connection is open")) {}
+    }
+    assert_eq!(backend.count(), 1_000);
+}
+
+/// The `h2` crate's own warnings, which clients cause as often as they like.
+#[test]
+fn warnings_of_the_library_are_logged_once_a_minute() {
+    let backend = backend();
+    let gateway = Gateway::start(&everything_to(&backend, ""));
+    for _ in 0..3 {
+        let mut attacker = Frames::connect(gateway.addr());
+        for number in 0..100 {
+            let stream = number * 2 + 1;
+            let request = frame(HEADERS, END_HEADERS | END_STREAM, stream, &get("/slow", &[]));
+            let update = frame(WINDOW_UPDATE, 0, stream, &0x7fff_ffff_u32.to_be_bytes());
+            attacker.client.write_within(&[request, update].concat(), Duration::from_secs(1));
+        }
+        attacker.end();
+    }
+    let lines = gateway.stderr_lines();
+    assert_eq!(lines.iter().filter(|line| line.contains(" WARN ")).count(), 1, "{lines:#?}");
 }
 
 #[test]

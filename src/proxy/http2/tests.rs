@@ -168,6 +168,34 @@ async fn an_old_connection_finishes_its_streams_and_closes() {
     .await;
 }
 
+/// The `h2` crate waits for the answer to a PING before it refuses streams.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_ignores_goaway_and_ping_is_cut() {
+    local(async {
+        let mut client = Hand::connect(LONG, &[]).await;
+        let mut streams = (1..=u8::MAX).step_by(2);
+        // Signs of life, so that no PING is missed.
+        while client.seconds() < 3590 {
+            client.send(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]).await;
+            tokio::time::sleep(10 * SECOND).await;
+        }
+        // Without a pause that would be the end.
+        while client.seconds() < 3600 + 60 + 20 && !client.serving.is_finished() {
+            client.send(HEADERS, END_STREAM | END_HEADERS, streams.next().expect("enough"), REQUEST).await;
+            tokio::time::sleep(SECOND).await;
+        }
+        let mut reasons = Vec::new();
+        while let Some(frame) = client.read().await {
+            if frame.kind == GOAWAY {
+                reasons.push(frame.payload[7]);
+            }
+        }
+        assert_eq!(reasons, [0, 11], "NO_ERROR, then ENHANCE_YOUR_CALM");
+        assert!(client.end().await <= 3682);
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_streams_closes() {
     local(async {
