@@ -9,6 +9,7 @@
 #![warn(clippy::let_underscore_must_use)]
 
 pub mod body;
+pub mod data;
 pub mod duplex;
 pub mod fragments;
 pub mod frames;
@@ -17,3 +18,4 @@ pub mod hpack;
 pub mod huffman;
 pub mod open_block;
 pub mod overhead;
+pub mod server_stream;

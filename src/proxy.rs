@@ -39,6 +39,7 @@ mod refuse;
 #[cfg(test)]
 mod segmentation;
 mod service;
+mod session;
 mod tally;
 mod trace;
 mod tunnel;

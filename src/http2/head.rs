@@ -1,6 +1,6 @@
 //! Heads on their way from HTTP/2 to HTTP/1.1 and back.
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri, Version, request, response};
@@ -64,6 +64,29 @@ pub fn read_response(head: &ResponseHead, fields: Fields<'_>) -> Result<Response
     *response.status_mut() = head.status;
     *response.version_mut() = Version::HTTP_2;
     take_fields(fields, |_| true, response.headers_mut())?;
+    Ok(response)
+}
+
+/// A head of ours: a status line, lines of fields, and an empty line. Fields of one connection are left out.
+///
+/// # Errors
+/// A field that the `http` crate does not hold.
+pub fn response_of(head: Bytes) -> Result<Response<()>, Unfit> {
+    let mut lines = head.split(|&byte| byte == b'\n');
+    let status = lines.next().and_then(|line| line.get(9..12)).ok_or(Unfit)?;
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_bytes(status).map_err(|_| Unfit)?;
+    *response.version_mut() = Version::HTTP_2;
+    for line in lines.filter_map(|line| line.strip_suffix(b"\r")).take_while(|line| !line.is_empty()) {
+        let colon = memchr::memchr(b':', line).ok_or(Unfit)?;
+        if Name::of(&line[..colon]).is_hop_by_hop() {
+            continue;
+        }
+        let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Unfit)?;
+        let value = head.slice_ref(line[colon + 1..].trim_ascii());
+        let value = HeaderValue::from_maybe_shared(value).map_err(|_| Unfit)?;
+        response.headers_mut().try_append(name, value).map_err(|_| Unfit)?;
+    }
     Ok(response)
 }
 

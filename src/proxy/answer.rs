@@ -21,6 +21,8 @@ pub(crate) struct Form {
     pub(crate) to_head: bool,
     /// The connection stays open after the answer.
     pub(crate) keep: bool,
+    /// It goes to a stream of HTTP/2, where nothing is said of the connection.
+    pub(crate) http2: bool,
     /// It is a gRPC call, which reads a status of its own.
     pub(crate) grpc: bool,
 }
@@ -74,6 +76,7 @@ impl Own<'_> {
 /// Says whether the connection stays open, where the client would not expect it (RFC 9112 §9.3).
 pub(crate) fn put_connection(form: Form, out: &mut BytesMut) {
     match form {
+        Form { http2: true, .. } => {}
         Form { keep: false, .. } => out.extend_from_slice(b"connection: close\r\n"),
         Form { http_11: false, .. } => out.extend_from_slice(b"connection: keep-alive\r\n"),
         Form { .. } => {}

@@ -13,33 +13,21 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::answer::Form;
-use super::buffers::Buffers;
 use super::linger::{SILENCE, linger, linger_for};
 use super::peer::Peer;
 use super::presence::Presence;
-use super::reader::{Arrival, Reader};
+use super::reader::{Arrival, Source};
 use super::refuse::Page;
+use super::session::Session;
 use super::worker::Worker;
-use super::writer::Writer;
 use super::{http2, service, tunnel};
 use crate::aside::aside;
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::deadline::now;
 use crate::gateway::Server;
 use crate::http1::scanner::HeadScanner;
 use crate::socket::Stream;
 use crate::telemetry::metrics::TurnedAway;
 use crate::upstream::pool;
-use crate::upstream::private::PrivateConnections;
-
-/// The bounds of one connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) max_header_bytes: usize,
-    pub(crate) header_timeout: Duration,
-    pub(crate) body_timeout: Duration,
-    pub(crate) idle_timeout: Duration,
-    pub(crate) write_timeout: Duration,
-}
 
 /// What becomes of the connection when a request has been answered.
 #[derive(Debug)]
@@ -58,18 +46,9 @@ pub(crate) enum After {
 
 /// One client's connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) worker: Rc<Worker>,
-    pub(crate) stream: Rc<Stream>,
-    pub(crate) peer: Rc<Peer>,
-    pub(crate) reader: Reader,
-    pub(crate) writer: Writer,
-    /// For waits on backends; armed lazily, so it is kept from request to request.
-    pub(crate) backend_deadline: Deadline,
-    /// Backend connections that carry this client's logins.
-    pub(crate) private: PrivateConnections,
-    /// Empty while no request is under way.
-    pub(crate) buffers: Option<Box<Buffers>>,
+struct Connection {
+    session: Session,
+    stream: Rc<Stream>,
     presence: Rc<Presence>,
     /// Requests taken up so far.
     requests: u64,
@@ -79,30 +58,20 @@ pub(crate) struct Connection {
 impl Connection {
     fn new(stream: Stream, presence: Rc<Presence>, peer: Rc<Peer>, worker: Rc<Worker>) -> Self {
         let stream = Rc::new(stream);
-        let server = &worker.plan().gateway.server;
-        Self {
-            reader: Reader::new(Rc::clone(&stream), bounds(server)),
-            writer: Writer::new(Rc::clone(&stream), server.write_timeout),
-            stream,
-            peer,
-            backend_deadline: Deadline::default(),
-            private: PrivateConnections::default(),
-            buffers: None,
-            presence,
-            requests: 0,
-            life: Lifetime::of(server, now(), worker.jitter()),
-            worker,
-        }
+        let life = Lifetime::of(&worker.plan().gateway.server, now(), worker.jitter());
+        let session = Session::new(Source::Http1(Rc::clone(&stream)), peer, worker);
+        Self { session, stream, presence, requests: 0, life }
     }
 
     /// Whether the answer to the present request may leave the connection open.
-    pub(crate) fn may_keep(&self) -> bool {
-        !self.life.is_over(self.requests, self.reader.since()) && !self.worker.is_draining()
+    fn may_keep(&self) -> bool {
+        let session = &self.session;
+        !self.life.is_over(self.requests, session.reader.since()) && !session.worker.is_draining()
     }
 
     /// Serves requests until the connection shall be kept no longer.
     async fn run(&mut self) -> After {
-        let worker = Rc::clone(&self.worker);
+        let worker = Rc::clone(&self.session.worker);
         // Polled once, to be woken: what it waits for is looked up, which costs less than to ask it every time.
         let mut woken = pin!(worker.drain_begins());
         let mut listening = false;
@@ -124,34 +93,36 @@ impl Connection {
                 }
                 Arrival::Head => {
                     self.requests += 1;
-                    service::answer(self).await
+                    self.session.may_keep = self.may_keep();
+                    service::answer(&mut self.session).await
                 }
                 Arrival::Http2 => return After::Http2,
                 Arrival::InvalidPreface => {
                     let mut refusal = BytesMut::from(http2::INVALID_PREFACE);
-                    let sent = self.writer.flush(&mut refusal).await;
+                    let sent = self.session.writer.send(&mut refusal, 0).await;
                     return if sent.is_ok() { After::Close } else { After::Drop };
                 }
-                Arrival::Fault(fault) => service::refuse_unread(self, fault).await,
+                Arrival::Fault(fault) => service::refuse_unread(&mut self.session, fault).await,
             };
             if !matches!(after, After::Keep) {
                 return after;
             }
-            self.reader.turn_to_head(worker.shared.clock.instant(worker.last_answer.get()));
+            self.session.reader.turn_to_head(worker.shared.clock.instant(worker.last_answer.get()));
         }
     }
 
     /// Waits for the next head. While nothing of it has come, the connection holds no buffers and may be closed.
     fn poll_arrival(&mut self, context: &mut Context<'_>, scanner: &mut HeadScanner) -> Poll<Arrival> {
-        let buffers = self.buffers.get_or_insert_with(|| self.worker.spare.take());
-        let arrival = self.reader.poll_head(context, &mut buffers.inbound, scanner);
-        if arrival.is_pending() && buffers.inbound.is_empty() {
-            let over = self.worker.is_draining() && (self.requests > 0 || self.worker.is_late());
+        let Session { reader, worker, buffers, .. } = &mut self.session;
+        let filled = buffers.get_or_insert_with(|| worker.spare.take());
+        let arrival = reader.poll_head(context, &self.stream, &mut filled.inbound, scanner);
+        if arrival.is_pending() && filled.inbound.is_empty() {
+            let over = worker.is_draining() && (self.requests > 0 || worker.is_late());
             if self.presence.is_evicted() || over {
                 return Poll::Ready(Arrival::Nothing);
             }
-            self.presence.rest(self.reader.since(), context);
-            self.worker.spare.put(self.buffers.take());
+            self.presence.rest(reader.since(), context);
+            worker.spare.put(buffers.take());
         } else {
             self.presence.rouse();
         }
@@ -160,29 +131,9 @@ impl Connection {
 
     /// Closes the connection so that what is under way to the client arrives.
     async fn linger(&mut self) {
-        self.worker.spare.put(self.buffers.take());
-        linger(&self.stream, &self.presence, &self.worker).await;
+        self.session.worker.spare.put(self.session.buffers.take());
+        linger(&self.stream, &self.presence, &self.session.worker).await;
     }
-}
-
-/// Serves one request, whose head stands at the front of `buffers`: the stream is a pipe that nothing else comes through.
-pub(crate) async fn serve_one(
-    stream: Stream,
-    buffers: Box<Buffers>,
-    presence: Rc<Presence>,
-    peer: Rc<Peer>,
-    worker: Rc<Worker>,
-) {
-    let mut connection = Connection::new(stream, presence, peer, worker);
-    connection.buffers = Some(buffers);
-    // Nobody who speaks HTTP/2 is asked to switch, so there is no tunnel.
-    service::answer(&mut connection).await;
-    connection.worker.spare.put(connection.buffers.take());
-    #[expect(
-        clippy::let_underscore_must_use,
-        reason = "an answer that is cut short shows by its own framing"
-    )]
-    let _ = connection.writer.close();
 }
 
 /// Serves a connection until either side closes it.
@@ -192,22 +143,23 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
     match connection.run().await {
         After::Keep | After::Drop => {}
         After::Http2 => {
-            let Connection { worker, stream, peer, presence, buffers, life, .. } = connection;
+            let Connection { session: Session { worker, peer, buffers, .. }, stream, presence, life, .. } =
+                connection;
             let come = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
             return aside(|| http2::serve(stream, come, presence, &peer, life, worker)).await;
         }
         After::Close => aside(|| connection.linger()).await,
         After::Tunnel(backend, silence) => {
-            let Connection { stream, writer, buffers, .. } = &mut connection;
-            let buffers = buffers.take().unwrap_or_default();
-            writer.lift_timeout();
+            let Connection { stream, session, .. } = &mut connection;
+            let buffers = session.buffers.take().unwrap_or_default();
+            session.writer.lift_timeout();
             aside(|| tunnel::run(stream, backend, buffers, silence)).await;
             aside(|| connection.linger()).await;
         }
     }
-    if connection.writer.is_stalled() {
+    if connection.session.writer.is_stalled() {
         let listener = connection.presence.listener();
-        connection.worker.plan().metrics.turned_away(listener, TurnedAway::Stalled);
+        connection.session.worker.plan().metrics.turned_away(listener, TurnedAway::Stalled);
     }
 }
 
@@ -235,31 +187,22 @@ impl Lifetime {
     }
 }
 
-fn bounds(server: &Server) -> Bounds {
-    Bounds {
-        max_header_bytes: server.max_header_bytes,
-        header_timeout: server.header_timeout,
-        body_timeout: server.body_timeout,
-        idle_timeout: server.idle_timeout,
-        write_timeout: server.write_timeout,
-    }
-}
-
 /// Answers a connection over the bound with 503, unread, and closes it.
 pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
     let stream = Stream::Plain(stream);
     let peer = Rc::new(Peer::new(peer, &stream));
-    let mut connection = Connection::new(stream, presence, peer, worker);
+    let Connection { session: Session { worker, mut writer, .. }, stream, .. } =
+        Connection::new(stream, presence, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
-    let date = connection.worker.date(connection.worker.shared.clock.now());
-    let form = Form { http_11: true, to_head: false, keep: false, grpc: false };
+    let date = worker.date(worker.shared.clock.now());
+    let form = Form { http_11: true, to_head: false, keep: false, grpc: false, http2: false };
     // Not a request: no line of the access log has an id of it.
     let (request_id, cors) = (&[], &[]);
     let page = Page { scrap: &mut scrap, outbound: &mut outbound, date: &date, request_id, cors, form };
-    page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
-    if let Ok(Ok(())) = timeout(SILENCE, connection.writer.flush(&mut outbound)).await {
+    let body = page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
+    if let Ok(Ok(())) = timeout(SILENCE, writer.send(&mut outbound, body)).await {
         // It counts as open, but is not listed among those that can make room.
-        linger_for(&connection.stream, SILENCE).await;
+        linger_for(&stream, SILENCE).await;
     }
 }
 

@@ -3,15 +3,18 @@
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::reader::BodyFault;
-use super::writer::Writer;
+use super::writer::{ResponseWriter, Writer};
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::chunks::{ChunkDecoder, Malformed, encode, encode_end};
 use crate::http1::response::Framing;
 use crate::http1::trailers::Trailers;
+use crate::http2::head::{read_trailers, response_of};
+use crate::http2::server_stream::ServerStream;
 use crate::upstream::exchange::{Exchange, Upload};
 
 /// Bytes of a chunked body that are framed anew at once.
@@ -39,6 +42,8 @@ pub(crate) enum Form {
     Plain,
     /// In chunks, with trailers or without.
     Chunked,
+    /// In frames of HTTP/2, which end by themselves.
+    Frames,
 }
 
 /// A body being passed on.
@@ -56,6 +61,19 @@ pub(crate) struct Download {
     /// How long it may be silent.
     read_timeout: Duration,
     silent_since: Option<Instant>,
+    /// Of an answer in frames.
+    tail: Tail,
+}
+
+/// What ends a body in frames.
+#[derive(Debug)]
+enum Tail {
+    /// It has not come.
+    Awaited,
+    /// These trailers, behind the last piece.
+    Trailers(HeaderMap),
+    /// The last piece, or the head.
+    Gone,
 }
 
 /// What is still to come.
@@ -84,6 +102,7 @@ impl Download {
             malformed: false,
             read_timeout,
             silent_since: None,
+            tail: Tail::Awaited,
         }
     }
 
@@ -99,10 +118,118 @@ impl Download {
         context: &mut Context<'_>,
         exchange: &mut Exchange<'_, U>,
         outbound: &mut BytesMut,
-        writer: &mut Writer,
+        writer: &mut ResponseWriter,
         deadline: &mut Deadline,
     ) -> Poll<Result<(), Cut>> {
         exchange.send_on(context);
+        match writer {
+            ResponseWriter::Http1(writer) => self.poll_http1(context, exchange, outbound, writer, deadline),
+            ResponseWriter::Http2(stream) => self.poll_http2(context, exchange, outbound, stream, deadline),
+        }
+    }
+
+    fn poll_http2<U: Upload>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        outbound: &mut BytesMut,
+        stream: &ServerStream,
+        deadline: &mut Deadline,
+    ) -> Poll<Result<(), Cut>> {
+        loop {
+            ready!(stream.poll_send(context)).map_err(|_| Cut::Client)?;
+            match std::mem::replace(&mut self.tail, Tail::Awaited) {
+                Tail::Gone => return Poll::Ready(Ok(())),
+                Tail::Trailers(trailers) => {
+                    return Poll::Ready(stream.end(trailers).map_err(|_| Cut::Client));
+                }
+                Tail::Awaited if self.malformed => return Poll::Ready(Err(Cut::Backend)),
+                Tail::Awaited => {}
+            }
+            let piece = self.next_piece(&mut exchange.answer().bytes);
+            if self.malformed && !self.begun && piece.is_empty() {
+                return Poll::Ready(Err(Cut::Unsent));
+            }
+            if !std::mem::replace(&mut self.begun, true) {
+                let head = response_of(outbound.split().freeze()).map_err(|_| Cut::Backend)?;
+                let ended = piece.is_empty() && matches!(self.tail, Tail::Gone);
+                stream.send_head(head, ended).map_err(|_| Cut::Client)?;
+            } else if piece.is_empty() && matches!(self.tail, Tail::Gone) {
+                return Poll::Ready(stream.end(HeaderMap::new()).map_err(|_| Cut::Client));
+            }
+            if !piece.is_empty() {
+                self.sent += piece.len() as u64;
+                stream.push(piece, matches!(self.tail, Tail::Gone));
+            } else if matches!(self.tail, Tail::Awaited) && !self.malformed {
+                ready!(self.poll_more(context, exchange, deadline))?;
+            }
+        }
+    }
+
+    /// Takes the next piece of the body, and what follows it if that has come.
+    fn next_piece(&mut self, come: &mut BytesMut) -> Bytes {
+        match &mut self.rest {
+            Rest::Nothing => {
+                self.tail = Tail::Gone;
+                Bytes::new()
+            }
+            Rest::Length(left) => {
+                let here = usize::try_from(*left).unwrap_or(usize::MAX).min(come.len());
+                *left -= here as u64;
+                if *left == 0 {
+                    (self.rest, self.tail) = (Rest::Nothing, Tail::Gone);
+                }
+                take(come, here)
+            }
+            Rest::UntilClose => take(come, come.len()),
+            Rest::Chunked(decoder) => {
+                let mut piece = BytesMut::new();
+                while !come.is_empty() && !decoder.is_done() && piece.len() < PART {
+                    let Ok((taken, data)) = decoder.decode(come) else {
+                        self.malformed = true;
+                        return piece.freeze();
+                    };
+                    piece.extend_from_slice(data);
+                    come.advance(taken);
+                }
+                if decoder.is_done() {
+                    let trailers = read_trailers(&decoder.trailers(&self.trailers));
+                    self.tail = if trailers.is_empty() { Tail::Gone } else { Tail::Trailers(trailers) };
+                    self.rest = Rest::Nothing;
+                }
+                piece.freeze()
+            }
+        }
+    }
+
+    /// Reads more of the body, or its end.
+    fn poll_more<U: Upload>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        deadline: &mut Deadline,
+    ) -> Poll<Result<(), Cut>> {
+        match exchange.poll_body(context) {
+            Poll::Ready(Ok(1..)) => self.silent_since = None,
+            Poll::Ready(Ok(0)) if matches!(self.rest, Rest::UntilClose) => self.rest = Rest::Nothing,
+            Poll::Ready(_) => return Poll::Ready(Err(Cut::Backend)),
+            Poll::Pending => {
+                let since = *self.silent_since.get_or_insert_with(now);
+                ready!(deadline.poll(context, since + self.read_timeout));
+                return Poll::Ready(Err(Cut::Backend));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_http1<U: Upload>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        outbound: &mut BytesMut,
+        writer: &mut Writer,
+        deadline: &mut Deadline,
+    ) -> Poll<Result<(), Cut>> {
         loop {
             let inbound = &mut exchange.answer().bytes;
             if !self.malformed && self.reframe(inbound, outbound).is_err() {
@@ -137,15 +264,9 @@ impl Download {
             if matches!(self.rest, Rest::Nothing) {
                 return Poll::Ready(Ok(()));
             }
-            match exchange.poll_body(context) {
-                Poll::Ready(Ok(1..)) => self.silent_since = None,
-                Poll::Ready(Ok(0)) if matches!(self.rest, Rest::UntilClose) => self.end(&[], outbound),
-                Poll::Ready(_) => return Poll::Ready(Err(Cut::Backend)),
-                Poll::Pending => {
-                    let since = *self.silent_since.get_or_insert_with(now);
-                    ready!(deadline.poll(context, since + self.read_timeout));
-                    return Poll::Ready(Err(Cut::Backend));
-                }
+            ready!(self.poll_more(context, exchange, deadline))?;
+            if matches!(self.rest, Rest::Nothing) {
+                self.end(&[], outbound);
             }
         }
     }
@@ -176,7 +297,7 @@ impl Download {
                 while !inbound.is_empty() && !decoder.is_done() && outbound.len() < PART {
                     let (taken, data) = decoder.decode(inbound)?;
                     match self.form {
-                        Form::Plain => outbound.extend_from_slice(data),
+                        Form::Plain | Form::Frames => outbound.extend_from_slice(data),
                         Form::Chunked => encode(data, outbound),
                     }
                     self.sent += data.len() as u64;
@@ -203,4 +324,14 @@ impl Download {
             encode_end(trailers, outbound);
         }
     }
+}
+
+/// The first bytes, as a piece of their own. A copy of a few costs less than the buffer that would have to be made anew.
+fn take(come: &mut BytesMut, bytes: usize) -> Bytes {
+    if bytes > SMALL {
+        return come.split_to(bytes).freeze();
+    }
+    let piece = Bytes::copy_from_slice(&come[..bytes]);
+    come.advance(bytes);
+    piece
 }

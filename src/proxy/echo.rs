@@ -4,11 +4,12 @@ use bytes::BytesMut;
 use http::StatusCode;
 
 use super::answer::{Form, put_connection};
-use super::connection::{After, Connection};
+use super::connection::After;
 use super::forward::{Delivery, put_fields, put_request_id, upload_fault};
 use super::headers::{put_field, put_number, put_status};
 use super::reader::BodyFault;
-use super::service::{Drained, drain, send};
+use super::service::{Drained, read_whole, send};
+use super::session::Session;
 use super::turn::Turn;
 use super::upload::Terms;
 use crate::gateway::RequestIds;
@@ -16,18 +17,19 @@ use crate::http1::fields::Fields;
 
 /// Answers the request whose head for the backend stands in the message.
 pub(crate) async fn answer(
-    connection: &mut Connection,
+    session: &mut Session,
     turn: &mut Turn,
     delivery: &Delivery<'_>,
     terms: Terms,
     mut form: Form,
 ) -> After {
-    let drained = drain(connection, turn, terms, delivery.max_body_bytes()).await;
+    // As a backend that reads the whole request before it answers.
+    let drained = read_whole(session, turn, terms, u64::MAX, delivery.max_body_bytes()).await;
     form.keep &= drained == Drained::Whole;
     if let Drained::Broken(fault @ (BodyFault::Malformed | BodyFault::TooLarge)) = drained {
         let (status, detail, error) = upload_fault(Some(fault));
         turn.answered(status, Some(error));
-        return send(connection, turn, form, |page| page.problem(status, detail)).await;
+        return send(session, turn, form, |page| page.problem(status, detail)).await;
     }
     turn.answered(StatusCode::OK, None);
     let mut fields = BytesMut::new();
@@ -35,7 +37,7 @@ pub(crate) async fn answer(
     if turn.plan.gateway.server.request_id == RequestIds::Own {
         put_request_id(turn, delivery, &mut fields);
     }
-    send(connection, turn, form, |page| {
+    send(session, turn, form, |page| {
         let text = as_text(page.scrap);
         let out = page.outbound;
         put_status(out, StatusCode::OK, None);

@@ -14,7 +14,7 @@ use http::{Method, StatusCode};
 use super::answer::{Form, put_connection};
 use super::buffers::Buffers;
 use super::case::Case;
-use super::connection::{After, Connection};
+use super::connection::After;
 use super::cors::is_cors;
 use super::download::{self, Cut, Download};
 use super::echo;
@@ -26,14 +26,14 @@ use super::peer::Peer;
 use super::reader::{BodyFault, Watch};
 use super::refuse::{is_ratelimit, put_ratelimit};
 use super::service::send;
+use super::session::Session;
 use super::turn::Turn;
 use super::upload::{Terms, Upload};
 use super::worker::Plan;
-use super::writer::Writer;
+use super::writer::ResponseWriter;
 use crate::clock::deadline::Deadline;
 use crate::gateway::admission::Tightest;
 use crate::gateway::{Backend, Protocol, RatelimitHeaders, RequestIds, Route, Upstream, UpstreamIndex};
-use crate::http1::chunks::encode_end;
 use crate::http1::fields::Fields;
 use crate::http1::login::binds_connection;
 use crate::http1::name::Name;
@@ -41,6 +41,7 @@ use crate::http1::request::RequestHead;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::syntax::{has_item, is_named};
 use crate::http1::trailers::Trailers;
+use crate::http2::head::read_trailers;
 use crate::limit::units::Timestamp;
 use crate::upstream::exchange::{self, Answer, Exchange, Request};
 use crate::upstream::{Failed, Failure};
@@ -157,7 +158,7 @@ fn is_idempotent(method: &Method) -> bool {
 
 /// Sends the request on, whose head stands in the message, and passes the answer back.
 pub(crate) async fn forward(
-    connection: &mut Connection,
+    session: &mut Session,
     turn: &mut Turn,
     delivery: &Delivery<'_>,
     mut terms: Terms,
@@ -165,10 +166,9 @@ pub(crate) async fn forward(
 ) -> After {
     let plan = Rc::clone(&turn.plan);
     if plan.gateway.upstream(delivery.route.upstream).backend == Backend::Echo {
-        return echo::answer(connection, turn, delivery, terms, form).await;
+        return echo::answer(session, turn, delivery, terms, form).await;
     }
-    let Connection { stream, peer, reader, writer, backend_deadline, private: own, buffers, .. } =
-        &mut *connection;
+    let Session { peer, reader, writer, backend_deadline, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
     let http2 = client_http2 && plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
@@ -177,7 +177,7 @@ pub(crate) async fn forward(
     }
     answer.bytes.clear();
     let mut watch = Watch::new(reader);
-    let mut upload = Upload::new(terms, delivery.route.max_body_bytes, stream, reader, inbound);
+    let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
     let &Delivery { route, idempotent, affinity, private, since: asked, .. } = delivery;
     if form.http_11 {
         upload.pass_hints(&route.response_headers);
@@ -230,7 +230,7 @@ pub(crate) async fn forward(
     }
     upload.end_interim(outbound);
     let (done, fault) = (upload.is_done(), upload.fault());
-    fail(connection, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
+    fail(session, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
 }
 
 /// Counts the attempts that were not answered, and those that another followed.
@@ -259,7 +259,7 @@ struct Passage<'c, 'p> {
     http2: bool,
     turn: &'c mut Turn,
     outbound: &'c mut BytesMut,
-    writer: &'c mut Writer,
+    writer: &'c mut ResponseWriter,
     /// A stream of HTTP/2 tells at once that the client takes it back; of a socket, only writing does.
     watch: Option<Watch>,
     deadline: &'c mut Deadline,
@@ -309,7 +309,7 @@ impl Passage<'_, '_> {
                 self.outbound.truncate(head_begins);
                 return Err(self.delivery.no_answer(self.turn, &exchange));
             }
-            Err(Cut::Messages(fault)) if framing == download::Form::Chunked => self.end_call(fault).await,
+            Err(Cut::Messages(fault)) if framing == download::Form::Frames => self.end_call(fault),
             Err(cut) => {
                 let unbounded = framing == download::Form::Plain && head.content_length.is_none();
                 self.cut(cut, unbounded)
@@ -318,22 +318,24 @@ impl Passage<'_, '_> {
     }
 
     /// Ends a call in the middle of its answer, in the way that gRPC has for that.
-    async fn end_call(self, fault: BodyFault) -> After {
+    fn end_call(self, fault: BodyFault) -> After {
         let (status, detail, error) = upload_fault(Some(fault));
         self.turn.error = Some(error);
         let mut trailers = BytesMut::new();
         grpc::put_status_of(status, |out| out.extend_from_slice(detail.as_bytes()), &mut trailers);
-        encode_end(&trailers, self.outbound);
-        match self.writer.flush(self.outbound).await {
-            Ok(()) => After::Close,
-            Err(_) => After::Drop,
+        if let ResponseWriter::Http2(stream) = self.writer
+            && stream.end(read_trailers(&trailers)).is_ok()
+        {
+            return After::Close;
         }
+        After::Drop
     }
 
     /// How the body is framed for the client.
     fn frame(&mut self, head: &ResponseHead) -> download::Form {
         match head.framing {
             Framing::None | Framing::Length(_) => download::Form::Plain,
+            Framing::Chunked | Framing::UntilClose if self.form.http2 => download::Form::Frames,
             Framing::Chunked | Framing::UntilClose if self.form.http_11 => download::Form::Chunked,
             Framing::Chunked | Framing::UntilClose => {
                 // HTTP/1.0 has no chunks: the end of the connection ends the body.
@@ -363,7 +365,7 @@ impl Passage<'_, '_> {
             (download::Form::Plain, Some(length)) if head.status != StatusCode::NO_CONTENT => {
                 put_number(out, b"content-length", length);
             }
-            (download::Form::Plain, _) => {}
+            (download::Form::Plain | download::Form::Frames, _) => {}
         }
         put_connection(self.form, out);
         out.extend_from_slice(b"\r\n");
@@ -382,7 +384,7 @@ impl Passage<'_, '_> {
         out.extend_from_slice(b"\r\n");
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
-        match self.writer.flush(self.outbound).await {
+        match self.writer.send(self.outbound, 0).await {
             Ok(()) => After::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout),
             Err(_) => self.cut(Cut::Client, false),
         }
@@ -437,7 +439,7 @@ pub(super) fn put_request_id(turn: &Turn, delivery: &Delivery<'_>, out: &mut Byt
 
 /// The answer where the backend gave none.
 async fn fail(
-    connection: &mut Connection,
+    session: &mut Session,
     turn: &mut Turn,
     delivery: &Delivery<'_>,
     failed: &Failed,
@@ -466,7 +468,7 @@ async fn fail(
         Failure::Upload => upload_fault(body),
     };
     turn.answered(status, Some(error));
-    send(connection, turn, form, |page| page.problem(status, detail)).await
+    send(session, turn, form, |page| page.problem(status, detail)).await
 }
 
 /// What was wrong with the request's body: status, detail and the access log's `error`.

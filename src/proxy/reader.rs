@@ -1,5 +1,6 @@
 //! The client's sending side: heads and bodies, and how long they may take.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -7,11 +8,13 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
-use super::connection::Bounds;
 use crate::clock::deadline::{Deadline, now};
+use crate::gateway::Server;
 use crate::http1::request::Fault;
 use crate::http1::scanner::HeadScanner;
+use crate::http2::data::Lost;
 use crate::http2::duplex::PREFACE;
+use crate::http2::server_stream::ServerStream;
 use crate::socket::{Alpn, Sight, Stream};
 
 /// Room made for one read of heads, and of bodies.
@@ -66,10 +69,51 @@ pub(crate) enum BodyFault {
     Stalled,
 }
 
+/// The bounds of a client's sending side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) max_header_bytes: usize,
+    pub(crate) header_timeout: Duration,
+    pub(crate) body_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) write_timeout: Duration,
+}
+
+impl Bounds {
+    pub(crate) fn of(server: &Server) -> Self {
+        Self {
+            max_header_bytes: server.max_header_bytes,
+            header_timeout: server.header_timeout,
+            body_timeout: server.body_timeout,
+            idle_timeout: server.idle_timeout,
+            write_timeout: server.write_timeout,
+        }
+    }
+}
+
+/// Where a client's requests come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// A connection of its own, for one request after the other.
+    Http1(Rc<Stream>),
+    /// A stream of a shared connection, for one request.
+    Http2(Rc<ServerStream>),
+}
+
+impl Source {
+    /// What TLS has settled about the protocol of a connection.
+    fn alpn(&self) -> Option<Alpn> {
+        match self {
+            Self::Http1(stream) => stream.alpn(),
+            Self::Http2(_) => None,
+        }
+    }
+}
+
 /// The client's sending side.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    stream: Rc<Stream>,
+    source: Source,
     /// The protocol of the connection if TLS has settled it; else the first bytes do.
     alpn: Option<Alpn>,
     bounds: Bounds,
@@ -110,10 +154,10 @@ impl Rate {
 }
 
 impl Reader {
-    pub(crate) fn new(stream: Rc<Stream>, bounds: Bounds) -> Self {
+    pub(crate) fn new(source: Source, bounds: Bounds) -> Self {
         Self {
-            alpn: stream.alpn(),
-            stream,
+            alpn: source.alpn(),
+            source,
             bounds,
             deadline: Deadline::default(),
             since: now(),
@@ -125,10 +169,11 @@ impl Reader {
         }
     }
 
-    /// Waits until `inbound` begins with a whole head.
+    /// Waits until `inbound` begins with a whole head, which comes on `stream`.
     pub(crate) fn poll_head(
         &mut self,
         context: &mut Context<'_>,
+        stream: &Stream,
         inbound: &mut BytesMut,
         scanner: &mut HeadScanner,
     ) -> Poll<Arrival> {
@@ -141,7 +186,7 @@ impl Reader {
             {
                 return Poll::Ready(arrival);
             }
-            match self.stream.poll_read(context, inbound, HEAD_READ) {
+            match stream.poll_read(context, inbound, HEAD_READ) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Arrival::Nothing),
                 Poll::Pending => {
@@ -216,15 +261,36 @@ impl Reader {
         }
     }
 
+    /// Where the body comes from.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// So many bytes of a body were taken: the client may send as many more.
+    pub(crate) fn release(&self, bytes: usize) {
+        if let Source::Http2(stream) = &self.source {
+            stream.release(bytes);
+        }
+    }
+
     /// Reads more of a body. Whoever is late, or sends slower than [`LEAST_BODY_RATE`], has broken it off.
     pub(crate) fn poll_body(
         &mut self,
         context: &mut Context<'_>,
         inbound: &mut BytesMut,
     ) -> Poll<Result<(), BodyFault>> {
-        match self.stream.poll_read(context, inbound, BODY_READ) {
-            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(BodyFault::Gone)),
-            Poll::Ready(Ok(read)) => {
+        let read = match &self.source {
+            Source::Http1(stream) => match stream.poll_read(context, inbound, BODY_READ) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(BodyFault::Gone)),
+                read => read.map(Result::unwrap_or_default),
+            },
+            Source::Http2(stream) => match stream.poll_read(context, inbound) {
+                Poll::Ready(Err(Lost)) => return Poll::Ready(Err(BodyFault::Gone)),
+                read => read.map(Result::unwrap_or_default),
+            },
+        };
+        match read {
+            Poll::Ready(read) => {
                 self.silent_since = None;
                 self.rate.add(read);
                 Poll::Ready(Ok(()))
@@ -248,8 +314,12 @@ impl Reader {
 
     /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are unread.
     pub(crate) async fn gone(&self) {
-        let Some(socket) = self.stream.socket() else {
-            std::future::poll_fn(|context| self.stream.poll_look(context)).await;
+        let stream = match &self.source {
+            Source::Http1(stream) => stream,
+            Source::Http2(stream) => return poll_fn(|context| stream.poll_reset(context)).await,
+        };
+        let Some(socket) = stream.socket() else {
+            poll_fn(|context| stream.poll_look(context)).await;
             return;
         };
         // Bytes that nobody reads yet would make the socket ready at once, again and again: look now and then instead.
@@ -279,13 +349,13 @@ fn skip_empty_lines(inbound: &mut BytesMut, scanner: &mut HeadScanner) {
 /// still wants the answer.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    stream: Rc<Stream>,
+    source: Source,
     watching: bool,
 }
 
 impl Watch {
     pub(crate) fn new(reader: &Reader) -> Self {
-        Self { stream: Rc::clone(&reader.stream), watching: true }
+        Self { source: reader.source.clone(), watching: true }
     }
 
     /// Ready once the connection is broken.
@@ -293,7 +363,11 @@ impl Watch {
         if !self.watching {
             return Poll::Pending;
         }
-        match ready!(self.stream.poll_look(context)) {
+        let stream = match &self.source {
+            Source::Http1(stream) => stream,
+            Source::Http2(stream) => return stream.poll_reset(context),
+        };
+        match ready!(stream.poll_look(context)) {
             Sight::Broken => Poll::Ready(()),
             // What has been sent ahead hides what comes behind it.
             Sight::Silence | Sight::Bytes | Sight::End => {

@@ -12,12 +12,13 @@ use tokio::time::timeout;
 use super::answer::Form;
 use super::buffers::Buffers;
 use super::case::{Case, Objection, Stop};
-use super::connection::{After, Connection};
+use super::connection::After;
 use super::forward::{self, Delivery};
 use super::grpc;
 use super::peer::Peer;
 use super::reader::{BodyFault, Pace, Reader};
 use super::refuse::{OverLimit, Page};
+use super::session::Session;
 use super::turn::Turn;
 use super::upload::{Terms, Upload};
 use super::worker::Plan;
@@ -61,24 +62,24 @@ struct Refused<'p> {
 }
 
 /// Answers the request whose head stands at the front of what has come.
-pub(crate) async fn answer(connection: &mut Connection) -> After {
-    let mut turn = Turn::begin(&connection.worker);
+pub(crate) async fn answer(session: &mut Session) -> After {
+    let mut turn = Turn::begin(&session.worker);
     let plan = Rc::clone(&turn.plan);
-    let may_keep = connection.may_keep();
-    let Connection { reader, peer, buffers, .. } = &mut *connection;
+    let Session { reader, peer, buffers, may_keep, .. } = &mut *session;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
     // Looked at where it stands: it is large enough that moving it would show.
     let parsed = RequestHead::parse(inbound, spans);
     let head = match &parsed {
         Ok(head) => head,
-        &Err(fault) => return refuse(connection, &mut turn, fault).await,
+        &Err(fault) => return refuse(session, &mut turn, fault).await,
     };
     turn.keep_request_id(peer, head);
     turn.open_record(peer, Some(head));
     let form = Form {
         http_11: head.http_11,
         to_head: head.method == "HEAD",
-        keep: may_keep && head.keep_alive,
+        keep: *may_keep && head.keep_alive,
+        http2: peer.http2,
         // gRPC is a protocol over HTTP/2: over HTTP/1.1 its media type has no meaning here.
         grpc: peer.http2 && grpc::is_call(head),
     };
@@ -93,28 +94,28 @@ pub(crate) async fn answer(connection: &mut Connection) -> After {
             message.clear();
             delivery.write_head(&mut turn, head, target, peer, message);
             inbound.advance(length);
-            forward::forward(connection, &mut turn, &delivery, terms, form).await
+            forward::forward(session, &mut turn, &delivery, terms, form).await
         }
         Verdict::Preflight => {
             inbound.advance(length);
-            preflight(connection, &mut turn, terms, form).await
+            preflight(session, &mut turn, terms, form).await
         }
         Verdict::Options => {
             inbound.advance(length);
-            options(connection, &mut turn, terms, form).await
+            options(session, &mut turn, terms, form).await
         }
         Verdict::Redirect(location) => {
             inbound.advance(length);
-            redirect(connection, &mut turn, &location, terms, form).await
+            redirect(session, &mut turn, &location, terms, form).await
         }
         Verdict::Object(objection) => {
             turn.witness_objection(head, peer);
             inbound.advance(length);
-            object(connection, &mut turn, &objection, terms, form).await
+            object(session, &mut turn, &objection, terms, form).await
         }
         Verdict::Refuse(refused) => {
             inbound.advance(length);
-            over_limit(connection, &mut turn, &refused, terms, form).await
+            over_limit(session, &mut turn, &refused, terms, form).await
         }
         Verdict::GiveUp => {
             turn.error = Some("client_gone");
@@ -205,61 +206,61 @@ async fn wait(turn: &mut Turn, delay: Micros, reader: &Reader) -> bool {
 }
 
 /// Answers what came in place of a head. Nothing can be read behind it.
-pub(crate) async fn refuse_unread(connection: &mut Connection, fault: Fault) -> After {
-    let mut turn = Turn::begin(&connection.worker);
-    refuse(connection, &mut turn, fault).await
+pub(crate) async fn refuse_unread(session: &mut Session, fault: Fault) -> After {
+    let mut turn = Turn::begin(&session.worker);
+    refuse(session, &mut turn, fault).await
 }
 
-async fn refuse(connection: &mut Connection, turn: &mut Turn, fault: Fault) -> After {
-    turn.open_record(&connection.peer, None);
-    turn.client = Some(connection.peer.address);
+async fn refuse(session: &mut Session, turn: &mut Turn, fault: Fault) -> After {
+    turn.open_record(&session.peer, None);
+    turn.client = Some(session.peer.address);
     turn.answered(fault.status(), Some(fault.reason()));
-    let to_head = connection.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
-    let form = Form { http_11: true, to_head, keep: false, grpc: false };
-    send(connection, turn, form, |page| page.problem(fault.status(), fault.reason())).await
+    let to_head = session.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
+    let form = Form { http_11: true, to_head, keep: false, grpc: false, http2: session.peer.http2 };
+    send(session, turn, form, |page| page.problem(fault.status(), fault.reason())).await
 }
 
 /// Answers a preflight: it is neither charged nor forwarded.
-async fn preflight(connection: &mut Connection, turn: &mut Turn, terms: Terms, mut form: Form) -> After {
-    form.keep &= drain(connection, turn, terms, None).await.is_whole();
+async fn preflight(session: &mut Session, turn: &mut Turn, terms: Terms, mut form: Form) -> After {
+    form.keep &= drain(session, turn, terms).await.is_whole();
     turn.answered(StatusCode::NO_CONTENT, None);
-    send(connection, turn, form, |page| page.preflight()).await
+    send(session, turn, form, |page| page.preflight()).await
 }
 
 /// Answers `OPTIONS *`: it is neither charged nor forwarded, since no route is about it.
-async fn options(connection: &mut Connection, turn: &mut Turn, terms: Terms, mut form: Form) -> After {
-    form.keep &= drain(connection, turn, terms, None).await.is_whole();
+async fn options(session: &mut Session, turn: &mut Turn, terms: Terms, mut form: Form) -> After {
+    form.keep &= drain(session, turn, terms).await.is_whole();
     turn.answered(StatusCode::OK, None);
-    send(connection, turn, form, |page| page.options()).await
+    send(session, turn, form, |page| page.options()).await
 }
 
 /// Sends the client elsewhere, with the same method and body: it is neither charged nor forwarded.
 async fn redirect(
-    connection: &mut Connection,
+    session: &mut Session,
     turn: &mut Turn,
     location: &str,
     terms: Terms,
     mut form: Form,
 ) -> After {
-    form.keep &= drain(connection, turn, terms, None).await.is_whole();
+    form.keep &= drain(session, turn, terms).await.is_whole();
     turn.answered(StatusCode::PERMANENT_REDIRECT, None);
-    send(connection, turn, form, |page| page.redirect(location)).await
+    send(session, turn, form, |page| page.redirect(location)).await
 }
 
 async fn object(
-    connection: &mut Connection,
+    session: &mut Session,
     turn: &mut Turn,
     objection: &Objection,
     terms: Terms,
     mut form: Form,
 ) -> After {
-    form.keep &= drain(connection, turn, terms, None).await.is_whole();
+    form.keep &= drain(session, turn, terms).await.is_whole();
     turn.answered(objection.status, Some(objection.error));
-    send(connection, turn, form, |page| page.problem(objection.status, &objection.detail)).await
+    send(session, turn, form, |page| page.problem(objection.status, &objection.detail)).await
 }
 
 async fn over_limit(
-    connection: &mut Connection,
+    session: &mut Session,
     turn: &mut Turn,
     refused: &Refused<'_>,
     terms: Terms,
@@ -269,29 +270,30 @@ async fn over_limit(
     let tightest = tightest.as_ref();
     turn.note_refusal(refusal, tightest);
     turn.fate = Fate::Refused;
-    form.keep &= drain(connection, turn, terms, None).await.is_whole();
+    form.keep &= drain(session, turn, terms).await.is_whole();
     let reject = route.reject.as_deref().or(refusal.limit.reject.as_deref());
     let which = turn.plan.gateway.server.ratelimit_headers;
     let over = OverLimit { refusal, tightest, reject, which };
     turn.answered(over.status(), None);
-    send(connection, turn, form, |page| page.over_limit(&over)).await
+    send(session, turn, form, |page| page.over_limit(&over)).await
 }
 
 /// Sends an answer of our own. `write` writes it and says how long its body is.
 pub(crate) async fn send(
-    connection: &mut Connection,
+    session: &mut Session,
     turn: &mut Turn,
     form: Form,
     write: impl FnOnce(Page<'_>) -> usize,
 ) -> After {
     let date = turn.worker.date(turn.started);
-    let Connection { writer, buffers, .. } = connection;
+    let Session { writer, buffers, .. } = session;
     let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
     let request_id = turn.own_request_id();
     let body = write(Page { scrap, outbound, date: &date, request_id, cors: &turn.cors, form });
-    match writer.flush(outbound).await {
+    let body = if form.to_head { 0 } else { body };
+    match writer.send(outbound, body).await {
         Ok(()) => {
-            turn.sent = if form.to_head { 0 } else { body as u64 };
+            turn.sent = body as u64;
             if form.keep { After::Keep } else { After::Close }
         }
         Err(_) => {
@@ -320,27 +322,43 @@ impl Drained {
 }
 
 /// Reads what is left of a small body, so that the connection can serve the next request.
-///
-/// A client that waits for `100 Continue` is not asked for its body only to throw it away.
-pub(crate) async fn drain(
-    connection: &mut Connection,
-    turn: &mut Turn,
-    terms: Terms,
-    limit: Option<u64>,
-) -> Drained {
-    // A stream of HTTP/2 is reset instead, which hurts no other.
-    if terms.body() == Body::EMPTY || connection.peer.http2 {
+async fn drain(session: &mut Session, turn: &mut Turn, terms: Terms) -> Drained {
+    // A stream of HTTP/2 is answered first.
+    if session.peer.http2 {
         return Drained::Whole;
     }
-    if terms.expects_continue() || terms.length() > DRAIN_BYTES {
+    if terms.length() > DRAIN_BYTES {
         return Drained::Left;
     }
-    let Connection { stream, reader, buffers, .. } = connection;
+    let draining = read_whole(session, turn, terms, DRAIN_BYTES, None);
+    timeout(DRAIN_TIME, draining).await.unwrap_or(Drained::Left)
+}
+
+/// Reads a body and throws it away, up to `most` bytes of it. `limit`: beyond so many bytes it is too large.
+///
+/// A client that waits for `100 Continue` is not asked for its body only to throw it away.
+pub(crate) async fn read_whole(
+    session: &mut Session,
+    turn: &mut Turn,
+    terms: Terms,
+    most: u64,
+    limit: Option<u64>,
+) -> Drained {
+    if terms.body() == Body::EMPTY {
+        return Drained::Whole;
+    }
+    if terms.expects_continue() {
+        return Drained::Left;
+    }
+    let Session { reader, buffers, .. } = session;
     let inbound: &mut BytesMut = &mut buffers.get_or_insert_default().inbound;
-    let mut upload = Upload::new(terms, limit, stream, reader, inbound);
-    let draining = poll_fn(|context| upload.poll_drain(context, DRAIN_BYTES));
-    let is_whole = timeout(DRAIN_TIME, draining).await.unwrap_or(false);
-    turn.received = upload.bytes();
+    let mut upload = Upload::new(terms, limit, reader, inbound);
+    let is_whole = poll_fn(|context| {
+        let drained = upload.poll_drain(context, most);
+        turn.received = upload.bytes();
+        drained
+    })
+    .await;
     match upload.fault() {
         _ if is_whole => Drained::Whole,
         Some(fault) => Drained::Broken(fault),

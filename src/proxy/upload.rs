@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use http::StatusCode;
+use http::{Response, StatusCode};
 
 use super::headers::{put_passing_fields, put_status};
-use super::reader::{BodyFault, Pace, Reader};
+use super::reader::{BodyFault, Pace, Reader, Source};
 use super::writer::Writer;
 use crate::gateway::HeaderEdits;
 use crate::http1::body::Body;
@@ -17,6 +17,7 @@ use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::http1::response::ResponseHead;
 use crate::http1::trailers::Trailers;
+use crate::http2::head::{response_of, write_trailers};
 use crate::socket::Stream;
 use crate::upstream::exchange::{self, Broken};
 
@@ -75,13 +76,14 @@ impl Terms {
 enum Rest {
     Length(u64),
     Chunked(ChunkDecoder),
+    /// What comes, until the stream of HTTP/2 ends.
+    Frames,
     Nothing,
 }
 
 /// A request's body: read from the client, counted, bounded, framed anew.
 #[derive(Debug)]
 pub(crate) struct Upload<'c> {
-    stream: &'c Rc<Stream>,
     reader: &'c mut Reader,
     inbound: &'c mut BytesMut,
     rest: Rest,
@@ -92,6 +94,8 @@ pub(crate) struct Upload<'c> {
     interim: &'static [u8],
     /// What is unsent of the backend's interim answers.
     hints: BytesMut,
+    /// Bytes of interim answers that a stream of HTTP/2 was handed.
+    hinted: usize,
     /// Sends both. Made when there is one to send: hardly any request needs it.
     writer: Option<Box<Writer>>,
     /// How those are edited; `None`: the client gets none.
@@ -102,24 +106,23 @@ pub(crate) struct Upload<'c> {
 }
 
 impl<'c> Upload<'c> {
-    /// The body that follows in `inbound` and on `stream`.
+    /// The body that follows in `inbound` and from `reader`.
     pub(crate) fn new(
         terms: Terms,
         limit: Option<u64>,
-        stream: &'c Rc<Stream>,
         reader: &'c mut Reader,
         inbound: &'c mut BytesMut,
     ) -> Self {
-        let rest = match terms.body {
-            Body::EMPTY => Rest::Nothing,
-            Body::Length(length) => Rest::Length(length),
-            Body::Chunked => Rest::Chunked(ChunkDecoder::of_request()),
+        let rest = match (terms.body, reader.source()) {
+            (Body::EMPTY, _) => Rest::Nothing,
+            (Body::Length(length), _) => Rest::Length(length),
+            (Body::Chunked, Source::Http1(_)) => Rest::Chunked(ChunkDecoder::of_request()),
+            (Body::Chunked, Source::Http2(_)) => Rest::Frames,
         };
         reader.turn_to_body(terms.pace);
         let interim = if terms.expects_continue { CONTINUE } else { b"" };
         let trailers = terms.trailers;
         Self {
-            stream,
             reader,
             inbound,
             rest,
@@ -127,6 +130,7 @@ impl<'c> Upload<'c> {
             limit,
             interim,
             hints: BytesMut::new(),
+            hinted: 0,
             writer: None,
             edits: None,
             bytes: 0,
@@ -171,27 +175,38 @@ impl<'c> Upload<'c> {
 
     /// Sends what the client is to learn before its answer. Fails once the client has taken none of it for `write_timeout`.
     fn poll_interim(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_hints(context))?;
+        if self.interim.is_empty() && self.hints.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let stream = match self.reader.source() {
+            Source::Http1(stream) => Rc::clone(stream),
+            Source::Http2(stream) => {
+                let told = stream.send_interim(to_continue());
+                self.interim = b"";
+                return Poll::Ready(told.map_err(|_| io::ErrorKind::BrokenPipe.into()));
+            }
+        };
+        ready!(self.poll_hints(context, &stream))?;
         while !self.interim.is_empty() {
             let interim = self.interim;
-            let sent = ready!(self.writer().poll_write(context, interim, &[]))?;
+            let sent = ready!(self.writer(&stream).poll_write(context, interim, &[]))?;
             self.interim = interim.get(sent..).unwrap_or_default();
         }
         Poll::Ready(Ok(()))
     }
 
-    fn poll_hints(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_hints(&mut self, context: &mut Context<'_>, stream: &Rc<Stream>) -> Poll<io::Result<()>> {
         while !self.hints.is_empty() {
             let hints = std::mem::take(&mut self.hints);
-            let sent = self.writer().poll_write(context, &hints, &[]);
+            let sent = self.writer(stream).poll_write(context, &hints, &[]);
             self.hints = hints;
             self.hints.advance(ready!(sent)?);
         }
         Poll::Ready(Ok(()))
     }
 
-    fn writer(&mut self) -> &mut Writer {
-        let fresh = || Box::new(Writer::new(Rc::clone(self.stream), self.reader.write_timeout()));
+    fn writer(&mut self, stream: &Rc<Stream>) -> &mut Writer {
+        let fresh = || Box::new(Writer::new(Rc::clone(stream), self.reader.write_timeout()));
         self.writer.get_or_insert_with(fresh)
     }
 
@@ -214,8 +229,14 @@ impl<'c> Upload<'c> {
                 Ok(())
             }
             Rest::Chunked(_) => self.take_chunks(out, framed),
+            Rest::Frames => {
+                self.take_frames(out, framed);
+                Ok(())
+            }
         };
-        self.touched |= self.inbound.len() < before;
+        let taken_bytes = before - self.inbound.len();
+        self.touched |= taken_bytes > 0;
+        self.reader.release(taken_bytes);
         let is_too_large = self.limit.is_some_and(|limit| self.bytes > limit);
         let taken = if is_too_large { Err(BodyFault::TooLarge) } else { taken };
         taken.inspect_err(|&fault| self.fault = Some(fault))
@@ -249,9 +270,33 @@ impl<'c> Upload<'c> {
         Ok(())
     }
 
+    fn take_frames(&mut self, out: &mut BytesMut, framed: bool) {
+        let here = self.inbound.len().min(PART);
+        if framed {
+            encode(&self.inbound[..here], out);
+        }
+        self.inbound.advance(here);
+        self.bytes += here as u64;
+        let Source::Http2(stream) = self.reader.source() else { return };
+        if self.inbound.is_empty()
+            && let Some(trailers) = stream.trailers()
+        {
+            if framed {
+                let mut lines = BytesMut::new();
+                write_trailers(&trailers, &mut lines);
+                encode_end(&self.trailers.pick(&lines), out);
+            }
+            self.rest = Rest::Nothing;
+        }
+    }
+
     /// Reads more of it. A client that is late or leaves has broken it off.
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
-        let read = ready!(self.reader.poll_body(context, self.inbound));
+        let mut read = ready!(self.reader.poll_body(context, self.inbound));
+        if self.inbound.is_empty() && !matches!(self.rest, Rest::Frames) {
+            // A stream of HTTP/2 ended before the length that its head had told.
+            read = read.and(Err(BodyFault::Gone));
+        }
         Poll::Ready(read.inspect_err(|&fault| self.fault = Some(fault)))
     }
 
@@ -271,6 +316,12 @@ impl<'c> Upload<'c> {
             }
         }
     }
+}
+
+fn to_continue() -> Response<()> {
+    let mut head = Response::new(());
+    *head.status_mut() = StatusCode::CONTINUE;
+    head
 }
 
 impl exchange::Upload for Upload<'_> {
@@ -298,14 +349,25 @@ impl exchange::Upload for Upload<'_> {
         let Some(edits) = self.edits else { return };
         // To continue is ours to say, and in one piece.
         let saying = !self.interim.is_empty() && self.interim.len() < CONTINUE.len();
-        if head.status == StatusCode::CONTINUE || saying || self.hints.len() + head.length > MAX_HINTS {
+        if head.status == StatusCode::CONTINUE
+            || saying
+            || self.hints.len() + self.hinted + head.length > MAX_HINTS
+        {
             return;
         }
         put_status(&mut self.hints, head.status, None);
         put_passing_fields(fields, edits, |_| false, &mut self.hints);
         self.hints.extend_from_slice(b"\r\n");
-        // What the client does not take now goes before the answer.
-        if let Poll::Ready(Err(_)) = self.poll_hints(context) {
+        let told = match self.reader.source().clone() {
+            // What the client does not take now goes before the answer.
+            Source::Http1(stream) => !matches!(self.poll_hints(context, &stream), Poll::Ready(Err(_))),
+            Source::Http2(stream) => {
+                let hints = self.hints.split().freeze();
+                self.hinted += hints.len();
+                response_of(hints).is_ok_and(|head| stream.send_interim(head).is_ok())
+            }
+        };
+        if !told {
             // The answer cannot be written either, which ends the exchange.
             self.hints.clear();
         }

@@ -10,9 +10,67 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
 use crate::clock::deadline::{Deadline, now};
+use crate::http2::head::response_of;
+use crate::http2::server_stream::ServerStream;
 use crate::socket::{AckTimeout, Stream};
 
-/// The client's receiving side.
+/// Where a client's answers go.
+#[derive(Debug)]
+pub(crate) enum ResponseWriter {
+    /// To a connection of its own.
+    Http1(Writer),
+    /// To its request's stream.
+    Http2(Rc<ServerStream>),
+}
+
+impl ResponseWriter {
+    /// Sends an answer of our own, as HTTP/1.1 has it; its last `body` bytes are its body.
+    pub(crate) async fn send(&mut self, answer: &mut BytesMut, body: usize) -> io::Result<()> {
+        let stream = match self {
+            Self::Http1(writer) => return writer.flush(answer).await,
+            Self::Http2(stream) => stream,
+        };
+        let lost = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let head = answer.split_to(answer.len() - body).freeze();
+        let head = response_of(head).map_err(|_| lost())?;
+        stream.send_head(head, body == 0).map_err(|_| lost())?;
+        if body > 0 {
+            stream.push(answer.split().freeze(), true);
+        }
+        poll_fn(|context| stream.poll_send(context)).await.map_err(|_| lost())
+    }
+
+    /// Whether the client acknowledged no byte for `write_timeout`.
+    pub(crate) fn is_stalled(&self) -> bool {
+        match self {
+            Self::Http1(writer) => writer.is_stalled(),
+            Self::Http2(stream) => stream.is_stalled(),
+        }
+    }
+
+    /// Makes the close a reset, so that the client knows that something is missing. A stream tells by itself.
+    pub(crate) fn reset(&self) {
+        if let Self::Http1(writer) = self {
+            writer.reset();
+        }
+    }
+
+    /// See [`Writer::lift_timeout`]. No stream is ever joined to a backend.
+    pub(crate) fn lift_timeout(&self) {
+        if let Self::Http1(writer) = self {
+            writer.lift_timeout();
+        }
+    }
+
+    /// The client took nothing of what another writer of this connection had for it.
+    pub(crate) fn give_up(&mut self) {
+        if let Self::Http1(writer) = self {
+            writer.give_up();
+        }
+    }
+}
+
+/// The receiving side of a client's connection.
 #[derive(Debug)]
 pub(crate) struct Writer {
     stream: Rc<Stream>,
@@ -72,8 +130,7 @@ impl Writer {
             _ => now(),
         };
         self.blocked = Some((since, taken));
-        // The task at the other end of a pipe has the same bound: see [`crate::http2::body::Patience`].
-        if self.stream.socket().is_none() || self.ack_timeout.enforce(&self.stream) {
+        if self.ack_timeout.enforce(&self.stream) {
             return Poll::Pending;
         }
         ready!(self.deadline.poll(context, since + self.write_timeout));
@@ -108,13 +165,7 @@ impl Writer {
 
     /// Whether the client acknowledged no byte for `write_timeout`.
     pub(crate) fn is_stalled(&self) -> bool {
-        // Whoever passes on what goes through a pipe waits as long.
-        self.stalled || self.stream.is_stalled()
-    }
-
-    /// Closes our sending side.
-    pub(crate) fn close(&self) -> io::Result<()> {
-        self.stream.close_sending()
+        self.stalled
     }
 
     /// The client took nothing of what another writer of this connection had for it.

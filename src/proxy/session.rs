@@ -1,0 +1,50 @@
+//! The client's side of a request: a connection of HTTP/1.1, or a stream of HTTP/2.
+
+use std::rc::Rc;
+
+use super::buffers::Buffers;
+use super::peer::Peer;
+use super::reader::{Bounds, Reader, Source};
+use super::worker::Worker;
+use super::writer::{ResponseWriter, Writer};
+use crate::clock::deadline::Deadline;
+use crate::upstream::private::PrivateConnections;
+
+/// The client's side of a request, and what is kept for its next.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) peer: Rc<Peer>,
+    pub(crate) reader: Reader,
+    pub(crate) writer: ResponseWriter,
+    /// For waits on backends; armed lazily, so it is kept from request to request.
+    pub(crate) backend_deadline: Deadline,
+    /// Backend connections that carry this client's logins.
+    pub(crate) private: PrivateConnections,
+    /// Empty while no request is under way.
+    pub(crate) buffers: Option<Box<Buffers>>,
+    /// The answer to the present request may leave the connection open.
+    pub(crate) may_keep: bool,
+}
+
+impl Session {
+    pub(crate) fn new(source: Source, peer: Rc<Peer>, worker: Rc<Worker>) -> Self {
+        let server = &worker.plan().gateway.server;
+        let writer = match &source {
+            Source::Http1(stream) => {
+                ResponseWriter::Http1(Writer::new(Rc::clone(stream), server.write_timeout))
+            }
+            Source::Http2(stream) => ResponseWriter::Http2(Rc::clone(stream)),
+        };
+        Self {
+            reader: Reader::new(source, Bounds::of(server)),
+            writer,
+            peer,
+            backend_deadline: Deadline::default(),
+            private: PrivateConnections::default(),
+            buffers: None,
+            may_keep: true,
+            worker,
+        }
+    }
+}
