@@ -8,7 +8,6 @@
 // An error that was dropped here let requests be smuggled: none is dropped without a word.
 #![warn(clippy::let_underscore_must_use)]
 
-pub mod body;
 pub mod data;
 pub mod duplex;
 pub mod fragments;

@@ -27,7 +27,7 @@ pub enum Framing {
     Length(u64),
     /// With the last chunk.
     Chunked,
-    /// With the connection.
+    /// With the connection; or with the stream of HTTP/2, which also tells of trailers.
     UntilClose,
 }
 

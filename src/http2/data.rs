@@ -91,21 +91,16 @@ impl DataReader {
         Poll::Ready(if self.is_broken() { Err(Lost) } else { Ok(0) })
     }
 
-    /// Whether the body has come whole, and was taken.
-    pub fn is_over(&self) -> bool {
-        self.come.is_empty() && matches!(self.end, End::Come(_))
-    }
-
     /// Whether the peer broke the body off.
     pub fn is_broken(&self) -> bool {
         matches!(self.end, End::Broken)
     }
 
-    /// What followed a body that has come whole.
+    /// What followed a body that has come whole and was taken.
     pub fn trailers(&self) -> Option<&HeaderMap> {
         match &self.end {
-            End::Come(trailers) => Some(trailers),
-            End::Awaited | End::Broken => None,
+            End::Come(trailers) if self.come.is_empty() => Some(trailers),
+            End::Come(_) | End::Awaited | End::Broken => None,
         }
     }
 
@@ -207,6 +202,11 @@ impl DataWriter {
             self.stream.send_trailers(trailers)
         };
         ended.map_err(|_| Lost)
+    }
+
+    /// Whether no piece waits.
+    pub fn is_clear(&self) -> bool {
+        self.piece.is_empty()
     }
 
     /// Whether the end was told, or the stream was reset.

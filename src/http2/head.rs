@@ -1,16 +1,13 @@
 //! Heads on their way from HTTP/2 to HTTP/1.1 and back.
 
+use std::borrow::Cow;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri, Version, request, response};
 
-use super::body::Rest;
-use crate::http1::body::Body;
-use crate::http1::fields::{Field, Fields};
 use crate::http1::name::Name;
-use crate::http1::request::RequestHead;
-use crate::http1::response::ResponseHead;
 
 /// A head cannot be said in the other version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,32 +36,12 @@ pub fn write_request(head: &request::Parts, ended: bool, out: &mut BytesMut) {
     put(out, &[b"\r\n"]);
 }
 
-/// Writes a backend's response head as HTTP/1.1. `ended`: no body follows; `to_head`: it answers HEAD.
-pub fn write_response(head: &response::Parts, ended: bool, to_head: bool, out: &mut BytesMut) {
+/// Writes a server's response head as HTTP/1.1, for the strict grammar to read: its fields are kept where they stand then.
+pub fn write_response(head: &response::Parts, out: &mut BytesMut) {
     let reason = head.status.canonical_reason().unwrap_or_default();
     put(out, &[b"HTTP/1.1 ", head.status.as_str().as_bytes(), b" ", reason.as_bytes(), b"\r\n"]);
     put_fields(&head.headers, out, |_, _| false);
-    let bodiless = to_head
-        || head.status.is_informational()
-        || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    match (head.headers.contains_key(CONTENT_LENGTH), ended) {
-        (false, true) if !bodiless => put(out, &[b"content-length: 0\r\n"]),
-        (false, false) if !bodiless => put(out, &[b"transfer-encoding: chunked\r\n"]),
-        _ => {}
-    }
     put(out, &[b"\r\n"]);
-}
-
-/// A response head that was read as HTTP/1.1.
-///
-/// # Errors
-/// A field that the `http` crate does not hold.
-pub fn read_response(head: &ResponseHead, fields: Fields<'_>) -> Result<Response<()>, Unfit> {
-    let mut response = Response::new(());
-    *response.status_mut() = head.status;
-    *response.version_mut() = Version::HTTP_2;
-    take_fields(fields, |_| true, response.headers_mut())?;
-    Ok(response)
 }
 
 /// A head of ours: a status line, lines of fields, and an empty line. Fields of one connection are left out.
@@ -90,49 +67,72 @@ pub fn response_of(head: Bytes) -> Result<Response<()>, Unfit> {
     Ok(response)
 }
 
-/// A request that we wrote as HTTP/1.1 ourselves.
-#[derive(Debug)]
-pub struct RequestOut {
-    /// Its head.
-    pub head: Request<()>,
-    /// What follows that.
-    pub rest: Rest,
-}
-
-impl RequestOut {
-    /// Takes the head that `come` begins with. `None` if it is not there yet.
-    ///
-    /// # Errors
-    /// It can not be said in HTTP/2.
-    pub fn take(come: &mut BytesMut, scheme: Scheme) -> Option<Result<Self, Unfit>> {
-        let length = memchr::memmem::find(come, b"\r\n\r\n")? + 4;
-        let text = come.split_to(length);
-        let mut spans = Vec::new();
-        let head = RequestHead::parse(&text, &mut spans).map_err(|_| Unfit);
-        Some(head.and_then(|head| {
-            let rest = Rest::of(head.body);
-            Ok(Self { head: read_request(&head, scheme)?, rest })
-        }))
-    }
-}
-
-fn read_request(head: &RequestHead<'_>, scheme: Scheme) -> Result<Request<()>, Unfit> {
-    let host = head.fields.known(Name::Host).unwrap_or_default();
-    let authority = Authority::try_from(host).map_err(|_| Unfit)?;
-    let target = head.target.text;
-    // OPTIONS `*` is the one target that is no path (RFC 9113 §8.3.1).
-    let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(target);
+/// A head of ours, for a server: a request line, lines of fields with `host` among them, and an empty line. Fields of one
+/// connection are left out. What the grammar of a path does not hold (`"`, `<`, `>`, …) is percent-encoded.
+///
+/// # Errors
+/// A field that the `http` crate does not hold.
+pub fn request_of(head: Bytes, scheme: Scheme) -> Result<Request<()>, Unfit> {
+    let mut lines = head.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
+    let line = lines.next().and_then(|line| line.strip_suffix(b" HTTP/1.1")).ok_or(Unfit)?;
+    let blank = memchr::memchr(b' ', line).ok_or(Unfit)?;
     let mut request = Request::new(());
-    *request.method_mut() = Method::clone(&head.method);
-    *request.uri_mut() = uri.build().map_err(|_| Unfit)?;
-    *request.version_mut() = Version::HTTP_2;
-    take_fields(head.fields, |field| field.known != Name::Host, request.headers_mut())?;
-    // Whatever trailers come are read, and passed on where the client takes them. gRPC servers insist.
-    request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
-    if head.body == Body::Chunked {
+    *request.method_mut() = Method::from_bytes(&line[..blank]).map_err(|_| Unfit)?;
+    let target = encoded(&line[blank + 1..]);
+    let (mut host, mut chunked) = (Bytes::new(), false);
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let colon = memchr::memchr(b':', line).ok_or(Unfit)?;
+        let value = head.slice_ref(line[colon + 1..].trim_ascii());
+        match Name::of(&line[..colon]) {
+            Name::Host => host = value,
+            Name::TransferEncoding => chunked = true,
+            name if name.is_hop_by_hop() => {}
+            _ => {
+                let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Unfit)?;
+                let value = HeaderValue::from_maybe_shared(value).map_err(|_| Unfit)?;
+                request.headers_mut().try_append(name, value).map_err(|_| Unfit)?;
+            }
+        }
+    }
+    if chunked {
         request.headers_mut().remove(CONTENT_LENGTH);
     }
+    // Whatever trailers come are read, and passed on where the client takes them. gRPC servers insist.
+    request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+    let mut uri = Uri::builder().path_and_query(target.as_ref());
+    match Authority::from_maybe_shared(host.clone()) {
+        Ok(authority) => {
+            uri = uri.scheme(scheme).authority(authority);
+            *request.version_mut() = Version::HTTP_2;
+        }
+        // No authority, as of `host:` with nothing behind it: the `h2` crate lets only a request of HTTP/1.1 have none.
+        Err(_) if !host.is_empty() => {
+            let host = HeaderValue::from_maybe_shared(host).map_err(|_| Unfit)?;
+            request.headers_mut().insert(HOST, host);
+        }
+        Err(_) => {}
+    }
+    *request.uri_mut() = uri.build().map_err(|_| Unfit)?;
     Ok(request)
+}
+
+/// A target with what is no character of a path or query percent-encoded (RFC 3986 §3.3): clients send it, and HTTP/1.1 servers
+/// take it.
+fn encoded(target: &[u8]) -> Cow<'_, [u8]> {
+    let is_foreign =
+        |byte: &u8| matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..);
+    if !target.iter().any(is_foreign) {
+        return Cow::Borrowed(target);
+    }
+    let mut encoded = Vec::with_capacity(target.len() + 16);
+    for byte in target {
+        if is_foreign(byte) {
+            encoded.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        } else {
+            encoded.push(*byte);
+        }
+    }
+    Cow::Owned(encoded)
 }
 
 /// Trailer lines, each with its CR LF, as fields. What is none is left out.
@@ -152,20 +152,6 @@ pub fn read_trailers(lines: &[u8]) -> HeaderMap {
 /// Trailers as lines.
 pub fn write_trailers(trailers: &HeaderMap, out: &mut BytesMut) {
     trailers.iter().for_each(|(name, value)| put_line(out, name.as_str().as_bytes(), value.as_bytes()));
-}
-
-/// Copies the fields that concern more than one connection (RFC 9113 §8.2.2). The other version has its own framing.
-fn take_fields(
-    fields: Fields<'_>,
-    wanted: impl Fn(&Field<'_>) -> bool,
-    into: &mut HeaderMap,
-) -> Result<(), Unfit> {
-    for field in fields.iter().filter(|field| !field.known.is_hop_by_hop() && wanted(field)) {
-        let name = HeaderName::from_bytes(field.name).map_err(|_| Unfit)?;
-        let value = HeaderValue::from_bytes(field.value).map_err(|_| Unfit)?;
-        into.try_append(name, value).map_err(|_| Unfit)?;
-    }
-    Ok(())
 }
 
 /// Cookies may come in crumbs (RFC 9113 §8.2.3), each a field: see [`put_cookies`].
@@ -230,15 +216,46 @@ mod tests {
         assert_eq!(written(request, false), "POST /x HTTP/1.1\r\nhost: b\r\ncontent-length: 3\r\n\r\n");
     }
 
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        headers.iter().map(|(name, value)| format!("{name}={value:?}")).collect()
+    }
+
     #[test]
-    fn a_response_comes_back_without_what_concerned_the_connection() {
-        let text = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\nx: 1\r\nX: 2\r\ntransfer-coding: y\r\n\r\n";
-        let mut spans = Vec::new();
-        let head = ResponseHead::parse(text, false, &mut spans).expect("a head");
-        let response = read_response(&head, Fields::new(text, &spans)).expect("a response");
-        let names: Vec<_> =
-            response.headers().iter().map(|(name, value)| format!("{name}={value:?}")).collect();
-        assert_eq!(names, ["content-length=\"3\"", "x=\"1\"", "x=\"2\"", "transfer-coding=\"y\""]);
+    fn a_response_goes_without_what_concerns_the_connection() {
+        let text = "HTTP/1.1 404 Not here\r\ncontent-length: 3\r\nconnection: close\r\nx: 1\r\nX:2\r\ntransfer-encoding: y\r\n\r\n";
+        let response = response_of(Bytes::from(text)).expect("a response");
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+        assert_eq!(lines(response.headers()), ["content-length=\"3\"", "x=\"1\"", "x=\"2\""]);
+    }
+
+    fn request(text: &str) -> Request<()> {
+        request_of(Bytes::copy_from_slice(text.as_bytes()), Scheme::HTTP).expect("a request")
+    }
+
+    #[test]
+    fn a_request_goes_with_its_host_as_authority() {
+        let text = "POST /a?b HTTP/1.1\r\nhost: b.test:80\r\nX-A: 1\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\nconnection: te\r\nte: x\r\n\r\n";
+        let head = request(text);
+        assert_eq!((head.method(), head.version()), (&Method::POST, Version::HTTP_2));
+        assert_eq!(head.uri().to_string(), "http://b.test:80/a?b");
+        assert_eq!(lines(head.headers()), ["x-a=\"1\"", "te=\"trailers\""]);
+    }
+
+    /// What servers of HTTP/1.1 take goes to those of HTTP/2, too.
+    #[test]
+    fn any_head_can_be_said() {
+        let head = request("GET /<a>`{b}|\"^?q=<\u{e9}> HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert_eq!(head.uri().path(), "/%3Ca%3E%60%7Bb%7D%7C%22%5E");
+        assert_eq!(head.uri().query(), Some("q=%3C%C3%A9%3E"));
+        let head = request("OPTIONS * HTTP/1.1\r\nhost: \r\n\r\n");
+        assert_eq!((head.uri().authority(), head.uri().path()), (None, "*"));
+        let fields: String = (0..300).map(|number| format!("x-{number}: {number}\r\n")).collect();
+        let head = request(&format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}\r\n"));
+        assert_eq!(head.headers().len(), 301);
+        for cut in ["", "GET", "GET /", "GET / HTTP/1.1\r\nno field\r\n\r\n", "GET / HTTP/1.1\r\n: x\r\n\r\n"]
+        {
+            assert!(request_of(Bytes::from(cut), Scheme::HTTP).is_err(), "{cut}");
+        }
     }
 
     #[test]

@@ -61,8 +61,7 @@ impl ServerStream {
 
     /// The trailers behind the request's body, once it has come whole and was taken.
     pub fn trailers(&self) -> Option<HeaderMap> {
-        let request = self.request.borrow();
-        request.trailers().filter(|_| request.is_over()).cloned()
+        self.request.borrow().trailers().cloned()
     }
 
     /// Lets the client send so many bytes more.

@@ -61,6 +61,8 @@ pub(crate) struct Download {
     /// How long it may be silent.
     read_timeout: Duration,
     silent_since: Option<Instant>,
+    /// The trailers of a body whose end no framing tells, once that has come.
+    ending: Option<Vec<u8>>,
     /// Of an answer in frames.
     tail: Tail,
 }
@@ -76,12 +78,19 @@ enum Tail {
     Gone,
 }
 
+impl Tail {
+    fn of(trailers: &[u8]) -> Self {
+        if trailers.is_empty() { Self::Gone } else { Self::Trailers(read_trailers(trailers)) }
+    }
+}
+
 /// What is still to come.
 #[derive(Debug)]
 enum Rest {
     Nothing,
     Length(u64),
     Chunked(ChunkDecoder),
+    /// Until the connection ends, or the stream of HTTP/2.
     UntilClose,
 }
 
@@ -102,6 +111,7 @@ impl Download {
             malformed: false,
             read_timeout,
             silent_since: None,
+            ending: None,
             tail: Tail::Awaited,
         }
     }
@@ -181,7 +191,13 @@ impl Download {
                 }
                 take(come, here)
             }
-            Rest::UntilClose => take(come, come.len()),
+            Rest::UntilClose => {
+                if let Some(trailers) = self.ending.take() {
+                    self.rest = Rest::Nothing;
+                    self.tail = Tail::of(&trailers);
+                }
+                take(come, come.len())
+            }
             Rest::Chunked(decoder) => {
                 let mut piece = BytesMut::new();
                 while !come.is_empty() && !decoder.is_done() && piece.len() < PART {
@@ -193,8 +209,7 @@ impl Download {
                     come.advance(taken);
                 }
                 if decoder.is_done() {
-                    let trailers = read_trailers(&decoder.trailers(&self.trailers));
-                    self.tail = if trailers.is_empty() { Tail::Gone } else { Tail::Trailers(trailers) };
+                    self.tail = Tail::of(&decoder.trailers(&self.trailers));
                     self.rest = Rest::Nothing;
                 }
                 piece.freeze()
@@ -210,8 +225,13 @@ impl Download {
         deadline: &mut Deadline,
     ) -> Poll<Result<(), Cut>> {
         match exchange.poll_body(context) {
-            Poll::Ready(Ok(1..)) => self.silent_since = None,
-            Poll::Ready(Ok(0)) if matches!(self.rest, Rest::UntilClose) => self.rest = Rest::Nothing,
+            Poll::Ready(Ok(read)) if read > 0 || matches!(self.rest, Rest::UntilClose) => {
+                self.silent_since = None;
+                if matches!(self.rest, Rest::UntilClose) {
+                    let trailers = exchange.trailers().map(|lines| self.trailers.pick(&lines));
+                    self.ending = trailers.or_else(|| (read == 0).then(Vec::new));
+                }
+            }
             Poll::Ready(_) => return Poll::Ready(Err(Cut::Backend)),
             Poll::Pending => {
                 let since = *self.silent_since.get_or_insert_with(now);
@@ -265,9 +285,6 @@ impl Download {
                 return Poll::Ready(Ok(()));
             }
             ready!(self.poll_more(context, exchange, deadline))?;
-            if matches!(self.rest, Rest::Nothing) {
-                self.end(&[], outbound);
-            }
         }
     }
 
@@ -314,6 +331,11 @@ impl Download {
                 inbound.clear();
             }
             _ => {}
+        }
+        if inbound.is_empty()
+            && let Some(trailers) = self.ending.take()
+        {
+            self.end(&trailers, outbound);
         }
         Ok(())
     }

@@ -171,9 +171,9 @@ pub(crate) async fn forward(
     let Session { peer, reader, writer, backend_deadline, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
-    let http2 = client_http2 && plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
-    if http2 {
-        terms.pass_all_trailers();
+    let backend_http2 = plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
+    if backend_http2 {
+        terms.turn_to_http2(client_http2);
     }
     answer.bytes.clear();
     let mut watch = Watch::new(reader);
@@ -211,6 +211,7 @@ pub(crate) async fn forward(
                 turn.trace_answer(route.upstream, Some(server), attempts, Some(head.status));
             }
             let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
+            let http2 = client_http2 && backend_http2;
             let passage = Passage { delivery, form, http2, turn, outbound, writer, watch, deadline };
             match passage.run(exchange, head).await {
                 Ok(after) => return after,
@@ -335,7 +336,7 @@ impl Passage<'_, '_> {
     fn frame(&mut self, head: &ResponseHead) -> download::Form {
         match head.framing {
             Framing::None | Framing::Length(_) => download::Form::Plain,
-            Framing::Chunked | Framing::UntilClose if self.form.http2 => download::Form::Frames,
+            _ if self.form.http2 => download::Form::Frames,
             Framing::Chunked | Framing::UntilClose if self.form.http_11 => download::Form::Chunked,
             Framing::Chunked | Framing::UntilClose => {
                 // HTTP/1.0 has no chunks: the end of the connection ends the body.

@@ -19,7 +19,8 @@ const PART: usize = 16 << 10;
 /// Joins client and backend. What either has sent behind its head stands in the buffers.
 /// When neither has moved a byte for `silence`, both are closed. Whether a side that blocks moves is judged by the kernel.
 pub(crate) async fn run(client: &Stream, backend: Connection, mut buffers: Box<Buffers>, silence: Duration) {
-    let backend = backend.stream();
+    // A stream of HTTP/2 switches to nothing.
+    let Some(backend) = backend.stream() else { return };
     let (mut up, mut down) = (Way::new(silence), Way::new(silence));
     let (mut deadline, mut moved, mut last) = (Deadline::default(), 0, now());
     let mut was_blocked = false;

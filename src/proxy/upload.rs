@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
 use super::headers::{put_passing_fields, put_status};
 use super::reader::{BodyFault, Pace, Reader, Source};
@@ -17,7 +17,7 @@ use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::http1::response::ResponseHead;
 use crate::http1::trailers::Trailers;
-use crate::http2::head::{response_of, write_trailers};
+use crate::http2::head::{read_trailers, response_of, write_trailers};
 use crate::socket::Stream;
 use crate::upstream::exchange::{self, Broken};
 
@@ -35,6 +35,7 @@ pub(crate) struct Terms {
     /// The client waits to be told to continue.
     expects_continue: bool,
     trailers: Trailers,
+    wire: Wire,
     pace: Pace,
 }
 
@@ -44,12 +45,16 @@ impl Terms {
             Body::Chunked => Trailers::declared(head.fields),
             Body::Length(_) => Trailers::NONE,
         };
-        Self { body: head.body, expects_continue: head.expects_continue(), trailers, pace }
+        Self { body: head.body, expects_continue: head.expects_continue(), trailers, wire: Wire::Http1, pace }
     }
 
-    /// Its trailers travel on without having been declared: see [`Trailers::All`].
-    pub(crate) fn pass_all_trailers(&mut self) {
-        self.trailers = Trailers::All;
+    /// The backend speaks HTTP/2. If the client does, too, trailers travel on without having been declared: see
+    /// [`Trailers::All`].
+    pub(crate) fn turn_to_http2(&mut self, client_http2: bool) {
+        self.wire = Wire::Http2;
+        if client_http2 {
+            self.trailers = Trailers::All;
+        }
     }
 
     /// How it is framed.
@@ -81,13 +86,27 @@ enum Rest {
     Nothing,
 }
 
+/// How a body is handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wire {
+    /// Framed as HTTP/1.1 has it.
+    Http1,
+    /// Bare: the frames of HTTP/2 carry it.
+    Http2,
+    /// Not at all: it is only counted.
+    Nowhere,
+}
+
 /// A request's body: read from the client, counted, bounded, framed anew.
 #[derive(Debug)]
 pub(crate) struct Upload<'c> {
     reader: &'c mut Reader,
     inbound: &'c mut BytesMut,
     rest: Rest,
+    wire: Wire,
     trailers: Trailers,
+    /// The trailers that came, as lines, where the body is handed on bare.
+    ending: Vec<u8>,
     /// Bytes allowed; `None`: no bound.
     limit: Option<u64>,
     /// What is unsent of `100 Continue`.
@@ -126,7 +145,9 @@ impl<'c> Upload<'c> {
             reader,
             inbound,
             rest,
+            wire: terms.wire,
             trailers,
+            ending: Vec::new(),
             limit,
             interim,
             hints: BytesMut::new(),
@@ -216,8 +237,8 @@ impl<'c> Upload<'c> {
         if is_stalled { BodyFault::Stalled } else { BodyFault::Gone }
     }
 
-    /// Takes what has come, framed for the next hop if `framed`. A body that broke off once is broken for ever.
-    fn take(&mut self, out: &mut BytesMut, framed: bool) -> Result<(), BodyFault> {
+    /// Takes what has come. A body that broke off once is broken for ever.
+    fn take(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -228,9 +249,9 @@ impl<'c> Upload<'c> {
                 self.take_length(left, out);
                 Ok(())
             }
-            Rest::Chunked(_) => self.take_chunks(out, framed),
+            Rest::Chunked(_) => self.take_chunks(out),
             Rest::Frames => {
-                self.take_frames(out, framed);
+                self.take_frames(out);
                 Ok(())
             }
         };
@@ -251,42 +272,44 @@ impl<'c> Upload<'c> {
         self.rest = if left == 0 { Rest::Nothing } else { Rest::Length(left) };
     }
 
-    fn take_chunks(&mut self, out: &mut BytesMut, framed: bool) -> Result<(), BodyFault> {
+    fn take_chunks(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
+        let wire = self.wire;
         let Rest::Chunked(decoder) = &mut self.rest else { return Ok(()) };
         while !self.inbound.is_empty() && !decoder.is_done() && out.len() < PART {
             let (taken, data) = decoder.decode(self.inbound).map_err(|_| BodyFault::Malformed)?;
             self.bytes += data.len() as u64;
-            if framed {
-                encode(data, out);
-            }
+            wire.put(data, out);
             self.inbound.advance(taken);
         }
         if decoder.is_done() {
-            if framed {
-                encode_end(&decoder.trailers(&self.trailers), out);
-            }
-            self.rest = Rest::Nothing;
+            let trailers = decoder.trailers(&self.trailers);
+            self.end(trailers, out);
         }
         Ok(())
     }
 
-    fn take_frames(&mut self, out: &mut BytesMut, framed: bool) {
-        let here = self.inbound.len().min(PART);
-        if framed {
-            encode(&self.inbound[..here], out);
+    /// The body has come whole, with these trailers behind it.
+    fn end(&mut self, trailers: Vec<u8>, out: &mut BytesMut) {
+        match self.wire {
+            Wire::Http1 => encode_end(&trailers, out),
+            Wire::Http2 => self.ending = trailers,
+            Wire::Nowhere => {}
         }
+        self.rest = Rest::Nothing;
+    }
+
+    fn take_frames(&mut self, out: &mut BytesMut) {
+        let here = self.inbound.len().min(PART);
+        self.wire.put(&self.inbound[..here], out);
         self.inbound.advance(here);
         self.bytes += here as u64;
         let Source::Http2(stream) = self.reader.source() else { return };
         if self.inbound.is_empty()
             && let Some(trailers) = stream.trailers()
         {
-            if framed {
-                let mut lines = BytesMut::new();
-                write_trailers(&trailers, &mut lines);
-                encode_end(&self.trailers.pick(&lines), out);
-            }
-            self.rest = Rest::Nothing;
+            let mut lines = BytesMut::new();
+            write_trailers(&trailers, &mut lines);
+            self.end(self.trailers.pick(&lines), out);
         }
     }
 
@@ -302,9 +325,10 @@ impl<'c> Upload<'c> {
 
     /// Reads on and throws away. Ready once the body is at its end, or more than `max` bytes of it have come: false.
     pub(crate) fn poll_drain(&mut self, context: &mut Context<'_>, max: u64) -> Poll<bool> {
+        self.wire = Wire::Nowhere;
         let mut scratch = BytesMut::new();
         loop {
-            if self.take(&mut scratch, false).is_err() || self.bytes > max {
+            if self.take(&mut scratch).is_err() || self.bytes > max {
                 return Poll::Ready(false);
             }
             scratch.clear();
@@ -314,6 +338,16 @@ impl<'c> Upload<'c> {
             if ready!(self.poll_more(context)).is_err() {
                 return Poll::Ready(false);
             }
+        }
+    }
+}
+
+impl Wire {
+    fn put(self, data: &[u8], out: &mut BytesMut) {
+        match self {
+            Self::Http1 => encode(data, out),
+            Self::Http2 => out.extend_from_slice(data),
+            Self::Nowhere => {}
         }
     }
 }
@@ -329,7 +363,7 @@ impl exchange::Upload for Upload<'_> {
         self.touched = true;
         let before = out.len();
         loop {
-            self.take(out, true).map_err(|_| Broken)?;
+            self.take(out).map_err(|_| Broken)?;
             if out.len() > before || self.is_done() {
                 return Poll::Ready(Ok(()));
             }
@@ -342,7 +376,7 @@ impl exchange::Upload for Upload<'_> {
     }
 
     fn take_ready(&mut self, out: &mut BytesMut) -> Result<(), Broken> {
-        self.take(out, true).map_err(|_| Broken)
+        self.take(out).map_err(|_| Broken)
     }
 
     fn interim(&mut self, context: &mut Context<'_>, head: &ResponseHead, fields: Fields<'_>) {
@@ -379,5 +413,9 @@ impl exchange::Upload for Upload<'_> {
 
     fn is_untouched(&self) -> bool {
         !self.touched
+    }
+
+    fn trailers(&self) -> HeaderMap {
+        read_trailers(&self.ending)
     }
 }

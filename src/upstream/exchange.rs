@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use super::Failure;
+use super::http2::{Head, NoAnswer};
 use super::pool::Connection;
 use super::private::PrivateConnections;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::fields::{Fields, Span};
-use crate::http1::response::{HeadEnd, ResponseHead};
+use crate::http1::response::{Framing, HeadEnd, ResponseHead};
+use crate::http2::data::Lost;
+use crate::http2::head::{request_of, write_response, write_trailers};
+use crate::socket::Stream;
 
 /// Read at once until the answer's head is there, and after it.
 const HEAD_READ: usize = 8 << 10;
@@ -28,7 +33,7 @@ const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 
 /// A request's body, as the backend is to read it.
 pub trait Upload {
-    /// Appends what has come, framed, behind at most 16 KiB. Ready once something was appended or the body has ended.
+    /// Appends what has come, framed for a connection of HTTP/1.1 and bare for a stream of HTTP/2, behind at most 16 KiB. Ready once something was appended or the body has ended.
     ///
     /// # Errors
     /// The body breaks off or grows too large. It is asked no more then.
@@ -48,6 +53,9 @@ pub trait Upload {
 
     /// Whether nothing of it was asked for or appended.
     fn is_untouched(&self) -> bool;
+
+    /// The trailers behind it, once all of it was appended without framing.
+    fn trailers(&self) -> HeaderMap;
 }
 
 /// The client's body broke off, or is not what it may be: not the backend's fault.
@@ -106,15 +114,6 @@ pub enum Ending {
 }
 
 impl Ending {
-    fn of(error: Option<ErrorKind>) -> Self {
-        match error {
-            Some(ErrorKind::ConnectionAborted) => Self::Aborted,
-            Some(ErrorKind::ConnectionRefused) => Self::Closing,
-            Some(ErrorKind::ResourceBusy) => Self::Busy,
-            _ => Self::Lost,
-        }
-    }
-
     fn is_refusal(self) -> bool {
         matches!(self, Self::Closing | Self::Busy)
     }
@@ -150,6 +149,8 @@ pub struct Exchange<'r, U> {
     progress: Instant,
     end: HeadEnd,
     interim: u32,
+    /// The stream of HTTP/2 took no request.
+    refused: Option<NoAnswer>,
 }
 
 impl<'r, U: Upload> Exchange<'r, U> {
@@ -162,7 +163,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
     ) -> Self {
         connection.private |= request.private;
         Self {
-            taken: connection.stream().taken(),
+            taken: connection.stream().map_or(0, Stream::taken),
             request,
             connection,
             place,
@@ -178,6 +179,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
             begun: false,
             end: HeadEnd::default(),
             interim: 0,
+            refused: None,
         }
     }
 
@@ -186,7 +188,8 @@ impl<'r, U: Upload> Exchange<'r, U> {
     pub(super) fn into_unspent(self) -> Option<Request<'r, U>> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
         // TLS that fails while it sends does not say how much it took.
-        let unsent = !self.written && self.connection.stream().taken() == self.taken;
+        let taken = self.connection.stream().map_or(0, Stream::taken);
+        let unsent = !self.written && taken == self.taken;
         let untaken = unsent || untouched || self.ending.is_refusal();
         (self.intact && !self.broken && untaken).then_some(self.request)
     }
@@ -246,17 +249,33 @@ impl<'r, U: Upload> Exchange<'r, U> {
             return Poll::Ready(Err(Failure::Upload));
         }
         self.begun = true;
+        match self.poll_answer(context) {
+            // The client has more to say, and bounds of its own.
+            Poll::Pending if self.awaits_client() => Poll::Pending,
+            Poll::Pending => {
+                ready!(deadline.poll(context, self.progress + timeout));
+                Poll::Ready(Err(Failure::Timeout))
+            }
+            head => head,
+        }
+    }
+
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Result<ResponseHead, Failure>> {
         loop {
-            let answer = &mut *self.request.answer;
-            match self.connection.stream().poll_read(context, &mut answer.bytes, HEAD_READ) {
-                Poll::Ready(Ok(1..)) => self.answered = true,
-                Poll::Ready(end) => return Poll::Ready(Err(self.ended(end.err().map(|error| error.kind())))),
-                // The client has more to say, and bounds of its own.
-                Poll::Pending if self.awaits_client() => return Poll::Pending,
-                Poll::Pending => {
-                    ready!(deadline.poll(context, self.progress + timeout));
-                    return Poll::Ready(Err(Failure::Timeout));
+            if self.connection.http2().is_some() {
+                if let Some(head) = ready!(self.poll_head_http2(context)).transpose() {
+                    return Poll::Ready(head);
                 }
+                continue;
+            }
+            let Some(stream) = self.connection.stream() else { return Poll::Pending };
+            match ready!(stream.poll_read(context, &mut self.request.answer.bytes, HEAD_READ)) {
+                Ok(1..) => self.answered = true,
+                // With TLS 1.3 a server refuses our certificate only now.
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    return Poll::Ready(Err(Failure::Tls));
+                }
+                Ok(0) | Err(_) => return Poll::Ready(Err(Failure::Reset)),
             }
             if let Some(head) = self.take_head(context).transpose() {
                 return Poll::Ready(head);
@@ -264,28 +283,64 @@ impl<'r, U: Upload> Exchange<'r, U> {
         }
     }
 
-    /// The connection ends before the answer.
-    fn ended(&mut self, error: Option<ErrorKind>) -> Failure {
-        self.ending = Ending::of(error);
-        match error {
-            // With TLS 1.3 a server refuses our certificate only now.
-            Some(ErrorKind::InvalidData) => Failure::Tls,
-            // It was to be HTTP/2, and is not.
-            Some(ErrorKind::Unsupported) => Failure::Protocol,
-            _ => Failure::Reset,
+    /// The next head on a stream of HTTP/2; `None` if it only preceded the answer.
+    fn poll_head_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<ResponseHead>, Failure>> {
+        if let Some(refused) = self.refused {
+            return Poll::Ready(Err(self.unanswered(refused)));
         }
+        let Some(stream) = self.connection.http2().filter(|stream| stream.is_begun()) else {
+            return Poll::Pending;
+        };
+        let said = match ready!(stream.poll_head(context)) {
+            Ok(said) => said,
+            Err(none) => return Poll::Ready(Err(self.unanswered(none))),
+        };
+        self.answered = true;
+        let (parts, ended) = match &said {
+            Head::Interim(parts) => (parts, false),
+            Head::Answer(parts, ended) => (parts, *ended),
+        };
+        self.request.answer.bytes.clear();
+        write_response(parts, &mut self.request.answer.bytes);
+        Poll::Ready(self.read_head(context, ended))
+    }
+
+    /// Reads a head of HTTP/2 as strictly as any other.
+    fn read_head(&mut self, context: &mut Context<'_>, ended: bool) -> Result<Option<ResponseHead>, Failure> {
+        let answer = &mut *self.request.answer;
+        let head = ResponseHead::parse(&answer.bytes, self.request.to_head, &mut answer.spans);
+        let mut head = head.map_err(|_| Failure::Protocol)?;
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Failure::Protocol);
+        }
+        if head.is_interim() {
+            self.show_interim(context, &head)?;
+            return Ok(None);
+        }
+        if ended && head.framing == Framing::UntilClose {
+            (head.framing, head.content_length) = (Framing::Length(0), Some(0));
+        }
+        Ok(Some(head))
+    }
+
+    /// There is no answer on a stream of HTTP/2.
+    fn unanswered(&mut self, NoAnswer { ending, failure }: NoAnswer) -> Failure {
+        self.ending = ending;
+        failure
     }
 
     /// All that has come of the request is sent, and more of it is to come.
-    fn awaits_client(&self) -> bool {
-        !self.deaf && !self.request.body.is_done() && self.sent == self.request.message.len()
+    fn awaits_client(&mut self) -> bool {
+        let taken =
+            self.connection.http2().and_then(|stream| stream.upload()).is_none_or(|upload| upload.is_clear());
+        taken && !self.deaf && !self.request.body.is_done() && self.sent == self.request.message.len()
     }
 
     /// The head, if it has come. Those that only precede it are shown to the body.
     fn take_head(&mut self, context: &mut Context<'_>) -> Result<Option<ResponseHead>, Failure> {
-        let answer = &mut *self.request.answer;
         let protocol = |_| Failure::Protocol;
-        while let Some(length) = self.end.advance(&answer.bytes).map_err(protocol)? {
+        while let Some(length) = self.end.advance(&self.request.answer.bytes).map_err(protocol)? {
+            let answer = &mut *self.request.answer;
             let to_head = self.request.to_head;
             let head = ResponseHead::parse(&answer.bytes[..length], to_head, &mut answer.spans);
             let head = head.map_err(protocol)?;
@@ -293,30 +348,37 @@ impl<'r, U: Upload> Exchange<'r, U> {
             if !head.is_interim() {
                 return Ok(Some(head));
             }
-            self.interim += 1;
-            if self.interim > MAX_INTERIM {
-                return Err(Failure::Protocol);
-            }
-            self.request.body.interim(context, &head, answer.fields(&head));
-            answer.bytes.advance(length);
+            self.show_interim(context, &head)?;
+            self.request.answer.bytes.advance(length);
             self.end = HeadEnd::default();
         }
         Ok(None)
     }
 
+    /// Shows the body a head that only precedes the answer.
+    fn show_interim(&mut self, context: &mut Context<'_>, head: &ResponseHead) -> Result<(), Failure> {
+        self.interim += 1;
+        if self.interim > MAX_INTERIM {
+            return Err(Failure::Protocol);
+        }
+        self.request.body.interim(context, head, self.request.answer.fields(head));
+        Ok(())
+    }
+
     /// Sends as much of the request as there is and as the backend takes. Ready once it is sent whole, or the backend
     /// takes no more.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let Some(stream) = self.connection.stream() else { return self.poll_send_http2(context) };
         #[expect(
             clippy::let_underscore_must_use,
             reason = "bytes that TLS holds go on; a failure shows again when the connection is read or written"
         )]
-        let _: Poll<std::io::Result<()>> = self.connection.stream().poll_flush(context);
+        let _: Poll<std::io::Result<()>> = stream.poll_flush(context);
         let Request { message, body, .. } = &mut self.request;
         while !self.deaf {
             if self.sent < message.len() {
                 let rest = &message[self.sent..];
-                match ready!(self.connection.stream().poll_write(context, rest, &[])) {
+                match ready!(stream.poll_write(context, rest, &[])) {
                     // An answer may be on its way all the same.
                     Err(_) => self.deaf = true,
                     Ok(sent) => {
@@ -330,8 +392,65 @@ impl<'r, U: Upload> Exchange<'r, U> {
             } else if body.is_done() {
                 break;
             } else {
+                message.clear();
+                (self.sent, self.intact) = (0, false);
+                if let Err(broken) = ready!(body.poll_part(context, message)) {
+                    (self.deaf, self.broken) = (true, true);
+                    return Poll::Ready(Err(broken));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_send_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let Some(stream) = self.connection.http2() else { return Poll::Ready(Ok(())) };
+        let Request { message, body, .. } = &mut self.request;
+        while !self.deaf {
+            let Some(upload) = stream.upload() else {
+                if self.refused.is_some() {
+                    break;
+                }
+                let turn = ready!(stream.poll_turn(context));
+                let length = memchr::memmem::find(message, b"\r\n\r\n").map_or(message.len(), |end| end + 4);
+                let ended = body.is_done() && message.len() == length && body.trailers().is_empty();
+                let begun = turn.and_then(|()| {
+                    let head = Bytes::copy_from_slice(&message[..length]);
+                    let head = request_of(head, stream.scheme().clone());
+                    stream.begin(head.map_err(|_| NoAnswer::UNFIT)?, ended)
+                });
+                match begun {
+                    Ok(()) => (self.sent, self.written) = (length, true),
+                    Err(refused) => self.refused = Some(refused),
+                }
+                continue;
+            };
+            let waited = !upload.is_clear();
+            if ready!(upload.poll_send(context)).is_err() {
+                // An answer may be on its way all the same.
+                self.deaf = true;
+                break;
+            }
+            if waited && self.begun {
+                self.progress = now();
+            }
+            if upload.is_ended() {
+                break;
+            }
+            if self.sent < message.len() {
+                let last = body.is_done() && body.trailers().is_empty();
+                let piece = match self.intact {
+                    true => Bytes::copy_from_slice(&message[self.sent..]),
+                    false => message.split().freeze(),
+                };
+                self.sent = message.len();
+                upload.push(piece, last);
+            } else if body.is_done() {
+                // Whoever waits for the answer finds the stream broken.
+                self.deaf = upload.end(body.trailers()).is_err();
+            } else {
                 // A small request is kept, as the backend may say that it has done nothing with it.
-                if !(self.connection.is_shared() && self.intact && message.len() < MAX_KEPT) {
+                if !self.intact || message.len() >= MAX_KEPT {
                     message.clear();
                     (self.sent, self.intact) = (0, false);
                 }
@@ -346,11 +465,31 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// Reads more of the answer's body, and sends on what is left of the request meanwhile. Ready with 0 at the end.
     pub fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        self.connection.stream().poll_read(context, &mut self.request.answer.bytes, BODY_READ)
+        let bytes = &mut self.request.answer.bytes;
+        match self.connection.http2() {
+            Some(stream) => {
+                stream.poll_body(context, bytes).map_err(|Lost| ErrorKind::ConnectionReset.into())
+            }
+            None => match self.connection.stream() {
+                Some(stream) => stream.poll_read(context, bytes, BODY_READ),
+                None => Poll::Ready(Ok(0)),
+            },
+        }
+    }
+
+    /// The trailers behind the body of an answer in frames, as lines, once it has come whole and was taken.
+    pub fn trailers(&mut self) -> Option<BytesMut> {
+        let trailers = self.connection.http2()?.trailers()?;
+        let mut lines = BytesMut::new();
+        write_trailers(trailers, &mut lines);
+        Some(lines)
     }
 
     /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.
     pub fn send_on(&mut self, context: &mut Context<'_>) {
+        if let Some(stream) = self.connection.http2() {
+            stream.pull(context);
+        }
         self.broken |= matches!(self.poll_send(context), Poll::Ready(Err(Broken)));
     }
 

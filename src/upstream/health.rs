@@ -5,20 +5,21 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::{HeaderValue, StatusCode};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::dial::{Undialled, dial};
 use super::fitness::Fitness;
-use super::http2::Link;
+use super::http2::{ClientStream, Link, NoAnswer};
 use super::names::{Name, Site};
 use super::roster::Roster;
-use super::{ServerName, outage_log};
+use super::{Failure, ServerName, outage_log};
 use crate::clock::deadline;
 use crate::gateway::{Endpoint, HealthCheck, Protocol, Upstream};
 use crate::http1::response::{HeadEnd, Malformed, ResponseHead};
+use crate::http2::head::request_of;
 use crate::socket::Trust;
 
 /// Read at once of an answer.
@@ -211,13 +212,22 @@ impl Check {
         }
     }
 
+    async fn ask_http2(&self, stream: ClientStream) -> Result<(), Ill> {
+        let head = Bytes::copy_from_slice(&self.request);
+        let head = request_of(head, stream.scheme().clone()).map_err(|_| Ill::NoHttp2)?;
+        match stream.ask(head).await {
+            Ok(status) => verdict(status),
+            Err(NoAnswer { failure: Failure::Protocol, .. }) => Err(Ill::NoHttp2),
+            Err(_) => Err(Ill::Closed),
+        }
+    }
+
     /// One question, on a connection of its own.
     async fn ask(&self, turn: usize) -> Result<(), Ill> {
         let (stream, address) = dial(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
-        let stream = match self.protocol {
-            Protocol::Http1 => stream,
-            Protocol::Http2 => Link::open(stream, address, None, |_| {}).await?.stream(),
-        };
+        if self.protocol == Protocol::Http2 {
+            return self.ask_http2(Link::open(stream, address, None, |_| {}).await?.stream()).await;
+        }
         let mut request = &*self.request;
         while !request.is_empty() {
             let sent = poll_fn(|context| stream.poll_write(context, request, &[])).await?;
@@ -228,8 +238,7 @@ impl Check {
             while let Some(length) = end.advance(&answer)? {
                 let head = ResponseHead::parse(&answer[..length], false, &mut Vec::new())?;
                 if !head.is_interim() {
-                    let well = head.status.is_success() || head.status.is_redirection();
-                    return if well { Ok(()) } else { Err(Ill::Status(head.status)) };
+                    return verdict(head.status);
                 }
                 answer.advance(length);
                 end = HeadEnd::default();
@@ -239,6 +248,10 @@ impl Check {
             }
         }
     }
+}
+
+fn verdict(status: StatusCode) -> Result<(), Ill> {
+    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(Ill::Status(status)) }
 }
 
 /// What a server's answers come to. The first alone decides; after it, only so many in a row change anything.

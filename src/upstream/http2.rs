@@ -1,8 +1,6 @@
 //! Connections to one server that speak HTTP/2: many requests share one.
-//!
-//! To whoever sends a request, a stream is a connection of its own, a pipe through which HTTP/1.1 goes.
 
-mod passage;
+mod stream;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future as _, poll_fn};
@@ -10,10 +8,10 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Poll, ready};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use http::uri::Scheme;
 use tokio::sync::Mutex;
@@ -23,9 +21,8 @@ use super::bound::Slot;
 use super::pool::MAX_AGE;
 use crate::clock::deadline::{Deadline, now};
 use crate::http2::duplex::{Duplex, Traffic};
-use crate::http2::head::RequestOut;
-use crate::socket::{Alpn, Pipe, Sight, Stream};
-use passage::Passage;
+use crate::socket::{Alpn, Stream};
+pub(super) use stream::{ClientStream, Head, NoAnswer};
 
 /// Requests on one connection at once, if the server takes as many; more open another.
 const MAX_STREAMS: usize = 100;
@@ -203,11 +200,8 @@ impl Link {
     }
 
     /// A stream for one request.
-    pub(super) fn stream(self: &Rc<Self>) -> Stream {
-        let (ours, theirs) = Pipe::new();
-        self.open.set(self.open.get() + 1);
-        tokio::task::spawn_local(serve(theirs, Seat(Rc::clone(self))));
-        Stream::Pipe(ours)
+    pub(super) fn stream(self: &Rc<Self>) -> ClientStream {
+        ClientStream::new(self)
     }
 
     fn is_young(&self, now: Instant) -> bool {
@@ -264,6 +258,7 @@ async fn ended(
 }
 
 /// Counts a request as long as it is under way.
+#[derive(Debug)]
 struct Seat(Rc<Link>);
 
 impl Drop for Seat {
@@ -273,54 +268,10 @@ impl Drop for Seat {
     }
 }
 
-/// Carries one request out and its answer back. A pipe that ends before its time tells of what went wrong.
-async fn serve(pipe: Pipe, seat: Seat) {
-    let mut come = BytesMut::new();
-    let Some(request) = read_head(&pipe, &mut come, &seat.0.scheme).await else { return };
-    let mut sender = seat.0.sender.clone();
-    let ready = poll_fn(|context| match pipe.poll_look(context) {
-        Poll::Ready(Sight::Broken) => Poll::Ready(None),
-        _ => sender.poll_ready(context).map(Some),
-    });
-    let to_head = request.head.method() == http::Method::HEAD;
-    let sent = match ready.await {
-        None => return,
-        Some(Ok(())) => sender.send_request(request.head, request.rest.is_over()),
-        Some(Err(fault)) => Err(fault),
-    };
-    let Ok((response, stream)) = sent else {
-        // Nothing of it was sent.
-        seat.0.retired.set(true);
-        return pipe.fail(io::ErrorKind::ConnectionRefused);
-    };
-    seat.0.wait();
-    let mut passage = Passage::new(pipe, come, request.rest, stream, response, to_head);
-    if passage.run().await.is_err_and(|fault| fault.is_go_away()) {
-        seat.0.retired.set(true);
-    }
-    if !passage.is_answered() {
-        seat.0.doubt();
-    }
-}
-
-/// The request's head, which was written by ourselves. `None` if whoever wrote it has left.
-async fn read_head(pipe: &Pipe, come: &mut BytesMut, scheme: &Scheme) -> Option<RequestOut> {
-    poll_fn(|context| {
-        loop {
-            if let Some(request) = RequestOut::take(come, scheme.clone()) {
-                return Poll::Ready(request.ok());
-            }
-            if !matches!(ready!(pipe.poll_read(context, come, MAX_BUFFERED)), Ok(1..)) {
-                return Poll::Ready(None);
-            }
-        }
-    })
-    .await
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket::Pipe;
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_takes_nothing_holds_no_unused_connection() {

@@ -13,7 +13,7 @@ use super::Failure;
 use super::bound::{Bound, Kept, Slot};
 use super::dial::{Undialled, dial};
 use super::fitness::InFlight;
-use super::http2::{Link, Links};
+use super::http2::{ClientStream, Link, Links};
 use super::names::Site;
 use crate::clock::deadline;
 use crate::gateway::Endpoint;
@@ -54,11 +54,20 @@ struct Line {
     since: Instant,
 }
 
+/// What carries a request to a server.
+#[derive(Debug)]
+enum Carrier {
+    /// A connection of its own. Boxed for as long as it is open: from the pool and back, and along with the exchange, a pointer
+    /// moves.
+    Http1(Box<Line>),
+    /// A stream of a shared connection.
+    Http2(Box<ClientStream>),
+}
+
 /// A connection to a server, in use.
 #[derive(Debug)]
 pub struct Connection {
-    /// Boxed for as long as it is open: from the pool and back, and along with the exchange, a pointer moves.
-    line: Box<Line>,
+    carrier: Carrier,
     /// Counts it, where they are counted.
     slot: Option<Slot>,
     /// Where it may go when it is not in use.
@@ -208,8 +217,7 @@ impl EndpointPool {
     }
 
     fn use_link(self: &Rc<Self>, link: &Rc<Link>, reused: bool) -> Connection {
-        let line = Line { stream: link.stream(), address: link.address, since: link.since };
-        self.use_line(Box::new(line), None, reused)
+        self.using(Carrier::Http2(Box::new(link.stream())), None, reused)
     }
 
     /// A connection from elsewhere, if it is usable.
@@ -232,7 +240,11 @@ impl EndpointPool {
     }
 
     fn use_line(self: &Rc<Self>, line: Box<Line>, slot: Option<Slot>, reused: bool) -> Connection {
-        Connection { line, slot, pool: Rc::clone(self), reused, private: false, in_flight: None }
+        self.using(Carrier::Http1(line), slot, reused)
+    }
+
+    fn using(self: &Rc<Self>, carrier: Carrier, slot: Option<Slot>, reused: bool) -> Connection {
+        Connection { carrier, slot, pool: Rc::clone(self), reused, private: false, in_flight: None }
     }
 
     /// Keeps a connection until `expiry`.
@@ -291,14 +303,20 @@ impl EndpointPool {
 }
 
 impl Connection {
-    /// Its bytes.
-    pub fn stream(&self) -> &Stream {
-        &self.line.stream
+    /// Its bytes. `None`: it is a stream of HTTP/2.
+    pub fn stream(&self) -> Option<&Stream> {
+        match &self.carrier {
+            Carrier::Http1(line) => Some(&line.stream),
+            Carrier::Http2(_) => None,
+        }
     }
 
-    /// Whether other requests share it.
-    pub(super) fn is_shared(&self) -> bool {
-        self.pool.links.is_some()
+    /// The stream of a shared connection that it is. `None`: it has a connection of its own.
+    pub(super) fn http2(&mut self) -> Option<&mut ClientStream> {
+        match &mut self.carrier {
+            Carrier::Http1(_) => None,
+            Carrier::Http2(stream) => Some(stream),
+        }
     }
 
     /// Whether it is one of a bounded number.
@@ -309,8 +327,9 @@ impl Connection {
     /// Until when it may serve another request, if it is kept for as long as `span` after `now`. `None` if it has grown old, the
     /// server has left its address, or it is a stream of HTTP/2, which is used once.
     pub(super) fn expiry(&self, now: Instant, span: Duration) -> Option<Instant> {
-        let expiry = (now + span).min(self.line.since + MAX_AGE);
-        let usable = !self.is_shared() && now < expiry && self.pool.site.has(self.line.address);
+        let Carrier::Http1(line) = &self.carrier else { return None };
+        let expiry = (now + span).min(line.since + MAX_AGE);
+        let usable = now < expiry && self.pool.site.has(line.address);
         usable.then_some(expiry)
     }
 
@@ -318,7 +337,7 @@ impl Connection {
     /// address.
     pub(super) fn keep(self, now: Instant, span: Duration) {
         let Some(expiry) = self.expiry(now, span) else { return };
-        let Self { line, slot, pool, .. } = self;
+        let Self { carrier: Carrier::Http1(line), slot, pool, .. } = self else { return };
         match slot {
             None => pool.put(line, expiry),
             Some(slot) => {
@@ -337,6 +356,15 @@ mod tests {
 
     use super::super::names::Name;
     use super::*;
+
+    impl Connection {
+        fn line(&self) -> &Line {
+            match &self.carrier {
+                Carrier::Http1(line) => line,
+                Carrier::Http2(_) => panic!("a stream has no line of its own"),
+            }
+        }
+    }
 
     const PATIENCE: Duration = Duration::from_secs(10);
     const IDLE: Duration = Duration::from_secs(100_000);
@@ -369,7 +397,7 @@ mod tests {
         name.learn(Ok(vec![at(1), at(2), at(3), at(9)])).expect("known");
         let mut reached = Vec::new();
         for _ in 0..8 {
-            reached.push(pool.connect(None, PATIENCE).await.expect("a connection").line.address);
+            reached.push(pool.connect(None, PATIENCE).await.expect("a connection").line().address);
         }
         assert_eq!(reached, [1, 2, 3, 1, 1, 2, 3, 1].map(at), "one that refuses gives way to the next");
     }
@@ -381,8 +409,8 @@ mod tests {
         let asking = async {
             let mut asked = Vec::new();
             for _ in 0..400 {
-                let connection = pool.connection(false, PATIENCE).await.expect("a connection");
-                asked.push(connection.line.address);
+                let mut connection = pool.connection(false, PATIENCE).await.expect("a connection");
+                asked.push(connection.http2().expect("a stream").address());
                 if [1, 2, 3].iter().all(|last| asked.contains(&at(*last))) {
                     return asked;
                 }
@@ -409,7 +437,7 @@ mod tests {
         third.keep(now, IDLE);
         assert_eq!(pool.idle.borrow().len(), 2, "the third was to the first address, too");
         pool.expire(now);
-        assert_eq!(pool.take(true).expect("the second").line.address, at(2));
+        assert_eq!(pool.take(true).expect("the second").line().address, at(2));
         assert!(pool.take(true).is_none());
     }
 
@@ -418,14 +446,14 @@ mod tests {
         let (_listeners, name, pool) = listening(1);
         name.learn(Ok(vec![at(1)])).expect("known");
         let connection = pool.connect(None, PATIENCE).await.expect("a connection");
-        let since = connection.line.since;
+        let since = connection.line().since;
         connection.keep(since + MAX_AGE - Duration::from_secs(1), IDLE);
         let connection = pool.take(true).expect("it is young enough");
-        assert_eq!(connection.line.since, since, "use does not make it younger");
+        assert_eq!(connection.line().since, since, "use does not make it younger");
         connection.keep(since + MAX_AGE, IDLE);
         assert!(pool.take(true).is_none());
         let connection = pool.connect(None, PATIENCE).await.expect("a connection");
-        let since = connection.line.since;
+        let since = connection.line().since;
         connection.keep(since, IDLE);
         pool.expire(since + MAX_AGE);
         assert!(pool.take(true).is_none(), "nor does it lie there for longer");

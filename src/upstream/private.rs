@@ -38,7 +38,8 @@ impl PrivateConnections {
         let found = self.0.iter().position(|(connection, _)| Rc::ptr_eq(&connection.pool, pool))?;
         let (mut connection, expiry) = self.0.remove(found);
         connection.reused = true;
-        let usable = deadline::now() < expiry && connection.stream().look() == Sight::Silence;
+        let usable = deadline::now() < expiry
+            && connection.stream().is_some_and(|stream| stream.look() == Sight::Silence);
         usable.then_some(connection)
     }
 
