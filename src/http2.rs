@@ -1,9 +1,8 @@
-//! HTTP/2 at the edges (RFC 9113). Within, every request is HTTP/1.1.
+//! HTTP/2 (RFC 9113): streams of clients and to backends, as requests use them.
 //!
-//! A stream is a connection of one request: its head is written down as HTTP/1.1 and read again as strictly as any other,
-//! its body is framed in chunks, and what comes back is put into frames. So there is one grammar that all requests must
-//! pass, one story of a request, and nothing that HTTP/2 brings (fields of a connection, lengths that lie, crumbs of
-//! cookies) reaches a backend in a form of its own. Frames, HPACK and flow control are the `h2` crate's.
+//! A head is written down as its fields are kept, and read by the grammar that every head must pass, so nothing that HTTP/2
+//! brings (fields of a connection, crumbs of cookies) has a reading of its own. Bodies are data and trailers. Frames, HPACK and
+//! flow control are the `h2` crate's; what that crate lets pass is seen in the frames before it reads them.
 
 // An error that was dropped here let requests be smuggled: none is dropped without a word.
 #![warn(clippy::let_underscore_must_use)]

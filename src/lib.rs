@@ -14,7 +14,7 @@
 //!  telemetry                          what happened: counters and access records
 //!  upstream                           the backends
 //!  gateway                            the waist: the compiled, immutable plan; from a request to its charges
-//!  route · store · http2              whose allowance, which rule · where counters live · streams of HTTP/2 as HTTP/1.1
+//!  route · store · http2              whose allowance, which rule · where counters live · streams of HTTP/2
 //!  clock · socket · counter · aside   what time it is · bytes in and out · what one thread counts · rare futures
 //!  limit · http1                      the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes
 //! ```

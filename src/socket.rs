@@ -5,6 +5,7 @@
 
 mod ack_timeout;
 mod parked;
+#[cfg(test)]
 mod pipe;
 mod stream;
 mod tls;
@@ -22,6 +23,7 @@ use tokio::net::TcpStream;
 
 pub use ack_timeout::AckTimeout;
 pub use parked::Parked;
+#[cfg(test)]
 pub use pipe::Pipe;
 pub use stream::Stream;
 pub use tls::{Alpn, Tls};

@@ -152,6 +152,34 @@ impl DataWriter {
         }
     }
 
+    /// How many bytes, of `wanted`, the peer's window and the connection have room for: nobody else's room is held. Pending while
+    /// there is none.
+    ///
+    /// # Errors
+    /// The stream is of no use any more.
+    pub fn poll_room(&mut self, context: &mut Context<'_>, wanted: usize) -> Poll<Result<usize, Lost>> {
+        if let Some(Patience { traffic, .. }) = &self.patience
+            && traffic.poll_unclogged(context).is_pending()
+        {
+            // The kernel judges how long that may go on.
+            return Poll::Pending;
+        }
+        loop {
+            self.stream.reserve_capacity(wanted);
+            let room = self.stream.capacity();
+            self.stream.reserve_capacity(usize::from(room == 0));
+            if room > 0 {
+                self.closed_since = None;
+                return Poll::Ready(Ok(room.min(wanted)));
+            }
+            match self.stream.poll_capacity(context) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(Lost)),
+                Poll::Pending => return self.poll_patience(context).map_ok(|()| 0),
+            }
+        }
+    }
+
     /// Takes a piece, which is not empty, to be sent by [`Self::poll_send`]: all pieces before have gone.
     pub fn push(&mut self, piece: Bytes, last: bool) {
         (self.piece, self.last) = (piece, last);
@@ -174,6 +202,9 @@ impl DataWriter {
             self.closed_since = None;
             let part = self.piece.split_to(self.stream.capacity().min(self.piece.len()));
             self.ended = self.last && self.piece.is_empty();
+            if let Some(Patience { traffic, .. }) = &self.patience {
+                traffic.queue(part.len());
+            }
             self.stream.send_data(part, self.ended).map_err(|_| Lost)?;
         }
         Poll::Ready(Ok(()))

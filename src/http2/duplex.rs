@@ -1,10 +1,10 @@
 //! A [`Stream`] as the `h2` crate reads and writes it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -23,6 +23,8 @@ const READ: usize = 16 << 10;
 /// What a client sends before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Bytes of bodies that wait for one connection's socket; who has more waits until it has taken them.
+const MAX_QUEUED: usize = 256 << 10;
 /// Bytes of a PING, which a dead connection takes, too.
 const PING_FRAME: u64 = 17;
 
@@ -67,6 +69,10 @@ pub struct Traffic {
     unblocked: Cell<Option<Instant>>,
     /// The kernel has ended the connection, as the other side acknowledged nothing.
     stalled: Cell<bool>,
+    /// Bytes of bodies that were put into frames since the socket had last taken all there was.
+    queued: Cell<usize>,
+    /// Those who have more, beyond [`MAX_QUEUED`].
+    waiting: RefCell<Vec<Waker>>,
 }
 
 /// How far traffic had come at some time.
@@ -100,6 +106,30 @@ impl Traffic {
     /// Bytes that the socket took.
     pub fn gone(&self) -> u64 {
         self.gone.get()
+    }
+
+    /// So many bytes of a body were put into frames.
+    pub fn queue(&self, bytes: usize) {
+        self.queued.set(self.queued.get() + bytes);
+    }
+
+    /// Ready while less than [`MAX_QUEUED`] waits for the socket.
+    pub fn poll_unclogged(&self, context: &Context<'_>) -> Poll<()> {
+        if self.queued.get() < MAX_QUEUED {
+            return Poll::Ready(());
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// The socket has taken all there was.
+    fn unclog(&self) {
+        if self.queued.replace(0) >= MAX_QUEUED {
+            self.waiting.take().into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Whether the socket blocks. The kernel ends the connection then, unless the other side acknowledges bytes.
@@ -274,7 +304,11 @@ impl AsyncWrite for Duplex {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.traffic.note(&self.stream, self.stream.poll_flush(context))
+        let flushed = self.traffic.note(&self.stream, self.stream.poll_flush(context));
+        if flushed.is_ready() {
+            self.traffic.unclog();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -113,6 +113,17 @@ impl ServerStream {
         Ok(())
     }
 
+    /// Room for more of the answer's body: see [`DataWriter::poll_room`].
+    ///
+    /// # Errors
+    /// The stream is of no use any more.
+    pub fn poll_room(&self, context: &mut Context<'_>, wanted: usize) -> Poll<Result<usize, Lost>> {
+        match &mut *self.answer.borrow_mut() {
+            Answer::Begun { body, .. } => body.poll_room(context, wanted),
+            Answer::Awaited(_) => Poll::Ready(Ok(wanted)),
+        }
+    }
+
     /// Takes a piece of the answer's body: see [`DataWriter::push`].
     pub fn push(&self, piece: Bytes, last: bool) {
         if let Answer::Begun { body, .. } = &mut *self.answer.borrow_mut() {

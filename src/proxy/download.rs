@@ -15,7 +15,7 @@ use crate::http1::response::Framing;
 use crate::http1::trailers::Trailers;
 use crate::http2::head::{read_trailers, response_of};
 use crate::http2::server_stream::ServerStream;
-use crate::upstream::exchange::{Exchange, Upload};
+use crate::upstream::exchange::{BODY_READ, Exchange, Upload};
 
 /// Bytes of a chunked body that are framed anew at once.
 const PART: usize = 32 << 10;
@@ -161,7 +161,7 @@ impl Download {
                 return Poll::Ready(Err(Cut::Unsent));
             }
             if !std::mem::replace(&mut self.begun, true) {
-                let head = response_of(outbound.split().freeze()).map_err(|_| Cut::Backend)?;
+                let head = response_of(outbound.split().freeze()).map_err(|_| Cut::Unsent)?;
                 let ended = piece.is_empty() && matches!(self.tail, Tail::Gone);
                 stream.send_head(head, ended).map_err(|_| Cut::Client)?;
             } else if piece.is_empty() && matches!(self.tail, Tail::Gone) {
@@ -171,7 +171,9 @@ impl Download {
                 self.sent += piece.len() as u64;
                 stream.push(piece, matches!(self.tail, Tail::Gone));
             } else if matches!(self.tail, Tail::Awaited) && !self.malformed {
-                ready!(self.poll_more(context, exchange, deadline))?;
+                // What the client has no room for is left to the backend.
+                let room = ready!(stream.poll_room(context, BODY_READ)).map_err(|_| Cut::Client)?;
+                ready!(self.poll_more(context, exchange, deadline, room))?;
             }
         }
     }
@@ -217,14 +219,15 @@ impl Download {
         }
     }
 
-    /// Reads more of the body, or its end.
+    /// Reads at most `most` bytes more of the body, or its end.
     fn poll_more<U: Upload>(
         &mut self,
         context: &mut Context<'_>,
         exchange: &mut Exchange<'_, U>,
         deadline: &mut Deadline,
+        most: usize,
     ) -> Poll<Result<(), Cut>> {
-        match exchange.poll_body(context) {
+        match exchange.poll_body(context, most) {
             Poll::Ready(Ok(read)) if read > 0 || matches!(self.rest, Rest::UntilClose) => {
                 self.silent_since = None;
                 if matches!(self.rest, Rest::UntilClose) {
@@ -284,7 +287,7 @@ impl Download {
             if matches!(self.rest, Rest::Nothing) {
                 return Poll::Ready(Ok(()));
             }
-            ready!(self.poll_more(context, exchange, deadline))?;
+            ready!(self.poll_more(context, exchange, deadline, BODY_READ))?;
         }
     }
 

@@ -1,4 +1,4 @@
-//! A connection within the process: what one end writes, the other reads.
+//! A connection within the process, for unit tests: what one end writes, the other reads.
 
 use std::cell::RefCell;
 use std::io;
@@ -27,10 +27,6 @@ struct Way {
     ended: bool,
     /// One of the ends is gone.
     broken: bool,
-    /// Whoever is behind the end that read took nothing for too long.
-    stalled: bool,
-    /// Why the end that wrote is gone, if it said so.
-    fault: Option<io::ErrorKind>,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -58,9 +54,7 @@ impl Pipe {
         if here == 0 {
             return match way {
                 Way { ended: true, .. } => Poll::Ready(Ok(0)),
-                Way { broken: true, fault, .. } => {
-                    Poll::Ready(Err(fault.unwrap_or(io::ErrorKind::ConnectionReset).into()))
-                }
+                Way { broken: true, .. } => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
                 _ => wait(&mut way.reader, context),
             };
         }
@@ -119,21 +113,6 @@ impl Pipe {
     pub fn poll_look(&self, context: &mut Context<'_>) -> Poll<Sight> {
         let way = &mut *self.incoming.borrow_mut();
         if way.broken { Poll::Ready(Sight::Broken) } else { wait(&mut way.reader, context) }
-    }
-
-    /// Says why it will be gone before its time: reading fails with that then.
-    pub fn fail(&self, fault: io::ErrorKind) {
-        self.outgoing.borrow_mut().fault = Some(fault);
-    }
-
-    /// Says that whoever is behind this end takes nothing, and was waited for long enough.
-    pub fn stall(&self) {
-        self.incoming.borrow_mut().stalled = true;
-    }
-
-    /// Whether the other end has said that: see [`Self::stall`].
-    pub fn is_stalled(&self) -> bool {
-        self.outgoing.borrow().stalled
     }
 
     /// Says that nothing more will be written.
@@ -199,19 +178,6 @@ mod tests {
             come.extend_from_slice(&part[1..]);
         }
         assert!(come == sent);
-    }
-
-    #[test]
-    fn an_end_that_is_gone_may_have_said_why() {
-        for stalls in [false, true] {
-            let (one, other) = Pipe::new();
-            if stalls {
-                other.stall();
-            }
-            drop(other);
-            assert!(matches!(one.poll_write(&mut context(), b"x", b""), Poll::Ready(Err(_))));
-            assert_eq!(one.is_stalled(), stalls);
-        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A connection, with or without TLS, or within the process. All are used through a shared reference, as a socket is.
+//! A connection, with or without TLS. All are used through a shared reference, as a socket is.
 
 use std::io;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 
+#[cfg(test)]
 use super::pipe::Pipe;
 use super::tls::{Alpn, Tls};
 use super::{Sight, close_sending, has_news, look, poll_look, poll_read, poll_write, reset_on_close};
@@ -20,7 +21,8 @@ pub enum Stream {
     Plain(TcpStream),
     /// Behind TLS, agreed on already.
     Tls(Box<Tls>),
-    /// To another task: a stream of HTTP/2.
+    /// To a test.
+    #[cfg(test)]
     Pipe(Pipe),
 }
 
@@ -75,6 +77,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => poll_read(socket, context, buffer, most),
             Self::Tls(tls) => tls.poll_read(context, buffer, most),
+            #[cfg(test)]
             Self::Pipe(pipe) => pipe.poll_read(context, buffer, most),
         }
     }
@@ -103,6 +106,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => poll_write(socket, context, first, second),
             Self::Tls(tls) => tls.poll_write(context, first, second),
+            #[cfg(test)]
             Self::Pipe(pipe) => pipe.poll_write(context, first, second),
         }
     }
@@ -111,7 +115,9 @@ impl Stream {
     #[inline(always)]
     pub fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(_) | Self::Pipe(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            #[cfg(test)]
+            Self::Pipe(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => tls.poll_flush(context),
         }
     }
@@ -119,7 +125,9 @@ impl Stream {
     /// Bytes that the socket took behind the back of [`Self::poll_write`], which is pending meanwhile: a sign of life.
     pub fn taken(&self) -> u64 {
         match self {
-            Self::Plain(_) | Self::Pipe(_) => 0,
+            Self::Plain(_) => 0,
+            #[cfg(test)]
+            Self::Pipe(_) => 0,
             Self::Tls(tls) => tls.taken(),
         }
     }
@@ -130,6 +138,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => has_news(socket),
             Self::Tls(tls) => tls.has_news(),
+            #[cfg(test)]
             Self::Pipe(pipe) => pipe.has_news(),
         }
     }
@@ -139,6 +148,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => look(socket),
             Self::Tls(tls) => tls.look(),
+            #[cfg(test)]
             Self::Pipe(pipe) => pipe.look(),
         }
     }
@@ -148,6 +158,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => poll_look(socket, context),
             Self::Tls(tls) => poll_look(tls.socket(), context),
+            #[cfg(test)]
             Self::Pipe(pipe) => pipe.poll_look(context),
         }
     }
@@ -160,6 +171,7 @@ impl Stream {
                 tls.say_goodbye();
                 close_sending(tls.socket())
             }
+            #[cfg(test)]
             Self::Pipe(pipe) => {
                 pipe.close_sending();
                 Ok(())
@@ -180,15 +192,12 @@ impl Stream {
         matches!(self, Self::Tls(_))
     }
 
-    /// Whether a pipe's other end took nothing for too long: see [`Pipe::stall`].
-    pub fn is_stalled(&self) -> bool {
-        matches!(self, Self::Pipe(pipe) if pipe.is_stalled())
-    }
-
     /// The protocol that was agreed on with TLS. `None`: TLS is not spoken, or the other side does not use ALPN.
     pub fn alpn(&self) -> Option<Alpn> {
         match self {
-            Self::Plain(_) | Self::Pipe(_) => None,
+            Self::Plain(_) => None,
+            #[cfg(test)]
+            Self::Pipe(_) => None,
             Self::Tls(tls) => tls.alpn(),
         }
     }
@@ -196,7 +205,9 @@ impl Stream {
     /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.
     pub fn subject(&self) -> Option<String> {
         match self {
-            Self::Plain(_) | Self::Pipe(_) => None,
+            Self::Plain(_) => None,
+            #[cfg(test)]
+            Self::Pipe(_) => None,
             Self::Tls(tls) => tls.subject(),
         }
     }
@@ -206,6 +217,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => Some(socket),
             Self::Tls(tls) => Some(tls.socket()),
+            #[cfg(test)]
             Self::Pipe(_) => None,
         }
     }

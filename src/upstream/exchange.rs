@@ -22,8 +22,8 @@ use crate::socket::Stream;
 
 /// Read at once until the answer's head is there, and after it.
 const HEAD_READ: usize = 8 << 10;
-/// See [`HEAD_READ`].
-const BODY_READ: usize = 32 << 10;
+/// Room for one read of the answer's body.
+pub const BODY_READ: usize = 32 << 10;
 /// Of a request on a shared connection, so many bytes are kept until they are answered.
 const MAX_KEPT: usize = 16 << 10;
 /// 1xx answers before the real one.
@@ -463,15 +463,15 @@ impl<'r, U: Upload> Exchange<'r, U> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads more of the answer's body, and sends on what is left of the request meanwhile. Ready with 0 at the end.
-    pub fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+    /// Reads more of the answer's body, at most `most` bytes from a connection of HTTP/1.1. Ready with 0 at the end.
+    pub fn poll_body(&mut self, context: &mut Context<'_>, most: usize) -> Poll<std::io::Result<usize>> {
         let bytes = &mut self.request.answer.bytes;
         match self.connection.http2() {
             Some(stream) => {
                 stream.poll_body(context, bytes).map_err(|Lost| ErrorKind::ConnectionReset.into())
             }
             None => match self.connection.stream() {
-                Some(stream) => stream.poll_read(context, bytes, BODY_READ),
+                Some(stream) => stream.poll_read(context, bytes, most),
                 None => Poll::Ready(Ok(0)),
             },
         }

@@ -9,7 +9,7 @@ use h2::server::{Builder, SendResponse};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 
-use crate::harness::{Authority, Backend, Client, Fault, Gateway, Http2Backend, eventually, send_all};
+use crate::harness::{Authority, Backend, Client, Fault, Gateway, Http2Backend, eventually, send, send_all};
 use crate::upstream_eject::over;
 
 /// One upstream over these servers, with further lines of its table, and of the route.
@@ -96,6 +96,32 @@ fn many_requests_share_a_connection() {
         assert_eq!(client.read().expect(200).text(), "ok");
     }
     assert!(backend.connections() <= 2, "one for each worker, not {}", backend.connections());
+}
+
+/// What a backend of HTTP/1.1 would get, one of HTTP/2 gets, too.
+#[test]
+fn any_legal_head_reaches_the_backend() {
+    let backend = Http2Backend::start(Builder::new(), |request: Request<RecvStream>, respond| async move {
+        let (head, _) = request.into_parts();
+        let target = head.uri.path_and_query().map_or("none", |target| target.as_str());
+        let own = head.headers.keys().filter(|name| name.as_str().starts_with("x-own-")).count();
+        let host = head.uri.authority().map_or("none", |authority| authority.as_str());
+        answer(respond, format!("{} {target} of {host} with {own}", head.method)).await;
+    });
+    let gateway = Gateway::start(&to(&[&backend.url()], "", ""));
+    let ask = |line: &str, fields: &str| {
+        let response = send(gateway.addr(), format!("{line} HTTP/1.1\r\n{fields}\r\n"));
+        response.expect(200).text()
+    };
+    let many: String = (0..98).map(|number| format!("x-own-{number}: {number}\r\n")).collect();
+    assert_eq!(ask("GET /", &format!("host: a\r\n{many}")), "GET / of a with 98");
+    assert_eq!(
+        ask("GET /<a>`{b}|\"^?q=<\">", "host: a\r\n"),
+        "GET /%3Ca%3E%60%7Bb%7D%7C%22%5E?q=%3C%22%3E of a with 0"
+    );
+    assert_eq!(ask("OPTIONS /x", "host: a:80\r\n"), "OPTIONS /x of a:80 with 0");
+    assert_eq!(ask("GET /a[b]?c[]=d|e", "host: a\r\n"), "GET /a[b]?c[]=d%7Ce of a with 0");
+    assert_eq!(gateway.metric("tollgate_upstream_failed_attempts_total", &["upstream=\"api\""]), 0.0);
 }
 
 /// Those that do not fit wait, or go with others; none is turned away.
