@@ -3,6 +3,8 @@
 #   docker build -t tollgate . && docker run --rm -p 8080:8080 tollgate
 
 FROM rust:1.95-slim-bookworm AS build
+# The allocator is built with it.
+RUN apt-get update && apt-get install -y --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
