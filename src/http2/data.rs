@@ -111,10 +111,11 @@ impl DataReader {
         }
     }
 
-    /// Drops what has come.
+    /// Drops what has come, and lets the peer send as much more. How much that is.
     pub fn discard(&mut self) -> usize {
         let come = self.come.len();
         self.come.clear();
+        self.release(come);
         come
     }
 }

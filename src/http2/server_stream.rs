@@ -69,11 +69,19 @@ impl ServerStream {
         self.request.borrow_mut().release(bytes);
     }
 
-    /// Drops what comes of the request's body, without asking for more. Ready once it has come whole, or is broken off.
-    pub fn poll_discard(&self, context: &mut Context<'_>) -> (Poll<()>, usize) {
+    /// Drops what has come of the request's body, and lets the client send as much more. Whether no more will come, and how much was
+    /// dropped.
+    pub fn discard(&self, context: &mut Context<'_>) -> (bool, usize) {
         let mut request = self.request.borrow_mut();
-        let pulled = request.poll_pull(context);
-        (pulled, request.discard())
+        let over = request.poll_pull(context).is_ready();
+        (over, request.discard())
+    }
+
+    /// Ready once the client has taken its request back. What comes of the request's body meanwhile is taken: frames with few bytes
+    /// hold much memory.
+    pub fn poll_gone(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.pull(context);
+        self.poll_reset(context)
     }
 
     /// Ready once the client has reset the stream, or the connection is lost.
@@ -136,6 +144,7 @@ impl ServerStream {
     /// # Errors
     /// The stream is of no use any more.
     pub fn poll_send(&self, context: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        self.pull(context);
         match &mut *self.answer.borrow_mut() {
             Answer::Begun { body, .. } => body.poll_send(context),
             Answer::Awaited(_) => Poll::Ready(Ok(())),

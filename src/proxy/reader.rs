@@ -316,7 +316,7 @@ impl Reader {
     pub(crate) async fn gone(&self) {
         let stream = match &self.source {
             Source::Http1(stream) => stream,
-            Source::Http2(stream) => return poll_fn(|context| stream.poll_reset(context)).await,
+            Source::Http2(stream) => return poll_fn(|context| stream.poll_gone(context)).await,
         };
         let Some(socket) = stream.socket() else {
             poll_fn(|context| stream.poll_look(context)).await;
@@ -365,7 +365,7 @@ impl Watch {
         }
         let stream = match &self.source {
             Source::Http1(stream) => stream,
-            Source::Http2(stream) => return stream.poll_reset(context),
+            Source::Http2(stream) => return stream.poll_gone(context),
         };
         match ready!(stream.poll_look(context)) {
             Sight::Broken => Poll::Ready(()),

@@ -1,23 +1,24 @@
 //! One request on one connection: it goes out while it comes in, and the answer comes back.
 
+mod http2;
+
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use http::{HeaderMap, StatusCode};
+use bytes::{Buf as _, BytesMut};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::Failure;
-use super::http2::{Head, NoAnswer};
+use super::http2::NoAnswer;
 use super::pool::Connection;
 use super::private::PrivateConnections;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::fields::{Fields, Span};
-use crate::http1::response::{Framing, HeadEnd, ResponseHead};
+use crate::http1::response::{HeadEnd, ResponseHead};
 use crate::http2::data::Lost;
-use crate::http2::head::{request_of, write_response, write_trailers};
 use crate::socket::Stream;
 
 /// Read at once until the answer's head is there, and after it.
@@ -283,52 +284,6 @@ impl<'r, U: Upload> Exchange<'r, U> {
         }
     }
 
-    /// The next head on a stream of HTTP/2; `None` if it only preceded the answer.
-    fn poll_head_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<ResponseHead>, Failure>> {
-        if let Some(refused) = self.refused {
-            return Poll::Ready(Err(self.unanswered(refused)));
-        }
-        let Some(stream) = self.connection.http2().filter(|stream| stream.is_begun()) else {
-            return Poll::Pending;
-        };
-        let said = match ready!(stream.poll_head(context)) {
-            Ok(said) => said,
-            Err(none) => return Poll::Ready(Err(self.unanswered(none))),
-        };
-        self.answered = true;
-        let (parts, ended) = match &said {
-            Head::Interim(parts) => (parts, false),
-            Head::Answer(parts, ended) => (parts, *ended),
-        };
-        self.request.answer.bytes.clear();
-        write_response(parts, &mut self.request.answer.bytes);
-        Poll::Ready(self.read_head(context, ended))
-    }
-
-    /// Reads a head of HTTP/2 as strictly as any other.
-    fn read_head(&mut self, context: &mut Context<'_>, ended: bool) -> Result<Option<ResponseHead>, Failure> {
-        let answer = &mut *self.request.answer;
-        let head = ResponseHead::parse(&answer.bytes, self.request.to_head, &mut answer.spans);
-        let mut head = head.map_err(|_| Failure::Protocol)?;
-        if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Failure::Protocol);
-        }
-        if head.is_interim() {
-            self.show_interim(context, &head)?;
-            return Ok(None);
-        }
-        if ended && head.framing == Framing::UntilClose {
-            (head.framing, head.content_length) = (Framing::Length(0), Some(0));
-        }
-        Ok(Some(head))
-    }
-
-    /// There is no answer on a stream of HTTP/2.
-    fn unanswered(&mut self, NoAnswer { ending, failure }: NoAnswer) -> Failure {
-        self.ending = ending;
-        failure
-    }
-
     /// All that has come of the request is sent, and more of it is to come.
     fn awaits_client(&mut self) -> bool {
         let taken =
@@ -403,66 +358,6 @@ impl<'r, U: Upload> Exchange<'r, U> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_send_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        let Some(stream) = self.connection.http2() else { return Poll::Ready(Ok(())) };
-        let Request { message, body, .. } = &mut self.request;
-        while !self.deaf {
-            let Some(upload) = stream.upload() else {
-                if self.refused.is_some() {
-                    break;
-                }
-                let turn = ready!(stream.poll_turn(context));
-                let length = memchr::memmem::find(message, b"\r\n\r\n").map_or(message.len(), |end| end + 4);
-                let ended = body.is_done() && message.len() == length && body.trailers().is_empty();
-                let begun = turn.and_then(|()| {
-                    let head = Bytes::copy_from_slice(&message[..length]);
-                    let head = request_of(head, stream.scheme().clone());
-                    stream.begin(head.map_err(|_| NoAnswer::UNFIT)?, ended)
-                });
-                match begun {
-                    Ok(()) => (self.sent, self.written) = (length, true),
-                    Err(refused) => self.refused = Some(refused),
-                }
-                continue;
-            };
-            let waited = !upload.is_clear();
-            if ready!(upload.poll_send(context)).is_err() {
-                // An answer may be on its way all the same.
-                self.deaf = true;
-                break;
-            }
-            if waited && self.begun {
-                self.progress = now();
-            }
-            if upload.is_ended() {
-                break;
-            }
-            if self.sent < message.len() {
-                let last = body.is_done() && body.trailers().is_empty();
-                let piece = match self.intact {
-                    true => Bytes::copy_from_slice(&message[self.sent..]),
-                    false => message.split().freeze(),
-                };
-                self.sent = message.len();
-                upload.push(piece, last);
-            } else if body.is_done() {
-                // Whoever waits for the answer finds the stream broken.
-                self.deaf = upload.end(body.trailers()).is_err();
-            } else {
-                // A small request is kept, as the backend may say that it has done nothing with it.
-                if !self.intact || message.len() >= MAX_KEPT {
-                    message.clear();
-                    (self.sent, self.intact) = (0, false);
-                }
-                if let Err(broken) = ready!(body.poll_part(context, message)) {
-                    (self.deaf, self.broken) = (true, true);
-                    return Poll::Ready(Err(broken));
-                }
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-
     /// Reads more of the answer's body, at most `most` bytes from a connection of HTTP/1.1. Ready with 0 at the end.
     pub fn poll_body(&mut self, context: &mut Context<'_>, most: usize) -> Poll<std::io::Result<usize>> {
         let bytes = &mut self.request.answer.bytes;
@@ -475,14 +370,6 @@ impl<'r, U: Upload> Exchange<'r, U> {
                 None => Poll::Ready(Ok(0)),
             },
         }
-    }
-
-    /// The trailers behind the body of an answer in frames, as lines, once it has come whole and was taken.
-    pub fn trailers(&mut self) -> Option<BytesMut> {
-        let trailers = self.connection.http2()?.trailers()?;
-        let mut lines = BytesMut::new();
-        write_trailers(trailers, &mut lines);
-        Some(lines)
     }
 
     /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.

@@ -23,6 +23,7 @@ const DEAD: (&str, u16) = ("/dead", 502);
 const EARLY: (&str, u16) = ("/early", 403);
 
 const MEGABYTE: usize = 1_000_000;
+const LARGEST: usize = 100 * MEGABYTE;
 /// Sizes that end within the stream's window, just within it, behind it, and far behind it.
 const SIZES: [usize; 5] = [0, 1_000, 60_000, 100_000, MEGABYTE];
 
@@ -139,8 +140,8 @@ upstream = "api"
     }
 }
 
-/// `count` requests of every size to every path, one large answer, and two requests of 100 MB.
-fn jobs(count: impl Fn((&'static str, u16), usize) -> usize) -> Vec<Job> {
+/// `count` requests of every size to every path, one large answer, and two requests of the largest size.
+fn jobs(largest: usize, count: impl Fn((&'static str, u16), usize) -> usize) -> Vec<Job> {
     let mut jobs = vec![Job { path: LARGE.0, status: LARGE.1, size: 0, count: 1 }];
     for to in [OK, LIMITED, SMALL, DEAD, EARLY] {
         let (path, status) = to;
@@ -152,7 +153,7 @@ fn jobs(count: impl Fn((&'static str, u16), usize) -> usize) -> Vec<Job> {
         }
     }
     let large = [LIMITED, EARLY];
-    jobs.extend(large.map(|(path, status)| Job { path, status, size: 100 * MEGABYTE, count: 1 }));
+    jobs.extend(large.map(|(path, status)| Job { path, status, size: largest, count: 1 }));
     jobs
 }
 
@@ -272,23 +273,23 @@ fn curl_with_a_connection_each() {
         1_000 | 60_000 => 15,
         _ => 5,
     };
-    curl(&site, true, Curl::Fresh, &jobs(count));
+    curl(&site, true, Curl::Fresh, &jobs(LARGEST, count));
 }
 
 /// Over TLS only: with prior knowledge, curl 7.88 fails by itself when it uses a connection again (error 16).
 #[test]
 fn curl_on_one_connection() {
-    curl(&Site::start(), true, Curl::Kept, &jobs(by_size));
+    curl(&Site::start(), true, Curl::Kept, &jobs(LARGEST, by_size));
 }
 
 #[test]
 fn curl_with_prior_knowledge() {
-    curl(&Site::start(), false, Curl::Fresh, &jobs(|_, _| 5));
+    curl(&Site::start(), false, Curl::Fresh, &jobs(LARGEST, |_, _| 5));
 }
 
 #[test]
 fn curl_that_sends_a_pipe() {
-    curl(&Site::start(), true, Curl::Unsized, &jobs(|_, _| 3));
+    curl(&Site::start(), true, Curl::Unsized, &jobs(LARGEST, |_, _| 3));
 }
 
 #[test]
@@ -304,18 +305,24 @@ fn curl_that_sends_slowly() {
 fn httpx_by_alpn_and_with_prior_knowledge() {
     let python = std::env::var("TOLLGATE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
     let site = Site::start();
-    site.drive(&[&python, "httpx_client.py"], true, &jobs(by_size));
-    site.drive(&[&python, "httpx_client.py"], false, &jobs(|_, _| 5));
+    // It takes more than half a second for each megabyte, and a minute for 100 of them.
+    let patient = |to, size| if size == MEGABYTE { 1 } else { by_size(to, size) };
+    site.drive(&[&python, "httpx_client.py"], true, &jobs(4 * MEGABYTE, patient));
+    site.drive(
+        &[&python, "httpx_client.py"],
+        false,
+        &jobs(4 * MEGABYTE, |_, size| if size == MEGABYTE { 1 } else { 5 }),
+    );
 }
 
 #[test]
 fn java_by_alpn() {
-    Site::start().drive(&["java", "JavaClient.java"], true, &jobs(by_size));
+    Site::start().drive(&["java", "JavaClient.java"], true, &jobs(LARGEST, by_size));
 }
 
 #[test]
 fn node_by_alpn_and_with_prior_knowledge() {
     let site = Site::start();
-    site.drive(&["node", "node_client.js"], true, &jobs(by_size));
-    site.drive(&["node", "node_client.js"], false, &jobs(|_, _| 5));
+    site.drive(&["node", "node_client.js"], true, &jobs(LARGEST, by_size));
+    site.drive(&["node", "node_client.js"], false, &jobs(LARGEST, |_, _| 5));
 }

@@ -1,7 +1,6 @@
 //! One stream: a request that is served like any other, by one task.
 
-use std::future::{Future as _, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::Request;
 
+use super::super::linger::SILENCE;
 use super::super::reader::Source;
 use super::super::service;
 use super::super::session::Session;
@@ -20,10 +20,9 @@ use crate::http2::data::Patience;
 use crate::http2::head::write_request;
 use crate::http2::server_stream::{Ending, ServerStream};
 
-/// How long a client that was answered may be silent before the rest of its request is not awaited any more.
-const SILENCE: Duration = Duration::from_millis(100);
-/// How long the rest of a request is awaited in all.
-const TOTAL: Duration = Duration::from_secs(1);
+/// How long the rest of a request is read in all, however much the client still sends. A stream costs little meanwhile, and there are
+/// clients that send 100 MB in a minute before they look at their answer.
+const TOTAL: Duration = Duration::from_secs(300);
 
 /// Serves one request.
 pub(super) async fn serve(request: Request<RecvStream>, respond: SendResponse<Bytes>, seat: Seat) {
@@ -38,31 +37,29 @@ pub(super) async fn serve(request: Request<RecvStream>, respond: SendResponse<By
     let stream = Rc::new(ServerStream::new(body, respond, patience));
     let mut session = Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker);
     session.buffers = Some(buffers);
-    {
-        let mut serving = pin!(service::answer(&mut session));
-        poll_fn(|context| {
-            // What has come is taken, whoever waits for what: small frames hold much memory.
-            stream.pull(context);
-            serving.as_mut().poll(context).map(drop)
-        })
-        .await;
-    }
+    service::answer(&mut session).await;
     session.worker.spare.put(session.buffers.take());
-    match stream.finish() {
-        Ending::Told => linger(&stream).await,
-        Ending::Unanswered => seat.taken_back(),
+    drop(session);
+    let ending = stream.finish();
+    if ending == Ending::Unanswered {
+        seat.taken_back();
+    }
+    // What is left counts no more: the connection may be idle, and make room.
+    drop(seat);
+    if ending == Ending::Told {
+        linger(&stream).await;
     }
 }
 
-/// Reads and drops what is left of a request that was answered before it had come whole. Dropped at once, the stream would be reset
-/// in one write with the answer, which clients take for a fault.
+/// Reads and drops what is left of a request that was answered before it had come whole: some clients see an answer only once they
+/// have sent all. A stream that is dropped at once is reset in one write with its answer, which others take for a fault.
 async fn linger(stream: &ServerStream) {
     let begun = now();
     let mut silent_since = begun;
     let mut deadline = Deadline::default();
     poll_fn(|context| {
-        let (pulled, dropped) = stream.poll_discard(context);
-        if pulled.is_ready() || stream.poll_reset(context).is_ready() {
+        let (over, dropped) = stream.discard(context);
+        if over || stream.poll_reset(context).is_ready() {
             return Poll::Ready(());
         }
         if dropped > 0 {

@@ -73,12 +73,6 @@ impl ClientStream {
         &self.seat.0.scheme
     }
 
-    /// Where the connection leads to.
-    #[cfg(test)]
-    pub(in crate::upstream) fn address(&self) -> std::net::IpAddr {
-        self.seat.0.address
-    }
-
     /// Whether the request's head is out.
     pub(in crate::upstream) fn is_begun(&self) -> bool {
         !matches!(self.state, State::Unsent(_))
@@ -223,4 +217,12 @@ fn meaning(fault: &h2::Error) -> NoAnswer {
         None => (Ending::Lost, Failure::Reset),
     };
     NoAnswer { ending, failure }
+}
+
+#[cfg(test)]
+impl ClientStream {
+    /// Where the connection leads to.
+    pub(in crate::upstream) fn address(&self) -> std::net::IpAddr {
+        self.seat.0.address
+    }
 }
