@@ -272,6 +272,8 @@ impl AsyncRead for Duplex {
             }
             let Poll::Ready(read) = this.stream.poll_read(context, &mut this.come, READ - this.run) else {
                 this.run = 0;
+                // A connection that waits holds no buffer.
+                this.come = BytesMut::new();
                 return Poll::Pending;
             };
             this.run += read.inspect_err(|error| this.traffic.note_end(error))?;

@@ -48,7 +48,9 @@ pub fn write_response(head: &response::Parts, out: &mut BytesMut) {
 ///
 /// # Errors
 /// A field that the `http` crate does not hold.
-pub fn response_of(head: Bytes) -> Result<Response<()>, Unfit> {
+pub fn response_of(head: &[u8]) -> Result<Response<()>, Unfit> {
+    // The values share one copy. HPACK's table holds some of them as long as the connection lives, so nothing more may hang on them.
+    let head = Bytes::copy_from_slice(head);
     let mut lines = head.split(|&byte| byte == b'\n');
     let status = lines.next().and_then(|line| line.get(9..12)).ok_or(Unfit)?;
     let mut response = Response::new(());
@@ -72,7 +74,9 @@ pub fn response_of(head: Bytes) -> Result<Response<()>, Unfit> {
 ///
 /// # Errors
 /// A field that the `http` crate does not hold.
-pub fn request_of(head: Bytes, scheme: Scheme) -> Result<Request<()>, Unfit> {
+pub fn request_of(head: &[u8], scheme: Scheme) -> Result<Request<()>, Unfit> {
+    // See [`response_of`].
+    let head = Bytes::copy_from_slice(head);
     let mut lines = head.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
     let line = lines.next().and_then(|line| line.strip_suffix(b" HTTP/1.1")).ok_or(Unfit)?;
     let blank = memchr::memchr(b' ', line).ok_or(Unfit)?;
@@ -223,13 +227,13 @@ mod tests {
     #[test]
     fn a_response_goes_without_what_concerns_the_connection() {
         let text = "HTTP/1.1 404 Not here\r\ncontent-length: 3\r\nconnection: close\r\nx: 1\r\nX:2\r\ntransfer-encoding: y\r\n\r\n";
-        let response = response_of(Bytes::from(text)).expect("a response");
+        let response = response_of(text.as_bytes()).expect("a response");
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
         assert_eq!(lines(response.headers()), ["content-length=\"3\"", "x=\"1\"", "x=\"2\""]);
     }
 
     fn request(text: &str) -> Request<()> {
-        request_of(Bytes::copy_from_slice(text.as_bytes()), Scheme::HTTP).expect("a request")
+        request_of(text.as_bytes(), Scheme::HTTP).expect("a request")
     }
 
     #[test]
@@ -254,7 +258,7 @@ mod tests {
         assert_eq!(head.headers().len(), 301);
         for cut in ["", "GET", "GET /", "GET / HTTP/1.1\r\nno field\r\n\r\n", "GET / HTTP/1.1\r\n: x\r\n\r\n"]
         {
-            assert!(request_of(Bytes::from(cut), Scheme::HTTP).is_err(), "{cut}");
+            assert!(request_of(cut.as_bytes(), Scheme::HTTP).is_err(), "{cut}");
         }
     }
 

@@ -161,7 +161,8 @@ impl Download {
                 return Poll::Ready(Err(Cut::Unsent));
             }
             if !std::mem::replace(&mut self.begun, true) {
-                let head = response_of(outbound.split().freeze()).map_err(|_| Cut::Unsent)?;
+                let head = response_of(outbound).map_err(|_| Cut::Unsent)?;
+                outbound.clear();
                 let ended = piece.is_empty() && matches!(self.tail, Tail::Gone);
                 stream.send_head(head, ended).map_err(|_| Cut::Client)?;
             } else if piece.is_empty() && matches!(self.tail, Tail::Gone) {

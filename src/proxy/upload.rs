@@ -396,9 +396,10 @@ impl exchange::Upload for Upload<'_> {
             // What the client does not take now goes before the answer.
             Source::Http1(stream) => !matches!(self.poll_hints(context, &stream), Poll::Ready(Err(_))),
             Source::Http2(stream) => {
-                let hints = self.hints.split().freeze();
-                self.hinted += hints.len();
-                response_of(hints).is_ok_and(|head| stream.send_interim(head).is_ok())
+                self.hinted += self.hints.len();
+                let head = response_of(&self.hints);
+                self.hints.clear();
+                head.is_ok_and(|head| stream.send_interim(head).is_ok())
             }
         };
         if !told {

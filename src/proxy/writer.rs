@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::time::Instant;
 
 use crate::clock::deadline::{Deadline, now};
@@ -31,12 +31,12 @@ impl ResponseWriter {
             Self::Http2(stream) => stream,
         };
         let lost = || io::Error::from(io::ErrorKind::BrokenPipe);
-        let head = answer.split_to(answer.len() - body).freeze();
-        let head = response_of(head).map_err(|_| lost())?;
-        stream.send_head(head, body == 0).map_err(|_| lost())?;
+        let (head, data) = answer.split_at(answer.len() - body);
+        stream.send_head(response_of(head).map_err(|_| lost())?, body == 0).map_err(|_| lost())?;
         if body > 0 {
-            stream.push(answer.split().freeze(), true);
+            stream.push(Bytes::copy_from_slice(data), true);
         }
+        answer.clear();
         poll_fn(|context| stream.poll_send(context)).await.map_err(|_| lost())
     }
 

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use http::{HeaderValue, StatusCode};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -213,8 +213,7 @@ impl Check {
     }
 
     async fn ask_http2(&self, stream: ClientStream) -> Result<(), Ill> {
-        let head = Bytes::copy_from_slice(&self.request);
-        let head = request_of(head, stream.scheme().clone()).map_err(|_| Ill::NoHttp2)?;
+        let head = request_of(&self.request, stream.scheme().clone()).map_err(|_| Ill::NoHttp2)?;
         match stream.ask(head).await {
             Ok(status) => verdict(status),
             Err(NoAnswer { failure: Failure::Protocol, .. }) => Err(Ill::NoHttp2),

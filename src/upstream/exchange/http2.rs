@@ -75,8 +75,7 @@ impl<U: Upload> Exchange<'_, U> {
                 let length = memchr::memmem::find(message, b"\r\n\r\n").map_or(message.len(), |end| end + 4);
                 let ended = body.is_done() && message.len() == length && body.trailers().is_empty();
                 let begun = turn.and_then(|()| {
-                    let head = Bytes::copy_from_slice(&message[..length]);
-                    let head = request_of(head, stream.scheme().clone());
+                    let head = request_of(&message[..length], stream.scheme().clone());
                     stream.begin(head.map_err(|_| NoAnswer::UNFIT)?, ended)
                 });
                 match begun {
