@@ -20,7 +20,7 @@ pub(crate) struct Peer {
     pub(crate) subject: Option<Box<str>>,
     /// `http` or `https`: how the client reached us.
     pub(crate) scheme: &'static str,
-    /// It speaks HTTP/2: each request has a connection of its own, which is a pipe.
+    /// It speaks HTTP/2: each request has a stream of its own.
     pub(crate) http2: bool,
 }
 

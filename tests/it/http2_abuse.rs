@@ -6,12 +6,14 @@ use crate::harness::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frame, Frames, HEADERS, PING, PREFACE, PRIORITY,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, get,
 };
-use crate::harness::{Backend, Client, Gateway, Next, everything_to};
+use crate::harness::{Backend, Client, Gateway, Next, eventually, everything_to};
 
 /// RFC 9113 §7.
 const STREAM_CLOSED: u32 = 5;
 const REFUSED_STREAM: u32 = 7;
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
+/// RFC 9113 §6.5.2.
+const INITIAL_WINDOW_SIZE: u16 = 4;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// What one client may have the gateway hold: windows of 1 MiB, and what allocators keep.
@@ -311,4 +313,41 @@ fn who_reads_nothing_and_leaves_a_head_open_is_left() {
         gateway.get("/").expect(200);
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Connections, and streams on each, of clients that open no window.
+const CLOSED: (u32, u32) = (5, 100);
+/// What such a stream may have the gateway hold: its task, its head, and what was read of the answer with its head.
+const STREAM_KIB: u64 = 40;
+
+/// What the client has no room for stays with the backend, and what was held is given back once the client has left.
+#[test]
+fn closed_windows_hold_little_and_only_for_a_while() {
+    // It writes until the gateway takes no more.
+    let backend = Backend::start(|exchange| {
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n");
+        exchange.write(vec![b'x'; 1_000_000]);
+        Next::KeepAlive
+    });
+    let gateway = Gateway::start(&everything_to(&backend, "[server]\nworkers = 1"));
+    gateway.get("/").expect(200);
+    let before = gateway.resident_kib();
+    let (connections, streams) = CLOSED;
+    let clients: Vec<Frames> = (0..connections)
+        .map(|_| {
+            let mut client = Frames::over(Client::connect(gateway.addr()), &[(INITIAL_WINDOW_SIZE, 1_000)]);
+            (0..streams).for_each(|stream| client.request(2 * stream + 1, &get("/large", &[])));
+            client
+        })
+        .collect();
+    backend.wait_for(1 + (connections * streams) as usize);
+    // As much of the answers comes as the gateway takes.
+    std::thread::sleep(Duration::from_secs(1));
+    let held = gateway.resident_kib().saturating_sub(before);
+    let most = u64::from(connections * streams) * STREAM_KIB;
+    assert!(held < most, "{held} KiB are held for clients that open no window");
+    drop(clients);
+    let given_back = || (gateway.resident_kib().saturating_sub(before) < held * 3 / 4).then_some(());
+    eventually("memory that is given back", given_back);
+    gateway.get("/").expect(200);
 }
