@@ -306,13 +306,13 @@ fn httpx_by_alpn_and_with_prior_knowledge() {
     let python = std::env::var("TOLLGATE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
     let site = Site::start();
     // It takes more than half a second for each megabyte, and a minute for 100 of them.
-    let patient = |to, size| if size == MEGABYTE { 1 } else { by_size(to, size) };
-    site.drive(&[&python, "httpx_client.py"], true, &jobs(4 * MEGABYTE, patient));
-    site.drive(
-        &[&python, "httpx_client.py"],
-        false,
-        &jobs(4 * MEGABYTE, |_, size| if size == MEGABYTE { 1 } else { 5 }),
-    );
+    let few = |_, size| match size {
+        MEGABYTE => 1,
+        60_000 | 100_000 => 5,
+        _ => 10,
+    };
+    site.drive(&[&python, "httpx_client.py"], true, &jobs(2 * MEGABYTE, few));
+    site.drive(&[&python, "httpx_client.py"], false, &jobs(2 * MEGABYTE, few));
 }
 
 #[test]
