@@ -44,14 +44,16 @@ fn metrics_count_the_traffic() {
     }
     let mut open = Client::connect(gateway.addr());
     open.get("/", "").expect(429);
-    // A request is counted when its response has gone, which its client may see a moment earlier.
-    let page = eventually("the last request to be counted", || {
-        let page = Page::parse(&gateway.admin("/metrics").text());
-        let count = page.get("tollgate_request_duration_seconds_count", &[("route", "all")]);
-        (count == Some(4.0)).then_some(page)
-    });
     let server = backend.addr().to_string();
     let listener = gateway.addr().to_string();
+    // A request is counted when its response has gone, which its client may see a moment earlier; and the gateway sees a moment later
+    // that a client has left.
+    let page = eventually("the last request to be counted, and the others' connections to be gone", || {
+        let page = Page::parse(&gateway.admin("/metrics").text());
+        let count = page.get("tollgate_request_duration_seconds_count", &[("route", "all")]);
+        let open = page.get("tollgate_connections", &[("listener", &listener)]);
+        ((count, open) == (Some(4.0), Some(1.0))).then_some(page)
+    });
     for (name, labels, value) in [
         ("tollgate_requests_total", &[("route", "all"), ("code", "200")][..], 2.0),
         ("tollgate_requests_total", &[("route", "all"), ("code", "429")], 2.0),
