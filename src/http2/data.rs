@@ -104,7 +104,7 @@ impl DataReader {
         }
     }
 
-    /// Lets the peer send so many bytes more, as they were taken and passed on.
+    /// Opens the peer's window by `bytes`, which were taken and passed on.
     pub fn release(&mut self, bytes: usize) {
         if bytes > 0 && self.frames.flow_control().release_capacity(bytes).is_err() {
             self.end = End::Broken;
@@ -130,7 +130,7 @@ pub struct DataWriter {
     last: bool,
     /// The end was told, or the stream was reset.
     ended: bool,
-    /// How long the window may stay closed; `None`: somebody else watches over it.
+    /// How long the window may stay closed. `None`: the caller has a timer of its own.
     patience: Option<Patience>,
     closed_since: Option<Instant>,
     /// It stayed closed for longer than that.
@@ -153,8 +153,8 @@ impl DataWriter {
         }
     }
 
-    /// How many bytes, of `wanted`, the peer's window and the connection have room for: nobody else's room is held. Pending while
-    /// there is none.
+    /// How many bytes, of `wanted`, the peer's window and the connection have room for. The room stays free for other streams until
+    /// a piece takes it. Pending while there is none.
     ///
     /// # Errors
     /// The stream is of no use any more.

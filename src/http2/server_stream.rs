@@ -64,7 +64,7 @@ impl ServerStream {
         self.request.borrow().trailers().cloned()
     }
 
-    /// Lets the client send so many bytes more.
+    /// Opens the client's window by `bytes`.
     pub fn release(&self, bytes: usize) {
         self.request.borrow_mut().release(bytes);
     }

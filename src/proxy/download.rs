@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::reader::BodyFault;
 use super::writer::{ResponseWriter, Writer};
 use crate::clock::deadline::{Deadline, now};
-use crate::http1::chunks::{ChunkDecoder, Malformed, encode, encode_end};
+use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, Malformed, encode, encode_end};
 use crate::http1::response::Framing;
 use crate::http1::trailers::Trailers;
 use crate::http2::head::{read_trailers, response_of};
@@ -232,7 +232,11 @@ impl Download {
             Poll::Ready(Ok(read)) if read > 0 || matches!(self.rest, Rest::UntilClose) => {
                 self.silent_since = None;
                 if matches!(self.rest, Rest::UntilClose) {
-                    let trailers = exchange.trailers().map(|lines| self.trailers.pick(&lines));
+                    let lines = exchange.trailers();
+                    if lines.as_ref().is_some_and(|lines| lines.len() > MAX_TRAILERS) {
+                        return Poll::Ready(Err(Cut::Backend));
+                    }
+                    let trailers = lines.map(|lines| self.trailers.pick(&lines));
                     self.ending = trailers.or_else(|| (read == 0).then(Vec::new));
                 }
             }

@@ -12,7 +12,7 @@ use super::reader::{BodyFault, Pace, Reader, Source};
 use super::writer::Writer;
 use crate::gateway::HeaderEdits;
 use crate::http1::body::Body;
-use crate::http1::chunks::{ChunkDecoder, encode, encode_end};
+use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, encode, encode_end};
 use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::http1::response::ResponseHead;
@@ -250,10 +250,7 @@ impl<'c> Upload<'c> {
                 Ok(())
             }
             Rest::Chunked(_) => self.take_chunks(out),
-            Rest::Frames => {
-                self.take_frames(out);
-                Ok(())
-            }
+            Rest::Frames => self.take_frames(out),
         };
         let taken_bytes = before - self.inbound.len();
         self.touched |= taken_bytes > 0;
@@ -298,19 +295,23 @@ impl<'c> Upload<'c> {
         self.rest = Rest::Nothing;
     }
 
-    fn take_frames(&mut self, out: &mut BytesMut) {
+    fn take_frames(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
         let here = self.inbound.len().min(PART);
         self.wire.put(&self.inbound[..here], out);
         self.inbound.advance(here);
         self.bytes += here as u64;
-        let Source::Http2(stream) = self.reader.source() else { return };
+        let Source::Http2(stream) = self.reader.source() else { return Ok(()) };
         if self.inbound.is_empty()
             && let Some(trailers) = stream.trailers()
         {
             let mut lines = BytesMut::new();
             write_trailers(&trailers, &mut lines);
+            if lines.len() > MAX_TRAILERS {
+                return Err(BodyFault::Malformed);
+            }
             self.end(self.trailers.pick(&lines), out);
         }
+        Ok(())
     }
 
     /// Reads more of it. A client that is late or leaves has broken it off.

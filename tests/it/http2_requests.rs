@@ -303,3 +303,25 @@ fn an_early_answer_ends_the_upload() {
     let told = client.until_reset(body);
     assert_eq!(told, h2::Reason::NO_ERROR, "the rest is not wanted");
 }
+
+/// As over HTTP/1.1, trailers have a bound of their own.
+#[test]
+fn trailers_over_16_kib_are_refused() {
+    let backend = Backend::start(|exchange| {
+        exchange.read_body();
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        Next::KeepAlive
+    });
+    let gateway = Gateway::start(&everything_to(&backend, ""));
+    let client = Http2::connect(gateway.addr());
+    for (kib, status) in [(15, 200), (17, 400)] {
+        let (mut body, answer) = client.begin(request("POST", "/", &[("trailer", "x-a")]));
+        body.send_data("abc".into(), false).expect("the stream is open");
+        let mut trailers = HeaderMap::new();
+        for _ in 0..kib {
+            trailers.append("x-a", HeaderValue::from_str(&"a".repeat(1_019)).expect("a value"));
+        }
+        body.send_trailers(trailers).expect("the stream is open");
+        assert_eq!(client.finish(answer).expect("an answer").status, status, "{kib} KiB");
+    }
+}

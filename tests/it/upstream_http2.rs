@@ -124,6 +124,28 @@ fn any_legal_head_reaches_the_backend() {
     assert_eq!(gateway.metric("tollgate_upstream_failed_attempts_total", &["upstream=\"api\""]), 0.0);
 }
 
+/// As from a backend of HTTP/1.1, trailers have a bound of their own: an answer with more of them never looks whole.
+#[test]
+fn trailers_over_16_kib_are_no_end() {
+    let backend =
+        Http2Backend::start(Builder::new(), |request: Request<RecvStream>, mut respond| async move {
+            let kib: usize = request.uri().path().trim_start_matches('/').parse().expect("a number");
+            let mut out = begin(&mut respond, 200);
+            send_all(&mut out, "abc".into(), false).await;
+            let mut trailers = HeaderMap::new();
+            for _ in 0..kib {
+                trailers.append("x-a", "a".repeat(1_019).parse().expect("a value"));
+            }
+            out.send_trailers(trailers).expect("the gateway reads");
+        });
+    let gateway = Gateway::start(&to(&[&backend.url()], "", ""));
+    for (kib, whole) in [(15, true), (17, false)] {
+        let mut client = Client::connect(gateway.addr());
+        client.write(format!("GET /{kib} HTTP/1.1\r\nhost: test\r\nte: trailers\r\nconnection: te\r\n\r\n"));
+        assert_eq!(!is_cut(&mut client), whole, "{kib} KiB");
+    }
+}
+
 /// Those that do not fit wait, or go with others; none is turned away.
 #[test]
 fn no_more_connections_than_are_allowed() {

@@ -14,6 +14,7 @@ use super::super::linger::SILENCE;
 use super::super::reader::Source;
 use super::super::service;
 use super::super::session::Session;
+use super::super::worker::Worker;
 use super::seat::Seat;
 use crate::clock::deadline::{Deadline, now};
 use crate::http2::data::Patience;
@@ -40,20 +41,16 @@ pub(super) async fn serve(request: Request<RecvStream>, respond: SendResponse<By
     service::answer(&mut session).await;
     session.worker.spare.put(session.buffers.take());
     drop(session);
-    let ending = stream.finish();
-    if ending == Ending::Unanswered {
-        seat.taken_back();
-    }
-    // What is left counts no more: the connection may be idle, and make room.
-    drop(seat);
-    if ending == Ending::Told {
-        linger(&stream).await;
+    match stream.finish() {
+        Ending::Unanswered => seat.taken_back(),
+        Ending::Told => linger(&stream, &streams.worker).await,
     }
 }
 
 /// Reads and drops what is left of a request that was answered before it had come whole: some clients see an answer only once they
 /// have sent all. A stream that is dropped at once is reset in one write with its answer, which others take for a fault.
-async fn linger(stream: &ServerStream) {
+/// A drain does not wait for a client that still sends.
+async fn linger(stream: &ServerStream, worker: &Worker) {
     let begun = now();
     let mut silent_since = begun;
     let mut deadline = Deadline::default();
@@ -62,7 +59,7 @@ async fn linger(stream: &ServerStream) {
         if over || stream.poll_reset(context).is_ready() {
             return Poll::Ready(());
         }
-        if dropped > 0 {
+        if dropped > 0 && !worker.is_draining() {
             silent_since = now();
         }
         deadline.poll(context, (silent_since + SILENCE).min(begun + TOTAL))
