@@ -1,123 +1,346 @@
-//! Heads on their way from HTTP/2 to HTTP/1.1 and back.
+//! Heads as header blocks, and as the text of HTTP/1.1 that the one grammar of this gateway reads.
+//!
+//! A received block becomes text, for the parser of HTTP/1.1 to judge. What only HTTP/2 knows is judged here (RFC 9113 §8.2, §8.3):
+//! pseudo-header fields, names in lower case, fields of a connection, and the length of the body. A head of ours is text already and
+//! becomes a block.
 
 use std::borrow::Cow;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE};
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Method, Request, Response, StatusCode, Uri, Version, request, response};
+use bytes::{BufMut as _, BytesMut};
+use http::StatusCode;
+use smallvec::SmallVec;
 
+use super::hpack::encoder::{put_field, put_status};
 use crate::http1::name::Name;
+use crate::http1::syntax::is_token;
 
-/// A head cannot be said in the other version.
+/// Bytes that each field counts beside its name and value (RFC 9113 §10.5.1).
+const FIELD_OVERHEAD: usize = 32;
+
+/// What a header block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// The head of a request.
+    Request,
+    /// The head of a response, be it an interim one.
+    Response,
+    /// Fields behind a body.
+    Trailers,
+}
+
+/// Why a block is no head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadError {
+    /// It is malformed (RFC 9113 §8.1.1): a stream error.
+    Malformed,
+    /// Its fields are larger than they may be.
+    TooLarge,
+}
+
+/// A head that came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedHead {
+    /// As HTTP/1.1 has it; trailers are lines only.
+    pub text: BytesMut,
+    /// Bytes of the body, if the head says so.
+    pub content_length: Option<u64>,
+    /// The status of a response, else 0.
+    pub status: u16,
+}
+
+/// Where a value stands in [`HeadBuilder::values`].
+type Place = (usize, usize);
+
+/// Builds a head from the fields of a block, in their order.
+#[derive(Debug)]
+pub struct HeadBuilder {
+    kind: BlockKind,
+    text: BytesMut,
+    /// The values of pseudo-header fields.
+    values: SmallVec<[u8; 192]>,
+    method: Option<Place>,
+    scheme: Option<Place>,
+    path: Option<Place>,
+    authority: Option<Place>,
+    status: u16,
+    /// The first line is written, or the block has none.
+    begun: bool,
+    /// Cookies may come in several fields (RFC 9113 §8.2.3); HTTP/1.1 allows one.
+    cookie: SmallVec<[u8; 64]>,
+    content_length: Option<u64>,
+    /// Bytes that the fields may still count.
+    room: usize,
+    error: Option<HeadError>,
+}
+
+impl HeadBuilder {
+    /// For a block whose fields may count `max_size` bytes, names, values and 32 each (RFC 9113 §6.5.2).
+    pub fn new(kind: BlockKind, max_size: usize) -> Self {
+        Self {
+            kind,
+            text: BytesMut::with_capacity(if kind == BlockKind::Trailers { 0 } else { 256 }),
+            values: SmallVec::new(),
+            method: None,
+            scheme: None,
+            path: None,
+            authority: None,
+            status: 0,
+            begun: kind == BlockKind::Trailers,
+            cookie: SmallVec::new(),
+            content_length: None,
+            room: max_size,
+            error: None,
+        }
+    }
+
+    /// The next field.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        if self.error.is_some() {
+            return;
+        }
+        let size = name.len() + value.len() + FIELD_OVERHEAD;
+        let Some(room) = self.room.checked_sub(size) else {
+            return self.error = Some(HeadError::TooLarge);
+        };
+        self.room = room;
+        let taken = if name.first() == Some(&b':') { self.pseudo(name, value) } else { self.regular(name, value) };
+        if taken.is_none() {
+            self.error = Some(HeadError::Malformed);
+        }
+    }
+
+    /// `None`: the field is malformed.
+    fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
+        let place = match (self.kind, name) {
+            _ if self.begun => return None,
+            (BlockKind::Request, b":method") => &mut self.method,
+            (BlockKind::Request, b":scheme") => &mut self.scheme,
+            (BlockKind::Request, b":path") => &mut self.path,
+            (BlockKind::Request, b":authority") => &mut self.authority,
+            (BlockKind::Response, b":status") if self.status == 0 => {
+                self.status = read_status(value)?;
+                return Some(());
+            }
+            _ => return None,
+        };
+        let start = self.values.len();
+        self.values.extend_from_slice(value);
+        place.replace((start, self.values.len())).is_none().then_some(())
+    }
+
+    /// `None`: the field is malformed.
+    fn regular(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
+        if !self.begun {
+            self.begin()?;
+        }
+        let lower = |&byte: &u8| is_token(byte) && !byte.is_ascii_uppercase();
+        // Other characters that no value may have are found by the parser.
+        if name.is_empty() || !name.iter().all(lower) || memchr::memchr3(0, b'\r', b'\n', value).is_some() {
+            return None;
+        }
+        match Name::of(name) {
+            Name::Te if value.eq_ignore_ascii_case(b"trailers") => {}
+            Name::Te | Name::Connection | Name::KeepAlive | Name::TransferEncoding | Name::Upgrade => return None,
+            Name::NextHop if name == b"proxy-connection" => return None,
+            Name::Host if self.authority.is_some_and(|place| self.value(place).eq_ignore_ascii_case(value)) => {
+                return Some(());
+            }
+            Name::ContentLength if self.kind != BlockKind::Trailers => {
+                let length = read_length(value)?;
+                if self.content_length.replace(length).is_some_and(|other| other != length) {
+                    return None;
+                }
+            }
+            Name::Other if name == b"cookie" && self.kind == BlockKind::Request => {
+                if !self.cookie.is_empty() {
+                    self.cookie.extend_from_slice(b"; ");
+                }
+                self.cookie.extend_from_slice(value);
+                return Some(());
+            }
+            _ => {}
+        }
+        put_line(&mut self.text, name, value);
+        Some(())
+    }
+
+    fn value(&self, (start, end): Place) -> &[u8] {
+        self.values.get(start..end).unwrap_or_default()
+    }
+
+    /// Writes the first line. `None`: pseudo-header fields are missing or malformed.
+    fn begin(&mut self) -> Option<()> {
+        self.begun = true;
+        if self.kind == BlockKind::Response {
+            let status = StatusCode::from_u16(self.status).ok()?;
+            let reason = status.canonical_reason().unwrap_or_default();
+            put(&mut self.text, &[b"HTTP/1.1 ", status.as_str().as_bytes(), b" ", reason.as_bytes(), b"\r\n"]);
+            return Some(());
+        }
+        let mut text = std::mem::take(&mut self.text);
+        let method = self.value(self.method?);
+        let authority = self.authority.map(|place| self.value(place));
+        if method.is_empty() || !method.iter().all(|&byte| is_token(byte)) || !authority.is_none_or(is_authority) {
+            return None;
+        }
+        let target = match (method, self.scheme, self.path) {
+            (b"CONNECT", None, None) => authority?,
+            (b"CONNECT", ..) => return None,
+            (_, Some(scheme), Some(path)) => {
+                let (scheme, path) = (self.value(scheme), self.value(path));
+                (is_scheme(scheme) && is_path(path)).then_some(path)?
+            }
+            _ => return None,
+        };
+        put(&mut text, &[method, b" ", target, b" HTTP/1.1\r\n"]);
+        if let Some(authority) = authority {
+            put_line(&mut text, b"host", authority);
+        }
+        self.text = text;
+        Some(())
+    }
+
+    /// The head, once all its fields have come. `ended`: no body follows.
+    ///
+    /// # Errors
+    /// The block is no head.
+    pub fn finish(mut self, ended: bool) -> Result<ReceivedHead, HeadError> {
+        if !self.begun && self.error.is_none() && self.begin().is_none() {
+            self.error = Some(HeadError::Malformed);
+        }
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        if !self.cookie.is_empty() {
+            put_line(&mut self.text, b"cookie", &self.cookie);
+        }
+        if self.kind == BlockKind::Request && !ended && self.content_length.is_none() {
+            put(&mut self.text, &[b"transfer-encoding: chunked\r\n"]);
+        }
+        if self.kind != BlockKind::Trailers {
+            put(&mut self.text, &[b"\r\n"]);
+        }
+        let Self { text, content_length, status, .. } = self;
+        Ok(ReceivedHead { text, content_length, status })
+    }
+}
+
+fn read_status(value: &[u8]) -> Option<u16> {
+    let digits = <&[u8; 3]>::try_from(value).ok().filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
+    (status >= 100).then_some(status)
+}
+
+/// Digits only, below 2^63.
+fn read_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(value.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
+}
+
+/// RFC 3986 §3.1.
+fn is_scheme(scheme: &[u8]) -> bool {
+    let good = |&byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    scheme.first().is_some_and(u8::is_ascii_alphabetic) && scheme.iter().all(good)
+}
+
+/// Whether a path could be one (RFC 9113 §8.3.1): the parser judges the rest.
+fn is_path(path: &[u8]) -> bool {
+    let bad = |&byte: &u8| byte <= b' ' || byte == 0x7f || byte == b'#';
+    matches!(path.first(), Some(b'/' | b'*' | b'?')) && !path.iter().any(bad)
+}
+
+/// Whether an authority could be one: the parser judges the rest.
+fn is_authority(authority: &[u8]) -> bool {
+    let bad = |&byte: &u8| byte <= b' ' || byte == 0x7f || matches!(byte, b'/' | b'?' | b'#' | b'\\');
+    !authority.is_empty() && !authority.iter().any(bad)
+}
+
+/// A head of ours is not the text that it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfit;
 
-/// Writes a client's request head as HTTP/1.1. It is to be read as strictly as if the client had sent it so: what is
-/// wrong with it is found there. `ended`: no body follows.
-pub fn write_request(head: &request::Parts, ended: bool, out: &mut BytesMut) {
-    put(out, &[head.method.as_str().as_bytes(), b" "]);
-    let authority = head.uri.authority();
-    // CONNECT has no path. Whatever else has none is malformed, and no target is no target in HTTP/1.1 either.
-    let target = head.uri.path_and_query().map(PathAndQuery::as_str);
-    put(out, &[target.or(authority.map(Authority::as_str)).unwrap_or_default().as_bytes()]);
-    put(out, &[b" HTTP/1.1\r\n"]);
-    if let Some(authority) = authority {
-        put_line(out, b"host", authority.as_str().as_bytes());
-    }
-    put_fields(&head.headers, out, |name, value| {
-        // One that names another host stands beside the first, and two are refused.
-        name == HOST && authority.is_some_and(|authority| same_host(authority, value))
-    });
-    put_cookies(&head.headers, out);
-    if !ended && !head.headers.contains_key(CONTENT_LENGTH) {
-        put(out, &[b"transfer-encoding: chunked\r\n"]);
-    }
-    put(out, &[b"\r\n"]);
+/// The fields of a head, or of trailers: each line's name, and its value without the blanks around it.
+pub fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = lines;
+    std::iter::from_fn(move || {
+        let end = memchr::memchr(b'\n', rest)?;
+        let (line, behind) = (rest[..end].strip_suffix(b"\r")?, &rest[end + 1..]);
+        let colon = memchr::memchr(b':', line)?;
+        rest = behind;
+        Some((&line[..colon], line[colon + 1..].trim_ascii()))
+    })
 }
 
-/// Writes a server's response head as HTTP/1.1, for the strict grammar to read: its fields are kept where they stand then.
-pub fn write_response(head: &response::Parts, out: &mut BytesMut) {
-    let reason = head.status.canonical_reason().unwrap_or_default();
-    put(out, &[b"HTTP/1.1 ", head.status.as_str().as_bytes(), b" ", reason.as_bytes(), b"\r\n"]);
-    put_fields(&head.headers, out, |_, _| false);
-    put(out, &[b"\r\n"]);
-}
-
-/// A head of ours: a status line, lines of fields, and an empty line. Fields of one connection are left out.
+/// Writes a response's head, as HTTP/1.1 has it, as a block. Fields of one connection are left out. Gives whether it answers a gRPC
+/// call, whose messages have their own lengths: `content-length` is left out then.
 ///
 /// # Errors
-/// A field that the `http` crate does not hold.
-pub fn response_of(head: &[u8]) -> Result<Response<()>, Unfit> {
-    // The values share one copy. HPACK's table holds some of them as long as the connection lives, so nothing more may hang on them.
-    let head = Bytes::copy_from_slice(head);
-    let mut lines = head.split(|&byte| byte == b'\n');
-    let status = lines.next().and_then(|line| line.get(9..12)).ok_or(Unfit)?;
-    let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_bytes(status).map_err(|_| Unfit)?;
-    *response.version_mut() = Version::HTTP_2;
-    for line in lines.filter_map(|line| line.strip_suffix(b"\r")).take_while(|line| !line.is_empty()) {
-        let colon = memchr::memchr(b':', line).ok_or(Unfit)?;
-        if Name::of(&line[..colon]).is_hop_by_hop() {
-            continue;
-        }
-        let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Unfit)?;
-        let value = head.slice_ref(line[colon + 1..].trim_ascii());
-        let value = HeaderValue::from_maybe_shared(value).map_err(|_| Unfit)?;
-        response.headers_mut().try_append(name, value).map_err(|_| Unfit)?;
-    }
-    Ok(response)
-}
-
-/// A head of ours, for a server: a request line, lines of fields with `host` among them, and an empty line. Fields of one
-/// connection are left out. What the grammar of a path does not hold (`"`, `<`, `>`, …) is percent-encoded.
-///
-/// # Errors
-/// A field that the `http` crate does not hold.
-pub fn request_of(head: &[u8], scheme: Scheme) -> Result<Request<()>, Unfit> {
-    // See [`response_of`].
-    let head = Bytes::copy_from_slice(head);
-    let mut lines = head.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
-    let line = lines.next().and_then(|line| line.strip_suffix(b" HTTP/1.1")).ok_or(Unfit)?;
-    let blank = memchr::memchr(b' ', line).ok_or(Unfit)?;
-    let mut request = Request::new(());
-    *request.method_mut() = Method::from_bytes(&line[..blank]).map_err(|_| Unfit)?;
-    let target = encoded(&line[blank + 1..]);
-    let (mut host, mut chunked) = (Bytes::new(), false);
-    for line in lines.take_while(|line| !line.is_empty()) {
-        let colon = memchr::memchr(b':', line).ok_or(Unfit)?;
-        let value = head.slice_ref(line[colon + 1..].trim_ascii());
-        match Name::of(&line[..colon]) {
-            Name::Host => host = value,
-            Name::TransferEncoding => chunked = true,
-            name if name.is_hop_by_hop() => {}
+/// It has no status line.
+pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, Unfit> {
+    let (line, lines) = first_line(head)?;
+    put_status(line.get(9..12).and_then(read_status).ok_or(Unfit)?, out);
+    let (mut length, mut grpc) = (None, false);
+    for (name, value) in fields(lines) {
+        match Name::of(name) {
+            Name::ContentLength => length = Some(value),
+            known if known.is_hop_by_hop() => {}
             _ => {
-                let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Unfit)?;
-                let value = HeaderValue::from_maybe_shared(value).map_err(|_| Unfit)?;
-                request.headers_mut().try_append(name, value).map_err(|_| Unfit)?;
+                grpc |= value.starts_with(b"application/grpc") && name.eq_ignore_ascii_case(b"content-type");
+                put_field(name, value, out);
             }
         }
     }
-    if chunked {
-        request.headers_mut().remove(CONTENT_LENGTH);
+    if let Some(length) = length.filter(|_| !grpc) {
+        put_field(b"content-length", length, out);
+    }
+    Ok(grpc)
+}
+
+/// Writes a request's head, as HTTP/1.1 has it, as a block. Fields of one connection are left out; a target's characters that the
+/// grammar of a path lacks (`"`, `<`, `>`, …) are percent-encoded. `scheme` is `http` or `https`.
+///
+/// # Errors
+/// It has no request line.
+pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(), Unfit> {
+    let (line, lines) = first_line(head)?;
+    let line = line.strip_suffix(b" HTTP/1.1").ok_or(Unfit)?;
+    let blank = memchr::memchr(b' ', line).ok_or(Unfit)?;
+    put_field(b":method", &line[..blank], out);
+    put_field(b":scheme", scheme, out);
+    put_field(b":path", &encoded(&line[blank + 1..]), out);
+    let host = fields(lines).find(|(name, _)| Name::of(name) == Name::Host);
+    // `host:` with nothing behind it is no authority.
+    if let Some((_, host)) = host.filter(|(_, host)| !host.is_empty()) {
+        put_field(b":authority", host, out);
+    }
+    let (mut length, mut chunked) = (None, false);
+    for (name, value) in fields(lines) {
+        match Name::of(name) {
+            Name::Host => {}
+            Name::ContentLength => length = Some(value),
+            Name::TransferEncoding => chunked = true,
+            known if known.is_hop_by_hop() => {}
+            _ => put_field(name, value, out),
+        }
+    }
+    if let Some(length) = length.filter(|_| !chunked) {
+        put_field(b"content-length", length, out);
     }
     // Whatever trailers come are read, and passed on where the client takes them. gRPC servers insist.
-    request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
-    let mut uri = Uri::builder().path_and_query(target.as_ref());
-    match Authority::from_maybe_shared(host.clone()) {
-        Ok(authority) => {
-            uri = uri.scheme(scheme).authority(authority);
-            *request.version_mut() = Version::HTTP_2;
-        }
-        // No authority, as of `host:` with nothing behind it: the `h2` crate lets only a request of HTTP/1.1 have none.
-        Err(_) if !host.is_empty() => {
-            let host = HeaderValue::from_maybe_shared(host).map_err(|_| Unfit)?;
-            request.headers_mut().insert(HOST, host);
-        }
-        Err(_) => {}
-    }
-    *request.uri_mut() = uri.build().map_err(|_| Unfit)?;
-    Ok(request)
+    put_field(b"te", b"trailers", out);
+    Ok(())
+}
+
+/// Writes trailers as a block.
+pub fn put_trailers(lines: &[u8], out: &mut BytesMut) {
+    fields(lines).for_each(|(name, value)| put_field(name, value, out));
+}
+
+fn first_line(head: &[u8]) -> Result<(&[u8], &[u8]), Unfit> {
+    let end = memchr::memchr(b'\n', head).ok_or(Unfit)?;
+    Ok((head[..end].strip_suffix(b"\r").ok_or(Unfit)?, &head[end + 1..]))
 }
 
 /// A target with what is no character of a path or query percent-encoded (RFC 3986 §3.3): clients send it, and HTTP/1.1 servers
@@ -139,46 +362,6 @@ fn encoded(target: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(encoded)
 }
 
-/// Trailer lines, each with its CR LF, as fields. What is none is left out.
-pub fn read_trailers(lines: &[u8]) -> HeaderMap {
-    let fields = lines.split(|&byte| byte == b'\n').filter_map(|line| {
-        let line = line.strip_suffix(b"\r")?;
-        let colon = memchr::memchr(b':', line)?;
-        let name = HeaderName::from_bytes(line.get(..colon)?).ok()?;
-        Some((name, HeaderValue::from_bytes(line.get(colon + 1..)?.trim_ascii()).ok()?))
-    });
-    let mut trailers = HeaderMap::new();
-    // A number of them that the map does not hold was not let through by the bound on their size.
-    fields.for_each(|(name, value)| drop(trailers.try_append(name, value)));
-    trailers
-}
-
-/// Trailers as lines.
-pub fn write_trailers(trailers: &HeaderMap, out: &mut BytesMut) {
-    trailers.iter().for_each(|(name, value)| put_line(out, name.as_str().as_bytes(), value.as_bytes()));
-}
-
-/// Cookies may come in crumbs (RFC 9113 §8.2.3), each a field: see [`put_cookies`].
-fn put_fields(fields: &HeaderMap, out: &mut BytesMut, dropped: impl Fn(&HeaderName, &HeaderValue) -> bool) {
-    for (name, value) in fields.iter().filter(|&(name, value)| name != COOKIE && !dropped(name, value)) {
-        put_line(out, name.as_str().as_bytes(), value.as_bytes());
-    }
-}
-
-/// Joins the crumbs of cookies: HTTP/1.1 allows one field.
-fn put_cookies(fields: &HeaderMap, out: &mut BytesMut) {
-    let mut crumbs = fields.get_all(COOKIE).iter();
-    if let Some(first) = crumbs.next() {
-        put(out, &[b"cookie: ", first.as_bytes()]);
-        crumbs.for_each(|crumb| put(out, &[b"; ", crumb.as_bytes()]));
-        put(out, &[b"\r\n"]);
-    }
-}
-
-fn same_host(authority: &Authority, host: &HeaderValue) -> bool {
-    host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
-}
-
 fn put_line(out: &mut BytesMut, name: &[u8], value: &[u8]) {
     put(out, &[name, b": ", value, b"\r\n"]);
 }
@@ -189,86 +372,4 @@ fn put(out: &mut BytesMut, parts: &[&[u8]]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written(request: request::Builder, ended: bool) -> String {
-        let (head, ()) = request.body(()).expect("a request").into_parts();
-        let mut out = BytesMut::new();
-        write_request(&head, ended, &mut out);
-        String::from_utf8(out.to_vec()).expect("text")
-    }
-
-    #[test]
-    fn a_request_is_written_as_http_1_1() {
-        let request = Request::get("https://a.example:8443/x?y=1")
-            .header("cookie", "a=1")
-            .header("accept", "*/*")
-            .header("host", "A.example:8443")
-            .header("cookie", "b=2");
-        assert_eq!(
-            written(request, true),
-            "GET /x?y=1 HTTP/1.1\r\nhost: a.example:8443\r\naccept: */*\r\ncookie: a=1; b=2\r\n\r\n"
-        );
-        let request = Request::post("http://a/x").header("host", "b");
-        assert_eq!(
-            written(request, false),
-            "POST /x HTTP/1.1\r\nhost: a\r\nhost: b\r\ntransfer-encoding: chunked\r\n\r\n",
-            "two hosts: to be refused by whoever reads it"
-        );
-        let request = Request::post("/x").header("host", "b").header("content-length", "3");
-        assert_eq!(written(request, false), "POST /x HTTP/1.1\r\nhost: b\r\ncontent-length: 3\r\n\r\n");
-    }
-
-    fn lines(headers: &HeaderMap) -> Vec<String> {
-        headers.iter().map(|(name, value)| format!("{name}={value:?}")).collect()
-    }
-
-    #[test]
-    fn a_response_goes_without_what_concerns_the_connection() {
-        let text = "HTTP/1.1 404 Not here\r\ncontent-length: 3\r\nconnection: close\r\nx: 1\r\nX:2\r\ntransfer-encoding: y\r\n\r\n";
-        let response = response_of(text.as_bytes()).expect("a response");
-        assert_eq!(response.status(), StatusCode::NOT_FOUND);
-        assert_eq!(lines(response.headers()), ["content-length=\"3\"", "x=\"1\"", "x=\"2\""]);
-    }
-
-    fn request(text: &str) -> Request<()> {
-        request_of(text.as_bytes(), Scheme::HTTP).expect("a request")
-    }
-
-    #[test]
-    fn a_request_goes_with_its_host_as_authority() {
-        let text = "POST /a?b HTTP/1.1\r\nhost: b.test:80\r\nX-A: 1\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\nconnection: te\r\nte: x\r\n\r\n";
-        let head = request(text);
-        assert_eq!((head.method(), head.version()), (&Method::POST, Version::HTTP_2));
-        assert_eq!(head.uri().to_string(), "http://b.test:80/a?b");
-        assert_eq!(lines(head.headers()), ["x-a=\"1\"", "te=\"trailers\""]);
-    }
-
-    /// What servers of HTTP/1.1 take goes to those of HTTP/2, too.
-    #[test]
-    fn any_head_can_be_said() {
-        let head = request("GET /<a>`{b}|\"^?q=<\u{e9}> HTTP/1.1\r\nhost: a\r\n\r\n");
-        assert_eq!(head.uri().path(), "/%3Ca%3E%60%7Bb%7D%7C%22%5E");
-        assert_eq!(head.uri().query(), Some("q=%3C%C3%A9%3E"));
-        let head = request("OPTIONS * HTTP/1.1\r\nhost: \r\n\r\n");
-        assert_eq!((head.uri().authority(), head.uri().path()), (None, "*"));
-        let fields: String = (0..300).map(|number| format!("x-{number}: {number}\r\n")).collect();
-        let head = request(&format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}\r\n"));
-        assert_eq!(head.headers().len(), 301);
-        for cut in ["", "GET", "GET /", "GET / HTTP/1.1\r\nno field\r\n\r\n", "GET / HTTP/1.1\r\n: x\r\n\r\n"]
-        {
-            assert!(request_of(cut.as_bytes(), Scheme::HTTP).is_err(), "{cut}");
-        }
-    }
-
-    #[test]
-    fn trailers_go_there_and_back() {
-        let lines = b"grpc-status: 0\r\ngrpc-message: a b\r\n";
-        let trailers = read_trailers(lines);
-        let mut out = BytesMut::new();
-        write_trailers(&trailers, &mut out);
-        assert_eq!(&out[..], lines);
-        assert!(read_trailers(b"no field\r\n: x\r\n").is_empty());
-    }
-}
+mod tests;

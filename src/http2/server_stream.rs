@@ -1,33 +1,48 @@
 //! One stream of a client's connection: its request's body as it comes, and its answer as it goes.
 
-use std::cell::RefCell;
-use std::task::{Context, Poll};
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use h2::server::SendResponse;
-use h2::{Reason, RecvStream};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use bytes::BytesMut;
+use tokio::time::Instant;
 
-use super::data::{DataReader, DataWriter, Lost, Patience};
+use super::connection::{Lost, StreamHandle};
+use super::frame::ErrorCode;
+use crate::clock::deadline::{Deadline, now};
+
+/// What a gRPC call is told when its answer breaks off.
+const UNAVAILABLE: &[u8] = b"grpc-status: 14\r\ngrpc-message: the upstream broke off\r\n";
 
 /// One stream of a client's connection. The parts of its request's task share it.
 #[derive(Debug)]
 pub struct ServerStream {
-    request: RefCell<DataReader>,
-    answer: RefCell<Answer>,
-    patience: Patience,
+    stream: StreamHandle,
+    /// How long the client's window may stay closed. While the connection's socket blocks, it is not known whether the client has
+    /// opened the window, and the kernel judges the client by what it acknowledges.
+    write_timeout: Duration,
+    answer: Cell<Answer>,
+    stall: RefCell<Stall>,
 }
 
 /// How far the answer is.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    Awaited(SendResponse<Bytes>),
+    Awaited,
     /// Its head went out. A gRPC call can still be told that something went wrong.
     Begun {
-        body: DataWriter,
         grpc: bool,
     },
+    /// All of it went out, or the stream was reset.
+    Ended,
+}
+
+/// Whether the client's window stays closed for too long.
+#[derive(Debug, Default)]
+struct Stall {
+    closed_since: Option<Instant>,
+    stalled: bool,
+    deadline: Deadline,
 }
 
 /// How an answer ended.
@@ -41,155 +56,143 @@ pub enum Ending {
 
 impl ServerStream {
     /// The stream of a request whose head has come.
-    pub fn new(body: RecvStream, respond: SendResponse<Bytes>, patience: Patience) -> Self {
-        let request = RefCell::new(DataReader::new(body));
-        Self { request, answer: RefCell::new(Answer::Awaited(respond)), patience }
-    }
-
-    /// Takes what has come of the request's body: see [`DataReader::poll_pull`]. Whether no more will come.
-    pub fn pull(&self, context: &mut Context<'_>) -> bool {
-        self.request.borrow_mut().poll_pull(context).is_ready()
+    pub fn new(stream: StreamHandle, write_timeout: Duration) -> Self {
+        Self { stream, write_timeout, answer: Cell::new(Answer::Awaited), stall: RefCell::default() }
     }
 
     /// Appends what has come of the request's body. Ready with 0 at its end.
     ///
     /// # Errors
     /// The client has taken its request back.
-    pub fn poll_read(&self, context: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, Lost>> {
-        self.request.borrow_mut().poll_read(context, into)
+    pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, Lost>> {
+        self.stream.poll_read(context, into)
     }
 
-    /// The trailers behind the request's body, once it has come whole and was taken.
-    pub fn trailers(&self) -> Option<HeaderMap> {
-        self.request.borrow().trailers().cloned()
+    /// The lines of the trailers behind the request's body, once it has come whole and was taken.
+    pub fn trailers(&self) -> Option<BytesMut> {
+        self.stream.trailers()
     }
 
     /// Opens the client's window by `bytes`.
     pub fn release(&self, bytes: usize) {
-        self.request.borrow_mut().release(bytes);
+        self.stream.release(bytes);
     }
 
-    /// Drops what has come of the request's body, and lets the client send as much more. Whether no more will come, and how much was
-    /// dropped.
-    pub fn discard(&self, context: &mut Context<'_>) -> (bool, usize) {
-        let mut request = self.request.borrow_mut();
-        let over = request.poll_pull(context).is_ready();
-        (over, request.discard())
+    /// See [`StreamHandle::discard`].
+    pub fn discard(&self, context: &Context<'_>) -> (bool, usize) {
+        self.stream.discard(context)
     }
 
-    /// Ready once the client has taken its request back. What comes of the request's body meanwhile is taken: frames with few bytes
-    /// hold much memory.
-    pub fn poll_gone(&self, context: &mut Context<'_>) -> Poll<()> {
-        self.pull(context);
-        self.poll_reset(context)
+    /// Ready once the client has taken its request back, or the connection is lost.
+    pub fn poll_reset(&self, context: &Context<'_>) -> Poll<()> {
+        self.stream.poll_reset(context)
     }
 
-    /// Ready once the client has reset the stream, or the connection is lost.
-    pub fn poll_reset(&self, context: &mut Context<'_>) -> Poll<()> {
-        match &mut *self.answer.borrow_mut() {
-            Answer::Awaited(respond) => respond.poll_reset(context).map(drop),
-            Answer::Begun { body, .. } => body.poll_reset(context),
-        }
-    }
-
-    /// Sends a head that only precedes the answer.
+    /// Sends a head that only precedes the answer, as HTTP/1.1 has it.
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn send_interim(&self, head: Response<()>) -> Result<(), Lost> {
-        match &mut *self.answer.borrow_mut() {
-            Answer::Awaited(respond) => respond.send_informational(head).map_err(|_| Lost),
-            Answer::Begun { .. } => Ok(()),
+    pub fn send_interim(&self, head: &[u8]) -> Result<(), Lost> {
+        match self.answer.get() {
+            Answer::Awaited => self.stream.send_response(head, false).map(drop),
+            Answer::Begun { .. } | Answer::Ended => Ok(()),
         }
     }
 
-    /// Begins the answer. `ended`: nothing follows its head.
+    /// Begins the answer, whose head is as HTTP/1.1 has it. `ended`: nothing follows the head.
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn send_head(&self, mut head: Response<()>, ended: bool) -> Result<(), Lost> {
-        let mut answer = self.answer.borrow_mut();
-        let Answer::Awaited(respond) = &mut *answer else { return Err(Lost) };
-        let content_type = head.headers().get(CONTENT_TYPE);
-        let grpc = content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
-        if grpc {
-            // It is made of messages, which have their own lengths.
-            head.headers_mut().remove(CONTENT_LENGTH);
+    pub fn send_head(&self, head: &[u8], ended: bool) -> Result<(), Lost> {
+        if self.answer.get() != Answer::Awaited {
+            return Err(Lost);
         }
-        let stream = respond.send_response(head, ended).map_err(|_| Lost)?;
-        *answer = Answer::Begun { body: DataWriter::new(stream, ended, Some(self.patience.clone())), grpc };
+        let grpc = self.stream.send_response(head, ended)?;
+        self.answer.set(if ended { Answer::Ended } else { Answer::Begun { grpc } });
         Ok(())
     }
 
-    /// Room for more of the answer's body: see [`DataWriter::poll_room`].
+    /// Bytes, of `wanted`, that may be sent now: see [`StreamHandle::poll_room`].
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    /// The stream is of no use any more, or its window stayed closed for too long.
     pub fn poll_room(&self, context: &mut Context<'_>, wanted: usize) -> Poll<Result<usize, Lost>> {
-        match &mut *self.answer.borrow_mut() {
-            Answer::Begun { body, .. } => body.poll_room(context, wanted),
-            Answer::Awaited(_) => Poll::Ready(Ok(wanted)),
+        match self.stream.poll_room(context, wanted) {
+            Poll::Pending => self.poll_stall(context).map_ok(|()| 0),
+            room => {
+                self.stall.borrow_mut().closed_since = None;
+                room
+            }
         }
     }
 
-    /// Takes a piece of the answer's body: see [`DataWriter::push`].
-    pub fn push(&self, piece: Bytes, last: bool) {
-        if let Answer::Begun { body, .. } = &mut *self.answer.borrow_mut() {
-            body.push(piece, last);
-        }
-    }
-
-    /// Ready once the client's window has taken the last piece.
+    /// Sends `data`, and takes what was sent off its front. Ready once all was sent. `last`: the answer ends behind it.
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn poll_send(&self, context: &mut Context<'_>) -> Poll<Result<(), Lost>> {
-        self.pull(context);
-        match &mut *self.answer.borrow_mut() {
-            Answer::Begun { body, .. } => body.poll_send(context),
-            Answer::Awaited(_) => Poll::Ready(Ok(())),
+    pub fn poll_send(
+        &self,
+        context: &mut Context<'_>,
+        data: &mut &[u8],
+        last: bool,
+    ) -> Poll<Result<(), Lost>> {
+        while !data.is_empty() {
+            ready!(self.poll_room(context, data.len()))?;
+            let sent = self.stream.send_data(data, last)?;
+            *data = data.get(sent..).unwrap_or_default();
         }
+        if last {
+            self.answer.set(Answer::Ended);
+        }
+        Poll::Ready(Ok(()))
     }
 
-    /// Ends the answer's body.
+    /// Fails once the client's window has been closed for too long.
+    fn poll_stall(&self, context: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        let mut stall = self.stall.borrow_mut();
+        let closed_since = *stall.closed_since.get_or_insert_with(now);
+        let last_blocked = self.stream.connection().traffic().last_blocked();
+        let since = last_blocked.map_or(closed_since, |blocked| blocked.max(closed_since));
+        ready!(stall.deadline.poll(context, since + self.write_timeout));
+        stall.stalled = true;
+        self.answer.set(Answer::Ended);
+        self.stream.reset(ErrorCode::CANCEL);
+        Poll::Ready(Err(Lost))
+    }
+
+    /// Ends the answer's body. `trailers` are lines; there may be none.
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn end(&self, trailers: HeaderMap) -> Result<(), Lost> {
-        match &mut *self.answer.borrow_mut() {
-            Answer::Begun { body, .. } => body.end(trailers),
-            Answer::Awaited(_) => Err(Lost),
+    pub fn end(&self, trailers: &[u8]) -> Result<(), Lost> {
+        match self.answer.get() {
+            Answer::Begun { .. } => {
+                self.answer.set(Answer::Ended);
+                self.stream.send_end(trailers)
+            }
+            Answer::Awaited | Answer::Ended => Err(Lost),
         }
     }
 
     /// Whether the client took nothing for too long.
     pub fn is_stalled(&self) -> bool {
-        match &*self.answer.borrow() {
-            Answer::Begun { body, .. } => body.is_stalled(),
-            Answer::Awaited(_) => self.patience.traffic.is_stalled(),
-        }
+        self.stall.borrow().stalled || self.stream.connection().traffic().is_stalled()
     }
 
     /// Tells the client of an answer that is not whole, and how it ended.
     pub fn finish(&self) -> Ending {
-        match &mut *self.answer.borrow_mut() {
-            Answer::Awaited(respond) => {
-                respond.send_reset(Reason::INTERNAL_ERROR);
+        match self.answer.get() {
+            Answer::Awaited => {
+                self.stream.reset(ErrorCode::INTERNAL_ERROR);
                 Ending::Unanswered
             }
-            Answer::Begun { body, grpc } => {
-                if !body.is_ended() && (!*grpc || body.end(unavailable()).is_err()) {
-                    body.reset(Reason::INTERNAL_ERROR);
+            Answer::Begun { grpc } => {
+                if !grpc || self.end(UNAVAILABLE).is_err() {
+                    self.stream.reset(ErrorCode::INTERNAL_ERROR);
                 }
                 Ending::Told
             }
+            Answer::Ended => Ending::Told,
         }
     }
-}
-
-/// What a gRPC call is told when its answer breaks off.
-fn unavailable() -> HeaderMap {
-    let fields = [("grpc-status", "14"), ("grpc-message", "the upstream broke off")];
-    let field = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
-    fields.into_iter().map(field).collect()
 }

@@ -3,8 +3,7 @@
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use http::HeaderMap;
+use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
 use super::reader::BodyFault;
@@ -13,7 +12,7 @@ use crate::clock::deadline::{Deadline, now};
 use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, Malformed, encode, encode_end};
 use crate::http1::response::Framing;
 use crate::http1::trailers::Trailers;
-use crate::http2::head::{read_trailers, response_of};
+use crate::http2::connection::Lost;
 use crate::http2::server_stream::ServerStream;
 use crate::upstream::exchange::{BODY_READ, Exchange, Upload};
 
@@ -61,27 +60,10 @@ pub(crate) struct Download {
     /// How long it may be silent.
     read_timeout: Duration,
     silent_since: Option<Instant>,
-    /// The trailers of a body whose end no framing tells, once that has come.
+    /// The trailers of a body whose end no framing tells, or that goes out in frames, once that has come.
     ending: Option<Vec<u8>>,
-    /// Of an answer in frames.
-    tail: Tail,
-}
-
-/// What ends a body in frames.
-#[derive(Debug)]
-enum Tail {
-    /// It has not come.
-    Awaited,
-    /// These trailers, behind the last piece.
-    Trailers(HeaderMap),
-    /// The last piece, or the head.
-    Gone,
-}
-
-impl Tail {
-    fn of(trailers: &[u8]) -> Self {
-        if trailers.is_empty() { Self::Gone } else { Self::Trailers(read_trailers(trailers)) }
-    }
+    /// What is unsent of the chunks of a body that goes out in frames.
+    unchunked: BytesMut,
 }
 
 /// What is still to come.
@@ -112,7 +94,7 @@ impl Download {
             read_timeout,
             silent_since: None,
             ending: None,
-            tail: Tail::Awaited,
+            unchunked: BytesMut::new(),
         }
     }
 
@@ -147,76 +129,72 @@ impl Download {
         deadline: &mut Deadline,
     ) -> Poll<Result<(), Cut>> {
         loop {
-            ready!(stream.poll_send(context)).map_err(|_| Cut::Client)?;
-            match std::mem::replace(&mut self.tail, Tail::Awaited) {
-                Tail::Gone => return Poll::Ready(Ok(())),
-                Tail::Trailers(trailers) => {
-                    return Poll::Ready(stream.end(trailers).map_err(|_| Cut::Client));
-                }
-                Tail::Awaited if self.malformed => return Poll::Ready(Err(Cut::Backend)),
-                Tail::Awaited => {}
-            }
-            let piece = self.next_piece(&mut exchange.answer().bytes);
-            if self.malformed && !self.begun && piece.is_empty() {
-                return Poll::Ready(Err(Cut::Unsent));
+            let come = &mut exchange.answer().bytes;
+            self.unchunk(come);
+            let straight = self.straight(come.len());
+            let empty = straight == 0 && self.unchunked.is_empty();
+            if self.malformed && empty {
+                return Poll::Ready(Err(if self.begun { Cut::Backend } else { Cut::Unsent }));
             }
             if !std::mem::replace(&mut self.begun, true) {
-                let head = response_of(outbound).map_err(|_| Cut::Unsent)?;
+                let ended = empty && self.ends_behind(0);
+                stream.send_head(outbound, ended).map_err(|Lost| Cut::Client)?;
                 outbound.clear();
-                let ended = piece.is_empty() && matches!(self.tail, Tail::Gone);
-                stream.send_head(head, ended).map_err(|_| Cut::Client)?;
-            } else if piece.is_empty() && matches!(self.tail, Tail::Gone) {
-                return Poll::Ready(stream.end(HeaderMap::new()).map_err(|_| Cut::Client));
+                if ended {
+                    return Poll::Ready(Ok(()));
+                }
             }
-            if !piece.is_empty() {
-                self.sent += piece.len() as u64;
-                stream.push(piece, matches!(self.tail, Tail::Gone));
-            } else if matches!(self.tail, Tail::Awaited) && !self.malformed {
+            if !empty {
+                let last = self.ends_behind(straight);
+                let unchunked = !self.unchunked.is_empty();
+                let from = if unchunked { &mut self.unchunked } else { come };
+                let whole = if unchunked { from.len() } else { straight };
+                let mut rest = &from[..whole];
+                let polled = stream.poll_send(context, &mut rest, last);
+                let sent = whole - rest.len();
+                from.advance(sent);
+                self.passed(sent);
+                ready!(polled).map_err(|Lost| Cut::Client)?;
+                if last {
+                    return Poll::Ready(Ok(()));
+                }
+            } else if self.ending.is_some() || matches!(self.rest, Rest::Nothing) {
+                let trailers = self.ending.take().unwrap_or_default();
+                return Poll::Ready(stream.end(&trailers).map_err(|Lost| Cut::Client));
+            } else {
                 // What the client has no room for is left to the backend.
-                let room = ready!(stream.poll_room(context, BODY_READ)).map_err(|_| Cut::Client)?;
+                let room = ready!(stream.poll_room(context, BODY_READ)).map_err(|Lost| Cut::Client)?;
                 ready!(self.poll_more(context, exchange, deadline, room))?;
             }
         }
     }
 
-    /// Takes the next piece of the body, and what follows it if that has come.
-    fn next_piece(&mut self, come: &mut BytesMut) -> Bytes {
-        match &mut self.rest {
-            Rest::Nothing => {
-                self.tail = Tail::Gone;
-                Bytes::new()
-            }
-            Rest::Length(left) => {
-                let here = usize::try_from(*left).unwrap_or(usize::MAX).min(come.len());
-                *left -= here as u64;
-                if *left == 0 {
-                    (self.rest, self.tail) = (Rest::Nothing, Tail::Gone);
-                }
-                take(come, here)
-            }
-            Rest::UntilClose => {
-                if let Some(trailers) = self.ending.take() {
-                    self.rest = Rest::Nothing;
-                    self.tail = Tail::of(&trailers);
-                }
-                take(come, come.len())
-            }
-            Rest::Chunked(decoder) => {
-                let mut piece = BytesMut::new();
-                while !come.is_empty() && !decoder.is_done() && piece.len() < PART {
-                    let Ok((taken, data)) = decoder.decode(come) else {
-                        self.malformed = true;
-                        return piece.freeze();
-                    };
-                    piece.extend_from_slice(data);
+    /// Whether the body is over behind so many bytes as they stand, or behind what is unchunked, and no trailers follow.
+    fn ends_behind(&self, straight: usize) -> bool {
+        let bare = self.ending.as_ref().is_none_or(Vec::is_empty);
+        match self.rest {
+            Rest::Nothing => bare,
+            Rest::Length(left) => left == straight as u64,
+            Rest::UntilClose => bare && self.ending.is_some(),
+            Rest::Chunked(_) => false,
+        }
+    }
+
+    /// Takes chunks apart that go out in frames.
+    fn unchunk(&mut self, come: &mut BytesMut) {
+        let Rest::Chunked(decoder) = &mut self.rest else { return };
+        while !come.is_empty() && !decoder.is_done() && self.unchunked.len() < PART && !self.malformed {
+            match decoder.decode(come) {
+                Ok((taken, data)) => {
+                    self.unchunked.extend_from_slice(data);
                     come.advance(taken);
                 }
-                if decoder.is_done() {
-                    self.tail = Tail::of(&decoder.trailers(&self.trailers));
-                    self.rest = Rest::Nothing;
-                }
-                piece.freeze()
+                Err(Malformed) => self.malformed = true,
             }
+        }
+        if decoder.is_done() {
+            self.ending = Some(decoder.trailers(&self.trailers));
+            self.rest = Rest::Nothing;
         }
     }
 
@@ -300,7 +278,7 @@ impl Download {
     fn straight(&self, come: usize) -> usize {
         match (&self.rest, self.form) {
             (Rest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(come),
-            (Rest::UntilClose, Form::Plain) => come,
+            (Rest::UntilClose, Form::Plain | Form::Frames) => come,
             _ => 0,
         }
     }
@@ -354,14 +332,4 @@ impl Download {
             encode_end(trailers, outbound);
         }
     }
-}
-
-/// The first bytes, as a piece of their own. A copy of a few costs less than the buffer that would have to be made anew.
-fn take(come: &mut BytesMut, bytes: usize) -> Bytes {
-    if bytes > SMALL {
-        return come.split_to(bytes).freeze();
-    }
-    let piece = Bytes::copy_from_slice(&come[..bytes]);
-    come.advance(bytes);
-    piece
 }

@@ -41,7 +41,6 @@ use crate::http1::request::RequestHead;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::syntax::{has_item, is_named};
 use crate::http1::trailers::Trailers;
-use crate::http2::head::read_trailers;
 use crate::limit::units::Timestamp;
 use crate::upstream::exchange::{self, Answer, Exchange, Request};
 use crate::upstream::{Failed, Failure};
@@ -325,7 +324,7 @@ impl Passage<'_, '_> {
         let mut trailers = BytesMut::new();
         grpc::put_status_of(status, |out| out.extend_from_slice(detail.as_bytes()), &mut trailers);
         if let ResponseWriter::Http2(stream) = self.writer
-            && stream.end(read_trailers(&trailers)).is_ok()
+            && stream.end(&trailers).is_ok()
         {
             return After::Close;
         }

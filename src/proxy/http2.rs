@@ -9,10 +9,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use h2::server::{Builder, Connection};
-use h2::{Ping, PingPong, Reason};
-use tokio::time::{Instant, timeout};
+use bytes::BytesMut;
+use tokio::time::Instant;
 
 use super::connection::Lifetime;
 use super::linger::linger;
@@ -20,23 +18,19 @@ use super::peer::Peer;
 use super::presence::Presence;
 use super::worker::Worker;
 use crate::clock::deadline::{Deadline, now};
-use crate::http2::duplex::{Duplex, Mark, Traffic};
+use crate::http2::connection::{Connection, Settings};
+use crate::http2::frame::ErrorCode;
+use crate::http2::traffic::{Mark, Traffic};
 use crate::socket::Stream;
 use crate::telemetry::metrics::TurnedAway;
 use seat::{Seat, Streams};
 
 /// Streams at once; the client is told.
-const MAX_STREAMS: u32 = 100;
+const MAX_STREAMS: usize = 100;
 /// Bytes of a request's body that a client may send before we have taken any: of one stream, and of all together.
 const STREAM_WINDOW: u32 = 64 << 10;
 /// See [`STREAM_WINDOW`].
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Bytes of an answer that wait in one stream for a client that does not read.
-const MAX_BUFFERED: usize = 64 << 10;
-/// Streams that the client has reset before they were taken up (CVE-2023-44487).
-const MAX_RESETS_PENDING: usize = 20;
-/// Streams that were reset for the client's faults (CVE-2025-8671).
-const MAX_ERROR_RESETS: usize = 64;
 /// How often a client is asked whether it is there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// A client to which more bytes than these were sent since the last question that it answered may be slow to find the next
@@ -44,7 +38,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const MAY_HIDE_PING: u64 = 64 << 10;
 /// For so long at most. The kernel sees to it that it acknowledges bytes meanwhile.
 const SLOW_PONG: Duration = Duration::from_secs(300);
-/// How long after GOAWAY a client may still open streams. The `h2` crate refuses them once the client has answered a PING
+/// How long after GOAWAY a client may still open streams. They are refused once the client has answered the PING
 /// that follows the first GOAWAY, which a client may never do.
 const GOAWAY_GRACE: Duration = Duration::from_secs(60);
 /// How long a connection that has nothing left to do may take to close.
@@ -65,22 +59,20 @@ pub(super) async fn serve(
 ) {
     let plan = worker.plan();
     let server = &plan.gateway.server;
-    let duplex = Duplex::of_client(Rc::clone(&stream), come, server.write_timeout);
-    let traffic = duplex.traffic();
-    let shaking = settings(server.max_header_bytes).handshake(duplex);
-    let Ok(Ok(mut connection)) = timeout(server.header_timeout, shaking).await else { return };
+    let traffic = Rc::new(Traffic::new(Some(server.write_timeout)));
+    let settings = settings(server.max_header_bytes);
+    let connection = Connection::server(Rc::clone(&stream), come, Rc::clone(&traffic), &settings);
     let now = now();
-    let (seen, peer) = (Rc::clone(&traffic), Peer { http2: true, ..peer.clone() });
+    let peer = Peer { http2: true, ..peer.clone() };
     let mut client = Client {
-        pings: connection.ping_pong(),
         connection,
-        streams: Streams::new(Rc::clone(&presence), seen, peer, Rc::clone(&worker), now),
+        streams: Streams::new(Rc::clone(&presence), peer, Rc::clone(&worker), now),
         stream: Rc::clone(&stream),
         requests: 0,
         life,
         pinged: now,
         awaits_pong: false,
-        asked: Asked { at: now, gone: 0 },
+        asked: Asked { at: now, sent: 0 },
         read: 0,
         mark: traffic.mark(),
         traffic: Rc::clone(&traffic),
@@ -109,28 +101,23 @@ pub(super) async fn serve(
     }
 }
 
-fn settings(max_header_bytes: usize) -> Builder {
-    let mut settings = Builder::new();
-    settings
-        .max_concurrent_streams(MAX_STREAMS)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buffer_size(MAX_BUFFERED)
-        .max_pending_accept_reset_streams(MAX_RESETS_PENDING)
-        .max_local_error_reset_streams(Some(MAX_ERROR_RESETS))
-        .max_header_list_size(u32::try_from(max_header_bytes).unwrap_or(u32::MAX));
-    settings
+fn settings(max_header_bytes: usize) -> Settings {
+    Settings {
+        max_streams: MAX_STREAMS,
+        stream_window: STREAM_WINDOW,
+        connection_window: CONNECTION_WINDOW,
+        max_header_list: max_header_bytes,
+    }
 }
 
 /// One client's connection.
 struct Client {
-    connection: Connection<Duplex, Bytes>,
+    connection: Rc<Connection>,
     streams: Rc<Streams>,
     stream: Rc<Stream>,
     /// Taken up so far.
     requests: u64,
     life: Lifetime,
-    pings: Option<PingPong>,
     /// When the client was last asked whether it is there, or seen to be.
     pinged: Instant,
     awaits_pong: bool,
@@ -153,7 +140,7 @@ struct Client {
 struct Asked {
     at: Instant,
     /// Bytes that the socket had taken before it.
-    gone: u64,
+    sent: u64,
 }
 
 impl Asked {
@@ -183,7 +170,7 @@ enum Fate {
     /// It is to open no more streams; those that are open may finish.
     Leave,
     /// All ends for this reason.
-    Abort(Reason),
+    Abort(ErrorCode),
     /// The client is not there: closed without a word.
     Close,
 }
@@ -192,21 +179,17 @@ impl Client {
     /// Ready once the connection is of no use any more.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            while let Poll::Ready(accepted) = self.connection.poll_accept(context) {
-                let Some(Ok((request, mut respond))) = accepted else { return Poll::Ready(()) };
+            while let Poll::Ready(request) = self.connection.poll(context) {
+                let Some(request) = request else { return Poll::Ready(()) };
                 self.requests += 1;
                 if matches!(self.stage, Stage::Leaving(since) if now() >= since + GOAWAY_GRACE) {
                     self.ignores_goaway = true;
-                    respond.send_reset(Reason::REFUSED_STREAM);
+                    request.stream.reset(ErrorCode::REFUSED_STREAM);
                     continue;
                 }
-                if self.traffic.fragments().has(respond.stream_id().into()) {
-                    respond.send_reset(Reason::PROTOCOL_ERROR);
-                    continue;
-                }
-                tokio::task::spawn_local(stream::serve(request, respond, Seat::take(&self.streams)));
+                tokio::task::spawn_local(stream::serve(request, Seat::take(&self.streams)));
             }
-            self.hear_pong(context);
+            self.hear_pong();
             self.streams.rest_if_idle(context);
             let fate = match self.fate_now() {
                 Some(fate) => fate,
@@ -222,11 +205,11 @@ impl Client {
                 Fate::Doubt if self.traffic.has_moved_since(self.mark) || self.is_slow() => self.wait_on(),
                 Fate::Doubt | Fate::Close => return Poll::Ready(()),
                 Fate::Leave => {
-                    self.connection.graceful_shutdown();
+                    self.connection.shut_down();
                     self.stage = Stage::Leaving(now());
                 }
                 Fate::Abort(reason) => {
-                    self.connection.abrupt_shutdown(reason);
+                    self.connection.abort(reason);
                     self.stage = Stage::Aborted(now());
                 }
             }
@@ -238,7 +221,7 @@ impl Client {
         let worn_out = self.requests >= self.life.requests;
         match self.stage {
             Stage::Aborted(_) => None,
-            _ if self.ignores_goaway || self.is_flood() => Some(Fate::Abort(Reason::ENHANCE_YOUR_CALM)),
+            _ if self.ignores_goaway || self.is_flood() => Some(Fate::Abort(ErrorCode::ENHANCE_YOUR_CALM)),
             Stage::Leaving(_) => None,
             Stage::Open => {
                 let leaves = worn_out || self.streams.worker.is_draining() || self.streams.is_evicted();
@@ -249,7 +232,7 @@ impl Client {
 
     /// Whether the client does harm by the number of its frames.
     fn is_flood(&self) -> bool {
-        self.streams.is_flood() || self.traffic.fragments().is_flood() || self.traffic.is_flood()
+        self.streams.is_flood() || self.connection.is_flood()
     }
 
     /// What time brings next.
@@ -263,7 +246,7 @@ impl Client {
         let idle_since = self.streams.idle_since();
         let ping = (self.pinged + PING_EVERY, if self.awaits_pong { Fate::Doubt } else { Fate::Ping });
         let block = self.traffic.open_since();
-        let block = block.map(|since| (since + self.header_timeout, Fate::Abort(Reason::PROTOCOL_ERROR)));
+        let block = block.map(|since| (since + self.header_timeout, Fate::Abort(ErrorCode::PROTOCOL_ERROR)));
         let idle = idle_since.map(|since| match leaving {
             None => (since + self.idle_timeout, Fate::Leave),
             Some(leaving) => (since.max(leaving).max(self.unsent_until(since)) + LINGER, Fate::Close),
@@ -284,7 +267,7 @@ impl Client {
 
     /// Whether the client may be reading steadily and has not come to our question yet.
     fn is_slow(&self) -> bool {
-        let unread = self.traffic.gone() - self.read;
+        let unread = self.traffic.sent() - self.read;
         self.traffic.is_blocked()
             || self.asked.may_be_hidden(unread, now()) && self.traffic.enforce_ack_timeout(&self.stream)
     }
@@ -296,18 +279,15 @@ impl Client {
 
     fn ping(&mut self) {
         self.wait_on();
-        if let Some(pings) = &mut self.pings {
-            self.awaits_pong = pings.send_ping(Ping::opaque()).is_ok();
-            self.asked = Asked { at: self.pinged, gone: self.traffic.gone() };
-        }
+        self.connection.ping();
+        self.awaits_pong = true;
+        self.asked = Asked { at: self.pinged, sent: self.traffic.sent() };
     }
 
-    fn hear_pong(&mut self, context: &mut Context<'_>) {
-        if let (true, Some(pings)) = (self.awaits_pong, &mut self.pings) {
-            self.awaits_pong = !matches!(pings.poll_pong(context), Poll::Ready(Ok(_)));
-            if !self.awaits_pong {
-                self.read = self.asked.gone;
-            }
+    fn hear_pong(&mut self) {
+        if self.awaits_pong && self.connection.has_ponged() {
+            self.awaits_pong = false;
+            self.read = self.asked.sent;
         }
     }
 }

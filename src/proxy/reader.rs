@@ -12,8 +12,7 @@ use crate::clock::deadline::{Deadline, now};
 use crate::gateway::Server;
 use crate::http1::request::Fault;
 use crate::http1::scanner::HeadScanner;
-use crate::http2::data::Lost;
-use crate::http2::duplex::PREFACE;
+use crate::http2::connection::{Lost, PREFACE};
 use crate::http2::server_stream::ServerStream;
 use crate::socket::{Alpn, Sight, Stream};
 
@@ -316,7 +315,7 @@ impl Reader {
     pub(crate) async fn gone(&self) {
         let stream = match &self.source {
             Source::Http1(stream) => stream,
-            Source::Http2(stream) => return poll_fn(|context| stream.poll_gone(context)).await,
+            Source::Http2(stream) => return poll_fn(|context| stream.poll_reset(context)).await,
         };
         let Some(socket) = stream.socket() else {
             poll_fn(|context| stream.poll_look(context)).await;
@@ -365,7 +364,7 @@ impl Watch {
         }
         let stream = match &self.source {
             Source::Http1(stream) => stream,
-            Source::Http2(stream) => return stream.poll_gone(context),
+            Source::Http2(stream) => return stream.poll_reset(context),
         };
         match ready!(stream.poll_look(context)) {
             Sight::Broken => Poll::Ready(()),

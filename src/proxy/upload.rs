@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use http::{HeaderMap, Response, StatusCode};
+use http::StatusCode;
 
 use super::headers::{put_passing_fields, put_status};
 use super::reader::{BodyFault, Pace, Reader, Source};
@@ -17,7 +17,6 @@ use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::http1::response::ResponseHead;
 use crate::http1::trailers::Trailers;
-use crate::http2::head::{read_trailers, response_of, write_trailers};
 use crate::socket::Stream;
 use crate::upstream::exchange::{self, Broken};
 
@@ -202,7 +201,7 @@ impl<'c> Upload<'c> {
         let stream = match self.reader.source() {
             Source::Http1(stream) => Rc::clone(stream),
             Source::Http2(stream) => {
-                let told = stream.send_interim(to_continue());
+                let told = stream.send_interim(CONTINUE);
                 self.interim = b"";
                 return Poll::Ready(told.map_err(|_| io::ErrorKind::BrokenPipe.into()));
             }
@@ -302,10 +301,8 @@ impl<'c> Upload<'c> {
         self.bytes += here as u64;
         let Source::Http2(stream) = self.reader.source() else { return Ok(()) };
         if self.inbound.is_empty()
-            && let Some(trailers) = stream.trailers()
+            && let Some(lines) = stream.trailers()
         {
-            let mut lines = BytesMut::new();
-            write_trailers(&trailers, &mut lines);
             if lines.len() > MAX_TRAILERS {
                 return Err(BodyFault::Malformed);
             }
@@ -353,12 +350,6 @@ impl Wire {
     }
 }
 
-fn to_continue() -> Response<()> {
-    let mut head = Response::new(());
-    *head.status_mut() = StatusCode::CONTINUE;
-    head
-}
-
 impl exchange::Upload for Upload<'_> {
     fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), Broken>> {
         self.touched = true;
@@ -398,9 +389,9 @@ impl exchange::Upload for Upload<'_> {
             Source::Http1(stream) => !matches!(self.poll_hints(context, &stream), Poll::Ready(Err(_))),
             Source::Http2(stream) => {
                 self.hinted += self.hints.len();
-                let head = response_of(&self.hints);
+                let told = stream.send_interim(&self.hints).is_ok();
                 self.hints.clear();
-                head.is_ok_and(|head| stream.send_interim(head).is_ok())
+                told
             }
         };
         if !told {
@@ -417,7 +408,7 @@ impl exchange::Upload for Upload<'_> {
         !self.touched
     }
 
-    fn trailers(&self) -> HeaderMap {
-        read_trailers(&self.ending)
+    fn trailers(&self) -> &[u8] {
+        &self.ending
     }
 }

@@ -6,11 +6,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
 use crate::clock::deadline::{Deadline, now};
-use crate::http2::head::response_of;
 use crate::http2::server_stream::ServerStream;
 use crate::socket::{AckTimeout, Stream};
 
@@ -32,12 +31,13 @@ impl ResponseWriter {
         };
         let lost = || io::Error::from(io::ErrorKind::BrokenPipe);
         let (head, data) = answer.split_at(answer.len() - body);
-        stream.send_head(response_of(head).map_err(|_| lost())?, body == 0).map_err(|_| lost())?;
+        stream.send_head(head, body == 0).map_err(|_| lost())?;
         if body > 0 {
-            stream.push(Bytes::copy_from_slice(data), true);
+            let mut rest = data;
+            poll_fn(|context| stream.poll_send(context, &mut rest, true)).await.map_err(|_| lost())?;
         }
         answer.clear();
-        poll_fn(|context| stream.poll_send(context)).await.map_err(|_| lost())
+        Ok(())
     }
 
     /// Whether the client acknowledged no byte for `write_timeout`.

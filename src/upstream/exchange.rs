@@ -8,7 +8,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::Failure;
@@ -18,7 +17,7 @@ use super::private::PrivateConnections;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::fields::{Fields, Span};
 use crate::http1::response::{HeadEnd, ResponseHead};
-use crate::http2::data::Lost;
+use crate::http2::connection::Lost;
 use crate::socket::Stream;
 
 /// Read at once until the answer's head is there, and after it.
@@ -55,8 +54,8 @@ pub trait Upload {
     /// Whether nothing of it was asked for or appended.
     fn is_untouched(&self) -> bool;
 
-    /// The trailers behind it, once all of it was appended without framing.
-    fn trailers(&self) -> HeaderMap;
+    /// The lines of the trailers behind it, once all of it was appended without framing.
+    fn trailers(&self) -> &[u8];
 }
 
 /// The client's body broke off, or is not what it may be: not the backend's fault.
@@ -285,10 +284,8 @@ impl<'r, U: Upload> Exchange<'r, U> {
     }
 
     /// All that has come of the request is sent, and more of it is to come.
-    fn awaits_client(&mut self) -> bool {
-        let taken =
-            self.connection.http2().and_then(|stream| stream.upload()).is_none_or(|upload| upload.is_clear());
-        taken && !self.deaf && !self.request.body.is_done() && self.sent == self.request.message.len()
+    fn awaits_client(&self) -> bool {
+        !self.deaf && !self.request.body.is_done() && self.sent == self.request.message.len()
     }
 
     /// The head, if it has come. Those that only precede it are shown to the body.
@@ -374,9 +371,6 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.
     pub fn send_on(&mut self, context: &mut Context<'_>) {
-        if let Some(stream) = self.connection.http2() {
-            stream.pull(context);
-        }
         self.broken |= matches!(self.poll_send(context), Poll::Ready(Err(Broken)));
     }
 

@@ -19,7 +19,6 @@ use super::{Failure, ServerName, outage_log};
 use crate::clock::deadline;
 use crate::gateway::{Endpoint, HealthCheck, Protocol, Upstream};
 use crate::http1::response::{HeadEnd, Malformed, ResponseHead};
-use crate::http2::head::request_of;
 use crate::socket::Trust;
 
 /// Read at once of an answer.
@@ -213,9 +212,8 @@ impl Check {
     }
 
     async fn ask_http2(&self, stream: ClientStream) -> Result<(), Ill> {
-        let head = request_of(&self.request, stream.scheme().clone()).map_err(|_| Ill::NoHttp2)?;
-        match stream.ask(head).await {
-            Ok(status) => verdict(status),
+        match stream.ask(&self.request).await {
+            Ok(status) => verdict(StatusCode::from_u16(status).map_err(|_| Ill::NoHttp2)?),
             Err(NoAnswer { failure: Failure::Protocol, .. }) => Err(Ill::NoHttp2),
             Err(_) => Err(Ill::Closed),
         }
@@ -225,7 +223,7 @@ impl Check {
     async fn ask(&self, turn: usize) -> Result<(), Ill> {
         let (stream, address) = dial(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
         if self.protocol == Protocol::Http2 {
-            return self.ask_http2(Link::open(stream, address, None, |_| {}).await?.stream()).await;
+            return self.ask_http2(Link::open(stream, address, None, |_| {})?.stream()).await;
         }
         let mut request = &*self.request;
         while !request.is_empty() {

@@ -3,26 +3,23 @@
 mod stream;
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::client::{Builder, SendRequest};
-use http::uri::Scheme;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::bound::Slot;
 use super::pool::MAX_AGE;
 use crate::clock::deadline::{Deadline, now};
-use crate::http2::duplex::{Duplex, Traffic};
+use crate::http2::connection::{Connection, End, Settings};
+use crate::http2::frame::{ErrorCode, MAX_31_BITS};
 use crate::socket::{Alpn, Stream};
-pub(super) use stream::{ClientStream, Head, NoAnswer};
+pub(super) use stream::{ClientStream, NoAnswer};
 
 /// Requests on one connection at once, if the server takes as many; more open another.
 const MAX_STREAMS: usize = 100;
@@ -31,19 +28,15 @@ pub(super) const MAX_LINKS: usize = 8;
 /// Bytes of an answer that may wait for a client who reads slowly.
 const STREAM_WINDOW: u32 = 64 << 10;
 /// Room for as much of all answers of a connection: else a few slow clients would hold up all others.
-const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// What frames with hardly anything in them may take of memory beside their bytes, on one connection.
-const MAX_OVERHEAD: usize = 64 << 20;
+const CONNECTION_WINDOW: u32 = MAX_31_BITS;
 /// How often another connection may be opened for the sake of another address.
 const SPREAD_EVERY: Duration = Duration::from_millis(100);
 /// For so long a connection may be silent while requests wait, before it is given up.
 const DOUBT: Duration = Duration::from_secs(1);
 /// How long a connection that nothing uses any more may take to send what is left.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a request's body that wait for the server, of one stream.
-const MAX_BUFFERED: usize = 64 << 10;
 /// Bytes of the fields of an answer.
-const MAX_FIELDS: u32 = 64 << 10;
+const MAX_FIELDS: usize = 64 << 10;
 
 /// One worker's connections to one server.
 #[derive(Debug)]
@@ -62,8 +55,9 @@ pub(super) struct Links {
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Link {
-    sender: SendRequest<Bytes>,
-    scheme: Scheme,
+    connection: Rc<Connection>,
+    /// `http` or `https`.
+    scheme: &'static [u8],
     /// Where it leads to.
     pub(super) address: IpAddr,
     pub(super) since: Instant,
@@ -75,27 +69,17 @@ pub(super) struct Link {
     retired: Cell<bool>,
     /// Its upstream has a bound: another is not to be had as long as this is open.
     bounded: bool,
-    /// What came through it.
-    traffic: Rc<Traffic>,
     /// Since when a request waits, and how much had come by then.
     waiting: Cell<Option<(Instant, u64)>>,
 }
 
-fn settings() -> Builder {
-    let mut settings = Builder::new();
-    settings
-        .enable_push(false)
-        // Until the server says how many it takes: it would refuse those above.
-        .initial_max_send_streams(1)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .data_frame_budget(MAX_OVERHEAD)
-        .max_send_buffer_size(MAX_BUFFERED)
-        .max_header_list_size(MAX_FIELDS)
-        // Clients who leave are no fault of the server, and others share the connection.
-        .max_local_error_reset_streams(None);
-    settings
-}
+/// What the gateway says to servers. Streams that they push are refused.
+const SETTINGS: Settings = Settings {
+    max_streams: MAX_STREAMS,
+    stream_window: STREAM_WINDOW,
+    connection_window: CONNECTION_WINDOW,
+    max_header_list: MAX_FIELDS,
+};
 
 impl Links {
     pub(super) fn new(most: usize, idle_timeout: Duration) -> Self {
@@ -158,7 +142,7 @@ impl Links {
 impl Link {
     /// Speaks HTTP/2 on a new connection. Ends with its last request, once nobody picks it any more; `slot` is held until
     /// then. `tell`: what only a person can mend is said there.
-    pub(super) async fn open(
+    pub(super) fn open(
         stream: Stream,
         address: IpAddr,
         slot: Option<Slot>,
@@ -168,13 +152,11 @@ impl Link {
             tell("no HTTP/2: it did not agree on `h2` by ALPN");
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let scheme = if stream.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
-        let duplex = Duplex::of_backend(Rc::new(stream));
-        let traffic = duplex.traffic();
-        let (sender, connection) = settings().handshake(duplex).await.map_err(io::Error::other)?;
+        let scheme: &[u8] = if stream.is_tls() { b"https" } else { b"http" };
+        let connection = Connection::client(Rc::new(stream), &SETTINGS);
         let now = now();
         let link = Rc::new(Self {
-            sender,
+            connection: Rc::clone(&connection),
             scheme,
             address,
             since: now,
@@ -182,18 +164,14 @@ impl Link {
             used: Cell::new(now),
             retired: Cell::new(false),
             bounded: slot.is_some(),
-            traffic,
             waiting: Cell::default(),
         });
-        let told = Rc::downgrade(&link);
         tokio::task::spawn_local(async move {
+            drive(&connection).await;
             // How it ends, its requests learn by themselves.
-            if let Err(fault) = ended(connection, &told).await
-                && fault.is_library()
-            {
-                tell(&format!("no HTTP/2: {fault}"));
+            if let Some(End::Fault(what)) = connection.end() {
+                tell(&format!("no HTTP/2: {what}"));
             }
-            told.upgrade().inspect(|link| link.retired.set(true));
             drop(slot);
         });
         Ok(link)
@@ -206,12 +184,12 @@ impl Link {
 
     fn is_young(&self, now: Instant) -> bool {
         let needed = self.bounded && self.open.get() > 0;
-        !self.retired.get() && (needed || now.saturating_duration_since(self.since) < MAX_AGE)
+        !self.retired.get() && self.connection.is_usable() && (needed || now.saturating_duration_since(self.since) < MAX_AGE)
     }
 
     /// A request goes out.
     fn wait(&self) {
-        let heard = self.traffic.come();
+        let heard = self.connection.traffic().received();
         if self.waiting.get().is_none_or(|(_, before)| before != heard) {
             self.waiting.set(Some((now(), heard)));
         }
@@ -223,7 +201,7 @@ impl Link {
         let needed = self.bounded && self.open.get() > 1;
         if let Some((since, before)) = self.waiting.get()
             && !needed
-            && before == self.traffic.come()
+            && before == self.connection.traffic().received()
             && now().saturating_duration_since(since) >= DOUBT
         {
             self.retired.set(true);
@@ -232,29 +210,33 @@ impl Link {
 
     fn has_room(&self) -> bool {
         // What the server takes is known once it has said its first words.
-        let taken =
-            if self.traffic.come() == 0 { MAX_STREAMS } else { self.sender.current_max_send_streams() };
+        let silent = self.connection.traffic().received() == 0;
+        let taken = if silent { MAX_STREAMS } else { self.connection.max_requests() };
         self.open.get() < MAX_STREAMS.min(taken)
     }
 }
 
+/// Nothing uses it any more.
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.connection.abort(ErrorCode::NO_ERROR);
+    }
+}
+
 /// Drives a connection to its end. Once nothing uses it, the server has [`CLOSE_TIMEOUT`] to take what is left to be sent.
-async fn ended(
-    mut connection: h2::client::Connection<Duplex, Bytes>,
-    link: &Weak<Link>,
-) -> Result<(), h2::Error> {
-    let (mut deadline, mut unused_since) = (Deadline::default(), None);
+async fn drive(connection: &Rc<Connection>) {
+    let (mut deadline, mut ended_since) = (Deadline::default(), None);
     poll_fn(|context| {
-        if let ended @ Poll::Ready(_) = Pin::new(&mut connection).poll(context) {
-            return ended;
+        if connection.poll(context).is_ready() {
+            return Poll::Ready(());
         }
-        if link.strong_count() > 0 {
+        if connection.end().is_none() {
             return Poll::Pending;
         }
-        let since = *unused_since.get_or_insert_with(now);
-        deadline.poll(context, since + CLOSE_TIMEOUT).map(Ok)
+        let since = *ended_since.get_or_insert_with(now);
+        deadline.poll(context, since + CLOSE_TIMEOUT)
     })
-    .await
+    .await;
 }
 
 /// Counts a request as long as it is under way.
@@ -277,19 +259,16 @@ mod tests {
     async fn a_server_that_takes_nothing_holds_no_unused_connection() {
         let (ours, _theirs) = Pipe::new();
         let stream = Rc::new(Stream::Pipe(ours));
-        let (sender, connection) = settings()
-            .handshake::<_, Bytes>(Duplex::of_backend(Rc::clone(&stream)))
-            .await
-            .expect("room for a preface");
+        let connection = Connection::client(Rc::clone(&stream), &SETTINGS);
         // The pipe is full: nothing of what HTTP/2 has to say goes out.
         let filled = poll_fn(|context| {
             while stream.poll_write(context, &[0; 1 << 10], &[]).is_ready() {}
             Poll::Ready(())
         });
         filled.await;
-        drop(sender);
-        let (begun, unused) = (now(), Weak::new());
-        let ending = tokio::time::timeout(CLOSE_TIMEOUT * 10, ended(connection, &unused));
+        connection.abort(ErrorCode::NO_ERROR);
+        let begun = now();
+        let ending = tokio::time::timeout(CLOSE_TIMEOUT * 10, drive(&connection));
         assert!(ending.await.is_ok(), "it is waited for without end");
         assert_eq!(now() - begun, CLOSE_TIMEOUT);
     }

@@ -181,7 +181,7 @@ impl EndpointPool {
         let Line { stream, address, .. } = *self.dial(connect_timeout).await?;
         let pool = Rc::downgrade(self);
         let tell = move |fault: &str| drop(pool.upgrade().inspect(|pool| pool.tell(fault)));
-        let link = Link::open(stream, address, slot, tell).await.map_err(|_| Failure::Protocol)?;
+        let link = Link::open(stream, address, slot, tell).map_err(|_| Failure::Protocol)?;
         links.add(&link);
         Ok(link)
     }

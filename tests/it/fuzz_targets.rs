@@ -145,6 +145,6 @@ macro_rules! fuzz_tests {
 }
 
 fuzz_tests! {
-    request_head response_head request_body response_body trailers proxy_preamble http2_frames path client_address
+    request_head response_head request_body response_body trailers proxy_preamble http2_head path client_address
     traceparent redis_reply gateway_toml explain
 }

@@ -58,7 +58,6 @@ mod grpc_calls;
 mod harness;
 mod http2_abuse;
 mod http2_clients;
-mod http2_fragments;
 mod http2_fuzz;
 mod http2_life;
 mod http2_malformed;

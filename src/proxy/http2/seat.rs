@@ -11,7 +11,6 @@ use super::super::peer::Peer;
 use super::super::presence::Presence;
 use super::super::worker::Worker;
 use crate::clock::deadline::now;
-use crate::http2::duplex::Traffic;
 
 /// A client that opens at least so many streams within [`WINDOW`] and takes half of them back before their answers is not
 /// served any more: it lets us work for nothing (CVE-2023-44487, however it is paced).
@@ -25,7 +24,6 @@ pub(super) struct Streams {
     pub(super) worker: Rc<Worker>,
     pub(super) peer: Rc<Peer>,
     pub(super) presence: Rc<Presence>,
-    pub(super) traffic: Rc<Traffic>,
     open: Cell<usize>,
     /// Since when none is open, if none is.
     idle_since: Cell<Instant>,
@@ -43,7 +41,6 @@ struct Lately {
 impl Streams {
     pub(super) fn new(
         presence: Rc<Presence>,
-        traffic: Rc<Traffic>,
         peer: Peer,
         worker: Rc<Worker>,
         now: Instant,
@@ -52,7 +49,6 @@ impl Streams {
             worker,
             peer: Rc::new(peer),
             presence,
-            traffic,
             open: Cell::new(0),
             idle_since: Cell::new(now),
             lately: RefCell::new(Lately { since: now, opened: 0, taken_back: 0 }),

@@ -5,11 +5,6 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::RecvStream;
-use h2::server::SendResponse;
-use http::Request;
-
 use super::super::linger::SILENCE;
 use super::super::reader::Source;
 use super::super::service;
@@ -17,8 +12,8 @@ use super::super::session::Session;
 use super::super::worker::Worker;
 use super::seat::Seat;
 use crate::clock::deadline::{Deadline, now};
-use crate::http2::data::Patience;
-use crate::http2::head::write_request;
+use crate::http1::request::Fault;
+use crate::http2::connection::Request;
 use crate::http2::server_stream::{Ending, ServerStream};
 
 /// How long the rest of a request is read in all, however much the client still sends. A stream costs little meanwhile, and there are
@@ -26,19 +21,21 @@ use crate::http2::server_stream::{Ending, ServerStream};
 const TOTAL: Duration = Duration::from_secs(300);
 
 /// Serves one request.
-pub(super) async fn serve(request: Request<RecvStream>, respond: SendResponse<Bytes>, seat: Seat) {
-    let (head, body) = request.into_parts();
+pub(super) async fn serve(request: Request, seat: Seat) {
     let streams = seat.streams();
     let worker = Rc::clone(&streams.worker);
     let mut buffers = worker.spare.take();
-    write_request(&head, body.is_end_stream(), &mut buffers.inbound);
-    drop(head);
     let timeout = worker.plan().gateway.server.write_timeout;
-    let patience = Patience { timeout, traffic: Rc::clone(&streams.traffic) };
-    let stream = Rc::new(ServerStream::new(body, respond, patience));
+    let stream = Rc::new(ServerStream::new(request.stream, timeout));
     let mut session = Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker);
-    session.buffers = Some(buffers);
-    service::answer(&mut session).await;
+    if let Ok(head) = request.head {
+        buffers.inbound.extend_from_slice(&head.text);
+        session.buffers = Some(buffers);
+        service::answer(&mut session).await;
+    } else {
+        session.buffers = Some(buffers);
+        service::refuse_unread(&mut session, Fault::HeadTooLarge).await;
+    }
     session.worker.spare.put(session.buffers.take());
     drop(session);
     match stream.finish() {

@@ -6,7 +6,7 @@ use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
 use crate::gateway::Server;
-use crate::http2::duplex::PREFACE;
+use crate::http2::connection::PREFACE;
 use crate::proxy::fixtures;
 use crate::socket::Pipe;
 
@@ -210,7 +210,7 @@ async fn a_connection_without_streams_closes() {
 
 #[test]
 fn a_ping_behind_many_bytes_is_waited_for_but_not_for_ever() {
-    let asked = Asked { at: now(), gone: 0 };
+    let asked = Asked { at: now(), sent: 0 };
     let later = asked.at + 40 * SECOND;
     assert!(!asked.may_be_hidden(100, later), "a client that reads at all has found it");
     assert!(asked.may_be_hidden(1 << 20, later));

@@ -2,15 +2,15 @@
 
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::StatusCode;
 
 use super::super::Failure;
-use super::super::http2::{Head, NoAnswer};
+use super::super::http2::NoAnswer;
 use super::{Broken, Exchange, MAX_KEPT, Request, Upload};
 use crate::clock::deadline::now;
 use crate::http1::response::{Framing, ResponseHead};
-use crate::http2::head::{request_of, write_response, write_trailers};
+use crate::http2::connection::Lost;
 
 impl<U: Upload> Exchange<'_, U> {
     /// The next head on a stream of HTTP/2; `None` if it only preceded the answer.
@@ -24,17 +24,12 @@ impl<U: Upload> Exchange<'_, U> {
         let Some(stream) = self.connection.http2().filter(|stream| stream.is_begun()) else {
             return Poll::Pending;
         };
-        let said = match ready!(stream.poll_head(context)) {
-            Ok(said) => said,
+        let (head, ended) = match ready!(stream.poll_head(context)) {
+            Ok(head) => head,
             Err(none) => return Poll::Ready(Err(self.unanswered(none))),
         };
         self.answered = true;
-        let (parts, ended) = match &said {
-            Head::Interim(parts) => (parts, false),
-            Head::Answer(parts, ended) => (parts, *ended),
-        };
-        self.request.answer.bytes.clear();
-        write_response(parts, &mut self.request.answer.bytes);
+        self.request.answer.bytes = head.text;
         Poll::Ready(self.read_head(context, ended))
     }
 
@@ -66,47 +61,30 @@ impl<U: Upload> Exchange<'_, U> {
     pub(super) fn poll_send_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         let Some(stream) = self.connection.http2() else { return Poll::Ready(Ok(())) };
         let Request { message, body, .. } = &mut self.request;
-        while !self.deaf {
-            let Some(upload) = stream.upload() else {
-                if self.refused.is_some() {
-                    break;
-                }
+        while !self.deaf && self.refused.is_none() && !stream.is_ended() {
+            if !stream.is_begun() {
                 let turn = ready!(stream.poll_turn(context));
                 let length = memchr::memmem::find(message, b"\r\n\r\n").map_or(message.len(), |end| end + 4);
                 let ended = body.is_done() && message.len() == length && body.trailers().is_empty();
-                let begun = turn.and_then(|()| {
-                    let head = request_of(&message[..length], stream.scheme().clone());
-                    stream.begin(head.map_err(|_| NoAnswer::UNFIT)?, ended)
-                });
-                match begun {
+                match turn.and_then(|()| stream.begin(&message[..length], ended)) {
                     Ok(()) => (self.sent, self.written) = (length, true),
                     Err(refused) => self.refused = Some(refused),
                 }
-                continue;
-            };
-            let waited = !upload.is_clear();
-            if ready!(upload.poll_send(context)).is_err() {
-                // An answer may be on its way all the same.
-                self.deaf = true;
-                break;
-            }
-            if waited && self.begun {
-                self.progress = now();
-            }
-            if upload.is_ended() {
-                break;
-            }
-            if self.sent < message.len() {
+            } else if self.sent < message.len() {
                 let last = body.is_done() && body.trailers().is_empty();
-                let piece = match self.intact {
-                    true => Bytes::copy_from_slice(&message[self.sent..]),
-                    false => message.split().freeze(),
-                };
-                self.sent = message.len();
-                upload.push(piece, last);
+                match ready!(stream.poll_send(context, &message[self.sent..], last)) {
+                    // An answer may be on its way all the same.
+                    Err(Lost) => self.deaf = true,
+                    Ok(sent) => {
+                        self.sent += sent;
+                        if self.begun {
+                            self.progress = now();
+                        }
+                    }
+                }
             } else if body.is_done() {
-                // Whoever waits for the answer finds the stream broken.
-                self.deaf = upload.end(body.trailers()).is_err();
+                // The wait for the answer finds the stream broken.
+                self.deaf = stream.send_end(body.trailers()).is_err();
             } else {
                 // A small request is kept, as the backend may say that it has done nothing with it.
                 if !self.intact || message.len() >= MAX_KEPT {
@@ -124,9 +102,6 @@ impl<U: Upload> Exchange<'_, U> {
 
     /// The trailers behind the body of an answer in frames, as lines, once it has come whole and was taken.
     pub fn trailers(&mut self) -> Option<BytesMut> {
-        let trailers = self.connection.http2()?.trailers()?;
-        let mut lines = BytesMut::new();
-        write_trailers(trailers, &mut lines);
-        Some(lines)
+        self.connection.http2()?.trailers()
     }
 }

@@ -1,53 +1,30 @@
 //! One request on a shared connection, and its answer.
 
-use std::future::{Future as _, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
-use h2::Reason;
-use h2::client::{ResponseFuture, SendRequest};
-use http::uri::Scheme;
-use http::{HeaderMap, Request, StatusCode, response};
+use bytes::BytesMut;
 
 use super::super::Failure;
 use super::super::exchange::Ending;
 use super::{Link, Seat};
-use crate::http2::data::{DataReader, DataWriter, Lost};
+use crate::http2::connection::{Lost, OpenError, Reset, StreamHandle};
+use crate::http2::frame::ErrorCode;
+use crate::http2::head::ReceivedHead;
 
 /// One request on a shared connection. Dropped before its time, it is cancelled.
 #[derive(Debug)]
 pub(in crate::upstream) struct ClientStream {
     seat: Seat,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    /// The request waits for its turn.
-    Unsent(SendRequest<Bytes>),
-    Awaited {
-        upload: DataWriter,
-        answer: ResponseFuture,
-    },
-    Answered {
-        upload: DataWriter,
-        answer: DataReader,
-        /// Bytes of the server's window that are under way to the client.
-        held: usize,
-    },
-    /// There is no answer.
-    Failed,
-}
-
-/// What a server says.
-#[derive(Debug)]
-pub(in crate::upstream) enum Head {
-    /// A head that only precedes the answer.
-    Interim(response::Parts),
-    /// The answer's. Whether nothing follows it.
-    Answer(response::Parts, bool),
+    /// `None`: the request waits for its turn, or was refused.
+    stream: Option<StreamHandle>,
+    /// The request went out whole.
+    ended: bool,
+    /// The answer's head has come.
+    answered: bool,
+    /// Bytes of the server's window that are under way to the client.
+    held: usize,
 }
 
 /// Why a stream has no answer.
@@ -59,23 +36,25 @@ pub(in crate::upstream) struct NoAnswer {
 
 impl NoAnswer {
     /// The request cannot be said in HTTP/2: no fault of the server.
-    pub(in crate::upstream) const UNFIT: Self = Self { ending: Ending::Aborted, failure: Failure::Upload };
+    const UNFIT: Self = Self { ending: Ending::Aborted, failure: Failure::Upload };
+    /// The connection takes no more requests. Nothing was sent.
+    const CLOSED: Self = Self { ending: Ending::Closing, failure: Failure::Reset };
 }
 
 impl ClientStream {
     pub(super) fn new(link: &Rc<Link>) -> Self {
         link.open.set(link.open.get() + 1);
-        Self { seat: Seat(Rc::clone(link)), state: State::Unsent(link.sender.clone()) }
-    }
-
-    /// How the connection was reached.
-    pub(in crate::upstream) fn scheme(&self) -> &Scheme {
-        &self.seat.0.scheme
+        Self { seat: Seat(Rc::clone(link)), stream: None, ended: false, answered: false, held: 0 }
     }
 
     /// Whether the request's head is out.
     pub(in crate::upstream) fn is_begun(&self) -> bool {
-        !matches!(self.state, State::Unsent(_))
+        self.stream.is_some()
+    }
+
+    /// Whether the request went out whole.
+    pub(in crate::upstream) fn is_ended(&self) -> bool {
+        self.ended
     }
 
     /// Ready once the server takes another request.
@@ -83,79 +62,85 @@ impl ClientStream {
     /// # Errors
     /// It takes none here: nothing was sent.
     pub(in crate::upstream) fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
-        let State::Unsent(sender) = &mut self.state else { return Poll::Ready(Ok(())) };
-        let ready = ready!(sender.poll_ready(context));
-        Poll::Ready(ready.map_err(|_| self.refused()))
+        let turn = ready!(self.seat.0.connection.poll_open(context));
+        Poll::Ready(turn.map_err(|error| self.refused(error)))
     }
 
-    /// Sends the request's head. `ended`: nothing follows it.
+    /// Sends the request's head, as HTTP/1.1 has it. `ended`: nothing follows it.
     ///
     /// # Errors
     /// Nothing was sent.
-    pub(in crate::upstream) fn begin(&mut self, head: Request<()>, ended: bool) -> Result<(), NoAnswer> {
-        let State::Unsent(sender) = &mut self.state else { return Ok(()) };
-        let Ok((answer, upload)) = sender.send_request(head, ended) else { return Err(self.refused()) };
-        self.seat.0.wait();
-        // The upload is bounded by the time-out for the answer.
-        self.state = State::Awaited { upload: DataWriter::new(upload, ended, None), answer };
-        Ok(())
-    }
-
-    fn refused(&mut self) -> NoAnswer {
-        self.seat.0.retired.set(true);
-        self.state = State::Failed;
-        NoAnswer { ending: Ending::Closing, failure: Failure::Reset }
-    }
-
-    /// The body of the request that goes out.
-    pub(in crate::upstream) fn upload(&mut self) -> Option<&mut DataWriter> {
-        match &mut self.state {
-            State::Awaited { upload, .. } | State::Answered { upload, .. } => Some(upload),
-            State::Unsent(_) | State::Failed => None,
+    pub(in crate::upstream) fn begin(&mut self, head: &[u8], ended: bool) -> Result<(), NoAnswer> {
+        let link = &self.seat.0;
+        match link.connection.open(head, link.scheme, ended) {
+            Ok(stream) => {
+                link.wait();
+                (self.stream, self.ended) = (Some(stream), ended);
+                Ok(())
+            }
+            Err(error) => Err(self.refused(error)),
         }
     }
 
-    /// Waits for a head.
+    fn refused(&self, error: OpenError) -> NoAnswer {
+        match error {
+            OpenError::Unfit => NoAnswer::UNFIT,
+            OpenError::Closed => {
+                self.seat.0.retired.set(true);
+                NoAnswer::CLOSED
+            }
+        }
+    }
+
+    /// Sends as much of the request's body as the server takes: how much that is. `last`: the request ends behind it.
+    ///
+    /// # Errors
+    /// The server takes no more.
+    pub(in crate::upstream) fn poll_send(
+        &mut self,
+        context: &mut Context<'_>,
+        data: &[u8],
+        last: bool,
+    ) -> Poll<Result<usize, Lost>> {
+        // How long that takes is bounded by the time-out for the answer.
+        let Some(stream) = &self.stream else { return Poll::Ready(Err(Lost)) };
+        ready!(stream.poll_room(context, data.len()))?;
+        let sent = stream.send_data(data, last)?;
+        self.ended = last && sent == data.len();
+        Poll::Ready(Ok(sent))
+    }
+
+    /// Ends the request with trailers, as lines; there may be none.
+    ///
+    /// # Errors
+    /// The server takes no more.
+    pub(in crate::upstream) fn send_end(&mut self, trailers: &[u8]) -> Result<(), Lost> {
+        self.ended = true;
+        self.stream.as_ref().ok_or(Lost)?.send_end(trailers)
+    }
+
+    /// Waits for a head, be it an interim one. Gives it, and whether nothing follows.
     ///
     /// # Errors
     /// There is no answer.
     pub(in crate::upstream) fn poll_head(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Head, NoAnswer>> {
-        let State::Awaited { answer, .. } = &mut self.state else {
-            return Poll::Ready(Err(NoAnswer { ending: Ending::Lost, failure: Failure::Reset }));
-        };
-        if let Poll::Ready(Some(Ok(hint))) = answer.poll_informational(context) {
-            return Poll::Ready(Ok(Head::Interim(hint.into_parts().0)));
-        }
-        let said = ready!(Pin::new(answer).poll(context));
-        let State::Awaited { upload, .. } = std::mem::replace(&mut self.state, State::Failed) else {
-            return Poll::Pending;
-        };
-        Poll::Ready(match said {
-            Ok(said) => {
-                let (head, body) = said.into_parts();
-                let ended = body.is_end_stream();
-                self.state = State::Answered { upload, answer: DataReader::new(body), held: 0 };
-                Ok(Head::Answer(head, ended))
+    ) -> Poll<Result<(ReceivedHead, bool), NoAnswer>> {
+        let Some(stream) = &self.stream else { return Poll::Ready(Err(NoAnswer::CLOSED)) };
+        let head = ready!(stream.poll_head(context));
+        Poll::Ready(match head {
+            Ok(head) => {
+                self.answered |= head.0.status >= 200;
+                Ok(head)
             }
-            Err(fault) => {
-                if fault.is_go_away() {
+            Err(reset) => {
+                if reset == Reset::GoneAway {
                     self.seat.0.retired.set(true);
                 }
-                Err(meaning(&fault))
+                Err(meaning(reset))
             }
         })
-    }
-
-    /// Takes what has come of the answer's body, which the server may send while the client does not read.
-    pub(in crate::upstream) fn pull(&mut self, context: &mut Context<'_>) {
-        if let State::Answered { answer, .. } = &mut self.state
-            && answer.poll_pull(context).is_ready()
-        {
-            // The end is told by the next read.
-        }
     }
 
     /// Appends more of the answer's body, as what came before has gone to the client. Ready with 0 at the end.
@@ -167,30 +152,28 @@ impl ClientStream {
         context: &mut Context<'_>,
         into: &mut BytesMut,
     ) -> Poll<Result<usize, Lost>> {
-        let State::Answered { answer, held, .. } = &mut self.state else { return Poll::Ready(Err(Lost)) };
-        answer.release(std::mem::take(held));
-        let read = ready!(answer.poll_read(context, into));
-        *held = read.unwrap_or_default();
+        let Some(stream) = &self.stream else { return Poll::Ready(Err(Lost)) };
+        stream.release(std::mem::take(&mut self.held));
+        let read = ready!(stream.poll_read(context, into));
+        self.held = read.unwrap_or_default();
         Poll::Ready(read)
     }
 
-    /// What followed the answer's body.
-    pub(in crate::upstream) fn trailers(&self) -> Option<&HeaderMap> {
-        match &self.state {
-            State::Answered { answer, .. } => answer.trailers(),
-            _ => None,
-        }
+    /// The lines of the trailers that followed the answer's body.
+    pub(in crate::upstream) fn trailers(&self) -> Option<BytesMut> {
+        self.stream.as_ref()?.trailers()
     }
 
     /// Sends a request without a body, and waits for the status of its answer.
     ///
     /// # Errors
     /// There is no answer.
-    pub(in crate::upstream) async fn ask(mut self, head: Request<()>) -> Result<StatusCode, NoAnswer> {
+    pub(in crate::upstream) async fn ask(mut self, head: &[u8]) -> Result<u16, NoAnswer> {
         poll_fn(|context| self.poll_turn(context)).await?;
         self.begin(head, true)?;
         loop {
-            if let Head::Answer(head, _) = poll_fn(|context| self.poll_head(context)).await? {
+            let (head, _) = poll_fn(|context| self.poll_head(context)).await?;
+            if self.answered {
                 return Ok(head.status);
             }
         }
@@ -199,22 +182,22 @@ impl ClientStream {
 
 impl Drop for ClientStream {
     fn drop(&mut self) {
-        if matches!(self.state, State::Awaited { .. }) {
+        if self.is_begun() && !self.answered {
             self.seat.0.doubt();
         }
     }
 }
 
-/// What an error says about the request.
-fn meaning(fault: &h2::Error) -> NoAnswer {
-    let (ending, failure) = match fault.reason() {
+/// What the end of a stream says about the request.
+fn meaning(reset: Reset) -> NoAnswer {
+    let (ending, failure) = match reset {
         // The server says that it did nothing (RFC 9113 §8.7).
-        Some(Reason::REFUSED_STREAM) => (Ending::Busy, Failure::Reset),
-        Some(_) if fault.is_go_away() && fault.is_remote() => (Ending::Closing, Failure::Reset),
+        Reset::Remote(ErrorCode::REFUSED_STREAM) => (Ending::Busy, Failure::Reset),
+        Reset::Remote(_) => (Ending::Aborted, Failure::Reset),
+        Reset::GoneAway => (Ending::Closing, Failure::Reset),
         // It was to be HTTP/2, and is not.
-        Some(_) if fault.is_library() => (Ending::Lost, Failure::Protocol),
-        Some(_) => (Ending::Aborted, Failure::Reset),
-        None => (Ending::Lost, Failure::Reset),
+        Reset::Fault => (Ending::Lost, Failure::Protocol),
+        Reset::Lost => (Ending::Lost, Failure::Reset),
     };
     NoAnswer { ending, failure }
 }

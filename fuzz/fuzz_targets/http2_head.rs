@@ -4,4 +4,4 @@
 #[allow(dead_code)] // each binary runs one of them
 mod targets;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::http2_frames(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::http2_head(data));

@@ -1,0 +1,319 @@
+//! One stream, as the task of its request uses it.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+
+use super::super::frame::{ErrorCode, put_headers, put_window_update};
+use super::super::head::{ReceivedHead, Unfit, put_request, put_response, put_trailers};
+use super::super::hpack::encoder::put_table_size;
+use super::end::Reset;
+use super::streams::StreamState;
+use super::{Connection, Role, State};
+
+/// The peer has reset the stream, or its connection is lost, or it takes nothing for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Lost;
+
+/// One stream. Dropped before both sides have sent all, it is reset.
+#[derive(Debug)]
+pub struct StreamHandle {
+    connection: Rc<Connection>,
+    id: u32,
+}
+
+impl StreamHandle {
+    pub(super) fn new(connection: Rc<Connection>, id: u32) -> Self {
+        Self { connection, id }
+    }
+
+    /// Its connection.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn with<T>(&self, missing: T, act: impl FnOnce(&mut State, u32) -> T) -> T {
+        let mut state = self.connection.state.borrow_mut();
+        if state.streams.get(self.id).is_none() {
+            return missing;
+        }
+        act(&mut state, self.id)
+    }
+
+    /// Acts on a stream that can still be sent on, and has the connection send what that brings.
+    fn send<T>(&self, act: impl FnOnce(&mut State, u32) -> T) -> Result<T, Lost> {
+        let acted = self.with(Err(Lost), |state, id| match state.streams.get(id) {
+            Some(stream) if stream.reset.is_none() && !stream.send_ended => Ok(act(state, id)),
+            _ => Err(Lost),
+        });
+        if acted.is_ok() {
+            self.connection.wake();
+        }
+        acted
+    }
+
+    /// Appends what has come of the body. Ready with 0 at its end. What was taken is to be released: see [`Self::release`].
+    ///
+    /// # Errors
+    /// The peer broke the body off, and all that came before was taken.
+    pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, Lost>> {
+        self.with(Poll::Ready(Err(Lost)), |state, id| {
+            let Some(stream) = state.streams.get_mut(id) else { return Poll::Ready(Err(Lost)) };
+            let come = stream.received.len();
+            if come > 0 {
+                if into.is_empty() {
+                    std::mem::swap(into, &mut stream.received);
+                } else {
+                    into.extend_from_slice(&stream.received);
+                }
+                stream.received.clear();
+                return Poll::Ready(Ok(come));
+            }
+            match stream {
+                StreamState { receive_ended: true, .. } => Poll::Ready(Ok(0)),
+                StreamState { reset: Some(_), .. } => Poll::Ready(Err(Lost)),
+                _ => {
+                    stream.wait_to_read(context);
+                    Poll::Pending
+                }
+            }
+        })
+    }
+
+    /// Lets the peer send as many bytes more, which were taken and passed on.
+    pub fn release(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let told = self.with(false, |state, id| {
+            let before = state.outbound.len();
+            state.release_connection(bytes);
+            if let Some(stream) = state.streams.get_mut(id).filter(|stream| stream.is_receiving())
+                && let Some(increment) = stream.receive_window.release(bytes)
+            {
+                put_window_update(id, increment, &mut state.outbound);
+            }
+            state.outbound.len() > before
+        });
+        if told {
+            self.connection.wake();
+        }
+    }
+
+    /// Drops what has come of the body, and lets the peer send as much more. Whether no more will come, and how much was dropped.
+    pub fn discard(&self, context: &Context<'_>) -> (bool, usize) {
+        let discarded = self.with((true, 0), |state, id| {
+            let Some(stream) = state.streams.get_mut(id) else { return (true, 0) };
+            let come = stream.received.len();
+            stream.received = BytesMut::new();
+            stream.wait_to_read(context);
+            (!stream.is_receiving(), come)
+        });
+        self.release(discarded.1);
+        discarded
+    }
+
+    /// The lines of the trailers, once the body has come whole and was taken.
+    pub fn trailers(&self) -> Option<BytesMut> {
+        self.with(None, |state, id| {
+            let stream = state.streams.get(id)?;
+            (stream.receive_ended && stream.received.is_empty()).then(|| stream.trailers.clone())
+        })
+    }
+
+    /// The next head of a response, and whether nothing follows it.
+    ///
+    /// # Errors
+    /// There is none: how the stream ended.
+    pub fn poll_head(&self, context: &Context<'_>) -> Poll<Result<(ReceivedHead, bool), Reset>> {
+        self.with(Poll::Ready(Err(Reset::Lost)), |state, id| {
+            let Some(stream) = state.streams.get_mut(id) else { return Poll::Ready(Err(Reset::Lost)) };
+            match (stream.heads.pop_front(), stream.reset) {
+                (Some(head), _) => Poll::Ready(Ok(head)),
+                (None, Some(reset)) => Poll::Ready(Err(reset)),
+                (None, None) => {
+                    stream.wait_to_read(context);
+                    Poll::Pending
+                }
+            }
+        })
+    }
+
+    /// Ready once the peer has reset the stream, or the connection is lost.
+    pub fn poll_reset(&self, context: &Context<'_>) -> Poll<()> {
+        self.with(Poll::Ready(()), |state, id| {
+            let Some(stream) = state.streams.get_mut(id) else { return Poll::Ready(()) };
+            if stream.reset.is_some() {
+                return Poll::Ready(());
+            }
+            stream.wait_to_read(context);
+            Poll::Pending
+        })
+    }
+
+    /// Sends a response's head, as HTTP/1.1 has it. `ended`: nothing follows. Gives whether it answers a gRPC call.
+    ///
+    /// # Errors
+    /// The stream is of no use any more, or that is no head.
+    pub fn send_response(&self, head: &[u8], ended: bool) -> Result<bool, Lost> {
+        self.send(|state, id| state.put_head(id, ended, |out| put_response(head, out)))?.map_err(|Unfit| Lost)
+    }
+
+    /// Bytes, of `wanted`, that the peer's windows and the connection have room for. The room stays free for other streams until
+    /// [`Self::send_data`] takes it. Pending while there is none.
+    ///
+    /// # Errors
+    /// The stream is of no use any more.
+    pub fn poll_room(&self, context: &Context<'_>, wanted: usize) -> Poll<Result<usize, Lost>> {
+        self.with(Poll::Ready(Err(Lost)), |state, id| match state.streams.get(id) {
+            Some(stream) if stream.reset.is_none() && !stream.send_ended => match state.poll_room(id, context) {
+                0 => Poll::Pending,
+                room => Poll::Ready(Ok(room.min(wanted))),
+            },
+            _ => Poll::Ready(Err(Lost)),
+        })
+    }
+
+    /// Sends as much of `data` as there is room for: how much that is. `last`: the stream ends behind it.
+    ///
+    /// # Errors
+    /// The stream is of no use any more.
+    pub fn send_data(&self, data: &[u8], last: bool) -> Result<usize, Lost> {
+        self.send(|state, id| state.put_data(id, data, last))
+    }
+
+    /// Ends the stream with trailers, as lines; there may be none.
+    ///
+    /// # Errors
+    /// The stream is of no use any more.
+    pub fn send_end(&self, trailers: &[u8]) -> Result<(), Lost> {
+        self.send(|state, id| {
+            if trailers.is_empty() {
+                state.put_data(id, &[], true);
+            } else {
+                put_headers(id, true, &mut state.outbound, |out| put_trailers(trailers, out));
+                state.end_sending(id);
+            }
+        })
+    }
+
+    /// Resets the stream.
+    pub fn reset(&self, code: ErrorCode) {
+        self.with((), |state, id| {
+            if state.streams.get(id).is_some_and(StreamState::is_open) {
+                state.reset_stream(id, code, Reset::Fault);
+            }
+        });
+        self.connection.wake();
+    }
+}
+
+impl Drop for StreamHandle {
+    fn drop(&mut self) {
+        let mut state = self.connection.state.borrow_mut();
+        let state = &mut *state;
+        let Some(stream) = state.streams.get(self.id) else { return };
+        let (unread, open) = (stream.received.len(), stream.is_open());
+        // An answer that is whole may come before its request.
+        let code = if stream.send_ended && state.role == Role::Server { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
+        if open {
+            state.reset_stream(self.id, code, Reset::Fault);
+        }
+        state.release_connection(unread);
+        state.streams.remove(self.id);
+        state.wake_to_open();
+        // Its end may be that of the connection.
+        self.connection.wake();
+    }
+}
+
+impl Connection {
+    /// A stream for a request, once the peer takes another. The head is as HTTP/1.1 has it. `ended`: nothing follows.
+    ///
+    /// # Errors
+    /// The connection takes no more requests, or that is no head.
+    pub fn open(self: &Rc<Self>, head: &[u8], scheme: &[u8], ended: bool) -> Result<StreamHandle, OpenError> {
+        let mut state = self.state.borrow_mut();
+        if state.may_open() != Ok(true) {
+            return Err(OpenError::Closed);
+        }
+        let id = state.streams.next_id();
+        let mut stream = StreamState::new(id, state.stream_window, state.peer.initial_window);
+        stream.to_head = head.starts_with(b"HEAD ");
+        state.streams.add(stream);
+        if state.put_head(id, ended, |out| put_request(head, scheme, out)).is_err() {
+            state.streams.remove(id);
+            return Err(OpenError::Unfit);
+        }
+        drop(state);
+        let stream = StreamHandle::new(Rc::clone(self), id);
+        self.wake();
+        Ok(stream)
+    }
+
+    /// Ready once the peer takes another request.
+    ///
+    /// # Errors
+    /// It takes none here any more.
+    pub fn poll_open(&self, context: &Context<'_>) -> Poll<Result<(), OpenError>> {
+        let mut state = self.state.borrow_mut();
+        match state.may_open() {
+            Ok(true) => Poll::Ready(Ok(())),
+            Err(_) => Poll::Ready(Err(OpenError::Closed)),
+            Ok(false) => {
+                if !state.open_waiters.iter().any(|waker| waker.will_wake(context.waker())) {
+                    state.open_waiters.push(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Requests that the peer takes at once, as far as it has said so.
+    pub fn max_requests(&self) -> usize {
+        self.state.borrow().peer.max_streams
+    }
+
+    /// Whether the connection takes another request, now or later.
+    pub fn is_usable(&self) -> bool {
+        self.state.borrow().may_open().is_ok()
+    }
+}
+
+/// Why a stream was not opened. Nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The connection takes no more requests.
+    Closed,
+    /// The request is no head.
+    Unfit,
+}
+
+impl State {
+    fn put_head<T>(
+        &mut self,
+        id: u32,
+        ended: bool,
+        put: impl FnOnce(&mut BytesMut) -> Result<T, Unfit>,
+    ) -> Result<T, Unfit> {
+        let start = self.outbound.len();
+        let mut result = Err(Unfit);
+        let table_update = std::mem::take(&mut self.table_update);
+        put_headers(id, ended, &mut self.outbound, |out| {
+            if table_update {
+                // The encoder uses no dynamic table, whatever size the peer allows (RFC 7541 §4.2).
+                put_table_size(0, out);
+            }
+            result = put(out);
+        });
+        if result.is_err() {
+            self.outbound.truncate(start);
+            self.table_update = table_update;
+        } else if ended {
+            self.end_sending(id);
+        }
+        result
+    }
+}

@@ -1,0 +1,615 @@
+//! Frames that come, and what each does to the connection and its streams (RFC 9113 §5, §6).
+
+use std::task::{Context, Poll};
+
+use bytes::{Buf as _, BytesMut};
+
+use super::super::frame::{
+    ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, put_goaway, put_ping, put_reset,
+    put_window_update,
+};
+use super::super::head::{BlockKind, HeadBuilder, HeadError, ReceivedHead};
+use super::end::{End, Fault, Reset};
+use super::streams::{Closed, StreamState};
+use super::{Connection, PING_ALIVE, PING_GOAWAY, PREFACE, READ, Role, State};
+
+/// Streams that may be reset for a client's faults (CVE-2025-8671).
+pub(super) const MAX_ERROR_RESETS: u32 = 64;
+/// Bytes of a header block that its fields cannot need: lengths and indices.
+const BLOCK_OVERHEAD: usize = 16 << 10;
+/// CONTINUATION frames of one header block (CVE-2024-27316).
+const MAX_CONTINUATIONS: u32 = 128;
+/// Bytes of trailers, and fields of a response that wait for the task of their stream.
+const MAX_TRAILERS: usize = 32 << 10;
+/// Heads of a response that wait for the task of their stream.
+const MAX_HEADS: usize = 16;
+
+/// What is still to come of a DATA frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Payload {
+    stream: u32,
+    /// Bytes of the body.
+    data: usize,
+    /// Bytes behind it.
+    padding: usize,
+    end_stream: bool,
+}
+
+/// A header block whose end has not come.
+#[derive(Debug)]
+pub(super) struct Block {
+    stream: u32,
+    end_stream: bool,
+    bytes: BytesMut,
+    continuations: u32,
+}
+
+impl Connection {
+    /// Reads what has come. Whether there was anything.
+    pub(super) fn poll_receive(&self, context: &mut Context<'_>, state: &mut State, budget: &mut usize) -> bool {
+        // A peer that does not read its answers is not listened to.
+        if state.replies > super::MAX_REPLIES {
+            return false;
+        }
+        // What was read before HTTP/2 was spoken is there already.
+        let before = if state.preface > 0 { state.inbound.len() } else { 0 };
+        let read = match self.socket.poll_read(context, &mut state.inbound, READ) {
+            Poll::Ready(Ok(read)) if read > 0 => read,
+            Poll::Pending if before > 0 => 0,
+            Poll::Pending => {
+                if state.inbound.is_empty() {
+                    // A connection that waits holds no buffer.
+                    state.inbound = BytesMut::new();
+                }
+                return false;
+            }
+            Poll::Ready(ended) => {
+                if let Err(error) = ended {
+                    self.traffic.note_end(&error);
+                }
+                state.lose();
+                return true;
+            }
+        };
+        *budget = budget.saturating_sub(read);
+        self.traffic.add_received(read);
+        state.receive(&self.ponged);
+        self.traffic.note_block(state.has_open_block());
+        read > 0
+    }
+}
+
+impl State {
+    /// Takes all frames that have come whole.
+    fn receive(&mut self, ponged: &std::cell::Cell<bool>) {
+        let mut inbound = std::mem::take(&mut self.inbound);
+        while self.end.is_none() {
+            match self.take_frame(&mut inbound, ponged) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(Fault::Connection(code, what)) => self.fail(code, what),
+                Err(Fault::Stream(id, code)) => self.reset_for_fault(id, code),
+            }
+        }
+        self.inbound = inbound;
+    }
+
+    /// Takes the next frame, or what there is of a DATA frame. Whether more may be there.
+    fn take_frame(&mut self, inbound: &mut BytesMut, ponged: &std::cell::Cell<bool>) -> Result<bool, Fault> {
+        if self.preface > 0 {
+            return self.skip_preface(inbound);
+        }
+        if self.payload.is_some() {
+            return self.take_payload(inbound);
+        }
+        let Some(header) = FrameHeader::read(inbound) else { return Ok(false) };
+        self.check_order(&header)?;
+        if header.kind == kind::DATA {
+            return self.begin_data(header, inbound);
+        }
+        let end = HEADER_LENGTH + header.length;
+        let Some(payload) = inbound.get(HEADER_LENGTH..end) else { return Ok(false) };
+        self.overhead.count(&header);
+        let taken = match header.kind {
+            kind::HEADERS => self.receive_headers(header, payload),
+            kind::CONTINUATION => self.receive_continuation(header, payload),
+            kind::PRIORITY => self.receive_priority(header, payload),
+            kind::RST_STREAM => self.receive_reset(header, payload),
+            kind::SETTINGS => self.receive_settings_frame(header, payload),
+            kind::PUSH_PROMISE => Err(Fault::protocol("PUSH_PROMISE")),
+            kind::PING => self.receive_ping(header, payload, ponged),
+            kind::GOAWAY => self.receive_goaway(header, payload),
+            kind::WINDOW_UPDATE => self.receive_window_update(header, payload),
+            // RFC 9113 §5.5.
+            _ => Ok(()),
+        };
+        inbound.advance(end);
+        taken.map(|()| true)
+    }
+
+    fn skip_preface(&mut self, inbound: &mut BytesMut) -> Result<bool, Fault> {
+        let start = PREFACE.len() - self.preface;
+        let here = self.preface.min(inbound.len());
+        if inbound[..here] != PREFACE[start..start + here] {
+            return Err(Fault::protocol("no preface"));
+        }
+        inbound.advance(here);
+        self.preface -= here;
+        Ok(self.preface == 0)
+    }
+
+    /// Whether this frame may come now.
+    fn check_order(&mut self, header: &FrameHeader) -> Result<(), Fault> {
+        if header.length > MAX_PAYLOAD {
+            return Err(Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, "too large a frame"));
+        }
+        if !self.greeted && (header.kind != kind::SETTINGS || header.has(flag::ACK)) {
+            return Err(Fault::protocol("SETTINGS did not come first"));
+        }
+        match &self.block {
+            Some(block) if header.kind != kind::CONTINUATION || header.stream != block.stream => {
+                Err(Fault::protocol("a header block was not ended"))
+            }
+            None if header.kind == kind::CONTINUATION => Err(Fault::protocol("CONTINUATION of nothing")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a header block is open, or a frame of one has not come whole.
+    fn has_open_block(&self) -> bool {
+        let begun = || FrameHeader::read(&self.inbound).is_some_and(|header| header.kind == kind::HEADERS);
+        self.block.is_some() || self.payload.is_none() && self.preface == 0 && begun()
+    }
+
+    /// The header of a DATA frame has come. Its payload is passed on as it comes.
+    fn begin_data(&mut self, header: FrameHeader, inbound: &mut BytesMut) -> Result<bool, Fault> {
+        let mut padding = 0;
+        let mut taken = HEADER_LENGTH;
+        if header.has(flag::PADDED) && header.length > 0 {
+            let Some(&length) = inbound.get(HEADER_LENGTH) else { return Ok(false) };
+            padding = usize::from(length);
+            taken += 1;
+        }
+        let length = (header.length + HEADER_LENGTH).checked_sub(taken + padding);
+        let data = length.filter(|_| !header.has(flag::PADDED) || header.length > 0);
+        let data = data.ok_or(Fault::protocol("DATA with too much padding"))?;
+        inbound.advance(taken);
+        self.overhead.count(&header);
+        if header.stream == 0 || self.is_idle(header.stream) {
+            return Err(Fault::protocol("DATA of no stream"));
+        }
+        let end_stream = header.has(flag::END_STREAM);
+        self.payload = Some(Payload { stream: header.stream, data, padding, end_stream });
+        self.receive_window
+            .receive(header.length)
+            .map_err(|_| Fault::Connection(ErrorCode::FLOW_CONTROL_ERROR, "more DATA than the window has"))?;
+        // What is no body is released at once.
+        self.release_connection(header.length - data);
+        self.admit_data(header, data)?;
+        Ok(true)
+    }
+
+    /// Whether the stream takes a frame with so many bytes of a body.
+    fn admit_data(&mut self, header: FrameHeader, data: usize) -> Result<(), Fault> {
+        let id = header.stream;
+        let Some(stream) = self.streams.get_mut(id) else {
+            return match self.streams.closed(id) {
+                Some(Closed::ByUs) => Ok(()),
+                Some(Closed::ByPeer) => {
+                    Err(Fault::Connection(ErrorCode::STREAM_CLOSED, "DATA of a stream that is over"))
+                }
+                None => Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED)),
+            };
+        };
+        if stream.reset.is_some() {
+            return match stream.reset {
+                Some(Reset::Remote(_)) => Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED)),
+                _ => Ok(()),
+            };
+        }
+        if stream.receive_ended {
+            return Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED));
+        }
+        if !stream.begun {
+            return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
+        }
+        if stream.receive_window.receive(header.length).is_err() {
+            return Err(Fault::Stream(id, ErrorCode::FLOW_CONTROL_ERROR));
+        }
+        if header.length > data
+            && let Some(increment) = stream.receive_window.release(header.length - data)
+        {
+            put_window_update(id, increment, &mut self.outbound);
+        }
+        if let Some(expected) = &mut stream.expected {
+            *expected = expected.checked_sub(data as u64).ok_or(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR))?;
+            if header.has(flag::END_STREAM) && *expected > 0 {
+                return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has come of a DATA frame's payload.
+    fn take_payload(&mut self, inbound: &mut BytesMut) -> Result<bool, Fault> {
+        let Some(mut payload) = self.payload else { return Ok(true) };
+        let here = payload.data.min(inbound.len());
+        payload.data -= here;
+        let over = payload.data == 0;
+        let ends = over && payload.end_stream;
+        let open = self.streams.get_mut(payload.stream).filter(|stream| stream.reset.is_none());
+        match open {
+            Some(stream) => stream.received.extend_from_slice(&inbound[..here]),
+            None => self.release_connection(here),
+        }
+        inbound.advance(here);
+        if ends {
+            self.end_receiving(payload.stream);
+            payload.end_stream = false;
+        }
+        if let Some(stream) = self.streams.get(payload.stream).filter(|_| here > 0 || ends) {
+            stream.wake_reader();
+        }
+        if over {
+            let here = payload.padding.min(inbound.len());
+            payload.padding -= here;
+            inbound.advance(here);
+        }
+        let done = over && payload.padding == 0;
+        self.payload = (!done).then_some(payload);
+        Ok(done)
+    }
+
+    /// The peer has sent all of a stream.
+    fn end_receiving(&mut self, id: u32) {
+        let closed = self.streams.change(id, |stream| {
+            stream.receive_ended |= stream.reset.is_none();
+            stream.wake_reader();
+        });
+        if closed.is_some() {
+            self.wake_to_open();
+        }
+    }
+
+    fn receive_headers(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+        let (mut fragment, mut padding) = (payload, 0);
+        if header.has(flag::PADDED) {
+            let (length, rest) = fragment.split_first().ok_or(Fault::protocol("HEADERS without padding"))?;
+            (fragment, padding) = (rest, usize::from(*length));
+        }
+        let mut on_itself = false;
+        if header.has(flag::PRIORITY) {
+            let (priority, rest) =
+                fragment.split_first_chunk::<5>().ok_or(Fault::protocol("HEADERS without priority"))?;
+            on_itself = depends_on(*priority) == header.stream;
+            fragment = rest;
+        }
+        let length = fragment.len().checked_sub(padding).ok_or(Fault::protocol("HEADERS with padding only"))?;
+        let fragment = &fragment[..length];
+        if header.stream == 0 {
+            return Err(Fault::protocol("HEADERS of no stream"));
+        }
+        let end_stream = header.has(flag::END_STREAM);
+        if header.has(flag::END_HEADERS) {
+            self.receive_block(header.stream, fragment, end_stream)?;
+        } else {
+            let bytes = BytesMut::from(fragment);
+            self.block = Some(Block { stream: header.stream, end_stream, bytes, continuations: 0 });
+        }
+        if on_itself { Err(Fault::Stream(header.stream, ErrorCode::PROTOCOL_ERROR)) } else { Ok(()) }
+    }
+
+    fn receive_continuation(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+        let most = self.max_header_list.saturating_add(BLOCK_OVERHEAD);
+        let Some(block) = &mut self.block else { return Ok(()) };
+        block.continuations += 1;
+        if block.bytes.len() + payload.len() > most || block.continuations > MAX_CONTINUATIONS {
+            let calm = ErrorCode::ENHANCE_YOUR_CALM;
+            return Err(Fault::Connection(calm, "too large a header block"));
+        }
+        block.bytes.extend_from_slice(payload);
+        if header.has(flag::END_HEADERS)
+            && let Some(block) = self.block.take()
+        {
+            self.receive_block(block.stream, &block.bytes, block.end_stream)?;
+        }
+        Ok(())
+    }
+
+    /// A header block has come whole. It is decoded in any case, as the table changes by it.
+    fn receive_block(&mut self, id: u32, block: &[u8], end_stream: bool) -> Result<(), Fault> {
+        let of_client = self.role == Role::Client;
+        let known = self.streams.get(id);
+        let trailers = known.is_some_and(|stream| stream.begun);
+        let kind = match (trailers, of_client) {
+            (true, _) => BlockKind::Trailers,
+            (false, true) => BlockKind::Response,
+            (false, false) => BlockKind::Request,
+        };
+        let most = if trailers { MAX_TRAILERS } else { self.max_header_list };
+        let mut head = HeadBuilder::new(kind, most);
+        self.decoder
+            .decode(block, |name, value| head.field(name, value))
+            .map_err(|_| Fault::Connection(ErrorCode::COMPRESSION_ERROR, "a header block is malformed"))?;
+        let head = head.finish(end_stream);
+        if known.is_none() && (of_client || id <= self.streams.newest_of_peer() || id.is_multiple_of(2)) {
+            return self.receive_late_block(id);
+        }
+        match kind {
+            BlockKind::Trailers => self.receive_trailers(id, head, end_stream),
+            BlockKind::Response => self.receive_response(id, head, end_stream),
+            BlockKind::Request => self.receive_request(id, head, end_stream),
+        }
+    }
+
+    /// HEADERS of a stream that is not there.
+    fn receive_late_block(&self, id: u32) -> Result<(), Fault> {
+        match self.streams.closed(id) {
+            Some(Closed::ByUs) => Ok(()),
+            Some(Closed::ByPeer) => {
+                Err(Fault::Connection(ErrorCode::STREAM_CLOSED, "HEADERS of a stream that is over"))
+            }
+            None => Err(Fault::protocol("HEADERS of a stream that cannot be")),
+        }
+    }
+
+    fn receive_request(
+        &mut self,
+        id: u32,
+        head: Result<ReceivedHead, HeadError>,
+        ended: bool,
+    ) -> Result<(), Fault> {
+        self.streams.set_newest(id);
+        if self.streams.is_full() || self.goaway_sent.is_some_and(|last| id > last) {
+            self.reset_stream(id, ErrorCode::REFUSED_STREAM, Reset::Fault);
+            return Ok(());
+        }
+        let malformed = Fault::Stream(id, ErrorCode::PROTOCOL_ERROR);
+        let length = match &head {
+            Err(HeadError::Malformed) => return Err(malformed),
+            Err(HeadError::TooLarge) => None,
+            Ok(head) => head.content_length,
+        };
+        if ended && length.is_some_and(|length| length > 0) {
+            return Err(malformed);
+        }
+        let mut stream = StreamState::new(id, self.stream_window, self.peer.initial_window);
+        (stream.begun, stream.receive_ended, stream.expected) = (true, ended, length);
+        self.streams.add(stream);
+        self.requests.push_back((id, head, ended));
+        Ok(())
+    }
+
+    fn receive_response(
+        &mut self,
+        id: u32,
+        head: Result<ReceivedHead, HeadError>,
+        ended: bool,
+    ) -> Result<(), Fault> {
+        let fault = Fault::Stream(id, ErrorCode::PROTOCOL_ERROR);
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        if stream.reset.is_some() {
+            return Ok(());
+        }
+        if stream.receive_ended {
+            return Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED));
+        }
+        let head = head.map_err(|_| fault)?;
+        let interim = (100..200).contains(&head.status);
+        if interim && ended || stream.heads.len() >= MAX_HEADS {
+            return Err(fault);
+        }
+        stream.begun = !interim;
+        let bodiless = stream.to_head || matches!(head.status, 100..200 | 204 | 304);
+        stream.expected = head.content_length.filter(|_| !bodiless);
+        if ended && stream.expected.is_some_and(|length| length > 0) {
+            return Err(fault);
+        }
+        stream.heads.push_back((head, ended));
+        stream.wake_reader();
+        if ended {
+            self.end_receiving(id);
+        }
+        Ok(())
+    }
+
+    fn receive_trailers(
+        &mut self,
+        id: u32,
+        head: Result<ReceivedHead, HeadError>,
+        ended: bool,
+    ) -> Result<(), Fault> {
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        if stream.reset.is_some() {
+            return match stream.reset {
+                Some(Reset::Remote(_)) => Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED)),
+                _ => Ok(()),
+            };
+        }
+        if stream.receive_ended {
+            return Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED));
+        }
+        let whole = ended && stream.expected.is_none_or(|left| left == 0);
+        let Ok(head) = head else { return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR)) };
+        if !whole {
+            return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
+        }
+        stream.trailers = head.text;
+        self.end_receiving(id);
+        Ok(())
+    }
+
+    fn receive_priority(&self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+        let id = header.stream;
+        let code = match <[u8; 5]>::try_from(payload) {
+            _ if id == 0 => return Err(Fault::protocol("PRIORITY of no stream")),
+            Err(_) => ErrorCode::FRAME_SIZE_ERROR,
+            Ok(priority) if depends_on(priority) == id => ErrorCode::PROTOCOL_ERROR,
+            Ok(_) => return Ok(()),
+        };
+        // No stream is reset that was never opened.
+        let idle = self.is_idle(id);
+        Err(if idle { Fault::Connection(code, "a wrong PRIORITY") } else { Fault::Stream(id, code) })
+    }
+
+    fn receive_reset(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+        let code = read_u32(payload, "RST_STREAM of a wrong size")?;
+        if header.stream == 0 || self.is_idle(header.stream) {
+            return Err(Fault::protocol("RST_STREAM of no stream"));
+        }
+        self.streams.change(header.stream, |stream| {
+            if stream.reset.is_none() {
+                stream.reset = Some(Reset::Remote(ErrorCode(code)));
+            }
+            stream.wake_reader();
+            stream.wake_writer();
+        });
+        self.wake_to_open();
+        Ok(())
+    }
+
+    fn receive_settings_frame(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+        if header.stream != 0 {
+            return Err(Fault::protocol("SETTINGS of a stream"));
+        }
+        if !header.has(flag::ACK) {
+            self.receive_settings(payload)?;
+            self.greeted = true;
+        } else if !payload.is_empty() {
+            return Err(Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, "SETTINGS of a wrong size"));
+        }
+        Ok(())
+    }
+
+    fn receive_ping(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        ponged: &std::cell::Cell<bool>,
+    ) -> Result<(), Fault> {
+        if header.stream != 0 {
+            return Err(Fault::protocol("PING of a stream"));
+        }
+        let payload = <[u8; 8]>::try_from(payload)
+            .map_err(|_| Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, "PING of a wrong size"))?;
+        match payload {
+            _ if !header.has(flag::ACK) => self.reply(|out| put_ping(true, payload, out)),
+            PING_ALIVE => ponged.set(true),
+            // The peer knows of the GOAWAY: what it opens from now on is not served.
+            PING_GOAWAY if self.goaway_sent.is_some() => {
+                self.put_goaway(self.streams.newest_of_peer(), ErrorCode::NO_ERROR);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn receive_goaway(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+        if header.stream != 0 {
+            return Err(Fault::protocol("GOAWAY of a stream"));
+        }
+        let last = payload.first_chunk::<4>().filter(|_| payload.len() >= 8);
+        let &[a, b, c, d] =
+            last.ok_or(Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, "GOAWAY of a wrong size"))?;
+        let last = u32::from_be_bytes([a & 0x7f, b, c, d]);
+        self.goaway_received = Some(self.goaway_received.map_or(last, |before| before.min(last)));
+        if self.role == Role::Client {
+            self.streams.lose_above(last, Reset::GoneAway);
+            self.wake_to_open();
+        }
+        Ok(())
+    }
+
+    fn receive_window_update(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+        let increment = i64::from(read_u32(payload, "WINDOW_UPDATE of a wrong size")? & super::MAX_31_BITS);
+        let id = header.stream;
+        if id == 0 {
+            if increment == 0 {
+                return Err(Fault::protocol("WINDOW_UPDATE of nothing"));
+            }
+            let overflow = Fault::Connection(ErrorCode::FLOW_CONTROL_ERROR, "too large a window");
+            self.send_window.change(increment).map_err(|_| overflow)?;
+            self.share_room();
+            return Ok(());
+        }
+        if self.is_idle(id) {
+            return Err(Fault::protocol("WINDOW_UPDATE of no stream"));
+        }
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_open()) else { return Ok(()) };
+        if increment == 0 {
+            return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
+        }
+        let overflow = Fault::Stream(id, ErrorCode::FLOW_CONTROL_ERROR);
+        stream.send_window.change(increment).map_err(|_| overflow)?;
+        if stream.wants_room {
+            stream.wake_writer();
+        }
+        Ok(())
+    }
+
+    fn is_idle(&self, id: u32) -> bool {
+        self.streams.is_idle(id, self.role == Role::Client)
+    }
+
+    /// Answers a control frame.
+    pub(super) fn reply(&mut self, put: impl FnOnce(&mut BytesMut)) {
+        let before = self.outbound.len();
+        put(&mut self.outbound);
+        self.replies += self.outbound.len() - before;
+    }
+
+    /// Resets a stream for a fault of the peer.
+    fn reset_for_fault(&mut self, id: u32, code: ErrorCode) {
+        self.error_resets += 1;
+        self.reset_stream(id, code, Reset::Fault);
+    }
+
+    /// Resets a stream, if there is one or may be one.
+    pub(super) fn reset_stream(&mut self, id: u32, code: ErrorCode, reset: Reset) {
+        self.reply(|out| put_reset(id, code, out));
+        self.streams.remember(id, Closed::ByUs);
+        self.streams.change(id, |stream| {
+            stream.reset.get_or_insert(reset);
+            stream.wake_reader();
+            stream.wake_writer();
+        });
+        self.wake_to_open();
+    }
+
+    /// Lets the peer send so many bytes more on the connection.
+    pub(super) fn release_connection(&mut self, bytes: usize) {
+        if let Some(increment) = self.receive_window.release(bytes) {
+            put_window_update(0, increment, &mut self.outbound);
+        }
+    }
+
+    /// Appends GOAWAY.
+    pub(super) fn put_goaway(&mut self, last: u32, code: ErrorCode) {
+        self.goaway_sent = Some(last);
+        put_goaway(last, code, &mut self.outbound);
+    }
+
+    /// Wakes the tasks that wait to open a stream.
+    pub(super) fn wake_to_open(&mut self) {
+        self.open_waiters.drain(..).for_each(std::task::Waker::wake);
+    }
+
+    /// Whether another stream may be opened, now or never.
+    pub(super) fn may_open(&self) -> Result<bool, End> {
+        match self.end {
+            Some(end) => Err(end),
+            None if self.goaway_received.is_some() || self.streams.is_exhausted() => Err(End::Aborted),
+            None => Ok(!self.streams.is_full() && self.streams.active() < self.peer.max_streams),
+        }
+    }
+}
+
+/// The stream that a priority names (RFC 7540 §5.3.1).
+fn depends_on([a, b, c, d, _]: [u8; 5]) -> u32 {
+    u32::from_be_bytes([a & 0x7f, b, c, d])
+}
+
+fn read_u32(payload: &[u8], wrong: &'static str) -> Result<u32, Fault> {
+    let bytes = <[u8; 4]>::try_from(payload);
+    bytes.map(u32::from_be_bytes).map_err(|_| Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, wrong))
+}

@@ -1,0 +1,127 @@
+//! What goes out: the buffer of frames, and which stream may put how much into it.
+
+use std::task::{Context, Poll};
+
+use bytes::{Buf as _, BytesMut};
+
+use super::super::frame::{MAX_PAYLOAD, put_data};
+use super::{Connection, KEPT_BUFFER, MAX_OUTBOUND, State};
+
+/// The least that each of many streams may send before the next has its turn.
+const MIN_SHARE: usize = 2 << 10;
+
+impl Connection {
+    /// Sends what there is. Whether the socket has taken all.
+    pub(super) fn poll_send(&self, context: &mut Context<'_>, state: &mut State) -> bool {
+        while !state.outbound.is_empty() {
+            let written = self.socket.poll_write(context, &state.outbound, &[]);
+            self.traffic.note_write(&self.socket, &written);
+            match written {
+                Poll::Ready(Ok(written)) => {
+                    self.traffic.add_sent(written);
+                    state.outbound.advance(written);
+                }
+                Poll::Ready(Err(_)) => {
+                    state.lose();
+                    return true;
+                }
+                Poll::Pending => return false,
+            }
+        }
+        let flushed = self.socket.poll_flush(context);
+        self.traffic.note_write(&self.socket, &flushed);
+        match flushed {
+            Poll::Ready(Ok(())) => {
+                state.drained();
+                true
+            }
+            Poll::Ready(Err(_)) => {
+                state.lose();
+                true
+            }
+            Poll::Pending => false,
+        }
+    }
+}
+
+impl State {
+    /// The socket has taken all there was.
+    fn drained(&mut self) {
+        self.replies = 0;
+        if self.streams.is_empty() || self.outbound.capacity() > KEPT_BUFFER {
+            self.outbound = BytesMut::new();
+        } else {
+            self.outbound.clear();
+        }
+        self.share_room();
+    }
+
+    /// Gives all streams that wait for room an equal share of it.
+    pub(super) fn share_room(&mut self) {
+        if self.room_waiters.is_empty() || self.free_room() == 0 {
+            return;
+        }
+        let waiters = std::mem::take(&mut self.room_waiters);
+        let share = if waiters.len() > 1 { (self.free_room() / waiters.len()).max(MIN_SHARE) } else { usize::MAX };
+        for id in waiters {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.share = share;
+                stream.wake_writer();
+            }
+        }
+    }
+
+    /// Bytes of DATA for which the connection has room.
+    fn free_room(&self) -> usize {
+        self.send_window.available().min(MAX_OUTBOUND.saturating_sub(self.outbound.len()))
+    }
+
+    /// Bytes of DATA that a stream may send now. 0: the present task is woken when it may.
+    pub(super) fn poll_room(&mut self, id: u32, context: &Context<'_>) -> usize {
+        let free = self.free_room();
+        let Some(stream) = self.streams.get_mut(id) else { return 0 };
+        if stream.share == 0 && self.outbound.is_empty() {
+            stream.share = usize::MAX;
+        }
+        let window = stream.send_window.available();
+        let room = free.min(window).min(stream.share);
+        if room == 0 && stream.wait_to_write(context) && window > 0 {
+            // A stream that has had its share waits for the others, until the socket has taken what they sent.
+            stream.share = usize::MAX;
+            self.room_waiters.push(id);
+        }
+        room
+    }
+
+    /// Appends DATA: as much of `data` as the stream may send. How much that is. `last`: the stream ends behind it.
+    pub(super) fn put_data(&mut self, id: u32, data: &[u8], last: bool) -> usize {
+        let free = self.free_room();
+        let Some(stream) = self.streams.get_mut(id) else { return 0 };
+        let sent = data.len().min(free).min(stream.send_window.available()).min(stream.share);
+        stream.send_window.consume(sent);
+        if stream.share != usize::MAX {
+            stream.share -= sent;
+        }
+        self.send_window.consume(sent);
+        let ends = last && sent == data.len();
+        let mut rest = &data[..sent];
+        while rest.len() > MAX_PAYLOAD {
+            let (part, behind) = rest.split_at(MAX_PAYLOAD);
+            put_data(id, part, false, &mut self.outbound);
+            rest = behind;
+        }
+        if !rest.is_empty() || ends {
+            put_data(id, rest, ends, &mut self.outbound);
+        }
+        if ends {
+            self.end_sending(id);
+        }
+        sent
+    }
+
+    /// This side has sent all of a stream.
+    pub(super) fn end_sending(&mut self, id: u32) {
+        self.streams.change(id, |stream| stream.send_ended = true);
+        self.wake_to_open();
+    }
+}

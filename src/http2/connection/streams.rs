@@ -1,0 +1,264 @@
+//! The streams of a connection, each from its first frame until its task has let it go.
+
+use std::collections::VecDeque;
+use std::task::{Context, Waker};
+
+use bytes::BytesMut;
+
+use super::super::flow::{ReceiveWindow, SendWindow};
+use super::super::head::ReceivedHead;
+use super::end::Reset;
+
+/// Streams that are remembered when they are over, as frames of theirs may still come.
+const MAX_CLOSED: usize = 128;
+
+/// One stream.
+#[derive(Debug)]
+pub(super) struct StreamState {
+    pub(super) id: u32,
+    /// Bytes of the body that came and were not taken. The window bounds them.
+    pub(super) received: BytesMut,
+    pub(super) receive_window: ReceiveWindow,
+    /// Bytes of the body still to come, where the head says how many.
+    pub(super) expected: Option<u64>,
+    /// Heads of responses that were not taken, each with whether it is the last frame.
+    pub(super) heads: VecDeque<(ReceivedHead, bool)>,
+    /// DATA may come: the head has come that is no interim one.
+    pub(super) begun: bool,
+    /// The peer has sent all.
+    pub(super) receive_ended: bool,
+    /// The lines of the trailers that came.
+    pub(super) trailers: BytesMut,
+    pub(super) send_window: SendWindow,
+    /// This side has sent all.
+    pub(super) send_ended: bool,
+    /// Bytes that it may send before others have had their turn.
+    pub(super) share: usize,
+    /// It waits for room.
+    pub(super) wants_room: bool,
+    /// The request is a HEAD, whose answer has no body.
+    pub(super) to_head: bool,
+    pub(super) reset: Option<Reset>,
+    /// Of the task that waits for what comes.
+    reader: Option<Waker>,
+    /// Of the task that waits for room.
+    writer: Option<Waker>,
+}
+
+impl StreamState {
+    pub(super) fn new(id: u32, receive: u32, send: u32) -> Self {
+        Self {
+            id,
+            received: BytesMut::new(),
+            receive_window: ReceiveWindow::new(receive),
+            expected: None,
+            heads: VecDeque::new(),
+            begun: false,
+            receive_ended: false,
+            trailers: BytesMut::new(),
+            send_window: SendWindow::new(send),
+            send_ended: false,
+            share: usize::MAX,
+            wants_room: false,
+            to_head: false,
+            reset: None,
+            reader: None,
+            writer: None,
+        }
+    }
+
+    /// Whether frames may still go either way.
+    pub(super) fn is_open(&self) -> bool {
+        self.reset.is_none() && !(self.receive_ended && self.send_ended)
+    }
+
+    /// Whether more of the body may come.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.reset.is_none() && !self.receive_ended
+    }
+
+    /// Wakes the task that waits for what comes.
+    pub(super) fn wake_reader(&self) {
+        if let Some(waker) = &self.reader {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Wakes the task that waits for room.
+    pub(super) fn wake_writer(&mut self) {
+        self.wants_room = false;
+        if let Some(waker) = &self.writer {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// The present task is to be woken by what comes.
+    pub(super) fn wait_to_read(&mut self, context: &Context<'_>) {
+        register(&mut self.reader, context);
+    }
+
+    /// The present task is to be woken when there is room. Whether it was not to be before.
+    pub(super) fn wait_to_write(&mut self, context: &Context<'_>) -> bool {
+        register(&mut self.writer, context);
+        !std::mem::replace(&mut self.wants_room, true)
+    }
+}
+
+fn register(waker: &mut Option<Waker>, context: &Context<'_>) {
+    if waker.as_ref().is_none_or(|waker| !waker.will_wake(context.waker())) {
+        *waker = Some(context.waker().clone());
+    }
+}
+
+/// How a stream is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// This side reset it: the peer may not know yet.
+    ByUs,
+    /// By the peer's RST_STREAM, or since both sides had sent all.
+    ByPeer,
+}
+
+/// The streams of a connection.
+#[derive(Debug)]
+pub(super) struct Streams {
+    /// In the order of their identifiers.
+    // A box each: they are moved when one before them ends.
+    #[expect(clippy::vec_box, reason = "pointers move, not 300 bytes each")]
+    open: Vec<Box<StreamState>>,
+    /// Of those, the ones on which frames may still go.
+    active: usize,
+    /// So many may be.
+    max_active: usize,
+    /// The newest that the peer has opened.
+    newest: u32,
+    /// The identifier of the next that this side opens.
+    next: u32,
+    closed: VecDeque<(u32, Closed)>,
+}
+
+impl Streams {
+    pub(super) fn new(max_active: usize) -> Self {
+        Self { open: Vec::new(), active: 0, max_active, newest: 0, next: 1, closed: VecDeque::new() }
+    }
+
+    /// The newest stream that the peer has opened.
+    pub(super) fn newest_of_peer(&self) -> u32 {
+        self.newest
+    }
+
+    /// Notes a stream that the peer opens.
+    pub(super) fn set_newest(&mut self, id: u32) {
+        self.newest = id;
+    }
+
+    /// The identifier of a new stream of this side.
+    pub(super) fn next_id(&mut self) -> u32 {
+        let id = self.next;
+        self.next += 2;
+        id
+    }
+
+    /// Whether the stream was never opened.
+    pub(super) fn is_idle(&self, id: u32, of_client: bool) -> bool {
+        // Only clients open streams, with odd identifiers.
+        id.is_multiple_of(2) || if of_client { id >= self.next } else { id > self.newest }
+    }
+
+    /// Whether this side has identifiers left (RFC 9113 §5.1.1).
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.next > super::MAX_31_BITS - 2
+    }
+
+    /// Whether there are as many as may be. Those whose tasks have not let them go count, too, but less.
+    pub(super) fn is_full(&self) -> bool {
+        self.active >= self.max_active || self.open.len() >= 2 * self.max_active
+    }
+
+    /// Streams on which frames may still go.
+    pub(super) fn active(&self) -> usize {
+        self.active
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Adds a stream, whose identifier is above all others.
+    pub(super) fn add(&mut self, stream: StreamState) -> &mut StreamState {
+        self.active += 1;
+        self.open.push_mut(Box::new(stream))
+    }
+
+    fn find(&self, id: u32) -> Option<usize> {
+        self.open.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&StreamState> {
+        self.find(id).and_then(|place| self.open.get(place)).map(|stream| &**stream)
+    }
+
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut StreamState> {
+        self.find(id).and_then(|place| self.open.get_mut(place)).map(|stream| &mut **stream)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
+        self.open.iter_mut().map(|stream| &mut **stream)
+    }
+
+    /// Changes a stream, and notes whether that closed it.
+    pub(super) fn change<T>(&mut self, id: u32, change: impl FnOnce(&mut StreamState) -> T) -> Option<T> {
+        let stream = self.get_mut(id)?;
+        let was_open = stream.is_open();
+        let changed = change(stream);
+        let closes = was_open && !stream.is_open();
+        self.active -= usize::from(closes);
+        Some(changed)
+    }
+
+    /// Forgets a stream that its task has let go, but for how it ended.
+    pub(super) fn remove(&mut self, id: u32) {
+        if let Some(place) = self.find(id) {
+            let stream = self.open.remove(place);
+            self.active -= usize::from(stream.is_open());
+            if matches!(stream.reset, None | Some(Reset::Remote(_))) {
+                self.remember(id, Closed::ByPeer);
+            }
+        }
+        if self.open.is_empty() {
+            self.open = Vec::new();
+        }
+    }
+
+    /// Remembers how a stream ended.
+    pub(super) fn remember(&mut self, id: u32, closed: Closed) {
+        if self.closed.len() == MAX_CLOSED {
+            self.closed.pop_front();
+        }
+        self.closed.push_back((id, closed));
+    }
+
+    /// How a stream ended that is not there any more, if that is known.
+    pub(super) fn closed(&self, id: u32) -> Option<Closed> {
+        self.closed.iter().rev().find(|(other, _)| *other == id).map(|(_, closed)| *closed)
+    }
+
+    /// All are lost, with their connection.
+    pub(super) fn lose_all(&mut self) {
+        self.lose_above(0, Reset::Lost);
+    }
+
+    /// Ends those with identifiers above `last`.
+    pub(super) fn lose_above(&mut self, last: u32, reset: Reset) {
+        for stream in self.open.iter_mut().filter(|stream| stream.id > last) {
+            let was_open = stream.is_open();
+            if was_open {
+                stream.reset = Some(reset);
+                self.active -= 1;
+            }
+            stream.wake_reader();
+            stream.wake_writer();
+        }
+    }
+}

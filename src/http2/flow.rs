@@ -1,0 +1,119 @@
+//! Flow control (RFC 9113 §5.2, §6.9): how many bytes of DATA either side may send.
+
+use super::frame::MAX_31_BITS;
+
+/// The window before either side changes it (RFC 9113 §6.9.2).
+pub const DEFAULT_WINDOW: u32 = 65_535;
+
+/// A window grew above 2^31 - 1, or the peer sent more than a window has: FLOW_CONTROL_ERROR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowControlError;
+
+/// Bytes that the peer takes. SETTINGS of the peer may make it negative (RFC 9113 §6.9.2).
+#[derive(Clone, Copy, Debug)]
+pub struct SendWindow(i64);
+
+impl SendWindow {
+    /// A window of this size.
+    pub fn new(size: u32) -> Self {
+        Self(i64::from(size))
+    }
+
+    /// Bytes that may be sent now.
+    #[inline]
+    pub fn available(self) -> usize {
+        usize::try_from(self.0).unwrap_or(0)
+    }
+
+    /// Counts bytes that were sent, at most [`Self::available`].
+    #[inline]
+    pub fn consume(&mut self, bytes: usize) {
+        self.0 -= i64::try_from(bytes).unwrap_or(i64::MAX);
+    }
+
+    /// Changes the window by `difference`: WINDOW_UPDATE, or another initial size.
+    ///
+    /// # Errors
+    /// The window would be larger than 2^31 - 1.
+    pub fn change(&mut self, difference: i64) -> Result<(), FlowControlError> {
+        let changed = self.0 + difference;
+        if changed > i64::from(MAX_31_BITS) {
+            return Err(FlowControlError);
+        }
+        self.0 = changed;
+        Ok(())
+    }
+}
+
+/// Bytes that the peer may send.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveWindow {
+    /// What the window holds when all that came was released.
+    size: u32,
+    /// Bytes that the peer may still send.
+    available: u32,
+    /// Bytes that were released and of which the peer was not told.
+    released: u32,
+}
+
+impl ReceiveWindow {
+    /// A window of this size, of which the peer knows.
+    pub fn new(size: u32) -> Self {
+        Self { size, available: size, released: 0 }
+    }
+
+    /// Counts bytes that came.
+    ///
+    /// # Errors
+    /// The peer was not allowed to send so many.
+    #[inline]
+    pub fn receive(&mut self, bytes: usize) -> Result<(), FlowControlError> {
+        let bytes = u32::try_from(bytes).map_err(|_| FlowControlError)?;
+        self.available = self.available.checked_sub(bytes).ok_or(FlowControlError)?;
+        Ok(())
+    }
+
+    /// Lets the peer send as many bytes again as have been used. Gives the increment for a WINDOW_UPDATE once half of the window was
+    /// released: fewer frames say the same.
+    #[inline]
+    pub fn release(&mut self, bytes: usize) -> Option<u32> {
+        let used = self.size - self.available - self.released;
+        self.released += u32::try_from(bytes).unwrap_or(u32::MAX).min(used);
+        if self.released < self.size / 2 || self.released == 0 {
+            return None;
+        }
+        self.available += self.released;
+        Some(std::mem::take(&mut self.released))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_window_may_be_negative_but_not_too_large() {
+        let mut window = SendWindow::new(100);
+        window.consume(80);
+        window.change(-90).expect("no overflow");
+        assert_eq!(window.available(), 0);
+        window.change(71).expect("no overflow");
+        assert_eq!(window.available(), 1);
+        assert_eq!(window.change(i64::from(MAX_31_BITS)), Err(FlowControlError));
+        assert_eq!(window.available(), 1);
+    }
+
+    #[test]
+    fn what_is_released_is_told_in_halves() {
+        let mut window = ReceiveWindow::new(100);
+        assert_eq!(window.receive(101), Err(FlowControlError));
+        window.receive(100).expect("as many as were allowed");
+        assert_eq!(window.receive(1), Err(FlowControlError));
+        assert_eq!(window.release(49), None);
+        assert_eq!(window.release(1), Some(50));
+        window.receive(50).expect("as many as were released");
+        assert_eq!(window.receive(1), Err(FlowControlError));
+        assert_eq!(window.release(1000), Some(100), "no more than was used");
+        assert_eq!(window.release(1000), None);
+    }
+}
