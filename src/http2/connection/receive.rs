@@ -75,7 +75,7 @@ impl Connection {
         self.traffic.add_received(read);
         state.receive(&self.ponged);
         self.traffic.note_block(state.has_open_block());
-        read > 0
+        true
     }
 }
 
@@ -427,7 +427,7 @@ impl State {
             };
         }
         if stream.receive_ended {
-            return Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED));
+            return Err(Fault::Connection(ErrorCode::STREAM_CLOSED, "HEADERS behind the end of a stream"));
         }
         let whole = ended && stream.expected.is_none_or(|left| left == 0);
         let Ok(head) = head else { return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR)) };
