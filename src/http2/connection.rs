@@ -9,6 +9,7 @@ mod receive;
 mod send;
 mod settings;
 mod streams;
+mod waiting;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,9 +30,10 @@ use crate::socket::Stream;
 pub use end::{End, Reset};
 pub use handle::{Lost, OpenError, StreamHandle};
 use receive::{Block, Payload};
-pub use settings::Settings;
 use settings::PeerSettings;
+pub use settings::Settings;
 use streams::Streams;
+use waiting::Waiting;
 
 /// What a client sends before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -39,6 +41,8 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const READ: usize = 16 << 10;
 /// Bytes of bodies that may wait for the socket. Streams with more wait until it has taken them.
 const MAX_OUTBOUND: usize = 64 << 10;
+/// The same while much waits in other connections.
+const SCARCE_OUTBOUND: usize = 8 << 10;
 /// Bytes of answers to control frames that may wait for the socket. Nothing is read until it has taken them.
 const MAX_REPLIES: usize = 16 << 10;
 /// A buffer of this size is kept while streams are open.
@@ -107,8 +111,11 @@ struct State {
     table_update: bool,
     send_window: SendWindow,
     peer: PeerSettings,
-    /// The window of a new stream for what the peer sends.
-    stream_window: u32,
+    /// The window of a new stream for what the peer sends, and of one whose body is taken.
+    stream_windows: (u32, u32),
+    /// Bytes of bodies that came and were not taken.
+    held: usize,
+    waiting: Waiting,
     streams: Streams,
     /// Requests that were not taken up yet: the stream, its head, and whether that is all.
     requests: VecDeque<(u32, Result<ReceivedHead, HeadError>, bool)>,
@@ -131,7 +138,12 @@ struct State {
 
 impl Connection {
     /// The gateway's side of a client's connection. `inbound` was read from it already and begins with the preface.
-    pub fn server(socket: Rc<Stream>, inbound: BytesMut, traffic: Rc<Traffic>, settings: &Settings) -> Rc<Self> {
+    pub fn server(
+        socket: Rc<Stream>,
+        inbound: BytesMut,
+        traffic: Rc<Traffic>,
+        settings: &Settings,
+    ) -> Rc<Self> {
         Self::new(Role::Server, socket, inbound, traffic, settings)
     }
 
@@ -169,7 +181,9 @@ impl Connection {
             table_update: false,
             send_window: SendWindow::new(DEFAULT_WINDOW),
             peer: PeerSettings::default(),
-            stream_window: settings.stream_window,
+            stream_windows: (settings.stream_window, settings.max_stream_window),
+            held: 0,
+            waiting: Waiting::default(),
             streams: Streams::new(settings.max_streams),
             requests: VecDeque::new(),
             overhead: Overhead::default(),
@@ -207,7 +221,8 @@ impl Connection {
                 let stream = StreamHandle::new(Rc::clone(self), stream);
                 return Poll::Ready(Some(Request { stream, head, ended }));
             }
-            let progress = state.end.is_none() && budget > 0 && self.poll_receive(context, &mut state, &mut budget);
+            let progress =
+                state.end.is_none() && budget > 0 && self.poll_receive(context, &mut state, &mut budget);
             if progress {
                 continue;
             }

@@ -87,6 +87,15 @@ impl ReceiveWindow {
     }
 }
 
+impl ReceiveWindow {
+    /// Enlarges the window to `size`, if it is smaller. The peer learns of it with the next [`Self::release`].
+    pub fn grow(&mut self, size: u32) {
+        let more = size.saturating_sub(self.size);
+        self.released += more;
+        self.size += more;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,5 +124,11 @@ mod tests {
         assert_eq!(window.receive(1), Err(FlowControlError));
         assert_eq!(window.release(1000), Some(100), "no more than was used");
         assert_eq!(window.release(1000), None);
+        window.grow(400);
+        window.grow(50);
+        assert_eq!(window.receive(101), Err(FlowControlError), "the peer does not know");
+        window.receive(10).expect("as many as were allowed");
+        assert_eq!(window.release(10), Some(310));
+        window.receive(400).expect("the larger window");
     }
 }

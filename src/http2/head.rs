@@ -103,7 +103,8 @@ impl HeadBuilder {
             return self.error = Some(HeadError::TooLarge);
         };
         self.room = room;
-        let taken = if name.first() == Some(&b':') { self.pseudo(name, value) } else { self.regular(name, value) };
+        let taken =
+            if name.first() == Some(&b':') { self.pseudo(name, value) } else { self.regular(name, value) };
         if taken.is_none() {
             self.error = Some(HeadError::Malformed);
         }
@@ -140,9 +141,13 @@ impl HeadBuilder {
         }
         match Name::of(name) {
             Name::Te if value.eq_ignore_ascii_case(b"trailers") => {}
-            Name::Te | Name::Connection | Name::KeepAlive | Name::TransferEncoding | Name::Upgrade => return None,
+            Name::Te | Name::Connection | Name::KeepAlive | Name::TransferEncoding | Name::Upgrade => {
+                return None;
+            }
             Name::NextHop if name == b"proxy-connection" => return None,
-            Name::Host if self.authority.is_some_and(|place| self.value(place).eq_ignore_ascii_case(value)) => {
+            Name::Host
+                if self.authority.is_some_and(|place| self.value(place).eq_ignore_ascii_case(value)) =>
+            {
                 return Some(());
             }
             Name::ContentLength if self.kind != BlockKind::Trailers => {
@@ -174,13 +179,19 @@ impl HeadBuilder {
         if self.kind == BlockKind::Response {
             let status = StatusCode::from_u16(self.status).ok()?;
             let reason = status.canonical_reason().unwrap_or_default();
-            put(&mut self.text, &[b"HTTP/1.1 ", status.as_str().as_bytes(), b" ", reason.as_bytes(), b"\r\n"]);
+            put(
+                &mut self.text,
+                &[b"HTTP/1.1 ", status.as_str().as_bytes(), b" ", reason.as_bytes(), b"\r\n"],
+            );
             return Some(());
         }
         let mut text = std::mem::take(&mut self.text);
         let method = self.value(self.method?);
         let authority = self.authority.map(|place| self.value(place));
-        if method.is_empty() || !method.iter().all(|&byte| is_token(byte)) || !authority.is_none_or(is_authority) {
+        if method.is_empty()
+            || !method.iter().all(|&byte| is_token(byte))
+            || !authority.is_none_or(is_authority)
+        {
             return None;
         }
         let target = match (method, self.scheme, self.path) {

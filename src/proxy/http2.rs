@@ -105,6 +105,7 @@ fn settings(max_header_bytes: usize) -> Settings {
     Settings {
         max_streams: MAX_STREAMS,
         stream_window: STREAM_WINDOW,
+        max_stream_window: STREAM_WINDOW,
         connection_window: CONNECTION_WINDOW,
         max_header_list: max_header_bytes,
     }

@@ -25,8 +25,10 @@ pub(super) use stream::{ClientStream, NoAnswer};
 const MAX_STREAMS: usize = 100;
 /// Connections to one server by one worker, where the upstream has no bound of its own.
 pub(super) const MAX_LINKS: usize = 8;
-/// Bytes of an answer that may wait for a client who reads slowly.
-const STREAM_WINDOW: u32 = 64 << 10;
+/// Bytes of an answer that may wait for a client that reads nothing.
+const STREAM_WINDOW: u32 = 16 << 10;
+/// Bytes of an answer that may wait for a client that has read some.
+const MAX_STREAM_WINDOW: u32 = 64 << 10;
 /// Room for as much of all answers of a connection: else a few slow clients would hold up all others.
 const CONNECTION_WINDOW: u32 = MAX_31_BITS;
 /// How often another connection may be opened for the sake of another address.
@@ -77,6 +79,7 @@ pub(super) struct Link {
 const SETTINGS: Settings = Settings {
     max_streams: MAX_STREAMS,
     stream_window: STREAM_WINDOW,
+    max_stream_window: MAX_STREAM_WINDOW,
     connection_window: CONNECTION_WINDOW,
     max_header_list: MAX_FIELDS,
 };
@@ -184,7 +187,9 @@ impl Link {
 
     fn is_young(&self, now: Instant) -> bool {
         let needed = self.bounded && self.open.get() > 0;
-        !self.retired.get() && self.connection.is_usable() && (needed || now.saturating_duration_since(self.since) < MAX_AGE)
+        !self.retired.get()
+            && self.connection.is_usable()
+            && (needed || now.saturating_duration_since(self.since) < MAX_AGE)
     }
 
     /// A request goes out.

@@ -10,6 +10,7 @@ use super::super::head::{ReceivedHead, Unfit, put_request, put_response, put_tra
 use super::super::hpack::encoder::put_table_size;
 use super::end::Reset;
 use super::streams::StreamState;
+use super::waiting::is_scarce;
 use super::{Connection, Role, State};
 
 /// The peer has reset the stream, or its connection is lost, or it takes nothing for too long.
@@ -69,6 +70,7 @@ impl StreamHandle {
                     into.extend_from_slice(&stream.received);
                 }
                 stream.received.clear();
+                state.held -= come;
                 return Poll::Ready(Ok(come));
             }
             match stream {
@@ -90,10 +92,13 @@ impl StreamHandle {
         let told = self.with(false, |state, id| {
             let before = state.outbound.len();
             state.release_connection(bytes);
-            if let Some(stream) = state.streams.get_mut(id).filter(|stream| stream.is_receiving())
-                && let Some(increment) = stream.receive_window.release(bytes)
-            {
-                put_window_update(id, increment, &mut state.outbound);
+            if let Some(stream) = state.streams.get_mut(id).filter(|stream| stream.is_receiving()) {
+                if !is_scarce() {
+                    stream.receive_window.grow(state.stream_windows.1);
+                }
+                if let Some(increment) = stream.receive_window.release(bytes) {
+                    put_window_update(id, increment, &mut state.outbound);
+                }
             }
             state.outbound.len() > before
         });
@@ -109,6 +114,7 @@ impl StreamHandle {
             let come = stream.received.len();
             stream.received = BytesMut::new();
             stream.wait_to_read(context);
+            state.held -= come;
             (!stream.is_receiving(), come)
         });
         self.release(discarded.1);
@@ -130,10 +136,10 @@ impl StreamHandle {
     pub fn poll_head(&self, context: &Context<'_>) -> Poll<Result<(ReceivedHead, bool), Reset>> {
         self.with(Poll::Ready(Err(Reset::Lost)), |state, id| {
             let Some(stream) = state.streams.get_mut(id) else { return Poll::Ready(Err(Reset::Lost)) };
-            match (stream.heads.pop_front(), stream.reset) {
-                (Some(head), _) => Poll::Ready(Ok(head)),
-                (None, Some(reset)) => Poll::Ready(Err(reset)),
-                (None, None) => {
+            match stream.reset {
+                _ if !stream.heads.is_empty() => Poll::Ready(Ok(stream.heads.remove(0))),
+                Some(reset) => Poll::Ready(Err(reset)),
+                None => {
                     stream.wait_to_read(context);
                     Poll::Pending
                 }
@@ -168,10 +174,12 @@ impl StreamHandle {
     /// The stream is of no use any more.
     pub fn poll_room(&self, context: &Context<'_>, wanted: usize) -> Poll<Result<usize, Lost>> {
         self.with(Poll::Ready(Err(Lost)), |state, id| match state.streams.get(id) {
-            Some(stream) if stream.reset.is_none() && !stream.send_ended => match state.poll_room(id, context) {
-                0 => Poll::Pending,
-                room => Poll::Ready(Ok(room.min(wanted))),
-            },
+            Some(stream) if stream.reset.is_none() && !stream.send_ended => {
+                match state.poll_room(id, context) {
+                    0 => Poll::Pending,
+                    room => Poll::Ready(Ok(room.min(wanted))),
+                }
+            }
             _ => Poll::Ready(Err(Lost)),
         })
     }
@@ -217,10 +225,15 @@ impl Drop for StreamHandle {
         let Some(stream) = state.streams.get(self.id) else { return };
         let (unread, open) = (stream.received.len(), stream.is_open());
         // An answer that is whole may come before its request.
-        let code = if stream.send_ended && state.role == Role::Server { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
+        let code = if stream.send_ended && state.role == Role::Server {
+            ErrorCode::NO_ERROR
+        } else {
+            ErrorCode::CANCEL
+        };
         if open {
             state.reset_stream(self.id, code, Reset::Fault);
         }
+        state.held -= unread;
         state.release_connection(unread);
         state.streams.remove(self.id);
         state.wake_to_open();
@@ -240,7 +253,7 @@ impl Connection {
             return Err(OpenError::Closed);
         }
         let id = state.streams.next_id();
-        let mut stream = StreamState::new(id, state.stream_window, state.peer.initial_window);
+        let mut stream = StreamState::new(id, state.stream_windows.0, state.peer.initial_window);
         stream.to_head = head.starts_with(b"HEAD ");
         state.streams.add(stream);
         if state.put_head(id, ended, |out| put_request(head, scheme, out)).is_err() {

@@ -46,7 +46,12 @@ pub(super) struct Block {
 
 impl Connection {
     /// Reads what has come. Whether there was anything.
-    pub(super) fn poll_receive(&self, context: &mut Context<'_>, state: &mut State, budget: &mut usize) -> bool {
+    pub(super) fn poll_receive(
+        &self,
+        context: &mut Context<'_>,
+        state: &mut State,
+        budget: &mut usize,
+    ) -> bool {
         // A peer that does not read its answers is not listened to.
         if state.replies > super::MAX_REPLIES {
             return false;
@@ -222,7 +227,8 @@ impl State {
             put_window_update(id, increment, &mut self.outbound);
         }
         if let Some(expected) = &mut stream.expected {
-            *expected = expected.checked_sub(data as u64).ok_or(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR))?;
+            *expected =
+                expected.checked_sub(data as u64).ok_or(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR))?;
             if header.has(flag::END_STREAM) && *expected > 0 {
                 return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
             }
@@ -239,7 +245,10 @@ impl State {
         let ends = over && payload.end_stream;
         let open = self.streams.get_mut(payload.stream).filter(|stream| stream.reset.is_none());
         match open {
-            Some(stream) => stream.received.extend_from_slice(&inbound[..here]),
+            Some(stream) => {
+                stream.received.extend_from_slice(&inbound[..here]);
+                self.held += here;
+            }
             None => self.release_connection(here),
         }
         inbound.advance(here);
@@ -284,7 +293,8 @@ impl State {
             on_itself = depends_on(*priority) == header.stream;
             fragment = rest;
         }
-        let length = fragment.len().checked_sub(padding).ok_or(Fault::protocol("HEADERS with padding only"))?;
+        let length =
+            fragment.len().checked_sub(padding).ok_or(Fault::protocol("HEADERS with padding only"))?;
         let fragment = &fragment[..length];
         if header.stream == 0 {
             return Err(Fault::protocol("HEADERS of no stream"));
@@ -373,7 +383,7 @@ impl State {
         if ended && length.is_some_and(|length| length > 0) {
             return Err(malformed);
         }
-        let mut stream = StreamState::new(id, self.stream_window, self.peer.initial_window);
+        let mut stream = StreamState::new(id, self.stream_windows.0, self.peer.initial_window);
         (stream.begun, stream.receive_ended, stream.expected) = (true, ended, length);
         self.streams.add(stream);
         self.requests.push_back((id, head, ended));
@@ -405,7 +415,7 @@ impl State {
         if ended && stream.expected.is_some_and(|length| length > 0) {
             return Err(fault);
         }
-        stream.heads.push_back((head, ended));
+        stream.heads.push((head, ended));
         stream.wake_reader();
         if ended {
             self.end_receiving(id);

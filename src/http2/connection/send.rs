@@ -1,11 +1,13 @@
 //! What goes out: the buffer of frames, and which stream may put how much into it.
 
-use std::task::{Context, Poll};
+use std::io;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
 
 use super::super::frame::{MAX_PAYLOAD, put_data};
-use super::{Connection, KEPT_BUFFER, MAX_OUTBOUND, State};
+use super::waiting::is_scarce;
+use super::{Connection, KEPT_BUFFER, MAX_OUTBOUND, SCARCE_OUTBOUND, State};
 
 /// The least that each of many streams may send before the next has its turn.
 const MIN_SHARE: usize = 2 << 10;
@@ -13,24 +15,8 @@ const MIN_SHARE: usize = 2 << 10;
 impl Connection {
     /// Sends what there is. Whether the socket has taken all.
     pub(super) fn poll_send(&self, context: &mut Context<'_>, state: &mut State) -> bool {
-        while !state.outbound.is_empty() {
-            let written = self.socket.poll_write(context, &state.outbound, &[]);
-            self.traffic.note_write(&self.socket, &written);
-            match written {
-                Poll::Ready(Ok(written)) => {
-                    self.traffic.add_sent(written);
-                    state.outbound.advance(written);
-                }
-                Poll::Ready(Err(_)) => {
-                    state.lose();
-                    return true;
-                }
-                Poll::Pending => return false,
-            }
-        }
-        let flushed = self.socket.poll_flush(context);
-        self.traffic.note_write(&self.socket, &flushed);
-        match flushed {
+        let flushed = match self.poll_flush(context, state) {
+            Poll::Pending => false,
             Poll::Ready(Ok(())) => {
                 state.drained();
                 true
@@ -39,8 +25,22 @@ impl Connection {
                 state.lose();
                 true
             }
-            Poll::Pending => false,
+        };
+        state.waiting.set(state.outbound.len() + state.held);
+        flushed
+    }
+
+    fn poll_flush(&self, context: &mut Context<'_>, state: &mut State) -> Poll<io::Result<()>> {
+        while !state.outbound.is_empty() {
+            let written = self.socket.poll_write(context, &state.outbound, &[]);
+            self.traffic.note_write(&self.socket, &written);
+            let written = ready!(written)?;
+            self.traffic.add_sent(written);
+            state.outbound.advance(written);
         }
+        let flushed = self.socket.poll_flush(context);
+        self.traffic.note_write(&self.socket, &flushed);
+        flushed
     }
 }
 
@@ -62,7 +62,8 @@ impl State {
             return;
         }
         let waiters = std::mem::take(&mut self.room_waiters);
-        let share = if waiters.len() > 1 { (self.free_room() / waiters.len()).max(MIN_SHARE) } else { usize::MAX };
+        let share =
+            if waiters.len() > 1 { (self.free_room() / waiters.len()).max(MIN_SHARE) } else { usize::MAX };
         for id in waiters {
             if let Some(stream) = self.streams.get_mut(id) {
                 stream.share = share;
@@ -73,7 +74,8 @@ impl State {
 
     /// Bytes of DATA for which the connection has room.
     fn free_room(&self) -> usize {
-        self.send_window.available().min(MAX_OUTBOUND.saturating_sub(self.outbound.len()))
+        let most = if is_scarce() { SCARCE_OUTBOUND } else { MAX_OUTBOUND };
+        self.send_window.available().min(most.saturating_sub(self.outbound.len()))
     }
 
     /// Bytes of DATA that a stream may send now. 0: the present task is woken when it may.

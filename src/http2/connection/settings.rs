@@ -17,6 +17,8 @@ pub struct Settings {
     pub max_streams: usize,
     /// Bytes that the peer may send on one stream before any was taken.
     pub stream_window: u32,
+    /// The same once some was taken, so that a stream that is stuck holds less.
+    pub max_stream_window: u32,
     /// On all streams together; at least 65,535.
     pub connection_window: u32,
     /// Bytes of a head, each field counting 32 more.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
 use bytes::BytesMut;
+use smallvec::SmallVec;
 
 use super::super::flow::{ReceiveWindow, SendWindow};
 use super::super::head::ReceivedHead;
@@ -22,7 +23,7 @@ pub(super) struct StreamState {
     /// Bytes of the body still to come, where the head says how many.
     pub(super) expected: Option<u64>,
     /// Heads of responses that were not taken, each with whether it is the last frame.
-    pub(super) heads: VecDeque<(ReceivedHead, bool)>,
+    pub(super) heads: SmallVec<[(ReceivedHead, bool); 1]>,
     /// DATA may come: the head has come that is no interim one.
     pub(super) begun: bool,
     /// The peer has sent all.
@@ -52,7 +53,7 @@ impl StreamState {
             received: BytesMut::new(),
             receive_window: ReceiveWindow::new(receive),
             expected: None,
-            heads: VecDeque::new(),
+            heads: SmallVec::new(),
             begun: false,
             receive_ended: false,
             trailers: BytesMut::new(),

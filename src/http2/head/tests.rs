@@ -32,11 +32,18 @@ fn with<'a>(more: &[Field<'a>]) -> Vec<Field<'a>> {
 
 #[test]
 fn a_request_is_written_as_http_1_1() {
-    let fields =
-        with(&[("cookie", "a=1"), ("accept", "*/*"), ("host", "A.test:8443"), ("cookie", "b=2"), ("te", "trailers")]);
+    let fields = with(&[
+        ("cookie", "a=1"),
+        ("accept", "*/*"),
+        ("host", "A.test:8443"),
+        ("cookie", "b=2"),
+        ("te", "trailers"),
+    ]);
     assert_eq!(
         build(BlockKind::Request, &fields, true).as_deref(),
-        Ok("GET /x?y=1 HTTP/1.1\r\nhost: a.test:8443\r\naccept: */*\r\nte: trailers\r\ncookie: a=1; b=2\r\n\r\n")
+        Ok(
+            "GET /x?y=1 HTTP/1.1\r\nhost: a.test:8443\r\naccept: */*\r\nte: trailers\r\ncookie: a=1; b=2\r\n\r\n"
+        )
     );
     assert_eq!(
         build(BlockKind::Request, &with(&[("host", "b")]), false).as_deref(),
@@ -133,7 +140,9 @@ fn a_response_is_written_as_http_1_1() {
     for status in ["", "20", "2000", "099", "2x0", "+20"] {
         assert_eq!(build(BlockKind::Response, &[(":status", status)], false), Err(HeadError::Malformed));
     }
-    for fields in [&[("x", "1")][..], &[(":status", "200"), (":status", "200")], &[(":status", "200"), (":path", "/")]] {
+    for fields in
+        [&[("x", "1")][..], &[(":status", "200"), (":status", "200")], &[(":status", "200"), (":path", "/")]]
+    {
         assert_eq!(build(BlockKind::Response, fields, false), Err(HeadError::Malformed));
     }
 }

@@ -39,12 +39,7 @@ struct Lately {
 }
 
 impl Streams {
-    pub(super) fn new(
-        presence: Rc<Presence>,
-        peer: Peer,
-        worker: Rc<Worker>,
-        now: Instant,
-    ) -> Rc<Self> {
+    pub(super) fn new(presence: Rc<Presence>, peer: Peer, worker: Rc<Worker>, now: Instant) -> Rc<Self> {
         Rc::new(Self {
             worker,
             peer: Rc::new(peer),
@@ -109,6 +104,8 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
-        self.0.idle_since.set(now());
+        if self.0.open.get() == 0 {
+            self.0.idle_since.set(now());
+        }
     }
 }
