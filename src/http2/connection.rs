@@ -3,6 +3,7 @@
 //! One task drives the connection ([`Connection::poll`]). Each stream is used through a [`StreamHandle`] by the task of its request:
 //! what it sends is put into the connection's buffer at once, and the driving task writes that buffer to the socket.
 
+mod blocks;
 mod end;
 mod handle;
 mod receive;
@@ -13,6 +14,7 @@ mod waiting;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -27,9 +29,10 @@ use super::overhead::Overhead;
 use super::traffic::Traffic;
 use crate::clock::deadline::now;
 use crate::socket::Stream;
+use blocks::Block;
 pub use end::{End, Reset};
 pub use handle::{Lost, OpenError, StreamHandle};
-use receive::{Block, Payload};
+use receive::Payload;
 use settings::PeerSettings;
 pub use settings::Settings;
 use streams::Streams;
@@ -124,6 +127,8 @@ struct State {
     opened: Instant,
     /// Streams that were reset for the peer's faults.
     error_resets: u32,
+    /// Streams that were reset in the read that opened them, of the present read.
+    early_resets: u32,
     /// The last stream of the GOAWAY that was sent.
     goaway_sent: Option<u32>,
     /// The last stream of the GOAWAY that came.
@@ -189,6 +194,7 @@ impl Connection {
             overhead: Overhead::default(),
             opened: now(),
             error_resets: 0,
+            early_resets: 0,
             goaway_sent: None,
             goaway_received: None,
             room_waiters: Vec::new(),
@@ -289,6 +295,14 @@ impl Connection {
     /// How the connection ended, if it did.
     pub fn end(&self) -> Option<End> {
         self.state.borrow().end
+    }
+
+    /// Closes the sending side of the connection, which has ended.
+    ///
+    /// # Errors
+    /// The socket is closed.
+    pub fn close_sending(&self) -> io::Result<()> {
+        self.socket.close_sending()
     }
 
     /// Whether the client has sent more frames that carry nothing than any honest one does, or has had too many streams reset for

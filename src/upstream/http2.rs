@@ -171,6 +171,9 @@ impl Link {
         });
         tokio::task::spawn_local(async move {
             drive(&connection).await;
+            if connection.close_sending().is_err() {
+                // The server has closed it before.
+            }
             // How it ends, its requests learn by themselves.
             if let Some(End::Fault(what)) = connection.end() {
                 tell(&format!("no HTTP/2: {what}"));

@@ -11,7 +11,7 @@ fn text(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// Fields as the `h2` crate gives them: names in lower case, values without line ends.
+/// Fields as a header block has them: names in lower case, values without line ends.
 fn fields() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
     let names = prop_oneof![
         2 => "[a-z!#$%&'*+.^_`|~0-9-]{1,12}".prop_map(|name| HeaderName::from_bytes(name.as_bytes())),

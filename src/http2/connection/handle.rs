@@ -223,7 +223,7 @@ impl Drop for StreamHandle {
         let mut state = self.connection.state.borrow_mut();
         let state = &mut *state;
         let Some(stream) = state.streams.get(self.id) else { return };
-        let (unread, open) = (stream.received.len(), stream.is_open());
+        let open = stream.is_open();
         // An answer that is whole may come before its request.
         let code = if stream.send_ended && state.role == Role::Server {
             ErrorCode::NO_ERROR
@@ -233,9 +233,7 @@ impl Drop for StreamHandle {
         if open {
             state.reset_stream(self.id, code, Reset::Fault);
         }
-        state.held -= unread;
-        state.release_connection(unread);
-        state.streams.remove(self.id);
+        state.remove_stream(self.id);
         state.wake_to_open();
         // Its end may be that of the connection.
         self.connection.wake();

@@ -168,7 +168,7 @@ async fn an_old_connection_finishes_its_streams_and_closes() {
     .await;
 }
 
-/// The `h2` crate waits for the answer to a PING before it refuses streams.
+/// Streams are refused once the answer to the PING behind GOAWAY has come.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_ignores_goaway_and_ping_is_cut() {
     local(async {

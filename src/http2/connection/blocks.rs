@@ -1,0 +1,199 @@
+//! Header blocks that come: heads of requests and responses, and trailers (RFC 9113 §6.2, §6.10, §8.1).
+
+use bytes::BytesMut;
+
+use super::super::frame::{ErrorCode, FrameHeader, flag};
+use super::super::head::{BlockKind, HeadBuilder, HeadError, ReceivedHead};
+use super::end::{Fault, Reset};
+use super::receive::depends_on;
+use super::streams::{Closed, StreamState};
+use super::{Role, State};
+
+/// Bytes of a header block that its fields cannot need: lengths and indices.
+const BLOCK_OVERHEAD: usize = 16 << 10;
+/// CONTINUATION frames of one header block (CVE-2024-27316).
+const MAX_CONTINUATIONS: u32 = 128;
+/// Bytes of trailers, and fields of a response that wait for the task of their stream.
+const MAX_TRAILERS: usize = 32 << 10;
+/// Heads of a response that wait for the task of their stream.
+const MAX_HEADS: usize = 16;
+
+/// A header block whose end has not come.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) stream: u32,
+    end_stream: bool,
+    bytes: BytesMut,
+    continuations: u32,
+}
+
+impl State {
+    pub(super) fn receive_headers(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+        let (mut fragment, mut padding) = (payload, 0);
+        if header.has(flag::PADDED) {
+            let (length, rest) = fragment.split_first().ok_or(Fault::protocol("HEADERS without padding"))?;
+            (fragment, padding) = (rest, usize::from(*length));
+        }
+        let mut on_itself = false;
+        if header.has(flag::PRIORITY) {
+            let (priority, rest) =
+                fragment.split_first_chunk::<5>().ok_or(Fault::protocol("HEADERS without priority"))?;
+            on_itself = depends_on(*priority) == header.stream;
+            fragment = rest;
+        }
+        let length =
+            fragment.len().checked_sub(padding).ok_or(Fault::protocol("HEADERS with padding only"))?;
+        let fragment = &fragment[..length];
+        if header.stream == 0 {
+            return Err(Fault::protocol("HEADERS of no stream"));
+        }
+        let end_stream = header.has(flag::END_STREAM);
+        if header.has(flag::END_HEADERS) {
+            self.receive_block(header.stream, fragment, end_stream)?;
+        } else {
+            let bytes = BytesMut::from(fragment);
+            self.block = Some(Block { stream: header.stream, end_stream, bytes, continuations: 0 });
+        }
+        if on_itself { Err(Fault::Stream(header.stream, ErrorCode::PROTOCOL_ERROR)) } else { Ok(()) }
+    }
+
+    pub(super) fn receive_continuation(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+        let most = self.max_header_list.saturating_add(BLOCK_OVERHEAD);
+        let Some(block) = &mut self.block else { return Ok(()) };
+        block.continuations += 1;
+        if block.bytes.len() + payload.len() > most || block.continuations > MAX_CONTINUATIONS {
+            let calm = ErrorCode::ENHANCE_YOUR_CALM;
+            return Err(Fault::Connection(calm, "too large a header block"));
+        }
+        block.bytes.extend_from_slice(payload);
+        if header.has(flag::END_HEADERS)
+            && let Some(block) = self.block.take()
+        {
+            self.receive_block(block.stream, &block.bytes, block.end_stream)?;
+        }
+        Ok(())
+    }
+
+    /// A header block has come whole. It is decoded in any case, as the table changes by it.
+    fn receive_block(&mut self, id: u32, block: &[u8], end_stream: bool) -> Result<(), Fault> {
+        let of_client = self.role == Role::Client;
+        let known = self.streams.get(id);
+        let trailers = known.is_some_and(|stream| stream.begun);
+        let kind = match (trailers, of_client) {
+            (true, _) => BlockKind::Trailers,
+            (false, true) => BlockKind::Response,
+            (false, false) => BlockKind::Request,
+        };
+        let most = if trailers { MAX_TRAILERS } else { self.max_header_list };
+        let mut head = HeadBuilder::new(kind, most);
+        self.decoder
+            .decode(block, |name, value| head.field(name, value))
+            .map_err(|_| Fault::Connection(ErrorCode::COMPRESSION_ERROR, "a header block is malformed"))?;
+        let head = head.finish(end_stream);
+        if known.is_none() && (of_client || id <= self.streams.newest_of_peer() || id.is_multiple_of(2)) {
+            return self.receive_late_block(id);
+        }
+        match kind {
+            BlockKind::Trailers => self.receive_trailers(id, head, end_stream),
+            BlockKind::Response => self.receive_response(id, head, end_stream),
+            BlockKind::Request => self.receive_request(id, head, end_stream),
+        }
+    }
+
+    /// HEADERS of a stream that is not there.
+    fn receive_late_block(&self, id: u32) -> Result<(), Fault> {
+        match self.streams.closed(id) {
+            Some(Closed::ByUs) => Ok(()),
+            Some(Closed::ByPeer) => {
+                Err(Fault::Connection(ErrorCode::STREAM_CLOSED, "HEADERS of a stream that is over"))
+            }
+            None => Err(Fault::protocol("HEADERS of a stream that cannot be")),
+        }
+    }
+
+    fn receive_request(
+        &mut self,
+        id: u32,
+        head: Result<ReceivedHead, HeadError>,
+        ended: bool,
+    ) -> Result<(), Fault> {
+        self.streams.set_newest(id);
+        if self.streams.is_full() || self.goaway_sent.is_some_and(|last| id > last) {
+            self.reset_stream(id, ErrorCode::REFUSED_STREAM, Reset::Fault);
+            return Ok(());
+        }
+        let malformed = Fault::Stream(id, ErrorCode::PROTOCOL_ERROR);
+        let length = match &head {
+            Err(HeadError::Malformed) => return Err(malformed),
+            Err(HeadError::TooLarge) => None,
+            Ok(head) => head.content_length,
+        };
+        if ended && length.is_some_and(|length| length > 0) {
+            return Err(malformed);
+        }
+        let mut stream = StreamState::new(id, self.stream_windows.0, self.peer.initial_window);
+        (stream.begun, stream.receive_ended, stream.expected) = (true, ended, length);
+        self.streams.add(stream);
+        self.requests.push_back((id, head, ended));
+        Ok(())
+    }
+
+    fn receive_response(
+        &mut self,
+        id: u32,
+        head: Result<ReceivedHead, HeadError>,
+        ended: bool,
+    ) -> Result<(), Fault> {
+        let fault = Fault::Stream(id, ErrorCode::PROTOCOL_ERROR);
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        if stream.reset.is_some() {
+            return Ok(());
+        }
+        if stream.receive_ended {
+            return Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED));
+        }
+        let head = head.map_err(|_| fault)?;
+        let interim = (100..200).contains(&head.status);
+        if interim && ended || stream.heads.len() >= MAX_HEADS {
+            return Err(fault);
+        }
+        stream.begun = !interim;
+        let bodiless = stream.to_head || matches!(head.status, 100..200 | 204 | 304);
+        stream.expected = head.content_length.filter(|_| !bodiless);
+        if ended && stream.expected.is_some_and(|length| length > 0) {
+            return Err(fault);
+        }
+        stream.heads.push((head, ended));
+        stream.wake_reader();
+        if ended {
+            self.end_receiving(id);
+        }
+        Ok(())
+    }
+
+    fn receive_trailers(
+        &mut self,
+        id: u32,
+        head: Result<ReceivedHead, HeadError>,
+        ended: bool,
+    ) -> Result<(), Fault> {
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        if stream.reset.is_some() {
+            return match stream.reset {
+                Some(Reset::Remote(_)) => Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED)),
+                _ => Ok(()),
+            };
+        }
+        if stream.receive_ended {
+            return Err(Fault::Connection(ErrorCode::STREAM_CLOSED, "HEADERS behind the end of a stream"));
+        }
+        let whole = ended && stream.expected.is_none_or(|left| left == 0);
+        let Ok(head) = head else { return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR)) };
+        if !whole {
+            return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
+        }
+        stream.trailers = head.text;
+        self.end_receiving(id);
+        Ok(())
+    }
+}
