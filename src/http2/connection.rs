@@ -10,6 +10,8 @@ mod receive;
 mod send;
 mod settings;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::cell::{Cell, RefCell};

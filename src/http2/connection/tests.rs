@@ -1,0 +1,188 @@
+//! The connection against peers whose frames are written by hand: see the modules.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::{Buf as _, BytesMut};
+
+use super::super::frame::{FrameHeader, HEADER_LENGTH, flag, kind};
+use super::super::traffic::Traffic;
+use super::{Connection, ErrorCode, PREFACE, Request, Settings, StreamHandle};
+use crate::socket::{Pipe, Stream};
+
+mod rules;
+mod sharing;
+
+/// The gateway's settings for clients.
+const SETTINGS: Settings = Settings {
+    max_streams: 100,
+    stream_window: 64 << 10,
+    connection_window: 1 << 20,
+    max_header_list: 32 << 10,
+};
+/// `GET /` from `a`, with indices of the static table as far as it goes (RFC 7541 appendix A).
+const GET: &[u8] = &[0x82, 0x86, 0x84, 0x01, 1, b'a'];
+/// `POST /` from `a`.
+const POST: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a'];
+/// A response's head, as HTTP/1.1 has it.
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
+const END: u8 = flag::END_STREAM | flag::END_HEADERS;
+
+/// A frame that the connection has sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Frame {
+    header: FrameHeader,
+    payload: Vec<u8>,
+}
+
+impl Frame {
+    /// Its code, if it is RST_STREAM or GOAWAY.
+    fn code(&self) -> Option<ErrorCode> {
+        let from = match self.header.kind {
+            kind::RST_STREAM => 0,
+            kind::GOAWAY => 4,
+            _ => return None,
+        };
+        let bytes = self.payload.get(from..from + 4)?.try_into().ok()?;
+        Some(ErrorCode(u32::from_be_bytes(bytes)))
+    }
+
+    /// The stream that it is about, and its first number.
+    fn number(&self) -> u32 {
+        let bytes = self.payload.first_chunk::<4>().expect("the payload has four bytes");
+        u32::from_be_bytes(*bytes)
+    }
+}
+
+/// A waker that notes whether it was used.
+#[derive(Debug, Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Woken {
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// A connection, and the other end of its socket.
+struct Peer {
+    connection: Rc<Connection>,
+    pipe: Pipe,
+    woken: Arc<Woken>,
+    /// Bytes that were read and are no whole frame yet.
+    come: BytesMut,
+    requests: Vec<Request>,
+    /// The connection has ended.
+    over: bool,
+}
+
+impl Peer {
+    /// A client that has sent its preface.
+    fn client(settings: &Settings) -> Self {
+        let mut peer = Self::new(|stream| {
+            Connection::server(stream, BytesMut::new(), Rc::<Traffic>::default(), settings)
+        });
+        peer.write(PREFACE);
+        peer.send(kind::SETTINGS, 0, 0, &[]);
+        peer
+    }
+
+    /// A server that has sent its SETTINGS.
+    fn server(settings: &Settings) -> Self {
+        let mut peer = Self::new(|stream| Connection::client(stream, settings));
+        peer.send(kind::SETTINGS, 0, 0, &[]);
+        peer.drive();
+        peer.read();
+        assert_eq!(&peer.come[..PREFACE.len()], PREFACE);
+        peer.come.advance(PREFACE.len());
+        peer
+    }
+
+    fn new(connect: impl FnOnce(Rc<Stream>) -> Rc<Connection>) -> Self {
+        let (ours, theirs) = Pipe::new();
+        let connection = connect(Rc::new(Stream::Pipe(theirs)));
+        let woken = Arc::new(Woken::default());
+        Self { connection, pipe: ours, woken, come: BytesMut::new(), requests: Vec::new(), over: false }
+    }
+
+    /// Sends bytes, and has the connection run.
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.over {
+            let written = self.pipe.poll_write(&mut Context::from_waker(Waker::noop()), bytes, &[]);
+            if let Poll::Ready(Ok(written)) = written {
+                bytes = &bytes[written..];
+            }
+            self.drive();
+        }
+    }
+
+    /// Sends a frame, and has the connection run.
+    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let mut frame = BytesMut::new();
+        FrameHeader { length: payload.len(), kind, flags, stream }.put(&mut frame);
+        frame.extend_from_slice(payload);
+        self.write(&frame);
+    }
+
+    /// Has the connection run until it waits.
+    fn drive(&mut self) {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        while !self.over {
+            self.woken.take();
+            match self.connection.poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(Some(request)) => self.requests.push(request),
+                Poll::Ready(None) => self.over = true,
+                Poll::Pending if self.woken.take() => {}
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    /// Reads what has come. Whether there was anything.
+    fn read(&mut self) -> bool {
+        let mut come = BytesMut::new();
+        let read = self.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut come, usize::MAX);
+        self.come.extend_from_slice(&come);
+        matches!(read, Poll::Ready(Ok(read)) if read > 0)
+    }
+
+    /// The frames that have been read whole.
+    fn whole_frames(&mut self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        while let Some(header) = FrameHeader::read(&self.come) {
+            let end = HEADER_LENGTH + header.length;
+            let Some(payload) = self.come.get(HEADER_LENGTH..end) else { break };
+            frames.push(Frame { header, payload: payload.to_vec() });
+            self.come.advance(end);
+        }
+        frames
+    }
+
+    /// Has the connection run and reads what it sends, until it waits.
+    fn frames(&mut self) -> Vec<Frame> {
+        self.drive();
+        while self.read() {
+            self.drive();
+        }
+        self.whole_frames()
+    }
+
+    /// The codes that the connection has sent since, each with its stream; 0: GOAWAY.
+    fn codes(&mut self) -> Vec<(u32, ErrorCode)> {
+        self.frames().iter().filter_map(|frame| Some((frame.header.stream, frame.code()?))).collect()
+    }
+
+    /// The request of a stream.
+    fn stream(&mut self, place: usize) -> &StreamHandle {
+        self.drive();
+        &self.requests.get(place).expect("a request has come").stream
+    }
+}

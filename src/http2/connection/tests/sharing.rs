@@ -1,0 +1,90 @@
+//! How streams share a slow socket.
+
+use super::*;
+
+/// Streams whose bodies have no end, and the bytes that each has sent.
+struct Senders {
+    peer: Peer,
+    wakers: Vec<Arc<Woken>>,
+    sent: Vec<usize>,
+}
+
+impl Senders {
+    /// `count` streams, all with large windows.
+    fn new(count: usize) -> Self {
+        let mut peer = Peer::client(&SETTINGS);
+        peer.send(kind::SETTINGS, 0, 0, &[0, 4, 0x3f, 0xff, 0xff, 0xff]);
+        peer.send(kind::WINDOW_UPDATE, 0, 0, &[0x3f, 0xff, 0xff, 0xff]);
+        let mut senders = Self { peer, wakers: Vec::new(), sent: Vec::new() };
+        (0..count).for_each(|place| senders.add(u32::try_from(place * 2 + 1).expect("a small number")));
+        senders
+    }
+
+    fn add(&mut self, id: u32) {
+        self.peer.send(kind::HEADERS, END, id, GET);
+        let stream = self.peer.stream(self.sent.len());
+        stream.send_response(RESPONSE, false).expect("the stream is open");
+        let woken = Arc::new(Woken::default());
+        Wake::wake_by_ref(&woken);
+        self.wakers.push(woken);
+        self.sent.push(0);
+    }
+
+    /// Has the tasks run that were woken, in the order of their streams, until all wait.
+    fn run(&mut self) {
+        let mut ran = true;
+        while std::mem::take(&mut ran) {
+            for ((request, woken), sent) in self.peer.requests.iter().zip(&self.wakers).zip(&mut self.sent) {
+                if !woken.take() {
+                    continue;
+                }
+                ran = true;
+                let waker = Waker::from(Arc::clone(woken));
+                let context = Context::from_waker(&waker);
+                while let Poll::Ready(room) = request.stream.poll_room(&context, 16 << 10) {
+                    let room = room.expect("the stream is open");
+                    *sent += request.stream.send_data(&vec![0; room], false).expect("the stream is open");
+                }
+            }
+            self.peer.drive();
+        }
+    }
+
+    /// The client reads so many bytes.
+    fn read(&mut self, bytes: usize) {
+        let mut come = BytesMut::new();
+        let read = self.peer.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut come, bytes);
+        assert!(read.is_ready(), "nothing is sent, though all have data");
+        self.peer.drive();
+    }
+}
+
+fn assert_even(sent: &[usize]) {
+    let (least, most) = (sent.iter().min().expect("some"), sent.iter().max().expect("some"));
+    assert!(*most <= 2 * least, "{sent:?}");
+}
+
+/// A stream whose window is closed blocks no other, and goes on once the window opens.
+#[test]
+fn a_closed_window_blocks_one_stream_only() {
+    let mut senders = Senders::new(3);
+    senders.run();
+    // The windows of all shrink to below nothing; two open again.
+    senders.peer.send(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    senders.peer.frames();
+    let before = senders.sent.clone();
+    senders.run();
+    assert_eq!(senders.sent, before);
+    for id in [1, 5] {
+        senders.peer.send(kind::WINDOW_UPDATE, 0, id, &1_000_000_u32.to_be_bytes());
+    }
+    for _ in 0..20 {
+        senders.run();
+        senders.peer.frames();
+    }
+    assert!(senders.sent[0] > before[0] && senders.sent[2] > before[2]);
+    assert_eq!(senders.sent[1], before[1]);
+    senders.peer.send(kind::SETTINGS, 0, 0, &[0, 4, 0, 0xf, 0, 0]);
+    senders.run();
+    assert!(senders.sent[1] > before[1]);
+}
