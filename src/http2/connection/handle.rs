@@ -64,6 +64,7 @@ impl StreamHandle {
             let Some(stream) = state.streams.get_mut(id) else { return Poll::Ready(Err(Lost)) };
             let come = stream.received.len();
             if come > 0 {
+                stream.unreleased += come;
                 if into.is_empty() {
                     std::mem::swap(into, &mut stream.received);
                 } else {
@@ -92,6 +93,9 @@ impl StreamHandle {
         let told = self.with(false, |state, id| {
             let before = state.outbound.len();
             state.release_connection(bytes);
+            if let Some(stream) = state.streams.get_mut(id) {
+                stream.unreleased = stream.unreleased.saturating_sub(bytes);
+            }
             if let Some(stream) = state.streams.get_mut(id).filter(|stream| stream.is_receiving()) {
                 if !is_scarce() {
                     stream.receive_window.grow(state.stream_windows.1);
@@ -113,6 +117,7 @@ impl StreamHandle {
             let Some(stream) = state.streams.get_mut(id) else { return (true, 0) };
             let come = stream.received.len();
             stream.received = BytesMut::new();
+            stream.unreleased += come;
             stream.wait_to_read(context);
             state.held -= come;
             (!stream.is_receiving(), come)

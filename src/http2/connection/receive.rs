@@ -309,9 +309,11 @@ impl State {
 
     /// Forgets a stream, and lets the peer send as much more as came and was not taken.
     pub(super) fn remove_stream(&mut self, id: u32) {
-        let unread = self.streams.get(id).map_or(0, |stream| stream.received.len());
+        let Some(stream) = self.streams.get(id) else { return };
+        // Its task may have taken bytes that it passed on to nobody.
+        let (unread, unreleased) = (stream.received.len(), stream.unreleased);
         self.held -= unread;
-        self.release_connection(unread);
+        self.release_connection(unread + unreleased);
         self.streams.remove(id);
     }
 

@@ -20,6 +20,8 @@ pub(super) struct StreamState {
     /// Bytes of the body that came and were not taken. The window bounds them.
     pub(super) received: BytesMut,
     pub(super) receive_window: ReceiveWindow,
+    /// Bytes that were taken and for which the connection's window was not opened again.
+    pub(super) unreleased: usize,
     /// Bytes of the body still to come, where the head says how many.
     pub(super) expected: Option<u64>,
     /// Heads of responses that were not taken, each with whether it is the last frame.
@@ -52,6 +54,7 @@ impl StreamState {
             id,
             received: BytesMut::new(),
             receive_window: ReceiveWindow::new(receive),
+            unreleased: 0,
             expected: None,
             heads: SmallVec::new(),
             begun: false,

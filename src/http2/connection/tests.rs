@@ -12,6 +12,7 @@ use super::super::traffic::Traffic;
 use super::{Connection, ErrorCode, PREFACE, Request, Settings, StreamHandle};
 use crate::socket::{Pipe, Stream};
 
+mod memory;
 mod rules;
 mod sharing;
 
