@@ -137,6 +137,8 @@ struct State {
     goaway_received: Option<u32>,
     /// Streams that wait for room to send.
     room_waiters: Vec<u32>,
+    /// How often room was shared.
+    round: u64,
     /// Tasks that wait to open a stream.
     open_waiters: Vec<Waker>,
     /// Nothing is read any more.
@@ -200,6 +202,7 @@ impl Connection {
             goaway_sent: None,
             goaway_received: None,
             room_waiters: Vec::new(),
+            round: 0,
             open_waiters: Vec::new(),
             end: None,
         };

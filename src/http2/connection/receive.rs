@@ -310,6 +310,9 @@ impl State {
     /// Forgets a stream, and lets the peer send as much more as came and was not taken.
     pub(super) fn remove_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
+        if stream.queued {
+            self.room_waiters.retain(|&waiter| waiter != id);
+        }
         // Its task may have taken bytes that it passed on to nobody.
         let (unread, unreleased) = (stream.received.len(), stream.unreleased);
         self.held -= unread;

@@ -61,12 +61,16 @@ impl State {
         if self.room_waiters.is_empty() || self.free_room() == 0 {
             return;
         }
-        let waiters = std::mem::take(&mut self.room_waiters);
+        let mut waiters = std::mem::take(&mut self.room_waiters);
+        // Those that got nothing the last time come first: there may not be enough for all.
+        waiters.sort_by_key(|&id| self.streams.get(id).map_or(u64::MAX, |stream| stream.served));
+        self.round += 1;
         let share =
             if waiters.len() > 1 { (self.free_room() / waiters.len()).max(MIN_SHARE) } else { usize::MAX };
         for id in waiters {
             if let Some(stream) = self.streams.get_mut(id) {
                 stream.share = share;
+                stream.queued = false;
                 stream.wake_writer();
             }
         }
@@ -86,11 +90,16 @@ impl State {
             stream.share = usize::MAX;
         }
         let window = stream.send_window.available();
-        let room = free.min(window).min(stream.share);
-        if room == 0 && stream.wait_to_write(context) && window > 0 {
-            // A stream that has had its share waits for the others, until the socket has taken what they sent.
-            stream.share = usize::MAX;
-            self.room_waiters.push(id);
+        // A stream without a share of its own waits behind those that wait already.
+        let in_turn = stream.share != usize::MAX || self.room_waiters.is_empty();
+        let room = if in_turn { free.min(window).min(stream.share) } else { 0 };
+        if room == 0 {
+            stream.wait_to_write(context);
+            if window > 0 && !std::mem::replace(&mut stream.queued, true) {
+                // A stream that has had its share waits for the others, until the socket has taken what they sent.
+                stream.share = usize::MAX;
+                self.room_waiters.push(id);
+            }
         }
         room
     }
@@ -103,6 +112,9 @@ impl State {
         stream.send_window.consume(sent);
         if stream.share != usize::MAX {
             stream.share -= sent;
+        }
+        if sent > 0 {
+            stream.served = self.round;
         }
         self.send_window.consume(sent);
         let ends = last && sent == data.len();

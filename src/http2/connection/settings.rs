@@ -94,7 +94,6 @@ impl State {
                         stream.wake_writer();
                     }
                 }
-                self.room_waiters.clear();
             }
             // The encoder uses no table, but has to say so (RFC 7541 §4.2).
             setting::HEADER_TABLE_SIZE if value < HEADER_TABLE => self.table_update = true,

@@ -37,8 +37,12 @@ pub(super) struct StreamState {
     pub(super) send_ended: bool,
     /// Bytes that it may send before others have had their turn.
     pub(super) share: usize,
-    /// It waits for room.
+    /// The round of sharing in which it sent last.
+    pub(super) served: u64,
+    /// Its task is to be woken when there is room.
     pub(super) wants_room: bool,
+    /// It is among those that get a share of the connection's room.
+    pub(super) queued: bool,
     /// The request is a HEAD, whose answer has no body.
     pub(super) to_head: bool,
     pub(super) reset: Option<Reset>,
@@ -63,7 +67,9 @@ impl StreamState {
             send_window: SendWindow::new(send),
             send_ended: false,
             share: usize::MAX,
+            served: 0,
             wants_room: false,
+            queued: false,
             to_head: false,
             reset: None,
             reader: None,
@@ -101,10 +107,10 @@ impl StreamState {
         register(&mut self.reader, context);
     }
 
-    /// The present task is to be woken when there is room. Whether it was not to be before.
-    pub(super) fn wait_to_write(&mut self, context: &Context<'_>) -> bool {
+    /// The present task is to be woken when there is room.
+    pub(super) fn wait_to_write(&mut self, context: &Context<'_>) {
         register(&mut self.writer, context);
-        !std::mem::replace(&mut self.wants_room, true)
+        self.wants_room = true;
     }
 }
 

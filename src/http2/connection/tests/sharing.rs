@@ -64,6 +64,51 @@ fn assert_even(sent: &[usize]) {
     assert!(*most <= 2 * least, "{sent:?}");
 }
 
+#[test]
+fn many_streams_share_a_slow_socket_evenly() {
+    for count in [2, 7, 31, 33, 64, 100] {
+        let mut senders = Senders::new(count);
+        for _ in 0..2_000 {
+            senders.run();
+            senders.read(3_000);
+        }
+        assert_even(&senders.sent);
+    }
+}
+
+/// Tasks are woken by other things, too, such as their upstream. That does not give them more.
+#[test]
+fn a_task_that_runs_often_gets_no_more_than_the_others() {
+    let mut senders = Senders::new(10);
+    for _ in 0..4_000 {
+        Wake::wake_by_ref(&senders.wakers[9]);
+        senders.run();
+        senders.read(3_000);
+    }
+    assert_even(&senders.sent);
+}
+
+/// A client that asks for one small thing after the other still gets the large one.
+#[test]
+fn new_streams_do_not_starve_those_that_wait() {
+    let mut senders = Senders::new(4);
+    let old = 4;
+    for id in (101..2_101).step_by(2) {
+        senders.run();
+        senders.add(id);
+        senders.run();
+        // The new stream is done with what it could send at once.
+        let last = senders.peer.requests.pop().expect("it was added");
+        let sent = senders.sent.pop().expect("it was added");
+        assert!(sent <= 64 << 10);
+        senders.wakers.pop();
+        drop(last);
+        senders.read(4_000);
+    }
+    let sent: usize = senders.sent[..old].iter().sum();
+    assert!(sent > 2_000_000, "{sent} of 4,000,000");
+}
+
 /// A stream whose window is closed blocks no other, and goes on once the window opens.
 #[test]
 fn a_closed_window_blocks_one_stream_only() {
