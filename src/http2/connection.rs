@@ -237,7 +237,7 @@ impl Connection {
             if progress {
                 continue;
             }
-            let paused = state.replies > MAX_REPLIES;
+            let paused = state.is_paused();
             let flushed = self.poll_send(context, &mut state);
             if paused && flushed && state.end.is_none() {
                 continue;

@@ -10,7 +10,7 @@ use super::super::frame::{
 };
 use super::end::{End, Fault, Reset};
 use super::streams::Closed;
-use super::{Connection, PING_ALIVE, PING_GOAWAY, PREFACE, READ, Role, State};
+use super::{Connection, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE, PING_GOAWAY, PREFACE, READ, Role, State};
 
 /// Streams that may be reset for a client's faults (CVE-2025-8671).
 pub(super) const MAX_ERROR_RESETS: u32 = 64;
@@ -36,8 +36,7 @@ impl Connection {
         state: &mut State,
         budget: &mut usize,
     ) -> bool {
-        // A peer that does not read its answers is not listened to.
-        if state.replies > super::MAX_REPLIES {
+        if state.is_paused() {
             return false;
         }
         // What was read before HTTP/2 was spoken is there already.
@@ -401,6 +400,16 @@ impl State {
 
     fn is_idle(&self, id: u32) -> bool {
         self.streams.is_idle(id, self.role == Role::Client)
+    }
+
+    /// A peer that does not read its answers is not listened to: to control frames, or the heads of responses.
+    pub(super) fn is_paused(&self) -> bool {
+        self.replies > MAX_REPLIES || self.role == Role::Server && self.has_much_outbound()
+    }
+
+    /// Whether more waits for the socket than bodies and answers to control frames may.
+    pub(super) fn has_much_outbound(&self) -> bool {
+        self.outbound.len() > MAX_OUTBOUND + MAX_REPLIES
     }
 
     /// Answers a control frame.

@@ -28,6 +28,31 @@ fn bytes_that_a_dropped_stream_had_taken_are_released() {
     assert!(released > 50 * (15 << 10), "{released}");
 }
 
+/// Heads of answers have no bound but the client's, which may read nothing.
+#[test]
+fn a_client_that_does_not_read_its_answers_is_not_listened_to() {
+    let mut peer = Peer::client(&SETTINGS);
+    let mut frame = BytesMut::new();
+    for stream in (1..100_001).step_by(2) {
+        frame.clear();
+        FrameHeader { length: GET.len(), kind: kind::HEADERS, flags: END, stream }.put(&mut frame);
+        frame.extend_from_slice(GET);
+        let written = peer.pipe.poll_write(&mut Context::from_waker(Waker::noop()), &frame, &[]);
+        if !matches!(written, Poll::Ready(Ok(written)) if written == frame.len()) {
+            break;
+        }
+        peer.drive();
+        for request in peer.requests.drain(..) {
+            let head = b"HTTP/1.1 404 Not Found\r\nserver: somebody\r\ncontent-length: 0\r\n\r\n";
+            request.stream.send_response(head, true).expect("the stream is open");
+        }
+    }
+    let held = peer.connection.state.borrow().outbound.len();
+    assert!(held < 256 << 10, "{held}");
+    let frames = peer.frames();
+    assert!(frames.len() > 1_000 && !peer.over, "it goes on once it has read");
+}
+
 /// Streams that wait for the connection's window are in the queue once, and not when they are gone.
 #[test]
 fn the_queue_for_room_holds_each_stream_once() {
