@@ -460,6 +460,7 @@ impl State {
         match self.end {
             Some(end) => Err(end),
             None if self.goaway_received.is_some() || self.streams.is_exhausted() => Err(End::Aborted),
+            None if self.has_much_outbound() => Ok(false),
             None => Ok(!self.streams.is_full() && self.streams.active() < self.peer.max_streams),
         }
     }

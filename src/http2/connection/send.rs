@@ -53,6 +53,7 @@ impl State {
         } else {
             self.outbound.clear();
         }
+        self.wake_to_open();
         self.share_room();
     }
 

@@ -53,6 +53,28 @@ fn a_client_that_does_not_read_its_answers_is_not_listened_to() {
     assert!(frames.len() > 1_000 && !peer.over, "it goes on once it has read");
 }
 
+/// Requests that are taken back before the server has read them.
+#[test]
+fn a_server_that_does_not_read_gets_no_more_requests() {
+    let mut peer = Peer::server(&SETTINGS);
+    let context = Context::from_waker(Waker::noop());
+    let mut opened = 0;
+    while opened < 100_000 && peer.connection.poll_open(&context).is_ready() {
+        let stream = peer.connection.open(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"http", true);
+        drop(stream.expect("the server takes it"));
+        peer.drive();
+        opened += 1;
+    }
+    let held = peer.connection.state.borrow().outbound.len();
+    assert!(held < 256 << 10, "{held}");
+    let waiting = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&waiting));
+    assert!(peer.connection.poll_open(&Context::from_waker(&waker)).is_pending());
+    peer.frames();
+    assert!(waiting.take());
+    assert!(peer.connection.poll_open(&context).is_ready());
+}
+
 /// Streams that wait for the connection's window are in the queue once, and not when they are gone.
 #[test]
 fn the_queue_for_room_holds_each_stream_once() {
