@@ -202,14 +202,17 @@ impl StreamHandle {
     /// # Errors
     /// The stream is of no use any more.
     pub fn send_end(&self, trailers: &[u8]) -> Result<(), Lost> {
-        self.send(|state, id| {
+        let ended = self.send(|state, id| {
             if trailers.is_empty() {
                 state.put_data(id, &[], true);
-            } else {
-                put_headers(id, true, &mut state.outbound, |out| put_trailers(trailers, out));
-                state.end_sending(id);
+                return Ok(());
             }
-        })
+            state.put_head(id, true, |out| {
+                put_trailers(trailers, out);
+                Ok(())
+            })
+        });
+        ended?.map_err(|Unfit| Lost)
     }
 
     /// Resets the stream.

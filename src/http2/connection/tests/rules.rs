@@ -13,3 +13,17 @@ fn a_request_that_was_read_with_the_preface_is_served_at_once() {
     peer.drive();
     assert_eq!(peer.requests.len(), 1);
 }
+
+/// RFC 7541 §4.2: the first block behind the change says so, be it trailers.
+#[test]
+fn trailers_say_that_the_table_is_smaller_if_they_come_first() {
+    let mut peer = Peer::client(&SETTINGS);
+    peer.send(kind::HEADERS, END, 1, GET);
+    peer.stream(0).send_response(RESPONSE, false).expect("the stream is open");
+    peer.frames();
+    peer.send(kind::SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
+    peer.stream(0).send_end(b"a: b\r\n").expect("the stream is open");
+    let frames = peer.frames();
+    let trailers = frames.iter().find(|frame| frame.header.kind == kind::HEADERS).expect("trailers are sent");
+    assert_eq!(trailers.payload.first(), Some(&0x20));
+}
