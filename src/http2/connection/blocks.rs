@@ -23,6 +23,8 @@ const MAX_HEADS: usize = 16;
 pub(super) struct Block {
     pub(super) stream: u32,
     end_stream: bool,
+    /// Its stream depends on itself (RFC 7540 §5.3.1).
+    on_itself: bool,
     bytes: BytesMut,
     continuations: u32,
 }
@@ -52,7 +54,9 @@ impl State {
             self.receive_block(header.stream, fragment, end_stream)?;
         } else {
             let bytes = BytesMut::from(fragment);
-            self.block = Some(Block { stream: header.stream, end_stream, bytes, continuations: 0 });
+            self.block =
+                Some(Block { stream: header.stream, end_stream, on_itself, bytes, continuations: 0 });
+            return Ok(());
         }
         if on_itself { Err(Fault::Stream(header.stream, ErrorCode::PROTOCOL_ERROR)) } else { Ok(()) }
     }
@@ -70,6 +74,9 @@ impl State {
             && let Some(block) = self.block.take()
         {
             self.receive_block(block.stream, &block.bytes, block.end_stream)?;
+            if block.on_itself {
+                return Err(Fault::Stream(block.stream, ErrorCode::PROTOCOL_ERROR));
+            }
         }
         Ok(())
     }

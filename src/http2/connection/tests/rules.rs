@@ -27,3 +27,15 @@ fn trailers_say_that_the_table_is_smaller_if_they_come_first() {
     let trailers = frames.iter().find(|frame| frame.header.kind == kind::HEADERS).expect("trailers are sent");
     assert_eq!(trailers.payload.first(), Some(&0x20));
 }
+
+/// The stream is reset behind its block, so that nothing more is sent on it.
+#[test]
+fn a_stream_that_depends_on_itself_is_reset_though_its_block_goes_on() {
+    let mut peer = Peer::client(&SETTINGS);
+    peer.send(kind::HEADERS, flag::PRIORITY | flag::END_STREAM, 1, &[0, 0, 0, 1, 0]);
+    assert_eq!(peer.codes(), [], "the block is open");
+    peer.send(kind::CONTINUATION, flag::END_HEADERS, 1, GET);
+    assert_eq!(peer.codes(), [(1, ErrorCode::PROTOCOL_ERROR)]);
+    let sent = peer.requests.first().map(|request| request.stream.send_response(RESPONSE, true));
+    assert!(!matches!(sent, Some(Ok(_))), "it is served all the same");
+}
