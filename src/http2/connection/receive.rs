@@ -446,6 +446,8 @@ impl State {
 
     /// Appends GOAWAY.
     pub(super) fn put_goaway(&mut self, last: u32, code: ErrorCode) {
+        // It never rises (RFC 9113 §6.8): streams above an earlier one were refused.
+        let last = self.goaway_sent.map_or(last, |before| before.min(last));
         self.goaway_sent = Some(last);
         put_goaway(last, code, &mut self.outbound);
     }

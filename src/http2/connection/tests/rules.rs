@@ -39,3 +39,20 @@ fn a_stream_that_depends_on_itself_is_reset_though_its_block_goes_on() {
     let sent = peer.requests.first().map(|request| request.stream.send_response(RESPONSE, true));
     assert!(!matches!(sent, Some(Ok(_))), "it is served all the same");
 }
+
+/// RFC 9113 §6.8.
+#[test]
+fn the_last_stream_of_a_goaway_never_rises() {
+    let mut peer = Peer::client(&SETTINGS);
+    peer.send(kind::HEADERS, END, 1, GET);
+    peer.connection.shut_down();
+    peer.send(kind::PING, flag::ACK, 0, b"shutdown");
+    peer.send(kind::HEADERS, END, 3, GET);
+    peer.send(kind::PING, flag::ACK, 0, b"shutdown");
+    peer.send(kind::PING, 0, 1, b"malforme");
+    let frames = peer.frames();
+    let goaways = frames.iter().filter(|frame| frame.header.kind == kind::GOAWAY).map(Frame::number);
+    let goaways = goaways.collect::<Vec<_>>();
+    assert!(goaways.is_sorted_by(|before, after| before >= after), "{goaways:?}");
+    assert_eq!(goaways.last(), Some(&1));
+}
