@@ -114,6 +114,8 @@ impl State {
             Some(Closed::ByPeer) => {
                 Err(Fault::Connection(ErrorCode::STREAM_CLOSED, "HEADERS of a stream that is over"))
             }
+            // A stream of this side was there, and was forgotten since.
+            None if self.role == Role::Client && !self.is_idle(id) => Ok(()),
             None => Err(Fault::protocol("HEADERS of a stream that cannot be")),
         }
     }

@@ -398,7 +398,7 @@ impl State {
         Ok(())
     }
 
-    fn is_idle(&self, id: u32) -> bool {
+    pub(super) fn is_idle(&self, id: u32) -> bool {
         self.streams.is_idle(id, self.role == Role::Client)
     }
 

@@ -144,12 +144,13 @@ pub(super) struct Streams {
     newest: u32,
     /// The identifier of the next that this side opens.
     next: u32,
-    closed: VecDeque<(u32, Closed)>,
+    /// Those that this side reset, and those that ended otherwise. Neither displaces the other.
+    closed: [VecDeque<u32>; 2],
 }
 
 impl Streams {
     pub(super) fn new(max_active: usize) -> Self {
-        Self { open: Vec::new(), active: 0, max_active, newest: 0, next: 1, closed: VecDeque::new() }
+        Self { open: Vec::new(), active: 0, max_active, newest: 0, next: 1, closed: Default::default() }
     }
 
     /// The newest stream that the peer has opened.
@@ -243,15 +244,19 @@ impl Streams {
 
     /// Remembers how a stream ended.
     pub(super) fn remember(&mut self, id: u32, closed: Closed) {
-        if self.closed.len() == MAX_CLOSED {
-            self.closed.pop_front();
+        let [by_us, by_peer] = &mut self.closed;
+        let ids = if closed == Closed::ByUs { by_us } else { by_peer };
+        if ids.len() == MAX_CLOSED {
+            ids.pop_front();
         }
-        self.closed.push_back((id, closed));
+        ids.push_back(id);
     }
 
     /// How a stream ended that is not there any more, if that is known.
     pub(super) fn closed(&self, id: u32) -> Option<Closed> {
-        self.closed.iter().rev().find(|(other, _)| *other == id).map(|(_, closed)| *closed)
+        let [by_us, by_peer] = &self.closed;
+        let by_us = by_us.contains(&id).then_some(Closed::ByUs);
+        by_us.or_else(|| by_peer.contains(&id).then_some(Closed::ByPeer))
     }
 
     /// All are lost, with their connection.

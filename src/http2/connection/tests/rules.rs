@@ -56,3 +56,36 @@ fn the_last_stream_of_a_goaway_never_rises() {
     assert!(goaways.is_sorted_by(|before, after| before >= after), "{goaways:?}");
     assert_eq!(goaways.last(), Some(&1));
 }
+
+/// RFC 9113 §5.1: what the client sent before it knew of the reset is ignored, however many streams have ended since.
+#[test]
+fn streams_that_end_well_do_not_displace_those_that_were_reset() {
+    let mut peer = Peer::client(&SETTINGS);
+    peer.send(kind::HEADERS, flag::END_HEADERS, 1, POST);
+    peer.requests.clear();
+    for stream in (3..603).step_by(2) {
+        peer.send(kind::HEADERS, END, stream, GET);
+        peer.stream(0).send_response(RESPONSE, true).expect("the stream is open");
+        peer.requests.clear();
+        peer.frames();
+    }
+    peer.send(kind::HEADERS, END, 1, &[0, 1, b'a', 1, b'b']);
+    assert_eq!(peer.codes(), []);
+    assert!(!peer.over);
+}
+
+/// A server may answer long after its stream was reset.
+#[test]
+fn a_late_answer_does_not_end_the_connection() {
+    let mut peer = Peer::server(&SETTINGS);
+    for _ in 0..300 {
+        let stream = peer.connection.open(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"http", true);
+        drop(stream.expect("the server takes it"));
+        peer.frames();
+    }
+    peer.send(kind::HEADERS, END, 1, &[0x88]);
+    assert_eq!(peer.codes(), []);
+    assert!(!peer.over);
+    peer.send(kind::HEADERS, END, 1001, &[0x88]);
+    assert_eq!(peer.codes(), [(0, ErrorCode::PROTOCOL_ERROR)], "that stream was never opened");
+}
