@@ -173,7 +173,10 @@ impl Connection {
             outbound.extend_from_slice(PREFACE);
         }
         settings.put(role, &mut outbound);
-        put_window_update(0, settings.connection_window - DEFAULT_WINDOW, &mut outbound);
+        let more = settings.connection_window.saturating_sub(DEFAULT_WINDOW);
+        if more > 0 {
+            put_window_update(0, more, &mut outbound);
+        }
         traffic.add_received(inbound.len());
         let state = State {
             role,

@@ -89,3 +89,11 @@ fn a_late_answer_does_not_end_the_connection() {
     peer.send(kind::HEADERS, END, 1001, &[0x88]);
     assert_eq!(peer.codes(), [(0, ErrorCode::PROTOCOL_ERROR)], "that stream was never opened");
 }
+
+/// RFC 9113 §6.9: an increment of 0 is a fault.
+#[test]
+fn a_window_of_the_default_size_needs_no_update() {
+    let mut peer = Peer::client(&Settings { connection_window: 65_535, ..SETTINGS });
+    let frames = peer.frames();
+    assert!(frames.iter().all(|frame| frame.header.kind != kind::WINDOW_UPDATE), "{frames:?}");
+}
