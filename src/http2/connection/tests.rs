@@ -12,9 +12,11 @@ use super::super::traffic::Traffic;
 use super::{Connection, ErrorCode, PREFACE, Request, Settings, StreamHandle};
 use crate::socket::{Pipe, Stream};
 
+mod cuts;
 mod memory;
 mod rules;
 mod sharing;
+mod waking;
 
 /// The gateway's settings for clients.
 const SETTINGS: Settings = Settings {
