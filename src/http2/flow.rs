@@ -97,6 +97,14 @@ impl ReceiveWindow {
 }
 
 #[cfg(test)]
+impl ReceiveWindow {
+    /// Bytes that came and were not released.
+    pub fn used(&self) -> u32 {
+        self.size - self.available - self.released
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -14,6 +14,7 @@ use crate::socket::{Pipe, Stream};
 
 mod cuts;
 mod memory;
+mod oracle;
 mod rules;
 mod sharing;
 mod waking;
@@ -22,6 +23,7 @@ mod waking;
 const SETTINGS: Settings = Settings {
     max_streams: 100,
     stream_window: 64 << 10,
+    max_stream_window: 64 << 10,
     connection_window: 1 << 20,
     max_header_list: 32 << 10,
 };

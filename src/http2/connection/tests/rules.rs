@@ -97,3 +97,199 @@ fn a_window_of_the_default_size_needs_no_update() {
     let frames = peer.frames();
     assert!(frames.iter().all(|frame| frame.header.kind != kind::WINDOW_UPDATE), "{frames:?}");
 }
+
+const PROTOCOL: ErrorCode = ErrorCode::PROTOCOL_ERROR;
+const SIZE: ErrorCode = ErrorCode::FRAME_SIZE_ERROR;
+const CLOSED: ErrorCode = ErrorCode::STREAM_CLOSED;
+const FLOW: ErrorCode = ErrorCode::FLOW_CONTROL_ERROR;
+/// Opens stream 3.
+const OPEN: (u8, u8, u32, &[u8]) = (kind::HEADERS, flag::END_HEADERS, 3, POST);
+/// Opens stream 3, and sends all of it.
+const WHOLE: (u8, u8, u32, &[u8]) = (kind::HEADERS, END, 3, GET);
+const MOST: &[u8] = &[0x7f, 0xff, 0xff, 0xff];
+/// `content-length: 2` behind a request.
+const TWO: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a', 0x0f, 13, 1, b'2'];
+/// The rule, the frames, and the codes with their streams; 0 is the connection.
+type Case<'a> = (&'a str, &'a [(u8, u8, u32, &'a [u8])], &'a [(u32, ErrorCode)]);
+/// What comes after SETTINGS, and the code with which the stream, or the connection (0), is ended.
+const FAULTS: &[Case<'_>] = &[
+    ("4.1: the reserved bit", &[(kind::PING, 0, 1 << 31, &[0; 8])], &[]),
+    ("4.1: unknown types", &[(0xfe, 0xff, 7, b"abc")], &[]),
+    ("4.2: too large", &[(0xfe, 0, 0, &[0; 16_385])], &[(0, SIZE)]),
+    ("4.3: a bad block", &[(kind::HEADERS, END, 1, &[0x80])], &[(0, ErrorCode::COMPRESSION_ERROR)]),
+    ("5.1: DATA when idle", &[(kind::DATA, 0, 1, b"")], &[(0, PROTOCOL)]),
+    ("5.1: RST_STREAM when idle", &[(kind::RST_STREAM, 0, 1, &[0; 4])], &[(0, PROTOCOL)]),
+    ("5.1: WINDOW_UPDATE when idle", &[(kind::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1])], &[(0, PROTOCOL)]),
+    ("5.1: PRIORITY when idle", &[(kind::PRIORITY, 0, 1, &[0; 5])], &[]),
+    ("5.1: DATA behind the end", &[WHOLE, (kind::DATA, 0, 3, b"a")], &[(3, CLOSED)]),
+    ("5.1: HEADERS behind the end", &[WHOLE, (kind::HEADERS, END, 3, GET)], &[(0, CLOSED)]),
+    ("5.1: WINDOW_UPDATE behind the end", &[WHOLE, (kind::WINDOW_UPDATE, 0, 3, &[0, 0, 0, 1])], &[]),
+    (
+        "5.1: DATA behind RST_STREAM",
+        &[OPEN, (kind::RST_STREAM, 0, 3, &[0; 4]), (kind::DATA, 0, 3, b"a")],
+        &[(3, CLOSED)],
+    ),
+    (
+        "5.1: HEADERS behind RST_STREAM",
+        &[OPEN, (kind::RST_STREAM, 0, 3, &[0; 4]), (kind::HEADERS, END, 3, GET)],
+        &[(3, CLOSED)],
+    ),
+    ("5.1.1: even streams", &[(kind::HEADERS, END, 2, GET)], &[(0, PROTOCOL)]),
+    ("5.1.1: streams in order", &[WHOLE, (kind::HEADERS, END, 1, GET)], &[(0, PROTOCOL)]),
+    ("6.1: DATA of no stream", &[(kind::DATA, 0, 0, b"a")], &[(0, PROTOCOL)]),
+    ("6.1: padding", &[OPEN, (kind::DATA, flag::PADDED, 3, b"\x03abc")], &[]),
+    ("6.1: too much padding", &[OPEN, (kind::DATA, flag::PADDED, 3, b"\x04abc")], &[(0, PROTOCOL)]),
+    ("6.1: no padding", &[OPEN, (kind::DATA, flag::PADDED, 3, b"")], &[(0, PROTOCOL)]),
+    ("6.2: HEADERS of no stream", &[(kind::HEADERS, END, 0, GET)], &[(0, PROTOCOL)]),
+    ("6.2: too much padding", &[(kind::HEADERS, END | flag::PADDED, 1, &[9, 0x82])], &[(0, PROTOCOL)]),
+    ("6.2: a block goes on", &[(kind::HEADERS, 0, 1, GET), (kind::PING, 0, 0, &[0; 8])], &[(0, PROTOCOL)]),
+    ("6.2: on its stream", &[(kind::HEADERS, 0, 1, GET), (kind::CONTINUATION, 4, 3, GET)], &[(0, PROTOCOL)]),
+    ("6.3: PRIORITY of no stream", &[(kind::PRIORITY, 0, 0, &[0; 5])], &[(0, PROTOCOL)]),
+    ("6.3: its size", &[OPEN, (kind::PRIORITY, 0, 3, &[0; 4])], &[(3, SIZE)]),
+    ("6.4: RST_STREAM of no stream", &[(kind::RST_STREAM, 0, 0, &[0; 4])], &[(0, PROTOCOL)]),
+    ("6.4: its size", &[OPEN, (kind::RST_STREAM, 0, 3, &[0; 5])], &[(0, SIZE)]),
+    ("6.5: SETTINGS of a stream", &[(kind::SETTINGS, 0, 1, &[])], &[(0, PROTOCOL)]),
+    ("6.5: their size", &[(kind::SETTINGS, 0, 0, &[0; 5])], &[(0, SIZE)]),
+    ("6.5: an answer is empty", &[(kind::SETTINGS, flag::ACK, 0, &[0; 6])], &[(0, SIZE)]),
+    ("6.5.2: ENABLE_PUSH", &[(kind::SETTINGS, 0, 0, &[0, 2, 0, 0, 0, 2])], &[(0, PROTOCOL)]),
+    ("6.5.2: INITIAL_WINDOW_SIZE", &[(kind::SETTINGS, 0, 0, &[0, 4, 0x80, 0, 0, 0])], &[(0, FLOW)]),
+    ("6.5.2: MAX_FRAME_SIZE", &[(kind::SETTINGS, 0, 0, &[0, 5, 0, 0, 0x3f, 0xff])], &[(0, PROTOCOL)]),
+    ("6.5.2: unknown settings", &[(kind::SETTINGS, 0, 0, &[0xff, 5, 0, 0, 0x3f, 0xff])], &[]),
+    ("6.6: PUSH_PROMISE", &[OPEN, (kind::PUSH_PROMISE, 4, 3, &[0, 0, 0, 2, 0x82])], &[(0, PROTOCOL)]),
+    ("6.7: PING of a stream", &[(kind::PING, 0, 1, &[0; 8])], &[(0, PROTOCOL)]),
+    ("6.7: its size", &[(kind::PING, 0, 0, &[0; 7])], &[(0, SIZE)]),
+    ("6.8: GOAWAY of a stream", &[(kind::GOAWAY, 0, 1, &[0; 8])], &[(0, PROTOCOL)]),
+    ("6.9: an update of nothing", &[(kind::WINDOW_UPDATE, 0, 0, &[0; 4])], &[(0, PROTOCOL)]),
+    ("6.9: of a stream", &[OPEN, (kind::WINDOW_UPDATE, 0, 3, &[0; 4])], &[(3, PROTOCOL)]),
+    ("6.9: its size", &[(kind::WINDOW_UPDATE, 0, 0, &[0; 3])], &[(0, SIZE)]),
+    ("6.9.1: too large a window", &[(kind::WINDOW_UPDATE, 0, 0, MOST)], &[(0, FLOW)]),
+    ("6.9.1: of a stream", &[OPEN, (kind::WINDOW_UPDATE, 0, 3, MOST)], &[(3, FLOW)]),
+    (
+        "6.9.2: by SETTINGS",
+        &[
+            OPEN,
+            (kind::WINDOW_UPDATE, 0, 3, &[0x7f, 0xff, 0, 0]),
+            (kind::SETTINGS, 0, 0, &[0, 4, 0, 2, 0, 0]),
+        ],
+        &[(0, FLOW)],
+    ),
+    ("6.10: CONTINUATION of nothing", &[(kind::CONTINUATION, 4, 1, GET)], &[(0, PROTOCOL)]),
+    (
+        "6.10: behind the end",
+        &[(kind::HEADERS, END, 1, GET), (kind::CONTINUATION, 4, 1, GET)],
+        &[(0, PROTOCOL)],
+    ),
+    (
+        "8.1: trailers that do not end",
+        &[OPEN, (kind::HEADERS, flag::END_HEADERS, 3, &[0, 1, b'a', 1, b'b'])],
+        &[(3, PROTOCOL)],
+    ),
+    ("8.1: pseudo-fields in trailers", &[OPEN, (kind::HEADERS, END, 3, GET)], &[(3, PROTOCOL)]),
+    (
+        "8.1.1: less than content-length",
+        &[(kind::HEADERS, 4, 1, TWO), (kind::DATA, 1, 1, b"a")],
+        &[(1, PROTOCOL)],
+    ),
+    ("8.1.1: more", &[(kind::HEADERS, 4, 1, TWO), (kind::DATA, 0, 1, b"abc")], &[(1, PROTOCOL)]),
+    ("8.1.1: none", &[(kind::HEADERS, END, 1, TWO)], &[(1, PROTOCOL)]),
+    (
+        "8.1.1: trailers behind less",
+        &[(kind::HEADERS, 4, 1, TWO), (kind::HEADERS, END, 1, &[0, 1, b'a', 1, b'b'])],
+        &[(1, PROTOCOL)],
+    ),
+    (
+        "8.2: upper case",
+        &[(kind::HEADERS, END, 1, &[0x82, 0x86, 0x84, 0x01, 1, b'a', 0, 1, b'A', 1, b'b'])],
+        &[(1, PROTOCOL)],
+    ),
+    ("8.3: no method", &[(kind::HEADERS, END, 1, &[0x86, 0x84, 0x01, 1, b'a'])], &[(1, PROTOCOL)]),
+    ("8.3: :status", &[(kind::HEADERS, END, 1, &[0x88, 0x82, 0x86, 0x84])], &[(1, PROTOCOL)]),
+    (
+        "8.3: pseudo-fields first",
+        &[(kind::HEADERS, END, 1, &[0, 1, b'a', 1, b'b', 0x82, 0x86, 0x84])],
+        &[(1, PROTOCOL)],
+    ),
+    ("8.3: each once", &[(kind::HEADERS, END, 1, &[0x82, 0x86, 0x84, 0x84])], &[(1, PROTOCOL)]),
+];
+
+#[test]
+fn faults_are_told_as_the_rfc_has_them() {
+    for (rule, frames, expected) in FAULTS {
+        let mut peer = Peer::client(&SETTINGS);
+        for (kind, flags, stream, payload) in *frames {
+            peer.send(*kind, *flags, *stream, payload);
+        }
+        assert_eq!(&peer.codes(), expected, "{rule}");
+        assert_eq!(peer.over, expected.iter().any(|(stream, _)| *stream == 0), "{rule}");
+    }
+}
+
+/// RFC 9113 §6.9.1: a peer that sends more than its windows have.
+#[test]
+fn more_than_the_window_is_a_fault() {
+    let small = Settings { stream_window: 10, max_stream_window: 10, ..SETTINGS };
+    let mut peer = Peer::client(&small);
+    peer.send(kind::HEADERS, flag::END_HEADERS, 1, POST);
+    peer.send(kind::DATA, 0, 1, &[0; 10]);
+    assert_eq!(peer.codes(), []);
+    peer.send(kind::DATA, 0, 1, &[0]);
+    assert_eq!(peer.codes(), [(1, ErrorCode::FLOW_CONTROL_ERROR)]);
+    let mut peer = Peer::client(&Settings {
+        stream_window: 1 << 20,
+        max_stream_window: 1 << 20,
+        connection_window: 65_535,
+        ..SETTINGS
+    });
+    peer.send(kind::HEADERS, flag::END_HEADERS, 1, POST);
+    for _ in 0..4 {
+        assert_eq!(peer.codes(), []);
+        peer.send(kind::DATA, 0, 1, &[0; 16 << 10]);
+    }
+    assert_eq!(peer.codes(), [(0, ErrorCode::FLOW_CONTROL_ERROR)]);
+}
+
+/// RFC 9113 §3.4: the preface is SETTINGS first, and no answer to any.
+#[test]
+fn the_first_frame_is_settings() {
+    for (kind, flags, payload) in
+        [(kind::PING, 0, &[0; 8][..]), (kind::SETTINGS, flag::ACK, &[]), (0xfe, 0, b"")]
+    {
+        let mut peer =
+            Peer::new(|stream| Connection::server(stream, BytesMut::new(), Rc::default(), &SETTINGS));
+        peer.write(PREFACE);
+        peer.send(kind, flags, 0, payload);
+        assert_eq!(peer.codes(), [(0, ErrorCode::PROTOCOL_ERROR)]);
+    }
+}
+
+/// What a server does to a client.
+#[test]
+fn faults_of_servers_are_told_as_the_rfc_has_them() {
+    /// `:status: 100`, literally.
+    const INTERIM: &[u8] = &[0x08, 3, b'1', b'0', b'0'];
+    let cases: &[Case<'_>] = &[
+        ("5.1.1: a stream of the server", &[(kind::HEADERS, END, 2, &[0x88])], &[(0, PROTOCOL)]),
+        ("5.1.1: a stream of nobody", &[(kind::HEADERS, END, 3, &[0x88])], &[(0, PROTOCOL)]),
+        ("6.5.2: ENABLE_PUSH", &[(kind::SETTINGS, 0, 0, &[0, 2, 0, 0, 0, 1])], &[(0, PROTOCOL)]),
+        ("8.4: PUSH_PROMISE", &[(kind::PUSH_PROMISE, 4, 1, &[0, 0, 0, 2, 0x82])], &[(0, PROTOCOL)]),
+        ("8.1: DATA before the head", &[(kind::DATA, 0, 1, b"a")], &[(1, PROTOCOL)]),
+        (
+            "8.1: DATA behind an interim head",
+            &[(kind::HEADERS, 4, 1, INTERIM), (kind::DATA, 0, 1, b"a")],
+            &[(1, PROTOCOL)],
+        ),
+        ("8.1: an interim head ends nothing", &[(kind::HEADERS, END, 1, INTERIM)], &[(1, PROTOCOL)]),
+        ("8.1: interim heads", &[(kind::HEADERS, 4, 1, INTERIM), (kind::HEADERS, END, 1, &[0x88])], &[]),
+        ("8.3.2: no status", &[(kind::HEADERS, END, 1, &[0, 1, b'a', 1, b'b'])], &[(1, PROTOCOL)]),
+        ("8.3.2: two", &[(kind::HEADERS, END, 1, &[0x88, 0x88])], &[(1, PROTOCOL)]),
+    ];
+    for (rule, frames, expected) in cases {
+        let mut peer = Peer::server(&SETTINGS);
+        let stream = peer.connection.open(b"POST / HTTP/1.1\r\nhost: a\r\n\r\n", b"http", false);
+        let _stream = stream.expect("the server takes it");
+        for (kind, flags, stream, payload) in *frames {
+            peer.send(*kind, *flags, *stream, payload);
+        }
+        assert_eq!(&peer.codes(), expected, "{rule}");
+    }
+}
