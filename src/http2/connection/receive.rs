@@ -163,7 +163,8 @@ impl State {
         let data = length.filter(|_| !header.has(flag::PADDED) || header.length > 0);
         let data = data.ok_or(Fault::protocol("DATA with too much padding"))?;
         inbound.advance(taken);
-        self.overhead.count(&header);
+        // Padding is no content.
+        self.overhead.count(&FrameHeader { length: data, ..header });
         if header.stream == 0 || self.is_idle(header.stream) {
             return Err(Fault::protocol("DATA of no stream"));
         }

@@ -106,3 +106,17 @@ fn the_queue_for_room_holds_each_stream_once() {
     let waiting = peer.connection.state.borrow().room_waiters.len();
     assert!(waiting <= 1, "{waiting}");
 }
+
+/// Frames of padding cost as much as empty ones (CVE-2019-9518): the window for them opens again at once.
+#[test]
+fn padding_without_content_is_a_flood() {
+    for (flags, payload) in [(0, &b""[..]), (flag::PADDED, b"\0"), (flag::PADDED, b"\x03abc")] {
+        let mut peer = Peer::client(&SETTINGS);
+        peer.send(kind::HEADERS, flag::END_HEADERS, 1, POST);
+        for _ in 0..2_000 {
+            peer.send(kind::DATA, flags, 1, payload);
+            peer.read();
+        }
+        assert!(!peer.over && peer.connection.is_flood());
+    }
+}
