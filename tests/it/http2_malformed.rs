@@ -238,3 +238,27 @@ fn frames_out_of_place_end_the_connection() {
         assert_eq!(gateway.get("/").status, 200);
     }
 }
+
+/// The `http` crate has no such paths, so clients of tests write the frames by hand.
+#[test]
+fn characters_that_no_path_should_have_are_treated_as_over_http_1_1() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&everything_to(&backend, ""));
+    for path in ["/<a>?b=\"{|}`^\\", "/a<", "/%zz"] {
+        let over_http1 = crate::harness::Client::connect(gateway.addr())
+            .exchange(&format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
+            .status;
+        let fate = fate(&gateway, &head(&[(":path", path)], &[]));
+        assert_eq!(fate, Fate::Answered(over_http1), "{path}");
+    }
+    let forwarded: Vec<_> = backend.requests().iter().map(|seen| seen.target().to_owned()).collect();
+    let log = gateway.access_log(6);
+    let (first, second): (Vec<_>, Vec<_>) = log.iter().enumerate().partition(|(number, _)| number % 2 == 0);
+    for ((_, http1), (_, http2)) in first.iter().zip(&second) {
+        assert_eq!((&http1["path"], &http1["status"]), (&http2["path"], &http2["status"]));
+    }
+    assert_eq!(
+        forwarded.iter().step_by(2).collect::<Vec<_>>(),
+        forwarded.iter().skip(1).step_by(2).collect::<Vec<_>>()
+    );
+}
