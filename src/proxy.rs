@@ -10,15 +10,19 @@
 // An error that was dropped here let requests be smuggled: none is dropped without a word.
 #![warn(clippy::let_underscore_must_use)]
 
+mod accept;
 mod answer;
+mod body_fault;
 mod buffers;
 mod case;
 mod clerk;
 mod connection;
 mod cors;
 mod date;
+mod delivery;
 mod descriptors;
 mod download;
+mod drain;
 mod echo;
 #[cfg(test)]
 mod fixtures;
@@ -27,8 +31,10 @@ mod grpc;
 mod handshake;
 mod headers;
 mod http2;
+mod lifetime;
 mod linger;
 mod listen;
+mod next_action;
 mod peer;
 pub mod preamble;
 mod presence;
@@ -36,6 +42,7 @@ mod proxied;
 mod reader;
 mod recorder;
 mod refuse;
+mod respond;
 #[cfg(test)]
 mod segmentation;
 mod service;
@@ -49,5 +56,5 @@ mod witness;
 mod worker;
 mod writer;
 
+pub use accept::run;
 pub use listen::{Listeners, bind, take};
-pub use worker::run;

@@ -5,15 +5,16 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::BytesMut;
 use http::StatusCode;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::answer::Form;
+use super::lifetime::Lifetime;
 use super::linger::{SILENCE, linger, linger_for};
+use super::next_action::NextAction;
 use super::peer::Peer;
 use super::presence::Presence;
 use super::reader::{Arrival, Source};
@@ -23,26 +24,9 @@ use super::worker::Worker;
 use super::{http2, service, tunnel};
 use crate::aside::aside;
 use crate::clock::deadline::now;
-use crate::gateway::Server;
 use crate::http1::scanner::HeadScanner;
 use crate::socket::Stream;
 use crate::telemetry::metrics::TurnedAway;
-use crate::upstream::pool;
-
-/// What becomes of the connection when a request has been answered.
-#[derive(Debug)]
-pub(crate) enum After {
-    /// The next request is awaited.
-    Keep,
-    /// It is closed, once the client has had the time to read the answer.
-    Close,
-    /// It is closed at once: the client has left, takes nothing, or must learn that something is missing.
-    Drop,
-    /// The client speaks HTTP/2 on it: nothing was taken of what has come.
-    Http2,
-    /// It is joined to this backend, until neither has moved a byte for so long.
-    Tunnel(pool::Connection, Duration),
-}
 
 /// One client's connection.
 #[derive(Debug)]
@@ -70,7 +54,7 @@ impl Connection {
     }
 
     /// Serves requests until the connection shall be kept no longer.
-    async fn run(&mut self) -> After {
+    async fn run(&mut self) -> NextAction {
         let worker = Rc::clone(&self.session.worker);
         // Polled once, to be woken: what it waits for is looked up, which costs less than to ask it every time.
         let mut woken = pin!(worker.drain_begins());
@@ -89,22 +73,22 @@ impl Connection {
             });
             let after = match arrival.await {
                 Arrival::Nothing => {
-                    return if self.presence.is_evicted() { After::Drop } else { After::Close };
+                    return if self.presence.is_evicted() { NextAction::Drop } else { NextAction::Close };
                 }
                 Arrival::Head => {
                     self.requests += 1;
                     self.session.may_keep = self.may_keep();
                     service::answer(&mut self.session).await
                 }
-                Arrival::Http2 => return After::Http2,
+                Arrival::Http2 => return NextAction::Http2,
                 Arrival::InvalidPreface => {
                     let mut refusal = BytesMut::from(http2::INVALID_PREFACE);
                     let sent = self.session.writer.send(&mut refusal, 0).await;
-                    return if sent.is_ok() { After::Close } else { After::Drop };
+                    return if sent.is_ok() { NextAction::Close } else { NextAction::Drop };
                 }
                 Arrival::Fault(fault) => service::refuse_unread(&mut self.session, fault).await,
             };
-            if !matches!(after, After::Keep) {
+            if !matches!(after, NextAction::Keep) {
                 return after;
             }
             self.session.reader.turn_to_head(worker.shared.clock.instant(worker.last_answer.get()));
@@ -141,15 +125,15 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
     let peer = Rc::new(Peer::new(peer, &stream));
     let mut connection = Connection::new(stream, presence, peer, worker);
     match connection.run().await {
-        After::Keep | After::Drop => {}
-        After::Http2 => {
+        NextAction::Keep | NextAction::Drop => {}
+        NextAction::Http2 => {
             let Connection { session: Session { worker, peer, buffers, .. }, stream, presence, life, .. } =
                 connection;
             let come = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
             return aside(|| http2::serve(stream, come, presence, &peer, life, worker)).await;
         }
-        After::Close => aside(|| connection.linger()).await,
-        After::Tunnel(backend, silence) => {
+        NextAction::Close => aside(|| connection.linger()).await,
+        NextAction::Tunnel(backend, silence) => {
             let Connection { stream, session, .. } = &mut connection;
             let buffers = session.buffers.take().unwrap_or_default();
             session.writer.lift_timeout();
@@ -160,30 +144,6 @@ pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, 
     if connection.session.writer.is_stalled() {
         let listener = connection.presence.listener();
         connection.session.worker.plan().metrics.turned_away(listener, TurnedAway::Stalled);
-    }
-}
-
-/// How long a connection serves requests: then the next answer says `connection: close`; over HTTP/2 it is GOAWAY by itself.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lifetime {
-    /// Requests in all.
-    pub(super) requests: u64,
-    /// When it is old. Known from the start, so that a request only compares.
-    pub(super) until: Instant,
-}
-
-impl Lifetime {
-    /// Of a connection that is opened at `now`. Up to a tenth of its age is left out, by `jitter` (of 256), so that connections
-    /// that were opened together are not closed together.
-    fn of(server: &Server, now: Instant, jitter: u8) -> Self {
-        let age = server.max_connection_age;
-        let until = now + (age - age / 10 * u32::from(jitter) / 256);
-        Self { requests: server.max_requests_per_connection.unwrap_or(u64::MAX), until }
-    }
-
-    /// Whether the client is to open another connection.
-    fn is_over(&self, requests: u64, now: Instant) -> bool {
-        requests >= self.requests || now > self.until
     }
 }
 
@@ -203,20 +163,5 @@ pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: I
     if let Ok(Ok(())) = timeout(SILENCE, writer.send(&mut outbound, body)).await {
         // It counts as open, but is not listed among those that can make room.
         linger_for(&stream, SILENCE).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_is_over_after_its_last_request_or_its_age() {
-        let opened = now();
-        let hour = opened + Duration::from_secs(3600);
-        let life = Lifetime { requests: 10_000, until: hour };
-        assert!(!life.is_over(9_999, hour));
-        assert!(life.is_over(10_000, opened));
-        assert!(life.is_over(1, hour + Duration::from_micros(1)));
     }
 }

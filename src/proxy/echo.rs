@@ -4,11 +4,13 @@ use bytes::BytesMut;
 use http::StatusCode;
 
 use super::answer::{Form, put_connection};
-use super::connection::After;
-use super::forward::{Delivery, put_fields, put_request_id, upload_fault};
+use super::body_fault::upload_fault;
+use super::delivery::{Delivery, put_fields, put_request_id};
+use super::drain::{Drained, read_whole};
 use super::headers::{put_field, put_number, put_status};
+use super::next_action::NextAction;
 use super::reader::BodyFault;
-use super::service::{Drained, read_whole, send};
+use super::respond::send;
 use super::session::Session;
 use super::turn::Turn;
 use super::upload::Terms;
@@ -22,7 +24,7 @@ pub(crate) async fn answer(
     delivery: &Delivery<'_>,
     terms: Terms,
     mut form: Form,
-) -> After {
+) -> NextAction {
     // As a backend that reads the whole request before it answers.
     let drained = read_whole(session, turn, terms, u64::MAX, delivery.max_body_bytes()).await;
     form.keep &= drained == Drained::Whole;

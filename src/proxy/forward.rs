@@ -1,159 +1,37 @@
 //! An admitted request on its way to its backend, and the backend's answer on its way back.
 
-use std::borrow::Cow;
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use http::{Method, StatusCode};
+use http::StatusCode;
 
 use super::answer::{Form, put_connection};
+use super::body_fault::upload_fault;
 use super::buffers::Buffers;
-use super::case::Case;
-use super::connection::After;
-use super::cors::is_cors;
+use super::delivery::{Delivery, put_fields};
 use super::download::{self, Cut, Download};
 use super::echo;
 use super::grpc;
-use super::headers::{
-    Onward, only, put_answer_fields, put_field, put_lines, put_number, put_status, touches, wanted_upgrade,
-};
-use super::peer::Peer;
+use super::headers::{put_field, put_number, put_status};
+use super::next_action::NextAction;
 use super::reader::{BodyFault, Watch};
-use super::refuse::{is_ratelimit, put_ratelimit};
-use super::service::send;
+use super::respond::send;
 use super::session::Session;
 use super::turn::Turn;
 use super::upload::{Terms, Upload};
 use super::worker::Plan;
 use super::writer::ResponseWriter;
 use crate::clock::deadline::Deadline;
-use crate::gateway::admission::Tightest;
-use crate::gateway::{Backend, Protocol, RatelimitHeaders, RequestIds, Route, Upstream, UpstreamIndex};
+use crate::gateway::{Backend, Protocol, UpstreamIndex};
 use crate::http1::fields::Fields;
-use crate::http1::login::binds_connection;
 use crate::http1::name::Name;
-use crate::http1::request::RequestHead;
 use crate::http1::response::{Framing, ResponseHead};
-use crate::http1::syntax::{has_item, is_named};
 use crate::http1::trailers::Trailers;
-use crate::limit::units::Timestamp;
-use crate::upstream::exchange::{self, Answer, Exchange, Request};
+use crate::upstream::exchange::{Answer, Exchange, Request};
 use crate::upstream::{Failed, Failure};
-
-/// Where an admitted request goes, and what its answer depends on. Outlives the request's head.
-pub(crate) struct Delivery<'p> {
-    route: &'p Route,
-    tightest: Option<Tightest<'p>>,
-    /// Sending it twice does what sending it once does (RFC 9110 §9.2.2).
-    idempotent: bool,
-    /// The protocol that the client may be told to switch to.
-    upgrade: Option<Box<[u8]>>,
-    /// It takes trailers.
-    trailers: bool,
-    /// What a hash chooses the server by.
-    affinity: u64,
-    /// It carries a login that holds for the backend's connection.
-    private: bool,
-    /// When it was admitted, and had waited for its turn.
-    since: Timestamp,
-}
-
-impl<'p> Delivery<'p> {
-    pub(crate) fn new(
-        case: &Case<'p, '_>,
-        head: &RequestHead<'_>,
-        tightest: Option<Tightest<'p>>,
-        since: Timestamp,
-    ) -> Self {
-        let takes_trailers = |value| has_item(value, b"trailers");
-        Self {
-            route: case.route,
-            tightest,
-            idempotent: is_idempotent(&head.method),
-            upgrade: wanted_upgrade(head).map(Box::from),
-            // HTTP/1.0 has no chunks, and so no trailers.
-            trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
-            affinity: case.affinity,
-            private: head.fields.all_known(Name::Authorization).any(binds_connection),
-            since,
-        }
-    }
-
-    /// Writes the head that the backend is to see.
-    pub(crate) fn write_head(
-        &self,
-        turn: &mut Turn,
-        head: &RequestHead<'_>,
-        target: Cow<'_, str>,
-        peer: &Peer,
-        out: &mut BytesMut,
-    ) {
-        let plan = Rc::clone(&turn.plan);
-        let server = &plan.gateway.server;
-        let trusted = server.client.trusts(peer.address);
-        if turn.trace.is_some() {
-            turn.trace_way(self.route.upstream, &target, self.since);
-        }
-        let onward = Onward {
-            target,
-            upstream: plan.gateway.upstream(self.route.upstream),
-            peer: peer.text.as_bytes(),
-            scheme: peer.scheme,
-            trusted,
-            source: &server.client.source,
-            client: turn.client,
-            request_id: &turn.request_id,
-            loop_mark: &turn.worker.shared.loop_mark,
-            upgrade: self.upgrade.as_deref(),
-            trailers: self.trailers,
-            via: server.via,
-            trace: turn.trace.as_ref(),
-            edits: &self.route.request_headers,
-        };
-        onward.write(head, out);
-    }
-
-    /// A switch to a protocol that the client did not ask for is no answer.
-    fn is_answer<U: exchange::Upload>(&self, exchange: &Exchange<'_, U>, head: &ResponseHead) -> bool {
-        if head.status != StatusCode::SWITCHING_PROTOCOLS {
-            return true;
-        }
-        let protocol = only(exchange.fields(head).all_known(Name::Upgrade));
-        let is_asked = |asked: &[u8]| protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(asked));
-        self.upgrade.as_deref().is_some_and(is_asked)
-    }
-
-    /// What the backend sent is no answer, though its head is one.
-    fn no_answer<U: exchange::Upload>(&self, turn: &Turn, exchange: &Exchange<'_, U>) -> Failed {
-        turn.plan.metrics.failed_attempts(self.route.upstream, 1);
-        let authority = Some(Arc::clone(exchange.authority()));
-        Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts() }
-    }
-
-    /// Bytes that a request's body may have; `None`: no bound.
-    pub(super) fn max_body_bytes(&self) -> Option<u64> {
-        self.route.max_body_bytes
-    }
-
-    /// How long the backend may be silent.
-    pub(crate) fn silence(&self) -> Duration {
-        self.route.read_timeout
-    }
-
-    fn upstream<'t>(&self, turn: &'t Turn) -> &'t Upstream {
-        turn.plan.gateway.upstream(self.route.upstream)
-    }
-}
-
-/// RFC 9110 §9.2.2.
-fn is_idempotent(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
-}
 
 /// Sends the request on, whose head stands in the message, and passes the answer back.
 pub(crate) async fn forward(
@@ -162,7 +40,7 @@ pub(crate) async fn forward(
     delivery: &Delivery<'_>,
     mut terms: Terms,
     form: Form,
-) -> After {
+) -> NextAction {
     let plan = Rc::clone(&turn.plan);
     if plan.gateway.upstream(delivery.route.upstream).backend == Backend::Echo {
         return echo::answer(session, turn, delivery, terms, form).await;
@@ -198,7 +76,7 @@ pub(crate) async fn forward(
         None => {
             turn.received = upload.bytes();
             turn.error = Some("client_gone");
-            return After::Drop;
+            return NextAction::Drop;
         }
         Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
             let took = turn.worker.shared.clock.now().since(asked);
@@ -226,7 +104,7 @@ pub(crate) async fn forward(
             writer.give_up();
         }
         turn.error = Some(error);
-        return After::Drop;
+        return NextAction::Drop;
     }
     upload.end_interim(outbound);
     let (done, fault) = (upload.is_done(), upload.fault());
@@ -272,7 +150,7 @@ impl Passage<'_, '_> {
         mut self,
         mut exchange: Exchange<'_, Upload<'_>>,
         head: ResponseHead,
-    ) -> Result<After, Failed> {
+    ) -> Result<NextAction, Failed> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(self.switch(exchange, &head).await);
         }
@@ -303,7 +181,7 @@ impl Passage<'_, '_> {
         Ok(match passed {
             Ok(()) => {
                 exchange.finish(&head, self.delivery.upstream(self.turn).idle_timeout);
-                if self.form.keep { After::Keep } else { After::Close }
+                if self.form.keep { NextAction::Keep } else { NextAction::Close }
             }
             Err(Cut::Unsent) => {
                 self.outbound.truncate(head_begins);
@@ -318,7 +196,7 @@ impl Passage<'_, '_> {
     }
 
     /// Ends a call in the middle of its answer, in the way that gRPC has for that.
-    fn end_call(self, fault: BodyFault) -> After {
+    fn end_call(self, fault: BodyFault) -> NextAction {
         let (status, detail, error) = upload_fault(Some(fault));
         self.turn.error = Some(error);
         let mut trailers = BytesMut::new();
@@ -326,9 +204,9 @@ impl Passage<'_, '_> {
         if let ResponseWriter::Http2(stream) = self.writer
             && stream.end(&trailers).is_ok()
         {
-            return After::Close;
+            return NextAction::Close;
         }
-        After::Drop
+        NextAction::Drop
     }
 
     /// How the body is framed for the client.
@@ -372,7 +250,7 @@ impl Passage<'_, '_> {
     }
 
     /// The backend agrees to switch protocols: what follows is not HTTP.
-    async fn switch(self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> After {
+    async fn switch(self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> NextAction {
         let out = &mut *self.outbound;
         exchange.body().end_interim(out);
         let fields = exchange.answer().fields(head);
@@ -385,14 +263,14 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         match self.writer.send(self.outbound, 0).await {
-            Ok(()) => After::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout),
+            Ok(()) => NextAction::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout),
             Err(_) => self.cut(Cut::Client, false),
         }
     }
 
     /// The head is out, the body will not come: only the connection can tell.
     /// `unbounded`: as the end of the connection ends the body, too, only a reset says that it is not whole.
-    fn cut(self, cut: Cut, unbounded: bool) -> After {
+    fn cut(self, cut: Cut, unbounded: bool) -> NextAction {
         let client = if self.writer.is_stalled() { "write_timeout" } else { "client_gone" };
         self.turn.error = Some(match cut {
             Cut::Backend | Cut::Unsent => "response_cut",
@@ -402,38 +280,7 @@ impl Passage<'_, '_> {
         if unbounded {
             self.writer.reset();
         }
-        if cut != Cut::Client && !unbounded { After::Close } else { After::Drop }
-    }
-}
-
-/// Writes the fields of an answer that was admitted: the route's edits, and what the tightest limit says.
-pub(super) fn put_fields(turn: &Turn, delivery: &Delivery<'_>, fields: Fields<'_>, out: &mut BytesMut) {
-    let which = turn.plan.gateway.server.ratelimit_headers;
-    let tightest = delivery.tightest.as_ref().filter(|_| which != RatelimitHeaders::Off);
-    let cors = delivery.route.cors.is_some();
-    let all_ids = turn.plan.gateway.server.request_id == RequestIds::All;
-    let replaced = |name: &[u8]| {
-        (tightest.is_some() && is_ratelimit(which, name))
-            || (cors && is_cors(name))
-            || (all_ids && is_named(name, b"x-request-id"))
-    };
-    put_answer_fields(fields, &delivery.route.response_headers, replaced, out);
-    if all_ids {
-        put_request_id(turn, delivery, out);
-    }
-    put_lines(out, &turn.cors);
-    if let Some(tightest) = tightest {
-        put_ratelimit(out, which, tightest, None);
-    }
-    if fields.known(Name::Date).is_none() {
-        put_field(out, b"date", &turn.worker.date(turn.started));
-    }
-}
-
-/// Writes `x-request-id`, on which the route's edits have the last word.
-pub(super) fn put_request_id(turn: &Turn, delivery: &Delivery<'_>, out: &mut BytesMut) {
-    if !touches(&delivery.route.response_headers, b"x-request-id") {
-        put_field(out, b"x-request-id", &turn.request_id);
+        if cut != Cut::Client && !unbounded { NextAction::Close } else { NextAction::Drop }
     }
 }
 
@@ -445,7 +292,7 @@ async fn fail(
     failed: &Failed,
     body: Option<BodyFault>,
     form: Form,
-) -> After {
+) -> NextAction {
     turn.trace_answer(delivery.route.upstream, failed.authority.as_ref(), failed.attempts, None);
     if let Some(authority) = &failed.authority {
         turn.note_server(delivery.route.upstream, authority, None);
@@ -469,23 +316,4 @@ async fn fail(
     };
     turn.answered(status, Some(error));
     send(session, turn, form, |page| page.problem(status, detail)).await
-}
-
-/// What was wrong with the request's body: status, detail and the access log's `error`.
-pub(super) fn upload_fault(fault: Option<BodyFault>) -> (StatusCode, &'static str, &'static str) {
-    match fault {
-        Some(BodyFault::TooLarge) => {
-            (StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large", "body_too_large")
-        }
-        Some(BodyFault::Timeout) => {
-            (StatusCode::REQUEST_TIMEOUT, "the request body did not come in time", "body_timeout")
-        }
-        Some(BodyFault::Gone) => (StatusCode::BAD_REQUEST, "the request body broke off", "client_gone"),
-        Some(BodyFault::Stalled) => {
-            (StatusCode::REQUEST_TIMEOUT, "the client takes nothing", "write_timeout")
-        }
-        Some(BodyFault::Malformed) | None => {
-            (StatusCode::BAD_REQUEST, "the request body is malformed", "malformed_body")
-        }
-    }
 }

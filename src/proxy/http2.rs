@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::time::Instant;
 
-use super::connection::Lifetime;
+use super::lifetime::Lifetime;
 use super::linger::linger;
 use super::peer::Peer;
 use super::presence::Presence;

@@ -1,39 +1,34 @@
 //! The story of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::Buf as _;
 use http::StatusCode;
-use tokio::time::timeout;
 
 use super::answer::Form;
 use super::buffers::Buffers;
 use super::case::{Case, Objection, Stop};
-use super::connection::After;
-use super::forward::{self, Delivery};
+use super::delivery::Delivery;
+use super::drain::drain;
+use super::forward;
 use super::grpc;
+use super::next_action::NextAction;
 use super::peer::Peer;
-use super::reader::{BodyFault, Pace, Reader};
-use super::refuse::{OverLimit, Page};
+use super::reader::{Pace, Reader};
+use super::refuse::OverLimit;
+use super::respond::send;
 use super::session::Session;
 use super::turn::Turn;
-use super::upload::{Terms, Upload};
+use super::upload::Terms;
 use super::worker::Plan;
 use crate::gateway::Route;
 use crate::gateway::admission::{Assessment, Banishment, Refusal, Ruling, Sentence, Tightest, Why};
-use crate::http1::body::Body;
 use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::Micros;
 use crate::store::Outcome;
 use crate::telemetry::metrics::Fate;
-
-/// An unread body up to this size is read before a refusal, so that the connection can stay open.
-const DRAIN_BYTES: u64 = 64 << 10;
-/// How long that may take.
-const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// What is to be done with a request.
 enum Verdict<'p, 'h> {
@@ -62,7 +57,7 @@ struct Refused<'p> {
 }
 
 /// Answers the request whose head stands at the front of what has come.
-pub(crate) async fn answer(session: &mut Session) -> After {
+pub(crate) async fn answer(session: &mut Session) -> NextAction {
     let mut turn = Turn::begin(&session.worker);
     let plan = Rc::clone(&turn.plan);
     let Session { reader, peer, buffers, may_keep, .. } = &mut *session;
@@ -119,7 +114,7 @@ pub(crate) async fn answer(session: &mut Session) -> After {
         }
         Verdict::GiveUp => {
             turn.error = Some("client_gone");
-            After::Drop
+            NextAction::Drop
         }
     }
 }
@@ -206,12 +201,12 @@ async fn wait(turn: &mut Turn, delay: Micros, reader: &Reader) -> bool {
 }
 
 /// Answers what came in place of a head. Nothing can be read behind it.
-pub(crate) async fn refuse_unread(session: &mut Session, fault: Fault) -> After {
+pub(crate) async fn refuse_unread(session: &mut Session, fault: Fault) -> NextAction {
     let mut turn = Turn::begin(&session.worker);
     refuse(session, &mut turn, fault).await
 }
 
-async fn refuse(session: &mut Session, turn: &mut Turn, fault: Fault) -> After {
+async fn refuse(session: &mut Session, turn: &mut Turn, fault: Fault) -> NextAction {
     turn.open_record(&session.peer, None);
     turn.client = Some(session.peer.address);
     turn.answered(fault.status(), Some(fault.reason()));
@@ -221,14 +216,14 @@ async fn refuse(session: &mut Session, turn: &mut Turn, fault: Fault) -> After {
 }
 
 /// Answers a preflight: it is neither charged nor forwarded.
-async fn preflight(session: &mut Session, turn: &mut Turn, terms: Terms, mut form: Form) -> After {
+async fn preflight(session: &mut Session, turn: &mut Turn, terms: Terms, mut form: Form) -> NextAction {
     form.keep &= drain(session, turn, terms).await.is_whole();
     turn.answered(StatusCode::NO_CONTENT, None);
     send(session, turn, form, |page| page.preflight()).await
 }
 
 /// Answers `OPTIONS *`: it is neither charged nor forwarded, since no route is about it.
-async fn options(session: &mut Session, turn: &mut Turn, terms: Terms, mut form: Form) -> After {
+async fn options(session: &mut Session, turn: &mut Turn, terms: Terms, mut form: Form) -> NextAction {
     form.keep &= drain(session, turn, terms).await.is_whole();
     turn.answered(StatusCode::OK, None);
     send(session, turn, form, |page| page.options()).await
@@ -241,7 +236,7 @@ async fn redirect(
     location: &str,
     terms: Terms,
     mut form: Form,
-) -> After {
+) -> NextAction {
     form.keep &= drain(session, turn, terms).await.is_whole();
     turn.answered(StatusCode::PERMANENT_REDIRECT, None);
     send(session, turn, form, |page| page.redirect(location)).await
@@ -253,7 +248,7 @@ async fn object(
     objection: &Objection,
     terms: Terms,
     mut form: Form,
-) -> After {
+) -> NextAction {
     form.keep &= drain(session, turn, terms).await.is_whole();
     turn.answered(objection.status, Some(objection.error));
     send(session, turn, form, |page| page.problem(objection.status, &objection.detail)).await
@@ -265,7 +260,7 @@ async fn over_limit(
     refused: &Refused<'_>,
     terms: Terms,
     mut form: Form,
-) -> After {
+) -> NextAction {
     let Refused { refusal, tightest, route } = refused;
     let tightest = tightest.as_ref();
     turn.note_refusal(refusal, tightest);
@@ -276,92 +271,4 @@ async fn over_limit(
     let over = OverLimit { refusal, tightest, reject, which };
     turn.answered(over.status(), None);
     send(session, turn, form, |page| page.over_limit(&over)).await
-}
-
-/// Sends an answer of our own. `write` writes it and says how long its body is.
-pub(crate) async fn send(
-    session: &mut Session,
-    turn: &mut Turn,
-    form: Form,
-    write: impl FnOnce(Page<'_>) -> usize,
-) -> After {
-    let date = turn.worker.date(turn.started);
-    let Session { writer, buffers, .. } = session;
-    let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
-    let request_id = turn.own_request_id();
-    let body = write(Page { scrap, outbound, date: &date, request_id, cors: &turn.cors, form });
-    let body = if form.to_head { 0 } else { body };
-    match writer.send(outbound, body).await {
-        Ok(()) => {
-            turn.sent = body as u64;
-            if form.keep { After::Keep } else { After::Close }
-        }
-        Err(_) => {
-            let reason = if writer.is_stalled() { "write_timeout" } else { "client_gone" };
-            turn.error = turn.error.or(Some(reason));
-            After::Drop
-        }
-    }
-}
-
-/// What became of a request's body that is read only to be thrown away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drained {
-    /// Nothing of it is left: the connection can serve the next request.
-    Whole,
-    /// The connection cannot be kept: the rest is too large, too slow, or the client waits to be told to send it.
-    Left,
-    /// It is no body, or a larger one than is allowed.
-    Broken(BodyFault),
-}
-
-impl Drained {
-    fn is_whole(self) -> bool {
-        self == Self::Whole
-    }
-}
-
-/// Reads what is left of a small body, so that the connection can serve the next request.
-async fn drain(session: &mut Session, turn: &mut Turn, terms: Terms) -> Drained {
-    // A stream of HTTP/2 is answered first.
-    if session.peer.http2 {
-        return Drained::Whole;
-    }
-    if terms.length() > DRAIN_BYTES {
-        return Drained::Left;
-    }
-    let draining = read_whole(session, turn, terms, DRAIN_BYTES, None);
-    timeout(DRAIN_TIME, draining).await.unwrap_or(Drained::Left)
-}
-
-/// Reads a body and throws it away, up to `most` bytes of it. `limit`: beyond so many bytes it is too large.
-///
-/// A client that waits for `100 Continue` is not asked for its body only to throw it away.
-pub(crate) async fn read_whole(
-    session: &mut Session,
-    turn: &mut Turn,
-    terms: Terms,
-    most: u64,
-    limit: Option<u64>,
-) -> Drained {
-    if terms.body() == Body::EMPTY {
-        return Drained::Whole;
-    }
-    if terms.expects_continue() {
-        return Drained::Left;
-    }
-    let Session { reader, buffers, .. } = session;
-    let inbound: &mut BytesMut = &mut buffers.get_or_insert_default().inbound;
-    let mut upload = Upload::new(terms, limit, reader, inbound);
-    let is_whole = poll_fn(|context| {
-        let drained = upload.poll_drain(context, most);
-        turn.received = upload.bytes();
-        drained
-    })
-    .await;
-    match upload.fault() {
-        _ if is_whole => Drained::Whole,
-        Some(fault) => Drained::Broken(fault),
-        None => Drained::Left,
-    }
 }

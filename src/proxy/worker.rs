@@ -1,54 +1,31 @@
-//! One worker: a thread, its runtime, its connections.
+//! What the connections of one worker share.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 
 use super::buffers::Spare;
-use super::clerk;
-use super::connection;
 use super::date::Date;
-use super::descriptors::Reserve;
-use super::handshake;
-use super::listen::Listeners;
 use super::presence::Presence;
-use super::proxied;
 use super::recorder::Recorder;
 use super::trace::Tracer;
-use crate::aside::aside;
-use crate::clock::deadline::now;
 use crate::gateway::{Gateway, Limit};
 use crate::limit::units::{Micros, Timestamp};
 use crate::route::key::Secret;
 use crate::route::mask::ShortIds;
 use crate::shared::crowd::Place;
 use crate::shared::{Life, Shared};
-use crate::socket::Stream;
 use crate::store::Counters;
 use crate::telemetry::audience::Audience;
-use crate::telemetry::metrics::{TurnedAway, WorkerMetrics};
+use crate::telemetry::metrics::WorkerMetrics;
 use crate::upstream::{Pools, Servers};
-
-/// How long accepting rests when the process is out of descriptors or memory.
-const ACCEPT_REST: Duration = Duration::from_millis(50);
-/// How often a worker says so at most.
-const TELL_EVERY: Duration = Duration::from_secs(10);
-/// Connections beyond `max_connections` that are told so; more are closed without a word.
-const MOST_TOLD: usize = 256;
-/// How often unused backend connections are looked through.
-const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// How long requests have records though there is no access log, once one failed: so that the next that fail can be told with their
 /// paths. A record costs about a twentieth of a request.
@@ -58,42 +35,12 @@ const TROUBLE: Micros = Micros(10 * Micros::SECOND.0);
 /// before, and its client knows of nothing.
 const FIRST_BYTE: Duration = Duration::from_secs(2);
 
-/// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime. Calls `up` when it
-/// takes connections.
-pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl FnOnce()) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(async move {
-        let worker = Rc::new(Worker::new(worker, shared));
-        for (place, listener) in listeners {
-            let listener = adopt(listener)?;
-            // A reload does not change it.
-            let tls = worker.plan().gateway.server.listen.get(place).is_some_and(|listener| listener.tls);
-            tokio::task::spawn_local(accept(place, tls, listener, Rc::clone(&worker)));
-        }
-        tokio::task::spawn_local(expire(Rc::clone(&worker)));
-        if let Some(inbox) = worker.shared.desks.inbox(worker.index) {
-            tokio::task::spawn_local(clerk::serve(inbox, Rc::clone(&worker)));
-        }
-        if worker.index == 0 {
-            tokio::task::spawn_local(clerk::keep_bans(Rc::clone(&worker)));
-        }
-        up();
-        worker.drained().await;
-        Ok(())
-    })
-}
-
-fn adopt(listener: StdListener) -> io::Result<TcpListener> {
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
-}
-
 /// What all connections of a worker share. Lives on its thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     index: usize,
     pub(crate) shared: Arc<Shared>,
-    life: watch::Receiver<Life>,
+    pub(super) life: watch::Receiver<Life>,
     draining: Cell<bool>,
     /// Draining has gone on for longer than new connections are waited for.
     late: Cell<bool>,
@@ -101,11 +48,11 @@ pub(crate) struct Worker {
     plan: RefCell<Rc<Plan>>,
     /// Notices a new plan without touching what the workers share.
     newest: RefCell<Cache<Arc<ArcSwap<Gateway>>, Arc<Gateway>>>,
-    pools: Pools,
+    pub(super) pools: Pools,
     /// Clients' connections open now.
-    open: Cell<usize>,
+    pub(super) open: Cell<usize>,
     /// The same, but those turned away, by the order in which they were accepted.
-    present: RefCell<HashMap<u64, Rc<Presence>>>,
+    pub(super) present: RefCell<HashMap<u64, Rc<Presence>>>,
     /// Buffers that no connection needs now.
     pub(crate) spare: Spare,
     pub(crate) recorder: Recorder,
@@ -116,8 +63,8 @@ pub(crate) struct Worker {
     /// When a request failed last of which there was no record.
     pub(super) troubled: Cell<Timestamp>,
     /// Connections accepted so far.
-    accepted: Cell<u64>,
-    closed: Notify,
+    pub(super) accepted: Cell<u64>,
+    pub(super) closed: Notify,
     /// The last request id: 64 random bits of this worker, then a counter, in hexadecimal.
     request_id: RefCell<[u8; 32]>,
 }
@@ -235,7 +182,7 @@ impl Worker {
     }
 
     /// Closes the connection that is idle for longest. False if none of this worker's is.
-    fn make_room(&self) -> bool {
+    pub(super) fn make_room(&self) -> bool {
         let present = self.present.borrow();
         let idle = present.values().filter_map(|presence| Some((presence.idle_since()?, presence)));
         let oldest = idle.min_by_key(|(since, _)| *since);
@@ -243,7 +190,7 @@ impl Worker {
     }
 
     /// A place among the client's connections, if they are bounded; over the bound, how many connections there may be in all.
-    fn admit_client(&self, peer: IpAddr) -> Result<Option<Place>, usize> {
+    pub(super) fn admit_client(&self, peer: IpAddr) -> Result<Option<Place>, usize> {
         let plan = self.plan();
         let server = &plan.gateway.server;
         let Some(most) = server.max_connections_per_client.filter(|_| !server.client.trusts(peer)) else {
@@ -253,7 +200,7 @@ impl Worker {
         place.map(Some).ok_or(server.max_connections)
     }
 
-    async fn drained(&self) {
+    pub(super) async fn drained(&self) {
         let mut life = self.life.clone();
         #[expect(clippy::let_underscore_must_use, reason = "the sender lives as long as the process")]
         let _ = life.wait_for(|life| *life == Life::Draining).await;
@@ -314,152 +261,4 @@ fn first_request_id() -> [u8; 32] {
     let mut text = [b'0'; 32];
     text.iter_mut().zip(prefix.bytes()).for_each(|(digit, random)| *digit = random);
     text
-}
-
-/// Takes connections until draining begins; the listener is closed then.
-async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
-    let mut life = worker.life.clone();
-    let reserve = Reserve::of_process();
-    let mut last_told = None;
-    loop {
-        if reserve.is_next(&listener) {
-            tell(&mut last_told, "nearly all files that may be open are: new connections wait");
-            until_spared(reserve, &listener, &worker).await;
-        }
-        let accepted = tokio::select! {
-            biased;
-            _ = life.wait_for(|life| *life == Life::Draining) => return,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, peer)) => {
-                #[expect(
-                    clippy::let_underscore_must_use,
-                    reason = "a socket that refuses works, but small answers wait for acknowledgements"
-                )]
-                let _ = stream.set_nodelay(true);
-                admit(place, tls, stream, peer, &worker);
-            }
-            Err(error) if is_the_clients(&error) => {}
-            Err(error) => {
-                tell(&mut last_told, &format!("cannot accept connections; trying again: {error}"));
-                tokio::time::sleep(ACCEPT_REST).await;
-            }
-        }
-    }
-}
-
-/// A warning, unless there was one just now: who causes it may do so as often as they like.
-fn tell(last: &mut Option<Instant>, what: &str) {
-    let now = now();
-    if last.is_none_or(|last| now - last >= TELL_EVERY) {
-        *last = Some(now);
-        tracing::warn!("{what}");
-    }
-}
-
-/// Waits until a connection more leaves the spared descriptors alone. The one that is idle for longest makes room; where
-/// none is, the next wait in the listener's queue.
-async fn until_spared(reserve: Reserve, listener: &TcpListener, worker: &Worker) {
-    while reserve.is_next(listener) && !worker.is_draining() {
-        if worker.make_room() {
-            tokio::task::yield_now().await;
-        } else {
-            tokio::time::sleep(ACCEPT_REST).await;
-        }
-    }
-}
-
-/// Serves a connection. Where there are too many, the one that is idle for longest makes room; where none is idle, the
-/// new one is turned away: without a word where it would cost a handshake, or where many are told already.
-fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
-    let plan = worker.plan();
-    let (most, open) =
-        (plan.gateway.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
-    if open >= most && !worker.make_room() {
-        plan.metrics.turned_away(place, TurnedAway::Crowd);
-        if tls || open - most >= MOST_TOLD {
-            return;
-        }
-        let open = Open::new(place, Rc::clone(worker), None);
-        let worker = Rc::clone(worker);
-        tokio::task::spawn_local(async move {
-            connection::turn_away(stream, Presence::new(place), peer.ip(), worker).await;
-            drop(open);
-        });
-    } else {
-        let presence = Presence::new(place);
-        let open = Open::new(place, Rc::clone(worker), Some(&presence));
-        let worker = Rc::clone(worker);
-        tokio::task::spawn_local(async move {
-            welcome(tls, stream, presence, peer.ip(), worker).await;
-            drop(open);
-        });
-    }
-}
-
-/// Finds out who it is, and serves it unless it has too many connections already.
-async fn welcome(tls: bool, mut stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
-    let Some(peer) = proxied::peer(&presence, &mut stream, peer, &worker).await else { return };
-    match worker.admit_client(peer) {
-        // A connection without TLS needs no memory for a handshake.
-        Ok(_crowded) if tls => aside(|| handshake::serve(stream, presence, peer, worker)).await,
-        Ok(_crowded) => connection::serve(Stream::Plain(stream), presence, peer, worker).await,
-        Err(most) => {
-            worker.plan().metrics.turned_away(presence.listener(), TurnedAway::PerClient);
-            // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
-            // closed at once.
-            if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
-                aside(|| connection::turn_away(stream, presence, peer, worker)).await;
-            }
-        }
-    }
-}
-
-/// Errors that concern one connection: the client left before it was accepted.
-fn is_the_clients(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
-}
-
-/// Counts a connection for as long as it is open, and lists it among those that can make room.
-struct Open {
-    place: usize,
-    number: u64,
-    worker: Rc<Worker>,
-    plan: Rc<Plan>,
-}
-
-impl Open {
-    fn new(place: usize, worker: Rc<Worker>, presence: Option<&Rc<Presence>>) -> Self {
-        let plan = worker.plan();
-        let number = worker.accepted.get();
-        worker.accepted.set(number + 1);
-        if let Some(presence) = presence {
-            worker.present.borrow_mut().insert(number, Rc::clone(presence));
-        }
-        worker.open.set(worker.open.get() + 1);
-        worker.shared.connections.fetch_add(1, Ordering::Relaxed);
-        plan.metrics.connection_opened(place);
-        Self { place, number, worker, plan }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.worker.present.borrow_mut().remove(&self.number);
-        self.worker.open.set(self.worker.open.get() - 1);
-        self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.plan.metrics.connection_closed(self.place);
-        self.worker.closed.notify_one();
-    }
-}
-
-async fn expire(worker: Rc<Worker>) {
-    loop {
-        tokio::time::sleep(EXPIRE_EVERY).await;
-        // A worker without requests lets go of what an old plan holds, too: its connections to the shared store.
-        worker.plan();
-        worker.pools.expire();
-    }
 }

@@ -1,0 +1,213 @@
+//! How connections come to a worker: its thread, its listeners, and what is served, bounded or turned away.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::time::Instant;
+
+use super::clerk;
+use super::connection;
+use super::descriptors::Reserve;
+use super::handshake;
+use super::listen::Listeners;
+use super::presence::Presence;
+use super::proxied;
+use super::worker::{Plan, Worker};
+use crate::aside::aside;
+use crate::clock::deadline::now;
+use crate::shared::{Life, Shared};
+use crate::socket::Stream;
+use crate::telemetry::metrics::TurnedAway;
+
+/// How long accepting rests when the process is out of descriptors or memory.
+const ACCEPT_REST: Duration = Duration::from_millis(50);
+/// How often a worker says so at most.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Connections beyond `max_connections` that are told so; more are closed without a word.
+const MOST_TOLD: usize = 256;
+/// How often unused backend connections are looked through.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime. Calls `up` when it
+/// takes connections.
+pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl FnOnce()) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(async move {
+        let worker = Rc::new(Worker::new(worker, shared));
+        for (place, listener) in listeners {
+            let listener = adopt(listener)?;
+            // A reload does not change it.
+            let tls = worker.plan().gateway.server.listen.get(place).is_some_and(|listener| listener.tls);
+            tokio::task::spawn_local(accept(place, tls, listener, Rc::clone(&worker)));
+        }
+        tokio::task::spawn_local(expire(Rc::clone(&worker)));
+        if let Some(inbox) = worker.shared.desks.inbox(worker.index()) {
+            tokio::task::spawn_local(clerk::serve(inbox, Rc::clone(&worker)));
+        }
+        if worker.index() == 0 {
+            tokio::task::spawn_local(clerk::keep_bans(Rc::clone(&worker)));
+        }
+        up();
+        worker.drained().await;
+        Ok(())
+    })
+}
+
+fn adopt(listener: StdListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+/// Takes connections until draining begins; the listener is closed then.
+async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
+    let mut life = worker.life.clone();
+    let reserve = Reserve::of_process();
+    let mut last_told = None;
+    loop {
+        if reserve.is_next(&listener) {
+            tell(&mut last_told, "nearly all files that may be open are: new connections wait");
+            until_spared(reserve, &listener, &worker).await;
+        }
+        let accepted = tokio::select! {
+            biased;
+            _ = life.wait_for(|life| *life == Life::Draining) => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                #[expect(
+                    clippy::let_underscore_must_use,
+                    reason = "a socket that refuses works, but small answers wait for acknowledgements"
+                )]
+                let _ = stream.set_nodelay(true);
+                admit(place, tls, stream, peer, &worker);
+            }
+            Err(error) if is_the_clients(&error) => {}
+            Err(error) => {
+                tell(&mut last_told, &format!("cannot accept connections; trying again: {error}"));
+                tokio::time::sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+}
+
+/// A warning, unless there was one just now: who causes it may do so as often as they like.
+fn tell(last: &mut Option<Instant>, what: &str) {
+    let now = now();
+    if last.is_none_or(|last| now - last >= TELL_EVERY) {
+        *last = Some(now);
+        tracing::warn!("{what}");
+    }
+}
+
+/// Waits until a connection more leaves the spared descriptors alone. The one that is idle for longest makes room; where
+/// none is, the next wait in the listener's queue.
+async fn until_spared(reserve: Reserve, listener: &TcpListener, worker: &Worker) {
+    while reserve.is_next(listener) && !worker.is_draining() {
+        if worker.make_room() {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(ACCEPT_REST).await;
+        }
+    }
+}
+
+/// Serves a connection. Where there are too many, the one that is idle for longest makes room; where none is idle, the
+/// new one is turned away: without a word where it would cost a handshake, or where many are told already.
+fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
+    let plan = worker.plan();
+    let (most, open) =
+        (plan.gateway.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
+    if open >= most && !worker.make_room() {
+        plan.metrics.turned_away(place, TurnedAway::Crowd);
+        if tls || open - most >= MOST_TOLD {
+            return;
+        }
+        let open = Open::new(place, Rc::clone(worker), None);
+        let worker = Rc::clone(worker);
+        tokio::task::spawn_local(async move {
+            connection::turn_away(stream, Presence::new(place), peer.ip(), worker).await;
+            drop(open);
+        });
+    } else {
+        let presence = Presence::new(place);
+        let open = Open::new(place, Rc::clone(worker), Some(&presence));
+        let worker = Rc::clone(worker);
+        tokio::task::spawn_local(async move {
+            welcome(tls, stream, presence, peer.ip(), worker).await;
+            drop(open);
+        });
+    }
+}
+
+/// Finds out who it is, and serves it unless it has too many connections already.
+async fn welcome(tls: bool, mut stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
+    let Some(peer) = proxied::peer(&presence, &mut stream, peer, &worker).await else { return };
+    match worker.admit_client(peer) {
+        // A connection without TLS needs no memory for a handshake.
+        Ok(_crowded) if tls => aside(|| handshake::serve(stream, presence, peer, worker)).await,
+        Ok(_crowded) => connection::serve(Stream::Plain(stream), presence, peer, worker).await,
+        Err(most) => {
+            worker.plan().metrics.turned_away(presence.listener(), TurnedAway::PerClient);
+            // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
+            // closed at once.
+            if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
+                aside(|| connection::turn_away(stream, presence, peer, worker)).await;
+            }
+        }
+    }
+}
+
+/// Errors that concern one connection: the client left before it was accepted.
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+/// Counts a connection for as long as it is open, and lists it among those that can make room.
+struct Open {
+    place: usize,
+    number: u64,
+    worker: Rc<Worker>,
+    plan: Rc<Plan>,
+}
+
+impl Open {
+    fn new(place: usize, worker: Rc<Worker>, presence: Option<&Rc<Presence>>) -> Self {
+        let plan = worker.plan();
+        let number = worker.accepted.get();
+        worker.accepted.set(number + 1);
+        if let Some(presence) = presence {
+            worker.present.borrow_mut().insert(number, Rc::clone(presence));
+        }
+        worker.open.set(worker.open.get() + 1);
+        worker.shared.connections.fetch_add(1, Ordering::Relaxed);
+        plan.metrics.connection_opened(place);
+        Self { place, number, worker, plan }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.worker.present.borrow_mut().remove(&self.number);
+        self.worker.open.set(self.worker.open.get() - 1);
+        self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.plan.metrics.connection_closed(self.place);
+        self.worker.closed.notify_one();
+    }
+}
+
+async fn expire(worker: Rc<Worker>) {
+    loop {
+        tokio::time::sleep(EXPIRE_EVERY).await;
+        // A worker without requests lets go of what an old plan holds, too: its connections to the shared store.
+        worker.plan();
+        worker.pools.expire();
+    }
+}

@@ -1,0 +1,80 @@
+//! Bodies of requests that are read only to be thrown away.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::time::timeout;
+
+use super::reader::BodyFault;
+use super::session::Session;
+use super::turn::Turn;
+use super::upload::{Terms, Upload};
+use crate::http1::body::Body;
+
+/// An unread body up to this size is read before a refusal, so that the connection can stay open.
+const DRAIN_BYTES: u64 = 64 << 10;
+/// How long that may take.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// What became of a request's body that is read only to be thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drained {
+    /// Nothing of it is left: the connection can serve the next request.
+    Whole,
+    /// The connection cannot be kept: the rest is too large, too slow, or the client waits to be told to send it.
+    Left,
+    /// It is no body, or a larger one than is allowed.
+    Broken(BodyFault),
+}
+
+impl Drained {
+    pub(crate) fn is_whole(self) -> bool {
+        self == Self::Whole
+    }
+}
+
+/// Reads what is left of a small body, so that the connection can serve the next request.
+pub(crate) async fn drain(session: &mut Session, turn: &mut Turn, terms: Terms) -> Drained {
+    // A stream of HTTP/2 is answered first.
+    if session.peer.http2 {
+        return Drained::Whole;
+    }
+    if terms.length() > DRAIN_BYTES {
+        return Drained::Left;
+    }
+    let draining = read_whole(session, turn, terms, DRAIN_BYTES, None);
+    timeout(DRAIN_TIME, draining).await.unwrap_or(Drained::Left)
+}
+
+/// Reads a body and throws it away, up to `most` bytes of it. `limit`: beyond so many bytes it is too large.
+///
+/// A client that waits for `100 Continue` is not asked for its body only to throw it away.
+pub(crate) async fn read_whole(
+    session: &mut Session,
+    turn: &mut Turn,
+    terms: Terms,
+    most: u64,
+    limit: Option<u64>,
+) -> Drained {
+    if terms.body() == Body::EMPTY {
+        return Drained::Whole;
+    }
+    if terms.expects_continue() {
+        return Drained::Left;
+    }
+    let Session { reader, buffers, .. } = session;
+    let inbound: &mut BytesMut = &mut buffers.get_or_insert_default().inbound;
+    let mut upload = Upload::new(terms, limit, reader, inbound);
+    let is_whole = poll_fn(|context| {
+        let drained = upload.poll_drain(context, most);
+        turn.received = upload.bytes();
+        drained
+    })
+    .await;
+    match upload.fault() {
+        _ if is_whole => Drained::Whole,
+        Some(fault) => Drained::Broken(fault),
+        None => Drained::Left,
+    }
+}

@@ -1,0 +1,34 @@
+//! Answers that the gateway makes itself, on their way to the client.
+
+use super::answer::Form;
+use super::buffers::Buffers;
+use super::next_action::NextAction;
+use super::refuse::Page;
+use super::session::Session;
+use super::turn::Turn;
+
+/// Sends an answer of our own. `write` writes it and says how long its body is.
+pub(crate) async fn send(
+    session: &mut Session,
+    turn: &mut Turn,
+    form: Form,
+    write: impl FnOnce(Page<'_>) -> usize,
+) -> NextAction {
+    let date = turn.worker.date(turn.started);
+    let Session { writer, buffers, .. } = session;
+    let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
+    let request_id = turn.own_request_id();
+    let body = write(Page { scrap, outbound, date: &date, request_id, cors: &turn.cors, form });
+    let body = if form.to_head { 0 } else { body };
+    match writer.send(outbound, body).await {
+        Ok(()) => {
+            turn.sent = body as u64;
+            if form.keep { NextAction::Keep } else { NextAction::Close }
+        }
+        Err(_) => {
+            let reason = if writer.is_stalled() { "write_timeout" } else { "client_gone" };
+            turn.error = turn.error.or(Some(reason));
+            NextAction::Drop
+        }
+    }
+}
