@@ -4,6 +4,8 @@ pub mod admission;
 pub mod certificates;
 pub mod cors;
 pub mod log;
+pub mod loop_mark;
+pub mod resolve;
 pub mod trace;
 
 use std::net::SocketAddr;

@@ -3,18 +3,18 @@
 //! One worker is one thread: its own listeners, its own connections to backends, its own counters. Nothing in the
 //! request path is shared but the store and the plan.
 //!
-//! A request's way: [`listen`] → `handshake` where TLS is spoken → `connection` (waits at the `reader` for a head) → `service` (the story: what `case` is
-//! it, what do the limits say) → `forward` (`headers`, `upload`, `download`) or `refuse` → `writer`; `turn` and `tally`
-//! count and log.
+//! A request's way: [`listen`] → `handshake` where TLS is spoken → `connection` (waits at the `reader` for a head) → `service` (the story: what is it resolved to,
+//! what do the limits say) → `forward` (`headers`, `upload`, `download`) or `refuse` → `writer`; `turn` and
+//! `accounting` count and log.
 
 // An error that was dropped here let requests be smuggled: none is dropped without a word.
 #![warn(clippy::let_underscore_must_use)]
 
 mod accept;
+mod accounting;
 mod answer;
 mod body_fault;
 mod buffers;
-mod case;
 mod clerk;
 mod connection;
 mod cors;
@@ -47,8 +47,8 @@ mod respond;
 mod segmentation;
 mod service;
 mod session;
-mod tally;
 mod trace;
+mod tracer;
 mod tunnel;
 mod turn;
 mod upload;

@@ -5,7 +5,6 @@
 
 pub mod crowd;
 pub mod desk;
-pub mod loop_mark;
 pub mod steering;
 
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::gateway::Gateway;
+use crate::gateway::loop_mark::LoopMark;
 use crate::route::key::Secret;
 use crate::route::mask::ShortIds;
 use crate::store::Store;
@@ -28,7 +28,6 @@ use crate::telemetry::trace::Spans;
 use crate::upstream::roster::Roster;
 use crowd::Crowd;
 use desk::Desks;
-use loop_mark::LoopMark;
 use steering::Steering;
 
 /// One value for the whole process, behind an `Arc`.

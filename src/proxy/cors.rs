@@ -1,12 +1,11 @@
 //! The fields by which a browser lets a script read an answer (the Fetch standard, "CORS protocol").
 
 use bytes::BytesMut;
-use http::{Method, header};
+use http::header;
 
 use super::headers::{put_field, put_number};
 use crate::gateway::cors::{AllowedHeaders, Cors, Origins};
 use crate::http1::fields::Fields;
-use crate::http1::request::RequestHead;
 
 /// What all fields of CORS begin with.
 const PREFIX: &[u8] = b"access-control-";
@@ -14,15 +13,6 @@ const PREFIX: &[u8] = b"access-control-";
 /// Whether this is a field of CORS.
 pub(crate) fn is_cors(name: &[u8]) -> bool {
     name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
-}
-
-/// The method that a browser asks to use, if the request is a preflight.
-pub(crate) fn asked_method(head: &RequestHead<'_>) -> Option<Method> {
-    if head.method != Method::OPTIONS || head.fields.first(&header::ORIGIN).is_none() {
-        return None;
-    }
-    let asked = head.fields.first(&header::ACCESS_CONTROL_REQUEST_METHOD)?;
-    Method::from_bytes(asked).ok()
 }
 
 /// The fields of an answer on a route with `cors`.

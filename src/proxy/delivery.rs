@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::BytesMut;
 use http::{Method, StatusCode};
 
-use super::case::Case;
 use super::cors::is_cors;
 use super::headers::{Onward, only, put_answer_fields, put_field, put_lines, touches, wanted_upgrade};
 use super::peer::Peer;
 use super::refuse::{is_ratelimit, put_ratelimit};
 use super::turn::Turn;
 use crate::gateway::admission::Tightest;
+use crate::gateway::resolve::RoutedRequest;
 use crate::gateway::{RatelimitHeaders, RequestIds, Route, Upstream};
 use crate::http1::fields::Fields;
 use crate::http1::login::binds_connection;
@@ -46,20 +46,20 @@ pub(crate) struct Delivery<'p> {
 
 impl<'p> Delivery<'p> {
     pub(crate) fn new(
-        case: &Case<'p, '_>,
-        head: &RequestHead<'_>,
+        routed: &RoutedRequest<'p, '_>,
         tightest: Option<Tightest<'p>>,
         since: Timestamp,
     ) -> Self {
+        let head = routed.head();
         let takes_trailers = |value| has_item(value, b"trailers");
         Self {
-            route: case.route,
+            route: routed.route,
             tightest,
             idempotent: is_idempotent(&head.method),
             upgrade: wanted_upgrade(head).map(Box::from),
             // HTTP/1.0 has no chunks, and so no trailers.
             trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
-            affinity: case.affinity,
+            affinity: routed.affinity,
             private: head.fields.all_known(Name::Authorization).any(binds_connection),
             since,
         }

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use super::worker::Worker;
 use crate::clock::Clock;
 use crate::gateway::log::{AccessLog, Log, Sample};
+use crate::gateway::loop_mark::LoopMark;
 use crate::gateway::{
     self, Balance, Endpoint, Gateway, Protocol, RatelimitHeaders, RequestIds, Retry, Server, StoreSettings,
     Upstream,
@@ -23,7 +24,6 @@ use crate::route::client::ClientRule;
 use crate::route::folding::PathMatching;
 use crate::route::key::Secret;
 use crate::shared::desk::Desks;
-use crate::shared::loop_mark::LoopMark;
 use crate::shared::steering::{Standing, Steering};
 use crate::shared::{Life, Shared};
 use crate::store::Store;

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::trace::Traced;
+use super::tracer::Traced;
+use crate::gateway::loop_mark::LoopMark;
 use crate::gateway::{HeaderEdits, Upstream};
 use crate::http1::body::Body;
 use crate::http1::fields::{Field, Fields};
@@ -18,7 +19,6 @@ use crate::http1::name::{Name, with_hyphens};
 use crate::http1::request::{RequestHead, is_authority};
 use crate::http1::syntax::is_token;
 use crate::route::client::ClientSource;
-use crate::shared::loop_mark::LoopMark;
 
 /// Appends `name: value`.
 pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::gateway::resolve;
 use crate::http1::fields::Fields;
 use crate::route::client::{Client, ClientRule};
 use crate::socket::Stream;
@@ -36,14 +37,18 @@ impl Peer {
             http2: false,
         }
     }
-    /// The client behind it that a request with these fields comes from. The first trusted proxy that names it only in a header that is
-    /// not read is warned about.
-    pub(crate) fn client(&self, rule: &ClientRule, fields: Fields<'_>) -> Client {
-        let client = rule.identify(self.address, fields);
+
+    /// As requests are resolved with it.
+    pub(crate) fn as_seen(&self) -> resolve::Peer<'_> {
+        let Self { address, subject, scheme, .. } = self;
+        resolve::Peer { address: *address, secure: *scheme == "https", subject: subject.as_deref() }
+    }
+
+    /// Warns about the first trusted proxy that names the client only in a header that is not read: it counts as one client.
+    pub(crate) fn check_client(&self, client: Client, rule: &ClientRule, fields: Fields<'_>) {
         if client.address == self.address && !rule.trusted_proxies.is_empty() {
             self.warn_if_overlooked(rule, fields);
         }
-        client
     }
 
     fn warn_if_overlooked(&self, rule: &ClientRule, fields: Fields<'_>) {

@@ -9,7 +9,7 @@ use http::StatusCode;
 
 use super::answer::Form;
 use super::buffers::Buffers;
-use super::case::{Case, Objection, Stop};
+use super::cors;
 use super::delivery::Delivery;
 use super::drain::drain;
 use super::forward;
@@ -25,6 +25,7 @@ use super::upload::Terms;
 use super::worker::Plan;
 use crate::gateway::Route;
 use crate::gateway::admission::{Assessment, Banishment, Refusal, Ruling, Sentence, Tightest, Why};
+use crate::gateway::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest};
 use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::Micros;
 use crate::store::Outcome;
@@ -41,7 +42,7 @@ enum Verdict<'p, 'h> {
     /// It is to come again, to this URL.
     Redirect(String),
     /// It is refused before any limit is asked.
-    Object(Objection),
+    Reject(RejectReason),
     /// A limit refuses.
     Refuse(Refused<'p>),
     /// The client left while it waited: its slot passes unused.
@@ -103,10 +104,9 @@ pub(crate) async fn answer(session: &mut Session) -> NextAction {
             inbound.advance(length);
             redirect(session, &mut turn, &location, terms, form).await
         }
-        Verdict::Object(objection) => {
-            turn.witness_objection(head, peer);
+        Verdict::Reject(reason) => {
             inbound.advance(length);
-            object(session, &mut turn, &objection, terms, form).await
+            reject(session, &mut turn, &reason, terms, form).await
         }
         Verdict::Refuse(refused) => {
             inbound.advance(length);
@@ -120,65 +120,94 @@ pub(crate) async fn answer(session: &mut Session) -> NextAction {
 }
 
 /// Finds the route, asks the limits, and says what follows.
-async fn judge<'p, 'h>(
+async fn judge<'p, 'r>(
     turn: &mut Turn,
     plan: &'p Plan,
-    head: &RequestHead<'h>,
-    peer: &Peer,
+    head: &'r RequestHead<'r>,
+    peer: &'r Peer,
     reader: &Reader,
-) -> Verdict<'p, 'h> {
-    let case = match Case::examine(turn, &plan.gateway, head, peer) {
-        Ok(case) => case,
-        Err(Stop::Object(objection)) => return Verdict::Object(objection),
-        Err(Stop::Preflight) => return Verdict::Preflight,
-        Err(Stop::Options) => return Verdict::Options,
-        Err(Stop::Redirect(location)) => return Verdict::Redirect(location),
+) -> Verdict<'p, 'r> {
+    let routed = match resolve(turn, plan, head, peer) {
+        Ok(routed) => routed,
+        Err(EarlyResponse::Reject(reason)) => return Verdict::Reject(reason),
+        Err(EarlyResponse::Preflight) => return Verdict::Preflight,
+        Err(EarlyResponse::Options) => return Verdict::Options,
+        Err(EarlyResponse::Redirect(location)) => return Verdict::Redirect(location),
     };
-    let route = case.route;
+    let route = routed.route;
     let bans = turn.worker.shared.store.bans();
     if !bans.is_empty()
-        && let Some(Banishment { place, refusal, tightest }) = case.assessment.banned(bans, turn.started)
+        && let Some(Banishment { place, refusal, tightest }) = routed.assessment.banned(bans, turn.started)
     {
-        turn.count_ban(&case, place, head, peer);
+        turn.count_ban(&routed, place);
         turn.note(Some(&tightest));
-        turn.witness_refusal(&case, head, peer, &refusal, Some(&tightest));
+        turn.witness_refusal(&routed, &refusal, Some(&tightest));
         return Verdict::Refuse(Refused { refusal, tightest: Some(tightest), route });
     }
-    if let Some(refusal) = case.assessment.missing() {
-        turn.count(&case, &Outcome::default(), head, peer);
-        turn.witness_refusal(&case, head, peer, &refusal, None);
+    if let Some(refusal) = routed.assessment.missing() {
+        turn.count(&routed, &Outcome::default());
+        turn.witness_refusal(&routed, &refusal, None);
         if refusal.why == Why::Repeated {
             turn.note_refusal(&refusal, None);
             turn.fate = Fate::Refused;
-            return Verdict::Object(Objection::repeated_key(refusal.limit));
+            return Verdict::Reject(RejectReason::repeated_key(refusal.limit));
         }
         return Verdict::Refuse(Refused { refusal, tightest: None, route });
     }
-    let outcome = decide(turn, &case.assessment).await;
-    turn.count(&case, &outcome, head, peer);
-    if let Some(limit) = case.assessment.unasked(&outcome) {
+    let outcome = decide(turn, &routed.assessment).await;
+    turn.count(&routed, &outcome);
+    if let Some(limit) = routed.assessment.unasked(&outcome) {
         turn.note_unasked(limit);
     }
     if outcome.unavailable {
-        return Verdict::Object(Objection::unavailable());
+        turn.witness_rejection(head, routed.request().host);
+        return Verdict::Reject(RejectReason::unavailable());
     }
-    let Ruling { sentence, tightest } = case.assessment.rule(&outcome);
+    let Ruling { sentence, tightest } = routed.assessment.rule(&outcome);
     turn.note(tightest.as_ref());
     match sentence {
         Sentence::Refuse(refusal) => {
-            turn.witness_refusal(&case, head, peer, &refusal, tightest.as_ref());
+            turn.witness_refusal(&routed, &refusal, tightest.as_ref());
             Verdict::Refuse(Refused { refusal, tightest, route })
         }
         Sentence::Admit(Micros(0)) => {
-            Verdict::Forward(Delivery::new(&case, head, tightest, turn.started), case.target)
+            Verdict::Forward(Delivery::new(&routed, tightest, turn.started), routed.target)
         }
         Sentence::Admit(delay) if wait(turn, delay, reader).await => {
             turn.fate = Fate::Delayed;
             let now = turn.worker.shared.clock.now();
-            Verdict::Forward(Delivery::new(&case, head, tightest, now), case.target)
+            Verdict::Forward(Delivery::new(&routed, tightest, now), routed.target)
         }
         Sentence::Admit(_) => Verdict::GiveUp,
     }
+}
+
+/// Resolves the request, and notes what is known of it then.
+fn resolve<'p, 'r>(
+    turn: &mut Turn,
+    plan: &'p Plan,
+    head: &'r RequestHead<'r>,
+    peer: &'r Peer,
+) -> Result<RoutedRequest<'p, 'r>, EarlyResponse> {
+    let loop_mark = Some(&turn.worker.shared.loop_mark);
+    let resolution = resolve::resolve(&plan.gateway, &plan.secret, loop_mark, head, peer.as_seen());
+    let Resolution { client, host, route, outcome } = resolution;
+    peer.check_client(client, &plan.gateway.server.client, head.fields);
+    turn.identify(client.address, &host);
+    if let Some((index, route)) = route {
+        turn.on_route(index, route);
+        match (&route.cors, &outcome) {
+            (Some(cors), Err(EarlyResponse::Preflight)) => {
+                cors::put_preflight(cors, head.fields, &mut turn.cors)
+            }
+            (Some(cors), _) => cors::put_actual(cors, head.fields, &mut turn.cors),
+            (None, _) => {}
+        }
+    }
+    if let Err(EarlyResponse::Reject(_)) = outcome {
+        turn.witness_rejection(head, &host);
+    }
+    outcome
 }
 
 /// Asks the store, at the moment that the request's head had come. Nothing to ask: nothing said.
@@ -242,16 +271,16 @@ async fn redirect(
     send(session, turn, form, |page| page.redirect(location)).await
 }
 
-async fn object(
+async fn reject(
     session: &mut Session,
     turn: &mut Turn,
-    objection: &Objection,
+    reason: &RejectReason,
     terms: Terms,
     mut form: Form,
 ) -> NextAction {
     form.keep &= drain(session, turn, terms).await.is_whole();
-    turn.answered(objection.status, Some(objection.error));
-    send(session, turn, form, |page| page.problem(objection.status, &objection.detail)).await
+    turn.answered(reason.status, Some(reason.error));
+    send(session, turn, form, |page| page.problem(reason.status, &reason.detail)).await
 }
 
 async fn over_limit(

@@ -8,9 +8,8 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::peer::Peer;
-use super::tally;
-use super::trace::Traced;
-use super::witness::Testimony;
+use super::recorder;
+use super::tracer::Traced;
 use super::worker::{Plan, Worker};
 use crate::gateway::RequestIds;
 use crate::gateway::log::AccessLog;
@@ -21,8 +20,9 @@ use crate::limit::units::{Micros, Timestamp};
 use crate::route::RouteIndex;
 use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::Fate;
+use crate::telemetry::refusals;
 
-/// One request's turn. Dropped, it is counted and logged.
+/// One request's turn. Dropped, it is counted and logged (`accounting.rs`).
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) worker: Rc<Worker>,
@@ -56,7 +56,19 @@ pub(crate) struct Turn {
     /// Its place in a trace, if requests are traced.
     pub(crate) trace: Option<Traced>,
     /// The log tells of this request even if it is an ordinary one.
-    sampled: bool,
+    pub(super) sampled: bool,
+}
+
+/// What is to be told of a request if it is refused or fails.
+#[derive(Debug, Default)]
+pub(crate) enum Testimony {
+    /// It was not asked yet whether anything is.
+    #[default]
+    Open,
+    /// Nothing: there are enough of this second.
+    Waived,
+    /// This.
+    Kept(Box<refusals::Refusal>),
 }
 
 impl Turn {
@@ -114,10 +126,10 @@ impl Turn {
         self.sampled = logged && self.worker.recorder.chooses(gateway.log.sample);
         let mut record = self.worker.recorder.take();
         let client = gateway.server.client.client(peer.address).address;
-        tally::begin(&mut record, self.started, head, client, peer.http2);
+        recorder::begin(&mut record, self.started, head, client, peer.http2);
         String::from_utf8_lossy(&self.request_id).as_ref().clone_into(&mut record.request_id);
         if let (AccessLog::Combined, Some(head)) = (&gateway.log.access, head) {
-            tally::note_agent(&mut record, head);
+            recorder::note_agent(&mut record, head);
         }
         record.trace_id = self.trace.as_ref().map(Traced::id);
         self.record = Some(record);
@@ -131,42 +143,11 @@ impl Turn {
 
     /// What became of it in the end. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure: to the
     /// client there is no difference.
-    fn fate(&self) -> Fate {
+    pub(super) fn fate(&self) -> Fate {
         let failed = self.error.is_some() || self.status.is_server_error();
         match self.fate {
             Fate::Admitted | Fate::Delayed if failed => Fate::Failed,
             fate => fate,
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let now = self.worker.shared.clock.now();
-        self.worker.last_answer.set(now);
-        let duration = now.since(self.started);
-        let fate = self.fate();
-        self.plan.metrics.request(self.route, self.status, duration, self.delay);
-        self.plan.metrics.bodies(self.route, self.received, self.sent);
-        self.plan.metrics.fate(self.route, fate);
-        if matches!(fate, Fate::Refused | Fate::Failed) {
-            self.testify(fate);
-        }
-        if let Some(mut record) = self.record.take() {
-            record.status = self.status;
-            record.duration = duration;
-            record.bytes_in = self.received;
-            record.bytes_out = self.sent;
-            record.error = self.error;
-            if self.trace.is_some() {
-                self.end_trace(&record);
-            }
-            let logged = self.plan.gateway.log.access != AccessLog::Off;
-            if self.sampled || logged && record.is_notable() {
-                self.worker.shared.access_log.record(record);
-            } else {
-                self.worker.recorder.put(record);
-            }
         }
     }
 }

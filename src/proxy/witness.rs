@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::case::{Case, look_again};
-use super::peer::Peer;
-use super::turn::Turn;
+use super::turn::{Testimony, Turn};
 use crate::gateway::admission::{Refusal, Standing, Tightest, Why};
+use crate::gateway::resolve::RoutedRequest;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::limit::words::Short;
@@ -17,42 +16,28 @@ use crate::telemetry::refusals::{self, Refuser};
 /// Characters of a host or a path.
 const MOST: usize = 200;
 
-/// What is to be told of a request if it is refused or fails.
-#[derive(Debug, Default)]
-pub(crate) enum Testimony {
-    /// It was not asked yet whether anything is.
-    #[default]
-    Open,
-    /// Nothing: there are enough of this second.
-    Waived,
-    /// This.
-    Kept(Box<refusals::Refusal>),
-}
-
 impl Turn {
     /// A limit refuses the request.
     pub(crate) fn witness_refusal(
         &mut self,
-        case: &Case<'_, '_>,
-        head: &RequestHead<'_>,
-        peer: &Peer,
+        routed: &RoutedRequest<'_, '_>,
         refusal: &Refusal<'_>,
         tightest: Option<&Tightest<'_>>,
     ) {
-        let place = case.assessment.uses.iter().position(|used| std::ptr::eq(used.limit, refusal.limit));
-        let limit = place.and_then(|place| case.route.limits.get(place)).map(|used| used.limit.0);
+        let place = routed.assessment.uses.iter().position(|used| std::ptr::eq(used.limit, refusal.limit));
+        let limit = place.and_then(|place| routed.route.limits.get(place)).map(|used| used.limit.0);
         if self.keeps(limit) {
-            let mut kept = self.look(head, peer);
-            kept.by = Some(self.refuser(case, head, peer, refusal, tightest));
+            let mut kept = self.look(routed.head(), routed.request().host);
+            kept.by = Some(self.refuser(routed, refusal, tightest));
             kept.reason = reason(refusal, tightest);
             self.testimony = Testimony::Kept(kept);
         }
     }
 
     /// The request is refused before any limit is asked, or since none can be.
-    pub(crate) fn witness_objection(&mut self, head: &RequestHead<'_>, peer: &Peer) {
+    pub(crate) fn witness_rejection(&mut self, head: &RequestHead<'_>, host: &str) {
         if matches!(self.testimony, Testimony::Open) && self.keeps(None) {
-            self.testimony = Testimony::Kept(self.look(head, peer));
+            self.testimony = Testimony::Kept(self.look(head, host));
         }
     }
 
@@ -66,14 +51,11 @@ impl Turn {
 
     /// Its texts, while its head is there.
     #[cold]
-    fn look(&self, head: &RequestHead<'_>, peer: &Peer) -> Box<refusals::Refusal> {
-        let gateway = &self.plan.gateway;
-        let host = look_again(gateway, head, peer, |request| cut(request.host));
+    fn look(&self, head: &RequestHead<'_>, host: &str) -> Box<refusals::Refusal> {
         Box::new(refusals::Refusal {
             method: Some(head.method.clone()),
-            host,
+            host: Some(cut(host)),
             path: Some(cut(head.target.path)),
-            client: Some(gateway.server.client.identify(peer.address, head.fields).address),
             ..self.outline()
         })
     }
@@ -95,25 +77,21 @@ impl Turn {
 
     fn refuser(
         &self,
-        case: &Case<'_, '_>,
-        head: &RequestHead<'_>,
-        peer: &Peer,
+        routed: &RoutedRequest<'_, '_>,
         refusal: &Refusal<'_>,
         tightest: Option<&Tightest<'_>>,
     ) -> Refuser {
         let limit = refusal.limit;
         let label = |owner: Fingerprint| {
-            let (mut label, conditions) = (String::new(), &case.route.conditions);
-            look_again(&self.plan.gateway, head, peer, |request| {
-                let merge_slashes = conditions.merge_slashes;
-                let masking = Masking::of(limit.reveal, &self.plan.short_ids);
-                limit.key.write_label(request, &case.route.name, merge_slashes, masking, &mut label);
-            });
+            let (mut label, route) = (String::new(), routed.route);
+            let merge_slashes = route.conditions.merge_slashes;
+            let masking = Masking::of(limit.reveal, &self.plan.short_ids);
+            limit.key.write_label(&routed.request(), &route.name, merge_slashes, masking, &mut label);
             (owner, label)
         };
         Refuser {
             limit: Arc::clone(&limit.name),
-            key: owner(case, refusal).map(label),
+            key: owner(routed, refusal).map(label),
             cost: tightest.map(|tightest| tightest.cost.units()),
             retry_after: refusal.retry_after(),
         }
@@ -159,10 +137,10 @@ impl Turn {
 }
 
 /// Whose allowance is used up.
-fn owner(case: &Case<'_, '_>, refusal: &Refusal<'_>) -> Option<Fingerprint> {
-    let used = case.assessment.uses.iter().find(|used| std::ptr::eq(used.limit, refusal.limit))?;
+fn owner(routed: &RoutedRequest<'_, '_>, refusal: &Refusal<'_>) -> Option<Fingerprint> {
+    let used = routed.assessment.uses.iter().find(|used| std::ptr::eq(used.limit, refusal.limit))?;
     let Standing::Charged(_, first) = used.standing else { return None };
-    case.assessment.charges.get(first).map(crate::store::Charge::owner)
+    routed.assessment.charges.get(first).map(crate::store::Charge::owner)
 }
 
 /// Why a limit refuses, in words.

@@ -15,7 +15,7 @@ use super::buffers::Spare;
 use super::date::Date;
 use super::presence::Presence;
 use super::recorder::Recorder;
-use super::trace::Tracer;
+use super::tracer::Tracer;
 use crate::gateway::{Gateway, Limit};
 use crate::limit::units::{Micros, Timestamp};
 use crate::route::key::Secret;

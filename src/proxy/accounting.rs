@@ -1,22 +1,49 @@
-//! What is counted and logged of a request.
+//! What is counted and logged of a request: as it becomes known, and once at its end.
 
 use std::net::IpAddr;
 
-use http::{Method, Version, header};
-
-use super::case::{Case, look_again};
-use super::peer::Peer;
 use super::turn::Turn;
 use crate::gateway::admission::{Refusal, Standing, Tightest, Use};
+use crate::gateway::log::AccessLog;
+use crate::gateway::resolve::RoutedRequest;
 use crate::gateway::{Limit, Mode, Route, UpstreamIndex};
-use crate::http1::request::RequestHead;
-use crate::limit::units::{Micros, Timestamp};
+use crate::limit::units::Micros;
 use crate::limit::{Decision, Verdict};
 use crate::route::RouteIndex;
 use crate::route::mask::Masking;
 use crate::store::Outcome;
-use crate::telemetry::access_log::Record;
-use crate::telemetry::metrics::{DecisionLabel, Word};
+use crate::telemetry::metrics::{DecisionLabel, Fate, Word};
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let now = self.worker.shared.clock.now();
+        self.worker.last_answer.set(now);
+        let duration = now.since(self.started);
+        let fate = self.fate();
+        self.plan.metrics.request(self.route, self.status, duration, self.delay);
+        self.plan.metrics.bodies(self.route, self.received, self.sent);
+        self.plan.metrics.fate(self.route, fate);
+        if matches!(fate, Fate::Refused | Fate::Failed) {
+            self.testify(fate);
+        }
+        if let Some(mut record) = self.record.take() {
+            record.status = self.status;
+            record.duration = duration;
+            record.bytes_in = self.received;
+            record.bytes_out = self.sent;
+            record.error = self.error;
+            if self.trace.is_some() {
+                self.end_trace(&record);
+            }
+            let logged = self.plan.gateway.log.access != AccessLog::Off;
+            if self.sampled || logged && record.is_notable() {
+                self.worker.shared.access_log.record(record);
+            } else {
+                self.worker.recorder.put(record);
+            }
+        }
+    }
+}
 
 impl Turn {
     /// Notes who asks, and what for.
@@ -48,8 +75,8 @@ impl Turn {
     }
 
     /// Counts what each limit of the route said, and to whom.
-    pub(crate) fn count(&self, case: &Case<'_, '_>, outcome: &Outcome, head: &RequestHead<'_>, peer: &Peer) {
-        let assessment = &case.assessment;
+    pub(crate) fn count(&self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
+        let assessment = &routed.assessment;
         let admitted = assessment.missing().is_none()
             && assessment
                 .uses
@@ -58,55 +85,45 @@ impl Turn {
                 .all(|used| !denies(used, outcome));
         for (place, used) in assessment.uses.iter().enumerate() {
             let Some(label) = label(used, outcome, admitted) else { continue };
-            self.plan.metrics.decision(case.index, place, label);
+            self.plan.metrics.decision(routed.index, place, label);
             let refused = match label {
                 DecisionLabel::Allowed | DecisionLabel::Delayed => false,
                 DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
                 DecisionLabel::Exempt => continue,
                 DecisionLabel::StoreError => {
                     let Some(word) = unasked_word(used, outcome, admitted) else { continue };
-                    self.plan.metrics.unasked(case.index, place, word);
+                    self.plan.metrics.unasked(routed.index, place, word);
                     word == Word::Refused
                 }
             };
-            self.note_asker(case, place, used, refused, head, peer);
+            self.note_asker(routed, place, used, refused);
         }
     }
 
     /// Counts a request that the limit at this place refuses because of a ban, also in shadow. The others have not been asked.
-    pub(crate) fn count_ban(&self, case: &Case<'_, '_>, banned: usize, head: &RequestHead<'_>, peer: &Peer) {
-        for (place, used) in case.assessment.uses.iter().enumerate() {
+    pub(crate) fn count_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
+        for (place, used) in routed.assessment.uses.iter().enumerate() {
             if used.standing == Standing::Exempt {
-                self.plan.metrics.decision(case.index, place, DecisionLabel::Exempt);
+                self.plan.metrics.decision(routed.index, place, DecisionLabel::Exempt);
             } else if place == banned {
-                self.plan.metrics.decision(case.index, place, DecisionLabel::Limited);
-                self.note_asker(case, place, used, true, head, peer);
+                self.plan.metrics.decision(routed.index, place, DecisionLabel::Limited);
+                self.note_asker(routed, place, used, true);
             }
         }
     }
 
     /// Counts the request among those of its key.
-    fn note_asker(
-        &self,
-        case: &Case<'_, '_>,
-        place: usize,
-        used: &Use<'_>,
-        refused: bool,
-        head: &RequestHead<'_>,
-        peer: &Peer,
-    ) {
-        let audience = case.route.limits.get(place).and_then(|one| self.plan.audiences.get(one.limit.0));
+    fn note_asker(&self, routed: &RoutedRequest<'_, '_>, place: usize, used: &Use<'_>, refused: bool) {
+        let audience = routed.route.limits.get(place).and_then(|one| self.plan.audiences.get(one.limit.0));
         let Some(audience) = audience else { return };
         let mut audience = audience.borrow_mut();
         let Standing::Charged(_, first) = used.standing else { return audience.note_nobody(self.started) };
-        let Some(charge) = case.assessment.charges.get(first) else { return };
+        let Some(charge) = routed.assessment.charges.get(first) else { return };
         audience.note(charge.owner(), refused, self.started, |label| {
-            let (gateway, route, limit) = (&self.plan.gateway, case.route, used.limit);
-            look_again(gateway, head, peer, |request| {
-                let merge_slashes = route.conditions.merge_slashes;
-                let masking = Masking::of(limit.reveal, &self.plan.short_ids);
-                limit.key.write_label(request, &route.name, merge_slashes, masking, label);
-            });
+            let (route, limit) = (routed.route, used.limit);
+            let merge_slashes = route.conditions.merge_slashes;
+            let masking = Masking::of(limit.reveal, &self.plan.short_ids);
+            limit.key.write_label(&routed.request(), &route.name, merge_slashes, masking, label);
         });
     }
 
@@ -178,36 +195,4 @@ fn unasked_word(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<Wor
         }
         () => Some(Word::Admitted),
     }
-}
-
-/// Begins the record of a request as it came; the rest is filled in as it becomes known. What was refused unread has
-/// neither method nor target: the record says `-`.
-pub(crate) fn begin(
-    record: &mut Record,
-    started: Timestamp,
-    head: Option<&RequestHead<'_>>,
-    client: IpAddr,
-    http2: bool,
-) {
-    *record = std::mem::take(record).emptied();
-    record.time = started;
-    record.client = client;
-    record.method = head.map_or_else(no_method, |head| head.method.clone());
-    record.version = match head {
-        _ if http2 => Version::HTTP_2,
-        Some(head) if !head.http_11 => Version::HTTP_10,
-        _ => Version::HTTP_11,
-    };
-    head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.path);
-}
-
-/// Notes what only the combined form tells.
-pub(crate) fn note_agent(record: &mut Record, head: &RequestHead<'_>) {
-    let field = |name| head.fields.first(name).unwrap_or_default();
-    field(&header::REFERER).clone_into(&mut record.referer);
-    field(&header::USER_AGENT).clone_into(&mut record.user_agent);
-}
-
-fn no_method() -> Method {
-    Method::from_bytes(b"-").unwrap_or_default()
 }
