@@ -104,14 +104,7 @@ impl Client {
     }
 
     async fn ask_bans(&self, write: impl Fn(&mut Command<'_>)) -> Result<Integers, Fault> {
-        let answer = self.nodes.ask(self.nodes.slot(TAG), |command| {
-            command.word(b"EVALSHA");
-            command.word(self.script.sha1().as_bytes());
-            command.number(1);
-            command.parts(&[self.settings.prefix.as_bytes(), b":bans:{", TAG, b"}"]);
-            write(command);
-        });
-        Ok(answer.await?.integers)
+        self.script.ask_key(b"bans", TAG, write).await
     }
 }
 

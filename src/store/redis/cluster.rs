@@ -15,7 +15,7 @@ use super::refusal::Code;
 use super::resp::{Command, Integers};
 use super::script::Script;
 use super::settings::{Server, Settings};
-use super::slots::Slot;
+use super::slot::Slot;
 use super::survey::{Node, Survey};
 use crate::clock::deadline::now;
 

@@ -32,7 +32,7 @@ use super::refusal::{Code, Elsewhere, Refusal};
 use super::resp::{Command, Integers, Value};
 use super::script::Script;
 use super::settings::Settings;
-use super::slots::Slot;
+use super::slot::Slot;
 use super::target::Target;
 use crate::clock::deadline::now;
 use callers::{Place, Told};

@@ -15,7 +15,7 @@ use super::refusal::Code;
 use super::resp::{Command, Integers};
 use super::script::Script;
 use super::settings::{Servers, Settings};
-use super::slots::Slot;
+use super::slot::Slot;
 use super::target::Target;
 use crate::clock::deadline::now;
 

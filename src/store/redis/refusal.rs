@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::settings::Server;
-use super::slots::Slot;
+use super::slot::Slot;
 
 /// An error that a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,54 +1,15 @@
-//! A cluster's slots: which one a key falls into, and which node has which. Pure.
+//! The map of a cluster: which node has which slot. Pure.
 
 use std::collections::HashMap;
 
 use super::resp::Value;
 use super::settings::Server;
+use super::slot::{SLOTS, Slot};
 
-/// How many slots there are.
-const SLOTS: usize = 1 << 14;
 /// Nodes of a cluster that are known at a time.
 const MOST_NODES: usize = 1_000;
 /// Numbers that are tried in search of one that falls into a node's slots.
 const MOST_TAGS: u32 = 1 << 16;
-
-/// One of a cluster's 16,384 parts. A single server has only the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(u16);
-
-impl Slot {
-    /// The slot of this number; `None` if there is none.
-    pub(super) fn new(number: u16) -> Option<Self> {
-        (usize::from(number) < SLOTS).then_some(Self(number))
-    }
-
-    /// The slot of all keys with this hash tag.
-    pub(super) fn of(tag: &[u8]) -> Self {
-        Self(crc16(tag) % (1 << 14))
-    }
-}
-
-/// CRC-16/XMODEM, as the cluster's specification wants it.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ CRC16[usize::from(crc.to_be_bytes()[0] ^ byte)])
-}
-
-static CRC16: [u16; 256] = table();
-
-const fn table() -> [u16; 256] {
-    let mut table = [0; 256];
-    let mut byte: u16 = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = (byte << 8, 0);
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[byte as usize] = crc;
-        byte += 1;
-    }
-    table
-}
 
 /// Which node has which slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,16 +55,13 @@ impl SlotMap {
 
     /// The place among [`Self::masters`] of the node that has it.
     pub(super) fn owner(&self, slot: Slot) -> Option<usize> {
-        self.owners
-            .get(usize::from(slot.0))
-            .filter(|owner| **owner != NOBODY)
-            .map(|owner| usize::from(*owner))
+        self.owners.get(slot.index()).filter(|owner| **owner != NOBODY).map(|owner| usize::from(*owner))
     }
 
     /// From now on `server` has the slot. Returns its place; `None` if there are too many nodes.
     pub(super) fn learn(&mut self, slot: Slot, server: &Server) -> Option<usize> {
         let place = self.place_of(server)?;
-        *self.owners.get_mut(usize::from(slot.0))? = u16::try_from(place).ok()?;
+        *self.owners.get_mut(slot.index())? = u16::try_from(place).ok()?;
         Some(place)
     }
 
@@ -158,14 +116,8 @@ mod tests {
         Server { host: host.into(), port }
     }
 
-    #[test]
-    fn slots_are_those_of_the_clusters_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31C3);
-        // As `CLUSTER KEYSLOT` says.
-        let slots = [("", 0), ("foo", 12_182), ("bar", 5_061), ("user1000", 3_443), ("somekey", 11_058)];
-        for (tag, slot) in slots {
-            assert_eq!(Slot::of(tag.as_bytes()), Slot(slot), "{tag}");
-        }
+    fn slot(number: u16) -> Slot {
+        Slot::new(number).unwrap()
     }
 
     #[test]
@@ -181,16 +133,16 @@ mod tests {
         let (told, _) = resp::read(told.concat().as_bytes()).unwrap().unwrap();
         let mut map = SlotMap::read(&told, &server("asked", 7)).unwrap();
         assert_eq!(map.masters(), [server("a", 1), server("asked", 2), server("asked", 3)]);
-        let owners = [0, 99, 100, 199, 200, 299, 300, 16_383].map(|slot| map.owner(Slot(slot)).unwrap());
+        let owners = [0, 99, 100, 199, 200, 299, 300, 16_383].map(|number| map.owner(slot(number)).unwrap());
         assert_eq!(owners, [0, 0, 1, 1, 2, 2, 0, 0]);
 
         for master in map.masters().to_vec() {
             let tag = map.tag_of(&master).unwrap().to_string();
             assert_eq!(map.masters()[map.owner(Slot::of(tag.as_bytes())).unwrap()], master);
         }
-        assert_eq!(map.learn(Slot(5), &server("new", 4)), Some(3));
-        assert_eq!(map.learn(Slot(6), &server("a", 1)), Some(0));
-        assert_eq!((map.owner(Slot(5)), map.owner(Slot(6))), (Some(3), Some(0)));
+        assert_eq!(map.learn(slot(5), &server("new", 4)), Some(3));
+        assert_eq!(map.learn(slot(6), &server("a", 1)), Some(0));
+        assert_eq!((map.owner(slot(5)), map.owner(slot(6))), (Some(3), Some(0)));
         assert_eq!(map.tag_of(&server("nobody", 1)), None);
     }
 
@@ -207,9 +159,9 @@ mod tests {
             let (value, _) = resp::read(told.as_bytes()).unwrap().unwrap();
             assert_eq!(SlotMap::read(&value, &server("a", 1)), None, "{told}");
         }
-        assert_eq!(SlotMap::new().owner(Slot(0)), None);
+        assert_eq!(SlotMap::new().owner(slot(0)), None);
         let mut map = SlotMap::new();
-        let learned = (0..2_000).map_while(|port| map.learn(Slot(port), &server("a", port))).count();
+        let learned = (0..2_000).map_while(|port| map.learn(slot(port), &server("a", port))).count();
         assert_eq!(learned, MOST_NODES);
     }
 }

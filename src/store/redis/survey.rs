@@ -23,7 +23,9 @@ use super::refusal::Code;
 use super::resp::Value;
 use super::script::Script;
 use super::settings::{Server, Settings};
-use super::slots::{Slot, SlotMap};
+use super::shared_slots::SharedSlotMap;
+use super::slot::Slot;
+use super::slots::SlotMap;
 use super::target::Target;
 use crate::clock::deadline::now;
 
@@ -39,19 +41,12 @@ pub(super) struct Survey {
     settings: Arc<Settings>,
     script: Arc<Script>,
     healths: Arc<Healths>,
-    picture: RefCell<Picture>,
+    map: Rc<SharedSlotMap>,
+    /// By the places in the map; opened when first needed.
+    nodes: RefCell<Vec<Option<Rc<Node>>>>,
     sight: Cell<Sight>,
-    /// Somebody wants another picture.
-    wish: Notify,
     /// The first picture was taken, or there is none to be had.
     first: Notify,
-}
-
-#[derive(Debug)]
-struct Picture {
-    map: SlotMap,
-    /// By the places in the map; opened when first needed.
-    nodes: Vec<Option<Rc<Node>>>,
 }
 
 /// A node that was asked.
@@ -83,9 +78,9 @@ impl Survey {
             settings: Arc::clone(settings),
             script: Arc::clone(script),
             healths: Arc::clone(healths),
-            picture: RefCell::new(Picture { map: SlotMap::new(), nodes: Vec::new() }),
+            map: Rc::new(SharedSlotMap::new()),
+            nodes: RefCell::default(),
             sight: Cell::new(Sight::Awaited),
-            wish: Notify::new(),
             first: Notify::new(),
         })
     }
@@ -108,30 +103,24 @@ impl Survey {
                         self.sight.set(Sight::None);
                         down.get_or_insert_with(|| self.healths.of(&self.name()).down(&trouble));
                     }
-                    self.wish();
+                    self.map.suspect();
                 }
             }
             self.first.notify_waiters();
             sleep_until(start + backoff.next(chance())).await;
-            self.wish.notified().await;
+            self.map.suspected().await;
         }
-    }
-
-    /// Somebody has seen that the picture may be wrong.
-    pub(super) fn wish(&self) {
-        self.wish.notify_one();
     }
 
     /// The node that has the slot.
     ///
     /// # Errors
     /// Nobody has it, or is known to.
-    pub(super) fn node(self: &Rc<Self>, slot: Slot) -> Result<Rc<Node>, Fault> {
-        let mut picture = self.picture.borrow_mut();
-        match (picture.map.owner(slot), self.sight.get()) {
-            (Some(place), _) => self.node_at(&mut picture, place),
+    pub(super) fn node(&self, slot: Slot) -> Result<Rc<Node>, Fault> {
+        match (self.map.owner(slot), self.sight.get()) {
+            (Some(place), _) => self.node_at(place),
             (None, Sight::Clear) => {
-                self.wish();
+                self.map.suspect();
                 Err(Fault::Refused(Code::CLUSTERDOWN))
             }
             (None, Sight::Awaited | Sight::None) => Err(Fault::Down),
@@ -146,56 +135,44 @@ impl Survey {
     }
 
     /// The node, which from now on has the slot.
-    pub(super) fn learn(self: &Rc<Self>, slot: Slot, server: &Server) -> Result<Rc<Node>, Fault> {
-        self.wish();
-        let mut picture = self.picture.borrow_mut();
-        let place = picture.map.learn(slot, server).ok_or(Fault::Busy)?;
-        self.node_at(&mut picture, place)
+    pub(super) fn learn(&self, slot: Slot, server: &Server) -> Result<Rc<Node>, Fault> {
+        self.map.suspect();
+        self.node_at(self.map.learn(slot, server).ok_or(Fault::Busy)?)
     }
 
     /// The node, whatever it has.
-    pub(super) fn node_called(self: &Rc<Self>, server: &Server) -> Result<Rc<Node>, Fault> {
-        let mut picture = self.picture.borrow_mut();
-        let place = picture.map.place_of(server).ok_or(Fault::Busy)?;
-        self.node_at(&mut picture, place)
+    pub(super) fn node_called(&self, server: &Server) -> Result<Rc<Node>, Fault> {
+        self.node_at(self.map.place_of(server).ok_or(Fault::Busy)?)
     }
 
-    /// See [`SlotMap::tag_of`].
-    pub(super) fn tag_of(&self, server: &Server) -> Option<u32> {
-        self.picture.borrow().map.tag_of(server)
-    }
-
-    fn node_at(self: &Rc<Self>, picture: &mut Picture, place: usize) -> Result<Rc<Node>, Fault> {
-        if picture.nodes.len() <= place {
-            picture.nodes.resize(place + 1, None);
+    fn node_at(&self, place: usize) -> Result<Rc<Node>, Fault> {
+        let mut nodes = self.nodes.borrow_mut();
+        if nodes.len() <= place {
+            nodes.resize(place + 1, None);
         }
-        let (Some(slot), Some(server)) = (picture.nodes.get_mut(place), picture.map.masters().get(place))
-        else {
-            return Err(Fault::Down);
-        };
-        let node = slot.get_or_insert_with(|| {
-            let target = Target::Node { server: server.clone(), survey: Rc::downgrade(self) };
-            let link = Link::open(target, &self.settings, &self.script, &self.healths);
-            Rc::new(Node { server: server.clone(), link })
-        });
-        Ok(Rc::clone(node))
+        let entry = nodes.get_mut(place).ok_or(Fault::Down)?;
+        if let Some(node) = entry {
+            return Ok(Rc::clone(node));
+        }
+        let server = self.map.master(place).ok_or(Fault::Down)?;
+        let target = Target::Node { server: server.clone(), map: Rc::clone(&self.map) };
+        let link = Link::open(target, &self.settings, &self.script, &self.healths);
+        Ok(Rc::clone(entry.insert(Rc::new(Node { server, link }))))
     }
 
     /// The new picture. Links to nodes that are not on it any more are closed, once the calls on them are over.
     fn adopt(&self, map: SlotMap) {
-        let mut picture = self.picture.borrow_mut();
-        if picture.map == map {
-            return;
-        }
-        let old = std::mem::take(&mut picture.nodes);
-        let mut known: HashMap<_, _> = picture.map.masters().iter().cloned().zip(old).collect();
-        picture.nodes = map.masters().iter().map(|server| known.remove(server).flatten()).collect();
-        picture.map = map;
+        let masters = map.masters().to_vec();
+        let Some(before) = self.map.replace(map) else { return };
+        let mut nodes = self.nodes.borrow_mut();
+        let old = std::mem::take(&mut *nodes);
+        let mut known: HashMap<_, _> = before.masters().iter().cloned().zip(old).collect();
+        *nodes = masters.iter().map(|server| known.remove(server).flatten()).collect();
     }
 
     /// Asks for the map: first who told it last, then the listed nodes, then those that were learned.
     async fn look(&self, teller: &mut Option<Server>) -> Result<SlotMap, Trouble> {
-        let learned = self.picture.borrow().map.masters().to_vec();
+        let learned = self.map.masters();
         let candidates: Vec<_> =
             teller.take().into_iter().chain(self.listed.iter().cloned()).chain(learned).collect();
         let mut last = Trouble::Odd("there is no node");

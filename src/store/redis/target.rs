@@ -1,14 +1,14 @@
 //! Which server a link leads to, and what that server has to prove.
 
 use std::cell::Cell;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::fault::Trouble;
 use super::handshake::Proof;
 use super::sentinel;
 use super::settings::{Dial, Server};
-use super::survey::Survey;
+use super::shared_slots::SharedSlotMap;
 
 /// Where a link leads.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(super) enum Target {
         first: Rc<Cell<usize>>,
     },
     /// To one node of a cluster.
-    Node { server: Server, survey: Weak<Survey> },
+    Node { server: Server, map: Rc<SharedSlotMap> },
 }
 
 impl Target {
@@ -48,17 +48,14 @@ impl Target {
         match self {
             Self::Single(_) => Proof::Whole { is_master: false },
             Self::Master { .. } => Proof::Whole { is_master: true },
-            Self::Node { server, survey } => {
-                let tag = survey.upgrade().and_then(|survey| survey.tag_of(server));
-                tag.map_or(Proof::Nothing, Proof::Part)
-            }
+            Self::Node { server, map } => map.tag_of(server).map_or(Proof::Nothing, Proof::Part),
         }
     }
 
     /// The server seems to be away: its part of a cluster may have another by now.
     pub(super) fn suspect(&self) {
-        if let Self::Node { survey, .. } = self {
-            survey.upgrade().iter().for_each(|survey| survey.wish());
+        if let Self::Node { map, .. } = self {
+            map.suspect();
         }
     }
 }

@@ -7,10 +7,10 @@
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
-use super::client::{Client, Question};
 use super::fault::Fault;
 use super::reply::Reply;
-use super::slots::Slot;
+use super::script_client::{Question, ScriptClient};
+use super::slot::Slot;
 use super::unasked;
 use crate::limit::units::Timestamp;
 use crate::limit::{Decision, Verdict};
@@ -18,14 +18,14 @@ use crate::store::{Charge, ChargeSet, Decisions, Group, Outcome};
 
 /// Decides charges that lie in more than one slot, all until `deadline`. `now` is this machine's time.
 pub(super) async fn decide(
-    client: &Client,
+    script: &ScriptClient,
     charges: &[Charge<'_>],
     now: Timestamp,
     deadline: Instant,
 ) -> Outcome {
     let decisions = charges.iter().map(unasked::unlimited).collect();
     let unasked = ChargeSet::default();
-    let mut session = Session { client, charges, now, deadline, decisions, unasked, admitted: true };
+    let mut session = Session { script, charges, now, deadline, decisions, unasked, admitted: true };
     let paid = session.ask_the_enforced().await;
     let unavailable = session.go_on_without();
     if !session.admitted {
@@ -40,7 +40,7 @@ pub(super) async fn decide(
 
 /// One request while it is decided.
 struct Session<'a> {
-    client: &'a Client,
+    script: &'a ScriptClient,
     charges: &'a [Charge<'a>],
     now: Timestamp,
     deadline: Instant,
@@ -86,7 +86,7 @@ impl Session<'_> {
         if places.is_empty() || !self.admitted {
             return false;
         }
-        let outcome = self.client.without(&self.chosen(&places), self.now);
+        let outcome = self.script.without(&self.chosen(&places), self.now);
         self.put(&places, &outcome.decisions);
         self.admitted &= !outcome.unavailable;
         outcome.unavailable
@@ -101,7 +101,7 @@ impl Session<'_> {
                 decision.remaining = (decision.remaining + u64::from(charge.cost.units())).min(whole);
             }
             let charges = self.chosen(&part.places);
-            let asked = self.client.ask(part.slot, Question::Refund(*at), &charges);
+            let asked = self.script.ask(part.slot, Question::Refund(*at), &charges);
             // Where it can't be given back, it was spent on a refusal: less than allowed, never more.
             let _ = timeout_at(self.deadline, asked).await;
         }
@@ -116,7 +116,7 @@ impl Session<'_> {
                 Err(_) => {
                     part.places.iter().for_each(|place| self.unasked.insert(*place));
                     if admitted {
-                        let outcome = self.client.without(&self.chosen(&part.places), self.now);
+                        let outcome = self.script.without(&self.chosen(&part.places), self.now);
                         self.put(&part.places, &outcome.decisions);
                     }
                 }
@@ -128,7 +128,7 @@ impl Session<'_> {
     async fn ask(&self, part: &Part) -> Result<Reply, Fault> {
         let question = if self.admitted { Question::Decide } else { Question::Peek };
         let charges = self.chosen(&part.places);
-        let asked = self.client.ask(part.slot, question, &charges);
+        let asked = self.script.ask(part.slot, question, &charges);
         timeout_at(self.deadline, asked).await.unwrap_or(Err(Fault::Timeout))
     }
 
@@ -144,7 +144,7 @@ impl Session<'_> {
     fn parts(&self, of: impl Fn(Group) -> bool) -> SmallVec<[Part; 4]> {
         let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
         for (place, charge) in self.charges.iter().enumerate().filter(|(_, charge)| of(charge.group)) {
-            let slot = self.client.slot(charge);
+            let slot = self.script.slot(charge);
             match parts.iter_mut().find(|part| part.slot == slot) {
                 Some(part) => part.places.push(place),
                 None => parts.push(Part { slot, places: SmallVec::from_slice(&[place]) }),

@@ -1,0 +1,159 @@
+//! Calls of the script: written for charges, sent to the server that has their counters, and read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::call::Correction;
+use super::counts::Counts;
+use super::fault::Fault;
+use super::nodes::Nodes;
+use super::reply::{self, Reply};
+use super::resp::{Command, Integers};
+use super::script::Script;
+use super::settings::Settings;
+use super::slot::Slot;
+use super::{call, key, unasked};
+use crate::clock::micros;
+use crate::limit::units::Timestamp;
+use crate::store::memory::MemoryStore;
+use crate::store::{Charge, Outcome};
+
+/// One worker's calls of the script.
+#[derive(Debug)]
+pub(super) struct ScriptClient {
+    settings: Arc<Settings>,
+    script: Arc<Script>,
+    nodes: Nodes,
+    /// Goes on counting where the servers can't be asked.
+    memory: Arc<MemoryStore>,
+    counts: Arc<Counts>,
+}
+
+/// What the servers are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    /// To charge all or none.
+    Decide,
+    /// To look at each charge as if alone, without charging.
+    Peek,
+    /// To give back what was charged at this time of the server's.
+    Refund(Timestamp),
+}
+
+impl ScriptClient {
+    pub(super) fn new(
+        settings: Arc<Settings>,
+        script: Arc<Script>,
+        nodes: Nodes,
+        memory: Arc<MemoryStore>,
+        counts: Arc<Counts>,
+    ) -> Self {
+        Self { settings, script, nodes, memory, counts }
+    }
+
+    /// How long a call may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.settings.timeout
+    }
+
+    /// Asks the server of this slot after charges that all lie there.
+    pub(super) async fn ask(
+        &self,
+        slot: Slot,
+        question: Question,
+        charges: &[Charge<'_>],
+    ) -> Result<Reply, Fault> {
+        let answer = self.nodes.ask(slot, |command| self.write(command, question, charges)).await;
+        // What was not sent is no call.
+        if !matches!(answer, Err(Fault::Down | Fault::Busy)) {
+            self.counts.calls.add(1);
+        }
+        let answer = answer?;
+        self.counts.duration.record(micros(answer.took));
+        let decided = if matches!(question, Question::Refund(_)) { 0 } else { charges.len() };
+        reply::read(&answer.integers, decided).map_err(|_| Fault::Unreadable)
+    }
+
+    /// Decides without the servers.
+    pub(super) fn without(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+        unasked::decide(&self.memory, charges, now)
+    }
+
+    /// Where a charge's counter lies.
+    pub(super) fn slot(&self, charge: &Charge<'_>) -> Slot {
+        self.nodes.slot(&key::owner(charge.owner()))
+    }
+
+    /// Sends a call about the counters of these charges, which all lie in this slot. `write` writes what stands behind their keys.
+    pub(super) async fn change(
+        &self,
+        slot: Slot,
+        charges: &[Charge<'_>],
+        write: impl Fn(&mut Command<'_>),
+    ) -> Result<Integers, Fault> {
+        let answer = self.nodes.ask(slot, |command| {
+            self.write_keys(command, charges);
+            write(command);
+        });
+        Ok(answer.await?.integers)
+    }
+
+    /// Sends a call about the one key that is called `name` and has this hash tag. `write` writes what stands behind the key.
+    pub(super) async fn ask_key(
+        &self,
+        name: &[u8],
+        tag: &[u8],
+        write: impl Fn(&mut Command<'_>),
+    ) -> Result<Integers, Fault> {
+        let answer = self.nodes.ask(self.nodes.slot(tag), |command| {
+            self.write_script(command, 1);
+            command.parts(&[self.settings.prefix.as_bytes(), b":", name, b":{", tag, b"}"]);
+            write(command);
+        });
+        Ok(answer.await?.integers)
+    }
+
+    /// Where all the counters lie, if they lie in one place.
+    pub(super) fn only_slot(&self, charges: &[Charge<'_>]) -> Option<Slot> {
+        let (first, rest) = charges.split_first()?;
+        let is_near = |charge: &Charge<'_>| charge.owner() == first.owner();
+        let slot = self.slot(first);
+        rest.iter().all(|charge| is_near(charge) || self.slot(charge) == slot).then_some(slot)
+    }
+
+    /// Writes the call of the script.
+    fn write(&self, command: &mut Command<'_>, question: Question, charges: &[Charge<'_>]) {
+        self.write_keys(command, charges);
+        let word = |word: &[u8]| command.word(word);
+        match question {
+            Question::Decide => call::decide(charges, word),
+            Question::Peek => call::peek(charges, word),
+            Question::Refund(at) => call::settle(&refunds(charges), at, word),
+        }
+    }
+
+    fn write_keys(&self, command: &mut Command<'_>, charges: &[Charge<'_>]) {
+        self.write_script(command, charges.len() as u64);
+        for charge in charges {
+            let owner = key::owner(charge.owner());
+            command.parts(&key::parts(&self.settings.prefix, &charge.remote.name, &owner));
+        }
+    }
+
+    fn write_script(&self, command: &mut Command<'_>, keys: u64) {
+        command.word(b"EVALSHA");
+        command.word(self.script.sha1().as_bytes());
+        command.number(keys);
+    }
+}
+
+fn refunds<'a>(charges: &[Charge<'a>]) -> SmallVec<[Correction<'a>; 4]> {
+    let refund = |charge: &Charge<'a>| Correction {
+        algorithm: charge.algorithm,
+        key: charge.key,
+        difference: -i64::from(charge.cost.units()),
+    };
+    charges.iter().map(refund).collect()
+}

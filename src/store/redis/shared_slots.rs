@@ -1,0 +1,69 @@
+//! The map of a cluster that one worker knows, shared by the task that reads it and the connections to the nodes.
+
+use std::cell::RefCell;
+
+use tokio::sync::Notify;
+
+use super::settings::Server;
+use super::slot::Slot;
+use super::slots::SlotMap;
+
+/// A worker's map of a cluster, and the wish for a newer one.
+#[derive(Debug)]
+pub(super) struct SharedSlotMap {
+    map: RefCell<SlotMap>,
+    suspicion: Notify,
+}
+
+impl SharedSlotMap {
+    /// No node has any slot.
+    pub(super) fn new() -> Self {
+        Self { map: RefCell::new(SlotMap::new()), suspicion: Notify::new() }
+    }
+
+    /// The map may be wrong: it is to be read again.
+    pub(super) fn suspect(&self) {
+        self.suspicion.notify_one();
+    }
+
+    /// Ready once the map may be wrong.
+    pub(super) async fn suspected(&self) {
+        self.suspicion.notified().await;
+    }
+
+    /// Replaces the map: gives the one before. `None` if both are the same.
+    pub(super) fn replace(&self, map: SlotMap) -> Option<SlotMap> {
+        let mut known = self.map.borrow_mut();
+        (*known != map).then(|| std::mem::replace(&mut *known, map))
+    }
+
+    /// See [`SlotMap::masters`].
+    pub(super) fn masters(&self) -> Vec<Server> {
+        self.map.borrow().masters().to_vec()
+    }
+
+    /// The node at this place among the masters.
+    pub(super) fn master(&self, place: usize) -> Option<Server> {
+        self.map.borrow().masters().get(place).cloned()
+    }
+
+    /// See [`SlotMap::owner`].
+    pub(super) fn owner(&self, slot: Slot) -> Option<usize> {
+        self.map.borrow().owner(slot)
+    }
+
+    /// See [`SlotMap::learn`].
+    pub(super) fn learn(&self, slot: Slot, server: &Server) -> Option<usize> {
+        self.map.borrow_mut().learn(slot, server)
+    }
+
+    /// See [`SlotMap::place_of`].
+    pub(super) fn place_of(&self, server: &Server) -> Option<usize> {
+        self.map.borrow_mut().place_of(server)
+    }
+
+    /// See [`SlotMap::tag_of`].
+    pub(super) fn tag_of(&self, server: &Server) -> Option<u32> {
+        self.map.borrow().tag_of(server)
+    }
+}
