@@ -20,6 +20,23 @@ pub(super) struct Table<'a> {
     reader: &'a Reader<'a>,
 }
 
+impl<'a> Value<'a> {
+    /// A table whose keys are tollgate's. `title` is what messages call it, back-ticks included.
+    pub(super) fn table(&self, title: &str) -> Option<Table<'a>> {
+        self.table_where(title, "a table")
+    }
+
+    /// As [`Self::table`], where a string may stand too.
+    pub(super) fn table_beside_text(&self, title: &str) -> Option<Table<'a>> {
+        self.table_where(title, "a string or a table")
+    }
+
+    fn table_where(&self, title: &str, expected: &str) -> Option<Table<'a>> {
+        let help = "the keys of a table stand in braces, `{ … }`, or below its header, `[…]`";
+        self.entries_of(expected, help).map(|table| Table::new(title, self.place(), table, self.reader()))
+    }
+}
+
 impl<'a> Table<'a> {
     /// Begins to read a table. `title` is what messages call it, back-ticks included.
     pub(super) fn new(title: &str, place: Place, entries: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Self {

@@ -5,7 +5,6 @@
 
 use super::reader::{Environment, Reader};
 use super::report::{Place, quoted};
-use super::value::Value;
 use crate::route::key::KeyFault;
 use crate::route::pattern::PatternFault;
 
@@ -13,7 +12,8 @@ use crate::route::pattern::PatternFault;
 pub(super) struct Text<'a> {
     content: String,
     written: &'a str,
-    value: Value<'a>,
+    place: Place,
+    reader: &'a Reader<'a>,
 }
 
 /// What is wrong with a piece of text, and what would be right.
@@ -44,12 +44,12 @@ impl From<KeyFault> for Refusal {
 }
 
 impl<'a> Text<'a> {
-    /// Fills the environment in. A variable that is not set is a fault.
-    pub(super) fn expand(written: &'a str, value: Value<'a>) -> Option<Self> {
-        match expand(written, value.reader().environment) {
-            Ok(content) => Some(Self { content, written, value }),
+    /// Fills the environment in. A variable that is not set is a fault at `place`, where the string stands.
+    pub(super) fn expand(written: &'a str, place: Place, reader: &'a Reader<'a>) -> Option<Self> {
+        match expand(written, reader.environment) {
+            Ok(content) => Some(Self { content, written, place, reader }),
             Err(refusal) => {
-                value.fault(refusal.message, refusal.help);
+                reader.fault(place, refusal.message, refusal.help);
                 None
             }
         }
@@ -72,12 +72,12 @@ impl<'a> Text<'a> {
 
     /// Where it stands.
     pub(super) fn place(&self) -> Place {
-        self.value.place()
+        self.place
     }
 
     /// Where faults go.
     pub(super) fn reader(&self) -> &'a Reader<'a> {
-        self.value.reader()
+        self.reader
     }
 
     /// What `parse` makes of it. `what` says what was expected (`a rate`), for when the text came from the environment:
@@ -92,10 +92,10 @@ impl<'a> Text<'a> {
             Err(refusal) => refusal.into(),
         };
         if self.content == self.written {
-            self.value.fault(refusal.message, refusal.help);
+            self.reader.fault(self.place, refusal.message, refusal.help);
         } else {
             let message = format!("{} is not {what} once the environment is filled in", self.quoted());
-            self.value.fault(message, "look at what the variable holds");
+            self.reader.fault(self.place, message, "look at what the variable holds");
         }
         None
     }

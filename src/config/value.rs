@@ -9,7 +9,6 @@ use super::nearest::did_you_mean;
 use super::reader::Reader;
 use super::report::{Place, listed, quoted};
 use super::secrecy::is_variable_name;
-use super::table::Table;
 use super::text::{Text, is_variable};
 
 /// A value with the name that messages give it.
@@ -71,7 +70,7 @@ impl<'a> Value<'a> {
     /// A string, with `${NAME}` replaced from the environment.
     pub(super) fn text(&self) -> Option<Text<'a>> {
         match self.inner.get_ref() {
-            DeValue::String(written) => Text::expand(written, self.clone()),
+            DeValue::String(written) => Text::expand(written, self.place(), self.reader),
             _ => self.mismatch("a string", "put it in quotes: `\"…\"`"),
         }
     }
@@ -211,16 +210,6 @@ impl<'a> Value<'a> {
         Some(items.into_iter().filter_map(read).collect())
     }
 
-    /// A table whose keys are tollgate's. `title` is what messages call it, back-ticks included.
-    pub(super) fn table(&self, title: &str) -> Option<Table<'a>> {
-        self.table_where(title, "a table")
-    }
-
-    /// As [`Self::table`], where a string may stand too.
-    pub(super) fn table_beside_text(&self, title: &str) -> Option<Table<'a>> {
-        self.table_where(title, "a string or a table")
-    }
-
     /// A table whose keys are the user's own.
     pub(super) fn entries(&self) -> Option<Vec<Entry<'a>>> {
         let table = self.entries_of("a table", "write `{ name = \"…\" }`")?;
@@ -257,12 +246,8 @@ impl<'a> Value<'a> {
         self.fault(message, format!("the range is {least} to {most}"));
     }
 
-    fn table_where(&self, title: &str, expected: &str) -> Option<Table<'a>> {
-        let help = "the keys of a table stand in braces, `{ … }`, or below its header, `[…]`";
-        self.entries_of(expected, help).map(|table| Table::new(title, self.place(), table, self.reader))
-    }
-
-    fn entries_of(&self, expected: &str, help: &str) -> Option<&'a DeTable<'a>> {
+    /// The keys of a table. `expected` and `help` say what is right where this is none.
+    pub(super) fn entries_of(&self, expected: &str, help: &str) -> Option<&'a DeTable<'a>> {
         match self.inner.get_ref() {
             DeValue::Table(table) => Some(table),
             _ => self.mismatch(expected, help),
