@@ -7,6 +7,7 @@ mod answer;
 mod api;
 mod guard;
 mod page;
+mod response;
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,19 +1,16 @@
-//! What the admin listener answers.
+//! What the admin listener answers at each path.
 
 use std::net::SocketAddr;
 
-use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::header::WWW_AUTHENTICATE;
+use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 
 use super::guard::Guard;
+use super::response::{Answer, not_allowed, problem, text, with};
 use super::{api, page};
 use crate::shared::{Life, Shared};
 use crate::store::OnError;
-
-pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Answers one request.
 pub(super) async fn answer(
@@ -57,13 +54,6 @@ fn only_read(method: &Method, answer: Answer) -> Answer {
     }
 }
 
-/// `allowed` lists the methods that are.
-pub(super) fn not_allowed(allowed: &'static str) -> Answer {
-    let detail =
-        format!("only {} {} understood here", allowed, if allowed.contains(',') { "are" } else { "is" });
-    with(problem(StatusCode::METHOD_NOT_ALLOWED, &detail), ALLOW, allowed)
-}
-
 fn health() -> Answer {
     text(StatusCode::OK, "text/plain; charset=utf-8", "alive\n")
 }
@@ -88,24 +78,4 @@ fn metrics(shared: &Shared) -> Answer {
     let traces = gateway.trace.as_ref().map(|_| shared.spans.counts());
     let page = shared.metrics.render(&gateway, &shared.roster, &shared.store, dropped, traces);
     text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
-}
-
-/// Problem details (RFC 9457).
-pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
-    let title = status.canonical_reason().unwrap_or_default();
-    let body = serde_json::json!({
-        "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail
-    });
-    text(status, "application/problem+json", body.to_string())
-}
-
-pub(super) fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    with(with(answer, CONTENT_TYPE, content_type), CACHE_CONTROL, "no-store")
-}
-
-pub(super) fn with(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
-    answer.headers_mut().insert(name, HeaderValue::from_static(value));
-    answer
 }

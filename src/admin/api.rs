@@ -25,7 +25,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::answer::{Answer, not_allowed, problem, text, with};
+use super::response::{Answer, not_allowed, problem, text, with};
 use crate::gateway::{Gateway, LimitIndex};
 use crate::limit::units::Fingerprint;
 use crate::shared::Shared;

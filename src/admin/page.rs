@@ -3,7 +3,7 @@
 use http::StatusCode;
 use http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 
-use super::answer::{Answer, text, with};
+use super::response::{Answer, text, with};
 
 /// Nothing but these files, no frames around it, nothing sent elsewhere.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
