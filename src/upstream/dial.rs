@@ -15,6 +15,8 @@ use crate::socket::Stream;
 
 /// Addresses that are tried for one connection. More would leave too little time for each.
 const MAX_TRIES: usize = 3;
+/// An older connection serves no further request, so that what balances connections before the servers can move them.
+pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]

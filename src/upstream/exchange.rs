@@ -11,6 +11,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
 use super::Failure;
+use super::ending::Ending;
 use super::http2::NoAnswer;
 use super::pool::Connection;
 use super::private::PrivateConnections;
@@ -97,25 +98,6 @@ impl Answer {
     /// The fields of the head, which has not been consumed.
     pub fn fields(&self, head: &ResponseHead) -> Fields<'_> {
         Fields::new(&self.bytes[..head.length], &self.spans)
-    }
-}
-
-/// How a connection ended before its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// Whatever the reason.
-    Lost,
-    /// The backend gave up this very request.
-    Aborted,
-    /// It closes the connection, and has done nothing with the request.
-    Closing,
-    /// It has done nothing with the request, since it has too many of them.
-    Busy,
-}
-
-impl Ending {
-    fn is_refusal(self) -> bool {
-        matches!(self, Self::Closing | Self::Busy)
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::bound::Slot;
-use super::pool::MAX_AGE;
+use super::dial::MAX_AGE;
 use crate::clock::deadline::{Deadline, now};
 use crate::http2::connection::{Connection, End, Settings};
 use crate::http2::frame::{ErrorCode, MAX_31_BITS};

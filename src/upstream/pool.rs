@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Failure;
 use super::bound::{Bound, Kept, Slot};
-use super::dial::{Undialled, dial};
+use super::dial::{MAX_AGE, Undialled, dial};
 use super::fitness::InFlight;
 use super::http2::{ClientStream, Link, Links};
 use super::names::Site;
@@ -21,8 +21,6 @@ use crate::socket::{Sight, Stream};
 
 /// Unused connections kept for one server by one worker; more are closed.
 const MAX_IDLE: usize = 1024;
-/// An older connection serves no further request, so that what balances connections before the servers can move them.
-pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
 /// TLS or HTTP/2 that fails is told of once in so long, for each server and worker.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 
 use super::super::Failure;
-use super::super::exchange::Ending;
+use super::super::ending::Ending;
 use super::{Link, Seat};
 use crate::http2::connection::{Lost, OpenError, Reset, StreamHandle};
 use crate::http2::frame::ErrorCode;
