@@ -11,10 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use super::backend::{Backend, Behaviour};
+use super::backend::{Backend, Behaviour, settle};
 use super::seen::Seen;
 use crate::gateway::{Gateway, HeaderEdits, Route, Server, UpstreamIndex};
 use crate::proxy::connection::serve;
@@ -28,8 +27,6 @@ use crate::socket::{Pipe, Stream};
 
 /// No run waits for so long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A pass of the scheduler polls each task and the sockets. A segment needs fewer to come to its end.
-const PASSES: usize = 4;
 
 /// A worker and its backend.
 pub(super) struct Rig {
@@ -47,13 +44,6 @@ pub(super) struct Outcome {
     pub(super) answered: BytesMut,
     /// The gateway closed the connection within [`PATIENCE`].
     pub(super) closed: bool,
-}
-
-/// Lets all others go on until a segment is consumed.
-pub(super) async fn settle() {
-    for _ in 0..PASSES {
-        yield_now().await;
-    }
 }
 
 impl Rig {
