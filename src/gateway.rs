@@ -4,6 +4,7 @@ pub mod admission;
 pub mod certificates;
 pub mod cors;
 pub mod log;
+mod lookup;
 pub mod loop_mark;
 pub mod resolve;
 pub mod trace;
@@ -22,7 +23,7 @@ use crate::route::client::ClientRule;
 use crate::route::folding::PathMatching;
 use crate::route::key::{Claim, Exemption, Key, Secret};
 use crate::route::path::Path;
-use crate::route::{self, Conditions, RouteIndex, RouteTable};
+use crate::route::{self, Conditions, RouteTable};
 use crate::socket::Trust;
 use crate::store::redis::settings as redis;
 use crate::store::{NumbersId, OnError, Remote};
@@ -479,22 +480,5 @@ impl Upstream {
             }
             Claim::Skip | Claim::Deny | Claim::Repeated => 0,
         }
-    }
-}
-
-impl Gateway {
-    /// The route at `index`.
-    pub fn route(&self, index: RouteIndex) -> &Route {
-        &self.routes[index.0]
-    }
-
-    /// The limit at `index`.
-    pub fn limit(&self, index: LimitIndex) -> &Limit {
-        &self.limits[index.0]
-    }
-
-    /// The upstream at `index`.
-    pub fn upstream(&self, index: UpstreamIndex) -> &Arc<Upstream> {
-        &self.upstreams[index.0]
     }
 }

@@ -211,8 +211,7 @@ fn decoded(segment: &str) -> Result<String, Fault> {
 /// The limit of this name, as it stands in a path.
 fn limit_named(gateway: &Gateway, segment: &str) -> Result<LimitIndex, Fault> {
     let name = decoded(segment)?;
-    let place = gateway.limits.iter().position(|limit| *limit.name == *name);
-    place.map(LimitIndex).ok_or_else(|| {
+    gateway.limit_named(&name).ok_or_else(|| {
         Fault::new(StatusCode::NOT_FOUND, format!("there is no limit `{}`", name.escape_debug()))
     })
 }

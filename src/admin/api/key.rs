@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::policies::{State, verdict};
 use super::routes::mode;
 use super::talkers;
 use super::time::moment;
-use super::{Asked, Fault, Said, decoded, key_id, only};
+use super::{Asked, Fault, Said, decoded, key_id, limit_named, only};
 use crate::gateway::{Gateway, Limit, LimitIndex, Route};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::route::key::PathForm;
@@ -42,12 +41,7 @@ impl One {
     /// Finds it by limit and key as they stand in a path.
     pub(super) fn find(shared: &Shared, limit: &str, key: &str) -> Result<Self, Fault> {
         let gateway = shared.gateway.load_full();
-        let name = decoded(limit)?;
-        let index = gateway.limits.iter().position(|limit| *limit.name == *name).ok_or_else(|| {
-            let detail = format!("there is no limit `{}`", name.escape_debug());
-            Fault::new(StatusCode::NOT_FOUND, detail)
-        })?;
-        let index = LimitIndex(index);
+        let index = limit_named(&gateway, limit)?;
         if let Some(id) = decoded(key)?.strip_prefix("id:") {
             return Ok(Self { owner: owner(id)?, gateway, index, values: None });
         }
