@@ -5,7 +5,6 @@ use super::reader::Reader;
 use super::report::{listed, quoted};
 use super::routes::{self, Use};
 use crate::gateway::{Limit, LimitIndex, Mode};
-use crate::limit::Algorithm;
 use crate::route::folding::PathMatching;
 use crate::route::key::Part;
 
@@ -108,7 +107,7 @@ fn has_address_limit(route: &routes::Draft, draft: &Draft) -> bool {
 
 /// The store counts each event of a sliding log; a log that is longer than the store loses its oldest events.
 fn crowded_log(place: super::report::Place, limit: &Limit, draft: &Draft, reader: &Reader<'_>) {
-    let logs = limit.policies.iter().filter(|policy| matches!(policy.algorithm, Algorithm::SlidingLog(_)));
+    let logs = limit.policies.iter().filter(|policy| policy.algorithm.keeps_events());
     let Some(longest) = logs.map(|policy| policy.algorithm.quota()).max() else { return };
     if draft.store.shared.is_some() && longest > MOST_SHARED_EVENTS {
         let message = format!(

@@ -253,13 +253,12 @@ fn never_admitted(route: &routes::Draft, used: &Use, limits: &[limits::Draft], r
 /// What to raise so that a policy holds more.
 fn raise(limit: &Limit, policy: &Policy) -> String {
     let of = quoted(&limit.name);
-    match policy.algorithm {
-        Algorithm::TokenBucket(_) | Algorithm::Gcra(_) => format!("raise `burst` of {of}"),
-        Algorithm::LeakyBucket(_) => format!("raise `queue` of {of}"),
-        _ if limit.policies.len() > 1 => {
+    match policy.algorithm.quota_parameter() {
+        "rate" if limit.policies.len() > 1 => {
             format!("raise the count of the rate {} of {of}", quoted(rate_of(policy)))
         }
-        _ => format!("raise the count of `rate` of {of}"),
+        "rate" => format!("raise the count of `rate` of {of}"),
+        parameter => format!("raise `{parameter}` of {of}"),
     }
 }
 

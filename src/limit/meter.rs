@@ -9,6 +9,7 @@
 //! compared with one or subtracted down to zero: saturating here and rounding in a double give the same answer.
 
 use super::divisor::Divisor;
+use super::packed::Packed;
 use super::units::{Cost, EXACT, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 
@@ -47,6 +48,18 @@ impl Level {
     /// When it stood so: the last moment that the key was charged, or less than one step before it.
     pub(super) const fn at(self) -> Timestamp {
         self.at
+    }
+}
+
+impl From<Packed> for Level {
+    fn from(state: Packed) -> Self {
+        Self::new(state.at, state.used)
+    }
+}
+
+impl From<Level> for Packed {
+    fn from(level: Level) -> Self {
+        Self { at: level.at(), used: level.ticks() }
     }
 }
 

@@ -12,9 +12,13 @@
 //! time, one per µs; a decision looks at no more events than its cost, and removes each once.
 
 use std::collections::VecDeque;
+use std::fmt::{self, Display as _, Formatter};
 
+use super::limiter::Limiter;
+use super::pace::{Each, Span, Written};
+use super::packed::Packed;
 use super::units::{Cost, Micros, Rate, Timestamp};
-use super::{Decision, Verdict, Wait, changed};
+use super::{Algorithm, Decision, Verdict, Wait, changed};
 
 /// A log that has room for so many times its events gives memory back.
 const ROOMY: usize = 8;
@@ -22,9 +26,9 @@ const ROOMY: usize = 8;
 /// A sliding log's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
-    pub(super) rate: Rate,
-    pub(super) spacing: Option<Micros>,
-    pub(super) count_denied: bool,
+    rate: Rate,
+    spacing: Option<Micros>,
+    count_denied: bool,
     /// How long an event counts.
     horizon: Micros,
 }
@@ -60,6 +64,13 @@ struct View<'a> {
     units: u64,
 }
 
+impl Algorithm {
+    /// Exact; `spacing` is the least distance between admitted requests; with `count_denied` refused attempts count too.
+    pub fn sliding_log(rate: Rate, spacing: Option<Micros>, count_denied: bool) -> Self {
+        Self::SlidingLog(SlidingLog::new(rate, spacing, count_denied))
+    }
+}
+
 impl SlidingLog {
     /// `rate`'s count in any span of `rate`'s period.
     pub fn new(rate: Rate, spacing: Option<Micros>, count_denied: bool) -> Self {
@@ -68,109 +79,14 @@ impl SlidingLog {
         Self { rate, spacing, count_denied, horizon }
     }
 
-    /// Decides one request.
-    pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
-        let view = self.view(&state, now);
-        let verdict = self.verdict(view, now, cost);
-        let (admitted, denied) = match verdict {
-            Verdict::Deny(Wait::After(_)) if self.count_denied => (0, cost.units()),
-            Verdict::Deny(_) => {
-                let decision = self.report(verdict, view, now);
-                return (state, decision);
-            }
-            Verdict::Allow | Verdict::Delay(_) => (cost.units(), 0),
-        };
-        let (at, expired) = (view.at, view.expired);
-        let state = self.logged(state, expired, Event { at, admitted, denied });
-        let decision = self.report(verdict, self.view(&state, now), now);
-        (state, decision)
-    }
-
-    /// What [`Self::decide`] would say, with the numbers of the uncharged state.
-    pub fn peek(&self, state: &State, now: Timestamp, cost: Cost) -> Decision {
-        let view = self.view(state, now);
-        self.report(self.verdict(view, now, cost), view, now)
-    }
-
-    /// Corrects what was admitted at `admitted_at`, if that still counts at `now`.
-    pub fn settle(&self, mut state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
-        let Ok(index) = state.events.binary_search_by_key(&admitted_at, |event| event.at) else {
-            return state;
-        };
-        if index < self.view(&state, now).expired {
-            return state;
-        }
-        let event = &mut state.events[index];
-        let before = event.units();
-        event.admitted = changed(event.admitted, difference);
-        let after = event.units();
-        state.units = state.units - before + after;
-        if after == 0 {
-            state.events.remove(index);
-        }
-        if state.events.is_empty() {
-            return State::default();
-        }
-        state.admitted_at = state.events.iter().rev().find(|event| event.admitted > 0).map(|event| event.at);
-        state
-    }
-
-    /// See [`Algorithm::grant`](super::Algorithm::grant).
-    pub fn grant(&self, mut state: State, units: u64, now: Timestamp) -> State {
-        if units >= self.view(&state, now).units {
-            return State::default();
-        }
-        // Expired events stay, as nothing here tells the log that it is `now`: a clock that goes back makes them count again.
-        state.units -= units;
-        let mut left = units;
-        while let Some(newest) = state.events.back_mut().filter(|newest| left > 0 || newest.units() == 0) {
-            left -= newest.lose(left);
-            if newest.units() == 0 {
-                state.events.pop_back();
-            }
-        }
-        state.admitted_at = state.events.iter().rev().find(|event| event.admitted > 0).map(|event| event.at);
-        state
-    }
-
-    /// See [`Algorithm::resume`](super::Algorithm::resume). When the events were is not told: all at `now`, then; a single one
-    /// was when it must have been.
-    ///
-    /// With `spacing` no more is told than whether one more passes, and from when on: that is kept, but unless the wait is
-    /// longer than the spacing, nothing tells how many units are in use, so only one is taken for granted.
-    pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
-        let opens = now.plus(reset_after.max(Micros(1)));
-        let before_opening = |span: Micros| Timestamp(opens.0.saturating_sub(span.0));
-        let spaced = self.spacing.filter(|spacing| reset_after <= *spacing && self.rate.count() > 1);
-        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
-        let (at, units) = match (self.rate.count().saturating_sub(remaining), spaced) {
-            (0, _) => return State::default(),
-            (_, _) if self.spacing.is_some() && remaining > 0 => return State::default(),
-            (_, Some(spacing)) => (before_opening(spacing), 1),
-            (1, None) => (before_opening(self.horizon), 1),
-            (units, None) => (before_opening(self.horizon).max(now), units),
-        };
-        State::once(at, units)
-    }
-
-    /// Keeps the events if the period is that of `from`.
-    pub fn convert(&self, from: &Self, state: State) -> State {
-        if from.rate.period() == self.rate.period() { state } else { State::default() }
-    }
-
     /// When the newest event expires.
-    pub fn forget_at(&self, state: &State) -> Timestamp {
-        state.events.back().map_or(Timestamp(0), |event| event.at.plus(self.horizon))
-    }
-
-    /// Units that count at `now`.
-    pub fn used(&self, state: &State, now: Timestamp) -> u64 {
-        self.view(state, now).units
+    fn expires_at(&self, log: &State) -> Timestamp {
+        log.events.back().map_or(Timestamp(0), |event| event.at.plus(self.horizon))
     }
 
     fn view<'a>(&self, log: &'a State, now: Timestamp) -> View<'a> {
         let at = now.max(log.last);
-        if self.forget_at(log) <= at {
+        if self.expires_at(log) <= at {
             return View { log, at, expired: log.events.len(), units: 0 };
         }
         let (mut expired, mut units) = (0, log.units);
@@ -231,8 +147,8 @@ impl SlidingLog {
         moment.max(self.spaced_at(view.log))
     }
 
-    /// `state` without its expired events and with `event`.
-    fn logged(&self, mut state: State, expired: usize, event: Event) -> State {
+    /// Removes the expired events and adds `event`.
+    fn log(&self, state: &mut State, expired: usize, event: Event) {
         for gone in state.events.drain(..expired) {
             state.units -= gone.units();
         }
@@ -254,7 +170,174 @@ impl SlidingLog {
         if state.events.capacity() > ROOMY * state.events.len() {
             state.events.shrink_to(2 * state.events.len());
         }
+    }
+}
+
+/// A state stays in its box.
+impl Limiter for SlidingLog {
+    type State = Box<State>;
+
+    const MODULE: (&'static str, &'static str) = ("sliding_log", include_str!("sliding_log.lua"));
+
+    fn name(&self) -> &'static str {
+        "sliding-log"
+    }
+
+    fn letter(&self) -> char {
+        's'
+    }
+
+    fn decide(&self, mut state: Box<State>, now: Timestamp, cost: Cost) -> (Box<State>, Decision) {
+        let view = self.view(&state, now);
+        let verdict = self.verdict(view, now, cost);
+        let (admitted, denied) = match verdict {
+            Verdict::Deny(Wait::After(_)) if self.count_denied => (0, cost.units()),
+            Verdict::Deny(_) => {
+                let decision = self.report(verdict, view, now);
+                return (state, decision);
+            }
+            Verdict::Allow | Verdict::Delay(_) => (cost.units(), 0),
+        };
+        let (at, expired) = (view.at, view.expired);
+        self.log(&mut state, expired, Event { at, admitted, denied });
+        let decision = self.report(verdict, self.view(&state, now), now);
+        (state, decision)
+    }
+
+    fn peek(&self, state: &Box<State>, now: Timestamp, cost: Cost) -> Decision {
+        let view = self.view(state, now);
+        self.report(self.verdict(view, now, cost), view, now)
+    }
+
+    /// Corrects what was admitted at `admitted_at`, if that still counts at `now`.
+    fn settle(
+        &self,
+        mut state: Box<State>,
+        admitted_at: Timestamp,
+        difference: i64,
+        now: Timestamp,
+    ) -> Box<State> {
+        let Ok(index) = state.events.binary_search_by_key(&admitted_at, |event| event.at) else {
+            return state;
+        };
+        if index < self.view(&state, now).expired {
+            return state;
+        }
+        let event = &mut state.events[index];
+        let before = event.units();
+        event.admitted = changed(event.admitted, difference);
+        let after = event.units();
+        state.units = state.units - before + after;
+        if after == 0 {
+            state.events.remove(index);
+        }
+        if state.events.is_empty() {
+            return Box::default();
+        }
+        state.admitted_at = state.events.iter().rev().find(|event| event.admitted > 0).map(|event| event.at);
         state
+    }
+
+    fn grant(&self, mut state: Box<State>, units: Cost, now: Timestamp) -> Box<State> {
+        let units = u64::from(units.units());
+        if units >= self.view(&state, now).units {
+            return Box::default();
+        }
+        // Expired events stay, as nothing here tells the log that it is `now`: a clock that goes back makes them count again.
+        state.units -= units;
+        let mut left = units;
+        while let Some(newest) = state.events.back_mut().filter(|newest| left > 0 || newest.units() == 0) {
+            left -= newest.lose(left);
+            if newest.units() == 0 {
+                state.events.pop_back();
+            }
+        }
+        state.admitted_at = state.events.iter().rev().find(|event| event.admitted > 0).map(|event| event.at);
+        state
+    }
+
+    /// When the events were is not told: all at `now`, then; a single one
+    /// was when it must have been.
+    ///
+    /// With `spacing` no more is told than whether one more passes, and from when on: that is kept, but unless the wait is
+    /// longer than the spacing, nothing tells how many units are in use, so only one is taken for granted.
+    fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> Box<State> {
+        let opens = now.plus(reset_after.max(Micros(1)));
+        let before_opening = |span: Micros| Timestamp(opens.0.saturating_sub(span.0));
+        let spaced = self.spacing.filter(|spacing| reset_after <= *spacing && self.rate.count() > 1);
+        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+        let (at, units) = match (self.rate.count().saturating_sub(remaining), spaced) {
+            (0, _) => return Box::default(),
+            (_, _) if self.spacing.is_some() && remaining > 0 => return Box::default(),
+            (_, Some(spacing)) => (before_opening(spacing), 1),
+            (1, None) => (before_opening(self.horizon), 1),
+            (units, None) => (before_opening(self.horizon).max(now), units),
+        };
+        Box::new(State::once(at, units))
+    }
+
+    /// Keeps the events if the period is that of `from`.
+    fn convert(&self, from: &Self, state: Box<State>, _now: Timestamp) -> Box<State> {
+        if from.rate.period() == self.rate.period() { state } else { Box::default() }
+    }
+
+    fn forget_at(&self, state: &Box<State>) -> Timestamp {
+        self.expires_at(state)
+    }
+
+    /// Units that count at `now`.
+    fn in_use(&self, state: &Box<State>, now: Timestamp) -> u64 {
+        self.view(state, now).units
+    }
+
+    fn quota(&self) -> u64 {
+        self.rate.count().into()
+    }
+
+    fn window(&self) -> Micros {
+        self.rate.period()
+    }
+
+    fn period(&self) -> Option<Micros> {
+        Some(self.rate.period())
+    }
+
+    #[inline(always)]
+    fn keeps_events(&self) -> bool {
+        true
+    }
+
+    fn counts_denied(&self) -> bool {
+        self.count_denied
+    }
+
+    fn numbers(&self) -> [u64; 5] {
+        let spacing = self.spacing.unwrap_or_default();
+        [self.rate.period().0, self.rate.count().into(), spacing.0, self.count_denied.into(), 0]
+    }
+
+    fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in any {}, exactly", self.rate.count(), Each(self.rate.period()))?;
+        if let Some(spacing) = self.spacing {
+            write!(f, ", at least {} apart", Span(spacing))?;
+        }
+        if self.count_denied { f.write_str(", refused attempts count too") } else { Ok(()) }
+    }
+
+    fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Written(self.rate).fmt(f)
+    }
+
+    fn weight(state: &Box<State>) -> usize {
+        state.events.len().max(1)
+    }
+
+    fn pack(_: &Box<State>) -> Option<Packed> {
+        None
+    }
+
+    fn unpack(_: Packed) -> Option<Box<State>> {
+        None
     }
 }
 
@@ -263,11 +346,6 @@ impl State {
     fn once(at: Timestamp, units: u32) -> Self {
         let events = VecDeque::from([Event { at, admitted: units, denied: 0 }]);
         Self { events, last: at, units: units.into(), admitted_at: Some(at) }
-    }
-
-    /// How many events are kept.
-    pub fn events(&self) -> usize {
-        self.events.len()
     }
 
     /// Forgets the oldest units beyond the newest `most`, of one event the refused ones first.

@@ -6,13 +6,18 @@
 //!
 //! Bound: no more than the count n is admitted in one aligned window, and less than 2n in any span of a window's length.
 
+use std::fmt::{self, Display as _, Formatter};
+
+use super::limiter::Limiter;
+use super::pace::{Each, Written};
+use super::packed::Packed;
 use super::units::{Cost, Micros, Rate, Timestamp};
-use super::{Decision, Verdict, Wait, changed};
+use super::{Algorithm, Decision, Verdict, Wait, changed};
 
 /// A sliding window's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
-    pub(super) rate: Rate,
+    rate: Rate,
 }
 
 /// When the key was last charged, and the counts of that window and of the one before, at most 2^32 - 1 units each.
@@ -35,80 +40,30 @@ struct View {
     previous: u32,
 }
 
+impl From<Packed> for State {
+    fn from(state: Packed) -> Self {
+        Self { last: state.at, current: state.low(), previous: state.high() }
+    }
+}
+
+impl From<State> for Packed {
+    fn from(windows: State) -> Self {
+        let used = u64::from(windows.previous) << u32::BITS | u64::from(windows.current);
+        Self { at: windows.last, used }
+    }
+}
+
+impl Algorithm {
+    /// Current count + previous count x overlap, windows aligned to the clock.
+    pub fn sliding_window(rate: Rate) -> Self {
+        Self::SlidingWindow(SlidingWindow::new(rate))
+    }
+}
+
 impl SlidingWindow {
     /// `rate`'s count in windows of `rate`'s period.
     pub fn new(rate: Rate) -> Self {
         Self { rate }
-    }
-
-    /// Decides one request.
-    #[inline(always)]
-    pub fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
-        let view = self.view(state, now);
-        match self.verdict(view, now, cost) {
-            refusal @ Verdict::Deny(_) => (state, self.report(refusal, view, now)),
-            pass => {
-                let view = View { current: view.current.saturating_add(cost.units()), ..view };
-                (view.state(), self.report(pass, view, now))
-            }
-        }
-    }
-
-    /// What [`Self::decide`] would say, with the numbers of the uncharged state.
-    pub fn peek(&self, state: State, now: Timestamp, cost: Cost) -> Decision {
-        let view = self.view(state, now);
-        self.report(self.verdict(view, now, cost), view, now)
-    }
-
-    /// Corrects the count of the window that `admitted_at` lies in, if it is the current or the previous one.
-    pub fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
-        let mut view = self.view(state, now);
-        if admitted_at >= view.start {
-            view.current = changed(view.current, difference);
-        } else if admitted_at.plus(self.rate.period()) >= view.start {
-            view.previous = changed(view.previous, difference);
-        } else {
-            return state;
-        }
-        if view.current == 0 && view.previous == 0 { State::default() } else { view.state() }
-    }
-
-    /// See [`Algorithm::grant`](super::Algorithm::grant).
-    pub fn grant(&self, state: State, units: Cost, now: Timestamp) -> State {
-        let view = self.view(state, now);
-        let Some(left @ 1..) = self.in_use(view).checked_sub(units.units().into()) else {
-            return State::default();
-        };
-        let previous = match units.units() > view.current {
-            // The largest count that weighs no more than what is left.
-            true => multiply_divide(
-                left,
-                self.rate.period().0,
-                view.start.plus(self.rate.period()).since(view.at).0,
-            ),
-            false => view.previous.into(),
-        };
-        let current = view.current.saturating_sub(units.units());
-        View { current, previous: u32::try_from(previous).unwrap_or(u32::MAX), ..view }.state()
-    }
-
-    /// See [`Algorithm::resume`](super::Algorithm::resume). What is in use counts for this window, where it weighs most for longest, but
-    /// for as little of the window before as it takes to fall by a unit at the moment told.
-    pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
-        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
-        let used = self.rate.count().saturating_sub(remaining);
-        if used == 0 {
-            return State::default();
-        }
-        let period = self.rate.period().0;
-        let falls = (now.0 % period).saturating_add(reset_after.0.max(1));
-        if falls <= period {
-            let previous = self.falling(falls, used);
-            return State { last: now, current: used - previous, previous };
-        }
-        // Only this window's count weighs beyond its end. It is what is in use, or more in debt.
-        let current = if remaining == 0 { self.sunk(falls - period, used) } else { used };
-        State { last: now, current, previous: 0 }
     }
 
     /// The least previous count, of no more than `most`, whose weight falls by one unit `elapsed` µs into a window, and not
@@ -133,26 +88,6 @@ impl SlidingWindow {
         u32::try_from(count).unwrap_or(u32::MAX).max(least)
     }
 
-    /// Keeps the counts if the windows are as long as under `from`.
-    pub fn convert(&self, from: &Self, state: State) -> State {
-        if from.rate.period() == self.rate.period() { state } else { State::default() }
-    }
-
-    /// The end of the last window in which what was charged has any weight.
-    pub fn forget_at(&self, state: State) -> Timestamp {
-        let start = Timestamp(state.last.0 - state.last.0 % self.rate.period().0);
-        match (state.current, state.previous) {
-            (0, 0) => Timestamp(0),
-            (0, _) => start.plus(self.rate.period()),
-            _ => start.plus(self.rate.period()).plus(self.rate.period()),
-        }
-    }
-
-    /// Units in use at `now`, rounded up.
-    pub fn used(&self, state: State, now: Timestamp) -> u64 {
-        self.in_use(self.view(state, now))
-    }
-
     #[inline]
     fn view(&self, state: State, now: Timestamp) -> View {
         let at = now.max(state.last);
@@ -168,7 +103,7 @@ impl SlidingWindow {
     }
 
     #[inline]
-    fn in_use(&self, view: View) -> u64 {
+    fn weighted(&self, view: View) -> u64 {
         let previous = u64::from(view.previous);
         let gone = multiply_divide(previous, view.at.since(view.start).0, self.rate.period().0);
         u64::from(view.current) + previous - gone
@@ -179,7 +114,7 @@ impl SlidingWindow {
         let count = self.rate.count();
         if cost.units() > count {
             Verdict::Deny(Wait::Never)
-        } else if self.in_use(view) <= u64::from(count - cost.units()) {
+        } else if self.weighted(view) <= u64::from(count - cost.units()) {
             Verdict::Allow
         } else {
             Verdict::Deny(Wait::After(self.opens(view, cost.units()).since(now)))
@@ -189,7 +124,7 @@ impl SlidingWindow {
     #[inline(always)]
     fn report(&self, verdict: Verdict, view: View, now: Timestamp) -> Decision {
         let remaining =
-            self.rate.count().saturating_sub(u32::try_from(self.in_use(view)).unwrap_or(u32::MAX));
+            self.rate.count().saturating_sub(u32::try_from(self.weighted(view)).unwrap_or(u32::MAX));
         let reset_after = if remaining == self.rate.count() {
             Micros(0)
         } else {
@@ -221,6 +156,141 @@ impl SlidingWindow {
             return Micros(0);
         }
         Micros(period - multiply_divide(room.into(), period, previous.into()))
+    }
+}
+
+impl Limiter for SlidingWindow {
+    type State = State;
+
+    const MODULE: (&'static str, &'static str) = ("sliding_window", include_str!("sliding_window.lua"));
+
+    fn name(&self) -> &'static str {
+        "sliding-window"
+    }
+
+    fn letter(&self) -> char {
+        'w'
+    }
+
+    #[inline(always)]
+    fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
+        let view = self.view(state, now);
+        match self.verdict(view, now, cost) {
+            refusal @ Verdict::Deny(_) => (state, self.report(refusal, view, now)),
+            pass => {
+                let view = View { current: view.current.saturating_add(cost.units()), ..view };
+                (view.state(), self.report(pass, view, now))
+            }
+        }
+    }
+
+    fn peek(&self, state: &State, now: Timestamp, cost: Cost) -> Decision {
+        let view = self.view(*state, now);
+        self.report(self.verdict(view, now, cost), view, now)
+    }
+
+    /// Corrects the count of the window that `admitted_at` lies in, if it is the current or the previous one.
+    fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
+        let mut view = self.view(state, now);
+        if admitted_at >= view.start {
+            view.current = changed(view.current, difference);
+        } else if admitted_at.plus(self.rate.period()) >= view.start {
+            view.previous = changed(view.previous, difference);
+        } else {
+            return state;
+        }
+        if view.current == 0 && view.previous == 0 { State::default() } else { view.state() }
+    }
+
+    fn grant(&self, state: State, units: Cost, now: Timestamp) -> State {
+        let view = self.view(state, now);
+        let Some(left @ 1..) = self.weighted(view).checked_sub(units.units().into()) else {
+            return State::default();
+        };
+        let previous = match units.units() > view.current {
+            // The largest count that weighs no more than what is left.
+            true => multiply_divide(
+                left,
+                self.rate.period().0,
+                view.start.plus(self.rate.period()).since(view.at).0,
+            ),
+            false => view.previous.into(),
+        };
+        let current = view.current.saturating_sub(units.units());
+        View { current, previous: u32::try_from(previous).unwrap_or(u32::MAX), ..view }.state()
+    }
+
+    /// What is in use counts for this window, where it weighs most for longest, but
+    /// for as little of the window before as it takes to fall by a unit at the moment told.
+    fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+        let used = self.rate.count().saturating_sub(remaining);
+        if used == 0 {
+            return State::default();
+        }
+        let period = self.rate.period().0;
+        let falls = (now.0 % period).saturating_add(reset_after.0.max(1));
+        if falls <= period {
+            let previous = self.falling(falls, used);
+            return State { last: now, current: used - previous, previous };
+        }
+        // Only this window's count weighs beyond its end. It is what is in use, or more in debt.
+        let current = if remaining == 0 { self.sunk(falls - period, used) } else { used };
+        State { last: now, current, previous: 0 }
+    }
+
+    /// Keeps the counts if the windows are as long as under `from`.
+    fn convert(&self, from: &Self, state: State, _now: Timestamp) -> State {
+        if from.rate.period() == self.rate.period() { state } else { State::default() }
+    }
+
+    /// The end of the last window in which what was charged has any weight.
+    fn forget_at(&self, state: &State) -> Timestamp {
+        let start = Timestamp(state.last.0 - state.last.0 % self.rate.period().0);
+        match (state.current, state.previous) {
+            (0, 0) => Timestamp(0),
+            (0, _) => start.plus(self.rate.period()),
+            _ => start.plus(self.rate.period()).plus(self.rate.period()),
+        }
+    }
+
+    /// Units in use at `now`, rounded up.
+    fn in_use(&self, state: &State, now: Timestamp) -> u64 {
+        self.weighted(self.view(*state, now))
+    }
+
+    fn quota(&self) -> u64 {
+        self.rate.count().into()
+    }
+
+    fn window(&self) -> Micros {
+        self.rate.period()
+    }
+
+    fn period(&self) -> Option<Micros> {
+        Some(self.rate.period())
+    }
+
+    fn numbers(&self) -> [u64; 5] {
+        [self.rate.period().0, self.rate.count().into(), 0, 0, 0]
+    }
+
+    fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in any {}, weighted", self.rate.count(), Each(self.rate.period()))
+    }
+
+    fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Written(self.rate).fmt(f)
+    }
+
+    #[inline(always)]
+    fn pack(state: &State) -> Option<Packed> {
+        Some((*state).into())
+    }
+
+    #[inline(always)]
+    fn unpack(packed: Packed) -> Option<State> {
+        Some(packed.into())
     }
 }
 

@@ -89,6 +89,12 @@ impl Rate {
     pub const fn period(self) -> Micros {
         self.period
     }
+
+    /// How long so many units take, rounded up; at most 2^53 µs.
+    pub(super) fn span_of(self, units: Cost) -> Micros {
+        let span = u128::from(self.period.0) * u128::from(units.units());
+        Micros(u64::try_from(span.div_ceil(self.count().into())).unwrap_or(u64::MAX).min(EXACT))
+    }
 }
 
 /// A keyed 128-bit hash of a key's parts; [`Self::of_policy`], what a store keeps in the key's place.

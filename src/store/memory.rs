@@ -155,7 +155,7 @@ impl MemoryStore {
     /// The hot path: a known key whose state keeps its size. `None` for any other.
     #[inline(always)]
     fn decide_in_place(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
-        if matches!(charge.algorithm, Algorithm::SlidingLog(_)) {
+        if charge.algorithm.keeps_events() {
             return None;
         }
         let wanted = |state| Slot::new(Tag::of(charge.key), charge.numbers, Content::State(state));

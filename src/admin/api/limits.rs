@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::routes::mode;
 use super::time::moment;
 use crate::gateway::{Gateway, Limit, LimitIndex};
-use crate::limit::Algorithm;
 use crate::limit::words::Short;
 use crate::route::key::Part;
 use crate::shared::Shared;
@@ -63,15 +62,7 @@ fn users(gateway: &Gateway) -> Vec<Vec<&str>> {
 
 /// The word of the file. All policies of a limit have one.
 fn algorithm(limit: &Limit) -> &'static str {
-    match limit.policies.first().map(|policy| &policy.algorithm) {
-        Some(Algorithm::TokenBucket(_)) => "token-bucket",
-        Some(Algorithm::Gcra(_)) => "gcra",
-        Some(Algorithm::LeakyBucket(_)) => "leaky-bucket",
-        Some(Algorithm::FixedWindow(_)) => "fixed-window",
-        Some(Algorithm::SlidingWindow(_)) => "sliding-window",
-        Some(Algorithm::SlidingLog(_)) => "sliding-log",
-        None => "",
-    }
+    limit.policies.first().map_or("", |policy| policy.algorithm.name())
 }
 
 fn policies(limit: &Limit) -> Vec<String> {

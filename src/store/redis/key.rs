@@ -44,15 +44,8 @@ pub struct Version<'a>(pub &'a Algorithm);
 
 impl Display for Version<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let period = self.0.window().0;
-        match self.0 {
-            Algorithm::TokenBucket(_) => f.write_str("1t"),
-            Algorithm::Gcra(_) => f.write_str("1g"),
-            Algorithm::LeakyBucket(_) => f.write_str("1l"),
-            Algorithm::FixedWindow(_) => write!(f, "1f{period}"),
-            Algorithm::SlidingWindow(_) => write!(f, "1w{period}"),
-            Algorithm::SlidingLog(_) => write!(f, "1s{period}"),
-        }
+        write!(f, "1{}", self.0.letter())?;
+        self.0.state_period().map_or(Ok(()), |period| write!(f, "{}", period.0))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::limit::lua;
 
-/// The modules that know of Redis, as [`lua::MODULES`].
+/// The modules that know of Redis, as [`lua::modules`].
 const MODULES: [(&str, &str); 4] = [
     ("log", include_str!("log.lua")),
     ("ballot", include_str!("ballot.lua")),
@@ -35,7 +35,7 @@ impl Script {
     pub fn new() -> Self {
         let mut text = HEAD.concat();
         text.push_str("local function run(name)\n");
-        for (name, body) in lua::MODULES.iter().chain(&MODULES) {
+        for (name, body) in lua::modules().chain(MODULES) {
             // Infallible: a `String` takes anything.
             let _ = write!(text, "if name == '{name}' then\n{body}end\n");
         }

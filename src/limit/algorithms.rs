@@ -1,0 +1,193 @@
+//! The list of algorithms, and the choice between them.
+
+use super::fixed_window::{self, FixedWindow};
+use super::gcra::{self, Gcra};
+use super::leaky_bucket::{self, LeakyBucket};
+use super::limiter::Limiter;
+use super::packed::Packed;
+use super::sliding_log::{self, SlidingLog};
+use super::sliding_window::{self, SlidingWindow};
+use super::token_bucket::{self, TokenBucket};
+use super::units::{Cost, Micros, Timestamp};
+use super::{Decision, Verdict};
+
+/// Makes the enums [`Algorithm`] and [`State`] from the list, and two macros with an arm for each algorithm. The first argument is `$`,
+/// for what those macros take.
+macro_rules! algorithms {
+    ($d:tt $($(#[$what:meta])+ $name:ident: $state:ty,)+) => {
+        /// An algorithm with its numbers.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Algorithm {
+            $($(#[$what])+ $name($name),)+
+        }
+
+        /// What is stored for one key under one algorithm. The default state is a fresh key: missing, expired and default are one
+        /// thing, and so is a state of another algorithm.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub enum State {
+            /// Nothing used.
+            #[default]
+            Fresh,
+            $(#[doc = concat!("Of [`", stringify!($name), "`].")] $name($state),)+
+        }
+
+        impl Algorithm {
+            /// The Lua twins: see [`Limiter::MODULE`].
+            pub(super) const MODULES: &'static [(&'static str, &'static str)] = &[$($name::MODULE),+];
+        }
+
+        $(impl Chosen for $name {
+            #[inline(always)]
+            fn of(algorithm: &Algorithm) -> Option<&Self> {
+                if let Algorithm::$name(limit) = algorithm { Some(limit) } else { None }
+            }
+
+            #[inline(always)]
+            fn own(state: State) -> Result<Self::State, State> {
+                if let State::$name(own) = state { Ok(own) } else { Err(state) }
+            }
+
+            #[inline(always)]
+            fn own_ref(state: &State) -> Option<&Self::State> {
+                if let State::$name(own) = state { Some(own) } else { None }
+            }
+
+            #[inline(always)]
+            fn stored(own: Self::State) -> State {
+                State::$name(own)
+            }
+        })+
+
+        /// Evaluates an expression with the chosen algorithm.
+        macro_rules! each {
+            ($d algorithm:expr, $d limit:ident => $d result:expr) => {
+                match $d algorithm { $($crate::limit::Algorithm::$name($d limit) => $d result,)+ }
+            };
+        }
+
+        /// Evaluates an expression with a state and the type of its algorithm.
+        macro_rules! each_state {
+            ($d state:expr, $d own:ident: $d limiter:ident => $d result:expr, fresh => $d fresh:expr) => {
+                match $d state {
+                    State::Fresh => $d fresh,
+                    $(State::$name($d own) => { type $d limiter = $name; $d result })+
+                }
+            };
+        }
+    };
+}
+
+algorithms! { $
+    /// Up to `burst` at once, refilled evenly.
+    TokenBucket: token_bucket::State,
+    /// Evenly spaced, `burst` tolerated.
+    Gcra: gcra::State,
+    /// A queue that is served evenly.
+    LeakyBucket: leaky_bucket::State,
+    /// A count per window.
+    FixedWindow: fixed_window::State,
+    /// The counts of two windows, weighted.
+    SlidingWindow: sliding_window::State,
+    /// Every event of the last period.
+    SlidingLog: Box<sliding_log::State>,
+}
+pub(super) use each;
+
+/// An algorithm as one of the choice: its own states are told from those of others. A state of another algorithm counts as fresh.
+pub(super) trait Chosen: Limiter {
+    /// The algorithm, if it is this one.
+    fn of(algorithm: &Algorithm) -> Option<&Self>;
+
+    /// The state, if it is one of this algorithm.
+    fn own(state: State) -> Result<Self::State, State>;
+
+    /// As [`Self::own`], by reference.
+    fn own_ref(state: &State) -> Option<&Self::State>;
+
+    /// A state of this algorithm, as it is stored.
+    fn stored(own: Self::State) -> State;
+
+    /// [`Limiter::decide`] on a stored state.
+    #[inline(always)]
+    fn decide_stored(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
+        match Self::own(state) {
+            Ok(own) => {
+                let (own, decision) = self.decide(own, now, cost);
+                (Self::stored(own), decision)
+            }
+            Err(other) => self.decide_fresh(other, now, cost),
+        }
+    }
+
+    /// [`Limiter::decide`] where `other` is no state of this algorithm.
+    #[inline(never)]
+    fn decide_fresh(&self, other: State, now: Timestamp, cost: Cost) -> (State, Decision) {
+        match self.decide(Self::State::default(), now, cost) {
+            // What is refused from the start is refused for ever: nothing to remember.
+            (_, decision @ Decision { verdict: Verdict::Deny(_), .. }) => (other, decision),
+            (own, decision) => (Self::stored(own), decision),
+        }
+    }
+
+    /// [`Limiter::decide`] on a packed state. `None`: states of this algorithm are never packed.
+    #[inline(always)]
+    fn decide_packed(&self, packed: Packed, now: Timestamp, cost: Cost) -> Option<(Packed, Decision)> {
+        let (own, decision) = self.decide(Self::unpack(packed)?, now, cost);
+        Some((Self::pack(&own)?, decision))
+    }
+
+    /// [`Limiter::unpack`], as it is stored; fresh if states of this algorithm are never packed.
+    fn unpack_stored(&self, packed: Packed) -> State {
+        Self::unpack(packed).map_or(State::Fresh, Self::stored)
+    }
+
+    /// [`Limiter::resume`], as it is stored.
+    fn resume_stored(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        Self::stored_unless_fresh(self.resume(remaining, reset_after, now))
+    }
+
+    /// Asks something of a stored state.
+    fn ask<T>(&self, state: &State, question: impl FnOnce(&Self::State) -> T) -> T {
+        match Self::own_ref(state) {
+            Some(own) => question(own),
+            None => question(&Self::State::default()),
+        }
+    }
+
+    /// Changes a stored state.
+    fn change(&self, state: State, change: impl FnOnce(Self::State) -> Self::State) -> State {
+        Self::stored(change(Self::own(state).unwrap_or_default()))
+    }
+
+    /// A state as it is stored; one that says nothing is fresh.
+    fn stored_unless_fresh(own: Self::State) -> State {
+        if own == Self::State::default() { State::Fresh } else { Self::stored(own) }
+    }
+
+    /// [`Limiter::grant`] on a stored state, and how many units of those in use that were.
+    fn grant_stored(&self, state: State, units: Cost, now: Timestamp) -> (State, u64) {
+        let own = Self::own(state).unwrap_or_default();
+        let granted = self.in_use(&own, now).min(units.units().into());
+        (Self::stored_unless_fresh(self.grant(own, units, now)), granted)
+    }
+
+    /// [`Limiter::convert`] on a stored state; fresh if it was written by another algorithm.
+    fn convert_stored(&self, from: &Algorithm, state: State, now: Timestamp) -> State {
+        match (Self::of(from), Self::own(state)) {
+            (Some(from), Ok(own)) => Self::stored(self.convert(from, own, now)),
+            _ => State::Fresh,
+        }
+    }
+}
+
+impl State {
+    /// How many of the store's `max_keys` this state takes: one, or one per event that a sliding log keeps.
+    pub fn weight(&self) -> usize {
+        each_state!(self, own: Own => Own::weight(own), fresh => 1)
+    }
+
+    /// The state in two numbers; `None` for a sliding log.
+    pub fn packed(&self) -> Option<Packed> {
+        each_state!(self, own: Own => Own::pack(own), fresh => Some(Packed::default()))
+    }
+}
