@@ -41,6 +41,8 @@ pub struct Resolution<'p, 'r> {
     pub host: Cow<'r, str>,
     /// Its route, if one was found: also where the answer comes before any limit is asked.
     pub route: Option<(RouteIndex, &'p Route)>,
+    /// As routes see it, where it goes no further and its path can be read.
+    pub seen: Option<SeenRequest<'r>>,
     /// What follows.
     pub outcome: Result<RoutedRequest<'p, 'r>, EarlyResponse>,
 }
@@ -58,6 +60,12 @@ pub struct RoutedRequest<'p, 'r> {
     pub target: Cow<'r, str>,
     /// What a hash chooses the server by.
     pub affinity: u64,
+    seen: SeenRequest<'r>,
+}
+
+/// A request as routes and keys see it.
+#[derive(Debug)]
+pub struct SeenRequest<'r> {
     head: &'r RequestHead<'r>,
     path: Path<'r>,
     host: Cow<'r, str>,
@@ -109,35 +117,60 @@ pub fn resolve<'p, 'r>(
 ) -> Resolution<'p, 'r> {
     let client = gateway.server.client.identify(peer.address, head.fields);
     let input = Input { gateway, head, peer, client };
-    let mut route = None;
+    let (mut route, mut seen) = (None, None);
     let (host, outcome) = match host_of(head) {
         Err(reason) => (Cow::Borrowed(""), Err(reason.into())),
-        Ok(host) => {
-            let outcome = input.route(secret, loop_mark, host.clone(), &mut route);
-            (host, outcome)
-        }
+        Ok(host) => match input.see(host.clone()) {
+            Err(response) => (host, Err(response)),
+            Ok(request) => {
+                let outcome = match input.route(secret, loop_mark, &request, &mut route) {
+                    Ok(Routed { index, route, assessment, target, affinity }) => {
+                        Ok(RoutedRequest { index, route, assessment, target, affinity, seen: request })
+                    }
+                    Err(response) => {
+                        seen = Some(request);
+                        Err(response)
+                    }
+                };
+                (host, outcome)
+            }
+        },
     };
-    Resolution { client, host, route, outcome }
+    Resolution { client, host, route, seen, outcome }
+}
+
+/// What the route adds to a request.
+struct Routed<'p, 'r> {
+    index: RouteIndex,
+    route: &'p Route,
+    assessment: Assessment<'p>,
+    target: Cow<'r, str>,
+    affinity: u64,
 }
 
 impl<'p, 'r> Input<'p, 'r> {
-    fn route(
-        self,
-        secret: &Secret,
-        loop_mark: Option<&LoopMark>,
-        host: Cow<'r, str>,
-        found: &mut Option<(RouteIndex, &'p Route)>,
-    ) -> Result<RoutedRequest<'p, 'r>, EarlyResponse> {
+    fn see(self, host: Cow<'r, str>) -> Result<SeenRequest<'r>, EarlyResponse> {
         let Self { gateway, head, peer, client } = self;
         if head.target.path == "*" {
             return Err(EarlyResponse::Options);
         }
         let path = Path::parse(head.target.path, gateway.server.path_matching)
             .map_err(|fault| RejectReason::new(400, fault.to_string(), "malformed_path"))?;
+        Ok(SeenRequest { head, path, host, client, subject: peer.subject })
+    }
+
+    fn route(
+        self,
+        secret: &Secret,
+        loop_mark: Option<&LoopMark>,
+        seen: &SeenRequest<'r>,
+        found: &mut Option<(RouteIndex, &'p Route)>,
+    ) -> Result<Routed<'p, 'r>, EarlyResponse> {
+        let Self { gateway, head, .. } = self;
         if loop_mark.is_some_and(|mark| mark.passes(head.fields) >= MAX_PASSES) {
             return Err(RejectReason::looped().into());
         }
-        let request = request_of(head, &host, &path, client, peer.subject);
+        let request = seen.request();
         if let Some(preflight) = preflight_route(gateway, head, &request) {
             *found = Some((preflight, gateway.route(preflight)));
             return Err(EarlyResponse::Preflight);
@@ -149,18 +182,13 @@ impl<'p, 'r> Input<'p, 'r> {
             return Err(EarlyResponse::Redirect(https_location(head, &request, route)?));
         }
         check(head, route)?;
-        Ok(RoutedRequest {
+        Ok(Routed {
             index,
             route,
             // Made in its place: it is large enough that moving it would show.
             assessment: Assessment::new(gateway, route, &request, secret),
-            target: forwarded(head, &path, route),
+            target: forwarded(head, &seen.path, route),
             affinity: gateway.upstream(route.upstream).affinity(&request, route),
-            head,
-            path,
-            host,
-            client,
-            subject: peer.subject,
         })
     }
 
@@ -177,24 +205,28 @@ impl<'p, 'r> Input<'p, 'r> {
 impl RoutedRequest<'_, '_> {
     /// As routes and keys look at it.
     pub fn request(&self) -> Request<'_> {
-        request_of(self.head, &self.host, &self.path, self.client, self.subject)
+        self.seen.request()
     }
 
     /// Its head.
     pub fn head(&self) -> &RequestHead<'_> {
-        self.head
+        self.seen.head
     }
 }
 
-fn request_of<'a>(
-    head: &'a RequestHead<'_>,
-    host: &'a str,
-    path: &'a Path<'a>,
-    client: Client,
-    tls_subject: Option<&'a str>,
-) -> Request<'a> {
-    let (method, query, headers) = (&head.method, head.target.query, head.fields);
-    Request { method, host, path, query, headers, client, tls_subject }
+impl SeenRequest<'_> {
+    /// As routes and keys look at it.
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            method: &self.head.method,
+            host: &self.host,
+            path: &self.path,
+            query: self.head.target.query,
+            headers: self.head.fields,
+            client: self.client,
+            tls_subject: self.subject,
+        }
+    }
 }
 
 /// The route of a preflight: that of the request which the browser wants to send. `None` where that has no `cors`, or where this is no

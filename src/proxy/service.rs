@@ -191,7 +191,7 @@ fn resolve<'p, 'r>(
 ) -> Result<RoutedRequest<'p, 'r>, EarlyResponse> {
     let loop_mark = Some(&turn.worker.shared.loop_mark);
     let resolution = resolve::resolve(&plan.gateway, &plan.secret, loop_mark, head, peer.as_seen());
-    let Resolution { client, host, route, outcome } = resolution;
+    let Resolution { client, host, route, outcome, .. } = resolution;
     peer.check_client(client, &plan.gateway.server.client, head.fields);
     turn.identify(client.address, &host);
     if let Some((index, route)) = route {
