@@ -2,14 +2,16 @@
 
 pub mod client;
 mod cookie;
-mod exemption;
+pub mod exemption;
 pub mod folding;
 pub mod key;
+mod key_fault;
 pub mod mask;
 mod part;
 pub mod path;
 pub mod pattern;
 mod query;
+mod secret;
 mod table;
 mod trie;
 

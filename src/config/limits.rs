@@ -7,7 +7,8 @@ use super::table::Table;
 use super::value::{Entry, Value};
 use super::{algorithm, name, policy, reject, server, store};
 use crate::gateway::{Limit, Mode};
-use crate::route::key::{Exemption, Key, Missing, Part, Repeated};
+use crate::route::exemption::Exemption;
+use crate::route::key::{Key, Missing, Part, Repeated};
 use crate::store::OnError;
 
 /// Parts of a composite key.

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
 use super::client::covers;
-use super::key::KeyFault;
+use super::key_fault::KeyFault;
 use super::pattern::PathPattern;
 use super::{Request, carries};
 

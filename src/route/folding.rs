@@ -14,8 +14,6 @@
 //!
 //! Only comparisons are folded: a path is forwarded as it is spelled.
 
-use super::path::PathFault;
-
 /// How the paths of routes are compared with those of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathMatching {
@@ -26,11 +24,14 @@ pub enum PathMatching {
     Strict,
 }
 
+/// A segment is `.` or `..` once its parameters are gone, as `..;x`.
+pub(super) struct DotParameters;
+
 /// A normalised path, folded. `None`: it is its own folded form, as most paths are.
 ///
 /// # Errors
-/// [`PathFault::DotParameters`]
-pub(super) fn fold(path: &str, merge_slashes: bool) -> Result<Option<String>, PathFault> {
+/// [`DotParameters`]
+pub(super) fn fold(path: &str, merge_slashes: bool) -> Result<Option<String>, DotParameters> {
     let ends_with_slash = path.len() > 1 && path.ends_with('/');
     if !ends_with_slash && !path.bytes().any(|byte| byte.is_ascii_uppercase() || byte == b';') {
         return Ok(None);
@@ -39,7 +40,7 @@ pub(super) fn fold(path: &str, merge_slashes: bool) -> Result<Option<String>, Pa
     for segment in path.split('/').skip(1) {
         let name = without_parameters(segment);
         if name.len() < segment.len() && matches!(name, "." | "..") {
-            return Err(PathFault::DotParameters);
+            return Err(DotParameters);
         }
         if name.is_empty() && merge_slashes {
             continue;

@@ -24,28 +24,13 @@ use std::net::IpAddr;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::Request;
-pub use super::exemption::Exemption;
+pub use super::key_fault::KeyFault;
 use super::mask::Masking;
 use super::part::Found;
-pub use super::part::{LACKS, Part, REPEATED};
+pub use super::part::{LACKS, Part, REPEATED, Repeated};
+pub use super::secret::Secret;
 use crate::limit::units::Fingerprint;
 pub use named::{EVERYONE, PathForm};
-
-/// The secret that keys fingerprints, so that clients cannot make keys collide.
-#[derive(Clone, Copy)]
-pub enum Secret {
-    /// Of this process alone: SipHash-1-3, fast, and good as long as nobody sees a fingerprint.
-    Process([u8; 16]),
-    /// Of a fleet that shares its counters, whose names others can see: BLAKE3 (keyed), from which no client's key can be read
-    /// back; where the secret is known, a key can still be guessed and tried.
-    Fleet([u8; 32]),
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
 
 /// A key: its parts in order. One part, or several for a composite. In words through `Display`: `per client address
 /// and path`.
@@ -57,17 +42,6 @@ pub struct Key {
     pub missing: Missing,
     /// What several different values of such a part are; `None`: what [`Part::repeated`] says.
     pub repeated: Option<Repeated>,
-}
-
-/// What several different values of a header, cookie or query part are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeated {
-    /// Malformed: the request is refused with 400.
-    Deny,
-    /// As good as none: [`Missing`] says what happens.
-    Missing,
-    /// One key together, in order.
-    Join,
 }
 
 /// What happens when a header, cookie or query part of the key is absent. In words through `Display`.
@@ -82,16 +56,6 @@ pub enum Missing {
     Skip,
     /// Refused with 429.
     Deny,
-}
-
-/// What is wrong with a key or an exemption, and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct KeyFault {
-    /// What is wrong.
-    pub message: String,
-    /// What would be right.
-    pub help: String,
 }
 
 /// Whose counter a request spends from.
@@ -115,12 +79,6 @@ impl fmt::Display for Missing {
             Self::Skip => "the limit does not apply",
             Self::Deny => "the request is refused",
         })
-    }
-}
-
-impl KeyFault {
-    pub(super) fn new<T>(message: impl Into<String>, help: impl Into<String>) -> Result<T, Self> {
-        Err(Self { message: message.into(), help: help.into() })
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::key::Secret;
+use super::secret::Secret;
 
 /// Keys the short ids of masked values.
 #[derive(Clone, Copy)]

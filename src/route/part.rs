@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use http::HeaderName;
 
-use super::key::{KeyFault, Repeated};
+use super::key_fault::KeyFault;
 use super::mask::Masking;
 use super::{Request, cookie, query};
 use crate::http1::fields::Values;
@@ -15,7 +15,7 @@ use crate::http1::fields::Values;
 ///
 /// A header, cookie or query parameter with an empty value counts as absent: so a client cannot get around
 /// `missing` by sending nothing under the right name. Equal values count as one; what several different ones are, an empty
-/// one among them, is up to [`Repeated`](super::key::Repeated).
+/// one among them, is up to [`Repeated`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The client's network.
@@ -38,6 +38,17 @@ pub enum Part {
     Global,
     /// The subject of the client's certificate, as `CN=a, O=b`. Absent without one, or if it is empty.
     TlsSubject,
+}
+
+/// What several different values of a header, cookie or query part are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeated {
+    /// Malformed: the request is refused with 400.
+    Deny,
+    /// As good as none: [`Missing`](super::key::Missing) says what happens.
+    Missing,
+    /// One key together, in order.
+    Join,
 }
 
 /// What is said of a part that a request lacks.

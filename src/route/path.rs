@@ -16,7 +16,7 @@
 
 use std::borrow::Cow;
 
-use super::folding::{PathMatching, fold, without_parameters};
+use super::folding::{DotParameters, PathMatching, fold, without_parameters};
 
 /// A normalised path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,12 @@ pub enum PathFault {
     DotParameters,
 }
 
+impl From<DotParameters> for PathFault {
+    fn from(_: DotParameters) -> Self {
+        Self::DotParameters
+    }
+}
+
 impl<'a> Path<'a> {
     /// Normalises dot segments, duplicate slashes and percent-encoded unreserved characters (RFC 3986 §6.2.2).
     /// Borrows, after one scan, when there is nothing to do. `raw` has no query.
@@ -68,7 +74,9 @@ impl<'a> Path<'a> {
     pub fn parse(raw: &'a str, matching: PathMatching) -> Result<Self, PathFault> {
         let scan = scan(raw)?;
         let form = |spelled: Cow<'a, str>, merge_slashes| match matching {
-            PathMatching::Lenient => Ok(Form { folded: fold(&spelled, merge_slashes)?, spelled }),
+            PathMatching::Lenient => {
+                Ok::<_, PathFault>(Form { folded: fold(&spelled, merge_slashes)?, spelled })
+            }
             PathMatching::Strict => Ok(Form { folded: None, spelled }),
         };
         if scan.is_normal {

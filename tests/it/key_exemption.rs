@@ -1,7 +1,7 @@
 //! Who is exempt from a limit.
 
 use proptest::prelude::*;
-use tollgate::route::key::Exemption;
+use tollgate::route::exemption::Exemption;
 
 use crate::route_sample::{Sample, get};
 

@@ -1,0 +1,19 @@
+//! What keys fingerprints.
+
+use std::fmt;
+
+/// The secret that keys fingerprints, so that clients cannot make keys collide.
+#[derive(Clone, Copy)]
+pub enum Secret {
+    /// Of this process alone: SipHash-1-3, fast, and good as long as nobody sees a fingerprint.
+    Process([u8; 16]),
+    /// Of a fleet that shares its counters, whose names others can see: BLAKE3 (keyed), from which no client's key can be read
+    /// back; where the secret is known, a key can still be guessed and tried.
+    Fleet([u8; 32]),
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
