@@ -1,5 +1,6 @@
 //! Which rule a request falls under, and whose allowance it spends.
 
+mod candidates;
 pub mod client;
 mod cookie;
 pub mod exemption;
@@ -159,16 +160,15 @@ impl Conditions {
         if !self.hosts.is_empty() && !self.hosts.iter().any(|host| host.matches(request.host)) {
             return Some(Match::Host);
         }
-        self.mismatch_but_for_place(request)
-    }
-
-    /// As [`Self::mismatch`], of a request whose host and path are known to match.
-    fn mismatch_but_for_place(&self, request: &Request<'_>) -> Option<Match> {
-        if !self.methods.is_empty() && !self.methods.contains(request.method) {
+        if !self.takes(request.method) {
             return Some(Match::Method);
         }
         let missing = self.headers.iter().find(|(name, value)| !carries(request.headers, name, value));
         missing.map(|(name, _)| Match::Header(name.clone()))
+    }
+
+    fn takes(&self, method: &Method) -> bool {
+        self.methods.is_empty() || self.methods.contains(method)
     }
 
     /// Whether hosts and methods include all of `other`'s, where both name some or neither does.

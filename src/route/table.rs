@@ -6,9 +6,10 @@ use std::iter;
 // Only what the file names is ever put in, so that no client can make the keys collide.
 use foldhash::{HashMap, HashMapExt as _};
 
+use super::candidates::{Candidates, Rank};
 use super::folding::PathMatching;
 use super::pattern::{HostPattern, PathPattern};
-use super::trie::{Rank, Trie};
+use super::trie::Trie;
 use super::{Conditions, Criterion, Match, Request, RouteIndex};
 
 /// All routes, compiled for lookup.
@@ -17,10 +18,8 @@ use super::{Conditions, Criterion, Match, Request, RouteIndex};
 /// any); for each, a [trie](super::trie) gives the best route by path, methods, headers and file order. A route whose
 /// other conditions fail is passed over, so the search goes on among wider hosts and paths. The tries hold patterns as
 /// [`PathMatching`] compares them; of routes that differ only in how their paths are spelled, the one that is spelled as the
-/// request is found in a second step, which other routes do not pay for.
-///
-/// Not handled: thousands of routes of one host *and* one path that differ only by method or header are tried one by
-/// one.
+/// request is found in a second step, which other routes do not pay for. Routes of one host and one path are found by the
+/// [values of headers](super::candidates).
 #[derive(Debug)]
 pub struct RouteTable {
     /// From most to least specific, hosts aside.
@@ -33,8 +32,8 @@ pub struct RouteTable {
     /// Bytes of the longest suffix: what bounds the work that a hostile host of many labels makes.
     longest_wildcard: usize,
     any: Tries,
-    /// Routes that differ only in how their paths are spelled, each list by rank.
-    spellings: Vec<Vec<Rank>>,
+    /// Routes that differ only in how their paths are spelled.
+    spellings: Vec<Candidates>,
 }
 
 /// A route, and its conditions in normal form.
@@ -77,6 +76,8 @@ impl RouteTable {
             table.ranks[table.ranked[rank].index.0] = rank;
             table.insert(rank);
         }
+        let tries = table.exact.values_mut().chain(table.wildcards.values_mut());
+        tries.chain(iter::once(&mut table.any)).for_each(Tries::index);
         table.join_spellings();
         table
     }
@@ -163,7 +164,10 @@ impl RouteTable {
         let hosts = self.hosts_of(route);
         route.path.other_spellings().find_map(|(place, path)| {
             let best_of = |tries: &&Tries| {
-                let least = |trie: &Trie| trie.least(&path, Rank::MAX, accepts);
+                let first = |candidates: &Candidates, bound| {
+                    candidates.ranks().take_while(|&rank| rank < bound).find(|&rank| accepts(rank))
+                };
+                let least = |trie: &Trie| trie.least(&path, Rank::MAX, first);
                 least(&tries.merged).into_iter().chain(least(&tries.kept)).min()
             };
             let mut losers = hosts.iter().filter_map(best_of).map(|rank| &self.ranked[rank]);
@@ -199,9 +203,15 @@ impl RouteTable {
         let differ = |ranks: &Vec<Rank>| {
             ranks.windows(2).any(|pair| self.ranked[pair[0]].spelled != self.ranked[pair[1]].spelled)
         };
-        self.spellings = alike.into_values().filter(differ).collect();
-        for (place, ranks) in self.spellings.iter().enumerate() {
-            ranks.iter().for_each(|&rank| self.ranked[rank].spellings.push(place));
+        let alike: Vec<_> = alike.into_values().filter(differ).collect();
+        for (place, ranks) in alike.iter().enumerate() {
+            let mut candidates = Candidates::default();
+            for &rank in ranks {
+                candidates.push(rank, &self.ranked[rank].conditions.headers);
+                self.ranked[rank].spellings.push(place);
+            }
+            candidates.index();
+            self.spellings.push(candidates);
         }
     }
 
@@ -211,13 +221,14 @@ impl RouteTable {
         if route.spellings.is_empty() || route.is_spelled_as(request) {
             return rank;
         }
-        let rivals = route.spellings.iter().flat_map(|&place| &self.spellings[place]).copied();
-        let equals = |rival: &Ranked| {
+        let equals = |rival: Rank| {
+            let rival = &self.ranked[rival];
             rival.is_spelled_as(request)
                 && rival.conditions.mismatch(request).is_none()
                 && rival.conditions.closest_host(request.host) == route.conditions.closest_host(request.host)
         };
-        rivals.filter(|&rival| equals(&self.ranked[rival])).min().unwrap_or(rank)
+        let first = |place: &usize| self.spellings[*place].first(Rank::MAX, request.headers, &equals);
+        route.spellings.iter().filter_map(first).min().unwrap_or(rank)
     }
 
     fn insert(&mut self, rank: Rank) {
@@ -246,9 +257,10 @@ impl RouteTable {
     }
 
     fn least(&self, tries: &Tries, request: &Request<'_>) -> Option<Rank> {
-        let accepts = |rank: Rank| self.ranked[rank].conditions.mismatch_but_for_place(request).is_none();
-        let merged = tries.merged.least(request.path.folded(true), Rank::MAX, accepts);
-        let kept = tries.kept.least(request.path.folded(false), merged.unwrap_or(Rank::MAX), accepts);
+        let accepts = |rank: Rank| self.ranked[rank].conditions.takes(request.method);
+        let first = |candidates: &Candidates, bound| candidates.first(bound, request.headers, &accepts);
+        let merged = tries.merged.least(request.path.folded(true), Rank::MAX, first);
+        let kept = tries.kept.least(request.path.folded(false), merged.unwrap_or(Rank::MAX), first);
         kept.or(merged)
     }
 }
@@ -288,7 +300,12 @@ impl Ranked {
 impl Tries {
     fn insert(&mut self, conditions: &Conditions, rank: Rank) {
         let trie = if conditions.merge_slashes { &mut self.merged } else { &mut self.kept };
-        trie.insert(&conditions.path, rank);
+        trie.insert(&conditions.path, rank, &conditions.headers);
+    }
+
+    fn index(&mut self) {
+        self.merged.index();
+        self.kept.index();
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! It knows nothing of requests. A route is its *rank*, its place among all routes from most to least specific, so "the
 //! most specific route that matches" is "the least rank that is accepted": the walk may try branches in any order, and
-//! drops every branch whose best rank cannot beat what it has.
+//! drops every branch whose best rank cannot beat what it has. Routes that end at one node are its
+//! [candidates](super::candidates).
 //!
 //! Bound: a segment leads to at most two children (its literal, and a parameter), and a node is reached by one way
 //! only, so a walk sees no node twice. However a path is made, one walk costs at most the nodes that there are, and
@@ -10,10 +11,10 @@
 
 use foldhash::{HashMap, HashMapExt as _};
 
-use super::pattern::{PathPattern, Segment};
+use http::{HeaderName, HeaderValue};
 
-/// A route's place among all routes, the most specific first.
-pub(super) type Rank = usize;
+use super::candidates::{Candidates, Rank};
+use super::pattern::{PathPattern, Segment};
 
 /// See the module.
 #[derive(Debug)]
@@ -29,10 +30,10 @@ struct Node {
     best: Rank,
     literals: HashMap<Box<str>, usize>,
     parameter: Option<usize>,
-    /// Patterns that end here, by rank.
-    here: Vec<Rank>,
-    /// Patterns that go on with `/*`, by rank.
-    below: Vec<Rank>,
+    /// Patterns that end here.
+    here: Candidates,
+    /// Patterns that go on with `/*`.
+    below: Candidates,
 }
 
 impl Default for Trie {
@@ -42,8 +43,13 @@ impl Default for Trie {
 }
 
 impl Trie {
-    /// Adds a pattern. Ranks must come in ascending order.
-    pub(super) fn insert(&mut self, pattern: &PathPattern, rank: Rank) {
+    /// Adds the pattern of a route that asks for these headers. Ranks must come in ascending order, and before [`Self::index`].
+    pub(super) fn insert(
+        &mut self,
+        pattern: &PathPattern,
+        rank: Rank,
+        headers: &[(HeaderName, HeaderValue)],
+    ) {
         let mut at = 0;
         self.nodes[at].best = self.nodes[at].best.min(rank);
         for segment in pattern.segments() {
@@ -51,14 +57,24 @@ impl Trie {
             self.nodes[at].best = self.nodes[at].best.min(rank);
         }
         let node = &mut self.nodes[at];
-        if pattern.is_prefix() { &mut node.below } else { &mut node.here }.push(rank);
+        if pattern.is_prefix() { &mut node.below } else { &mut node.here }.push(rank, headers);
     }
 
-    /// The least rank below `bound` of those whose pattern matches `path` and that `accepts` takes. `accepts` is
-    /// asked of each rank at most once. No allocation.
-    pub(super) fn least(&self, path: &str, bound: Rank, accepts: impl FnMut(Rank) -> bool) -> Option<Rank> {
+    /// Makes long lists of candidates fast.
+    pub(super) fn index(&mut self) {
+        self.nodes.iter_mut().flat_map(|node| [&mut node.here, &mut node.below]).for_each(Candidates::index);
+    }
+
+    /// The least rank below `bound` of those whose pattern matches `path` and that `first` chooses: of candidates the least
+    /// that is below a rank. It is asked at most once for each list of candidates. No allocation.
+    pub(super) fn least(
+        &self,
+        path: &str,
+        bound: Rank,
+        first: impl FnMut(&Candidates, Rank) -> Option<Rank>,
+    ) -> Option<Rank> {
         let below_root = path.strip_prefix('/')?;
-        let mut walk = Walk { nodes: &self.nodes, accepts, best: bound };
+        let mut walk = Walk { nodes: &self.nodes, first, best: bound };
         walk.visit(0, Some(below_root));
         (walk.best < bound).then_some(walk.best)
     }
@@ -80,7 +96,7 @@ impl Trie {
 
 impl Node {
     fn new() -> Self {
-        let (here, below) = (Vec::new(), Vec::new());
+        let (here, below) = (Candidates::default(), Candidates::default());
         Self { best: Rank::MAX, literals: HashMap::new(), parameter: None, here, below }
     }
 }
@@ -88,12 +104,12 @@ impl Node {
 /// One lookup.
 struct Walk<'t, F> {
     nodes: &'t [Node],
-    accepts: F,
+    first: F,
     /// What is to be beaten: the least rank accepted so far.
     best: Rank,
 }
 
-impl<F: FnMut(Rank) -> bool> Walk<'_, F> {
+impl<F: FnMut(&Candidates, Rank) -> Option<Rank>> Walk<'_, F> {
     /// `rest` is what follows the slash behind the segments so far; `None` at the path's end. Recursion is as deep as
     /// the deepest pattern: at most [`PathPattern::MAX_SEGMENTS`].
     fn visit(&mut self, at: usize, rest: Option<&str>) {
@@ -123,11 +139,7 @@ impl<F: FnMut(Rank) -> bool> Walk<'_, F> {
         }
     }
 
-    fn offer(&mut self, ranks: &[Rank]) {
-        let bound = self.best;
-        let mut better = ranks.iter().copied().take_while(|&rank| rank < bound);
-        if let Some(rank) = better.find(|&rank| (self.accepts)(rank)) {
-            self.best = rank;
-        }
+    fn offer(&mut self, candidates: &Candidates) {
+        self.best = (self.first)(candidates, self.best).unwrap_or(self.best);
     }
 }

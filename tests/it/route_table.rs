@@ -290,39 +290,95 @@ fn sample() -> impl Strategy<Value = Sample> {
     })
 }
 
+/// Routes of few paths that differ above all by header.
+fn crowded() -> impl Strategy<Value = Written> {
+    let hosts = prop::sample::subsequence(vec!["a.t", "*.t"], 0..=1);
+    let path = prop::sample::select(vec!["/a", "/A", "/a/", "/{p}", "/*"]);
+    let methods = prop::sample::subsequence(vec!["GET", "POST"], 0..=2);
+    (hosts, path, methods, headers(4)).prop_map(|(hosts, path, methods, headers)| Written {
+        hosts,
+        path: path.into(),
+        methods,
+        headers,
+        merge_slashes: true,
+    })
+}
+
+fn request_of_crowd() -> impl Strategy<Value = Sample> {
+    let host = prop::sample::select(vec!["a.t", "b.t", "z"]);
+    let path = prop::sample::select(vec!["/a", "/A", "/a/", "/a;x", "/b", "/b/c"]);
+    let method = prop::sample::select(vec!["GET", "POST", "PUT"]);
+    let twice = (headers(6), headers(2)).prop_map(|(mut headers, again)| {
+        headers.extend(again);
+        headers
+    });
+    (host, path, method, twice.prop_shuffle()).prop_map(|(host, path, method, headers)| {
+        let bare = get(path).host(host).method(method);
+        headers.into_iter().fold(bare, |sample, (name, value)| sample.header(name, value))
+    })
+}
+
+fn headers(most: usize) -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
+    let all =
+        [("x", "1"), ("x", "2"), ("x", "3"), ("y", "1"), ("y", "2"), ("z", "1"), ("z", "Z"), ("z", "z")];
+    prop::sample::subsequence(all.to_vec(), 0..=most)
+}
+
+/// The table against the contract's words: filter all routes by all conditions, sort, take the first.
+fn check_against_every_route(
+    routes: &[Written],
+    samples: Vec<Sample>,
+    matching: PathMatching,
+) -> Result<(), TestCaseError> {
+    let conditions: Vec<_> = routes.iter().map(Written::conditions).collect();
+    let table = RouteTable::new(conditions.clone(), matching);
+    let patterns: Vec<_> =
+        routes.iter().map(|route| PathPattern::parse(&route.compared(matching)).unwrap()).collect();
+    for sample in samples.into_iter().map(|sample| sample.matched(matching)) {
+        let (found, told) = sample.ask(|request| (table.find(request), table.explain(request)));
+        let expected = sample.ask(|request| {
+            let holds = |index: usize| {
+                let route = &conditions[index];
+                let path = compared(request.path.form(route.merge_slashes), route.merge_slashes, matching);
+                (route.hosts.is_empty() || route.hosts.iter().any(|host| host.matches(request.host)))
+                    && patterns[index].matches(&path)
+                    && (route.methods.is_empty() || route.methods.contains(request.method))
+                    && route.headers.iter().all(|(name, value)| {
+                        request.headers.all(name).iter().any(|sent: &[u8]| sent == value.as_bytes())
+                    })
+            };
+            let spelled = |index: usize| {
+                let route = &conditions[index];
+                route.path.matches(request.path.form(route.merge_slashes))
+            };
+            let order = |index: usize| (routes[index].order(request.host, matching), !spelled(index));
+            (0..routes.len()).filter(|&index| holds(index)).min_by_key(|&index| order(index)).map(RouteIndex)
+        });
+        prop_assert_eq!(found, expected, "{:?}", sample);
+        let chosen: Vec<_> =
+            (0..told.len()).filter(|&index| told[index] == Match::Chosen).map(RouteIndex).collect();
+        prop_assert_eq!(chosen, expected.into_iter().collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
 proptest! {
-    /// The table against the contract's words: filter all routes by all conditions, sort, take the first.
     #[test]
     fn the_table_equals_trying_every_route(
         routes in prop::collection::vec(written(), 1..12),
         samples in prop::collection::vec(sample(), 1..8),
         matching in prop::sample::select(vec![PathMatching::Lenient, PathMatching::Strict]),
     ) {
-        let conditions: Vec<_> = routes.iter().map(Written::conditions).collect();
-        let table = RouteTable::new(conditions.clone(), matching);
-        let patterns: Vec<_> =
-            routes.iter().map(|route| PathPattern::parse(&route.compared(matching)).unwrap()).collect();
-        for sample in samples.into_iter().map(|sample| sample.matched(matching)) {
-            let (found, told) = sample.ask(|request| (table.find(request), table.explain(request)));
-            let expected = sample.ask(|request| {
-                let holds = |index: usize| {
-                    let route = &conditions[index];
-                    let path = compared(request.path.form(route.merge_slashes), route.merge_slashes, matching);
-                    (route.hosts.is_empty() || route.hosts.iter().any(|host| host.matches(request.host)))
-                        && patterns[index].matches(&path)
-                        && (route.methods.is_empty() || route.methods.contains(request.method))
-                        && route.headers.iter().all(|(name, value)| request.headers.all(name).iter().any(|sent: &[u8]| sent == value.as_bytes()))
-                };
-                let spelled = |index: usize| {
-                    let route = &conditions[index];
-                    route.path.matches(request.path.form(route.merge_slashes))
-                };
-                let order = |index: usize| (routes[index].order(request.host, matching), !spelled(index));
-                (0..routes.len()).filter(|&index| holds(index)).min_by_key(|&index| order(index)).map(RouteIndex)
-            });
-            prop_assert_eq!(found, expected, "{:?}", sample);
-            let chosen: Vec<_> = (0..told.len()).filter(|&index| told[index] == Match::Chosen).map(RouteIndex).collect();
-            prop_assert_eq!(chosen, expected.into_iter().collect::<Vec<_>>());
-        }
+        check_against_every_route(&routes, samples, matching)?;
+    }
+
+    /// Enough routes of one path that they are found by the values of headers.
+    #[test]
+    fn a_crowded_table_equals_trying_every_route(
+        routes in prop::collection::vec(crowded(), 30..120),
+        samples in prop::collection::vec(request_of_crowd(), 1..16),
+        matching in prop::sample::select(vec![PathMatching::Lenient, PathMatching::Strict]),
+    ) {
+        check_against_every_route(&routes, samples, matching)?;
     }
 }

@@ -1,0 +1,228 @@
+//! The routes that one lookup has to choose from once the path is known: found by the values of headers.
+//!
+//! A short list is tried one by one. A long list has an index: its routes are grouped by the name of a header that they ask for, each
+//! group by the value asked for, and each such part is indexed again by the other headers, if it is long. Of several headers the one
+//! with the most values leads. What an index has settled is not checked again.
+//!
+//! The keys of the index come from the file, and a request only looks them up, so no client can make them collide.
+//!
+//! Not handled: thousands of routes that differ only by method, or that ask for thousands of different header names, are tried one by
+//! one.
+
+use foldhash::{HashMap, HashMapExt as _, HashSet};
+use http::{HeaderName, HeaderValue};
+
+use super::carries;
+use crate::http1::fields::Fields;
+
+/// A route's place among all routes, the most specific first.
+pub(super) type Rank = usize;
+
+/// Shorter lists, and headers that fewer routes ask for, have no index: trying a few routes is as fast.
+const MIN_TO_INDEX: usize = 8;
+
+/// Routes by rank; see the module.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    all: Vec<Candidate>,
+    /// Holds the same routes.
+    index: Option<Box<Index>>,
+}
+
+/// A route, and what it asks of headers.
+#[derive(Clone, Debug)]
+struct Candidate {
+    rank: Rank,
+    /// All must hold. In an index: those that it does not settle.
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+#[derive(Debug)]
+struct Index {
+    groups: Vec<Group>,
+    /// Routes in no group, by rank.
+    rest: Vec<Candidate>,
+}
+
+/// Routes that ask for one header.
+#[derive(Debug)]
+struct Group {
+    name: HeaderName,
+    by_value: HashMap<Box<[u8]>, Candidates>,
+}
+
+impl Candidates {
+    /// Adds a route that asks for these headers. Ranks must come in ascending order, and before [`Self::index`].
+    pub(super) fn push(&mut self, rank: Rank, headers: &[(HeaderName, HeaderValue)]) {
+        self.all.push(Candidate { rank, headers: headers.to_vec() });
+    }
+
+    /// All ranks in ascending order.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = Rank> {
+        self.all.iter().map(|candidate| candidate.rank)
+    }
+
+    /// The least rank below `bound` of the routes whose headers are among `fields` and that `accepts` takes. `accepts` is asked of
+    /// each rank at most once. No allocation.
+    pub(super) fn first(
+        &self,
+        bound: Rank,
+        fields: Fields<'_>,
+        accepts: &impl Fn(Rank) -> bool,
+    ) -> Option<Rank> {
+        match &self.index {
+            None => first_of(&self.all, bound, fields, accepts),
+            Some(index) => index.first(bound, fields, accepts),
+        }
+    }
+
+    /// Indexes the list, if it is long.
+    pub(super) fn index(&mut self) {
+        if self.all.len() < MIN_TO_INDEX {
+            return;
+        }
+        let mut values: HashMap<&HeaderName, HashSet<&HeaderValue>> = HashMap::new();
+        for (name, value) in self.all.iter().flat_map(|candidate| &candidate.headers) {
+            values.entry(name).or_default().insert(value);
+        }
+        let leading = |candidate: &Candidate| {
+            let places = 0..candidate.headers.len();
+            places.max_by_key(|&place| {
+                let (name, _) = &candidate.headers[place];
+                (values.get(name).map_or(0, HashSet::len), name.as_str())
+            })
+        };
+        let mut members: HashMap<&HeaderName, Vec<(&Candidate, usize)>> = HashMap::new();
+        for candidate in &self.all {
+            if let Some(place) = leading(candidate) {
+                members.entry(&candidate.headers[place].0).or_default().push((candidate, place));
+            }
+        }
+        members.retain(|_, members| members.len() >= MIN_TO_INDEX);
+        let is_rest = |candidate: &&Candidate| {
+            leading(candidate).is_none_or(|place| !members.contains_key(&candidate.headers[place].0))
+        };
+        let rest = self.all.iter().filter(is_rest).cloned().collect();
+        let groups: Vec<_> = members.iter().map(|(&name, members)| Group::new(name, members)).collect();
+        if !groups.is_empty() {
+            self.index = Some(Box::new(Index { groups, rest }));
+        }
+    }
+}
+
+impl Index {
+    fn first(&self, bound: Rank, fields: Fields<'_>, accepts: &impl Fn(Rank) -> bool) -> Option<Rank> {
+        let mut best = bound;
+        for group in &self.groups {
+            let values = fields.all(&group.name).iter();
+            for (place, value) in values.clone().enumerate() {
+                let Some(candidates) = group.by_value.get(value) else { continue };
+                // A value that is sent again finds nothing new.
+                if !values.clone().take(place).any(|earlier| earlier == value) {
+                    best = candidates.first(best, fields, accepts).unwrap_or(best);
+                }
+            }
+        }
+        first_of(&self.rest, best, fields, accepts).or((best < bound).then_some(best))
+    }
+}
+
+impl Group {
+    /// Of routes by rank, each with the place of its condition on `name`.
+    fn new(name: &HeaderName, members: &[(&Candidate, usize)]) -> Self {
+        let mut by_value: HashMap<Box<[u8]>, Candidates> = HashMap::new();
+        for &(candidate, place) in members {
+            let mut candidate = candidate.clone();
+            let (_, value) = candidate.headers.remove(place);
+            by_value.entry(value.as_bytes().into()).or_default().all.push(candidate);
+        }
+        by_value.values_mut().for_each(Candidates::index);
+        Self { name: name.clone(), by_value }
+    }
+}
+
+fn first_of(
+    candidates: &[Candidate],
+    bound: Rank,
+    fields: Fields<'_>,
+    accepts: &impl Fn(Rank) -> bool,
+) -> Option<Rank> {
+    let fits = |candidate: &&Candidate| {
+        accepts(candidate.rank) && candidate.headers.iter().all(|(name, value)| carries(fields, name, value))
+    };
+    candidates.iter().take_while(|candidate| candidate.rank < bound).find(fits).map(|found| found.rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::http1::fields::Span;
+
+    const NAMES: &[&str] = &["x", "x-tenant", "y"];
+
+    /// What one route asks for: often several values of one header.
+    fn asked() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
+        let condition =
+            (prop::sample::select(NAMES), prop::sample::select(vec!["a", "A", "b", "ab", "0", "1"]));
+        let parsed = condition
+            .prop_map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        prop::collection::vec(parsed, 0..4)
+    }
+
+    /// The fields of a request as sent: names in any case, any of them often.
+    fn sent() -> impl Strategy<Value = Vec<(String, String)>> {
+        let name = prop::sample::select(NAMES).prop_flat_map(|name| {
+            let upper = prop::collection::vec(any::<bool>(), name.len());
+            upper.prop_map(|upper| {
+                let letters = name.chars().zip(upper);
+                letters
+                    .map(|(letter, upper)| if upper { letter.to_ascii_uppercase() } else { letter })
+                    .collect()
+            })
+        });
+        prop::collection::vec((name, "a|A|b|ab|0|1||c"), 0..8)
+    }
+
+    proptest! {
+        /// The index against trying every route in turn, and no route is asked about twice.
+        #[test]
+        fn the_index_equals_trying_every_route(
+            routes in prop::collection::vec((asked(), any::<bool>()), 0..60),
+            requests in prop::collection::vec((sent(), 0..70_usize), 1..6),
+        ) {
+            let mut candidates = Candidates::default();
+            routes.iter().enumerate().for_each(|(rank, (headers, _))| candidates.push(rank, headers));
+            candidates.index();
+            prop_assert!(candidates.ranks().eq(0..routes.len()));
+            for (sent, bound) in requests {
+                let mut text = Vec::new();
+                let mut spans = Vec::new();
+                for (name, value) in &sent {
+                    let at = text.len();
+                    let span = Span::new(at, name.as_bytes(), at + name.len(), value.as_bytes());
+                    spans.push(span.expect("a short field"));
+                    text.extend_from_slice(name.as_bytes());
+                    text.extend_from_slice(value.as_bytes());
+                }
+                let fields = Fields::new(&text, &spans);
+                let asked = std::cell::RefCell::new(Vec::new());
+                let accepts = |rank: Rank| {
+                    asked.borrow_mut().push(rank);
+                    routes[rank].1
+                };
+                let found = candidates.first(bound, fields, &accepts);
+                let mut asked = asked.into_inner();
+                asked.sort_unstable();
+                prop_assert!(asked.windows(2).all(|pair| pair[0] != pair[1]), "{:?}", asked);
+                let fits = |rank: &Rank| {
+                    let (headers, is_accepted) = &routes[*rank];
+                    *is_accepted && headers.iter().all(|(name, value)| carries(fields, name, value))
+                };
+                let expected = (0..routes.len()).take_while(|&rank| rank < bound).find(fits);
+                prop_assert_eq!(found, expected, "{:?} for {:?}", &sent, &routes);
+            }
+        }
+    }
+}
