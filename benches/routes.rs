@@ -1,13 +1,16 @@
-//! What it costs to normalise a path, to find a route among ten and among ten thousand, and to claim a key.
+//! What it costs to normalise a path, to find a route among ten and among ten thousand, to see whether a request is exempt, and to
+//! claim a key.
 //!
 //! `cargo bench --bench routes`. Where no allocation is shown, there was none.
 #![expect(clippy::expect_used, reason = "a benchmark that cannot be set up should stop")]
 
 use divan::{AllocProfiler, Bencher, black_box};
 use http::header::COOKIE;
-use http::{HeaderName, Method};
+use http::{HeaderName, HeaderValue, Method};
 use tollgate::http1::fields::{FieldList, Fields};
 use tollgate::route::client::ClientRule;
+use tollgate::route::exemption::Exemption;
+use tollgate::route::exemptions::Exemptions;
 use tollgate::route::folding::PathMatching;
 use tollgate::route::key::{Key, Missing, Part, Secret};
 use tollgate::route::path::Path;
@@ -61,6 +64,79 @@ fn find_nothing(bencher: Bencher<'_, '_>, count: usize) {
         PathMatching::Lenient,
     );
     bench_find(bencher, &table, "api.example.com", "/api/v1/service5/nothing");
+}
+
+/// Routes that differ only in the value of one header; the request's fields are those of a browser.
+#[divan::bench(args = [1, 5_000])]
+fn find_by_header(bencher: Bencher<'_, '_>, count: usize) {
+    let routes = (0..count).map(|number| with_tenant(route("", "/api/v1/*"), number));
+    let table = RouteTable::new(routes.collect(), PathMatching::Lenient);
+    let headers = browser(count / 2);
+    with_request("api.example.com", "/api/v1/users/12345/posts", headers.fields(), |request| {
+        assert!(table.find(request).is_some(), "there is a route for each tenant");
+        bencher.bench_local(|| table.find(black_box(request)));
+    });
+}
+
+/// The last of many exemptions holds.
+#[divan::bench(args = EXEMPTIONS)]
+fn exempt(bencher: Bencher<'_, '_>, entries: (&str, usize)) {
+    bench_exempt(bencher, entries, 1);
+}
+
+/// No exemption holds.
+#[divan::bench(args = EXEMPTIONS)]
+fn not_exempt(bencher: Bencher<'_, '_>, entries: (&str, usize)) {
+    bench_exempt(bencher, entries, 0);
+}
+
+const EXEMPTIONS: &[(&str, usize)] =
+    &[("header", 1), ("header", 5_000), ("ip", 1), ("ip", 5_000), ("path", 1), ("path", 5_000)];
+
+fn bench_exempt(bencher: Bencher<'_, '_>, (kind, count): (&str, usize), fitting: usize) {
+    let text = |number: usize| match kind {
+        "header" => format!("header:x-tenant=t{number}"),
+        "ip" => format!("ip:10.{}.{}.0/24", number / 256, number % 256),
+        _ => format!("path:/api/v1/users/{number}/*"),
+    };
+    // Number 0 is the request's.
+    let exemptions =
+        (0..count).rev().map(|number| Exemption::parse(&text(number + 1 - fitting)).expect("one"));
+    let exemptions = Exemptions::new(exemptions.collect());
+    let headers = browser(0);
+    with_request("api.example.com", "/api/v1/users/0/posts", headers.fields(), |request| {
+        let request = Request { client: ClientRule::default().client([10, 0, 0, 1].into()), ..*request };
+        assert_eq!(exemptions.hold(&request, true), fitting == 1, "as asked for");
+        bencher.bench_local(|| exemptions.hold(black_box(&request), true));
+    });
+}
+
+/// The fields that a browser sends, and the number of a tenant.
+fn browser(tenant: usize) -> FieldList {
+    let fields = [
+        ("host", "api.example.com"),
+        ("user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
+        ("accept", "application/json"),
+        ("accept-language", "en-US,en;q=0.5"),
+        ("accept-encoding", "gzip, deflate, br, zstd"),
+        ("referer", "https://www.example.com/"),
+        ("origin", "https://www.example.com"),
+        ("sec-fetch-dest", "empty"),
+        ("sec-fetch-mode", "cors"),
+        ("sec-fetch-site", "same-site"),
+    ];
+    let mut list = FieldList::default();
+    for (name, value) in fields {
+        list.push(&HeaderName::from_static(name), value.as_bytes());
+    }
+    list.push(&HeaderName::from_static("x-tenant"), format!("t{tenant}").as_bytes());
+    list
+}
+
+fn with_tenant(mut route: Conditions, tenant: usize) -> Conditions {
+    let value = HeaderValue::try_from(format!("t{tenant}")).expect("a value");
+    route.headers.push((HeaderName::from_static("x-tenant"), value));
+    route
 }
 
 #[divan::bench(args = ["ip", "header:x-api-key", "cookie:sid", "query:key", "header:x-api-key ip path"])]

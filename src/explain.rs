@@ -203,7 +203,7 @@ impl Standing {
     ) -> (Self, Option<Fingerprint>) {
         let merge_slashes = route.conditions.merge_slashes;
         let Some(cost) = used.cost else { return (Self::Free, None) };
-        if let Some(exemption) = limit.exempt.iter().find(|exempt| exempt.holds(request, merge_slashes)) {
+        if let Some(exemption) = limit.exempt.first(request, merge_slashes) {
             return (Self::Exempt(exemption.to_string()), None);
         }
         match limit.key.claim(secret, request, &route.name, merge_slashes) {

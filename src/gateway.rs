@@ -20,7 +20,7 @@ use rustls::ServerConfig;
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::route::client::ClientRule;
-use crate::route::exemption::Exemption;
+use crate::route::exemptions::Exemptions;
 use crate::route::folding::PathMatching;
 use crate::route::key::{Claim, Key, Secret};
 use crate::route::path::Path;
@@ -337,7 +337,7 @@ pub struct Limit {
     /// Whose allowance.
     pub key: Key,
     /// Who is exempt.
-    pub exempt: Vec<Exemption>,
+    pub exempt: Exemptions,
     /// Refuse, or only count.
     pub mode: Mode,
     /// What happens where a shared store cannot be asked.

@@ -8,6 +8,7 @@ use super::value::{Entry, Value};
 use super::{algorithm, name, policy, reject, server, store};
 use crate::gateway::{Limit, Mode};
 use crate::route::exemption::Exemption;
+use crate::route::exemptions::Exemptions;
 use crate::route::key::{Key, Missing, Part, Repeated};
 use crate::store::OnError;
 
@@ -50,6 +51,7 @@ fn limit(name: &str, mut table: Table<'_>, inherited: OnError) -> Option<Limit> 
     table.finish().then_some(())?;
     let key = key?;
     let policies = policy::policies(name, &key, on_error, rated?);
+    let exempt = Exemptions::new(exempt);
     Some(Limit { name: name.into(), policies, key, exempt, mode, on_error, reject, reveal })
 }
 

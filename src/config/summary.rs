@@ -106,7 +106,7 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
         Some(cost) if cost.units() > 1 => write!(text, "{}", cost_words(limit, used, route)),
         Some(_) => Ok(()),
     };
-    if !limit.exempt.is_empty() {
+    if limit.exempt.iter().len() > 0 {
         let exempt: Vec<_> = limit.exempt.iter().map(|exemption| format!("`{exemption}`")).collect();
         let _ = write!(text, "; exempt: {}", exempt.join(", "));
     }

@@ -140,7 +140,7 @@ impl<'a> Assessment<'a> {
         secret: &Secret,
     ) -> Standing {
         let Some(cost) = limit_use.cost else { return Standing::Free };
-        if limit.exempt.iter().any(|exemption| exemption.holds(request, route.conditions.merge_slashes)) {
+        if limit.exempt.hold(request, route.conditions.merge_slashes) {
             return Standing::Exempt;
         }
         let first = self.charges.len();

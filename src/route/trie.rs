@@ -79,6 +79,14 @@ impl Trie {
         (walk.best < bound).then_some(walk.best)
     }
 
+    /// Whether any pattern matches `path`. No allocation.
+    pub(super) fn matches(&self, path: &str) -> bool {
+        self.least(path, Rank::MAX, |candidates, bound| {
+            candidates.ranks().next().filter(|&rank| rank < bound)
+        })
+        .is_some()
+    }
+
     /// The child of the node at `at` for this segment, made if it is not there.
     fn child(&mut self, at: usize, segment: &Segment) -> usize {
         let new = self.nodes.len();

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 use tollgate::route::exemption::Exemption;
+use tollgate::route::exemptions::Exemptions;
+use tollgate::route::path::Path;
 
 use crate::route_sample::{Sample, get};
 
@@ -108,7 +110,51 @@ fn an_exemption_is_shown_without_its_secret() {
     }
 }
 
+fn written() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "ip:10\\.[0-2]\\.[0-2]\\.[0-2](/(8|9|1[5-7]|2[2-4]|3[0-2]))?",
+        "ip:::ffff:10\\.[0-2]\\.[0-2]\\.[0-2](/(9[5-6]|104|112|12[0-8]))?",
+        "ip:2001:db8:[0-2]::[0-2](/(0|32|4[7-8]|12[7-8]))?",
+        "header:(x|X|y)=[ab]{1,2}",
+        "path:(/(a|b|\\{p\\})){1,3}(/|/\\*)?",
+    ]
+    .prop_filter("a name that stands twice", |text| Exemption::parse(text).is_ok())
+}
+
+fn sample() -> impl Strategy<Value = Sample> {
+    let address = "10\\.[0-3]\\.[0-3]\\.[0-3]|::ffff:10\\.[0-2]\\.0\\.1|2001:db8:[0-3]::[0-3]|::[1-2]";
+    let path = "(/(a|b|A|\\.\\.|)){1,4}".prop_filter("leaves the root", |path| {
+        Path::parse(path, tollgate::route::folding::PathMatching::Strict).is_ok()
+    });
+    let headers = prop::collection::vec((prop::sample::select(vec!["x", "y", "z"]), "[abA]{0,2}"), 0..4);
+    (address, path, headers, any::<bool>()).prop_map(|(address, path, headers, identified)| {
+        let bare = get(&path).from(&address);
+        let sample = headers.into_iter().fold(bare, |sample, (name, value)| sample.header(name, value));
+        if identified { sample } else { sample.unidentified() }
+    })
+}
+
 proptest! {
+    /// However many exemptions there are, together they say what each says alone.
+    #[test]
+    fn exemptions_hold_if_one_of_them_does(
+        texts in prop::collection::vec(written(), 0..24),
+        samples in prop::collection::vec(sample(), 1..12),
+        merge_slashes in any::<bool>(),
+    ) {
+        let each: Vec<_> = texts.iter().map(|text| Exemption::parse(text).unwrap()).collect();
+        let all = Exemptions::new(each.clone());
+        prop_assert!(all.iter().eq(&each));
+        for sample in samples {
+            let (hold, first, expected) = sample.ask(|request| {
+                let expected = each.iter().find(|exemption| exemption.holds(request, merge_slashes));
+                (all.hold(request, merge_slashes), all.first(request, merge_slashes), expected)
+            });
+            prop_assert_eq!(hold, expected.is_some(), "{:?} by {:?}", &sample, &texts);
+            prop_assert_eq!(first, expected);
+        }
+    }
+
     #[test]
     fn no_text_panics(text in "(ip:|header:|path:|=|/|1|\\.|::|a|\\*|é){0,10}") {
         let _ = Exemption::parse(&text);

@@ -1,0 +1,91 @@
+//! All exemptions of one limit.
+//!
+//! Few are tried one by one. Many have an index: headers by name and value, networks as a [set](super::networks), paths as a
+//! [trie](super::trie). A request only looks up what the file names, so no client can make keys of the index collide.
+//!
+//! Not handled: exemptions by thousands of different header names are looked up name by name.
+
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt as _, HashSet};
+use http::HeaderName;
+
+use super::Request;
+use super::exemption::Exemption;
+use super::networks::Networks;
+use super::trie::Trie;
+
+/// Fewer have no index: trying them is as fast.
+const MIN_TO_INDEX: usize = 8;
+
+/// The exemptions of one limit.
+#[derive(Clone, Debug, Default)]
+pub struct Exemptions {
+    /// In file order.
+    all: Vec<Exemption>,
+    /// Holds the same exemptions.
+    index: Option<Arc<Index>>,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    headers: Vec<(HeaderName, HashSet<Box<[u8]>>)>,
+    networks: Networks,
+    /// All of one rank: the first that matches ends the walk.
+    paths: Trie,
+}
+
+impl Exemptions {
+    /// These exemptions, in file order.
+    pub fn new(all: Vec<Exemption>) -> Self {
+        let index = (all.len() >= MIN_TO_INDEX).then(|| Arc::new(Index::new(&all)));
+        Self { all, index }
+    }
+
+    /// In file order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Exemption> {
+        self.all.iter()
+    }
+
+    /// Whether the request is exempt, by [`Exemption::holds`] of any. No allocation.
+    pub fn hold(&self, request: &Request<'_>, merge_slashes: bool) -> bool {
+        match &self.index {
+            None => self.all.iter().any(|exemption| exemption.holds(request, merge_slashes)),
+            Some(index) => index.holds(request, merge_slashes),
+        }
+    }
+
+    /// The first that holds, for people: all are tried one by one.
+    pub fn first(&self, request: &Request<'_>, merge_slashes: bool) -> Option<&Exemption> {
+        self.all.iter().find(|exemption| exemption.holds(request, merge_slashes))
+    }
+}
+
+impl Index {
+    fn new(all: &[Exemption]) -> Self {
+        let mut headers: HashMap<&HeaderName, HashSet<Box<[u8]>>> = HashMap::new();
+        let mut networks = Vec::new();
+        let mut paths = Trie::default();
+        for exemption in all {
+            match exemption {
+                Exemption::Ip(network) => networks.push(*network),
+                Exemption::Header(name, value) => {
+                    headers.entry(name).or_default().insert(value.as_bytes().into());
+                }
+                Exemption::Path(pattern) => paths.insert(pattern, 0, &[]),
+            }
+        }
+        let headers = headers.into_iter().map(|(name, values)| (name.clone(), values)).collect();
+        Self { headers, networks: networks.into_iter().collect(), paths }
+    }
+
+    fn holds(&self, request: &Request<'_>, merge_slashes: bool) -> bool {
+        let client = request.client;
+        let carried = |(name, values): &(HeaderName, HashSet<Box<[u8]>>)| {
+            request.headers.all(name).iter().any(|sent| values.contains(sent))
+        };
+        client.identified && self.networks.cover(client.address)
+            || self.headers.iter().any(carried)
+            || self.paths.matches(request.path.form(merge_slashes))
+    }
+}

@@ -1,0 +1,125 @@
+//! A set of networks: which of a million holds an address is a binary search.
+//!
+//! Two networks are disjoint, or one holds the other. Those inside others are left out, so the rest are disjoint ranges of addresses,
+//! and only the last range that begins at or before an address may hold it.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Networks {
+    v4: Ranges<u32>,
+    v6: Ranges<u128>,
+}
+
+/// Disjoint ranges of addresses in ascending order, the ends included.
+#[derive(Debug)]
+struct Ranges<A> {
+    starts: Box<[A]>,
+    /// In the same order.
+    ends: Box<[A]>,
+}
+
+impl Networks {
+    /// Whether one of the networks holds `address`, as [`covers`](super::client::covers) says.
+    pub(super) fn cover(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(v4) => self.v4.contain(v4.to_bits()),
+            IpAddr::V6(v6) => self.v6.contain(v6.to_bits()),
+        }
+    }
+}
+
+impl FromIterator<IpNet> for Networks {
+    fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for network in networks {
+            match network {
+                IpNet::V4(network) => v4.push((network.network().to_bits(), network.broadcast().to_bits())),
+                IpNet::V6(network) => {
+                    let (start, end) = (network.network(), network.broadcast());
+                    // In IPv4-mapped form it holds IPv4 addresses.
+                    if let Some((start, end)) = start.to_ipv4_mapped().zip(end.to_ipv4_mapped()) {
+                        v4.push((start.to_bits(), end.to_bits()));
+                    }
+                    v6.push((start.to_bits(), end.to_bits()));
+                }
+            }
+        }
+        Self { v4: Ranges::new(v4), v6: Ranges::new(v6) }
+    }
+}
+
+impl<A: Copy + Ord> Ranges<A> {
+    /// Of ranges that are disjoint or hold one another.
+    fn new(mut ranges: Vec<(A, A)>) -> Self {
+        ranges.sort_unstable();
+        let mut disjoint: Vec<(A, A)> = Vec::with_capacity(ranges.len());
+        for (start, end) in ranges {
+            match disjoint.last_mut() {
+                Some((_, last)) if start <= *last => *last = end.max(*last),
+                _ => disjoint.push((start, end)),
+            }
+        }
+        Self {
+            starts: disjoint.iter().map(|&(start, _)| start).collect(),
+            ends: disjoint.iter().map(|&(_, end)| end).collect(),
+        }
+    }
+
+    fn contain(&self, address: A) -> bool {
+        let behind = self.starts.partition_point(|&start| start <= address);
+        behind.checked_sub(1).is_some_and(|at| address <= self.ends[at])
+    }
+}
+
+impl<A> Default for Ranges<A> {
+    fn default() -> Self {
+        Self { starts: Box::default(), ends: Box::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::route::client::covers;
+
+    /// Close to one another, so that networks hold one another and addresses.
+    fn address() -> impl Strategy<Value = IpAddr> {
+        let v4 = (0..4_u32, 0..4_u32).prop_map(|(high, low)| Ipv4Addr::from_bits(high << 30 | low));
+        let v6 = (0..4_u128, 0..4_u128).prop_map(|(high, low)| Ipv6Addr::from_bits(high << 126 | low));
+        prop_oneof![
+            v4.clone().prop_map(IpAddr::V4),
+            v4.prop_map(|v4| IpAddr::V6(v4.to_ipv6_mapped())),
+            v6.prop_map(IpAddr::V6),
+        ]
+    }
+
+    fn network() -> impl Strategy<Value = IpNet> {
+        let prefix = prop::sample::select(vec![0, 1, 2, 8, 30, 31, 32, 94, 95, 96, 97, 98, 126, 127, 128]);
+        (address(), prefix).prop_map(|(address, prefix)| {
+            let most = if address.is_ipv4() { 32 } else { 128 };
+            IpNet::new(address, prefix.min(most)).expect("a prefix that fits")
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_set_equals_trying_every_network(
+            networks in prop::collection::vec(network(), 0..12),
+            addresses in prop::collection::vec(address(), 1..20),
+        ) {
+            let set: Networks = networks.iter().copied().collect();
+            for address in addresses {
+                let expected = networks.iter().any(|network| covers(network, address));
+                prop_assert_eq!(set.cover(address), expected, "{} in {:?}", address, &networks);
+            }
+        }
+    }
+}
