@@ -158,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::http1::fields::Span;
+    use crate::http1::fields::{FieldList, Span};
 
     const NAMES: &[&str] = &["x", "x-tenant", "y"];
 
@@ -183,6 +183,30 @@ mod tests {
             })
         });
         prop::collection::vec((name, "a|A|b|ab|0|1||c"), 0..8)
+    }
+
+    fn condition(name: &'static str, value: usize) -> (HeaderName, HeaderValue) {
+        (HeaderName::from_static(name), HeaderValue::from(value))
+    }
+
+    #[test]
+    fn of_thousands_of_routes_one_is_tried() {
+        let by_tenant: fn(usize) -> Vec<_> = |number| vec![condition("x-tenant", number)];
+        let by_both =
+            |number| vec![condition("x-plan", 7), condition("x", number / 70), condition("y", number % 70)];
+        for asked in [by_tenant, by_both] {
+            let mut candidates = Candidates::default();
+            (0..4_900).for_each(|rank| candidates.push(rank, &asked(rank)));
+            candidates.index();
+            let sent: FieldList = asked(4_321).into_iter().collect();
+            let tried = std::cell::Cell::new(0);
+            let accepts = |_| {
+                tried.set(tried.get() + 1);
+                true
+            };
+            assert_eq!(candidates.first(Rank::MAX, sent.fields(), &accepts), Some(4_321));
+            assert_eq!(tried.get(), 1);
+        }
     }
 
     proptest! {
