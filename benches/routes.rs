@@ -7,10 +7,12 @@
 use divan::{AllocProfiler, Bencher, black_box};
 use http::header::COOKIE;
 use http::{HeaderName, HeaderValue, Method};
+use tollgate::config;
+use tollgate::gateway::Gateway;
+use tollgate::gateway::admission::{Assessment, Standing};
 use tollgate::http1::fields::{FieldList, Fields};
+use tollgate::limit::units::Cost;
 use tollgate::route::client::ClientRule;
-use tollgate::route::exemption::Exemption;
-use tollgate::route::exemptions::Exemptions;
 use tollgate::route::folding::PathMatching;
 use tollgate::route::key::{Key, Missing, Part, Secret};
 use tollgate::route::path::Path;
@@ -78,37 +80,51 @@ fn find_by_header(bencher: Bencher<'_, '_>, count: usize) {
     });
 }
 
-/// The last of many exemptions holds.
+/// A request from its route to its charges, where the last of the limit's exemptions holds.
 #[divan::bench(args = EXEMPTIONS)]
 fn exempt(bencher: Bencher<'_, '_>, entries: (&str, usize)) {
-    bench_exempt(bencher, entries, 1);
+    bench_exempt(bencher, entries, Standing::Exempt);
 }
 
-/// No exemption holds.
+/// The same where no exemption holds.
 #[divan::bench(args = EXEMPTIONS)]
 fn not_exempt(bencher: Bencher<'_, '_>, entries: (&str, usize)) {
-    bench_exempt(bencher, entries, 0);
+    bench_exempt(bencher, entries, Standing::Charged(Cost::ONE, 0));
 }
 
 const EXEMPTIONS: &[(&str, usize)] =
     &[("header", 1), ("header", 5_000), ("ip", 1), ("ip", 5_000), ("path", 1), ("path", 5_000)];
 
-fn bench_exempt(bencher: Bencher<'_, '_>, (kind, count): (&str, usize), fitting: usize) {
-    let text = |number: usize| match kind {
-        "header" => format!("header:x-tenant=t{number}"),
-        "ip" => format!("ip:10.{}.{}.0/24", number / 256, number % 256),
-        _ => format!("path:/api/v1/users/{number}/*"),
+fn bench_exempt(bencher: Bencher<'_, '_>, (kind, count): (&str, usize), expected: Standing) {
+    let entry = |number: usize| match kind {
+        "header" => format!("'header:x-tenant=t{number}'"),
+        "ip" => format!("'ip:10.{}.{}.0/24'", number / 256, number % 256),
+        _ => format!("'path:/api/v1/users/{number}/*'"),
     };
     // Number 0 is the request's.
-    let exemptions =
-        (0..count).rev().map(|number| Exemption::parse(&text(number + 1 - fitting)).expect("one"));
-    let exemptions = Exemptions::new(exemptions.collect());
-    let headers = browser(0);
+    let last = usize::from(expected != Standing::Exempt);
+    let entries: Vec<_> = (last..last + count).rev().map(entry).collect();
+    let gateway = gateway(&entries.join(", "));
+    let (headers, secret) = (browser(0), Secret::Process([7; 16]));
     with_request("api.example.com", "/api/v1/users/0/posts", headers.fields(), |request| {
         let request = Request { client: ClientRule::default().client([10, 0, 0, 1].into()), ..*request };
-        assert_eq!(exemptions.hold(&request, true), fitting == 1, "as asked for");
-        bencher.bench_local(|| exemptions.hold(black_box(&request), true));
+        let stand = |request: &Request<'_>| {
+            let route = gateway.route(gateway.table.find(request).expect("a route for all"));
+            Assessment::new(&gateway, route, request, &secret).uses[0].standing
+        };
+        assert_eq!(stand(&request), expected);
+        bencher.bench_local(|| stand(black_box(&request)));
     });
+}
+
+/// One route with one limit that has these exemptions.
+fn gateway(exempt: &str) -> Gateway {
+    let text = format!(
+        "[[routes]]\npath = '/*'\nupstream = 'echo'\nlimits = ['all']\n\
+         [upstreams]\necho = 'builtin:echo'\n\
+         [limits.all]\nalgorithm = 'gcra'\nrate = '10/s'\nkey = 'ip'\nexempt = [{exempt}]\n"
+    );
+    config::parse(text.as_bytes(), "gateway.toml", &|_| None).expect("a good file").gateway
 }
 
 /// The fields that a browser sends, and the number of a tenant.

@@ -28,7 +28,10 @@ pub(super) struct Trie {
 struct Node {
     /// The least rank here and below.
     best: Rank,
-    literals: HashMap<Box<str>, usize>,
+    /// The child of the literal that came first. Most nodes have no other, and comparing is faster than hashing.
+    first_literal: Option<(Box<str>, usize)>,
+    /// The children of all other literals.
+    other_literals: HashMap<Box<str>, usize>,
     parameter: Option<usize>,
     /// Patterns that end here.
     here: Candidates,
@@ -92,7 +95,11 @@ impl Trie {
         let new = self.nodes.len();
         let node = &mut self.nodes[at];
         let child = match segment {
-            Segment::Literal(literal) => *node.literals.entry(literal.clone()).or_insert(new),
+            Segment::Literal(literal) => match &node.first_literal {
+                None => node.first_literal.insert((literal.clone(), new)).1,
+                Some((first, child)) if first == literal => *child,
+                Some(_) => *node.other_literals.entry(literal.clone()).or_insert(new),
+            },
             Segment::Parameter(_) => *node.parameter.get_or_insert(new),
         };
         if child == new {
@@ -105,7 +112,21 @@ impl Trie {
 impl Node {
     fn new() -> Self {
         let (here, below) = (Candidates::default(), Candidates::default());
-        Self { best: Rank::MAX, literals: HashMap::new(), parameter: None, here, below }
+        Self {
+            best: Rank::MAX,
+            first_literal: None,
+            other_literals: HashMap::new(),
+            parameter: None,
+            here,
+            below,
+        }
+    }
+
+    fn literal(&self, segment: &str) -> Option<usize> {
+        match &self.first_literal {
+            Some((first, child)) if **first == *segment => Some(*child),
+            _ => self.other_literals.get(segment).copied(),
+        }
     }
 }
 
@@ -137,7 +158,7 @@ impl<F: FnMut(&Candidates, Rank) -> Option<Rank>> Walk<'_, F> {
             Some(slash) => (&rest[..slash], Some(&rest[slash + 1..])),
             None => (rest, None),
         };
-        if let Some(&child) = node.literals.get(segment) {
+        if let Some(child) = node.literal(segment) {
             self.visit(child, rest);
         }
         if let Some(child) = node.parameter
