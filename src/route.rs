@@ -169,6 +169,7 @@ impl Conditions {
         missing.map(|(name, _)| Match::Header(name.clone()))
     }
 
+    /// Whether the method is among the route's.
     fn takes(&self, method: &Method) -> bool {
         self.methods.is_empty() || self.methods.contains(method)
     }

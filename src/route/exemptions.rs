@@ -1,9 +1,10 @@
 //! All exemptions of one limit.
 //!
-//! Few are tried one by one. Many have an index: headers by name and value, networks as a [set](super::networks), paths as a
-//! [trie](super::trie). A request only looks up what the file names, so no client can make keys of the index collide.
+//! A short list is tried one by one. A long list has an index: headers by name and value, networks as a [set](super::networks), paths
+//! as a [trie](super::trie). The keys of the index come from the file, and a request only looks them up, so no client can make them
+//! collide.
 //!
-//! Not handled: exemptions by thousands of different header names are looked up name by name.
+//! Not handled: thousands of different header names are looked up name by name.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::exemption::Exemption;
 use super::networks::Networks;
 use super::trie::Trie;
 
-/// Fewer have no index: trying them is as fast.
+/// Shorter lists have no index: trying a few exemptions is as fast.
 const MIN_TO_INDEX: usize = 8;
 
 /// The exemptions of one limit.

@@ -1,4 +1,4 @@
-//! A set of networks: which of a million holds an address is a binary search.
+//! A set of networks: whether one of a million holds an address is a binary search.
 //!
 //! Two networks are disjoint, or one holds the other. Those inside others are left out, so the rest are disjoint ranges of addresses,
 //! and only the last range that begins at or before an address may hold it.
