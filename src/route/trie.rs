@@ -28,10 +28,10 @@ pub(super) struct Trie {
 struct Node {
     /// The least rank here and below.
     best: Rank,
-    /// The child of the literal that came first. Most nodes have no other, and comparing is faster than hashing.
-    first_literal: Option<(Box<str>, usize)>,
-    /// The children of all other literals.
-    other_literals: HashMap<Box<str>, usize>,
+    /// The child of the only literal, if there is one: comparing is faster than hashing.
+    only_literal: Option<(Box<str>, usize)>,
+    /// The children of several literals.
+    literals: HashMap<Box<str>, usize>,
     parameter: Option<usize>,
     /// Patterns that end here.
     here: Candidates,
@@ -95,10 +95,13 @@ impl Trie {
         let new = self.nodes.len();
         let node = &mut self.nodes[at];
         let child = match segment {
-            Segment::Literal(literal) => match &node.first_literal {
-                None => node.first_literal.insert((literal.clone(), new)).1,
-                Some((first, child)) if first == literal => *child,
-                Some(_) => *node.other_literals.entry(literal.clone()).or_insert(new),
+            Segment::Literal(literal) => match node.only_literal.take() {
+                None if node.literals.is_empty() => node.only_literal.insert((literal.clone(), new)).1,
+                Some(only) if only.0 == *literal => node.only_literal.insert(only).1,
+                only => {
+                    node.literals.extend(only);
+                    *node.literals.entry(literal.clone()).or_insert(new)
+                }
             },
             Segment::Parameter(_) => *node.parameter.get_or_insert(new),
         };
@@ -112,20 +115,13 @@ impl Trie {
 impl Node {
     fn new() -> Self {
         let (here, below) = (Candidates::default(), Candidates::default());
-        Self {
-            best: Rank::MAX,
-            first_literal: None,
-            other_literals: HashMap::new(),
-            parameter: None,
-            here,
-            below,
-        }
+        Self { best: Rank::MAX, only_literal: None, literals: HashMap::new(), parameter: None, here, below }
     }
 
     fn literal(&self, segment: &str) -> Option<usize> {
-        match &self.first_literal {
-            Some((first, child)) if **first == *segment => Some(*child),
-            _ => self.other_literals.get(segment).copied(),
+        match &self.only_literal {
+            Some((only, child)) => (**only == *segment).then_some(*child),
+            None => self.literals.get(segment).copied(),
         }
     }
 }
