@@ -1,7 +1,8 @@
 //! A set of networks: whether one of a million holds an address is a binary search.
 //!
 //! Two networks are disjoint, or one holds the other. Those inside others are left out, so the rest are disjoint ranges of addresses,
-//! and only the last range that begins at or before an address may hold it.
+//! and only the last range that begins at or before an address may hold it. The span of all starts is cut into equal parts, about as many
+//! as there are ranges, and the search is among the starts of one part: few, where networks lie evenly.
 
 use std::net::IpAddr;
 
@@ -20,6 +21,10 @@ struct Ranges<A> {
     starts: Box<[A]>,
     /// In the same order.
     ends: Box<[A]>,
+    /// How many ranges begin before each part of the span, and how many there are.
+    heads: Box<[usize]>,
+    /// Bits of an address within its part.
+    shift: u32,
 }
 
 impl Networks {
@@ -52,7 +57,7 @@ impl FromIterator<IpNet> for Networks {
     }
 }
 
-impl<A: Copy + Ord> Ranges<A> {
+impl<A: Copy + Ord + Into<u128>> Ranges<A> {
     /// Of ranges that are disjoint or hold one another.
     fn new(mut ranges: Vec<(A, A)>) -> Self {
         ranges.sort_unstable();
@@ -63,21 +68,32 @@ impl<A: Copy + Ord> Ranges<A> {
                 _ => disjoint.push((start, end)),
             }
         }
-        Self {
-            starts: disjoint.iter().map(|&(start, _)| start).collect(),
-            ends: disjoint.iter().map(|&(_, end)| end).collect(),
-        }
+        let starts: Box<[A]> = disjoint.iter().map(|&(start, _)| start).collect();
+        let offset = |start: A| start.into() - starts.first().map_or(0, |&first| first.into());
+        let span = starts.last().map_or(0, |&last| offset(last));
+        let shift = (u128::BITS - span.leading_zeros()).saturating_sub(starts.len().max(1).ilog2());
+        let heads =
+            (0..=span >> shift).map(|part| starts.partition_point(|&start| offset(start) >> shift < part));
+        let heads = heads.chain([starts.len()]).collect();
+        Self { ends: disjoint.iter().map(|&(_, end)| end).collect(), heads, shift, starts }
     }
 
     fn contain(&self, address: A) -> bool {
-        let behind = self.starts.partition_point(|&start| start <= address);
+        let first = self.starts.first();
+        let Some(offset) = first.and_then(|&first| address.into().checked_sub(first.into())) else {
+            return false;
+        };
+        let last = self.heads.len() - 2; // one part at least, and the end
+        let part = usize::try_from(offset >> self.shift).map_or(last, |part| part.min(last));
+        let (from, to) = (self.heads[part], self.heads[part + 1]);
+        let behind = from + self.starts[from..to].partition_point(|&start| start <= address);
         behind.checked_sub(1).is_some_and(|at| address <= self.ends[at])
     }
 }
 
 impl<A> Default for Ranges<A> {
     fn default() -> Self {
-        Self { starts: Box::default(), ends: Box::default() }
+        Self { starts: Box::default(), ends: Box::default(), heads: Box::default(), shift: 0 }
     }
 }
 
