@@ -333,7 +333,7 @@ pub(crate) fn explain_request(data: &[u8]) {
         if let Ok(request) = ExplainRequest::new(method, url, &headers, ip) {
             PLAN.with(|plan| {
                 let told = explain(&plan.gateway, &request);
-                assert!(told.is_ok_and(|told| !told.to_string().is_empty()) || url.contains(';'));
+                assert!(!told.to_string().is_empty());
             });
         }
     }

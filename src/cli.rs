@@ -204,10 +204,7 @@ fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAd
         return live::ask(file, method, url, headers, ip);
     }
     match config::load(file) {
-        Ok(loaded) => match explain(&loaded.gateway, &request) {
-            Ok(explanation) => show(&explanation.to_string()),
-            Err(error) => refused(error),
-        },
+        Ok(loaded) => show(&explain(&loaded.gateway, &request).to_string()),
         Err(report) => {
             show_report(&report);
             ExitCode::from(MISTAKE)

@@ -6,12 +6,21 @@ mod words;
 
 pub use request::{ExplainFault, ExplainRequest};
 
-use crate::gateway::{Gateway, Limit, LimitIndex, LimitUse, Mode, Redirect, Route};
+use http::StatusCode;
+
+use crate::gateway::admission::{self, Use};
+use crate::gateway::loop_mark::LoopMark;
+use crate::gateway::resolve::{
+    EarlyResponse, Peer, RejectReason, Resolution, RoutedRequest, SeenRequest, resolve,
+};
+use crate::gateway::{Gateway, LimitIndex, LimitUse, Mode, Redirect, Route};
+use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::{Cost, Fingerprint};
 use crate::route::client::Client;
-use crate::route::key::{Claim, Missing, Secret};
+use crate::route::key::{Missing, Secret};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, Match, RouteIndex};
+use crate::store::Charge;
 
 /// Of more routes than this only those are told that have the request's path, and no more than this.
 const MAX_TOLD: usize = 20;
@@ -25,7 +34,9 @@ pub struct Explanation {
     pub client: Client,
     /// How that was found out.
     pub identified: String,
-    /// The route; `None`: answered 404.
+    /// The answer that it gets before any limit is asked; `None`: the limits decide.
+    pub answer: Option<Answer>,
+    /// The route, if it has one.
     pub route: Option<Taken>,
     /// Other routes by name, and why each is not the one; of more than 20 only those that have the request's path.
     pub others: Vec<(String, String)>,
@@ -90,48 +101,109 @@ pub enum Standing {
     Repeated,
 }
 
-/// Explains what the gateway would do with the request. Pure: no counter is read or charged.
-///
-/// # Errors
-/// The gateway would answer 400 to its path.
-pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Result<Explanation, ExplainFault> {
-    // Owners and short ids are of no use without a running gateway, so any secret will do.
-    explain_to(gateway, request, &Secret::Process([0; 16]), None)
+/// The answer that a request gets before any limit is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Why.
+    pub reason: String,
 }
 
-/// The same of a gateway that runs: with its `secret`, owners are those of its counters, and with its `ids`, masked values have
-/// the short ids that its other views show.
-///
-/// # Errors
-/// As [`explain`].
-pub fn explain_to(
+/// What a running gateway adds: with its `secret`, owners are those of its counters; with its `ids`, masked values have the short ids
+/// that its other views show; with its `loop_mark`, requests that go round in a circle are found.
+#[derive(Clone, Copy, Debug)]
+pub struct Running<'a> {
+    /// Keys the fingerprints of clients' keys.
+    pub secret: &'a Secret,
+    /// Keys the short ids of masked values.
+    pub ids: &'a ShortIds,
+    /// What shows the process that a request has passed it before.
+    pub loop_mark: &'a LoopMark,
+}
+
+/// Explains what the gateway would do with the request. Pure: no counter is read or charged.
+pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Explanation {
+    // Owners are of no use without a running gateway, so any secret will do.
+    explain_with(gateway, request, &Secret::Process([0; 16]), None)
+}
+
+/// The same of a gateway that runs.
+pub fn explain_live(gateway: &Gateway, request: &ExplainRequest, running: Running<'_>) -> Explanation {
+    explain_with(gateway, request, running.secret, Some(running))
+}
+
+fn explain_with(
     gateway: &Gateway,
     request: &ExplainRequest,
     secret: &Secret,
-    ids: Option<&ShortIds>,
-) -> Result<Explanation, ExplainFault> {
-    let rule = &gateway.server.client;
-    let client = rule.identify(request.peer, request.headers.fields());
-    let path = request.path(gateway.server.path_matching)?;
-    let seen = route::Request {
-        method: &request.method,
-        host: &request.host,
-        path: &path,
-        query: request.query.as_deref(),
-        headers: request.headers.fields(),
-        client,
-        tls_subject: None,
+    running: Option<Running<'_>>,
+) -> Explanation {
+    let mut spans = Vec::new();
+    let head = match request.head(&mut spans) {
+        Ok(head) => head,
+        Err(fault) => return Explanation::refused(gateway, request, fault),
     };
-    let chosen = gateway.table.find(&seen).map(|index| gateway.route(index));
-    let (others, untold) = others(gateway, &seen);
-    Ok(Explanation {
-        request: format!("{} {}{}", request.method, request.host, request.target),
-        client,
-        identified: words::identified(rule, request, client),
-        route: chosen.map(|route| Taken::new(gateway, route, &seen, (secret, ids))),
-        others,
-        untold,
-    })
+    // Over TLS, so that what is behind a redirect is told, too.
+    let peer = Peer { address: request.peer, secure: true, subject: None };
+    let loop_mark = running.map(|running| running.loop_mark);
+    let resolution = resolve(gateway, secret, loop_mark, &head, peer);
+    let ids = running.map(|running| running.ids);
+    Explanation::of(gateway, request, &head, &resolution, ids)
+}
+
+impl Explanation {
+    /// The gateway cannot read the request.
+    fn refused(gateway: &Gateway, request: &ExplainRequest, fault: Fault) -> Self {
+        let client = gateway.server.client.client(request.peer);
+        let answer = Answer { status: fault.status(), reason: fault.reason().to_owned() };
+        Self {
+            request: request.title.clone(),
+            client,
+            identified: "the peer itself: the request cannot be read".into(),
+            answer: Some(answer),
+            route: None,
+            others: Vec::new(),
+            untold: 0,
+        }
+    }
+
+    fn of(
+        gateway: &Gateway,
+        asked: &ExplainRequest,
+        head: &RequestHead<'_>,
+        resolution: &Resolution<'_, '_>,
+        ids: Option<&ShortIds>,
+    ) -> Self {
+        let Resolution { client, host, route, seen, outcome } = resolution;
+        let routed = outcome.as_ref().ok();
+        let request = routed.map(RoutedRequest::request).or_else(|| seen.as_ref().map(SeenRequest::request));
+        let (others, untold) =
+            request.as_ref().map_or_else(Default::default, |request| others(gateway, request));
+        let taken = request.zip(*route);
+        let taken = taken.map(|(request, (_, route))| Taken::new(gateway, route, &request, routed, ids));
+        Self {
+            request: format!("{} {host}{}", head.method, head.target.path_and_query()),
+            client: *client,
+            identified: words::identified(&gateway.server.client, asked.peer, head.fields, *client),
+            answer: outcome.as_ref().err().map(Answer::of),
+            route: taken,
+            others,
+            untold,
+        }
+    }
+}
+
+impl Answer {
+    fn of(response: &EarlyResponse) -> Self {
+        let (status, reason) = match response {
+            EarlyResponse::Reject(RejectReason { status, detail, .. }) => (*status, detail.to_string()),
+            EarlyResponse::Redirect(location) => (StatusCode::PERMANENT_REDIRECT, format!("to `{location}`")),
+            EarlyResponse::Preflight => (StatusCode::NO_CONTENT, "a browser's preflight".into()),
+            EarlyResponse::Options => (StatusCode::OK, "what the server as a whole can do".into()),
+        };
+        Self { status, reason }
+    }
 }
 
 impl Taken {
@@ -139,7 +211,8 @@ impl Taken {
         gateway: &Gateway,
         route: &Route,
         request: &route::Request<'_>,
-        secrets: (&Secret, Option<&ShortIds>),
+        routed: Option<&RoutedRequest<'_, '_>>,
+        ids: Option<&ShortIds>,
     ) -> Self {
         let path = request.path.form(route.conditions.merge_slashes);
         let with_query =
@@ -147,44 +220,47 @@ impl Taken {
         let host = if request.host.is_empty() { "HOST" } else { request.host };
         let location = format!("https://{host}{}", with_query(path));
         let path = route.forwarded_path(request.path);
+        let limits = |routed: &RoutedRequest<'_, '_>| {
+            let uses = route.limits.iter().zip(&routed.assessment.uses);
+            uses.map(|(used, stands)| Applied::new(route, used, stands, routed, ids)).collect()
+        };
         Self {
             name: route.name.to_string(),
             conditions: words::why(&route.conditions, request),
             upstream: words::upstream(gateway.upstream(route.upstream)),
             redirect: route.redirect.map(|Redirect::Https| location),
             forwarded: with_query(path),
-            limits: route
-                .limits
-                .iter()
-                .map(|used| Applied::new(gateway, route, used, request, secrets))
-                .collect(),
+            limits: routed.map(limits).unwrap_or_default(),
         }
     }
 }
 
 impl Applied {
     fn new(
-        gateway: &Gateway,
         route: &Route,
         used: &LimitUse,
-        request: &route::Request<'_>,
-        (secret, ids): (&Secret, Option<&ShortIds>),
+        stands: &Use<'_>,
+        routed: &RoutedRequest<'_, '_>,
+        ids: Option<&ShortIds>,
     ) -> Self {
-        let limit = gateway.limit(used.limit);
+        let (limit, request) = (stands.limit, &routed.request());
         let merge_slashes = route.conditions.merge_slashes;
         let masking = match (limit.reveal, ids) {
             (true, _) => Masking::Off,
             (false, Some(ids)) => Masking::Ids(ids),
             (false, None) => Masking::NoIds,
         };
-        let (standing, owner) = Standing::new(limit, route, used, request, secret);
+        let owner = match stands.standing {
+            admission::Standing::Charged(_, first) => routed.assessment.charges.get(first).map(Charge::owner),
+            _ => None,
+        };
         Self {
             index: used.limit,
             owner,
             label: limit.key.label(request, &route.name, merge_slashes, masking),
             name: limit.name.to_string(),
             mode: limit.mode,
-            standing,
+            standing: Standing::of(stands, request, merge_slashes),
             key: limit.key.describe(request, &route.name, merge_slashes, masking),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
             policies: limit.policies.iter().map(|policy| words::policy(policy, used.cost)).collect(),
@@ -193,24 +269,17 @@ impl Applied {
 }
 
 impl Standing {
-    /// And whose counters are charged.
-    fn new(
-        limit: &Limit,
-        route: &Route,
-        used: &LimitUse,
-        request: &route::Request<'_>,
-        secret: &Secret,
-    ) -> (Self, Option<Fingerprint>) {
-        let merge_slashes = route.conditions.merge_slashes;
-        let Some(cost) = used.cost else { return (Self::Free, None) };
-        if let Some(exemption) = limit.exempt.first(request, merge_slashes) {
-            return (Self::Exempt(exemption.to_string()), None);
-        }
-        match limit.key.claim(secret, request, &route.name, merge_slashes) {
-            Claim::Key(owner) => (Self::Charged(cost), Some(owner)),
-            Claim::Skip => (Self::Skipped, None),
-            Claim::Deny => (Self::Missing, None),
-            Claim::Repeated => (Self::Repeated, None),
+    fn of(stands: &Use<'_>, request: &route::Request<'_>, merge_slashes: bool) -> Self {
+        match stands.standing {
+            admission::Standing::Charged(cost, _) => Self::Charged(cost),
+            admission::Standing::Free => Self::Free,
+            admission::Standing::Exempt => {
+                let first = stands.limit.exempt.first(request, merge_slashes);
+                Self::Exempt(first.map(ToString::to_string).unwrap_or_default())
+            }
+            admission::Standing::Skipped => Self::Skipped,
+            admission::Standing::Missing => Self::Missing,
+            admission::Standing::Repeated => Self::Repeated,
         }
     }
 }

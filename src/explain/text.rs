@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Applied, Explanation, Standing, Taken};
+use http::StatusCode;
+
+use super::{Answer, Applied, Explanation, Standing, Taken};
 use crate::gateway::Mode;
 
 impl Display for Explanation {
@@ -13,14 +15,29 @@ impl Display for Explanation {
             detail(f, "network", format_args!("{} stands for it in keys", self.client.network))?;
         }
         match &self.route {
-            Some(route) => route.fmt(f)?,
-            None => line(f, "route", "none matches: answered 404")?,
+            Some(route) => {
+                route.fmt(f)?;
+                if route.limits.is_empty() && self.answer.is_none() {
+                    line(f, "limits", "none: every request passes")?;
+                }
+            }
+            None if self.is_unrouted() => line(f, "route", "none matches: answered 404")?,
+            None => {}
+        }
+        if let Some(Answer { status, reason }) = self.answer.as_ref().filter(|_| !self.is_unrouted()) {
+            line(f, "answer", format_args!("{}: {reason}; no limit is asked", status.as_str()))?;
         }
         self.write_others(f)
     }
 }
 
 impl Explanation {
+    /// Whether it could be read, and no route matches.
+    fn is_unrouted(&self) -> bool {
+        self.route.is_none()
+            && self.answer.as_ref().is_some_and(|answer| answer.status == StatusCode::NOT_FOUND)
+    }
+
     fn write_others(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if !self.others.is_empty() {
             writeln!(f, "\nother routes")?;
@@ -46,9 +63,6 @@ impl Display for Taken {
             line(f, "redirect", format_args!("without TLS 308 to `{location}`, and nothing below"))?;
         }
         line(f, "upstream", format_args!("{} gets `{}`", self.upstream, self.forwarded))?;
-        if self.limits.is_empty() {
-            line(f, "limits", "none: every request passes")?;
-        }
         self.limits.iter().try_for_each(|limit| limit.fmt(f))
     }
 }

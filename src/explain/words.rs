@@ -1,7 +1,9 @@
 //! Reasons in words.
 
-use super::ExplainRequest;
+use std::net::IpAddr;
+
 use crate::gateway::{Backend, Gateway, Policy, Upstream};
+use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::limit::units::Cost;
 use crate::route::client::{Client, ClientRule, ClientSource};
@@ -9,8 +11,7 @@ use crate::route::pattern::HostPattern;
 use crate::route::{self, Conditions, Match};
 
 /// How the client was found out.
-pub(super) fn identified(rule: &ClientRule, request: &ExplainRequest, client: Client) -> String {
-    let (peer, fields) = (request.peer, request.headers.fields());
+pub(super) fn identified(rule: &ClientRule, peer: IpAddr, fields: Fields<'_>, client: Client) -> String {
     let source = match &rule.source {
         ClientSource::XForwardedFor => {
             fields.known(Name::XForwardedFor).map(|_| "X-Forwarded-For".to_owned())

@@ -42,13 +42,9 @@ fn it_tells_the_route_the_keys_and_why_not_the_others() {
 
 #[test]
 fn what_is_no_request_is_bad_usage() {
-    for arguments in [
-        &["G ET", "/"][..],
-        &["GET", "/%"],
-        &["GET", "/..%2f/../.."],
-        &["GET", "/", "-H", "no colon"],
-        &["GET", "/", "-H", "bad name: x"],
-    ] {
+    for arguments in
+        [&["GET", "no/slash"][..], &["GET", "ftp://a/"], &["GET", "/\n"], &["GET", "/", "-H", "no colon"]]
+    {
         let output = explain(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");

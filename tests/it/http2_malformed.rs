@@ -246,7 +246,7 @@ fn characters_that_no_path_should_have_are_treated_as_over_http_1_1() {
     let gateway = Gateway::start(&everything_to(&backend, ""));
     for path in ["/<a>?b=\"{|}`^\\", "/a<", "/%zz"] {
         let over_http1 = crate::harness::Client::connect(gateway.addr())
-            .exchange(&format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
+            .exchange(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
             .status;
         let fate = fate(&gateway, &head(&[(":path", path)], &[]));
         assert_eq!(fate, Fate::Answered(over_http1), "{path}");

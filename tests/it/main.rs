@@ -53,6 +53,7 @@ mod edge_behind_proxies;
 mod edge_connections;
 mod edge_cors;
 mod edge_proxy_protocol;
+mod explain_agrees;
 mod fuzz_targets;
 mod grpc_calls;
 mod harness;

@@ -11,7 +11,9 @@ use super::policies::{self, State};
 use super::routes::mode;
 use super::time::{moment, span};
 use super::{Fault, only};
-use crate::explain::{Applied, ExplainFault, ExplainRequest, Explanation, Standing, Taken, explain_to};
+use crate::explain::{
+    Applied, ExplainFault, ExplainRequest, Explanation, Running, Standing, Taken, explain_live,
+};
 use crate::gateway::{Gateway, Mode};
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Verdict, Wait};
@@ -42,7 +44,8 @@ pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, Faul
     let request = request(body)?;
     let gateway = shared.gateway.load_full();
     let (secret, ids) = (shared.secret(&gateway), shared.short_ids(&gateway));
-    let explanation = explain_to(&gateway, &request, &secret, Some(&ids)).map_err(bad)?;
+    let running = Running { secret: &secret, ids: &ids, loop_mark: &shared.loop_mark };
+    let explanation = explain_live(&gateway, &request, running);
     let mut heard = Vec::new();
     for applied in explanation.route.iter().flat_map(|route| &route.limits) {
         heard.push(Heard::ask(shared, &gateway, applied).await?);
@@ -180,7 +183,7 @@ fn tell(shared: &Shared, gateway: &Gateway, explanation: &Explanation, heard: &[
     let told = heard.iter().filter(refuses).rev().filter_map(|heard| Some((heard.fate()?, heard)));
     let worst = told.max_by_key(|(fate, _)| *fate);
     let (verdict, status) = outcome(gateway, explanation, worst.as_ref());
-    let charged = !matches!(verdict, "no_route" | "redirected");
+    let charged = !matches!(verdict, "no_route" | "redirected" | "answered");
     let worst = worst.filter(|(fate, _)| charged && *fate != Fate::Admitted);
     let wait = worst.as_ref().and_then(|(fate, _)| fate.wait());
     let others: Vec<Value> = explanation.others.iter().map(|(name, why)| json!([name, why])).collect();
@@ -189,6 +192,7 @@ fn tell(shared: &Shared, gateway: &Gateway, explanation: &Explanation, heard: &[
         "client": explanation.client.address.to_string(),
         "identified": explanation.identified,
         "verdict": verdict, "status": status,
+        "reason": explanation.answer.as_ref().map(|answer| &answer.reason),
         "limit": worst.map(|(_, heard)| &heard.applied.name),
         "wait_ms": wait.map(span), "until": wait.map(|wait| moment(shared.clock.now().plus(wait))),
         "route": explanation.route.as_ref().map(route),
@@ -203,7 +207,15 @@ fn outcome(
     explanation: &Explanation,
     worst: Option<&(Fate, &Heard<'_>)>,
 ) -> (&'static str, Option<u16>) {
-    let Some(route) = &explanation.route else { return ("no_route", Some(StatusCode::NOT_FOUND.as_u16())) };
+    let answer = explanation.answer.as_ref().map(|answer| answer.status);
+    let Some(route) = &explanation.route else {
+        let unrouted = answer.is_none_or(|status| status == StatusCode::NOT_FOUND);
+        let verdict = if unrouted { "no_route" } else { "answered" };
+        return (verdict, Some(answer.unwrap_or(StatusCode::NOT_FOUND).as_u16()));
+    };
+    if let Some(status) = answer {
+        return ("answered", Some(status.as_u16()));
+    }
     if route.redirect.is_some() {
         return ("redirected", Some(StatusCode::PERMANENT_REDIRECT.as_u16()));
     }

@@ -1,0 +1,225 @@
+//! `explain` and a running gateway go one way: the same random requests get the same route and the same status from both.
+
+use http::StatusCode;
+use tollgate::config;
+use tollgate::explain::{ExplainRequest, Explanation, Standing, explain};
+use tollgate::gateway::{Gateway as Plan, Mode};
+
+use crate::harness::{Client, Gateway};
+
+const CONFIG: &str = r#"
+[server]
+workers = 1
+max_body_bytes = "1KiB"
+trusted_proxies = ["127.0.0.0/8"]
+[log]
+access = "json"
+[upstreams]
+demo = "builtin:echo"
+[[routes]]
+name = "search"
+path = "/search/{id}"
+methods = ["GET", "POST"]
+upstream = "demo"
+limits = ["by-key", "many"]
+[[routes]]
+name = "gold"
+path = "/search/*"
+headers = { x-plan = "gold" }
+upstream = "demo"
+strip_prefix = "/search"
+[[routes]]
+name = "script"
+path = "/script/*"
+hosts = ["*.example.com", "a.test"]
+upstream = "demo"
+[routes.cors]
+origins = ["https://app.example.com"]
+[[routes]]
+name = "secure"
+path = "/secure"
+upstream = "demo"
+redirect = "https"
+[[routes]]
+name = "rest"
+path = "/x/*"
+upstream = "demo"
+[[routes]]
+name = "exact"
+path = "/a/b"
+upstream = "demo"
+merge_slashes = false
+limits = ["twice"]
+[limits.by-key]
+algorithm = "token-bucket"
+key = "header:x-key"
+missing = "deny"
+rate = "1000000/s"
+exempt = ["header:x-internal=1", "ip:10.1.0.0/16"]
+[limits.many]
+algorithm = "fixed-window"
+key = ["ip", "path"]
+rate = "1000000/s"
+[limits.twice]
+algorithm = "gcra"
+key = ["query:k", "cookie:c"]
+rate = "1000000/s"
+burst = 1000000
+"#;
+
+/// A random source of its own: a failure is the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).expect("31 bits") % bound
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+}
+
+struct Asked {
+    method: String,
+    url: String,
+    headers: Vec<String>,
+}
+
+/// What a browser asks before a script's request, or nearly that.
+fn preflight(random: &mut Random) -> Asked {
+    let method = random.one(&["OPTIONS", "OPTIONS", "GET"]).to_owned();
+    let url = format!("http://a.test{}", random.one(&["/script/x", "/secure", "/search/1", "/nowhere"]));
+    let origin = format!("origin: {}", random.one(&["https://app.example.com", "https://evil.test"]));
+    let asks = format!("access-control-request-method: {}", random.one(&["PUT", "GET", "(", ""]));
+    Asked { method, url, headers: vec![origin, asks] }
+}
+
+/// One in three is odd in some way.
+fn random_request(random: &mut Random) -> Asked {
+    if random.below(10) == 0 {
+        return preflight(random);
+    }
+    let odd = random.below(3) == 0;
+    let pick = |random: &mut Random, good: &[&str], odd_ones: &[&str]| {
+        let of = if odd && random.below(3) == 0 { odd_ones } else { good };
+        random.one(of).to_owned()
+    };
+    let methods = ["GET", "GET", "POST", "HEAD", "OPTIONS", "DELETE"];
+    let method = pick(random, &methods, &["get", "TRACE", "X-Y", "G(T", "PRI"]);
+    let mut url = String::from("http://");
+    url += &pick(
+        random,
+        &["a.test", "b.example.com", "A.TEST:80"],
+        &["a.test.", "x@a.test", "a..test", "[::1]", "é"],
+    );
+    let paths =
+        ["/search", "/Search", "/secure", "/script", "/a/b", "/a//b", "/7", "/x", "/%61", "/.", "/;x"];
+    for _ in 0..random.below(4) {
+        url += &pick(
+            random,
+            &paths,
+            &["/..", "/%zz", "/<", "/%2e%2e", "/a b", "/é", "#f", "*", "/%00", "/..;/x"],
+        );
+    }
+    url += &pick(random, &["", "", "?q=1", "?k=1", "?k=1&k=2", "?k=1&k=1"], &["?", "?a b", "?#"]);
+    let good = [
+        "x-key: one",
+        "x-key: two",
+        "x-plan: gold",
+        "x-plan: Gold",
+        "x-internal: 1",
+        "cookie: c=1",
+        "cookie: c=1; c=2",
+        "content-length: 0",
+        "content-length: 1000000",
+        "origin: https://app.example.com",
+        "origin: https://evil.test",
+        "access-control-request-method: GET",
+        "x-forwarded-for: 10.1.2.3",
+        "x-forwarded-for: 9.9.9.9, 127.0.0.1",
+        "x-forwarded-proto: https",
+        "connection: x-plan",
+        "expect: more",
+    ];
+    let bad = [
+        "host: other.test",
+        "bad name: 1",
+        "x: \u{1}",
+        "transfer-encoding: gzip, chunked",
+        "content-length: x",
+    ];
+    let headers = (0..random.below(5)).map(|_| pick(random, &good, &bad)).collect();
+    Asked { method, url, headers }
+}
+
+/// The same as bytes on a connection.
+fn on_the_wire(asked: &Asked) -> String {
+    let rest = asked.url.strip_prefix("http://").expect("a URL");
+    let (authority, target) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let slash = if target.starts_with('/') { "" } else { "/" };
+    let lines: String = asked.headers.iter().map(|line| format!("{line}\r\n")).collect();
+    format!("{} {slash}{target} HTTP/1.1\r\nhost: {authority}\r\n{lines}\r\n", asked.method)
+}
+
+/// The status that `explain` expects of the gateway, which is asked without TLS and from a trusted proxy.
+fn expected(explanation: &Explanation, asked: &Asked) -> u16 {
+    let by_tls = asked.headers.iter().any(|line| line.starts_with("x-forwarded-proto"));
+    let redirected = explanation.route.as_ref().is_some_and(|route| route.redirect.is_some()) && !by_tls;
+    // A preflight is answered before a redirect; what the route demands is looked at behind it.
+    let preflight = explanation.answer.as_ref().is_some_and(|answer| answer.status == StatusCode::NO_CONTENT);
+    if redirected && !preflight {
+        return 308;
+    }
+    if let Some(answer) = &explanation.answer {
+        return answer.status.as_u16();
+    }
+    let enforced =
+        explanation.route.iter().flat_map(|route| &route.limits).filter(|limit| limit.mode == Mode::Enforce);
+    let refuses = |limit: &tollgate::explain::Applied| match limit.standing {
+        Standing::Missing => Some(429),
+        Standing::Repeated => Some(400),
+        _ => None,
+    };
+    // A request that can be read in two ways is malformed, whatever else is missing.
+    enforced.filter_map(refuses).min().unwrap_or(200)
+}
+
+#[test]
+fn ten_thousand_random_requests_get_what_explain_tells() {
+    let gateway = Gateway::start(CONFIG);
+    let plan: Plan = match config::parse(CONFIG.as_bytes(), "gateway.toml", &|_| None) {
+        Ok(loaded) => loaded.gateway,
+        Err(report) => panic!("{report:?}"),
+    };
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut client = Client::connect(gateway.addr());
+    let (mut routes, mut seen) = (Vec::new(), std::collections::BTreeMap::new());
+    for number in 0..10_000 {
+        let asked = random_request(&mut random);
+        let request = ExplainRequest::new(&asked.method, &asked.url, &asked.headers, None);
+        let request = request.unwrap_or_else(|fault| panic!("{} {}: {fault}", asked.method, asked.url));
+        let explanation = explain(&plan, &request);
+        client.write(on_the_wire(&asked));
+        let answer = client.try_read(&asked.method).unwrap_or_else(|fault| {
+            panic!("request {number}, {:?}: {fault:?}", on_the_wire(&asked));
+        });
+        let expected = expected(&explanation, &asked);
+        assert_eq!(answer.status, expected, "request {number}, {:?}\n{explanation}", on_the_wire(&asked));
+        *seen.entry(expected).or_insert(0) += 1;
+        routes.push(explanation.route.map(|route| route.name).unwrap_or_default());
+        if answer.header("connection") == Some("close") {
+            client = Client::connect(gateway.addr());
+        }
+    }
+    for status in [200, 204, 308, 400, 404, 405, 413, 417, 429, 501] {
+        assert!(seen.contains_key(&status), "no request was answered {status}: {seen:?}");
+    }
+    let log = gateway.access_log(routes.len());
+    for (number, (record, route)) in log.iter().zip(&routes).enumerate() {
+        assert_eq!(record["route"].as_str().unwrap_or_default(), route, "request {number}: {record}");
+    }
+}
