@@ -157,16 +157,20 @@ impl HeadBuilder {
                 }
             }
             Name::Other if name == b"cookie" && self.kind == BlockKind::Request => {
-                if !self.cookie.is_empty() {
-                    self.cookie.extend_from_slice(b"; ");
-                }
-                self.cookie.extend_from_slice(value);
+                self.add_cookie(value.trim_ascii());
                 return Some(());
             }
             _ => {}
         }
         put_line(&mut self.text, name, value);
         Some(())
+    }
+
+    fn add_cookie(&mut self, crumb: &[u8]) {
+        if !self.cookie.is_empty() && !crumb.is_empty() {
+            self.cookie.extend_from_slice(b"; ");
+        }
+        self.cookie.extend_from_slice(crumb);
     }
 
     fn value(&self, (start, end): Place) -> &[u8] {

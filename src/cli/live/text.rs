@@ -36,6 +36,9 @@ fn verdict(told: &Value) -> String {
         "admitted" => "admitted".to_owned(),
         "refused" if wait.is_empty() && !by.is_empty() => format!("refused{by}{status}; no wait helps"),
         "no_route" => format!("no route{status}"),
+        "answered" => {
+            format!("answered {}: {}", number(told, "status").unwrap_or_default(), word(told, "reason"))
+        }
         verdict => format!("{verdict}{by}{status}{wait}"),
     }
 }
