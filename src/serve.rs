@@ -317,6 +317,7 @@ fn share(
         access_log: access_log.logger(),
         spans: Spans::default(),
         connections: AtomicUsize::new(0),
+        scarce_above: AtomicUsize::new(usize::MAX),
         crowd: Arc::default(),
         desks: Desks::new(gateway.server.workers),
         steering,

@@ -59,6 +59,8 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// The same by client; held against `max_connections_per_client`.
     pub crowd: Arc<Crowd>,
+    /// Clients' connections above which descriptors are scarce; `usize::MAX` if they are not.
+    pub scarce_above: AtomicUsize,
     /// What workers are to do for the admin listener.
     pub desks: Desks,
     /// What is in force, and how to change it.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::time::Instant;
@@ -61,6 +62,8 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
 
 fn adopt(listener: StdListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
+    // A listener of a service manager may lack it.
+    SockRef::from(&listener).set_tcp_nodelay(true)?;
     TcpListener::from_std(listener)
 }
 
@@ -68,9 +71,11 @@ fn adopt(listener: StdListener) -> io::Result<TcpListener> {
 async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
     let mut life = worker.life.clone();
     let reserve = Reserve::of_process();
-    let mut last_told = None;
+    let Shared { connections, scarce_above, .. } = &*worker.shared;
+    let (mut last_told, mut inherits_nodelay) = (None, false);
     loop {
-        if reserve.is_next(&listener) {
+        let open = connections.load(Ordering::Relaxed);
+        if Reserve::may_be_next(open, scarce_above) && reserve.is_next(&listener) {
             tell(&mut last_told, "nearly all files that may be open are: new connections wait");
             until_spared(reserve, &listener, &worker).await;
         }
@@ -81,11 +86,8 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
         };
         match accepted {
             Ok((stream, peer)) => {
-                #[expect(
-                    clippy::let_underscore_must_use,
-                    reason = "a socket that refuses works, but small answers wait for acknowledgements"
-                )]
-                let _ = stream.set_nodelay(true);
+                reserve.note(&stream, connections.load(Ordering::Relaxed), scarce_above);
+                inherits_nodelay = inherits_nodelay || !lacks_nodelay(&stream);
                 admit(place, tls, stream, peer, &worker);
             }
             Err(error) if is_the_clients(&error) => {}
@@ -95,6 +97,21 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
             }
         }
     }
+}
+
+/// Whether the socket did not have TCP_NODELAY from its listener; it has it afterwards. That is so where the system does not hand
+/// it on, and of connections that waited at an inherited listener before it was set there. As connections are accepted in the
+/// order in which they were made, nothing needs to be asked once one is found to have it.
+fn lacks_nodelay(stream: &TcpStream) -> bool {
+    let lacks = !stream.nodelay().unwrap_or(true);
+    if lacks {
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a socket that refuses works, but small answers wait for acknowledgements"
+        )]
+        let _ = stream.set_nodelay(true);
+    }
+    lacks
 }
 
 /// A warning, unless there was one just now: who causes it may do so as often as they like.

@@ -119,6 +119,7 @@ pub(super) fn worker(gateway: Gateway) -> Rc<Worker> {
         refusals: crate::telemetry::refusals::Refusals::new(1),
         spans: Spans::default(),
         connections: AtomicUsize::new(1),
+        scarce_above: AtomicUsize::new(usize::MAX),
         crowd: Arc::default(),
         desks: Desks::new(1),
         steering,
