@@ -31,6 +31,7 @@ mod grpc;
 mod handshake;
 mod headers;
 mod http2;
+mod idle_list;
 mod lifetime;
 mod linger;
 mod listen;

@@ -190,7 +190,8 @@ fn is_the_clients(error: &io::Error) -> bool {
 /// Counts a connection for as long as it is open, and lists it among those that can make room.
 struct Open {
     place: usize,
-    number: u64,
+    /// It is listed at the worker.
+    presence: Option<Rc<Presence>>,
     worker: Rc<Worker>,
     plan: Rc<Plan>,
 }
@@ -198,21 +199,22 @@ struct Open {
 impl Open {
     fn new(place: usize, worker: Rc<Worker>, presence: Option<&Rc<Presence>>) -> Self {
         let plan = worker.plan();
-        let number = worker.accepted.get();
-        worker.accepted.set(number + 1);
+        worker.accepted.set(worker.accepted.get() + 1);
         if let Some(presence) = presence {
-            worker.present.borrow_mut().insert(number, Rc::clone(presence));
+            presence.list(&worker.idle);
         }
         worker.open.set(worker.open.get() + 1);
         worker.shared.connections.fetch_add(1, Ordering::Relaxed);
         plan.metrics.connection_opened(place);
-        Self { place, number, worker, plan }
+        Self { place, presence: presence.cloned(), worker, plan }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.worker.present.borrow_mut().remove(&self.number);
+        if let Some(presence) = &self.presence {
+            presence.unlist();
+        }
         self.worker.open.set(self.worker.open.get() - 1);
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.plan.metrics.connection_closed(self.place);
@@ -226,5 +228,39 @@ async fn expire(worker: Rc<Worker>) {
         // A worker without requests lets go of what an old plan holds, too: its connections to the shared store.
         worker.plan();
         worker.pools.expire();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream as Client;
+
+    use super::*;
+    use crate::proxy::listen::bind;
+
+    #[tokio::test]
+    async fn accepted_sockets_have_nodelay_from_a_listener_of_our_own() {
+        let loopback = "127.0.0.1:0".parse().expect("an address");
+        let mut listeners = bind([loopback].into_iter(), 1, &mut Vec::new()).expect("a free port");
+        let (_, listener) = listeners.remove(0).remove(0);
+        let _waiting = Client::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (stream, _) = adopt(listener).expect("a listener").accept().await.expect("one waits");
+        assert!(!lacks_nodelay(&stream));
+        assert!(stream.nodelay().expect("a socket option"));
+    }
+
+    #[tokio::test]
+    async fn accepted_sockets_have_nodelay_at_an_inherited_listener_too() {
+        let listener = StdListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let _early = Client::connect(address).expect("it listens");
+        let listener = adopt(listener).expect("a listener");
+        let _late = Client::connect(address).expect("it listens");
+        let (early, _) = listener.accept().await.expect("two wait");
+        assert!(lacks_nodelay(&early), "it was made before the listener had it");
+        assert!(early.nodelay().expect("a socket option"));
+        let (late, _) = listener.accept().await.expect("one waits");
+        assert!(!lacks_nodelay(&late));
+        assert!(late.nodelay().expect("a socket option"));
     }
 }

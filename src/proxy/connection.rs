@@ -75,6 +75,9 @@ impl Connection {
                 Arrival::Nothing => {
                     return if self.presence.is_evicted() { NextAction::Drop } else { NextAction::Close };
                 }
+                // Nothing can come behind the end, so there is nothing to read. TLS says goodbye.
+                Arrival::End if self.is_plain() => return NextAction::Drop,
+                Arrival::End => return NextAction::Close,
                 Arrival::Head => {
                     self.requests += 1;
                     self.session.may_keep = self.may_keep();
@@ -88,8 +91,10 @@ impl Connection {
                 }
                 Arrival::Fault(fault) => service::refuse_unread(&mut self.session, fault).await,
             };
-            if !matches!(after, NextAction::Keep) {
-                return after;
+            match after {
+                NextAction::Keep => {}
+                NextAction::Close if self.is_finished() => return NextAction::Drop,
+                after => return after,
             }
             self.session.reader.turn_to_head(worker.shared.clock.instant(worker.last_answer.get()));
         }
@@ -111,6 +116,19 @@ impl Connection {
             self.presence.rouse();
         }
         arrival
+    }
+
+    /// Whether the socket can be closed at once: the client sends no more, so that no reset destroys the answer on its way. If it is known
+    /// to have sent more all the same, that has to be read. TLS says goodbye in either direction.
+    fn is_finished(&self) -> bool {
+        let Session { is_last, buffers, .. } = &self.session;
+        let is_unread = buffers.as_ref().is_some_and(|buffers| !buffers.inbound.is_empty());
+        *is_last && self.is_plain() && !is_unread && !self.stream.has_news()
+    }
+
+    /// Whether the socket's bytes are those of HTTP.
+    fn is_plain(&self) -> bool {
+        matches!(*self.stream, Stream::Plain(_))
     }
 
     /// Closes the connection so that what is under way to the client arrives.

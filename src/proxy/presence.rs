@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::time::Instant;
 
+use super::idle_list::{IdleList, NONE};
 use crate::clock::deadline::now;
 
 /// Listed at the worker for as long as the connection is open.
@@ -20,6 +21,10 @@ pub(crate) struct Presence {
     /// It is to make room for another if it is still idle.
     evicted: Cell<bool>,
     waiting: RefCell<Option<Waker>>,
+    /// Where the worker looks for one that can make room, while the connection is listed there.
+    list: RefCell<Option<Rc<IdleList>>>,
+    /// Its place there.
+    place: Cell<usize>,
 }
 
 impl Presence {
@@ -30,7 +35,22 @@ impl Presence {
             idle_since: Cell::default(),
             evicted: Cell::default(),
             waiting: RefCell::default(),
+            list: RefCell::default(),
+            place: Cell::new(NONE),
         })
+    }
+
+    /// From now on the worker finds it there when it is idle.
+    pub(super) fn list(self: &Rc<Self>, list: &Rc<IdleList>) {
+        self.place.set(list.insert(Rc::clone(self)));
+        *self.list.borrow_mut() = Some(Rc::clone(list));
+    }
+
+    /// The connection is closed, or makes room for none any more.
+    pub(super) fn unlist(&self) {
+        if let Some(list) = self.list.take() {
+            list.remove(self.place.replace(NONE));
+        }
     }
 
     /// The place in `server.listen` of the listener that took it.
@@ -40,7 +60,12 @@ impl Presence {
 
     /// The connection waits for another request since then.
     pub(super) fn rest(&self, since: Instant, context: &Context<'_>) {
-        self.idle_since.set(Some(since));
+        if self.idle_since.replace(Some(since)) != Some(since)
+            && !self.is_evicted()
+            && let Some(list) = &*self.list.borrow()
+        {
+            list.link(self.place.get(), since);
+        }
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
             *waiting = Some(context.waker().clone());
@@ -66,17 +91,19 @@ impl Presence {
 
     /// A request has come.
     pub(super) fn rouse(&self) {
-        self.idle_since.set(None);
-    }
-
-    /// Since when the connection could make room for another without harm; `None` if a request is being served.
-    pub(crate) fn idle_since(&self) -> Option<Instant> {
-        self.idle_since.get().filter(|_| !self.is_evicted())
+        if self.idle_since.take().is_some()
+            && let Some(list) = &*self.list.borrow()
+        {
+            list.unlink(self.place.get());
+        }
     }
 
     /// Closes the connection if it is still idle.
     pub(crate) fn evict(&self) {
         self.evicted.set(true);
+        if let Some(list) = &*self.list.borrow() {
+            list.unlink(self.place.get());
+        }
         if let Some(waker) = self.waiting.borrow_mut().take() {
             waker.wake();
         }

@@ -38,7 +38,9 @@ pub(crate) enum Arrival {
     InvalidPreface,
     /// What is no head, or took too long.
     Fault(Fault),
-    /// Nothing more will come, or is waited for.
+    /// The client has closed its sending side, or the connection is broken: nothing more can come.
+    End,
+    /// Nothing more is waited for.
     Nothing,
 }
 
@@ -187,7 +189,7 @@ impl Reader {
             }
             match stream.poll_read(context, inbound, HEAD_READ) {
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Arrival::Nothing),
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Arrival::End),
                 Poll::Pending => {
                     // A connection that never brought a head gets no longer than the head itself.
                     let bounds = &self.bounds;

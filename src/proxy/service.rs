@@ -26,6 +26,7 @@ use super::worker::Plan;
 use crate::gateway::Route;
 use crate::gateway::admission::{Assessment, Banishment, Refusal, Ruling, Sentence, Tightest, Why};
 use crate::gateway::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest};
+use crate::http1::body::Body;
 use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::Micros;
 use crate::store::Outcome;
@@ -61,7 +62,7 @@ struct Refused<'p> {
 pub(crate) async fn answer(session: &mut Session) -> NextAction {
     let mut turn = Turn::begin(&session.worker);
     let plan = Rc::clone(&turn.plan);
-    let Session { reader, peer, buffers, may_keep, .. } = &mut *session;
+    let Session { reader, peer, buffers, may_keep, is_last, .. } = &mut *session;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
     // Looked at where it stands: it is large enough that moving it would show.
     let parsed = RequestHead::parse(inbound, spans);
@@ -85,6 +86,7 @@ pub(crate) async fn answer(session: &mut Session) -> NextAction {
         _ => Pace::Bytes,
     };
     let (terms, length) = (Terms::of(head, pace), head.length);
+    *is_last = !head.keep_alive && terms.body() == Body::EMPTY;
     match verdict {
         Verdict::Forward(delivery, target) => {
             message.clear();

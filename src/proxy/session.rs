@@ -25,6 +25,9 @@ pub(crate) struct Session {
     pub(crate) buffers: Option<Box<Buffers>>,
     /// The answer to the present request may leave the connection open.
     pub(crate) may_keep: bool,
+    /// The client has said that it sends nothing after the present request (RFC 9112 §9.6), which has no body: old clients send an
+    /// empty line behind one (§2.2).
+    pub(crate) is_last: bool,
 }
 
 impl Session {
@@ -44,6 +47,7 @@ impl Session {
             private: PrivateConnections::default(),
             buffers: None,
             may_keep: true,
+            is_last: false,
             worker,
         }
     }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 
 use super::buffers::Spare;
 use super::date::Date;
-use super::presence::Presence;
+use super::idle_list::IdleList;
 use super::recorder::Recorder;
 use super::tracer::Tracer;
 use crate::gateway::{Gateway, Limit};
@@ -51,8 +51,8 @@ pub(crate) struct Worker {
     pub(super) pools: Pools,
     /// Clients' connections open now.
     pub(super) open: Cell<usize>,
-    /// The same, but those turned away, by the order in which they were accepted.
-    pub(super) present: RefCell<HashMap<u64, Rc<Presence>>>,
+    /// The same, but those turned away.
+    pub(super) idle: Rc<IdleList>,
     /// Buffers that no connection needs now.
     pub(crate) spare: Spare,
     pub(crate) recorder: Recorder,
@@ -99,7 +99,7 @@ impl Worker {
             newest: RefCell::new(Cache::new(Arc::clone(&shared.gateway))),
             pools,
             open: Cell::new(0),
-            present: RefCell::default(),
+            idle: Rc::default(),
             spare: Spare::default(),
             recorder: Recorder::new(),
             tracer: Tracer::new(),
@@ -183,10 +183,7 @@ impl Worker {
 
     /// Closes the connection that is idle for longest. False if none of this worker's is.
     pub(super) fn make_room(&self) -> bool {
-        let present = self.present.borrow();
-        let idle = present.values().filter_map(|presence| Some((presence.idle_since()?, presence)));
-        let oldest = idle.min_by_key(|(since, _)| *since);
-        oldest.inspect(|(_, presence)| presence.evict()).is_some()
+        self.idle.longest().inspect(|presence| presence.evict()).is_some()
     }
 
     /// A place among the client's connections, if they are bounded; over the bound, how many connections there may be in all.
@@ -208,11 +205,7 @@ impl Worker {
         self.drain.notify_waiters();
         if tokio::time::timeout(FIRST_BYTE, self.all_closed()).await.is_err() {
             self.late.set(true);
-            let present = self.present.borrow();
-            present
-                .values()
-                .filter(|presence| presence.idle_since().is_some())
-                .for_each(|silent| silent.evict());
+            while self.make_room() {}
         }
         self.all_closed().await;
     }

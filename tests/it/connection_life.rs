@@ -1,6 +1,8 @@
 //! How many requests a client's connection serves, and for how long.
 
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::harness::frames::{Frames, GOAWAY, HEADERS, PING, get};
@@ -79,4 +81,67 @@ fn an_old_connection_of_http_2_goes_in_two_steps_and_its_streams_end_well() {
         }
     }
     assert_eq!(answered, BTreeSet::from([1, 3]));
+}
+
+/// Writes byte after byte until the gateway's socket is gone. False if it takes them for 500 ms.
+fn is_closed_for_good(stream: &mut TcpStream) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(500) {
+        if stream.write_all(b"x").is_err() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+/// What is answered, up to the end of the connection, which is no reset.
+fn answered(stream: &mut TcpStream, request: &[u8]) -> String {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket option");
+    stream.write_all(request).expect("it is open");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an end, not a reset");
+    answer
+}
+
+#[test]
+fn a_connection_on_which_the_client_sends_no_more_is_closed_at_once() {
+    let gateway = gateway("");
+    for request in
+        ["GET /b HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", "GET /b HTTP/1.0\r\nhost: a\r\n\r\n"]
+    {
+        let mut stream = TcpStream::connect(gateway.addr()).expect("it listens");
+        assert!(answered(&mut stream, request.as_bytes()).contains(" 404 "));
+        assert!(is_closed_for_good(&mut stream), "{request}");
+    }
+}
+
+#[test]
+fn a_connection_on_which_more_may_come_is_read_on_after_its_last_answer() {
+    let gateway = gateway("max_requests_per_connection = 1");
+    // The client does not know yet that it is the last; behind a body, old clients send an empty line.
+    for request in [
+        "GET /b HTTP/1.1\r\nhost: a\r\n\r\n",
+        "POST /b HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx",
+    ] {
+        let mut stream = TcpStream::connect(gateway.addr()).expect("it listens");
+        assert!(answered(&mut stream, request.as_bytes()).contains(" 404 "));
+        assert!(!is_closed_for_good(&mut stream), "{request}");
+    }
+}
+
+#[test]
+fn an_answer_is_whole_though_the_client_sends_on_behind_its_last_request() {
+    let backend = Backend::start(|exchange| {
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 300000\r\n\r\n");
+        exchange.write("y".repeat(300_000));
+        crate::harness::Next::KeepAlive
+    });
+    let gateway = Gateway::start(&everything_to(&backend, ""));
+    let request = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_owned() + &"z".repeat(100_000);
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(gateway.addr()).expect("it listens");
+        let answer = answered(&mut stream, request.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&"y".repeat(300_000)));
+    }
 }

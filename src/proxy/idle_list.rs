@@ -1,0 +1,223 @@
+//! The connections of one worker, of which those that are idle are in order: the one that is idle for longest makes room.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use tokio::time::Instant;
+
+use super::presence::Presence;
+
+/// The place of no connection. No vector is so long.
+pub(super) const NONE: usize = usize::MAX;
+
+/// All connections of a worker that can make room, each at a place that it keeps while it is open. The idle ones are linked in the
+/// order in which they became so: neither marking one nor finding the first depends on how many there are, or allocates.
+#[derive(Debug)]
+pub(crate) struct IdleList(RefCell<Links>);
+
+#[derive(Debug)]
+struct Links {
+    entries: Vec<Entry>,
+    /// Places that no connection has.
+    free: Vec<usize>,
+    first: usize,
+    last: usize,
+    /// Entries that were looked at for their order.
+    #[cfg(test)]
+    steps: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// `None` at a place that is free.
+    presence: Option<Rc<Presence>>,
+    /// Since when it is idle. `None`: it is not linked.
+    since: Option<Instant>,
+    previous: usize,
+    next: usize,
+}
+
+impl Default for IdleList {
+    fn default() -> Self {
+        Self(RefCell::new(Links {
+            entries: Vec::new(),
+            free: Vec::new(),
+            first: NONE,
+            last: NONE,
+            #[cfg(test)]
+            steps: 0,
+        }))
+    }
+}
+
+impl IdleList {
+    /// Takes a connection in, which is not idle. Returns its place.
+    pub(super) fn insert(&self, presence: Rc<Presence>) -> usize {
+        let links = &mut *self.0.borrow_mut();
+        let entry = Entry { presence: Some(presence), since: None, previous: NONE, next: NONE };
+        if let Some(place) = links.free.pop()
+            && let Some(free) = links.entries.get_mut(place)
+        {
+            *free = entry;
+            return place;
+        }
+        links.entries.push(entry);
+        links.entries.len() - 1
+    }
+
+    /// The connection is closed.
+    pub(super) fn remove(&self, place: usize) {
+        let links = &mut *self.0.borrow_mut();
+        links.unlink(place);
+        if links.entries.get_mut(place).and_then(|entry| entry.presence.take()).is_some() {
+            links.free.push(place);
+        }
+    }
+
+    /// The connection is idle since then.
+    pub(super) fn link(&self, place: usize, since: Instant) {
+        let links = &mut *self.0.borrow_mut();
+        links.unlink(place);
+        links.link(place, since);
+    }
+
+    /// The connection is idle no more.
+    pub(super) fn unlink(&self, place: usize) {
+        self.0.borrow_mut().unlink(place);
+    }
+
+    /// The connection that is idle for longest.
+    pub(super) fn longest(&self) -> Option<Rc<Presence>> {
+        let links = self.0.borrow();
+        links.entries.get(links.first)?.presence.clone()
+    }
+}
+
+impl Links {
+    /// Links the entry behind those that are idle for longer or as long. What becomes idle comes last, so that the search
+    /// from there ends at once: only readings of the clock that were taken in another order make it go on.
+    fn link(&mut self, place: usize, since: Instant) {
+        let mut previous = self.last;
+        while let Some(entry) = self.entries.get(previous)
+            && entry.since > Some(since)
+        {
+            previous = entry.previous;
+            #[cfg(test)]
+            {
+                self.steps += 1;
+            }
+        }
+        let next = self.entries.get(previous).map_or(self.first, |entry| entry.next);
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        (entry.since, entry.previous, entry.next) = (Some(since), previous, next);
+        *self.next_of(previous) = place;
+        *self.previous_of(next) = place;
+    }
+
+    fn unlink(&mut self, place: usize) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        if entry.since.take().is_some() {
+            let (previous, next) = (entry.previous, entry.next);
+            *self.next_of(previous) = next;
+            *self.previous_of(next) = previous;
+        }
+    }
+
+    /// What tells the entry behind this one; behind none is the first.
+    fn next_of(&mut self, place: usize) -> &mut usize {
+        self.entries.get_mut(place).map_or(&mut self.first, |entry| &mut entry.next)
+    }
+
+    /// What tells the entry before this one; before none is the last.
+    fn previous_of(&mut self, place: usize) -> &mut usize {
+        self.entries.get_mut(place).map_or(&mut self.last, |entry| &mut entry.previous)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::deadline::now;
+
+    /// So many connections.
+    fn open(list: &Rc<IdleList>, count: usize) -> Vec<Rc<Presence>> {
+        let presences: Vec<_> = (0..count).map(|_| Presence::new(0)).collect();
+        presences.iter().for_each(|presence| presence.list(list));
+        presences
+    }
+
+    fn rest(presence: &Presence, since: Instant) {
+        presence.rest(since, &Context::from_waker(Waker::noop()));
+    }
+
+    /// Evicts the one that is idle for longest. Returns its number.
+    fn evict(list: &IdleList, presences: &[Rc<Presence>]) -> Option<usize> {
+        let longest = list.longest()?;
+        longest.evict();
+        presences.iter().position(|presence| Rc::ptr_eq(presence, &longest))
+    }
+
+    fn steps(list: &IdleList) -> u64 {
+        list.0.borrow().steps
+    }
+
+    #[test]
+    fn exactly_the_longest_idle_makes_room_at_a_cost_that_does_not_grow() {
+        for count in [10, 10_000] {
+            let (list, begin) = (Rc::new(IdleList::default()), now());
+            let presences = open(&list, count);
+            assert_eq!(evict(&list, &presences), None, "none is idle");
+            let at = |turn: usize| begin + Duration::from_millis(u64::try_from(turn).expect("small"));
+            // Each serves three requests, always in another order: 7 has no common factor with their number.
+            for turn in 0..3 * count {
+                let presence = &presences[turn * 7 % count];
+                presence.rouse();
+                rest(presence, at(turn));
+                rest(presence, at(turn));
+            }
+            // Every third is busy with a request.
+            let busy = |number: usize| number.is_multiple_of(3);
+            presences.iter().step_by(3).for_each(|presence| presence.rouse());
+            let expected =
+                (2 * count..3 * count).map(|turn| turn * 7 % count).filter(|number| !busy(*number));
+            let evicted: Vec<_> = std::iter::from_fn(|| evict(&list, &presences)).collect();
+            assert_eq!(evicted, expected.collect::<Vec<_>>());
+            assert_eq!(steps(&list), 0, "of {count}");
+        }
+    }
+
+    #[test]
+    fn an_order_that_the_clock_gives_otherwise_is_kept() {
+        let (list, begin) = (Rc::new(IdleList::default()), now());
+        let presences = open(&list, 4);
+        let after = [3, 1, 2, 1];
+        for (presence, seconds) in presences.iter().zip(after) {
+            rest(presence, begin + Duration::from_secs(seconds));
+        }
+        let evicted: Vec<_> = std::iter::from_fn(|| evict(&list, &presences)).collect();
+        assert_eq!(evicted, [1, 3, 2, 0]);
+        assert_eq!(steps(&list), 1 + 1 + 2);
+    }
+
+    #[test]
+    fn one_that_was_evicted_or_is_closed_is_not_found_again() {
+        let (list, begin) = (Rc::new(IdleList::default()), now());
+        let presences = open(&list, 3);
+        presences.iter().for_each(|presence| rest(presence, begin));
+        assert_eq!(evict(&list, &presences), Some(0));
+        rest(&presences[0], begin);
+        presences[1].unlist();
+        // Its place goes to the next; it says nothing there any more.
+        let late = open(&list, 1);
+        rest(&presences[1], begin);
+        presences[1].rouse();
+        assert_eq!(evict(&list, &presences), Some(2));
+        assert_eq!(evict(&list, &presences), None);
+        rest(&late[0], begin);
+        assert_eq!(evict(&list, &late), Some(0));
+        assert_eq!(list.0.borrow().entries.len(), 3);
+    }
+}
