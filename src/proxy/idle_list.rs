@@ -5,19 +5,17 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
-use super::presence::Presence;
-
 /// The place of no connection. No vector is so long.
 pub(super) const NONE: usize = usize::MAX;
 
 /// All connections of a worker that can make room, each at a place that it keeps while it is open. The idle ones are linked in the
 /// order in which they became so: neither marking one nor finding the first depends on how many there are, or allocates.
 #[derive(Debug)]
-pub(crate) struct IdleList(RefCell<Links>);
+pub(crate) struct IdleList<T>(RefCell<Links<T>>);
 
 #[derive(Debug)]
-struct Links {
-    entries: Vec<Entry>,
+struct Links<T> {
+    entries: Vec<Entry<T>>,
     /// Places that no connection has.
     free: Vec<usize>,
     first: usize,
@@ -28,16 +26,16 @@ struct Links {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Entry<T> {
     /// `None` at a place that is free.
-    presence: Option<Rc<Presence>>,
+    connection: Option<Rc<T>>,
     /// Since when it is idle. `None`: it is not linked.
     since: Option<Instant>,
     previous: usize,
     next: usize,
 }
 
-impl Default for IdleList {
+impl<T> Default for IdleList<T> {
     fn default() -> Self {
         Self(RefCell::new(Links {
             entries: Vec::new(),
@@ -50,11 +48,11 @@ impl Default for IdleList {
     }
 }
 
-impl IdleList {
+impl<T> IdleList<T> {
     /// Takes a connection in, which is not idle. Returns its place.
-    pub(super) fn insert(&self, presence: Rc<Presence>) -> usize {
+    pub(super) fn insert(&self, connection: Rc<T>) -> usize {
         let links = &mut *self.0.borrow_mut();
-        let entry = Entry { presence: Some(presence), since: None, previous: NONE, next: NONE };
+        let entry = Entry { connection: Some(connection), since: None, previous: NONE, next: NONE };
         if let Some(place) = links.free.pop()
             && let Some(free) = links.entries.get_mut(place)
         {
@@ -69,7 +67,7 @@ impl IdleList {
     pub(super) fn remove(&self, place: usize) {
         let links = &mut *self.0.borrow_mut();
         links.unlink(place);
-        if links.entries.get_mut(place).and_then(|entry| entry.presence.take()).is_some() {
+        if links.entries.get_mut(place).and_then(|entry| entry.connection.take()).is_some() {
             links.free.push(place);
         }
     }
@@ -87,13 +85,13 @@ impl IdleList {
     }
 
     /// The connection that is idle for longest.
-    pub(super) fn longest(&self) -> Option<Rc<Presence>> {
+    pub(super) fn longest(&self) -> Option<Rc<T>> {
         let links = self.0.borrow();
-        links.entries.get(links.first)?.presence.clone()
+        links.entries.get(links.first)?.connection.clone()
     }
 }
 
-impl Links {
+impl<T> Links<T> {
     /// Links the entry behind those that are idle for longer or as long. What becomes idle comes last, so that the search
     /// from there ends at once: only readings of the clock that were taken in another order make it go on.
     fn link(&mut self, place: usize, since: Instant) {
@@ -139,11 +137,12 @@ mod tests {
     use std::task::{Context, Waker};
     use std::time::Duration;
 
+    use super::super::presence::Presence;
     use super::*;
     use crate::clock::deadline::now;
 
     /// So many connections.
-    fn open(list: &Rc<IdleList>, count: usize) -> Vec<Rc<Presence>> {
+    fn open(list: &Rc<IdleList<Presence>>, count: usize) -> Vec<Rc<Presence>> {
         let presences: Vec<_> = (0..count).map(|_| Presence::new(0)).collect();
         presences.iter().for_each(|presence| presence.list(list));
         presences
@@ -154,13 +153,13 @@ mod tests {
     }
 
     /// Evicts the one that is idle for longest. Returns its number.
-    fn evict(list: &IdleList, presences: &[Rc<Presence>]) -> Option<usize> {
+    fn evict(list: &IdleList<Presence>, presences: &[Rc<Presence>]) -> Option<usize> {
         let longest = list.longest()?;
         longest.evict();
         presences.iter().position(|presence| Rc::ptr_eq(presence, &longest))
     }
 
-    fn steps(list: &IdleList) -> u64 {
+    fn steps(list: &IdleList<Presence>) -> u64 {
         list.0.borrow().steps
     }
 

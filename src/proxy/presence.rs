@@ -22,7 +22,7 @@ pub(crate) struct Presence {
     evicted: Cell<bool>,
     waiting: RefCell<Option<Waker>>,
     /// Where the worker looks for one that can make room, while the connection is listed there.
-    list: RefCell<Option<Rc<IdleList>>>,
+    list: RefCell<Option<Rc<IdleList<Self>>>>,
     /// Its place there.
     place: Cell<usize>,
 }
@@ -41,7 +41,7 @@ impl Presence {
     }
 
     /// From now on the worker finds it there when it is idle.
-    pub(super) fn list(self: &Rc<Self>, list: &Rc<IdleList>) {
+    pub(super) fn list(self: &Rc<Self>, list: &Rc<IdleList<Self>>) {
         self.place.set(list.insert(Rc::clone(self)));
         *self.list.borrow_mut() = Some(Rc::clone(list));
     }

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 use super::buffers::Spare;
 use super::date::Date;
 use super::idle_list::IdleList;
+use super::presence::Presence;
 use super::recorder::Recorder;
 use super::tracer::Tracer;
 use crate::gateway::{Gateway, Limit};
@@ -52,7 +53,7 @@ pub(crate) struct Worker {
     /// Clients' connections open now.
     pub(super) open: Cell<usize>,
     /// The same, but those turned away.
-    pub(super) idle: Rc<IdleList>,
+    pub(super) idle: Rc<IdleList<Presence>>,
     /// Buffers that no connection needs now.
     pub(crate) spare: Spare,
     pub(crate) recorder: Recorder,
