@@ -35,7 +35,7 @@ impl Overhead {
         }
     }
 
-    /// Whether there were more of them than a connection may send that is `age` seconds old and was sent so many bytes.
+    /// Whether there were more of them than a connection may send that is `age` seconds old and was sent `sent` bytes.
     pub fn is_flood(&self, sent: u64, age: impl FnOnce() -> u64) -> bool {
         let earned = BASE + sent / BYTES_PER_FRAME + self.blocks * PER_BLOCK;
         self.cost > earned && self.cost > earned + age() * PER_SECOND

@@ -179,7 +179,7 @@ impl State {
         Ok(true)
     }
 
-    /// Whether the stream takes a frame with so many bytes of a body.
+    /// Whether the stream takes a frame that carries `data` bytes of a body.
     fn admit_data(&mut self, header: FrameHeader, data: usize) -> Result<(), Fault> {
         let id = header.stream;
         let Some(stream) = self.streams.get_mut(id) else {
@@ -313,7 +313,7 @@ impl State {
         if stream.queued {
             self.room_waiters.retain(|&waiter| waiter != id);
         }
-        // Its task may have taken bytes that it passed on to nobody.
+        // Its task may have taken bytes and not passed them on.
         let (unread, unreleased) = (stream.received.len(), stream.unreleased);
         self.held -= unread;
         self.release_connection(unread + unreleased);
@@ -438,7 +438,7 @@ impl State {
         self.wake_to_open();
     }
 
-    /// Lets the peer send so many bytes more on the connection.
+    /// Lets the peer send `bytes` more on the connection.
     pub(super) fn release_connection(&mut self, bytes: usize) {
         if let Some(increment) = self.receive_window.release(bytes) {
             put_window_update(0, increment, &mut self.outbound);

@@ -138,7 +138,7 @@ pub(super) struct Streams {
     open: Vec<Box<StreamState>>,
     /// Of those, the ones on which frames may still go.
     active: usize,
-    /// So many may be.
+    /// The largest number of them.
     max_active: usize,
     /// The newest that the peer has opened.
     newest: u32,

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// Beyond so many bytes the worker keeps less of each connection.
+/// Total beyond which the worker keeps less of each connection; bytes.
 const SCARCE: usize = 64 << 20;
 
 thread_local! {
