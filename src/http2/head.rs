@@ -276,15 +276,24 @@ fn is_authority(authority: &[u8]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfit;
 
-/// The fields of a head, or of trailers: each line's name, and its value without the blanks around it.
-pub fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+/// The fields of a head, up to the empty line, or of trailers: each line's name, and its value without the blanks around it. A line that
+/// is no field is an error: what stands behind it must not get lost.
+fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), Unfit>> {
     let mut rest = lines;
     std::iter::from_fn(move || {
-        let end = memchr::memchr(b'\n', rest)?;
-        let (line, behind) = (rest[..end].strip_suffix(b"\r")?, &rest[end + 1..]);
-        let colon = memchr::memchr(b':', line)?;
-        rest = behind;
-        Some((&line[..colon], line[colon + 1..].trim_ascii()))
+        if rest.is_empty() || rest == b"\r\n" {
+            return None;
+        }
+        let field = first_line(rest).and_then(|(line, behind)| {
+            let colon = memchr::memchr(b':', line).filter(|colon| *colon > 0).ok_or(Unfit)?;
+            rest = behind;
+            Ok((&line[..colon], line[colon + 1..].trim_ascii()))
+        });
+        // Nothing is read behind an error.
+        if field.is_err() {
+            rest = &[];
+        }
+        Some(field)
     })
 }
 
@@ -292,12 +301,13 @@ pub fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 /// call, whose messages have their own lengths: `content-length` is left out then.
 ///
 /// # Errors
-/// It has no status line.
+/// It has no status line, or a line that is no field.
 pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, Unfit> {
     let (line, lines) = first_line(head)?;
     put_status(line.get(9..12).and_then(read_status).ok_or(Unfit)?, out);
     let (mut length, mut grpc) = (None, false);
-    for (name, value) in fields(lines) {
+    for field in fields(lines) {
+        let (name, value) = field?;
         match Name::of(name) {
             Name::ContentLength => length = Some(value),
             known if known.is_hop_by_hop() => {}
@@ -317,7 +327,7 @@ pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, Unfit> {
 /// grammar of a path lacks (`"`, `<`, `>`, …) are percent-encoded. `scheme` is `http` or `https`.
 ///
 /// # Errors
-/// It has no request line.
+/// It has no request line, or a line that is no field.
 pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(), Unfit> {
     let (line, lines) = first_line(head)?;
     let line = line.strip_suffix(b" HTTP/1.1").ok_or(Unfit)?;
@@ -325,13 +335,15 @@ pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(),
     put_field(b":method", &line[..blank], out);
     put_field(b":scheme", scheme, out);
     put_field(b":path", &encoded(&line[blank + 1..]), out);
-    let host = fields(lines).find(|(name, _)| Name::of(name) == Name::Host);
+    let host = fields(lines).filter_map(Result::ok).find(|(name, _)| Name::of(name) == Name::Host);
     // `host:` with nothing behind it is no authority.
     if let Some((_, host)) = host.filter(|(_, host)| !host.is_empty()) {
         put_field(b":authority", host, out);
     }
     let (mut length, mut chunked) = (None, false);
-    for (name, value) in fields(lines) {
+    // An error that the search for the host passed over shows here.
+    for field in fields(lines) {
+        let (name, value) = field?;
         match Name::of(name) {
             Name::Host => {}
             Name::ContentLength => length = Some(value),
@@ -349,8 +361,11 @@ pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(),
 }
 
 /// Writes trailers as a block.
-pub fn put_trailers(lines: &[u8], out: &mut BytesMut) {
-    fields(lines).for_each(|(name, value)| put_field(name, value, out));
+///
+/// # Errors
+/// A line is no field.
+pub fn put_trailers(lines: &[u8], out: &mut BytesMut) -> Result<(), Unfit> {
+    fields(lines).try_for_each(|field| field.map(|(name, value)| put_field(name, value, out)))
 }
 
 fn first_line(head: &[u8]) -> Result<(&[u8], &[u8]), Unfit> {

@@ -207,10 +207,7 @@ impl StreamHandle {
                 state.put_data(id, &[], true);
                 return Ok(());
             }
-            state.put_head(id, true, |out| {
-                put_trailers(trailers, out);
-                Ok(())
-            })
+            state.put_head(id, true, |out| put_trailers(trailers, out))
         });
         ended?.map_err(|Unfit| Lost)
     }

@@ -152,7 +152,7 @@ fn trailers_go_there_and_back() {
     let text = build(BlockKind::Trailers, &[("grpc-status", "0"), ("grpc-message", "a b")], true);
     assert_eq!(text.as_deref(), Ok("grpc-status: 0\r\ngrpc-message: a b\r\n"));
     let mut block = BytesMut::new();
-    put_trailers(text.expect("trailers").as_bytes(), &mut block);
+    assert_eq!(put_trailers(text.expect("trailers").as_bytes(), &mut block), Ok(()));
     assert_eq!(lines(&decoded(&block)), ["grpc-status=0", "grpc-message=a b"]);
     assert_eq!(build(BlockKind::Trailers, &[(":path", "/")], true), Err(HeadError::Malformed));
     assert_eq!(build(BlockKind::Trailers, &[("connection", "close")], true), Err(HeadError::Malformed));
@@ -183,6 +183,19 @@ fn a_request_goes_with_its_host_as_authority() {
         request(text),
         [":method=POST", ":scheme=http", ":path=/a?b", ":authority=b.test:80", "x-a=1", "te=trailers"]
     );
+}
+
+/// Else what stands behind the line would be left out, and the head look whole.
+#[test]
+fn a_line_that_is_no_field_is_an_error() {
+    for line in ["x: 1\n", "x 1\r\n", ": 1\r\n", "\r\n"] {
+        let lines = format!("a: 1\r\n{line}b: 2\r\n\r\n");
+        let response = format!("HTTP/1.1 200 OK\r\n{lines}");
+        assert_eq!(put_response(response.as_bytes(), &mut BytesMut::new()), Err(Unfit), "{line:?}");
+        let request = format!("GET / HTTP/1.1\r\nhost: a\r\n{lines}");
+        assert_eq!(put_request(request.as_bytes(), b"http", &mut BytesMut::new()), Err(Unfit), "{line:?}");
+        assert_eq!(put_trailers(lines.as_bytes(), &mut BytesMut::new()), Err(Unfit), "{line:?}");
+    }
 }
 
 /// What servers of HTTP/1.1 take goes to those of HTTP/2, too.
