@@ -172,6 +172,24 @@ fn an_explanation_is_that_of_the_live_counters_and_charges_nothing() {
     assert!(malformed["reason"].as_str().is_some_and(|reason| reason.starts_with("the path contains a `%`")));
 }
 
+/// The echo shows what a backend sees: the mark of the process among it.
+#[test]
+fn an_explanation_tells_of_requests_that_go_round_in_a_circle() {
+    let gateway = Gateway::start(FILE);
+    let echo = gateway.get("/search/x").expect(200).text();
+    let mark = echo.lines().find_map(|line| line.strip_prefix("cdn-loop: ")).expect("a mark").to_owned();
+    let explain = |passes: usize| {
+        let headers = json!({ "cdn-loop": vec![mark.as_str(); passes].join(", "), "x-key": "k-1" });
+        post(&gateway, "/api/v1/explain", &json!({ "url": "/other", "headers": headers })).expect(200).json()
+    };
+    assert_eq!(
+        (&explain(2)["verdict"], &explain(3)["verdict"]),
+        (&json!("no_route"), &json!("answered")),
+        "508 comes before 404"
+    );
+    assert_eq!(explain(3)["status"], 508);
+}
+
 #[test]
 fn what_is_no_question_is_refused() {
     let gateway = Gateway::start(FILE);
