@@ -42,8 +42,9 @@ struct Connection {
 impl Connection {
     fn new(stream: Stream, presence: Rc<Presence>, peer: Rc<Peer>, worker: Rc<Worker>) -> Self {
         let stream = Rc::new(stream);
-        let life = Lifetime::of(&worker.plan().gateway.server, now(), worker.jitter());
-        let session = Session::new(Source::Http1(Rc::clone(&stream)), peer, worker);
+        let now = now();
+        let life = Lifetime::of(&worker.plan().gateway.server, now, worker.jitter());
+        let session = Session::new(Source::Http1(Rc::clone(&stream)), peer, worker, now);
         Self { session, stream, presence, requests: 0, life }
     }
 

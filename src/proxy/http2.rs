@@ -188,7 +188,7 @@ impl Client {
                     request.stream.reset(ErrorCode::REFUSED_STREAM);
                     continue;
                 }
-                tokio::task::spawn_local(stream::serve(request, Seat::take(&self.streams)));
+                stream::spawn(request, Seat::take(&self.streams));
             }
             self.hear_pong();
             self.streams.rest_if_idle(context);

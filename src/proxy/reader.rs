@@ -155,13 +155,13 @@ impl Rate {
 }
 
 impl Reader {
-    pub(crate) fn new(source: Source, bounds: Bounds) -> Self {
+    pub(crate) fn new(source: Source, bounds: Bounds, now: Instant) -> Self {
         Self {
             alpn: source.alpn(),
             source,
             bounds,
             deadline: Deadline::default(),
-            since: now(),
+            since: now,
             fresh: true,
             begun: false,
             silent_since: None,

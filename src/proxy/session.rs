@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use tokio::time::Instant;
+
 use super::buffers::Buffers;
 use super::peer::Peer;
 use super::reader::{Bounds, Reader, Source};
@@ -31,7 +33,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(source: Source, peer: Rc<Peer>, worker: Rc<Worker>) -> Self {
+    pub(crate) fn new(source: Source, peer: Rc<Peer>, worker: Rc<Worker>, now: Instant) -> Self {
         let server = &worker.plan().gateway.server;
         let writer = match &source {
             Source::Http1(stream) => {
@@ -40,7 +42,7 @@ impl Session {
             Source::Http2(stream) => ResponseWriter::Http2(Rc::clone(stream)),
         };
         Self {
-            reader: Reader::new(source, Bounds::of(server)),
+            reader: Reader::new(source, Bounds::of(server), now),
             writer,
             peer,
             backend_deadline: Deadline::default(),

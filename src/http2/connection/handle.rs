@@ -298,6 +298,9 @@ impl Connection {
     }
 }
 
+/// Bytes that the buffer of frames begins with: some answers, or one with a little body. Growing it from nothing takes six steps.
+const FIRST_BUFFER: usize = 2 << 10;
+
 /// Why a stream was not opened. Nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
@@ -314,6 +317,9 @@ impl State {
         ended: bool,
         put: impl FnOnce(&mut BytesMut) -> Result<T, Unfit>,
     ) -> Result<T, Unfit> {
+        if self.outbound.capacity() == 0 {
+            self.outbound.reserve(FIRST_BUFFER);
+        }
         let start = self.outbound.len();
         let mut result = Err(Unfit);
         let table_update = std::mem::take(&mut self.table_update);

@@ -77,7 +77,10 @@ impl Streams {
 
 /// One stream's place among the others, for as long as it is served.
 #[derive(Debug)]
-pub(super) struct Seat(Rc<Streams>);
+pub(super) struct Seat {
+    streams: Rc<Streams>,
+    opened: Instant,
+}
 
 impl Seat {
     pub(super) fn take(streams: &Rc<Streams>) -> Self {
@@ -88,24 +91,29 @@ impl Seat {
             *lately = Lately { since: now, opened: 0, taken_back: 0 };
         }
         lately.opened += 1;
-        Self(Rc::clone(streams))
+        Self { streams: Rc::clone(streams), opened: now }
     }
 
     pub(super) fn streams(&self) -> &Streams {
-        &self.0
+        &self.streams
+    }
+
+    /// When the stream was opened.
+    pub(super) fn opened(&self) -> Instant {
+        self.opened
     }
 
     /// The client has taken the stream back before it was answered.
     pub(super) fn taken_back(&self) {
-        self.0.lately.borrow_mut().taken_back += 1;
+        self.streams.lately.borrow_mut().taken_back += 1;
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        if self.0.open.get() == 0 {
-            self.0.idle_since.set(now());
+        self.streams.open.set(self.streams.open.get() - 1);
+        if self.streams.open.get() == 0 {
+            self.streams.idle_since.set(now());
         }
     }
 }

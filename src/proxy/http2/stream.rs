@@ -1,8 +1,9 @@
 //! One stream: a request that is served like any other, by one task.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
-use std::rc::Rc;
-use std::task::Poll;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::super::linger::SILENCE;
@@ -20,14 +21,87 @@ use crate::http2::server_stream::{Ending, ServerStream};
 /// clients that send 100 MB in a minute before they look at their answer.
 const TOTAL: Duration = Duration::from_secs(300);
 
+/// Idle tasks that a worker keeps: 200 KB.
+const MAX_IDLE_TASKS: usize = 64;
+
+thread_local! {
+    /// Tasks of the worker that have served a stream and wait for the next. The future of a stream takes 3 KB: to allocate, move and
+    /// free one for each request costs more than to wake a task. A handover whose task was dropped has no strong reference.
+    static IDLE_TASKS: RefCell<Vec<Weak<Handover>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What an idle task waits for.
+#[derive(Debug, Default)]
+struct Handover {
+    next: RefCell<Option<(Request, Seat)>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// Serves a request in an idle task of the worker, or in a new one.
+pub(super) fn spawn(request: Request, seat: Seat) {
+    let idle = IDLE_TASKS.with_borrow_mut(|idle| {
+        while let Some(handover) = idle.pop() {
+            if let Some(handover) = handover.upgrade() {
+                return Some(handover);
+            }
+        }
+        None
+    });
+    match idle {
+        Some(handover) => handover.give(request, seat),
+        None => drop(tokio::task::spawn_local(serve_in_turn(request, seat))),
+    }
+}
+
+/// Serves a request, and then those that follow, of any connection of the worker.
+async fn serve_in_turn(mut request: Request, mut seat: Seat) {
+    let handover = Rc::<Handover>::default();
+    loop {
+        serve(request, seat).await;
+        if !handover.wait_idle() {
+            return;
+        }
+        (request, seat) = poll_fn(|context| handover.poll(context)).await;
+    }
+}
+
+impl Handover {
+    fn give(&self, request: Request, seat: Seat) {
+        *self.next.borrow_mut() = Some((request, seat));
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Adds the task to the idle ones. Whether there was room.
+    fn wait_idle(self: &Rc<Self>) -> bool {
+        IDLE_TASKS.with_borrow_mut(|idle| {
+            let room = idle.len() < MAX_IDLE_TASKS;
+            if room {
+                idle.push(Rc::downgrade(self));
+            }
+            room
+        })
+    }
+
+    fn poll(&self, context: &Context<'_>) -> Poll<(Request, Seat)> {
+        if let Some(next) = self.next.take() {
+            return Poll::Ready(next);
+        }
+        self.waker.borrow_mut().get_or_insert_with(|| context.waker().clone());
+        Poll::Pending
+    }
+}
+
 /// Serves one request.
-pub(super) async fn serve(request: Request, seat: Seat) {
+async fn serve(request: Request, seat: Seat) {
     let streams = seat.streams();
     let worker = Rc::clone(&streams.worker);
     let mut buffers = worker.spare.take();
     let timeout = worker.plan().gateway.server.write_timeout;
     let stream = Rc::new(ServerStream::new(request.stream, timeout));
-    let mut session = Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker);
+    let mut session =
+        Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, seat.opened());
     if let Ok(head) = request.head {
         buffers.inbound.extend_from_slice(&head.text);
         session.buffers = Some(buffers);
