@@ -6,7 +6,6 @@
 mod balance;
 pub mod bound;
 mod cause;
-mod chance;
 mod dial;
 mod ending;
 pub mod exchange;

@@ -5,7 +5,6 @@
 //! copies of a few short texts, no allocation.
 
 use std::cell::{Cell, RefCell};
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 
 use http::{Method, Version, header};
@@ -34,7 +33,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Workers differ in where they begin, so that not all of them choose their first request.
     pub(crate) fn new() -> Self {
-        Self { phase: Cell::new(RandomState::new().build_hasher().finish()), spare: RefCell::default() }
+        Self { phase: Cell::new(fastrand::u64(..)), spare: RefCell::default() }
     }
 
     /// Whether the next request belongs to the sample.

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -251,7 +250,7 @@ impl Plan {
 }
 
 fn first_request_id() -> [u8; 32] {
-    let prefix = format!("{:016x}", RandomState::new().build_hasher().finish());
+    let prefix = format!("{:016x}", fastrand::u64(..));
     let mut text = [b'0'; 32];
     text.iter_mut().zip(prefix.bytes()).for_each(|(digit, random)| *digit = random);
     text

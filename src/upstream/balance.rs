@@ -4,7 +4,6 @@ use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
 
-use super::chance::{Chance, mixed};
 use super::roster::Peers;
 use crate::gateway::{Balance, Endpoint};
 
@@ -23,8 +22,8 @@ impl Choice {
         let weights = servers.iter().map(|server| server.weight);
         match balance {
             Balance::RoundRobin => Self::RoundRobin(RoundRobin::new(weights)),
-            Balance::LeastRequests => Self::LeastRequests(Draw::new(weights, Chance::new())),
-            Balance::Random => Self::Random(Draw::new(weights, Chance::new())),
+            Balance::LeastRequests => Self::LeastRequests(Draw::new(weights, fastrand::Rng::new())),
+            Balance::Random => Self::Random(Draw::new(weights, fastrand::Rng::new())),
             Balance::Hash(_) => Self::Hash(Rendezvous::new(servers)),
         }
     }
@@ -83,12 +82,12 @@ impl RoundRobin {
 #[derive(Debug)]
 pub(super) struct Draw {
     weights: Vec<u32>,
-    chance: Chance,
+    generator: fastrand::Rng,
 }
 
 impl Draw {
-    fn new(weights: impl Iterator<Item = u32>, chance: Chance) -> Self {
-        Self { weights: weights.collect(), chance }
+    fn new(weights: impl Iterator<Item = u32>, generator: fastrand::Rng) -> Self {
+        Self { weights: weights.collect(), generator }
     }
 
     fn next(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
@@ -100,7 +99,7 @@ impl Draw {
         if total == 0 {
             return None;
         }
-        let drawn = self.chance.below(total);
+        let drawn = self.generator.u64(..total);
         // Another worker may have changed what is allowed in between: then the last one it is.
         let (mut sum, mut last) = (0, None);
         for (place, weight) in weights() {
@@ -163,6 +162,13 @@ fn score(hash: u64, weight: f64) -> f64 {
     even.ln() / weight
 }
 
+/// Spreads each bit of a number over all of them, as the last step of `SplitMix64`.
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -207,14 +213,14 @@ mod tests {
 
     #[test]
     fn lots_fall_by_weight() {
-        let mut draw = Draw::new([1, 2, 7].into_iter(), Chance::seeded(1));
+        let mut draw = Draw::new([1, 2, 7].into_iter(), fastrand::Rng::with_seed(1));
         assert!(near(&shares(3, 10_000, || draw.next(|_| true)), &[1_000, 2_000, 7_000]));
         assert!(near(&shares(3, 10_000, || draw.next(|place| place < 2)), &[3_333, 6_667, 0]));
     }
 
     #[test]
     fn of_two_the_one_with_fewer_requests_for_its_weight() {
-        let mut draw = Draw::new([1, 2].into_iter(), Chance::seeded(1));
+        let mut draw = Draw::new([1, 2].into_iter(), fastrand::Rng::with_seed(1));
         for (in_flight, lighter) in [([0, 1], 0), ([1, 1], 1), ([2, 3], 1), ([2, 5], 0), ([0, 0], 2)] {
             let shares = shares(2, 3_000, || draw.lighter_of_two(|place| in_flight[place], |_| true));
             match lighter {

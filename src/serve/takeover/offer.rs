@@ -1,7 +1,6 @@
 //! The running process's side.
 
 use std::future::poll_fn;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
@@ -125,7 +124,7 @@ fn listen(address: SocketAddr) -> io::Result<UnixListener> {
             tracing::warn!(
                 "another process has taken the name for takeovers of {address}: using one beside it"
             );
-            bind(&format!("{plain}/{:016x}", RandomState::new().build_hasher().finish()))?
+            bind(&format!("{plain}/{:016x}", fastrand::u64(..)))?
         }
         bound => bound?,
     };

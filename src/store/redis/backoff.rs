@@ -1,6 +1,5 @@
 //! How long to rest between tries, so that nobody tries in step. Pure: chance is handed in.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
 /// The first rest, give or take a quarter.
@@ -31,11 +30,6 @@ impl Backoff {
     }
 }
 
-/// 64 random bits, good enough to keep gateways out of step.
-pub(super) fn chance() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,10 +47,5 @@ mod tests {
         assert!(backoff.next(u64::MAX) < Duration::from_secs(2));
         backoff.reset();
         assert_eq!(backoff.next(500), FIRST);
-    }
-
-    #[test]
-    fn chance_differs() {
-        assert_ne!(chance(), chance());
     }
 }

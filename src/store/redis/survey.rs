@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout};
 
-use super::backoff::{Backoff, chance};
+use super::backoff::Backoff;
 use super::fault::{Fault, Trouble};
 use super::handshake::ask_once;
 use super::health::{Down, Healths};
@@ -107,7 +107,7 @@ impl Survey {
                 }
             }
             self.first.notify_waiters();
-            sleep_until(start + backoff.next(chance())).await;
+            sleep_until(start + backoff.next(fastrand::u64(..))).await;
             self.map.suspected().await;
         }
     }

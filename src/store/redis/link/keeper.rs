@@ -16,7 +16,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::queue::{Queue, Whose};
 use crate::clock::deadline::{Deadline, now};
-use crate::store::redis::backoff::chance;
 use crate::store::redis::breaker::Breaker;
 use crate::store::redis::fault::Trouble;
 use crate::store::redis::handshake;
@@ -103,7 +102,7 @@ impl Keeper {
                 Err(trouble) => self.give_up(&trouble),
             }
             if self.breaker.is_open() {
-                let next_try = last_try + self.breaker.rest(chance());
+                let next_try = last_try + self.breaker.rest(fastrand::u64(..));
                 // In vain or not: whichever comes first.
                 let _ = timeout_at(next_try, self.health.another_is_back()).await;
             }
