@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use slab::Slab;
 use tokio::time::Instant;
 
-/// The place of no connection. No vector is so long.
+/// The place of no connection. No list is so long.
 pub(super) const NONE: usize = usize::MAX;
 
 /// All connections of a worker that can make room, each at a place that it keeps while it is open. The idle ones are linked in the
@@ -15,9 +16,7 @@ pub(crate) struct IdleList<T>(RefCell<Links<T>>);
 
 #[derive(Debug)]
 struct Links<T> {
-    entries: Vec<Entry<T>>,
-    /// Places that no connection has.
-    free: Vec<usize>,
+    entries: Slab<Entry<T>>,
     first: usize,
     last: usize,
     /// Entries that were looked at for their order.
@@ -27,8 +26,7 @@ struct Links<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// `None` at a place that is free.
-    connection: Option<Rc<T>>,
+    connection: Rc<T>,
     /// Since when it is idle. `None`: it is not linked.
     since: Option<Instant>,
     previous: usize,
@@ -38,8 +36,7 @@ struct Entry<T> {
 impl<T> Default for IdleList<T> {
     fn default() -> Self {
         Self(RefCell::new(Links {
-            entries: Vec::new(),
-            free: Vec::new(),
+            entries: Slab::new(),
             first: NONE,
             last: NONE,
             #[cfg(test)]
@@ -51,25 +48,15 @@ impl<T> Default for IdleList<T> {
 impl<T> IdleList<T> {
     /// Takes a connection in, which is not idle. Returns its place.
     pub(super) fn insert(&self, connection: Rc<T>) -> usize {
-        let links = &mut *self.0.borrow_mut();
-        let entry = Entry { connection: Some(connection), since: None, previous: NONE, next: NONE };
-        if let Some(place) = links.free.pop()
-            && let Some(free) = links.entries.get_mut(place)
-        {
-            *free = entry;
-            return place;
-        }
-        links.entries.push(entry);
-        links.entries.len() - 1
+        let entry = Entry { connection, since: None, previous: NONE, next: NONE };
+        self.0.borrow_mut().entries.insert(entry)
     }
 
     /// The connection is closed.
     pub(super) fn remove(&self, place: usize) {
         let links = &mut *self.0.borrow_mut();
         links.unlink(place);
-        if links.entries.get_mut(place).and_then(|entry| entry.connection.take()).is_some() {
-            links.free.push(place);
-        }
+        drop(links.entries.try_remove(place));
     }
 
     /// The connection is idle since then.
@@ -87,7 +74,7 @@ impl<T> IdleList<T> {
     /// The connection that is idle for longest.
     pub(super) fn longest(&self) -> Option<Rc<T>> {
         let links = self.0.borrow();
-        links.entries.get(links.first)?.connection.clone()
+        links.entries.get(links.first).map(|entry| Rc::clone(&entry.connection))
     }
 }
 

@@ -5,21 +5,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use slab::Slab;
 
 use crate::limit::State;
 
-/// All logs by id.
+/// All logs by id. A state that is not there, for the moment or at all, is fresh.
 #[derive(Debug)]
 pub(super) struct Logs {
-    shards: [Mutex<Shard>; Logs::SHARDS],
+    shards: [Mutex<Slab<State>>; Logs::SHARDS],
     turn: AtomicU64,
-}
-
-/// Some of the logs. A state that is not there, for the moment or at all, is fresh.
-#[derive(Debug, Default)]
-struct Shard {
-    states: Vec<State>,
-    free: Vec<u32>,
 }
 
 impl Logs {
@@ -36,27 +30,22 @@ impl Logs {
     pub(super) fn insert(&self, state: State) -> u64 {
         let number = self.turn.fetch_add(1, Ordering::Relaxed) % Self::STRIDE;
         let index = self.shard(number).lock().insert(state);
-        1 + number + u64::from(index) * Self::STRIDE
+        1 + number + index as u64 * Self::STRIDE
     }
 
     /// Forgets the log.
     pub(super) fn remove(&self, id: u64) {
-        drop(self.with(id, |shard, index| {
-            if let Ok(free) = u32::try_from(index) {
-                shard.free.push(free);
-            }
-            shard.states.get_mut(index).map(std::mem::take)
-        }));
+        drop(self.with(id, |shard, index| shard.try_remove(index)));
     }
 
     /// Takes the log out. Its id is kept for [`Self::put`].
     pub(super) fn take(&self, id: u64) -> State {
-        self.with(id, |shard, index| shard.states.get_mut(index).map(std::mem::take)).unwrap_or_default()
+        self.with(id, |shard, index| shard.get_mut(index).map(std::mem::take)).unwrap_or_default()
     }
 
     /// Puts a log back or another in its place.
     pub(super) fn put(&self, id: u64, state: State) {
-        drop(self.with(id, |shard, index| Some(std::mem::replace(shard.states.get_mut(index)?, state))));
+        drop(self.with(id, |shard, index| Some(std::mem::replace(shard.get_mut(index)?, state))));
     }
 
     /// A copy of the log.
@@ -66,30 +55,18 @@ impl Logs {
 
     /// What `ask` finds out about the log.
     pub(super) fn ask<T>(&self, id: u64, ask: impl FnOnce(&State) -> T) -> T {
-        self.with(id, |shard, index| ask(shard.states.get(index).unwrap_or(&State::Fresh)))
+        self.with(id, |shard, index| ask(shard.get(index).unwrap_or(&State::Fresh)))
     }
 
-    fn with<T>(&self, id: u64, act: impl FnOnce(&mut Shard, usize) -> T) -> T {
+    fn with<T>(&self, id: u64, act: impl FnOnce(&mut Slab<State>, usize) -> T) -> T {
         let place = id.saturating_sub(1);
         let index = usize::try_from(place / Self::STRIDE).unwrap_or(usize::MAX);
         act(&mut self.shard(place % Self::STRIDE).lock(), index)
     }
 
-    fn shard(&self, number: u64) -> &Mutex<Shard> {
+    fn shard(&self, number: u64) -> &Mutex<Slab<State>> {
         #[expect(clippy::cast_possible_truncation, reason = "below the number of shards")]
         let number = number as usize;
         &self.shards[number]
-    }
-}
-
-impl Shard {
-    fn insert(&mut self, state: State) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.states[index as usize] = state;
-            return index;
-        }
-        self.states.push(state);
-        // The store's bound is far below 2^32 logs a shard.
-        u32::try_from(self.states.len() - 1).unwrap_or(u32::MAX)
     }
 }

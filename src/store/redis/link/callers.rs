@@ -1,8 +1,10 @@
 //! Who waits for an answer. Places are used again: a call costs no allocation, and a caller that leaves keeps its place until its answer
 //! has come, so that no later answer is mistaken for it.
 
+use std::mem;
 use std::task::{Context, Poll, Waker};
 
+use slab::Slab;
 use tokio::time::Instant;
 
 use crate::store::redis::fault::Fault;
@@ -15,12 +17,9 @@ pub(super) type Told = (Result<Value, Fault>, Instant);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(usize);
 
-/// Every place ever needed at once.
+/// The callers of one connection, by place.
 #[derive(Debug, Default)]
-pub(super) struct Callers {
-    places: Vec<Caller>,
-    vacant: Vec<Place>,
-}
+pub(super) struct Callers(Slab<Caller>);
 
 #[derive(Debug)]
 enum Caller {
@@ -28,63 +27,48 @@ enum Caller {
     Told(Told),
     /// It left before it was told.
     Gone,
-    /// Nobody stands here.
-    Vacant,
 }
 
 impl Callers {
     /// A place for one that waits.
     pub(super) fn enter(&mut self) -> Place {
-        let place = self.vacant.pop().unwrap_or_else(|| {
-            self.places.push(Caller::Vacant);
-            Place(self.places.len() - 1)
-        });
-        self.set(place, Caller::Waits(None));
-        place
+        Place(self.0.insert(Caller::Waits(None)))
     }
 
     /// Tells the caller at `place` what it waits for. To be called once.
     pub(super) fn tell(&mut self, place: Place, told: Told) {
-        match self.set(place, Caller::Vacant) {
-            Caller::Waits(waker) => {
-                self.set(place, Caller::Told(told));
-                waker.into_iter().for_each(Waker::wake);
+        match self.0.get_mut(place.0) {
+            Some(caller @ Caller::Waits(_)) => {
+                if let Caller::Waits(Some(waker)) = mem::replace(caller, Caller::Told(told)) {
+                    waker.wake();
+                }
             }
-            Caller::Told(_) | Caller::Gone | Caller::Vacant => self.vacant.push(place),
+            _ => drop(self.0.try_remove(place.0)),
         }
     }
 
     /// What the caller was told, once.
     pub(super) fn poll(&mut self, place: Place, context: &mut Context<'_>) -> Poll<Told> {
-        match self.places.get_mut(place.0) {
-            Some(Caller::Waits(waker)) => {
-                match waker {
-                    Some(waker) => waker.clone_from(context.waker()),
-                    None => *waker = Some(context.waker().clone()),
+        match self.0.get_mut(place.0) {
+            Some(Caller::Waits(Some(waker))) => waker.clone_from(context.waker()),
+            Some(Caller::Waits(waker)) => *waker = Some(context.waker().clone()),
+            Some(Caller::Told(_)) => {
+                if let Some(Caller::Told(told)) = self.0.try_remove(place.0) {
+                    return Poll::Ready(told);
                 }
-                Poll::Pending
             }
-            _ => match self.set(place, Caller::Vacant) {
-                Caller::Told(told) => {
-                    self.vacant.push(place);
-                    Poll::Ready(told)
-                }
-                _ => Poll::Pending,
-            },
+            Some(Caller::Gone) | None => {}
         }
+        Poll::Pending
     }
 
     /// The caller leaves without an answer.
     pub(super) fn leave(&mut self, place: Place) {
-        if let Caller::Told(_) = self.set(place, Caller::Gone) {
-            self.set(place, Caller::Vacant);
-            self.vacant.push(place);
+        match self.0.get_mut(place.0) {
+            Some(caller @ Caller::Waits(_)) => *caller = Caller::Gone,
+            Some(Caller::Told(_)) => drop(self.0.try_remove(place.0)),
+            Some(Caller::Gone) | None => {}
         }
-    }
-
-    fn set(&mut self, place: Place, caller: Caller) -> Caller {
-        // A place comes from `enter`, so it is there.
-        self.places.get_mut(place.0).map_or(Caller::Vacant, |slot| std::mem::replace(slot, caller))
     }
 }
 
@@ -116,6 +100,6 @@ mod tests {
         callers.tell(second, told);
         callers.leave(second);
         assert_eq!(callers.enter(), second);
-        assert_eq!(callers.places.len(), 3);
+        assert_eq!(callers.0.len(), 3);
     }
 }
