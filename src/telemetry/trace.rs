@@ -4,7 +4,6 @@
 pub mod context;
 mod encoding;
 pub mod exporter;
-mod message;
 mod post;
 pub mod span;
 

@@ -1,12 +1,15 @@
 //! From requests to the message that tells of them, by OpenTelemetry's semantic conventions for HTTP (stable, 1.23 and later).
 
 use http::{Method, StatusCode, Version};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as SpanMessage, Status};
 use prost::Message as _;
 
-use super::message::{
-    AnyValue, KeyValue, Request, Resource, ResourceSpans, Scope, ScopeSpans, Span as SpanMessage, SpanKind,
-    Status, StatusCode as SpanStatus, Value,
-};
 use super::span::{Forwarded, Span};
 use crate::limit::units::{Micros, Timestamp};
 use crate::telemetry::access_log::Record;
@@ -22,16 +25,17 @@ pub(super) fn encode(spans: &[Span], service_name: &str) -> Vec<u8> {
     let mut resource = Attributes::default();
     resource.text("service.name", service_name);
     resource.text("service.version", env!("CARGO_PKG_VERSION"));
-    let scope = Scope { name: "tollgate".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let scope = InstrumentationScope {
+        name: "tollgate".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
     let of_request = |span| [Some(server(span)), client(span)].into_iter().flatten();
     let spans = spans.iter().flat_map(of_request).collect();
-    Request {
-        resource_spans: vec![ResourceSpans {
-            resource: Some(Resource { attributes: resource.0 }),
-            scope_spans: vec![ScopeSpans { scope: Some(scope), spans }],
-        }],
-    }
-    .encode_to_vec()
+    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }];
+    let resource = Some(Resource { attributes: resource.0, ..Resource::default() });
+    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
 }
 
 /// The span of the request itself.
@@ -181,11 +185,12 @@ struct Attributes(Vec<KeyValue>);
 
 impl Attributes {
     fn put(&mut self, key: &str, value: Value) {
-        self.0.push(KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) });
+        let value = Some(AnyValue { value: Some(value) });
+        self.0.push(KeyValue { key: key.to_owned(), value, ..KeyValue::default() });
     }
 
     fn text(&mut self, key: &str, value: impl Into<String>) {
-        self.put(key, Value::Text(value.into()));
+        self.put(key, Value::StringValue(value.into()));
     }
 
     /// Unless it is empty.
@@ -196,7 +201,7 @@ impl Attributes {
     }
 
     fn whole(&mut self, key: &str, value: impl TryInto<i64>) {
-        self.put(key, Value::Whole(value.try_into().unwrap_or(i64::MAX)));
+        self.put(key, Value::IntValue(value.try_into().unwrap_or(i64::MAX)));
     }
 
     /// A method that anybody may have invented is no value to group by.
@@ -219,7 +224,7 @@ impl Attributes {
             self.whole("tollgate.cost", cost);
         }
         if let Some(delay) = delay {
-            self.put("tollgate.delay_ms", Value::Fraction(milliseconds(delay)));
+            self.put("tollgate.delay_ms", Value::DoubleValue(milliseconds(delay)));
         }
     }
 

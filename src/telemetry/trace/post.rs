@@ -12,13 +12,13 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::message::Response;
 use crate::gateway::trace::Trace;
 
 /// To connect, send, and read the answer.
@@ -141,7 +141,7 @@ async fn read(body: Incoming) -> Option<Bytes> {
 
 /// How many spans the collector says that it rejects. What says nothing of that rejects none.
 fn rejected(answer: Bytes) -> u64 {
-    let partial = Response::decode(answer).ok().and_then(|answer| answer.partial_success);
+    let partial = ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
     partial.and_then(|partial| u64::try_from(partial.rejected_spans).ok()).unwrap_or(0)
 }
 
