@@ -8,6 +8,7 @@
 //! past 2^53 µs (the year 2255) it stands at 2^53.
 
 mod algorithms;
+mod bucket;
 mod divisor;
 pub mod fixed_window;
 pub mod gcra;
@@ -155,17 +156,17 @@ impl Algorithm {
 
     /// The algorithm's name as configured: `token-bucket`, …
     pub fn name(&self) -> &'static str {
-        each!(self, limit => limit.name())
+        each!(self, limit => limit.names().name)
     }
 
     /// The parameter of the file that sets the quota: `burst`, `queue` or `rate`.
     pub fn quota_parameter(&self) -> &'static str {
-        each!(self, limit => limit.quota_parameter())
+        each!(self, limit => limit.names().quota)
     }
 
     /// The letter that stands for the algorithm in the names of shared counters.
     pub fn letter(&self) -> char {
-        each!(self, limit => limit.letter())
+        each!(self, limit => limit.names().letter)
     }
 
     /// The period that a state depends on: states of another period start afresh. `None`: states are converted.

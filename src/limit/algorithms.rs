@@ -1,18 +1,19 @@
 //! The list of algorithms, and the choice between them.
 
 use super::fixed_window::{self, FixedWindow};
-use super::gcra::{self, Gcra};
-use super::leaky_bucket::{self, LeakyBucket};
+use super::gcra::Gcra;
+use super::leaky_bucket::LeakyBucket;
 use super::limiter::Limiter;
-use super::packed::Packed;
+use super::meter::Level;
+use super::packed::{Packed, Stored as _};
 use super::sliding_log::{self, SlidingLog};
 use super::sliding_window::{self, SlidingWindow};
-use super::token_bucket::{self, TokenBucket};
+use super::token_bucket::TokenBucket;
 use super::units::{Cost, Micros, Timestamp};
 use super::{Decision, Verdict};
 
-/// Makes the enums [`Algorithm`] and [`State`] from the list, and two macros with an arm for each algorithm. The first argument is `$`,
-/// for what those macros take.
+/// Makes the enums [`Algorithm`] and [`State`] from the list, and a macro with an arm for each algorithm. The first argument is `$`,
+/// for what that macro takes.
 macro_rules! algorithms {
     ($d:tt $($(#[$what:meta])+ $name:ident: $state:ty,)+) => {
         /// An algorithm with its numbers.
@@ -32,8 +33,27 @@ macro_rules! algorithms {
         }
 
         impl Algorithm {
-            /// The Lua twins: see [`Limiter::MODULE`].
-            pub(super) const MODULES: &'static [(&'static str, &'static str)] = &[$($name::MODULE),+];
+            /// The Lua twins: see [`Names::module`](super::limiter::Names::module).
+            pub(super) const MODULES: &'static [(&'static str, &'static str)] =
+                &[$(<$name as Limiter>::NAMES.module),+];
+        }
+
+        impl State {
+            /// How many of the store's `max_keys` this state takes: one, or one per event that a sliding log keeps.
+            pub fn weight(&self) -> usize {
+                match self {
+                    Self::Fresh => 1,
+                    $(Self::$name(own) => own.weight(),)+
+                }
+            }
+
+            /// The state in two numbers; `None` for a sliding log.
+            pub fn packed(&self) -> Option<Packed> {
+                match self {
+                    Self::Fresh => Some(Packed::default()),
+                    $(Self::$name(own) => own.pack(),)+
+                }
+            }
         }
 
         $(impl Chosen for $name {
@@ -64,26 +84,16 @@ macro_rules! algorithms {
                 match $d algorithm { $($crate::limit::Algorithm::$name($d limit) => $d result,)+ }
             };
         }
-
-        /// Evaluates an expression with a state and the type of its algorithm.
-        macro_rules! each_state {
-            ($d state:expr, $d own:ident: $d limiter:ident => $d result:expr, fresh => $d fresh:expr) => {
-                match $d state {
-                    State::Fresh => $d fresh,
-                    $(State::$name($d own) => { type $d limiter = $name; $d result })+
-                }
-            };
-        }
     };
 }
 
 algorithms! { $
     /// Up to `burst` at once, refilled evenly.
-    TokenBucket: token_bucket::State,
+    TokenBucket: Level,
     /// Evenly spaced, `burst` tolerated.
-    Gcra: gcra::State,
+    Gcra: Level,
     /// A queue that is served evenly.
-    LeakyBucket: leaky_bucket::State,
+    LeakyBucket: Level,
     /// A count per window.
     FixedWindow: fixed_window::State,
     /// The counts of two windows, weighted.
@@ -132,13 +142,13 @@ pub(super) trait Chosen: Limiter {
     /// [`Limiter::decide`] on a packed state. `None`: states of this algorithm are never packed.
     #[inline(always)]
     fn decide_packed(&self, packed: Packed, now: Timestamp, cost: Cost) -> Option<(Packed, Decision)> {
-        let (own, decision) = self.decide(Self::unpack(packed)?, now, cost);
-        Some((Self::pack(&own)?, decision))
+        let (own, decision) = self.decide(Self::State::unpack(packed)?, now, cost);
+        Some((own.pack()?, decision))
     }
 
-    /// [`Limiter::unpack`], as it is stored; fresh if states of this algorithm are never packed.
+    /// [`Stored::unpack`](super::packed::Stored::unpack), as it is stored; fresh if states of this algorithm are never packed.
     fn unpack_stored(&self, packed: Packed) -> State {
-        Self::unpack(packed).map_or(State::Fresh, Self::stored)
+        Self::State::unpack(packed).map_or(State::Fresh, Self::stored)
     }
 
     /// [`Limiter::resume`], as it is stored.
@@ -177,17 +187,5 @@ pub(super) trait Chosen: Limiter {
             (Some(from), Ok(own)) => Self::stored(self.convert(from, own, now)),
             _ => State::Fresh,
         }
-    }
-}
-
-impl State {
-    /// How many of the store's `max_keys` this state takes: one, or one per event that a sliding log keeps.
-    pub fn weight(&self) -> usize {
-        each_state!(self, own: Own => Own::weight(own), fresh => 1)
-    }
-
-    /// The state in two numbers; `None` for a sliding log.
-    pub fn packed(&self) -> Option<Packed> {
-        each_state!(self, own: Own => Own::pack(own), fresh => Some(Packed::default()))
     }
 }

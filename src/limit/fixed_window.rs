@@ -3,11 +3,11 @@
 //! Bound: no more than the count is admitted in one window, so up to twice the count in a span that crosses an edge. A
 //! debt ends with its window.
 
-use std::fmt::{self, Display as _, Formatter};
+use std::fmt::{self, Formatter};
 
-use super::limiter::Limiter;
-use super::pace::{Each, Written};
-use super::packed::Packed;
+use super::limiter::{Limiter, Names, Viewed};
+use super::pace::Each;
+use super::packed::{Packed, Stored};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Align, Decision, Verdict, Wait, changed};
 
@@ -25,15 +25,15 @@ pub struct State {
     pub(super) count: u32,
 }
 
-impl From<Packed> for State {
-    fn from(state: Packed) -> Self {
-        Self { start: state.at, count: state.low() }
+impl Stored for State {
+    #[inline(always)]
+    fn pack(&self) -> Option<Packed> {
+        Some(Packed { at: self.start, used: self.count.into() })
     }
-}
 
-impl From<State> for Packed {
-    fn from(window: State) -> Self {
-        Self { at: window.start, used: window.count.into() }
+    #[inline(always)]
+    fn unpack(packed: Packed) -> Option<Self> {
+        Some(Self { start: packed.at, count: packed.low() })
     }
 }
 
@@ -50,9 +50,95 @@ impl FixedWindow {
         Self { rate, align }
     }
 
+    #[inline]
+    fn end(&self, window: State) -> Timestamp {
+        window.start.plus(self.rate.period())
+    }
+}
+
+impl Limiter for FixedWindow {
+    type State = State;
+
+    const NAMES: Names = Names {
+        name: "fixed-window",
+        letter: 'f',
+        quota: "rate",
+        module: ("fixed_window", include_str!("fixed_window.lua")),
+    };
+
+    fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    #[inline(always)]
+    fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
+        self.decide_by_view(state, now, cost)
+    }
+
+    fn peek(&self, state: &State, now: Timestamp, cost: Cost) -> Decision {
+        self.peek_by_view(*state, now, cost)
+    }
+
+    /// Corrects the window's count, if `admitted_at` lies in the window that is current at `now`.
+    fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
+        let window = self.view(state, now);
+        if !(window.start..self.end(window)).contains(&admitted_at) {
+            return state;
+        }
+        match changed(window.count, difference) {
+            0 => State::default(),
+            count => State { count, ..window },
+        }
+    }
+
+    /// Any moment of the window will do; the clock may have run backwards.
+    fn grant(&self, state: State, units: Cost, now: Timestamp) -> State {
+        self.settle(state, now.max(state.start), -i64::from(units.units()), now)
+    }
+
+    /// The window is the one that ends `reset_after` from `now`, also
+    /// where windows are aligned to a clock: that of whoever told of it may be another.
+    fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
+        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+        match self.rate.count().saturating_sub(remaining) {
+            0 => State::default(),
+            count => {
+                let end = now.plus(reset_after.max(Micros(1)));
+                State { start: Timestamp(end.0.saturating_sub(self.rate.period().0)), count }
+            }
+        }
+    }
+
+    /// The end of the window, if anything was charged in it.
+    fn forget_at(&self, state: &State) -> Timestamp {
+        if state.count == 0 { Timestamp(0) } else { self.end(*state) }
+    }
+
+    /// Units charged in the window that is current at `now`.
+    fn in_use(&self, state: &State, now: Timestamp) -> u64 {
+        self.view(*state, now).count.into()
+    }
+
+    fn numbers(&self) -> [u64; 5] {
+        let from_first_request = self.align == Align::FirstRequest;
+        [self.rate.period().0, self.rate.count().into(), from_first_request.into(), 0, 0]
+    }
+
+    fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let align = match self.align {
+            Align::Clock => "clock-aligned",
+            Align::FirstRequest => "from the first request",
+        };
+        write!(f, "{} in each {} ({align})", self.rate.count(), Each(self.rate.period()))
+    }
+}
+
+impl Viewed for FixedWindow {
+    type View = State;
+
     /// The window that `now` falls into. A moment before the state's window is taken to lie in it.
     #[inline]
-    fn current(&self, state: State, now: Timestamp) -> State {
+    fn view(&self, state: State, now: Timestamp) -> State {
         if state.count > 0 && now < self.end(state) {
             return state;
         }
@@ -81,123 +167,8 @@ impl FixedWindow {
         Decision { verdict, remaining, reset_after }
     }
 
-    #[inline]
-    fn end(&self, window: State) -> Timestamp {
-        window.start.plus(self.rate.period())
-    }
-}
-
-impl Limiter for FixedWindow {
-    type State = State;
-
-    const MODULE: (&'static str, &'static str) = ("fixed_window", include_str!("fixed_window.lua"));
-
-    fn name(&self) -> &'static str {
-        "fixed-window"
-    }
-
-    fn letter(&self) -> char {
-        'f'
-    }
-
     #[inline(always)]
-    fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
-        let window = self.current(state, now);
-        match self.verdict(window, now, cost) {
-            refusal @ Verdict::Deny(_) => (state, self.report(refusal, window, now)),
-            pass => {
-                let window = State { count: window.count.saturating_add(cost.units()), ..window };
-                (window, self.report(pass, window, now))
-            }
-        }
-    }
-
-    fn peek(&self, state: &State, now: Timestamp, cost: Cost) -> Decision {
-        let window = self.current(*state, now);
-        self.report(self.verdict(window, now, cost), window, now)
-    }
-
-    /// Corrects the window's count, if `admitted_at` lies in the window that is current at `now`.
-    fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
-        let window = self.current(state, now);
-        if !(window.start..self.end(window)).contains(&admitted_at) {
-            return state;
-        }
-        match changed(window.count, difference) {
-            0 => State::default(),
-            count => State { count, ..window },
-        }
-    }
-
-    /// Any moment of the window will do; the clock may have run backwards.
-    fn grant(&self, state: State, units: Cost, now: Timestamp) -> State {
-        self.settle(state, now.max(state.start), -i64::from(units.units()), now)
-    }
-
-    /// The window is the one that ends `reset_after` from `now`, also
-    /// where windows are aligned to a clock: that of whoever told of it may be another.
-    fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
-        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
-        match self.rate.count().saturating_sub(remaining) {
-            0 => State::default(),
-            count => {
-                let end = now.plus(reset_after.max(Micros(1)));
-                State { start: Timestamp(end.0.saturating_sub(self.rate.period().0)), count }
-            }
-        }
-    }
-
-    /// Keeps the count if the windows are as long as under `from`.
-    fn convert(&self, from: &Self, state: State, _now: Timestamp) -> State {
-        if from.rate.period() == self.rate.period() { state } else { State::default() }
-    }
-
-    /// The end of the window, if anything was charged in it.
-    fn forget_at(&self, state: &State) -> Timestamp {
-        if state.count == 0 { Timestamp(0) } else { self.end(*state) }
-    }
-
-    /// Units charged in the window that is current at `now`.
-    fn in_use(&self, state: &State, now: Timestamp) -> u64 {
-        self.current(*state, now).count.into()
-    }
-
-    fn quota(&self) -> u64 {
-        self.rate.count().into()
-    }
-
-    fn window(&self) -> Micros {
-        self.rate.period()
-    }
-
-    fn period(&self) -> Option<Micros> {
-        Some(self.rate.period())
-    }
-
-    fn numbers(&self) -> [u64; 5] {
-        let from_first_request = self.align == Align::FirstRequest;
-        [self.rate.period().0, self.rate.count().into(), from_first_request.into(), 0, 0]
-    }
-
-    fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let align = match self.align {
-            Align::Clock => "clock-aligned",
-            Align::FirstRequest => "from the first request",
-        };
-        write!(f, "{} in each {} ({align})", self.rate.count(), Each(self.rate.period()))
-    }
-
-    fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        Written(self.rate).fmt(f)
-    }
-
-    #[inline(always)]
-    fn pack(state: &State) -> Option<Packed> {
-        Some((*state).into())
-    }
-
-    #[inline(always)]
-    fn unpack(packed: Packed) -> Option<State> {
-        Some(packed.into())
+    fn charged(&self, window: State, cost: Cost) -> State {
+        State { count: window.count.saturating_add(cost.units()), ..window }
     }
 }

@@ -9,7 +9,7 @@
 //! compared with one or subtracted down to zero: saturating here and rounding in a double give the same answer.
 
 use super::divisor::Divisor;
-use super::packed::Packed;
+use super::packed::{Packed, Stored};
 use super::units::{Cost, EXACT, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 
@@ -51,15 +51,15 @@ impl Level {
     }
 }
 
-impl From<Packed> for Level {
-    fn from(state: Packed) -> Self {
-        Self::new(state.at, state.used)
+impl Stored for Level {
+    #[inline(always)]
+    fn pack(&self) -> Option<Packed> {
+        Some(Packed { at: self.at, used: self.ticks })
     }
-}
 
-impl From<Level> for Packed {
-    fn from(level: Level) -> Self {
-        Self { at: level.at(), used: level.ticks() }
+    #[inline(always)]
+    fn unpack(packed: Packed) -> Option<Self> {
+        Some(Self::new(packed.at, packed.used))
     }
 }
 

@@ -26,3 +26,17 @@ impl Packed {
         (self.used >> u32::BITS) as u32
     }
 }
+
+/// What is stored of one key under one algorithm. The default is a fresh key.
+pub(super) trait Stored: Default + PartialEq {
+    /// The state in two numbers. `None`: it has no such form.
+    fn pack(&self) -> Option<Packed>;
+
+    /// The state that was packed. `None`: none ever is.
+    fn unpack(packed: Packed) -> Option<Self>;
+
+    /// How many of the store's `max_keys` the state takes.
+    fn weight(&self) -> usize {
+        1
+    }
+}

@@ -12,11 +12,11 @@
 //! time, one per µs; a decision looks at no more events than its cost, and removes each once.
 
 use std::collections::VecDeque;
-use std::fmt::{self, Display as _, Formatter};
+use std::fmt::{self, Formatter};
 
-use super::limiter::Limiter;
-use super::pace::{Each, Span, Written};
-use super::packed::Packed;
+use super::limiter::{Limiter, Names};
+use super::pace::{Each, Span};
+use super::packed::{Packed, Stored};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait, changed};
 
@@ -177,14 +177,15 @@ impl SlidingLog {
 impl Limiter for SlidingLog {
     type State = Box<State>;
 
-    const MODULE: (&'static str, &'static str) = ("sliding_log", include_str!("sliding_log.lua"));
+    const NAMES: Names = Names {
+        name: "sliding-log",
+        letter: 's',
+        quota: "rate",
+        module: ("sliding_log", include_str!("sliding_log.lua")),
+    };
 
-    fn name(&self) -> &'static str {
-        "sliding-log"
-    }
-
-    fn letter(&self) -> char {
-        's'
+    fn rate(&self) -> Rate {
+        self.rate
     }
 
     fn decide(&self, mut state: Box<State>, now: Timestamp, cost: Cost) -> (Box<State>, Decision) {
@@ -276,11 +277,6 @@ impl Limiter for SlidingLog {
         Box::new(State::once(at, units))
     }
 
-    /// Keeps the events if the period is that of `from`.
-    fn convert(&self, from: &Self, state: Box<State>, _now: Timestamp) -> Box<State> {
-        if from.rate.period() == self.rate.period() { state } else { Box::default() }
-    }
-
     fn forget_at(&self, state: &Box<State>) -> Timestamp {
         self.expires_at(state)
     }
@@ -288,18 +284,6 @@ impl Limiter for SlidingLog {
     /// Units that count at `now`.
     fn in_use(&self, state: &Box<State>, now: Timestamp) -> u64 {
         self.view(state, now).units
-    }
-
-    fn quota(&self) -> u64 {
-        self.rate.count().into()
-    }
-
-    fn window(&self) -> Micros {
-        self.rate.period()
-    }
-
-    fn period(&self) -> Option<Micros> {
-        Some(self.rate.period())
     }
 
     #[inline(always)]
@@ -323,21 +307,20 @@ impl Limiter for SlidingLog {
         }
         if self.count_denied { f.write_str(", refused attempts count too") } else { Ok(()) }
     }
+}
 
-    fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        Written(self.rate).fmt(f)
-    }
-
-    fn weight(state: &Box<State>) -> usize {
-        state.events.len().max(1)
-    }
-
-    fn pack(_: &Box<State>) -> Option<Packed> {
+/// A log takes a place for each event, and is never packed.
+impl Stored for Box<State> {
+    fn pack(&self) -> Option<Packed> {
         None
     }
 
-    fn unpack(_: Packed) -> Option<Box<State>> {
+    fn unpack(_: Packed) -> Option<Self> {
         None
+    }
+
+    fn weight(&self) -> usize {
+        self.events.len().max(1)
     }
 }
 

@@ -6,11 +6,11 @@
 //!
 //! Bound: no more than the count n is admitted in one aligned window, and less than 2n in any span of a window's length.
 
-use std::fmt::{self, Display as _, Formatter};
+use std::fmt::{self, Formatter};
 
-use super::limiter::Limiter;
-use super::pace::{Each, Written};
-use super::packed::Packed;
+use super::limiter::{Limiter, Names, Viewed};
+use super::pace::Each;
+use super::packed::{Packed, Stored};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait, changed};
 
@@ -31,7 +31,7 @@ pub struct State {
 
 /// A state as it stands at a moment.
 #[derive(Clone, Copy)]
-struct View {
+pub(super) struct View {
     /// The moment: now, or the state's own if that is later.
     at: Timestamp,
     /// Where the moment's window begins.
@@ -40,16 +40,23 @@ struct View {
     previous: u32,
 }
 
-impl From<Packed> for State {
-    fn from(state: Packed) -> Self {
-        Self { last: state.at, current: state.low(), previous: state.high() }
+impl Stored for State {
+    #[inline(always)]
+    fn pack(&self) -> Option<Packed> {
+        let used = u64::from(self.previous) << u32::BITS | u64::from(self.current);
+        Some(Packed { at: self.last, used })
+    }
+
+    #[inline(always)]
+    fn unpack(packed: Packed) -> Option<Self> {
+        Some(Self { last: packed.at, current: packed.low(), previous: packed.high() })
     }
 }
 
-impl From<State> for Packed {
-    fn from(windows: State) -> Self {
-        let used = u64::from(windows.previous) << u32::BITS | u64::from(windows.current);
-        Self { at: windows.last, used }
+impl From<View> for State {
+    #[inline]
+    fn from(view: View) -> Self {
+        Self { last: view.at, current: view.current, previous: view.previous }
     }
 }
 
@@ -89,48 +96,10 @@ impl SlidingWindow {
     }
 
     #[inline]
-    fn view(&self, state: State, now: Timestamp) -> View {
-        let at = now.max(state.last);
-        let start = Timestamp(at.0 - at.0 % self.rate.period().0);
-        let (current, previous) = if state.last >= start {
-            (state.current, state.previous)
-        } else if state.last.plus(self.rate.period()) >= start {
-            (0, state.current)
-        } else {
-            (0, 0)
-        };
-        View { at, start, current, previous }
-    }
-
-    #[inline]
     fn weighted(&self, view: View) -> u64 {
         let previous = u64::from(view.previous);
         let gone = multiply_divide(previous, view.at.since(view.start).0, self.rate.period().0);
         u64::from(view.current) + previous - gone
-    }
-
-    #[inline(always)]
-    fn verdict(&self, view: View, now: Timestamp, cost: Cost) -> Verdict {
-        let count = self.rate.count();
-        if cost.units() > count {
-            Verdict::Deny(Wait::Never)
-        } else if self.weighted(view) <= u64::from(count - cost.units()) {
-            Verdict::Allow
-        } else {
-            Verdict::Deny(Wait::After(self.opens(view, cost.units()).since(now)))
-        }
-    }
-
-    #[inline(always)]
-    fn report(&self, verdict: Verdict, view: View, now: Timestamp) -> Decision {
-        let remaining =
-            self.rate.count().saturating_sub(u32::try_from(self.weighted(view)).unwrap_or(u32::MAX));
-        let reset_after = if remaining == self.rate.count() {
-            Micros(0)
-        } else {
-            self.opens(view, remaining + 1).since(now)
-        };
-        Decision { verdict, remaining: remaining.into(), reset_after }
     }
 
     /// The first moment at which `units` fit, where they do not yet: `units` is at most the window's count.
@@ -162,31 +131,24 @@ impl SlidingWindow {
 impl Limiter for SlidingWindow {
     type State = State;
 
-    const MODULE: (&'static str, &'static str) = ("sliding_window", include_str!("sliding_window.lua"));
+    const NAMES: Names = Names {
+        name: "sliding-window",
+        letter: 'w',
+        quota: "rate",
+        module: ("sliding_window", include_str!("sliding_window.lua")),
+    };
 
-    fn name(&self) -> &'static str {
-        "sliding-window"
-    }
-
-    fn letter(&self) -> char {
-        'w'
+    fn rate(&self) -> Rate {
+        self.rate
     }
 
     #[inline(always)]
     fn decide(&self, state: State, now: Timestamp, cost: Cost) -> (State, Decision) {
-        let view = self.view(state, now);
-        match self.verdict(view, now, cost) {
-            refusal @ Verdict::Deny(_) => (state, self.report(refusal, view, now)),
-            pass => {
-                let view = View { current: view.current.saturating_add(cost.units()), ..view };
-                (view.state(), self.report(pass, view, now))
-            }
-        }
+        self.decide_by_view(state, now, cost)
     }
 
     fn peek(&self, state: &State, now: Timestamp, cost: Cost) -> Decision {
-        let view = self.view(*state, now);
-        self.report(self.verdict(view, now, cost), view, now)
+        self.peek_by_view(*state, now, cost)
     }
 
     /// Corrects the count of the window that `admitted_at` lies in, if it is the current or the previous one.
@@ -199,7 +161,7 @@ impl Limiter for SlidingWindow {
         } else {
             return state;
         }
-        if view.current == 0 && view.previous == 0 { State::default() } else { view.state() }
+        if view.current == 0 && view.previous == 0 { State::default() } else { view.into() }
     }
 
     fn grant(&self, state: State, units: Cost, now: Timestamp) -> State {
@@ -217,7 +179,7 @@ impl Limiter for SlidingWindow {
             false => view.previous.into(),
         };
         let current = view.current.saturating_sub(units.units());
-        View { current, previous: u32::try_from(previous).unwrap_or(u32::MAX), ..view }.state()
+        View { current, previous: u32::try_from(previous).unwrap_or(u32::MAX), ..view }.into()
     }
 
     /// What is in use counts for this window, where it weighs most for longest, but
@@ -239,11 +201,6 @@ impl Limiter for SlidingWindow {
         State { last: now, current, previous: 0 }
     }
 
-    /// Keeps the counts if the windows are as long as under `from`.
-    fn convert(&self, from: &Self, state: State, _now: Timestamp) -> State {
-        if from.rate.period() == self.rate.period() { state } else { State::default() }
-    }
-
     /// The end of the last window in which what was charged has any weight.
     fn forget_at(&self, state: &State) -> Timestamp {
         let start = Timestamp(state.last.0 - state.last.0 % self.rate.period().0);
@@ -259,18 +216,6 @@ impl Limiter for SlidingWindow {
         self.weighted(self.view(*state, now))
     }
 
-    fn quota(&self) -> u64 {
-        self.rate.count().into()
-    }
-
-    fn window(&self) -> Micros {
-        self.rate.period()
-    }
-
-    fn period(&self) -> Option<Micros> {
-        Some(self.rate.period())
-    }
-
     fn numbers(&self) -> [u64; 5] {
         [self.rate.period().0, self.rate.count().into(), 0, 0, 0]
     }
@@ -278,25 +223,52 @@ impl Limiter for SlidingWindow {
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} in any {}, weighted", self.rate.count(), Each(self.rate.period()))
     }
-
-    fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        Written(self.rate).fmt(f)
-    }
-
-    #[inline(always)]
-    fn pack(state: &State) -> Option<Packed> {
-        Some((*state).into())
-    }
-
-    #[inline(always)]
-    fn unpack(packed: Packed) -> Option<State> {
-        Some(packed.into())
-    }
 }
 
-impl View {
-    fn state(self) -> State {
-        State { last: self.at, current: self.current, previous: self.previous }
+impl Viewed for SlidingWindow {
+    type View = View;
+
+    #[inline]
+    fn view(&self, state: State, now: Timestamp) -> View {
+        let at = now.max(state.last);
+        let start = Timestamp(at.0 - at.0 % self.rate.period().0);
+        let (current, previous) = if state.last >= start {
+            (state.current, state.previous)
+        } else if state.last.plus(self.rate.period()) >= start {
+            (0, state.current)
+        } else {
+            (0, 0)
+        };
+        View { at, start, current, previous }
+    }
+
+    #[inline(always)]
+    fn verdict(&self, view: View, now: Timestamp, cost: Cost) -> Verdict {
+        let count = self.rate.count();
+        if cost.units() > count {
+            Verdict::Deny(Wait::Never)
+        } else if self.weighted(view) <= u64::from(count - cost.units()) {
+            Verdict::Allow
+        } else {
+            Verdict::Deny(Wait::After(self.opens(view, cost.units()).since(now)))
+        }
+    }
+
+    #[inline(always)]
+    fn report(&self, verdict: Verdict, view: View, now: Timestamp) -> Decision {
+        let remaining =
+            self.rate.count().saturating_sub(u32::try_from(self.weighted(view)).unwrap_or(u32::MAX));
+        let reset_after = if remaining == self.rate.count() {
+            Micros(0)
+        } else {
+            self.opens(view, remaining + 1).since(now)
+        };
+        Decision { verdict, remaining: remaining.into(), reset_after }
+    }
+
+    #[inline(always)]
+    fn charged(&self, view: View, cost: Cost) -> View {
+        View { current: view.current.saturating_add(cost.units()), ..view }
     }
 }
 
