@@ -8,8 +8,8 @@ use super::pace::{Written, burst};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 
-/// The numbers of a limit that a meter measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a limit's numbers are to its meter. Put together where it is asked for: a limit keeps them under its own names, since an id is
+/// made of its `Debug` text ([`NumbersId`](crate::store::NumbersId)).
 pub(super) struct Bucket {
     pub(super) rate: Rate,
     /// `burst`, or `queue`.
@@ -25,7 +25,7 @@ pub(super) trait Metered {
     const NAMES: Names;
 
     /// The numbers.
-    fn bucket(&self) -> &Bucket;
+    fn bucket(&self) -> Bucket;
 
     /// Whether a request of this cost passes, with `used` in use.
     fn verdict(&self, used: Level, now: Timestamp, cost: Cost) -> Verdict;
@@ -34,7 +34,7 @@ pub(super) trait Metered {
     #[inline(always)]
     fn report(&self, verdict: Verdict, used: Level, now: Timestamp) -> Decision {
         let Bucket { meter, full, .. } = self.bucket();
-        meter.report(verdict, used, *full, now)
+        meter.report(verdict, used, full, now)
     }
 
     /// See [`Limiter::resume`].
@@ -43,7 +43,7 @@ pub(super) trait Metered {
         if remaining >= quota.units().into() {
             return Level::default();
         }
-        meter.resumed(*full, remaining, reset_after, now)
+        meter.resumed(full, remaining, reset_after, now)
     }
 
     /// See [`Limiter::max_cost`].
@@ -54,14 +54,6 @@ pub(super) trait Metered {
     /// See [`Limiter::explain`].
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
         burst(f, self.bucket().rate, self.bucket().quota.units())
-    }
-}
-
-impl Bucket {
-    /// A bucket that holds `burst` units.
-    pub(super) fn of_burst(rate: Rate, burst: Cost) -> Self {
-        let meter = Meter::counting(rate, burst);
-        Self { rate, quota: burst, meter, full: meter.ticks(burst.units().into()) }
     }
 }
 
@@ -126,7 +118,7 @@ impl<L: Metered> Limiter for L {
     fn numbers(&self) -> [u64; 5] {
         let Bucket { quota, meter, full, .. } = self.bucket();
         let [unit, drain, step] = meter.numbers();
-        [unit, drain, step, *full, quota.units().into()]
+        [unit, drain, step, full, quota.units().into()]
     }
 
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -26,12 +26,10 @@ pub struct State {
 }
 
 impl Stored for State {
-    #[inline(always)]
     fn pack(&self) -> Option<Packed> {
         Some(Packed { at: self.start, used: self.count.into() })
     }
 
-    #[inline(always)]
     fn unpack(packed: Packed) -> Option<Self> {
         Some(Self { start: packed.at, count: packed.low() })
     }

@@ -8,18 +8,24 @@
 
 use super::bucket::{Bucket, Metered};
 use super::limiter::Names;
-use super::meter::Level;
+use super::meter::{Level, Meter};
 use super::units::{Cost, Rate, Timestamp};
 use super::{Algorithm, Verdict, Wait};
 
 /// The numbers of a GCRA limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Gcra(Bucket);
+pub struct Gcra {
+    rate: Rate,
+    burst: Cost,
+    meter: Meter,
+    tolerance: u64,
+}
 
 impl Algorithm {
     /// Evenly spaced at `rate`, `burst` tolerated.
     pub fn gcra(rate: Rate, burst: Cost) -> Self {
-        Self::Gcra(Gcra(Bucket::of_burst(rate, burst)))
+        let meter = Meter::counting(rate, burst);
+        Self::Gcra(Gcra { rate, burst, meter, tolerance: meter.ticks(burst.units().into()) })
     }
 }
 
@@ -28,18 +34,17 @@ impl Metered for Gcra {
         Names { name: "gcra", letter: 'g', quota: "burst", module: ("gcra", include_str!("gcra.lua")) };
 
     #[inline(always)]
-    fn bucket(&self) -> &Bucket {
-        &self.0
+    fn bucket(&self) -> Bucket {
+        Bucket { rate: self.rate, quota: self.burst, meter: self.meter, full: self.tolerance }
     }
 
     #[inline(always)]
     fn verdict(&self, ahead: Level, now: Timestamp, cost: Cost) -> Verdict {
-        let Bucket { quota: burst, meter, full: tolerance, .. } = &self.0;
-        if cost > *burst {
+        if cost > self.burst {
             return Verdict::Deny(Wait::Never);
         }
-        let early_by = tolerance - meter.ticks(cost.units().into());
-        let conforms_at = meter.falls_to(ahead, early_by);
+        let early_by = self.tolerance - self.meter.ticks(cost.units().into());
+        let conforms_at = self.meter.falls_to(ahead, early_by);
         // If the clock has run backwards, the state's own time counts.
         if conforms_at <= now.max(ahead.at()) {
             Verdict::Allow

@@ -20,9 +20,12 @@ use super::{Algorithm, Decision, Verdict, Wait};
 /// A leaky bucket's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
+    rate: Rate,
+    queue: Cost,
     max_wait: Micros,
-    /// Full with the most ticks ahead with which a request still joins.
-    bucket: Bucket,
+    meter: Meter,
+    /// The most ticks ahead with which a request still joins.
+    limit: u64,
 }
 
 impl Algorithm {
@@ -30,8 +33,8 @@ impl Algorithm {
     /// wait than `max_wait`: refused.
     pub fn leaky_bucket(rate: Rate, queue: Cost, max_wait: Micros) -> Self {
         let meter = Meter::timing(rate);
-        let full = meter.ticks(queue.units().into()).min(meter.drained_in(max_wait));
-        Self::LeakyBucket(LeakyBucket { max_wait, bucket: Bucket { rate, quota: queue, meter, full } })
+        let limit = meter.ticks(queue.units().into()).min(meter.drained_in(max_wait));
+        Self::LeakyBucket(LeakyBucket { rate, queue, max_wait, meter, limit })
     }
 }
 
@@ -39,9 +42,8 @@ impl LeakyBucket {
     /// How many requests of one unit could join a queue of `ticks`; no more than `queue` are told.
     #[inline]
     fn joining(&self, ticks: u64) -> u64 {
-        let Bucket { quota: queue, meter, full: limit, .. } = &self.bucket;
-        match limit.checked_sub(ticks) {
-            Some(room) => (meter.units(room) + 1).min(queue.units().into()),
+        match self.limit.checked_sub(ticks) {
+            Some(room) => (self.meter.units(room) + 1).min(self.queue.units().into()),
             None => 0,
         }
     }
@@ -56,43 +58,40 @@ impl Metered for LeakyBucket {
     };
 
     #[inline(always)]
-    fn bucket(&self) -> &Bucket {
-        &self.bucket
+    fn bucket(&self) -> Bucket {
+        Bucket { rate: self.rate, quota: self.queue, meter: self.meter, full: self.limit }
     }
 
     #[inline(always)]
     fn verdict(&self, ahead: Level, now: Timestamp, _cost: Cost) -> Verdict {
-        let Bucket { meter, full: limit, .. } = &self.bucket;
         match ahead.ticks() {
             0 => Verdict::Allow,
-            ticks if ticks <= *limit => Verdict::Delay(meter.span(ticks)),
-            _ => Verdict::Deny(Wait::After(meter.falls_to(ahead, *limit).since(now))),
+            ticks if ticks <= self.limit => Verdict::Delay(self.meter.span(ticks)),
+            _ => Verdict::Deny(Wait::After(self.meter.falls_to(ahead, self.limit).since(now))),
         }
     }
 
     #[inline(always)]
     fn report(&self, verdict: Verdict, ahead: Level, now: Timestamp) -> Decision {
-        let Bucket { meter, full: limit, .. } = &self.bucket;
         let remaining = self.joining(ahead.ticks());
         let reset_after = if remaining == self.joining(0) {
             Micros(0)
         } else {
             // One more than `remaining` can join when the last of them would find the queue just short enough.
-            meter.falls_to(ahead, limit - remaining * meter.unit()).since(now)
+            self.meter.falls_to(ahead, self.limit - remaining * self.meter.unit()).since(now)
         };
         Decision { verdict, remaining, reset_after }
     }
 
     /// A queue that takes as many as an empty one may have up to a unit in it: it has, then.
     fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> Level {
-        let Bucket { meter, full: limit, .. } = &self.bucket;
         // The last to join finds no more than `limit` ahead, and leaves a unit more.
-        let full = limit + meter.unit();
+        let full = self.limit + self.meter.unit();
         let most = self.joining(0);
         if remaining < most {
-            return meter.resumed(full, remaining, reset_after, now);
+            return self.meter.resumed(full, remaining, reset_after, now);
         }
-        match full.saturating_sub(most * meter.unit()) {
+        match full.saturating_sub(most * self.meter.unit()) {
             0 => Level::default(),
             ticks => Level::new(now, ticks),
         }
@@ -104,8 +103,7 @@ impl Metered for LeakyBucket {
     }
 
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Bucket { rate, quota: queue, .. } = self.bucket;
-        let (pace, wait) = (Pace(rate), Span(self.max_wait));
-        write!(f, "{pace} in turn, up to {} waiting, at most {wait}", queue.units())
+        let (pace, wait) = (Pace(self.rate), Span(self.max_wait));
+        write!(f, "{pace} in turn, up to {} waiting, at most {wait}", self.queue.units())
     }
 }

@@ -52,12 +52,10 @@ impl Level {
 }
 
 impl Stored for Level {
-    #[inline(always)]
     fn pack(&self) -> Option<Packed> {
         Some(Packed { at: self.at, used: self.ticks })
     }
 
-    #[inline(always)]
     fn unpack(packed: Packed) -> Option<Self> {
         Some(Self::new(packed.at, packed.used))
     }

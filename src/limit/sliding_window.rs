@@ -41,13 +41,11 @@ pub(super) struct View {
 }
 
 impl Stored for State {
-    #[inline(always)]
     fn pack(&self) -> Option<Packed> {
         let used = u64::from(self.previous) << u32::BITS | u64::from(self.current);
         Some(Packed { at: self.last, used })
     }
 
-    #[inline(always)]
     fn unpack(packed: Packed) -> Option<Self> {
         Some(Self { last: packed.at, current: packed.low(), previous: packed.high() })
     }

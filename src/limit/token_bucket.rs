@@ -6,18 +6,24 @@
 
 use super::bucket::{Bucket, Metered};
 use super::limiter::Names;
-use super::meter::Level;
+use super::meter::{Level, Meter};
 use super::units::{Cost, Rate, Timestamp};
 use super::{Algorithm, Verdict, Wait};
 
 /// A token bucket's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TokenBucket(Bucket);
+pub struct TokenBucket {
+    rate: Rate,
+    burst: Cost,
+    meter: Meter,
+    capacity: u64,
+}
 
 impl Algorithm {
     /// Up to `burst` at once, refilled evenly at `rate`.
     pub fn token_bucket(rate: Rate, burst: Cost) -> Self {
-        Self::TokenBucket(TokenBucket(Bucket::of_burst(rate, burst)))
+        let meter = Meter::counting(rate, burst);
+        Self::TokenBucket(TokenBucket { rate, burst, meter, capacity: meter.ticks(burst.units().into()) })
     }
 }
 
@@ -30,21 +36,20 @@ impl Metered for TokenBucket {
     };
 
     #[inline(always)]
-    fn bucket(&self) -> &Bucket {
-        &self.0
+    fn bucket(&self) -> Bucket {
+        Bucket { rate: self.rate, quota: self.burst, meter: self.meter, full: self.capacity }
     }
 
     #[inline(always)]
     fn verdict(&self, used: Level, now: Timestamp, cost: Cost) -> Verdict {
-        let Bucket { quota: burst, meter, full: capacity, .. } = &self.0;
-        if cost > *burst {
+        if cost > self.burst {
             return Verdict::Deny(Wait::Never);
         }
-        let most = capacity - meter.ticks(cost.units().into());
+        let most = self.capacity - self.meter.ticks(cost.units().into());
         if used.ticks() <= most {
             Verdict::Allow
         } else {
-            Verdict::Deny(Wait::After(meter.falls_to(used, most).since(now)))
+            Verdict::Deny(Wait::After(self.meter.falls_to(used, most).since(now)))
         }
     }
 }
