@@ -59,7 +59,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("proxy/linger.rs", "linger_for", "SILENCE", "proxy/linger.rs"),
     // The client's side, HTTP/2.
     ("proxy/http2.rs", "poll", "PING_EVERY", "proxy/http2.rs"),
-    ("proxy/http2/stream.rs", "linger", "SILENCE", "proxy/http2/stream.rs"),
+    ("proxy/linger.rs", "linger_stream", "SILENCE", "proxy/linger.rs"),
     ("http2/connection/receive.rs", "poll_receive", "PING_EVERY", "proxy/http2.rs"),
     ("http2/connection/send.rs", "poll_send", "ack_timeout", "http2/traffic.rs"),
     ("http2/connection/send.rs", "poll_flush", "ack_timeout", "http2/traffic.rs"),

@@ -4,22 +4,15 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use super::super::linger::SILENCE;
+use super::super::linger::linger_stream;
 use super::super::reader::Source;
 use super::super::service;
 use super::super::session::Session;
-use super::super::worker::Worker;
 use super::seat::Seat;
-use crate::clock::deadline::{Deadline, now};
 use crate::http1::request::Fault;
 use crate::http2::connection::Request;
 use crate::http2::server_stream::{Ending, ServerStream};
-
-/// How long the rest of a request is read in all, however much the client still sends. A stream costs little meanwhile, and there are
-/// clients that send 100 MB in a minute before they look at their answer.
-const TOTAL: Duration = Duration::from_secs(300);
 
 /// Idle tasks that a worker keeps: 200 KB.
 const MAX_IDLE_TASKS: usize = 64;
@@ -114,26 +107,6 @@ async fn serve(request: Request, seat: Seat) {
     drop(session);
     match stream.finish() {
         Ending::Unanswered => seat.taken_back(),
-        Ending::Told => linger(&stream, &streams.worker).await,
+        Ending::Told => linger_stream(&stream, &streams.worker).await,
     }
-}
-
-/// Reads and drops what is left of a request that was answered before it had come whole: some clients see an answer only once they
-/// have sent all. A stream that is dropped at once is reset in one write with its answer, which others take for a fault.
-/// A drain does not wait for a client that still sends.
-async fn linger(stream: &ServerStream, worker: &Worker) {
-    let begun = now();
-    let mut silent_since = begun;
-    let mut deadline = Deadline::default();
-    poll_fn(|context| {
-        let (over, dropped) = stream.discard(context);
-        if over || stream.poll_reset(context).is_ready() {
-            return Poll::Ready(());
-        }
-        if dropped > 0 && !worker.is_draining() {
-            silent_since = now();
-        }
-        deadline.poll(context, (silent_since + SILENCE).min(begun + TOTAL))
-    })
-    .await;
 }
