@@ -10,9 +10,7 @@ use http::StatusCode;
 
 use crate::gateway::admission::{self, Use};
 use crate::gateway::loop_mark::LoopMark;
-use crate::gateway::resolve::{
-    EarlyResponse, Peer, RejectReason, Resolution, RoutedRequest, SeenRequest, resolve,
-};
+use crate::gateway::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, SeenRequest, resolve};
 use crate::gateway::{Gateway, LimitIndex, LimitUse, Mode, Redirect, Route};
 use crate::http1::request::{Fault, RequestHead};
 use crate::limit::units::{Cost, Fingerprint};
@@ -20,7 +18,6 @@ use crate::route::client::Client;
 use crate::route::key::{Missing, Secret};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, Match, RouteIndex};
-use crate::store::Charge;
 
 /// Of more routes than this only those are told that have the request's path, and no more than this.
 const MAX_TOLD: usize = 20;
@@ -47,6 +44,8 @@ pub struct Explanation {
 /// The route that a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
+    /// Which route.
+    pub index: RouteIndex,
     /// Its name.
     pub name: String,
     /// Its conditions by name (`path`, `host`, …), and why each holds.
@@ -181,7 +180,8 @@ impl Explanation {
         let (others, untold) =
             request.as_ref().map_or_else(Default::default, |request| others(gateway, request));
         let taken = request.zip(*route);
-        let taken = taken.map(|(request, (_, route))| Taken::new(gateway, route, &request, routed, ids));
+        let taken =
+            taken.map(|(request, (index, route))| Taken::new(gateway, (index, route), &request, routed, ids));
         Self {
             request: format!("{} {host}{}", head.method, head.target.path_and_query()),
             client: *client,
@@ -196,20 +196,20 @@ impl Explanation {
 
 impl Answer {
     fn of(response: &EarlyResponse) -> Self {
-        let (status, reason) = match response {
-            EarlyResponse::Reject(RejectReason { status, detail, .. }) => (*status, detail.to_string()),
-            EarlyResponse::Redirect(location) => (StatusCode::PERMANENT_REDIRECT, format!("to `{location}`")),
-            EarlyResponse::Preflight => (StatusCode::NO_CONTENT, "a browser's preflight".into()),
-            EarlyResponse::Options => (StatusCode::OK, "what the server as a whole can do".into()),
+        let reason = match response {
+            EarlyResponse::Reject(reason) => reason.detail.to_string(),
+            EarlyResponse::Redirect(location) => format!("to `{location}`"),
+            EarlyResponse::Preflight => "a browser's preflight".into(),
+            EarlyResponse::Options => "what the server as a whole can do".into(),
         };
-        Self { status, reason }
+        Self { status: response.status(), reason }
     }
 }
 
 impl Taken {
     fn new(
         gateway: &Gateway,
-        route: &Route,
+        (index, route): (RouteIndex, &Route),
         request: &route::Request<'_>,
         routed: Option<&RoutedRequest<'_, '_>>,
         ids: Option<&ShortIds>,
@@ -225,6 +225,7 @@ impl Taken {
             uses.map(|(used, stands)| Applied::new(route, used, stands, routed, ids)).collect()
         };
         Self {
+            index,
             name: route.name.to_string(),
             conditions: words::why(&route.conditions, request),
             upstream: words::upstream(gateway.upstream(route.upstream)),
@@ -250,13 +251,9 @@ impl Applied {
             (false, Some(ids)) => Masking::Ids(ids),
             (false, None) => Masking::NoIds,
         };
-        let owner = match stands.standing {
-            admission::Standing::Charged(_, first) => routed.assessment.charges.get(first).map(Charge::owner),
-            _ => None,
-        };
         Self {
             index: used.limit,
-            owner,
+            owner: routed.assessment.owner(stands),
             label: limit.key.label(request, &route.name, merge_slashes, masking),
             name: limit.name.to_string(),
             mode: limit.mode,

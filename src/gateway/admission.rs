@@ -185,9 +185,9 @@ impl<'a> Assessment<'a> {
     #[inline(never)]
     pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<Banishment<'a>> {
         let ban = |(place, used): (usize, &Use<'a>)| {
-            let Standing::Charged(cost, first) = used.standing else { return None };
-            let (charge, policy) = (self.charges.get(first)?, used.limit.policies.first()?);
-            Some((bans.until(used.limit.banned(charge.owner()), now)?, place, used.limit, policy, cost))
+            let Standing::Charged(cost, _) = used.standing else { return None };
+            let (owner, policy) = (self.owner(used)?, used.limit.policies.first()?);
+            Some((bans.until(used.limit.banned(owner), now)?, place, used.limit, policy, cost))
         };
         let all = self.uses.iter().enumerate().rev().filter_map(ban);
         let (until, place, limit, policy, cost) = all.max_by_key(|(until, ..)| *until)?;
@@ -197,6 +197,12 @@ impl<'a> Assessment<'a> {
         let violated = limit.policies.iter().map(|policy| &*policy.name).collect();
         let refusal = Refusal { limit, wait: Some(rest), violated, why: Why::Banned(until) };
         Some(Banishment { place, refusal, tightest: Tightest { policy, limit, decision, cost, asked: true } })
+    }
+
+    /// The key that a limit of this request charges; `None` if the limit charges none.
+    pub fn owner(&self, used: &Use<'_>) -> Option<Fingerprint> {
+        let Standing::Charged(_, first) = used.standing else { return None };
+        self.charges.get(first).map(Charge::owner)
     }
 
     /// The first limit that the store could not be asked after; where the request is refused for that, one that wants it so.

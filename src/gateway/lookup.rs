@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Gateway, Limit, LimitIndex, Route, Upstream, UpstreamIndex};
+use super::{Gateway, Limit, LimitIndex, Reject, Route, Upstream, UpstreamIndex};
 use crate::route::RouteIndex;
 
 impl Gateway {
@@ -24,5 +24,12 @@ impl Gateway {
     /// The upstream at `index`.
     pub fn upstream(&self, index: UpstreamIndex) -> &Arc<Upstream> {
         &self.upstreams[index.0]
+    }
+}
+
+impl Route {
+    /// How a refusal by `limit` looks on this route, if not as usual: the route's word goes before the limit's.
+    pub fn reject_of<'p>(&'p self, limit: &'p Limit) -> Option<&'p Reject> {
+        self.reject.as_deref().or(limit.reject.as_deref())
     }
 }

@@ -86,6 +86,23 @@ pub enum EarlyResponse {
     Options,
 }
 
+impl EarlyResponse {
+    /// The status of the answer.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Reject(reason) => reason.status,
+            Self::Redirect(_) => StatusCode::PERMANENT_REDIRECT,
+            Self::Preflight => StatusCode::NO_CONTENT,
+            Self::Options => StatusCode::OK,
+        }
+    }
+
+    /// For the access log, if the request is refused.
+    pub fn error(&self) -> Option<&'static str> {
+        if let Self::Reject(reason) = self { Some(reason.error) } else { None }
+    }
+}
+
 /// Why a request is refused before any limit is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectReason {

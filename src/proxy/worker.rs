@@ -244,8 +244,8 @@ impl Plan {
 
     /// Who asks of the limit of this name.
     pub(crate) fn audience_of(&self, name: &str) -> Option<&Rc<RefCell<Audience>>> {
-        let place = self.gateway.limits.iter().position(|limit| *limit.name == *name)?;
-        self.audiences.get(place)
+        let limit = self.gateway.limit_named(name)?;
+        self.audiences.get(limit.0)
     }
 }
 

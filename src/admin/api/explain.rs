@@ -233,10 +233,8 @@ fn refusal(gateway: &Gateway, route: &Taken, refuses: &Applied) -> u16 {
     if refuses.standing == Standing::Repeated {
         return StatusCode::BAD_REQUEST.as_u16();
     }
-    let of_route =
-        gateway.routes.iter().find(|one| *one.name == *route.name).and_then(|one| one.reject.as_deref());
-    let of_limit = || gateway.limit(refuses.index).reject.as_deref();
-    of_route.or_else(of_limit).map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status).as_u16()
+    let reject = gateway.route(route.index).reject_of(gateway.limit(refuses.index));
+    reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status).as_u16()
 }
 
 fn route(route: &Taken) -> Value {
