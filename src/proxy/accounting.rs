@@ -2,17 +2,26 @@
 
 use std::net::IpAddr;
 
+use http::{Method, StatusCode, Version, header};
+
+use super::peer::Peer;
+use super::tracer::Traced;
 use super::turn::Turn;
 use crate::gateway::admission::{Refusal, Standing, Tightest, Use};
 use crate::gateway::log::AccessLog;
 use crate::gateway::resolve::RoutedRequest;
 use crate::gateway::{Limit, Mode, Route, UpstreamIndex};
-use crate::limit::units::Micros;
+use crate::http1::fields::Fields;
+use crate::http1::request::RequestHead;
+use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
 use crate::route::RouteIndex;
 use crate::route::mask::Masking;
 use crate::store::Outcome;
+use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::{DecisionLabel, Fate, Word};
+use crate::upstream::Failed;
+use crate::upstream::exchange::{Exchange, Upload};
 
 impl Drop for Turn {
     fn drop(&mut self) {
@@ -46,6 +55,31 @@ impl Drop for Turn {
 }
 
 impl Turn {
+    /// Begins the access record, unless there is no access log, the request is not traced, and there is no trouble that is to be told
+    /// of. Without a head, it was refused unread.
+    pub(crate) fn open_record(&mut self, peer: &Peer, head: Option<&RequestHead<'_>>) {
+        let gateway = &self.plan.gateway;
+        if let Some(trace) = &gateway.trace {
+            let fields = head.map_or(Fields::NONE, |head| head.fields);
+            self.trace = Some(self.worker.tracer.begin(gateway, trace, fields, peer, self.started));
+        }
+        let logged = gateway.log.access != AccessLog::Off;
+        let traced = self.trace.as_ref().is_some_and(Traced::is_recorded);
+        if !logged && !traced && !self.worker.is_troubled(self.started) {
+            return;
+        }
+        self.sampled = logged && self.worker.recorder.chooses(gateway.log.sample);
+        let mut record = self.worker.recorder.take();
+        let client = gateway.server.client.client(peer.address).address;
+        begin(&mut record, self.started, head, client, peer.http2);
+        String::from_utf8_lossy(&self.request_id).as_ref().clone_into(&mut record.request_id);
+        if let (AccessLog::Combined, Some(head)) = (&gateway.log.access, head) {
+            note_agent(&mut record, head);
+        }
+        record.trace_id = self.trace.as_ref().map(Traced::id);
+        self.record = Some(record);
+    }
+
     /// Notes who asks, and what for.
     pub(crate) fn identify(&mut self, client: IpAddr, host: &str) {
         self.client = Some(client);
@@ -63,8 +97,35 @@ impl Turn {
         }
     }
 
+    /// Notes and counts a server's answer to what was sent at `asked`.
+    pub(crate) fn note_answer<U: Upload>(
+        &mut self,
+        upstream: UpstreamIndex,
+        exchange: &Exchange<'_, U>,
+        status: StatusCode,
+        asked: Timestamp,
+    ) {
+        let took = self.worker.shared.clock.now().since(asked);
+        let (authority, attempts) = (exchange.authority(), exchange.attempts());
+        self.plan.metrics.upstream(upstream, took);
+        self.plan.metrics.response(upstream, exchange.place(), status);
+        self.note_server(upstream, authority, Some(took));
+        if self.trace.is_some() {
+            self.trace_answer(upstream, Some(authority), attempts, Some(status));
+        }
+    }
+
+    /// Notes and counts that no server has answered.
+    pub(crate) fn note_failure(&mut self, upstream: UpstreamIndex, failed: &Failed) {
+        self.plan.metrics.upstream_failed(upstream, failed.failure);
+        if let Some(authority) = &failed.authority {
+            self.note_server(upstream, authority, None);
+        }
+        self.trace_answer(upstream, failed.authority.as_ref(), failed.attempts, None);
+    }
+
     /// Notes which server was tried last, and the time to its response head if one came.
-    pub(crate) fn note_server(&mut self, upstream: UpstreamIndex, authority: &str, took: Option<Micros>) {
+    fn note_server(&mut self, upstream: UpstreamIndex, authority: &str, took: Option<Micros>) {
         if let Some(record) = &mut self.record {
             let name = &*self.plan.gateway.upstream(upstream).name;
             record.upstream.clear();
@@ -74,8 +135,20 @@ impl Turn {
         }
     }
 
+    /// Takes what the store says of the request; nothing where it was not asked, as a part of a key is missing.
+    pub(crate) fn decided(&mut self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
+        self.count(routed, outcome);
+        if let (Some(limit), Some(record)) = (routed.assessment.unasked(outcome), &mut self.record) {
+            (*limit.name).clone_into(&mut record.limit);
+            record.decision = Some(DecisionLabel::StoreError);
+        }
+        if outcome.unavailable {
+            self.witness_rejection(routed.head(), routed.request().host);
+        }
+    }
+
     /// Counts what each limit of the route said, and to whom.
-    pub(crate) fn count(&self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
+    fn count(&self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
         let assessment = &routed.assessment;
         let admitted = assessment.missing().is_none()
             && assessment
@@ -117,30 +190,33 @@ impl Turn {
         let audience = routed.route.limits.get(place).and_then(|one| self.plan.audiences.get(one.limit.0));
         let Some(audience) = audience else { return };
         let mut audience = audience.borrow_mut();
-        let Standing::Charged(_, first) = used.standing else { return audience.note_nobody(self.started) };
-        let Some(charge) = routed.assessment.charges.get(first) else { return };
-        audience.note(charge.owner(), refused, self.started, |label| {
-            let (route, limit) = (routed.route, used.limit);
-            let merge_slashes = route.conditions.merge_slashes;
-            let masking = Masking::of(limit.reveal, &self.plan.short_ids);
-            limit.key.write_label(&routed.request(), &route.name, merge_slashes, masking, label);
-        });
+        let Some(owner) = routed.assessment.owner(used) else { return audience.note_nobody(self.started) };
+        let write_label = |label: &mut String| self.write_label(routed, used.limit, label);
+        audience.note(owner, refused, self.started, write_label);
     }
 
-    /// Notes a refusal that no decision tells of: a part of the limit's key is missing, or has several values.
-    pub(crate) fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&Tightest<'_>>) {
+    /// Writes the values of the request's key under `limit`, masked unless the limit reveals them.
+    pub(super) fn write_label(&self, routed: &RoutedRequest<'_, '_>, limit: &Limit, label: &mut String) {
+        let route = routed.route;
+        let masking = Masking::of(limit.reveal, &self.plan.short_ids);
+        let merge_slashes = route.conditions.merge_slashes;
+        limit.key.write_label(&routed.request(), &route.name, merge_slashes, masking, label);
+    }
+
+    /// A limit refuses the request. Without a decision, a part of the limit's key is missing or has several values.
+    pub(crate) fn refused(
+        &mut self,
+        routed: &RoutedRequest<'_, '_>,
+        refusal: &Refusal<'_>,
+        tightest: Option<&Tightest<'_>>,
+    ) {
+        self.fate = Fate::Refused;
+        self.note(tightest);
         if let (Some(record), None) = (&mut self.record, tightest) {
             (*refusal.limit.name).clone_into(&mut record.limit);
             record.decision = Some(DecisionLabel::Limited);
         }
-    }
-
-    /// Notes that the store could not be asked after this limit.
-    pub(crate) fn note_unasked(&mut self, limit: &Limit) {
-        if let Some(record) = &mut self.record {
-            (*limit.name).clone_into(&mut record.limit);
-            record.decision = Some(DecisionLabel::StoreError);
-        }
+        self.witness_refusal(routed, refusal, tightest);
     }
 
     /// Notes the tightest limit for the access log.
@@ -157,6 +233,48 @@ impl Turn {
             });
         }
     }
+
+    /// What became of it in the end. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure: to the
+    /// client there is no difference.
+    fn fate(&self) -> Fate {
+        let failed = self.error.is_some() || self.status.is_server_error();
+        match self.fate {
+            Fate::Admitted | Fate::Delayed if failed => Fate::Failed,
+            fate => fate,
+        }
+    }
+}
+
+/// Begins the record of a request as it came; the rest is filled in as it becomes known. What was refused unread has
+/// neither method nor target: the record says `-`.
+fn begin(
+    record: &mut Record,
+    started: Timestamp,
+    head: Option<&RequestHead<'_>>,
+    client: IpAddr,
+    http2: bool,
+) {
+    *record = std::mem::take(record).emptied();
+    record.time = started;
+    record.client = client;
+    record.method = head.map_or_else(no_method, |head| head.method.clone());
+    record.version = match head {
+        _ if http2 => Version::HTTP_2,
+        Some(head) if !head.http_11 => Version::HTTP_10,
+        _ => Version::HTTP_11,
+    };
+    head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.path);
+}
+
+/// Notes what only the combined form tells.
+fn note_agent(record: &mut Record, head: &RequestHead<'_>) {
+    let field = |name| head.fields.first(name).unwrap_or_default();
+    field(&header::REFERER).clone_into(&mut record.referer);
+    field(&header::USER_AGENT).clone_into(&mut record.user_agent);
+}
+
+fn no_method() -> Method {
+    Method::from_bytes(b"-").unwrap_or_default()
 }
 
 fn denies(used: &Use<'_>, outcome: &Outcome) -> bool {

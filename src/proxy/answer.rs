@@ -27,6 +27,13 @@ pub(crate) struct Form {
     pub(crate) grpc: bool,
 }
 
+impl Form {
+    /// The answer to what cannot be read as a request: the connection closes behind it.
+    pub(crate) const fn unread(http2: bool) -> Self {
+        Self { http_11: true, to_head: false, keep: false, http2, grpc: false }
+    }
+}
+
 /// An answer of our own.
 #[derive(Debug)]
 pub(crate) struct Own<'a> {

@@ -174,7 +174,7 @@ pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: I
         Connection::new(stream, presence, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = worker.date(worker.shared.clock.now());
-    let form = Form { http_11: true, to_head: false, keep: false, grpc: false, http2: false };
+    let form = Form::unread(false);
     // Not a request: no line of the access log has an id of it.
     let (request_id, cors) = (&[], &[]);
     let page = Page { scrap: &mut scrap, outbound: &mut outbound, date: &date, request_id, cors, form };

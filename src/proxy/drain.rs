@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::reader::BodyFault;
 use super::session::Session;
 use super::turn::Turn;
-use super::upload::{Terms, Upload};
+use super::upload::Upload;
 use crate::http1::body::Body;
 
 /// An unread body up to this size is read before a refusal, so that the connection can stay open.
@@ -28,23 +28,17 @@ pub(crate) enum Drained {
     Broken(BodyFault),
 }
 
-impl Drained {
-    pub(crate) fn is_whole(self) -> bool {
-        self == Self::Whole
-    }
-}
-
-/// Reads what is left of a small body, so that the connection can serve the next request.
-pub(crate) async fn drain(session: &mut Session, turn: &mut Turn, terms: Terms) -> Drained {
+/// Reads what is left of a small body, so that the connection can serve the next request; else it closes behind the answer.
+pub(crate) async fn drain(session: &mut Session, turn: &mut Turn) {
     // A stream of HTTP/2 is answered first.
     if session.peer.http2 {
-        return Drained::Whole;
+        return;
     }
-    if terms.length() > DRAIN_BYTES {
-        return Drained::Left;
-    }
-    let draining = read_whole(session, turn, terms, DRAIN_BYTES, None);
-    timeout(DRAIN_TIME, draining).await.unwrap_or(Drained::Left)
+    let is_whole = turn.terms.length() <= DRAIN_BYTES && {
+        let draining = read_whole(session, turn, DRAIN_BYTES, None);
+        timeout(DRAIN_TIME, draining).await == Ok(Drained::Whole)
+    };
+    turn.form.keep &= is_whole;
 }
 
 /// Reads a body and throws it away, up to `most` bytes of it. `limit`: beyond so many bytes it is too large.
@@ -53,10 +47,10 @@ pub(crate) async fn drain(session: &mut Session, turn: &mut Turn, terms: Terms) 
 pub(crate) async fn read_whole(
     session: &mut Session,
     turn: &mut Turn,
-    terms: Terms,
     most: u64,
     limit: Option<u64>,
 ) -> Drained {
+    let terms = std::mem::take(&mut turn.terms);
     if terms.body() == Body::EMPTY {
         return Drained::Whole;
     }

@@ -3,35 +3,26 @@
 use bytes::BytesMut;
 use http::StatusCode;
 
-use super::answer::{Form, put_connection};
+use super::answer::put_connection;
 use super::body_fault::upload_fault;
 use super::delivery::{Delivery, put_fields, put_request_id};
 use super::drain::{Drained, read_whole};
 use super::headers::{put_field, put_number, put_status};
 use super::next_action::NextAction;
 use super::reader::BodyFault;
-use super::respond::send;
+use super::respond::{send, send_problem};
 use super::session::Session;
 use super::turn::Turn;
-use super::upload::Terms;
 use crate::gateway::RequestIds;
 use crate::http1::fields::Fields;
 
 /// Answers the request whose head for the backend stands in the message.
-pub(crate) async fn answer(
-    session: &mut Session,
-    turn: &mut Turn,
-    delivery: &Delivery<'_>,
-    terms: Terms,
-    mut form: Form,
-) -> NextAction {
+pub(crate) async fn answer(session: &mut Session, turn: &mut Turn, delivery: &Delivery<'_>) -> NextAction {
     // As a backend that reads the whole request before it answers.
-    let drained = read_whole(session, turn, terms, u64::MAX, delivery.max_body_bytes()).await;
-    form.keep &= drained == Drained::Whole;
+    let drained = read_whole(session, turn, u64::MAX, delivery.max_body_bytes()).await;
+    turn.form.keep &= drained == Drained::Whole;
     if let Drained::Broken(fault @ (BodyFault::Malformed | BodyFault::TooLarge)) = drained {
-        let (status, detail, error) = upload_fault(Some(fault));
-        turn.answered(status, Some(error));
-        return send(session, turn, form, |page| page.problem(status, detail)).await;
+        return send_problem(session, turn, upload_fault(Some(fault))).await;
     }
     turn.answered(StatusCode::OK, None);
     let mut fields = BytesMut::new();
@@ -39,16 +30,16 @@ pub(crate) async fn answer(
     if turn.plan.gateway.server.request_id == RequestIds::Own {
         put_request_id(turn, delivery, &mut fields);
     }
-    send(session, turn, form, |page| {
+    send(session, turn, |page| {
         let text = as_text(page.scrap);
         let out = page.outbound;
         put_status(out, StatusCode::OK, None);
         put_field(out, b"content-type", b"text/plain; charset=utf-8");
         out.extend_from_slice(&fields);
         put_number(out, b"content-length", text.len() as u64);
-        put_connection(form, out);
+        put_connection(page.form, out);
         out.extend_from_slice(b"\r\n");
-        if !form.to_head {
+        if !page.form.to_head {
             out.extend_from_slice(text.as_bytes());
         }
         text.len()

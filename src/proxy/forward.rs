@@ -8,7 +8,7 @@ use std::task::Poll;
 use bytes::{Buf as _, BytesMut};
 use http::StatusCode;
 
-use super::answer::{Form, put_connection};
+use super::answer::put_connection;
 use super::body_fault::upload_fault;
 use super::buffers::Buffers;
 use super::delivery::{Delivery, put_fields};
@@ -18,10 +18,10 @@ use super::grpc;
 use super::headers::{put_field, put_number, put_status};
 use super::next_action::NextAction;
 use super::reader::{BodyFault, Watch};
-use super::respond::send;
+use super::respond::send_problem;
 use super::session::Session;
 use super::turn::Turn;
-use super::upload::{Terms, Upload};
+use super::upload::Upload;
 use super::worker::Plan;
 use super::writer::ResponseWriter;
 use crate::clock::deadline::Deadline;
@@ -34,21 +34,19 @@ use crate::upstream::exchange::{Answer, Exchange, Request};
 use crate::upstream::{Failed, Failure};
 
 /// Sends the request on, whose head stands in the message, and passes the answer back.
-pub(crate) async fn forward(
-    session: &mut Session,
-    turn: &mut Turn,
-    delivery: &Delivery<'_>,
-    mut terms: Terms,
-    form: Form,
-) -> NextAction {
+pub(crate) async fn forward(session: &mut Session, turn: &mut Turn, delivery: &Delivery<'_>) -> NextAction {
     let plan = Rc::clone(&turn.plan);
+    if turn.form.grpc {
+        turn.terms.turn_to_messages(delivery.silence());
+    }
     if plan.gateway.upstream(delivery.route.upstream).backend == Backend::Echo {
-        return echo::answer(session, turn, delivery, terms, form).await;
+        return echo::answer(session, turn, delivery).await;
     }
     let Session { peer, reader, writer, backend_deadline, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
     let backend_http2 = plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
+    let mut terms = std::mem::take(&mut turn.terms);
     if backend_http2 {
         terms.turn_to_http2(client_http2);
     }
@@ -56,10 +54,10 @@ pub(crate) async fn forward(
     let mut watch = Watch::new(reader);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
     let &Delivery { route, idempotent, affinity, private, since: asked, .. } = delivery;
-    if form.http_11 {
+    if turn.form.http_11 {
         upload.pass_hints(&route.response_headers);
     }
-    let (body, to_head) = (&mut upload, form.to_head);
+    let (body, to_head) = (&mut upload, turn.form.to_head);
     let request = Request { message, body, answer, idempotent, to_head, affinity, private, own };
     let now = turn.worker.shared.clock.instant(asked);
     let sent = {
@@ -75,21 +73,13 @@ pub(crate) async fn forward(
     let failed = match sent {
         None => {
             turn.received = upload.bytes();
-            turn.error = Some("client_gone");
             return NextAction::Drop;
         }
         Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
-            let took = turn.worker.shared.clock.now().since(asked);
-            plan.metrics.upstream(route.upstream, took);
-            plan.metrics.response(route.upstream, exchange.place(), head.status);
-            turn.note_server(route.upstream, exchange.authority(), Some(took));
-            if turn.trace.is_some() {
-                let (server, attempts) = (exchange.authority(), exchange.attempts());
-                turn.trace_answer(route.upstream, Some(server), attempts, Some(head.status));
-            }
+            turn.note_answer(route.upstream, &exchange, head.status, asked);
             let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
             let http2 = client_http2 && backend_http2;
-            let passage = Passage { delivery, form, http2, turn, outbound, writer, watch, deadline };
+            let passage = Passage { delivery, http2, turn, outbound, writer, watch, deadline };
             match passage.run(exchange, head).await {
                 Ok(after) => return after,
                 Err(failed) => failed,
@@ -107,8 +97,9 @@ pub(crate) async fn forward(
         return NextAction::Drop;
     }
     upload.end_interim(outbound);
-    let (done, fault) = (upload.is_done(), upload.fault());
-    fail(session, turn, delivery, &failed, fault, Form { keep: form.keep && done, ..form }).await
+    turn.form.keep &= upload.is_done();
+    let fault = upload.fault();
+    fail(session, turn, delivery, &failed, fault).await
 }
 
 /// Counts the attempts that were not answered, and those that another followed.
@@ -132,7 +123,6 @@ fn lost_client(fault: Option<BodyFault>, http2: bool) -> Option<&'static str> {
 /// An answer on its way from a backend to the client.
 struct Passage<'c, 'p> {
     delivery: &'c Delivery<'p>,
-    form: Form,
     /// Both the client and the backend speak HTTP/2.
     http2: bool,
     turn: &'c mut Turn,
@@ -155,7 +145,7 @@ impl Passage<'_, '_> {
             return Ok(self.switch(exchange, &head).await);
         }
         // An early answer: what is left of the request's body would have to be read before the next request.
-        self.form.keep &= exchange.body().is_done() && !self.turn.worker.is_draining();
+        self.turn.form.keep &= exchange.body().is_done() && !self.turn.worker.is_draining();
         let framing = self.frame(&head);
         let trailers = self.trailers(exchange.answer().fields(&head));
         exchange.body().end_interim(self.outbound);
@@ -164,13 +154,13 @@ impl Passage<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.turn.answered(head.status, None);
         let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
-        let Self { form: Form { grpc, .. }, outbound, writer, watch, deadline, .. } = &mut self;
+        let Self { turn: Turn { form, .. }, outbound, writer, watch, deadline, .. } = &mut self;
         let passed = poll_fn(|context| {
             if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
                 return Poll::Ready(Err(Cut::Client));
             }
             let passed = download.poll_pass(context, &mut exchange, outbound, writer, deadline);
-            match exchange.body().fault().filter(|_| *grpc && passed.is_pending()) {
+            match exchange.body().fault().filter(|_| form.grpc && passed.is_pending()) {
                 Some(fault) => Poll::Ready(Err(Cut::Messages(fault))),
                 None => passed,
             }
@@ -181,7 +171,7 @@ impl Passage<'_, '_> {
         Ok(match passed {
             Ok(()) => {
                 exchange.finish(&head, self.delivery.upstream(self.turn).idle_timeout);
-                if self.form.keep { NextAction::Keep } else { NextAction::Close }
+                if self.turn.form.keep { NextAction::Keep } else { NextAction::Close }
             }
             Err(Cut::Unsent) => {
                 self.outbound.truncate(head_begins);
@@ -213,11 +203,11 @@ impl Passage<'_, '_> {
     fn frame(&mut self, head: &ResponseHead) -> download::Form {
         match head.framing {
             Framing::None | Framing::Length(_) => download::Form::Plain,
-            _ if self.form.http2 => download::Form::Frames,
-            Framing::Chunked | Framing::UntilClose if self.form.http_11 => download::Form::Chunked,
+            _ if self.turn.form.http2 => download::Form::Frames,
+            Framing::Chunked | Framing::UntilClose if self.turn.form.http_11 => download::Form::Chunked,
             Framing::Chunked | Framing::UntilClose => {
                 // HTTP/1.0 has no chunks: the end of the connection ends the body.
-                self.form.keep = false;
+                self.turn.form.keep = false;
                 download::Form::Plain
             }
         }
@@ -245,7 +235,7 @@ impl Passage<'_, '_> {
             }
             (download::Form::Plain | download::Form::Frames, _) => {}
         }
-        put_connection(self.form, out);
+        put_connection(self.turn.form, out);
         out.extend_from_slice(b"\r\n");
     }
 
@@ -291,15 +281,10 @@ async fn fail(
     delivery: &Delivery<'_>,
     failed: &Failed,
     body: Option<BodyFault>,
-    form: Form,
 ) -> NextAction {
-    turn.trace_answer(delivery.route.upstream, failed.authority.as_ref(), failed.attempts, None);
-    if let Some(authority) = &failed.authority {
-        turn.note_server(delivery.route.upstream, authority, None);
-    }
-    turn.plan.metrics.upstream_failed(delivery.route.upstream, failed.failure);
+    turn.note_failure(delivery.route.upstream, failed);
     let word = failed.failure.as_str();
-    let (status, detail, error) = match failed.failure {
+    let problem = match failed.failure {
         Failure::NoneHealthy => {
             (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", word)
         }
@@ -314,6 +299,5 @@ async fn fail(
         Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", word),
         Failure::Upload => upload_fault(body),
     };
-    turn.answered(status, Some(error));
-    send(session, turn, form, |page| page.problem(status, detail)).await
+    send_problem(session, turn, problem).await
 }

@@ -5,13 +5,8 @@
 //! copies of a few short texts, no allocation.
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
-
-use http::{Method, Version, header};
 
 use crate::gateway::log::Sample;
-use crate::http1::request::RequestHead;
-use crate::limit::units::Timestamp;
 use crate::telemetry::access_log::Record;
 
 /// Records that a worker keeps for the next request.
@@ -63,36 +58,4 @@ fn sent_by_client(record: &Record) -> usize {
     let texts = [&record.host, &record.path, &record.request_id].map(String::capacity);
     let fields = [&record.referer, &record.user_agent].map(Vec::capacity);
     texts.iter().chain(&fields).sum()
-}
-
-/// Begins the record of a request as it came; the rest is filled in as it becomes known. What was refused unread has
-/// neither method nor target: the record says `-`.
-pub(crate) fn begin(
-    record: &mut Record,
-    started: Timestamp,
-    head: Option<&RequestHead<'_>>,
-    client: IpAddr,
-    http2: bool,
-) {
-    *record = std::mem::take(record).emptied();
-    record.time = started;
-    record.client = client;
-    record.method = head.map_or_else(no_method, |head| head.method.clone());
-    record.version = match head {
-        _ if http2 => Version::HTTP_2,
-        Some(head) if !head.http_11 => Version::HTTP_10,
-        _ => Version::HTTP_11,
-    };
-    head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.path);
-}
-
-/// Notes what only the combined form tells.
-pub(crate) fn note_agent(record: &mut Record, head: &RequestHead<'_>) {
-    let field = |name| head.fields.first(name).unwrap_or_default();
-    field(&header::REFERER).clone_into(&mut record.referer);
-    field(&header::USER_AGENT).clone_into(&mut record.user_agent);
-}
-
-fn no_method() -> Method {
-    Method::from_bytes(b"-").unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 //! Answers that the gateway makes itself, on their way to the client.
 
-use super::answer::Form;
+use http::StatusCode;
+
 use super::buffers::Buffers;
 use super::next_action::NextAction;
 use super::refuse::Page;
@@ -11,13 +12,12 @@ use super::turn::Turn;
 pub(crate) async fn send(
     session: &mut Session,
     turn: &mut Turn,
-    form: Form,
     write: impl FnOnce(Page<'_>) -> usize,
 ) -> NextAction {
     let date = turn.worker.date(turn.started);
     let Session { writer, buffers, .. } = session;
     let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
-    let request_id = turn.own_request_id();
+    let (request_id, form) = (turn.own_request_id(), turn.form);
     let body = write(Page { scrap, outbound, date: &date, request_id, cors: &turn.cors, form });
     let body = if form.to_head { 0 } else { body };
     match writer.send(outbound, body).await {
@@ -31,4 +31,14 @@ pub(crate) async fn send(
             NextAction::Drop
         }
     }
+}
+
+/// Sends a problem document. `error` is the word for the access log, `detail` is for the client.
+pub(crate) async fn send_problem(
+    session: &mut Session,
+    turn: &mut Turn,
+    (status, detail, error): (StatusCode, &str, &'static str),
+) -> NextAction {
+    turn.answered(status, Some(error));
+    send(session, turn, |page| page.problem(status, detail)).await
 }

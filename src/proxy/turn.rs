@@ -7,13 +7,13 @@ use bytes::BytesMut;
 use http::StatusCode;
 use smallvec::SmallVec;
 
+use super::answer::Form;
+use super::grpc;
 use super::peer::Peer;
-use super::recorder;
 use super::tracer::Traced;
+use super::upload::Terms;
 use super::worker::{Plan, Worker};
 use crate::gateway::RequestIds;
-use crate::gateway::log::AccessLog;
-use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
@@ -57,6 +57,10 @@ pub(crate) struct Turn {
     pub(crate) trace: Option<Traced>,
     /// The log tells of this request even if it is an ordinary one.
     pub(super) sampled: bool,
+    /// The form of its answer.
+    pub(crate) form: Form,
+    /// How its body is taken, until it is.
+    pub(crate) terms: Terms,
 }
 
 /// What is to be told of a request if it is refused or fails.
@@ -72,7 +76,7 @@ pub(crate) enum Testimony {
 }
 
 impl Turn {
-    pub(crate) fn begin(worker: &Rc<Worker>) -> Self {
+    pub(crate) fn begin(worker: &Rc<Worker>, peer: &Peer) -> Self {
         Self {
             plan: worker.plan(),
             started: worker.shared.clock.now(),
@@ -91,11 +95,27 @@ impl Turn {
             record: None,
             trace: None,
             sampled: false,
+            form: Form::unread(peer.http2),
+            terms: Terms::default(),
         }
     }
 
+    /// Takes from the head what outlives it. `may_keep`: the connection may stay open behind the answer.
+    pub(crate) fn take_head(&mut self, peer: &Peer, head: &RequestHead<'_>, may_keep: bool) {
+        self.keep_request_id(peer, head);
+        self.form = Form {
+            http_11: head.http_11,
+            to_head: head.method == "HEAD",
+            keep: may_keep && head.keep_alive,
+            http2: peer.http2,
+            // gRPC is a protocol over HTTP/2: over HTTP/1.1 its media type has no meaning here.
+            grpc: peer.http2 && grpc::is_call(head),
+        };
+        self.terms = Terms::of(head);
+    }
+
     /// Takes the request id over that a trusted proxy has given the request.
-    pub(crate) fn keep_request_id(&mut self, peer: &Peer, head: &RequestHead<'_>) {
+    fn keep_request_id(&mut self, peer: &Peer, head: &RequestHead<'_>) {
         let Some(sent) = head.fields.known(Name::XRequestId).filter(|sent| !sent.is_empty()) else { return };
         if self.plan.gateway.server.client.trusts(peer.address) {
             self.request_id = SmallVec::from_slice(sent);
@@ -110,45 +130,10 @@ impl Turn {
         }
     }
 
-    /// Begins the access record, unless there is no access log, the request is not traced, and there is no trouble that is to be told
-    /// of. Without a head, it was refused unread.
-    pub(crate) fn open_record(&mut self, peer: &Peer, head: Option<&RequestHead<'_>>) {
-        let gateway = &self.plan.gateway;
-        if let Some(trace) = &gateway.trace {
-            let fields = head.map_or(Fields::NONE, |head| head.fields);
-            self.trace = Some(self.worker.tracer.begin(gateway, trace, fields, peer, self.started));
-        }
-        let logged = gateway.log.access != AccessLog::Off;
-        let traced = self.trace.as_ref().is_some_and(Traced::is_recorded);
-        if !logged && !traced && !self.worker.is_troubled(self.started) {
-            return;
-        }
-        self.sampled = logged && self.worker.recorder.chooses(gateway.log.sample);
-        let mut record = self.worker.recorder.take();
-        let client = gateway.server.client.client(peer.address).address;
-        recorder::begin(&mut record, self.started, head, client, peer.http2);
-        String::from_utf8_lossy(&self.request_id).as_ref().clone_into(&mut record.request_id);
-        if let (AccessLog::Combined, Some(head)) = (&gateway.log.access, head) {
-            recorder::note_agent(&mut record, head);
-        }
-        record.trace_id = self.trace.as_ref().map(Traced::id);
-        self.record = Some(record);
-    }
-
     /// By ourselves, for this reason.
     pub(crate) fn answered(&mut self, status: StatusCode, error: Option<&'static str>) {
         self.status = status;
         self.error = error;
-    }
-
-    /// What became of it in the end. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure: to the
-    /// client there is no difference.
-    pub(super) fn fate(&self) -> Fate {
-        let failed = self.error.is_some() || self.status.is_server_error();
-        match self.fate {
-            Fate::Admitted | Fate::Delayed if failed => Fate::Failed,
-            fate => fate,
-        }
     }
 }
 

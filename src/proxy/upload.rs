@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use http::StatusCode;
@@ -38,13 +39,26 @@ pub(crate) struct Terms {
     pace: Pace,
 }
 
+impl Default for Terms {
+    /// There is no body.
+    fn default() -> Self {
+        let (trailers, wire, pace) = (Trailers::NONE, Wire::Http1, Pace::Bytes);
+        Self { body: Body::EMPTY, expects_continue: false, trailers, wire, pace }
+    }
+}
+
 impl Terms {
-    pub(crate) fn of(head: &RequestHead<'_>, pace: Pace) -> Self {
+    pub(crate) fn of(head: &RequestHead<'_>) -> Self {
         let trailers = match head.body {
             Body::Chunked => Trailers::declared(head.fields),
             Body::Length(_) => Trailers::NONE,
         };
-        Self { body: head.body, expects_continue: head.expects_continue(), trailers, wire: Wire::Http1, pace }
+        Self { body: head.body, expects_continue: head.expects_continue(), trailers, ..Self::default() }
+    }
+
+    /// The body is a stream of messages, between which the client may be silent for so long.
+    pub(crate) fn turn_to_messages(&mut self, silence: Duration) {
+        self.pace = Pace::Messages(silence);
     }
 
     /// The backend speaks HTTP/2. If the client does, too, trailers travel on without having been declared: see

@@ -4,12 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::turn::{Testimony, Turn};
-use crate::gateway::admission::{Refusal, Standing, Tightest, Why};
+use crate::gateway::admission::{Refusal, Tightest, Use, Why};
 use crate::gateway::resolve::RoutedRequest;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::limit::words::Short;
-use crate::route::mask::Masking;
 use crate::telemetry::metrics::Fate;
 use crate::telemetry::refusals::{self, Refuser};
 
@@ -24,11 +23,22 @@ impl Turn {
         refusal: &Refusal<'_>,
         tightest: Option<&Tightest<'_>>,
     ) {
-        let place = routed.assessment.uses.iter().position(|used| std::ptr::eq(used.limit, refusal.limit));
-        let limit = place.and_then(|place| routed.route.limits.get(place)).map(|used| used.limit.0);
-        if self.keeps(limit) {
+        let uses = routed.route.limits.iter().zip(&routed.assessment.uses);
+        let refuses = |(_, used): &(_, &Use<'_>)| std::ptr::eq(used.limit, refusal.limit);
+        let Some((limit, used)) = uses.into_iter().find(refuses) else { return };
+        if self.keeps(Some(limit.limit.0)) {
             let mut kept = self.look(routed.head(), routed.request().host);
-            kept.by = Some(self.refuser(routed, refusal, tightest));
+            let label = |owner: Fingerprint| {
+                let mut label = String::new();
+                self.write_label(routed, used.limit, &mut label);
+                (owner, label)
+            };
+            kept.by = Some(Refuser {
+                limit: Arc::clone(&used.limit.name),
+                key: routed.assessment.owner(used).map(label),
+                cost: tightest.map(|tightest| tightest.cost.units()),
+                retry_after: refusal.retry_after(),
+            });
             kept.reason = reason(refusal, tightest);
             self.testimony = Testimony::Kept(kept);
         }
@@ -75,28 +85,6 @@ impl Turn {
         }
     }
 
-    fn refuser(
-        &self,
-        routed: &RoutedRequest<'_, '_>,
-        refusal: &Refusal<'_>,
-        tightest: Option<&Tightest<'_>>,
-    ) -> Refuser {
-        let limit = refusal.limit;
-        let label = |owner: Fingerprint| {
-            let (mut label, route) = (String::new(), routed.route);
-            let merge_slashes = route.conditions.merge_slashes;
-            let masking = Masking::of(limit.reveal, &self.plan.short_ids);
-            limit.key.write_label(&routed.request(), &route.name, merge_slashes, masking, &mut label);
-            (owner, label)
-        };
-        Refuser {
-            limit: Arc::clone(&limit.name),
-            key: owner(routed, refusal).map(label),
-            cost: tightest.map(|tightest| tightest.cost.units()),
-            retry_after: refusal.retry_after(),
-        }
-    }
-
     /// The request is over, and was refused or failed.
     #[inline(never)]
     pub(crate) fn testify(&mut self, fate: Fate) {
@@ -134,13 +122,6 @@ impl Turn {
             },
         }
     }
-}
-
-/// Whose allowance is used up.
-fn owner(routed: &RoutedRequest<'_, '_>, refusal: &Refusal<'_>) -> Option<Fingerprint> {
-    let used = routed.assessment.uses.iter().find(|used| std::ptr::eq(used.limit, refusal.limit))?;
-    let Standing::Charged(_, first) = used.standing else { return None };
-    routed.assessment.charges.get(first).map(crate::store::Charge::owner)
 }
 
 /// Why a limit refuses, in words.

@@ -5,123 +5,20 @@ mod output;
 mod writer;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use http::{Method, StatusCode, Version};
 use parking_lot::Mutex;
 
 use crate::gateway::log::AccessLog;
-use crate::limit::units::{Micros, Timestamp};
-use crate::telemetry::metrics::DecisionLabel;
-use crate::telemetry::trace::context::TraceId;
 
+pub use line::Record;
 pub use output::Output;
 
 /// Records that wait to be written. A second of it is never waited for: the writer comes back every 10 ms.
 const QUEUE: usize = 8_192;
-
-/// One answered request. What is empty or `None` is not known, or there is nothing to say. Its texts are strings so that a
-/// record that nobody wants can be used again with their memory.
-#[derive(Clone, Debug)]
-pub struct Record {
-    /// When its head had come.
-    pub time: Timestamp,
-    /// The method as sent.
-    pub method: Method,
-    /// The protocol version.
-    pub version: Version,
-    /// The host as routed.
-    pub host: String,
-    /// Path and query as sent.
-    pub path: String,
-    /// The matched route's name.
-    pub route: String,
-    /// The answer's status.
-    pub status: StatusCode,
-    /// Request body bytes that came.
-    pub bytes_in: u64,
-    /// Response body bytes that went.
-    pub bytes_out: u64,
-    /// Head of the request to end of the response.
-    pub duration: Micros,
-    /// `NAME/HOST:PORT` of the server that answered last.
-    pub upstream: String,
-    /// Until its response head.
-    pub upstream_duration: Option<Micros>,
-    /// The client as identified.
-    pub client: IpAddr,
-    /// `x-request-id`.
-    pub request_id: String,
-    /// The limit that decided: the one that refused, or the tightest.
-    pub limit: String,
-    /// What it said.
-    pub decision: Option<DecisionLabel>,
-    /// What remains there.
-    pub remaining: Option<u64>,
-    /// What the request cost there.
-    pub cost: Option<u32>,
-    /// Why tollgate itself answered, in one word: `connect`, `timeout`, …
-    pub error: Option<&'static str>,
-    /// The trace that the request belongs to, if requests are traced.
-    pub trace_id: Option<TraceId>,
-    /// `referer`, for the combined format.
-    pub referer: Vec<u8>,
-    /// `user-agent`, for the combined format.
-    pub user_agent: Vec<u8>,
-}
-
-impl Default for Record {
-    /// `GET` of nothing from nobody, answered with 200.
-    fn default() -> Self {
-        Self {
-            time: Timestamp(0),
-            method: Method::GET,
-            version: Version::HTTP_11,
-            host: String::new(),
-            path: String::new(),
-            route: String::new(),
-            status: StatusCode::OK,
-            bytes_in: 0,
-            bytes_out: 0,
-            duration: Micros(0),
-            upstream: String::new(),
-            upstream_duration: None,
-            client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            request_id: String::new(),
-            limit: String::new(),
-            decision: None,
-            remaining: None,
-            cost: None,
-            error: None,
-            trace_id: None,
-            referer: Vec::new(),
-            user_agent: Vec::new(),
-        }
-    }
-}
-
-impl Record {
-    /// The same as [`Self::default`], with the memory of the texts that stand here now.
-    #[must_use]
-    pub fn emptied(mut self) -> Self {
-        let Self { host, path, route, upstream, request_id, limit, referer, user_agent, .. } = &mut self;
-        [host, path, route, upstream, request_id, limit].into_iter().for_each(String::clear);
-        [referer, user_agent].into_iter().for_each(Vec::clear);
-        let Self { host, path, route, upstream, request_id, limit, referer, user_agent, .. } = self;
-        Self { host, path, route, upstream, request_id, limit, referer, user_agent, ..Self::default() }
-    }
-
-    /// Whether the log tells of the request even where it tells only of a sample: a limit said anything but "allowed",
-    /// tollgate itself answered or broke off, or the answer is a 5xx.
-    pub fn is_notable(&self) -> bool {
-        let let_through = matches!(self.decision, None | Some(DecisionLabel::Allowed));
-        !let_through || self.error.is_some() || self.status.is_server_error()
-    }
-}
 
 /// The workers' end of the queue. Cheap to clone.
 #[derive(Clone, Debug)]

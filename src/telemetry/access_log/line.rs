@@ -1,17 +1,117 @@
-//! One record as one line of text. Whatever bytes a client sends, they can neither end the line nor the field.
+//! What is kept of a request, and its line of text. Whatever bytes a client sends, they can neither end the line nor the field.
 
 use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr};
 
-use http::Version;
+use http::{Method, StatusCode, Version};
 use serde::Serializer as _;
 use serde::ser::SerializeMap;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 use time::OffsetDateTime;
 
-use super::Record;
 use crate::gateway::log::{AccessLog, Field};
 use crate::limit::units::{Micros, Timestamp};
 use crate::telemetry::metrics::DecisionLabel;
+use crate::telemetry::trace::context::TraceId;
+
+/// One answered request. What is empty or `None` is not known, or there is nothing to say. Its texts are strings so that a
+/// record that nobody wants can be used again with their memory.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// When its head had come.
+    pub time: Timestamp,
+    /// The method as sent.
+    pub method: Method,
+    /// The protocol version.
+    pub version: Version,
+    /// The host as routed.
+    pub host: String,
+    /// Path and query as sent.
+    pub path: String,
+    /// The matched route's name.
+    pub route: String,
+    /// The answer's status.
+    pub status: StatusCode,
+    /// Request body bytes that came.
+    pub bytes_in: u64,
+    /// Response body bytes that went.
+    pub bytes_out: u64,
+    /// Head of the request to end of the response.
+    pub duration: Micros,
+    /// `NAME/HOST:PORT` of the server that answered last.
+    pub upstream: String,
+    /// Until its response head.
+    pub upstream_duration: Option<Micros>,
+    /// The client as identified.
+    pub client: IpAddr,
+    /// `x-request-id`.
+    pub request_id: String,
+    /// The limit that decided: the one that refused, or the tightest.
+    pub limit: String,
+    /// What it said.
+    pub decision: Option<DecisionLabel>,
+    /// What remains there.
+    pub remaining: Option<u64>,
+    /// What the request cost there.
+    pub cost: Option<u32>,
+    /// Why tollgate itself answered, in one word: `connect`, `timeout`, …
+    pub error: Option<&'static str>,
+    /// The trace that the request belongs to, if requests are traced.
+    pub trace_id: Option<TraceId>,
+    /// `referer`, for the combined format.
+    pub referer: Vec<u8>,
+    /// `user-agent`, for the combined format.
+    pub user_agent: Vec<u8>,
+}
+
+impl Default for Record {
+    /// `GET` of nothing from nobody, answered with 200.
+    fn default() -> Self {
+        Self {
+            time: Timestamp(0),
+            method: Method::GET,
+            version: Version::HTTP_11,
+            host: String::new(),
+            path: String::new(),
+            route: String::new(),
+            status: StatusCode::OK,
+            bytes_in: 0,
+            bytes_out: 0,
+            duration: Micros(0),
+            upstream: String::new(),
+            upstream_duration: None,
+            client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            request_id: String::new(),
+            limit: String::new(),
+            decision: None,
+            remaining: None,
+            cost: None,
+            error: None,
+            trace_id: None,
+            referer: Vec::new(),
+            user_agent: Vec::new(),
+        }
+    }
+}
+
+impl Record {
+    /// The same as [`Self::default`], with the memory of the texts that stand here now.
+    #[must_use]
+    pub fn emptied(mut self) -> Self {
+        let Self { host, path, route, upstream, request_id, limit, referer, user_agent, .. } = &mut self;
+        [host, path, route, upstream, request_id, limit].into_iter().for_each(String::clear);
+        [referer, user_agent].into_iter().for_each(Vec::clear);
+        let Self { host, path, route, upstream, request_id, limit, referer, user_agent, .. } = self;
+        Self { host, path, route, upstream, request_id, limit, referer, user_agent, ..Self::default() }
+    }
+
+    /// Whether the log tells of the request even where it tells only of a sample: a limit said anything but "allowed",
+    /// tollgate itself answered or broke off, or the answer is a 5xx.
+    pub fn is_notable(&self) -> bool {
+        let let_through = matches!(self.decision, None | Some(DecisionLabel::Allowed));
+        !let_through || self.error.is_some() || self.status.is_server_error()
+    }
+}
 
 /// Appends the record and a line feed; nothing if the log is off.
 pub(super) fn append(batch: &mut Vec<u8>, record: &Record, form: &AccessLog) {
