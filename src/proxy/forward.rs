@@ -144,6 +144,7 @@ impl Passage<'_, '_> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(self.switch(exchange, &head).await);
         }
+        let may_keep = self.turn.form.keep;
         // An early answer: what is left of the request's body would have to be read before the next request.
         self.turn.form.keep &= exchange.body().is_done() && !self.turn.worker.is_draining();
         let framing = self.frame(&head);
@@ -175,6 +176,8 @@ impl Passage<'_, '_> {
             }
             Err(Cut::Unsent) => {
                 self.outbound.truncate(head_begins);
+                // Another answer takes its place, whose body ends otherwise.
+                self.turn.form.keep = may_keep;
                 return Err(self.delivery.no_answer(self.turn, &exchange));
             }
             Err(Cut::Messages(fault)) if framing == download::Form::Frames => self.end_call(fault),
