@@ -67,7 +67,7 @@ fn start_gateway(folder: &Path, backend: SocketAddr) -> SocketAddr {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let file = folder.join("gateway.toml");
     std::fs::write(&file, configuration(address, backend)).unwrap();
-    thread::spawn(move || tollgate::serve::run(&file, tollgate::serve::Manner::default()).unwrap());
+    thread::spawn(move || tollgate::serve::run(&file, tollgate::serve::RunOptions::default()).unwrap());
     while TcpStream::connect(address).is_err() {
         thread::sleep(Duration::from_millis(10));
     }

@@ -18,7 +18,7 @@ use governor::{Quota, RateLimiter};
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, State, Verdict};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Charge, Group, NumbersId, Remote};
+use tollgate::store::{Charge, Group, ParamsId, SharedKeyInfo};
 
 const NOON: Timestamp = Timestamp(1_599_998_400_000_000);
 const DAY: Micros = Micros(86_400_000_000);
@@ -81,11 +81,11 @@ fn fingerprint(number: u64) -> Fingerprint {
 fn charge(algorithm: &Algorithm, client: u64) -> Charge<'_> {
     Charge {
         algorithm,
-        numbers: NumbersId::of(algorithm),
+        numbers: ParamsId::of(algorithm),
         key: fingerprint(client),
         cost: Cost::ONE,
         group: Group::Enforced,
-        remote: Remote::NONE,
+        remote: SharedKeyInfo::NONE,
     }
 }
 
@@ -181,7 +181,7 @@ mod million {
         for client in 0..MILLION {
             store.decide(&[charge(&algorithm, client)], NOON);
         }
-        let numbers = NumbersId::of(&algorithm);
+        let numbers = ParamsId::of(&algorithm);
         let template = charge(&algorithm, 0);
         bencher.bench(|| {
             let charge = Charge { key: fingerprint(random_client()), numbers, ..template };

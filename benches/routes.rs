@@ -8,16 +8,16 @@ use divan::{AllocProfiler, Bencher, black_box};
 use http::header::COOKIE;
 use http::{HeaderName, HeaderValue, Method};
 use tollgate::config;
-use tollgate::gateway::Gateway;
-use tollgate::gateway::admission::{Assessment, Standing};
 use tollgate::http1::fields::{FieldList, Fields};
 use tollgate::limit::units::Cost;
+use tollgate::plan::Plan;
+use tollgate::plan::admission::{Applicability, RequestCharges};
 use tollgate::route::client::ClientRule;
 use tollgate::route::folding::PathMatching;
-use tollgate::route::key::{Key, Missing, Part, Secret};
+use tollgate::route::key::{Key, KeySecret, Missing, Part};
 use tollgate::route::path::Path;
 use tollgate::route::pattern::{HostPattern, PathPattern};
-use tollgate::route::{Conditions, Request, RouteTable};
+use tollgate::route::{Conditions, RouteRequest, RouteTable};
 
 #[global_allocator]
 static ALLOCATOR: AllocProfiler = AllocProfiler::system();
@@ -83,34 +83,34 @@ fn find_by_header(bencher: Bencher<'_, '_>, count: usize) {
 /// A request from its route to its charges, where the last of the limit's exemptions holds.
 #[divan::bench(args = EXEMPTIONS)]
 fn exempt(bencher: Bencher<'_, '_>, entries: (&str, usize)) {
-    bench_exempt(bencher, entries, Standing::Exempt);
+    bench_exempt(bencher, entries, Applicability::Exempt);
 }
 
 /// The same where no exemption holds.
 #[divan::bench(args = EXEMPTIONS)]
 fn not_exempt(bencher: Bencher<'_, '_>, entries: (&str, usize)) {
-    bench_exempt(bencher, entries, Standing::Charged(Cost::ONE, 0));
+    bench_exempt(bencher, entries, Applicability::Charged(Cost::ONE, 0));
 }
 
 const EXEMPTIONS: &[(&str, usize)] =
     &[("header", 1), ("header", 5_000), ("ip", 1), ("ip", 5_000), ("path", 1), ("path", 5_000)];
 
-fn bench_exempt(bencher: Bencher<'_, '_>, (kind, count): (&str, usize), expected: Standing) {
+fn bench_exempt(bencher: Bencher<'_, '_>, (kind, count): (&str, usize), expected: Applicability) {
     let entry = |number: usize| match kind {
         "header" => format!("'header:x-tenant=t{number}'"),
         "ip" => format!("'ip:10.{}.{}.0/24'", number / 256, number % 256),
         _ => format!("'path:/api/v1/users/{number}/*'"),
     };
     // Number 0 is the request's.
-    let last = usize::from(expected != Standing::Exempt);
+    let last = usize::from(expected != Applicability::Exempt);
     let entries: Vec<_> = (last..last + count).rev().map(entry).collect();
     let gateway = gateway(&entries.join(", "));
-    let (headers, secret) = (browser(0), Secret::Process([7; 16]));
+    let (headers, secret) = (browser(0), KeySecret::Process([7; 16]));
     with_request("api.example.com", "/api/v1/users/0/posts", headers.fields(), |request| {
-        let request = Request { client: ClientRule::default().client([10, 0, 0, 1].into()), ..*request };
-        let stand = |request: &Request<'_>| {
+        let request = RouteRequest { client: ClientRule::default().client([10, 0, 0, 1].into()), ..*request };
+        let stand = |request: &RouteRequest<'_>| {
             let route = gateway.route(gateway.table.find(request).expect("a route for all"));
-            Assessment::new(&gateway, route, request, &secret).uses[0].standing
+            RequestCharges::new(&gateway, route, request, &secret).checks[0].applicability
         };
         assert_eq!(stand(&request), expected);
         bencher.bench_local(|| stand(black_box(&request)));
@@ -118,7 +118,7 @@ fn bench_exempt(bencher: Bencher<'_, '_>, (kind, count): (&str, usize), expected
 }
 
 /// One route with one limit that has these exemptions.
-fn gateway(exempt: &str) -> Gateway {
+fn gateway(exempt: &str) -> Plan {
     let text = format!(
         "[[routes]]\npath = '/*'\nupstream = 'echo'\nlimits = ['all']\n\
          [upstreams]\necho = 'builtin:echo'\n\
@@ -163,7 +163,7 @@ fn claim(bencher: Bencher<'_, '_>, parts: &str) {
     headers.push(&HeaderName::from_static("x-api-key"), b"0123456789abcdef0123456789abcdef");
     headers.push(&COOKIE, b"theme=dark; sid=0123456789abcdef0123456789abcdef");
     with_request("api.example.com", "/api/v1/users/12345/posts", headers.fields(), |request| {
-        bencher.bench_local(|| key.claim(&Secret::Process([7; 16]), black_box(request), "users", true));
+        bencher.bench_local(|| key.claim(&KeySecret::Process([7; 16]), black_box(request), "users", true));
     });
 }
 
@@ -173,11 +173,11 @@ fn bench_find(bencher: Bencher<'_, '_>, table: &RouteTable, host: &str, path: &s
     });
 }
 
-fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&Request<'_>)) {
+fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&RouteRequest<'_>)) {
     let path = Path::parse(path, PathMatching::Lenient).expect("a good path");
     let client = ClientRule::default().client([192, 0, 2, 1].into());
     let query = Some("page=2&key=0123456789abcdef");
-    ask(&Request { method: &Method::GET, host, path: &path, query, headers, client, tls_subject: None });
+    ask(&RouteRequest { method: &Method::GET, host, path: &path, query, headers, client, tls_subject: None });
 }
 
 fn route(host: &str, path: &str) -> Conditions {

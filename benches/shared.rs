@@ -24,9 +24,11 @@ use tokio::runtime::{Builder, LocalOptions};
 use tollgate::limit::Algorithm;
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::store::redis::script::Script;
-use tollgate::store::redis::settings::{Dial, Secret, Server, Servers, Settings};
+use tollgate::store::redis::settings::{
+    ConnectOptions, RedisPassword, RedisServer, RedisServers, RedisSettings,
+};
 use tollgate::store::redis::{call, key};
-use tollgate::store::{Charge, Counters, Group, NumbersId, OnError, Remote, Store};
+use tollgate::store::{Charge, Counters, Group, OnError, ParamsId, SharedKeyInfo, Store};
 
 const SPAN: Duration = Duration::from_secs(3);
 const KEYS: u64 = 100_000;
@@ -146,19 +148,19 @@ async fn decide(counters: &Counters, limit: &Limit, client: u64, now: Timestamp)
     assert_eq!(outcome.decisions.len(), 1);
 }
 
-static REMOTE: Remote =
-    Remote { name: Cow::Borrowed("bench:1t:00000000"), identity: 1, on_error: OnError::Local };
+static REMOTE: SharedKeyInfo =
+    SharedKeyInfo { name: Cow::Borrowed("bench:1t:00000000"), identity: 1, on_error: OnError::Local };
 
 /// An algorithm with the name of its numbers, which a plan knows beforehand.
 #[derive(Clone, Copy)]
 struct Limit {
     algorithm: Algorithm,
-    numbers: NumbersId,
+    numbers: ParamsId,
 }
 
 impl Limit {
     fn new(algorithm: Algorithm) -> Self {
-        Self { algorithm, numbers: NumbersId::of(&algorithm) }
+        Self { algorithm, numbers: ParamsId::of(&algorithm) }
     }
 
     fn charge(&self, owner: Fingerprint) -> Charge<'_> {
@@ -202,12 +204,12 @@ impl Redis {
         Self { child, port }
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
-            servers: Servers::Single(Server { host: "127.0.0.1".into(), port: self.port }),
-            dial: Dial::default(),
+    fn settings(&self) -> RedisSettings {
+        RedisSettings {
+            servers: RedisServers::Single(RedisServer { host: "127.0.0.1".into(), port: self.port }),
+            dial: ConnectOptions::default(),
             prefix: "tollgate".into(),
-            secret: Secret([0; 32]),
+            secret: RedisPassword([0; 32]),
             has_secret: true,
             timeout: Duration::from_secs(1),
         }

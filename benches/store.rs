@@ -18,7 +18,7 @@ use governor::{Quota, RateLimiter};
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, Verdict};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Charge, Group, NumbersId, Remote};
+use tollgate::store::{Charge, Group, ParamsId, SharedKeyInfo};
 
 const NOON: Timestamp = Timestamp(1_599_998_400_000_000);
 const DAY: Micros = Micros(86_400_000_000);
@@ -107,7 +107,7 @@ fn among_limits(algorithm: &Algorithm, keys: u64) -> f64 {
     let limits: Vec<_> = (0..LIMITS).map(|limit| fingerprint(u64::MAX - 1 - limit).0).collect();
     limits.iter().for_each(|identity| store.register_policy(algorithm, *identity));
     let template = charge(algorithm, 0);
-    let numbers: Vec<_> = limits.iter().map(|identity| NumbersId::of_policy(algorithm, *identity)).collect();
+    let numbers: Vec<_> = limits.iter().map(|identity| ParamsId::of_policy(algorithm, *identity)).collect();
     let ask = |key: u64, numbers, now| {
         verdict(&store, &Charge { key: fingerprint(key), numbers, ..template }, now);
     };
@@ -159,8 +159,8 @@ fn store(max_keys: u64, algorithm: &Algorithm) -> MemoryStore {
 }
 
 fn charge(algorithm: &Algorithm, key: u64) -> Charge<'_> {
-    let (numbers, key) = (NumbersId::of(algorithm), fingerprint(key));
-    Charge { algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote: Remote::NONE }
+    let (numbers, key) = (ParamsId::of(algorithm), fingerprint(key));
+    Charge { algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote: SharedKeyInfo::NONE }
 }
 
 fn governor() -> Governor {

@@ -16,13 +16,13 @@ use tollgate::http1::scanner::HeadScanner;
 use tollgate::http1::trailers::Trailers;
 use tollgate::http2::head::{BlockKind, HeadBuilder};
 use tollgate::http2::hpack::decoder::Decoder;
-use tollgate::proxy::preamble;
+use tollgate::proxy::proxy_header;
 use tollgate::route::client::{ClientRule, ClientSource};
 use tollgate::route::folding::PathMatching;
 use tollgate::route::path::{Path, PathFault};
 use tollgate::route::pattern::bare_host;
 use tollgate::store::redis::resp;
-use tollgate::store::redis::settings::Server;
+use tollgate::store::redis::settings::RedisServer;
 use tollgate::store::redis::slots::SlotMap;
 use tollgate::telemetry::trace::context::Context;
 
@@ -190,7 +190,7 @@ pub(crate) fn trailers(data: &[u8]) {
 pub(crate) fn proxy_preamble(data: &[u8]) {
     let mut decided = None;
     for end in 0..=data.len().min(300) {
-        match (decided, preamble::parse(&data[..end])) {
+        match (decided, proxy_header::parse(&data[..end])) {
             (None, Ok(None)) => {}
             (None, now) => decided = Some(now),
             (Some(before), now) => assert_eq!(now, before, "after {end} bytes"),
@@ -304,7 +304,7 @@ pub(crate) fn redis_reply(data: &[u8]) {
         }
     }
     if let Ok(Some((value, _))) = resp::read(data) {
-        let teller = Server { host: "a".into(), port: 6379 };
+        let teller = RedisServer { host: "a".into(), port: 6379 };
         if let Some(map) = SlotMap::read(&value, &teller) {
             assert!(map.masters().len() <= data.len());
         }
@@ -323,7 +323,7 @@ pub(crate) fn gateway_toml(data: &[u8]) {
 pub(crate) fn explain_request(data: &[u8]) {
     const FILE: &[u8] = include_bytes!("explain.toml");
     thread_local! {
-        static PLAN: config::Loaded = config::parse(FILE, "explain.toml", &|_| None).unwrap_or_else(|_| panic!("a good file"));
+        static PLAN: config::LoadedConfig = config::parse(FILE, "explain.toml", &|_| None).unwrap_or_else(|_| panic!("a good file"));
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut lines = text.split('\n');

@@ -23,7 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::gateway::Admin;
+use crate::plan::Admin;
 use crate::shared::Shared;
 use guard::Guard;
 

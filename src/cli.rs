@@ -16,7 +16,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config;
 use crate::explain::{ExplainFault, ExplainRequest, explain};
-use crate::serve::{self, Ended, Fault, Manner};
+use crate::serve::{self, Ended, RunOptions, ServeError};
 use output::{fault, show, show_report};
 
 /// Something failed while it ran.
@@ -150,9 +150,9 @@ impl Arguments {
     fn run(self) -> ExitCode {
         let file = self.config.as_path();
         match self.command {
-            None => run(file, Manner { watch: self.watch, takeover: self.takeover }),
+            None => run(file, RunOptions { watch: self.watch, takeover: self.takeover }),
             Some(Command::Run { watch, takeover }) => {
-                run(file, Manner { watch: watch || self.watch, takeover: takeover || self.takeover })
+                run(file, RunOptions { watch: watch || self.watch, takeover: takeover || self.takeover })
             }
             Some(Command::Check) => check(file),
             Some(Command::Explain { method, url, headers, ip, live }) => {
@@ -168,11 +168,11 @@ fn only_for_run(switch: &str) -> clap::Error {
     Arguments::command().error(ErrorKind::ArgumentConflict, format!("`{switch}` is only for `tollgate run`"))
 }
 
-fn run(file: &Path, manner: Manner) -> ExitCode {
+fn run(file: &Path, manner: RunOptions) -> ExitCode {
     match serve::run(file, manner) {
         Ok(Ended::Drained) => ExitCode::SUCCESS,
         Ok(Ended::AtOnce) => ExitCode::from(INTERRUPTED),
-        Err(Fault::Config(report)) => {
+        Err(ServeError::Config(report)) => {
             show_report(&report);
             ExitCode::from(MISTAKE)
         }

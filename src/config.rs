@@ -4,29 +4,29 @@
 //! means as a whole) → [`Gateway`]. A syntax fault stands alone; all other faults are reported together.
 
 mod admin;
-mod advice;
 mod algorithm;
 mod compile;
 mod conditions;
 mod cors;
+mod diagnostics;
 mod endpoint;
 mod file;
 mod headers;
 mod later;
 mod limits;
+mod lints;
 mod log;
 mod name;
-mod nearest;
 mod policy;
-mod reader;
+mod redact;
 mod redis_url;
 mod reject;
 mod report;
 mod routes;
 mod schema;
-mod secrecy;
 mod server;
 mod store;
+mod suggest;
 mod summary;
 mod syntax;
 mod table;
@@ -43,14 +43,14 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-use crate::gateway::Gateway;
-use reader::Reader;
-use report::Place;
+use crate::plan::Plan;
+use diagnostics::Diagnostics;
+use report::SourceSpan;
 
-pub use reader::{Environment, NamedFile};
+pub use diagnostics::{Environment, NamedFile};
+pub(crate) use redact::is_variable_name;
 pub use report::Report;
 pub use schema::SCHEMA;
-pub(crate) use secrecy::is_variable_name;
 pub use server::DEFAULT_ADDRESS;
 pub use summary::summary;
 
@@ -59,9 +59,9 @@ pub const MAX_FILE_BYTES: usize = 16 << 20;
 
 /// A file without errors.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// What it means.
-    pub gateway: Gateway,
+    pub gateway: Plan,
     /// What is allowed in it, but hardly meant; often empty.
     pub warnings: Report,
     /// Other files that it names, as they were read.
@@ -74,7 +74,7 @@ pub struct Loaded {
 ///
 /// # Errors
 /// Every fault of the file; or that it can not be read, is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
-pub fn load(path: &Path) -> Result<Loaded, Report> {
+pub fn load(path: &Path) -> Result<LoadedConfig, Report> {
     let name = path.display().to_string();
     let bytes = read(path).map_err(|error| unreadable(&name, &error))?;
     parse(&bytes, &name, &|variable| std::env::var(variable).ok())
@@ -84,7 +84,7 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 ///
 /// # Errors
 /// As [`load`], but for reading.
-pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<Loaded, Report> {
+pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<LoadedConfig, Report> {
     if bytes.len() > MAX_FILE_BYTES {
         let message = format!("`{name}` is larger than 16 MiB");
         return Err(Report::whole_file(
@@ -94,7 +94,7 @@ pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<
         ));
     }
     let directory = Path::new(name).parent().unwrap_or(Path::new(""));
-    let reader = Reader::new(environment, directory);
+    let reader = Diagnostics::new(environment, directory);
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let gateway = match std::str::from_utf8(bytes) {
         Ok(text) => parse_text(text, &reader),
@@ -104,9 +104,9 @@ pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<
         }
     };
     let files = reader.files();
-    let report = Report::new(name, &secrecy::shown(&String::from_utf8_lossy(bytes)), reader.into_findings());
+    let report = Report::new(name, &redact::shown(&String::from_utf8_lossy(bytes)), reader.into_findings());
     match gateway {
-        Some(gateway) => Ok(Loaded { gateway, warnings: report, files, version: version(bytes) }),
+        Some(gateway) => Ok(LoadedConfig { gateway, warnings: report, files, version: version(bytes) }),
         None => Err(report),
     }
 }
@@ -117,7 +117,7 @@ fn version(text: &[u8]) -> String {
     digits
 }
 
-fn parse_text(text: &str, reader: &Reader<'_>) -> Option<Gateway> {
+fn parse_text(text: &str, reader: &Diagnostics<'_>) -> Option<Plan> {
     let document = match DeTable::parse(text) {
         Ok(document) => document,
         Err(error) => {
@@ -128,11 +128,11 @@ fn parse_text(text: &str, reader: &Reader<'_>) -> Option<Gateway> {
     if document.get_ref().is_empty() {
         let help =
             "begin with an upstream and a route: see the example `gateway.toml` that comes with tollgate";
-        reader.fault(Place::default(), "the file says nothing", help);
+        reader.fault(SourceSpan::default(), "the file says nothing", help);
         return None;
     }
     let draft = file::read(document.get_ref(), reader);
-    advice::advise(&draft, reader);
+    lints::advise(&draft, reader);
     compile::compile(draft, reader)
 }
 

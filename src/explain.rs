@@ -1,21 +1,21 @@
 //! Why a request falls under its route and its limits, without running anything: `tollgate explain`, and the admin API.
 
+mod description;
 mod request;
 mod text;
-mod words;
 
 pub use request::{ExplainFault, ExplainRequest};
 
 use http::StatusCode;
 
-use crate::gateway::admission::{self, Use};
-use crate::gateway::loop_mark::LoopMark;
-use crate::gateway::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, SeenRequest, resolve};
-use crate::gateway::{Gateway, LimitIndex, LimitUse, Mode, Redirect, Route};
-use crate::http1::request::{Fault, RequestHead};
+use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::{Cost, Fingerprint};
-use crate::route::client::Client;
-use crate::route::key::{Missing, Secret};
+use crate::plan::admission::{self, LimitCheck};
+use crate::plan::loop_mark::LoopMark;
+use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, SeenRequest, resolve};
+use crate::plan::{LimitIndex, LimitUse, Mode, Plan, Redirect, Route};
+use crate::route::client::ClientAddress;
+use crate::route::key::{KeySecret, Missing};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, Match, RouteIndex};
 
@@ -28,11 +28,11 @@ pub struct Explanation {
     /// The request: `GET api.example.com/search?q=1`.
     pub request: String,
     /// Who asks.
-    pub client: Client,
+    pub client: ClientAddress,
     /// How that was found out.
     pub identified: String,
     /// The answer that it gets before any limit is asked; `None`: the limits decide.
-    pub answer: Option<Answer>,
+    pub answer: Option<ExplainedAnswer>,
     /// The route, if it has one.
     pub route: Option<Taken>,
     /// Other routes by name, and why each is not the one; of more than 20 only those that have the request's path.
@@ -74,7 +74,7 @@ pub struct Applied {
     /// Refuse, or only count.
     pub mode: Mode,
     /// What it does with the request.
-    pub standing: Standing,
+    pub standing: AppliedStatus,
     /// The key's parts and values, masked unless the limit reveals them.
     pub key: Vec<(String, Option<String>)>,
     /// What happens to requests that lack the key, if some can.
@@ -85,7 +85,7 @@ pub struct Applied {
 
 /// What a limit does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum AppliedStatus {
     /// Charges so much.
     Charged(Cost),
     /// Nothing: the route costs nothing there.
@@ -102,7 +102,7 @@ pub enum Standing {
 
 /// The answer that a request gets before any limit is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ExplainedAnswer {
     /// Its status.
     pub status: StatusCode,
     /// Why.
@@ -114,7 +114,7 @@ pub struct Answer {
 #[derive(Clone, Copy, Debug)]
 pub struct Running<'a> {
     /// Keys the fingerprints of clients' keys.
-    pub secret: &'a Secret,
+    pub secret: &'a KeySecret,
     /// Keys the short ids of masked values.
     pub ids: &'a ShortIds,
     /// What shows the process that a request has passed it before.
@@ -122,20 +122,20 @@ pub struct Running<'a> {
 }
 
 /// Explains what the gateway would do with the request. Pure: no counter is read or charged.
-pub fn explain(gateway: &Gateway, request: &ExplainRequest) -> Explanation {
+pub fn explain(gateway: &Plan, request: &ExplainRequest) -> Explanation {
     // Owners are of no use without a running gateway, so any secret will do.
-    explain_with(gateway, request, &Secret::Process([0; 16]), None)
+    explain_with(gateway, request, &KeySecret::Process([0; 16]), None)
 }
 
 /// The same of a gateway that runs.
-pub fn explain_live(gateway: &Gateway, request: &ExplainRequest, running: Running<'_>) -> Explanation {
+pub fn explain_live(gateway: &Plan, request: &ExplainRequest, running: Running<'_>) -> Explanation {
     explain_with(gateway, request, running.secret, Some(running))
 }
 
 fn explain_with(
-    gateway: &Gateway,
+    gateway: &Plan,
     request: &ExplainRequest,
-    secret: &Secret,
+    secret: &KeySecret,
     running: Option<Running<'_>>,
 ) -> Explanation {
     let mut spans = Vec::new();
@@ -153,9 +153,9 @@ fn explain_with(
 
 impl Explanation {
     /// The gateway cannot read the request.
-    fn refused(gateway: &Gateway, request: &ExplainRequest, fault: Fault) -> Self {
+    fn refused(gateway: &Plan, request: &ExplainRequest, fault: RequestError) -> Self {
         let client = gateway.server.client.client(request.peer);
-        let answer = Answer { status: fault.status(), reason: fault.reason().to_owned() };
+        let answer = ExplainedAnswer { status: fault.status(), reason: fault.reason().to_owned() };
         Self {
             request: request.title.clone(),
             client,
@@ -168,7 +168,7 @@ impl Explanation {
     }
 
     fn of(
-        gateway: &Gateway,
+        gateway: &Plan,
         asked: &ExplainRequest,
         head: &RequestHead<'_>,
         resolution: &Resolution<'_, '_>,
@@ -185,8 +185,8 @@ impl Explanation {
         Self {
             request: format!("{} {host}{}", head.method, head.target.path_and_query()),
             client: *client,
-            identified: words::identified(&gateway.server.client, asked.peer, head.fields, *client),
-            answer: outcome.as_ref().err().map(Answer::of),
+            identified: description::identified(&gateway.server.client, asked.peer, head.fields, *client),
+            answer: outcome.as_ref().err().map(ExplainedAnswer::of),
             route: taken,
             others,
             untold,
@@ -194,7 +194,7 @@ impl Explanation {
     }
 }
 
-impl Answer {
+impl ExplainedAnswer {
     fn of(response: &EarlyResponse) -> Self {
         let reason = match response {
             EarlyResponse::Reject(reason) => reason.detail.to_string(),
@@ -208,9 +208,9 @@ impl Answer {
 
 impl Taken {
     fn new(
-        gateway: &Gateway,
+        gateway: &Plan,
         (index, route): (RouteIndex, &Route),
-        request: &route::Request<'_>,
+        request: &route::RouteRequest<'_>,
         routed: Option<&RoutedRequest<'_, '_>>,
         ids: Option<&ShortIds>,
     ) -> Self {
@@ -221,14 +221,14 @@ impl Taken {
         let location = format!("https://{host}{}", with_query(path));
         let path = route.forwarded_path(request.path);
         let limits = |routed: &RoutedRequest<'_, '_>| {
-            let uses = route.limits.iter().zip(&routed.assessment.uses);
+            let uses = route.limits.iter().zip(&routed.charges.checks);
             uses.map(|(used, stands)| Applied::new(route, used, stands, routed, ids)).collect()
         };
         Self {
             index,
             name: route.name.to_string(),
-            conditions: words::why(&route.conditions, request),
-            upstream: words::upstream(gateway.upstream(route.upstream)),
+            conditions: description::why(&route.conditions, request),
+            upstream: description::upstream(gateway.upstream(route.upstream)),
             redirect: route.redirect.map(|Redirect::Https| location),
             forwarded: with_query(path),
             limits: routed.map(limits).unwrap_or_default(),
@@ -240,7 +240,7 @@ impl Applied {
     fn new(
         route: &Route,
         used: &LimitUse,
-        stands: &Use<'_>,
+        stands: &LimitCheck<'_>,
         routed: &RoutedRequest<'_, '_>,
         ids: Option<&ShortIds>,
     ) -> Self {
@@ -253,36 +253,36 @@ impl Applied {
         };
         Self {
             index: used.limit,
-            owner: routed.assessment.owner(stands),
+            owner: routed.charges.owner(stands),
             label: limit.key.label(request, &route.name, merge_slashes, masking),
             name: limit.name.to_string(),
             mode: limit.mode,
-            standing: Standing::of(stands, request, merge_slashes),
+            standing: AppliedStatus::of(stands, request, merge_slashes),
             key: limit.key.describe(request, &route.name, merge_slashes, masking),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
-            policies: limit.policies.iter().map(|policy| words::policy(policy, used.cost)).collect(),
+            policies: limit.policies.iter().map(|policy| description::policy(policy, used.cost)).collect(),
         }
     }
 }
 
-impl Standing {
-    fn of(stands: &Use<'_>, request: &route::Request<'_>, merge_slashes: bool) -> Self {
-        match stands.standing {
-            admission::Standing::Charged(cost, _) => Self::Charged(cost),
-            admission::Standing::Free => Self::Free,
-            admission::Standing::Exempt => {
+impl AppliedStatus {
+    fn of(stands: &LimitCheck<'_>, request: &route::RouteRequest<'_>, merge_slashes: bool) -> Self {
+        match stands.applicability {
+            admission::Applicability::Charged(cost, _) => Self::Charged(cost),
+            admission::Applicability::Free => Self::Free,
+            admission::Applicability::Exempt => {
                 let first = stands.limit.exempt.first(request, merge_slashes);
                 Self::Exempt(first.map(ToString::to_string).unwrap_or_default())
             }
-            admission::Standing::Skipped => Self::Skipped,
-            admission::Standing::Missing => Self::Missing,
-            admission::Standing::Repeated => Self::Repeated,
+            admission::Applicability::Skipped => Self::Skipped,
+            admission::Applicability::Missing => Self::Missing,
+            admission::Applicability::Repeated => Self::Repeated,
         }
     }
 }
 
 /// The other routes, and why each is not the one; and how many are left out.
-fn others(gateway: &Gateway, request: &route::Request<'_>) -> (Vec<(String, String)>, usize) {
+fn others(gateway: &Plan, request: &route::RouteRequest<'_>) -> (Vec<(String, String)>, usize) {
     let matches = gateway.table.explain(request);
     let all = matches.len() <= MAX_TOLD;
     let others = matches.iter().enumerate().filter(|(_, verdict)| **verdict != Match::Chosen);
@@ -290,7 +290,7 @@ fn others(gateway: &Gateway, request: &route::Request<'_>) -> (Vec<(String, Stri
     let told: Vec<_> = told
         .map(|(index, verdict)| {
             let route = gateway.route(RouteIndex(index));
-            (route.name.to_string(), words::why_not(gateway, &route.conditions, verdict, request))
+            (route.name.to_string(), description::why_not(gateway, &route.conditions, verdict, request))
         })
         .collect();
     let untold = others.count() - told.len();

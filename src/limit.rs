@@ -9,27 +9,27 @@
 
 mod algorithms;
 mod bucket;
+mod credit;
+pub mod display;
 mod divisor;
 pub mod fixed_window;
 pub mod gcra;
-mod grant;
 pub mod leaky_bucket;
 mod limiter;
 pub mod lua;
 mod meter;
-mod pace;
 pub mod packed;
+mod rate_params;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod span;
 pub mod token_bucket;
 pub mod units;
-pub mod words;
 
 pub use algorithms::{Algorithm, State};
 use algorithms::{Chosen as _, each};
 use limiter::Limiter as _;
-use lua::Twin;
+use lua::LuaParams;
 use packed::Packed;
 use units::{Cost, Micros, Timestamp};
 
@@ -181,7 +181,7 @@ impl Algorithm {
     }
 
     /// This algorithm's Lua twin.
-    pub fn twin(&self) -> Twin {
+    pub fn twin(&self) -> LuaParams {
         each!(self, limit => limit.twin())
     }
 

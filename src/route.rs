@@ -24,7 +24,7 @@ use std::fmt;
 use http::{HeaderName, HeaderValue, Method};
 
 use crate::http1::fields::Fields;
-use client::Client;
+use client::ClientAddress;
 use path::Path;
 use pattern::{HostPattern, PathPattern};
 pub use table::RouteTable;
@@ -35,7 +35,7 @@ pub struct RouteIndex(pub usize);
 
 /// What routing and keys may look at: the request as the client sent it, before anything is stripped.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct RouteRequest<'a> {
     /// The method, case-sensitive.
     pub method: &'a Method,
     /// The host as [`pattern::bare_host`] gives it: lower case, without port and final dot. May be empty (HTTP/1.0
@@ -48,7 +48,7 @@ pub struct Request<'a> {
     /// The fields as sent.
     pub headers: Fields<'a>,
     /// Who asks.
-    pub client: Client,
+    pub client: ClientAddress,
     /// The subject of the client's certificate, as `CN=a, O=b`; `None` without one.
     pub tls_subject: Option<&'a str>,
 }
@@ -155,7 +155,7 @@ impl Conditions {
     }
 
     /// The first condition that does not hold.
-    fn mismatch(&self, request: &Request<'_>) -> Option<Match> {
+    fn mismatch(&self, request: &RouteRequest<'_>) -> Option<Match> {
         if !self.path.matches(request.path.folded(self.merge_slashes)) {
             return Some(Match::Path);
         }

@@ -3,16 +3,16 @@
 //! The workers carry the traffic, one thread each. The main thread is the control thread: it takes signals, reloads
 //! the file and answers the admin listener, on a small runtime of its own.
 
-mod crew;
 mod descriptors;
-mod end;
-mod inheritance;
 mod reload;
 mod sampler;
+mod shutdown;
 mod signals;
-mod supervisor;
+mod socket_activation;
+mod systemd;
 mod takeover;
 mod watch;
+mod workers;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -28,28 +28,28 @@ use tokio::sync::{mpsc, watch as life};
 use crate::admin::AdminListener;
 use crate::clock::Clock;
 use crate::config::{self, NamedFile, Report};
-use crate::gateway::log::Log;
-use crate::gateway::loop_mark::LoopMark;
-use crate::gateway::{Admin, Gateway, Listener};
+use crate::plan::log::Log;
+use crate::plan::loop_mark::LoopMark;
+use crate::plan::{Admin, Listener, Plan};
 use crate::proxy::{self, Listeners};
-use crate::route::key::Secret;
-use crate::shared::desk::Desks;
-use crate::shared::steering::{Standing, Steering};
+use crate::route::key::KeySecret;
+use crate::shared::control::{ConfigStatus, Control};
+use crate::shared::worker_commands::WorkerCommands;
 use crate::shared::{Life, Shared};
 use crate::store::Store;
 use crate::telemetry::access_log::{AccessLogWriter, AccessLogger, Output};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::program_log::{self, ProgramLog};
-use crate::telemetry::refusals::Refusals;
+use crate::telemetry::refusal_samples::RefusalSamples;
 use crate::telemetry::trace::Spans;
 use crate::telemetry::trace::exporter::Exporter;
-use crate::upstream::roster::Roster;
-use crew::{Crew, Up, WorkerEnd};
-use end::End;
-use reload::{Reloader, Settled};
+use crate::upstream::server_registry::ServerRegistry;
+use reload::{Reloader, RestartOnlySettings};
+use shutdown::Shutdown;
 use signals::{Rotation, Signals};
-use supervisor::Supervisor;
+use systemd::Systemd;
 use takeover::{Offer, Predecessor};
+use workers::{ReadySignal, WorkerEnd, Workers};
 
 /// How long the access log may take for its last lines, should its reader be stuck.
 const LAST_LINES: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// How to start, and when to reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Manner {
+pub struct RunOptions {
     /// Reload when the file changes.
     pub watch: bool,
     /// Take the listening sockets of the process that runs, and let it go.
@@ -78,7 +78,7 @@ pub enum Ended {
 
 /// Why a gateway did not start, or fell over.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum ServeError {
     /// The file has faults.
     #[error("{0}")]
     Config(Report),
@@ -101,37 +101,37 @@ pub enum Fault {
 ///
 /// # Errors
 /// See [`Fault`].
-pub fn run(file: &Path, manner: Manner) -> Result<Ended, Fault> {
+pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
     // Before the file is loaded, so that no change in between is missed.
     let seen = manner.watch.then(|| watch::contents(file));
-    let loaded = config::load(file).map_err(Fault::Config)?;
-    let mut inherited = inheritance::of_service_manager(&loaded.gateway)?;
+    let loaded = config::load(file).map_err(ServeError::Config)?;
+    let mut inherited = socket_activation::of_service_manager(&loaded.gateway)?;
     let log = program_log::start(&loaded.gateway.log.level)
-        .map_err(|error| Fault::System("start the program log", io::Error::other(error)))?;
+        .map_err(|error| ServeError::System("start the program log", io::Error::other(error)))?;
     reload::tell(&loaded.warnings);
     descriptors::raise(loaded.gateway.server.max_connections);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())
-        .map_err(|error| Fault::System("start the control thread", error))?;
+        .map_err(|error| ServeError::System("start the control thread", error))?;
     let ended = runtime.block_on(async {
-        let signals = Signals::take().map_err(|error| Fault::System("take signals", error))?;
-        let (wheel, steering) = Wheel::new(file, loaded.version);
-        signals::reload_on_hangup(steering.reload.clone())
-            .map_err(|error| Fault::System("take signals", error))?;
-        let rotation = Rotation::take().map_err(|error| Fault::System("take signals", error))?;
+        let signals = Signals::take().map_err(|error| ServeError::System("take signals", error))?;
+        let (receiver, control) = ControlReceiver::new(file, loaded.version);
+        signals::reload_on_hangup(control.reload.clone())
+            .map_err(|error| ServeError::System("take signals", error))?;
+        let rotation = Rotation::take().map_err(|error| ServeError::System("take signals", error))?;
         let predecessor = match manner.takeover {
             true => take_over(&loaded.gateway, &mut inherited)?,
             false => None,
         };
-        let triggers = steering.reload.clone();
+        let triggers = control.reload.clone();
         let signals = (signals, rotation);
-        let running = Running::start(loaded.gateway, signals, inherited, predecessor, steering).await?;
+        let running = Running::start(loaded.gateway, signals, inherited, predecessor, control).await?;
         let (named, files) = life::channel(loaded.files);
         if let Some(seen) = seen {
             watch::start(file.to_owned(), seen, files, triggers);
         }
-        running.steer(file, named, log, wheel).await
+        running.control(file, named, log, receiver).await
     });
     // A resolver may be slow to answer: nobody waits for it any more.
     runtime.shutdown_background();
@@ -139,91 +139,95 @@ pub fn run(file: &Path, manner: Manner) -> Result<Ended, Fault> {
 }
 
 /// The other end of what [`Steering`] asks.
-struct Wheel {
+struct ControlReceiver {
     due: mpsc::Receiver<()>,
     drain: mpsc::Receiver<()>,
-    standing: life::Sender<Standing>,
+    standing: life::Sender<ConfigStatus>,
 }
 
-impl Wheel {
+impl ControlReceiver {
     /// With this file in force.
-    fn new(file: &Path, version: String) -> (Self, Steering) {
+    fn new(file: &Path, version: String) -> (Self, Control) {
         let started = Clock::system().now();
         let (reload, due) = mpsc::channel(1);
         let (drain, drained) = mpsc::channel(1);
-        let standing =
-            Standing { file: file.display().to_string(), version, loaded: started, ..Standing::default() };
+        let standing = ConfigStatus {
+            file: file.display().to_string(),
+            version,
+            loaded: started,
+            ..ConfigStatus::default()
+        };
         let (sender, standing) = life::channel(standing);
-        (Self { due, drain: drained, standing: sender }, Steering { standing, reload, drain, started })
+        (Self { due, drain: drained, standing: sender }, Control { standing, reload, drain, started })
     }
 }
 
 /// Everything that runs.
 struct Running {
     shared: Arc<Shared>,
-    settled: Settled,
+    settled: RestartOnlySettings,
     life: life::Sender<Life>,
     signals: Signals,
     rotation: Rotation,
-    crew: Crew,
+    workers: Workers,
     admin: Option<AdminListener>,
     access_log: AccessLogWriter,
     offer: Offer,
-    supervisor: Supervisor,
+    supervisor: Systemd,
 }
 
 impl Running {
     /// Listens on every address, starts the workers, and lets the process before this one go. Needs a tokio runtime around
     /// it.
     async fn start(
-        mut gateway: Gateway,
+        mut gateway: Plan,
         (signals, rotation): (Signals, Rotation),
         mut inherited: Vec<TcpListener>,
         predecessor: Option<Predecessor>,
-        steering: Steering,
-    ) -> Result<Self, Fault> {
+        control: Control,
+    ) -> Result<Self, ServeError> {
         let listeners = bind(&gateway, &mut inherited)?;
         let admin = gateway.admin.as_ref().map(|admin| bind_admin(admin, &mut inherited)).transpose()?;
         drop(inherited);
-        let settled = Settled::of(&gateway, addresses(&listeners, gateway.server.listen.len())?);
+        let settled = RestartOnlySettings::of(&gateway, addresses(&listeners, gateway.server.listen.len())?);
         settled.impose_on(&mut gateway);
-        let sockets = once_more(&listeners, admin.as_ref())
-            .map_err(|error| Fault::System("keep the listeners for a takeover", error))?;
+        let sockets = duplicate_sockets(&listeners, admin.as_ref())
+            .map_err(|error| ServeError::System("keep the listeners for a takeover", error))?;
         let access_log = start_access_log(&gateway.log)?;
         let (life, born) = life::channel(Life::Running);
-        let shared = Arc::new(share(gateway, &access_log, born, steering)?);
+        let shared = Arc::new(share(gateway, &access_log, born, control)?);
         let workers = Arc::clone(&shared);
-        let work = move |worker, listeners, up: Up| {
+        let work = move |worker, listeners, up: ReadySignal| {
             proxy::run(worker, listeners, Arc::clone(&workers), || up.call())
         };
-        let mut crew =
-            Crew::start(listeners, work).map_err(|error| Fault::System("start a worker thread", error))?;
-        crew.all_up().await.map_err(Fault::Worker)?;
+        let mut workers = Workers::start(listeners, work)
+            .map_err(|error| ServeError::System("start a worker thread", error))?;
+        workers.all_up().await.map_err(ServeError::Worker)?;
         if let Some(predecessor) = predecessor {
-            relieve(predecessor);
+            hand_over(predecessor);
         }
         let gateway = shared.gateway.load();
         announce(&gateway, admin.as_ref());
         let addresses = gateway.server.listen.iter().map(|listener| listener.address);
         let offer = Offer::new(addresses.chain(admin.as_ref().map(AdminListener::address)), sockets);
-        let supervisor = Supervisor::from_environment();
+        let supervisor = Systemd::from_environment();
         drop(gateway);
-        Ok(Self { shared, settled, life, signals, rotation, crew, admin, access_log, offer, supervisor })
+        Ok(Self { shared, settled, life, signals, rotation, workers, admin, access_log, offer, supervisor })
     }
 
     /// Reloads and answers until it is told to stop, then drains.
-    async fn steer(
+    async fn control(
         self,
         file: &Path,
         named: life::Sender<Vec<NamedFile>>,
         log: ProgramLog,
-        wheel: Wheel,
-    ) -> Result<Ended, Fault> {
-        let Self { shared, settled, life, signals, rotation, crew, admin, access_log, offer, supervisor } =
+        receiver: ControlReceiver,
+    ) -> Result<Ended, ServeError> {
+        let Self { shared, settled, life, signals, rotation, workers, admin, access_log, offer, supervisor } =
             self;
         tokio::spawn(rotation.reopen(Arc::clone(&shared)));
         let exporter = Exporter::start(&shared.spans);
-        let Wheel { due, drain, standing } = wheel;
+        let ControlReceiver { due, drain, standing } = receiver;
         let (file, reloaded) = (file.to_owned(), Arc::clone(&shared));
         let reloader = Reloader::new(file, named, reloaded, settled, log, supervisor.clone(), standing);
         supervisor.ready(&reloader.status());
@@ -231,7 +235,7 @@ impl Running {
         tokio::spawn(sampler::run(Arc::clone(&shared)));
         tokio::spawn(supervisor.clone().keep_watchdog());
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
-        let end = End { signals, crew, life, shared, admin, supervisor, asked: drain };
+        let end = Shutdown { signals, workers, life, shared, admin, supervisor, asked: drain };
         let ended = end.wait(offer).await;
         let at_once = matches!(ended, Ok(Ended::AtOnce));
         let patience = if at_once { LAST_LINES_AT_ONCE } else { LAST_LINES };
@@ -246,11 +250,11 @@ impl Running {
 }
 
 /// Asks the process that runs for its listening sockets. `None`: there is none.
-fn take_over(gateway: &Gateway, sockets: &mut Vec<TcpListener>) -> Result<Option<Predecessor>, Fault> {
+fn take_over(gateway: &Plan, sockets: &mut Vec<TcpListener>) -> Result<Option<Predecessor>, ServeError> {
     let addresses = gateway.server.listen.iter().map(|listener| listener.address);
     let addresses = addresses.chain(gateway.admin.as_ref().map(|admin| admin.listen));
     let asked = takeover::ask(addresses).map_err(|error| {
-        Fault::Takeover(match error.kind() {
+        ServeError::Takeover(match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 "it did not answer within 5 s\n  = help: it hangs, or another takeover is under way: try again, or stop it \
                  and start without `--takeover`"
@@ -270,7 +274,7 @@ fn take_over(gateway: &Gateway, sockets: &mut Vec<TcpListener>) -> Result<Option
 }
 
 /// The process before this one may go.
-fn relieve(predecessor: Predecessor) {
+fn hand_over(predecessor: Predecessor) {
     let process = predecessor.process;
     match predecessor.relieve() {
         Ok(()) => tracing::info!("took over from process {process}, which drains"),
@@ -282,71 +286,71 @@ fn relieve(predecessor: Predecessor) {
 }
 
 /// All listening sockets once more, for a process that takes over.
-fn once_more(listeners: &[Listeners], admin: Option<&AdminListener>) -> io::Result<Vec<TcpListener>> {
+fn duplicate_sockets(listeners: &[Listeners], admin: Option<&AdminListener>) -> io::Result<Vec<TcpListener>> {
     let workers = listeners.iter().flatten().map(|(_, listener)| listener.try_clone());
     workers.chain(admin.map(AdminListener::socket)).collect()
 }
 
-fn start_access_log(log: &Log) -> Result<AccessLogWriter, Fault> {
+fn start_access_log(log: &Log) -> Result<AccessLogWriter, ServeError> {
     Output::open(log.file.as_deref())
         .and_then(|output| AccessLogger::start(log.access.clone(), output))
-        .map_err(|error| Fault::System("start the access log", error))
+        .map_err(|error| ServeError::System("start the access log", error))
 }
 
 fn share(
-    gateway: Gateway,
+    gateway: Plan,
     access_log: &AccessLogWriter,
     life: life::Receiver<Life>,
-    steering: Steering,
-) -> Result<Shared, Fault> {
+    control: Control,
+) -> Result<Shared, ServeError> {
     let (secret, mark) = (random()?, random()?);
     let store = Store::new(gateway.store.max_keys, gateway.store.shared.clone()).map_err(|error| {
         let counters = "reserve the counters of `max_keys` in [store]";
-        Fault::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
+        ServeError::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
     })?;
     reload::register(&store, &gateway);
     Ok(Shared {
         store,
         clock: Clock::system(),
-        secret: Secret::Process(secret),
+        secret: KeySecret::Process(secret),
         loop_mark: LoopMark::new(u64::from_le_bytes(mark)),
         metrics: Metrics::new(gateway.server.workers),
         samples: Mutex::default(),
-        refusals: Refusals::new(gateway.server.workers),
-        roster: Roster::default(),
+        refusals: RefusalSamples::new(gateway.server.workers),
+        server_registry: ServerRegistry::default(),
         access_log: access_log.logger(),
         spans: Spans::default(),
         connections: AtomicUsize::new(0),
         scarce_above: AtomicUsize::new(usize::MAX),
-        crowd: Arc::default(),
-        desks: Desks::new(gateway.server.workers),
-        steering,
+        client_connections: Arc::default(),
+        worker_commands: WorkerCommands::new(gateway.server.workers),
+        control,
         life,
         gateway: Arc::new(ArcSwap::from_pointee(gateway)),
     })
 }
 
-fn random<const N: usize>() -> Result<[u8; N], Fault> {
+fn random<const N: usize>() -> Result<[u8; N], ServeError> {
     let mut bytes = [0; N];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| Fault::System("get random bytes", error.into()))?;
+        .map_err(|error| ServeError::System("get random bytes", error.into()))?;
     Ok(bytes)
 }
 
-fn bind(gateway: &Gateway, inherited: &mut Vec<TcpListener>) -> Result<Vec<Listeners>, Fault> {
+fn bind(gateway: &Plan, inherited: &mut Vec<TcpListener>) -> Result<Vec<Listeners>, ServeError> {
     let addresses = gateway.server.listen.iter().map(|listener| listener.address);
     proxy::bind(addresses, gateway.server.workers, inherited)
-        .map_err(|error| Fault::Listen(with_remedy(error.to_string(), &error)))
+        .map_err(|error| ServeError::Listen(with_remedy(error.to_string(), &error)))
 }
 
-fn bind_admin(admin: &Admin, inherited: &mut Vec<TcpListener>) -> Result<AdminListener, Fault> {
+fn bind_admin(admin: &Admin, inherited: &mut Vec<TcpListener>) -> Result<AdminListener, ServeError> {
     let bound = match proxy::take(inherited, admin.listen).pop() {
         Some(listener) => AdminListener::adopt(admin, listener),
         None => AdminListener::bind(admin),
     };
     bound.map_err(|error| {
         let message = format!("the admin listener cannot listen on {}: {error}", admin.listen);
-        Fault::Listen(with_remedy(message, &error))
+        ServeError::Listen(with_remedy(message, &error))
     })
 }
 
@@ -367,18 +371,18 @@ fn with_remedy(message: String, error: &io::Error) -> String {
 }
 
 /// Where the listeners are, in the order of `server.listen`: all workers' are at the same addresses.
-fn addresses(listeners: &[Listeners], places: usize) -> Result<Vec<SocketAddr>, Fault> {
+fn addresses(listeners: &[Listeners], places: usize) -> Result<Vec<SocketAddr>, ServeError> {
     let of_first = listeners.first().map(Vec::as_slice).unwrap_or_default();
     let at = |place| of_first.iter().find(|(of, _)| *of == place);
     (0..places)
         .filter_map(at)
         .map(|(_, listener)| listener.local_addr())
         .collect::<io::Result<_>>()
-        .map_err(|error| Fault::System("ask for a listener's address", error))
+        .map_err(|error| ServeError::System("ask for a listener's address", error))
 }
 
 /// One line for each listener, which scripts may wait for.
-fn announce(gateway: &Gateway, admin: Option<&AdminListener>) {
+fn announce(gateway: &Plan, admin: Option<&AdminListener>) {
     for Listener { address, tls, .. } in &gateway.server.listen {
         tracing::info!("listening on {address}{}", if *tls { " (TLS)" } else { "" });
     }

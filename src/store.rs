@@ -14,22 +14,22 @@ use arc_swap::ArcSwapOption;
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
-use crate::aside::aside;
+use crate::boxed_cold::boxed_cold;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Algorithm, Decision};
 use bans::{BanFault, Banned, Bans};
 use memory::{MemoryStore, OutOfMemory};
-use redis::settings::Settings;
-use redis::{Client, SharedStore};
+use redis::settings::RedisSettings;
+use redis::{RedisClient, SharedStore};
 
 /// At most so many charges in one request: limits of a route, times their rates. `config` refuses more.
 pub const MAX_CHARGES: usize = 32;
 
 /// A hash of an algorithm and its numbers, equal in every process: the version that a stored state carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NumbersId(pub u32);
+pub struct ParamsId(pub u32);
 
-impl NumbersId {
+impl ParamsId {
     /// The id of an algorithm's numbers: SipHash-1-3 with key zero over their `Debug` text, which names the algorithm and
     /// every number of it. A test holds some ids fast, as processes of different builds have to agree on them.
     pub fn of(algorithm: &Algorithm) -> Self {
@@ -67,7 +67,7 @@ pub struct Charge<'a> {
     /// The policy's algorithm and numbers.
     pub algorithm: &'a Algorithm,
     /// Its [`NumbersId::of_policy`], so that a state written under other numbers is noticed and converted.
-    pub numbers: NumbersId,
+    pub numbers: ParamsId,
     /// Whose allowance: a hash of limit, policy and key.
     pub key: Fingerprint,
     /// How much.
@@ -75,12 +75,12 @@ pub struct Charge<'a> {
     /// Who decides together.
     pub group: Group,
     /// What only a shared store asks after.
-    pub remote: &'a Remote,
+    pub remote: &'a SharedKeyInfo,
 }
 
 /// How a shared store knows a policy's counters, and what happens where it cannot be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct SharedKeyInfo {
     /// Names the policy and the format of its states, the same in all gateways of a fleet.
     pub name: Cow<'static, str>,
     /// A hash of what a reload must leave as it is for the counters to stay: it makes a [`Charge::key`] of an owner.
@@ -89,7 +89,7 @@ pub struct Remote {
     pub on_error: OnError,
 }
 
-impl Remote {
+impl SharedKeyInfo {
     /// Of charges that no shared store will ever see.
     pub const NONE: &Self =
         &const { Self { name: Cow::Borrowed(""), identity: 0, on_error: OnError::Local } };
@@ -223,7 +223,7 @@ pub enum Counters {
     /// They live in this process.
     Memory(Arc<MemoryStore>),
     /// They live in a server that other gateways ask, too.
-    Shared(Box<Client>),
+    Shared(Box<RedisClient>),
 }
 
 impl Store {
@@ -231,7 +231,7 @@ impl Store {
     ///
     /// # Errors
     /// The system does not reserve the memory for them.
-    pub fn new(max_keys: usize, shared: Option<Arc<Settings>>) -> Result<Self, OutOfMemory> {
+    pub fn new(max_keys: usize, shared: Option<Arc<RedisSettings>>) -> Result<Self, OutOfMemory> {
         let memory = Arc::new(MemoryStore::new(max_keys)?);
         let shared = ArcSwapOption::new(shared.map(SharedStore::new).map(Arc::new));
         Ok(Self { memory, shared, bans: Bans::default() })
@@ -254,7 +254,7 @@ impl Store {
     }
 
     /// From now on counters are opened there; those that are open stay where they are. Nothing happens where they are there already.
-    pub fn share(&self, settings: Option<&Arc<Settings>>) {
+    pub fn share(&self, settings: Option<&Arc<RedisSettings>>) {
         let last = self.shared();
         if last.as_ref().map(|last| last.settings()) != settings {
             if last.is_some() != settings.is_some() {
@@ -371,7 +371,7 @@ impl Counters {
             Self::Shared(client) => match client.recall(charges, now) {
                 Some(outcome) => outcome,
                 // Its state would else be part of every connection's, where it is not even used.
-                None => aside(|| client.decide(charges, now)).await,
+                None => boxed_cold(|| client.decide(charges, now)).await,
             },
         }
     }

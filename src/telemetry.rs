@@ -2,11 +2,11 @@
 //! own log.
 
 pub mod access_log;
-pub mod audience;
-pub mod distinct;
+pub mod history;
+pub mod hyperloglog;
+pub mod key_stats;
 pub mod metrics;
 pub mod program_log;
-pub mod refusals;
-pub mod samples;
-pub mod talkers;
+pub mod refusal_samples;
+pub mod top_keys;
 pub mod trace;

@@ -3,21 +3,21 @@
 // An error that was dropped here let requests be smuggled: none is dropped without a word.
 #![warn(clippy::let_underscore_must_use)]
 
+mod abort_reason;
 mod balance;
-pub mod bound;
 mod cause;
-mod dial;
-mod ending;
+mod connect;
+pub mod connection_limit;
+mod dns;
 pub mod exchange;
-pub mod fitness;
 pub mod health;
 mod http2;
-mod names;
-mod outage_log;
+mod outlier_log;
 pub mod pool;
 pub mod private;
 pub mod retry;
-pub mod roster;
+pub mod server_registry;
+pub mod server_state;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,20 +29,20 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::aside::aside;
+use crate::boxed_cold::boxed_cold;
 use crate::clock::deadline::{self, Deadline};
-use crate::gateway::{Balance, Endpoint, Protocol, Upstream};
 use crate::http1::response::ResponseHead;
-use balance::Choice;
+use crate::plan::{Balance, Endpoint, Protocol, Upstream};
+use abort_reason::AbortReason;
+use balance::Balancer;
 use cause::Cause;
-use ending::Ending;
-use exchange::{Broken, Exchange, Request, Upload};
-use fitness::{FailedAttempt, Fitness, InFlight};
-use http2::{Links, MAX_LINKS};
-use pool::{Connection, EndpointPool};
+use exchange::{BodyFailed, Exchange, RequestBody, UpstreamRequest};
+use http2::{Http2Pool, MAX_LINKS};
+use pool::{EndpointPool, UpstreamConnection};
 use private::PrivateConnections;
-use retry::Budget;
-use roster::{Peers, Roster};
+use retry::RetryBudget;
+use server_registry::{ServerRegistry, ServerStates};
+use server_state::{FailedAttempt, InFlight, ServerState};
 
 /// Why a backend gave no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,26 +126,31 @@ type Tried = SmallVec<[usize; 4]>;
 
 impl Pools {
     /// The runtime of every upstream of a plan, in order. Pools of servers that the plan no longer names are dropped.
-    pub fn adopt(&self, upstreams: &[Arc<Upstream>], roster: &Roster, workers: usize) -> Vec<Rc<Servers>> {
+    pub fn adopt(
+        &self,
+        upstreams: &[Arc<Upstream>],
+        registry: &ServerRegistry,
+        workers: usize,
+    ) -> Vec<Rc<UpstreamClient>> {
         let mut old = self.endpoints.take();
         let mut kept = HashMap::new();
         let servers = upstreams
             .iter()
             .map(|upstream| {
-                let bound = roster.bound(upstream);
+                let limit = registry.bound(upstream);
                 let pool_of = |endpoint: &Endpoint| {
                     let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
-                    let site = roster.names.site(endpoint);
+                    let site = registry.names.address_of(endpoint);
                     let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
                     let links = links(upstream, workers);
                     let last =
-                        last.filter(|pool| pool.leads_to(endpoint, &site, bound.as_ref(), links.as_ref()));
-                    let fresh = || Rc::new(EndpointPool::new(endpoint, site, bound.clone(), links));
+                        last.filter(|pool| pool.leads_to(endpoint, &site, limit.as_ref(), links.as_ref()));
+                    let fresh = || Rc::new(EndpointPool::new(endpoint, site, limit.clone(), links));
                     let pool = last.unwrap_or_else(fresh);
                     kept.insert(key, Rc::clone(&pool));
                     pool
                 };
-                Rc::new(Servers::new(Arc::clone(upstream), pool_of, roster, workers))
+                Rc::new(UpstreamClient::new(Arc::clone(upstream), pool_of, registry, workers))
             })
             .collect();
         self.endpoints.replace(kept);
@@ -160,40 +165,40 @@ impl Pools {
 }
 
 /// One worker's connections to one server, where they are shared: its part of those that the upstream may have.
-fn links(upstream: &Upstream, workers: usize) -> Option<Links> {
+fn links(upstream: &Upstream, workers: usize) -> Option<Http2Pool> {
     let sharers = workers.max(1) * upstream.endpoints().len().max(1);
-    let most = upstream.max_connections.map_or(MAX_LINKS, |bound| (bound.connections / sharers).max(1));
-    (upstream.protocol == Protocol::Http2).then(|| Links::new(most, upstream.idle_timeout))
+    let most = upstream.max_connections.map_or(MAX_LINKS, |limit| (limit.connections / sharers).max(1));
+    (upstream.protocol == Protocol::Http2).then(|| Http2Pool::new(most, upstream.idle_timeout))
 }
 
 /// The servers of one upstream, as one worker sees them.
 #[derive(Debug)]
-pub struct Servers {
+pub struct UpstreamClient {
     /// The upstream's settings.
     pub upstream: Arc<Upstream>,
     pools: Vec<Rc<EndpointPool>>,
-    peers: Peers,
-    choice: RefCell<Choice>,
-    budget: RefCell<Budget>,
+    peers: ServerStates,
+    choice: RefCell<Balancer>,
+    budget: RefCell<RetryBudget>,
     /// Attempts that were not answered, and not told of yet.
     failed_attempts: Cell<u32>,
     /// Retries that were not told of yet: which server failed, and how.
     retries: RefCell<Vec<(usize, Failure)>>,
 }
 
-impl Servers {
+impl UpstreamClient {
     fn new(
         upstream: Arc<Upstream>,
         pool_of: impl FnMut(&Endpoint) -> Rc<EndpointPool>,
-        roster: &Roster,
+        registry: &ServerRegistry,
         workers: usize,
     ) -> Self {
         let endpoints = upstream.endpoints();
         Self {
             pools: endpoints.iter().map(pool_of).collect(),
-            peers: roster.peers(&upstream),
-            choice: RefCell::new(Choice::new(&upstream.balance, endpoints)),
-            budget: RefCell::new(Budget::new(upstream.retry.budget_permille, workers)),
+            peers: registry.states(&upstream),
+            choice: RefCell::new(Balancer::new(&upstream.balance, endpoints)),
+            budget: RefCell::new(RetryBudget::new(upstream.retry.budget_permille, workers)),
             failed_attempts: Cell::new(0),
             retries: RefCell::default(),
             upstream,
@@ -219,9 +224,9 @@ impl Servers {
     /// A kept-alive connection that the server closed in the meantime is no failure of the server: the request goes out
     /// on a fresh connection to the same one. `timeout` runs from the moment the request is sent whole; `now` is the
     /// present one.
-    pub async fn send<'r, U: Upload>(
+    pub async fn send<'r, U: RequestBody>(
         &self,
-        mut request: Request<'r, U>,
+        mut request: UpstreamRequest<'r, U>,
         mut now: Instant,
         timeout: Duration,
         timer: &mut Deadline,
@@ -229,7 +234,7 @@ impl Servers {
         self.budget.borrow_mut().request(now);
         // What cannot be sent twice is sent on a connection that was looked at just now.
         let careful = !(request.idempotent && request.body.is_done());
-        if let Err(Broken) = request.body.take_ready(request.message) {
+        if let Err(BodyFailed) = request.body.take_ready(request.message) {
             return Err(Failed { failure: Failure::Upload, authority: None, attempts: 0 });
         }
         let mut tried = Tried::new();
@@ -249,7 +254,7 @@ impl Servers {
                 Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
                     now = deadline::now();
-                    self.blame(place, failure, begun, now);
+                    self.report_failure(place, failure, begun, now);
                     let other = self.retry_place(&mut tried, place, affinity, now);
                     let other = other.ok_or_else(|| failed(failure))?;
                     self.note_retry(place, failure);
@@ -263,18 +268,18 @@ impl Servers {
             let mut exchange = Exchange::new(request, connection, place, attempts, now);
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
                 Ok(head) => {
-                    self.praise(place, begun);
+                    self.report_success(place, begun);
                     return Ok((exchange, head));
                 }
                 Err(failure) => failure,
             };
             now = deadline::now();
-            if exchange.is_to_blame(failure) {
-                self.blame(place, failure, begun, now);
+            if exchange.is_server_failure(failure) {
+                self.report_failure(place, failure, begun, now);
             }
             let (stale, ending) = (exchange.is_stale() && stales < MAX_STALE, exchange.ending());
             let broken = matches!(failure, Failure::Reset | Failure::Tls);
-            let unspent = if broken { exchange.into_unspent() } else { None };
+            let unspent = if broken { exchange.into_retryable() } else { None };
             request = unspent.ok_or_else(|| failed(failure))?;
             request.answer.bytes.clear();
             if !stale {
@@ -297,11 +302,11 @@ impl Servers {
             return self.peers.get(0).filter(|server| server.is_healthy()).map(|_| 0);
         }
         let mut choice = self.choice.borrow_mut();
-        let mut next = |allowed: &dyn Fn(usize, &Fitness) -> bool| {
+        let mut next = |allowed: &dyn Fn(usize, &ServerState) -> bool| {
             let allowed = |place| self.peers.get(place).is_some_and(|server| allowed(place, server));
             choice.next(affinity, &self.peers, allowed)
         };
-        next(&|place, server| !tried.contains(&place) && server.is_fit(now))
+        next(&|place, server| !tried.contains(&place) && server.is_available(now))
             .or_else(|| next(&|place, server| !tried.contains(&place) && server.is_healthy()))
             .or_else(|| next(&|place, server| tried.last() != Some(&place) && server.is_healthy()))
     }
@@ -311,7 +316,7 @@ impl Servers {
     }
 
     /// The server failed an attempt that began at `begun`.
-    fn blame(&self, place: usize, failure: Failure, begun: Instant, now: Instant) {
+    fn report_failure(&self, place: usize, failure: Failure, begun: Instant, now: Instant) {
         self.failed_attempts.set(self.failed_attempts.get() + 1);
         let cause = Cause::of(failure, self.pools[place].connect_error());
         let attempt = FailedAttempt { begun, ended: now, cause };
@@ -325,7 +330,7 @@ impl Servers {
     }
 
     /// The server answered an attempt that began at `begun`.
-    fn praise(&self, place: usize, begun: Instant) {
+    fn report_success(&self, place: usize, begun: Instant) {
         if let Some(server) = self.peers.get(place) {
             server.answered(begun);
         }
@@ -338,24 +343,24 @@ impl Servers {
         careful: bool,
         fresh: bool,
         own: &mut PrivateConnections,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<UpstreamConnection, Failure> {
         let pool = &self.pools[place];
         let counted = self.upstream.balance == Balance::LeastRequests;
         let in_flight = self.peers.get(place).filter(|_| counted).map(InFlight::at);
-        let kept = if fresh { None } else { own.take(pool).or_else(|| pool.at_hand(careful)) };
+        let kept = if fresh { None } else { own.take(pool).or_else(|| pool.idle_connection(careful)) };
         let mut connection = match kept {
             Some(kept) => kept,
             // All that waiting for a connection needs would else be moved with each request.
-            None => aside(|| pool.connection(fresh, self.upstream.connect_timeout)).await?,
+            None => boxed_cold(|| pool.connection(fresh, self.upstream.connect_timeout)).await?,
         };
         connection.in_flight = in_flight;
         Ok(connection)
     }
 
     /// A server that has too many requests may be asked again if there is no other.
-    fn retry_busy(&self, tried: &Tried, place: usize, ending: Ending, now: Instant) -> Option<usize> {
+    fn retry_busy(&self, tried: &Tried, place: usize, ending: AbortReason, now: Instant) -> Option<usize> {
         let left = tried.len() < self.upstream.retry.attempts as usize;
-        (ending == Ending::Busy && left && self.budget.borrow_mut().spend(now)).then_some(place)
+        (ending == AbortReason::Busy && left && self.budget.borrow_mut().spend(now)).then_some(place)
     }
 
     /// Where another attempt may go, after those that failed: to another server, within the attempts and the budget.

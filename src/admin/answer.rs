@@ -7,7 +7,7 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 
 use super::guard::Guard;
-use super::response::{Answer, not_allowed, problem, text, with};
+use super::response::{AdminResponse, not_allowed, problem, text, with};
 use super::{api, page};
 use crate::shared::{Life, Shared};
 use crate::store::OnError;
@@ -18,7 +18,7 @@ pub(super) async fn answer(
     peer: SocketAddr,
     guard: &Guard,
     shared: &Shared,
-) -> Answer {
+) -> AdminResponse {
     if !guard.is_local(request.uri(), request.headers()) {
         return problem(
             StatusCode::FORBIDDEN,
@@ -32,7 +32,7 @@ pub(super) async fn answer(
         let answer = problem(StatusCode::UNAUTHORIZED, "send `authorization: Bearer TOKEN`");
         return with(answer, WWW_AUTHENTICATE, "Bearer");
     }
-    let read = |answer: Answer| only_read(request.method(), answer);
+    let read = |answer: AdminResponse| only_read(request.method(), answer);
     match path {
         "/healthz" => read(health()),
         "/readyz" => read(readiness(shared)),
@@ -47,18 +47,18 @@ pub(super) async fn answer(
 }
 
 /// To HEAD, hyper sends the head of this answer alone.
-fn only_read(method: &Method, answer: Answer) -> Answer {
+fn only_read(method: &Method, answer: AdminResponse) -> AdminResponse {
     match *method {
         Method::GET | Method::HEAD => answer,
         _ => not_allowed("GET, HEAD"),
     }
 }
 
-fn health() -> Answer {
+fn health() -> AdminResponse {
     text(StatusCode::OK, "text/plain; charset=utf-8", "alive\n")
 }
 
-fn readiness(shared: &Shared) -> Answer {
+fn readiness(shared: &Shared) -> AdminResponse {
     if *shared.life.borrow() == Life::Draining {
         return unready("draining: requests in flight finish, new ones go elsewhere");
     }
@@ -69,13 +69,13 @@ fn readiness(shared: &Shared) -> Answer {
     text(StatusCode::OK, "text/plain; charset=utf-8", "ready\n")
 }
 
-fn unready(detail: &str) -> Answer {
+fn unready(detail: &str) -> AdminResponse {
     problem(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
-fn metrics(shared: &Shared) -> Answer {
+fn metrics(shared: &Shared) -> AdminResponse {
     let (gateway, dropped) = (shared.gateway.load(), shared.access_log.dropped());
     let traces = gateway.trace.as_ref().map(|_| shared.spans.counts());
-    let page = shared.metrics.render(&gateway, &shared.roster, &shared.store, dropped, traces);
+    let page = shared.metrics.render(&gateway, &shared.server_registry, &shared.store, dropped, traces);
     text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
 }

@@ -2,7 +2,9 @@
 
 mod ban;
 mod bans;
+mod control;
 mod explain;
+mod history;
 mod key;
 mod limits;
 mod policies;
@@ -10,11 +12,9 @@ mod problems;
 mod query;
 mod refusals;
 mod routes;
-mod samples;
 mod status;
-mod steer;
-mod talkers;
 mod time;
+mod top_keys;
 
 use std::net::SocketAddr;
 
@@ -25,12 +25,12 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::response::{Answer, not_allowed, problem, text, with};
-use crate::gateway::{Gateway, LimitIndex};
+use super::response::{AdminResponse, not_allowed, problem, text, with};
 use crate::limit::units::Fingerprint;
+use crate::plan::{LimitIndex, Plan};
 use crate::shared::Shared;
 use crate::store::Unreachable;
-use key::One;
+use key::KeyRef;
 use query::Query;
 
 /// What the paths of all this begin with.
@@ -39,18 +39,18 @@ pub(super) const PREFIX: &str = "/api/v1/";
 const MOST_BODY: usize = 16 << 10;
 
 /// What is answered: a status and a value, or what is wrong.
-type Said = Result<(StatusCode, Value), Fault>;
+type ApiResult = Result<(StatusCode, Value), ApiError>;
 
 /// Why something is not answered, for whoever asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Fault {
+struct ApiError {
     status: StatusCode,
     detail: String,
 }
 
 /// What can be asked for. Names of limits and keys as they stand in the path: see [`decoded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place<'p> {
+enum Endpoint<'p> {
     Status,
     Samples,
     Bans,
@@ -68,7 +68,7 @@ enum Place<'p> {
 }
 
 /// A question.
-struct Asked<'a> {
+struct ApiRequest<'a> {
     shared: &'a Shared,
     /// Who asks.
     peer: SocketAddr,
@@ -79,10 +79,10 @@ struct Asked<'a> {
 }
 
 /// Answers a request whose path begins with [`PREFIX`].
-pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> Answer {
+pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> AdminResponse {
     let (head, body) = request.into_parts();
     let path = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
-    let Some(place) = Place::of(path) else {
+    let Some(place) = Endpoint::of(path) else {
         return problem(
             StatusCode::NOT_FOUND,
             "there is no such thing in the API: `docs/api.md` lists what there is",
@@ -97,7 +97,9 @@ pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared:
     };
     let said = match body {
         Ok(body) => {
-            place.answer(&head.method, &Asked { shared, peer, query: Query(head.uri.query()), body }).await
+            place
+                .answer(&head.method, &ApiRequest { shared, peer, query: Query(head.uri.query()), body })
+                .await
         }
         Err(fault) => Err(fault),
     };
@@ -107,11 +109,11 @@ pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared:
     }
 }
 
-fn nosniff(answer: Answer) -> Answer {
+fn nosniff(answer: AdminResponse) -> AdminResponse {
     with(answer, http::header::X_CONTENT_TYPE_OPTIONS, "nosniff")
 }
 
-impl<'p> Place<'p> {
+impl<'p> Endpoint<'p> {
     fn of(path: &'p str) -> Option<Self> {
         let segments: Vec<&str> = path.split('/').collect();
         Some(match *segments.as_slice() {
@@ -147,40 +149,40 @@ impl<'p> Place<'p> {
         }
     }
 
-    async fn answer(self, method: &Method, asked: &Asked<'_>) -> Said {
+    async fn answer(self, method: &Method, asked: &ApiRequest<'_>) -> ApiResult {
         match self {
-            Self::Status => good(status::tell(asked.shared)),
-            Self::Samples => samples::tell(asked.shared, asked.query).and_then(good),
-            Self::Bans => bans::tell(asked.shared, asked.query).await.and_then(good),
-            Self::Routes => good(routes::tell(&asked.shared.gateway.load())),
+            Self::Status => good(status::get(asked.shared)),
+            Self::Samples => history::get(asked.shared, asked.query).and_then(good),
+            Self::Bans => bans::get(asked.shared, asked.query).await.and_then(good),
+            Self::Routes => good(routes::get(&asked.shared.gateway.load())),
             Self::Limits => good(limits::tell(asked.shared).await),
-            Self::Keys(limit) => talkers::tell(asked.shared, limit, asked.query).await.and_then(good),
-            Self::Refusals => refusals::tell(asked.shared, asked.query).and_then(good),
+            Self::Keys(limit) => top_keys::get(asked.shared, limit, asked.query).await.and_then(good),
+            Self::Refusals => refusals::get(asked.shared, asked.query).and_then(good),
             Self::Explain => explain::explain(asked.shared, &asked.body).await.and_then(good),
-            Self::Reload => steer::reload(asked).await,
-            Self::Drain => Ok(steer::drain(asked)),
+            Self::Reload => control::reload(asked).await,
+            Self::Drain => Ok(control::drain(asked)),
             Self::Key(limit, key) => {
-                let one = One::find(asked.shared, limit, key)?;
+                let one = KeyRef::find(asked.shared, limit, key)?;
                 if *method == Method::DELETE { one.reset(asked).await } else { good(one.look(asked).await?) }
             }
             Self::Ban(limit, key) => {
-                let one = One::find(asked.shared, limit, key)?;
+                let one = KeyRef::find(asked.shared, limit, key)?;
                 if *method == Method::DELETE {
                     ban::end(&one, asked).await
                 } else {
                     ban::begin(&one, asked).await
                 }
             }
-            Self::Grant(limit, key) => One::find(asked.shared, limit, key)?.grant(asked).await,
+            Self::Grant(limit, key) => KeyRef::find(asked.shared, limit, key)?.grant(asked).await,
         }
     }
 }
 
-fn good(value: Value) -> Said {
+fn good(value: Value) -> ApiResult {
     Ok((StatusCode::OK, value))
 }
 
-impl From<Unreachable> for Fault {
+impl From<Unreachable> for ApiError {
     fn from(unreachable: Unreachable) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, unreachable.to_string())
     }
@@ -191,7 +193,7 @@ fn key_id(owner: Fingerprint) -> String {
     format!("id:{:032x}", owner.0)
 }
 
-impl Fault {
+impl ApiError {
     fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, detail: detail.into() }
     }
@@ -202,32 +204,35 @@ impl Fault {
 }
 
 /// A segment of a path, or a part of a key, as it was meant.
-fn decoded(segment: &str) -> Result<String, Fault> {
+fn decoded(segment: &str) -> Result<String, ApiError> {
     let text = percent_decode_str(segment).decode_utf8();
     text.map(|text| text.into_owned())
-        .map_err(|_| Fault::bad("the path is not UTF-8 once it is percent-decoded"))
+        .map_err(|_| ApiError::bad("the path is not UTF-8 once it is percent-decoded"))
 }
 
 /// The limit of this name, as it stands in a path.
-fn limit_named(gateway: &Gateway, segment: &str) -> Result<LimitIndex, Fault> {
+fn limit_named(gateway: &Plan, segment: &str) -> Result<LimitIndex, ApiError> {
     let name = decoded(segment)?;
     gateway.limit_named(&name).ok_or_else(|| {
-        Fault::new(StatusCode::NOT_FOUND, format!("there is no limit `{}`", name.escape_debug()))
+        ApiError::new(StatusCode::NOT_FOUND, format!("there is no limit `{}`", name.escape_debug()))
     })
 }
 
 /// The body of a POST: a JSON object, or nothing. No form of a web page can send this content type unasked.
-async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, Fault> {
+async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, ApiError> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
-        return Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send `content-type: application/json`"));
+        return Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "send `content-type: application/json`",
+        ));
     }
     let too_large = |error: Box<dyn std::error::Error + Send + Sync>| match error
         .is::<http_body_util::LengthLimitError>(
     ) {
-        true => Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 KiB"),
-        false => Fault::bad("the body did not come whole"),
+        true => ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 KiB"),
+        false => ApiError::bad("the body did not come whole"),
     };
     let bytes = Limited::new(body, MOST_BODY).collect().await.map_err(too_large)?.to_bytes();
     if bytes.is_empty() {
@@ -235,17 +240,17 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, Fault> {
     }
     match serde_json::from_slice(&bytes) {
         Ok(object @ Value::Object(_)) => Ok(object),
-        Ok(_) => Err(Fault::bad("the body is no JSON object")),
-        Err(error) => Err(Fault::bad(format!("the body is not JSON: {error}"))),
+        Ok(_) => Err(ApiError::bad("the body is no JSON object")),
+        Err(error) => Err(ApiError::bad(format!("the body is not JSON: {error}"))),
     }
 }
 
 /// Refuses fields that are not known: who misspells one is told.
-fn only(body: &Value, known: &[&str]) -> Result<(), Fault> {
+fn only(body: &Value, known: &[&str]) -> Result<(), ApiError> {
     let names = body.as_object().into_iter().flatten().map(|(name, _)| name);
     match names.into_iter().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),
-        Some(name) => Err(Fault::bad(format!(
+        Some(name) => Err(ApiError::bad(format!(
             "there is no field `{}`; there is {}",
             name.escape_debug(),
             known.join(", ")

@@ -7,7 +7,7 @@ use http::uri::Authority;
 use http::{HeaderMap, Uri};
 use subtle::ConstantTimeEq as _;
 
-use crate::gateway::Token;
+use crate::plan::Token;
 
 /// What the admin listener demands of requests.
 #[derive(Debug)]

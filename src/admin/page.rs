@@ -3,7 +3,7 @@
 use http::StatusCode;
 use http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 
-use super::response::{Answer, text, with};
+use super::response::{AdminResponse, text, with};
 
 /// Nothing but these files, no frames around it, nothing sent elsewhere.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -12,13 +12,13 @@ const STYLE: &str = "text/css; charset=utf-8";
 
 /// One file of the page.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct File {
+pub(super) struct PageFile {
     content_type: &'static str,
     body: &'static str,
 }
 
 /// The file at this path, if there is one.
-pub(super) fn file(path: &str) -> Option<File> {
+pub(super) fn file(path: &str) -> Option<PageFile> {
     let (content_type, body) = match path {
         "/" => ("text/html; charset=utf-8", include_str!("dashboard/index.html")),
         "/app.js" => (SCRIPT, include_str!("dashboard/app.js")),
@@ -28,11 +28,11 @@ pub(super) fn file(path: &str) -> Option<File> {
         "/icon.svg" => ("image/svg+xml", include_str!("dashboard/icon.svg")),
         _ => return None,
     };
-    Some(File { content_type, body })
+    Some(PageFile { content_type, body })
 }
 
-impl File {
-    pub(super) fn answer(self) -> Answer {
+impl PageFile {
+    pub(super) fn answer(self) -> AdminResponse {
         let answer = text(StatusCode::OK, self.content_type, self.body);
         let answer = with(answer, CONTENT_SECURITY_POLICY, POLICY);
         with(with(answer, X_CONTENT_TYPE_OPTIONS, "nosniff"), REFERRER_POLICY, "no-referrer")

@@ -5,17 +5,17 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type AdminResponse = Response<Full<Bytes>>;
 
 /// `allowed` lists the methods that are.
-pub(super) fn not_allowed(allowed: &'static str) -> Answer {
+pub(super) fn not_allowed(allowed: &'static str) -> AdminResponse {
     let detail =
         format!("only {} {} understood here", allowed, if allowed.contains(',') { "are" } else { "is" });
     with(problem(StatusCode::METHOD_NOT_ALLOWED, &detail), ALLOW, allowed)
 }
 
 /// Problem details (RFC 9457).
-pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
+pub(super) fn problem(status: StatusCode, detail: &str) -> AdminResponse {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({
         "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail
@@ -23,13 +23,13 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     text(status, "application/problem+json", body.to_string())
 }
 
-pub(super) fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+pub(super) fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> AdminResponse {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     with(with(answer, CONTENT_TYPE, content_type), CACHE_CONTROL, "no-store")
 }
 
-pub(super) fn with(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
+pub(super) fn with(mut answer: AdminResponse, name: HeaderName, value: &'static str) -> AdminResponse {
     answer.headers_mut().insert(name, HeaderValue::from_static(value));
     answer
 }

@@ -18,13 +18,13 @@ use crate::config::is_variable_name;
 const MOST_ANSWER: usize = 4 << 20;
 
 /// Where it is, and what it asks for.
-pub(super) struct Admin {
+pub(super) struct AdminClient {
     pub(super) address: SocketAddr,
     /// The environment variable that holds the token, if there is one.
     token_env: Option<String>,
 }
 
-impl Admin {
+impl AdminClient {
     /// As seen from this machine. The error is for people.
     pub(super) fn named_in(file: &Path) -> Result<Self, String> {
         let table = read(file)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 
-use super::admin::{self, Admin};
+use super::admin::{self, AdminClient};
 use super::output::fault;
 use super::{FAILED, MISTAKE};
 use crate::config::DEFAULT_ADDRESS;
@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Asks `/healthz` of the admin listener that `file` names. Without one, connects to the first listener.
 pub(super) fn ask(file: &Path) -> ExitCode {
-    let target = admin::read(file).and_then(|table| match Admin::of(&table, file)? {
+    let target = admin::read(file).and_then(|table| match AdminClient::of(&table, file)? {
         Some(admin) => Ok(Target::Admin(admin)),
         None => first_listener(&table, file).map(Target::Listener),
     });
@@ -32,11 +32,11 @@ pub(super) fn ask(file: &Path) -> ExitCode {
 }
 
 enum Target {
-    Admin(Admin),
+    Admin(AdminClient),
     Listener(SocketAddr),
 }
 
-fn ask_admin(admin: &Admin) -> ExitCode {
+fn ask_admin(admin: &AdminClient) -> ExitCode {
     let address = admin.address;
     match admin.ask(Method::GET, "/healthz", None, String::new(), TIMEOUT) {
         Ok((StatusCode::OK, _)) => ExitCode::SUCCESS,

@@ -10,10 +10,10 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::admin::Admin;
+use super::admin::AdminClient;
 use super::output::{fault, show};
 use super::{FAILED, MISTAKE};
-use text::Told;
+use text::LiveExplanation;
 
 /// For connecting, asking and answering together; a shared store may have to be asked on the way.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Asks the admin listener that `file` names, about a request that is known to be one.
 pub(super) fn ask(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>) -> ExitCode {
     let question = json!({ "method": method, "url": url, "headers": fields(headers), "ip": ip }).to_string();
-    let admin = match Admin::named_in(file) {
+    let admin = match AdminClient::named_in(file) {
         Ok(admin) => admin,
         Err(message) => return fault(MISTAKE, message),
     };
@@ -32,7 +32,7 @@ pub(super) fn ask(file: &Path, method: &str, url: &str, headers: &[String], ip: 
     let address = admin.address;
     let answer = admin.ask(Method::POST, "/api/v1/explain", authorization, question, PATIENCE);
     match answer.map(|(status, body)| (status, serde_json::from_slice::<Value>(&body).unwrap_or_default())) {
-        Ok((StatusCode::OK, told)) => show(&Told(&told).to_string()),
+        Ok((StatusCode::OK, told)) => show(&LiveExplanation(&told).to_string()),
         Ok((status, problem)) => {
             let detail = problem.get("detail").and_then(Value::as_str).unwrap_or("it says no more");
             fault(FAILED, format_args!("the gateway at {address} answers {status}: {detail}"))

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use super::server::socket_address;
-use super::table::Table;
-use super::value::Value;
-use crate::gateway::{Admin, Listener, Token};
+use super::table::ConfigTable;
+use super::value::ConfigValue;
+use crate::plan::{Admin, Listener, Token};
 
 /// Reads `[admin]`. `taken` are the addresses of `[server]`. `None` if it has faults.
-pub(super) fn read(mut table: Table<'_>, taken: &[Listener]) -> Option<Admin> {
+pub(super) fn read(mut table: ConfigTable<'_>, taken: &[Listener]) -> Option<Admin> {
     let listen = table.require("listen", "\"127.0.0.1:9900\"", |value| address(&value, taken));
     let given = table.take("token_env");
     if let Some((address, place)) = listen
@@ -26,7 +26,7 @@ pub(super) fn read(mut table: Table<'_>, taken: &[Listener]) -> Option<Admin> {
     listen.map(|(listen, _)| Admin { listen, token })
 }
 
-fn address(value: &Value<'_>, taken: &[Listener]) -> Option<(SocketAddr, super::report::Place)> {
+fn address(value: &ConfigValue<'_>, taken: &[Listener]) -> Option<(SocketAddr, super::report::SourceSpan)> {
     let address = value.text()?.parse("an address with a port", socket_address)?;
     if address.port() != 0 && taken.iter().any(|listener| listener.address == address) {
         let message = format!("`[admin]` listens on `{address}`, where `[server]` listens too");
@@ -36,6 +36,6 @@ fn address(value: &Value<'_>, taken: &[Listener]) -> Option<(SocketAddr, super::
 }
 
 /// The token in the environment variable that `value` names.
-fn token(value: &Value<'_>) -> Option<Token> {
+fn token(value: &ConfigValue<'_>) -> Option<Token> {
     value.variable().map(Token)
 }

@@ -1,10 +1,10 @@
 //! `algorithm` and its parameters: one algorithm a rate.
 
-use super::reader::Reader;
-use super::report::{Place, listed, quoted};
-use super::table::Table;
+use super::diagnostics::Diagnostics;
+use super::report::{SourceSpan, listed, quoted};
+use super::table::ConfigTable;
 use super::units;
-use super::value::Value;
+use super::value::ConfigValue;
 use crate::clock::micros;
 use crate::limit::units::{Cost, Micros, Rate};
 use crate::limit::{Algorithm, Align};
@@ -59,7 +59,7 @@ impl Kind {
 }
 
 /// Reads the algorithm of a limit with its parameters. `None` if there are faults.
-pub(super) fn read(table: &mut Table<'_>) -> Option<Vec<Rated>> {
+pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<Vec<Rated>> {
     let kind =
         table.require("algorithm", "\"token-bucket\"", |value| value.choice_now(&KINDS, &["concurrency"]));
     let Some(kind) = kind else {
@@ -72,7 +72,7 @@ pub(super) fn read(table: &mut Table<'_>) -> Option<Vec<Rated>> {
     refuse_foreign(table, kind);
     let rates = table.require("rate", "\"10/s\"", |value| rates(&value));
     let with = algorithm_maker(table, kind);
-    let rated = |(written, rate, place): (String, Rate, Place)| {
+    let rated = |(written, rate, place): (String, Rate, SourceSpan)| {
         warn_of_month(kind, &written, rate, place, table.reader());
         Rated { rate: written, algorithm: with(rate) }
     };
@@ -80,7 +80,7 @@ pub(super) fn read(table: &mut Table<'_>) -> Option<Vec<Rated>> {
 }
 
 /// A period that people write for a month, which it is not.
-fn warn_of_month(kind: Kind, written: &str, rate: Rate, place: Place, reader: &Reader<'_>) {
+fn warn_of_month(kind: Kind, written: &str, rate: Rate, place: SourceSpan, reader: &Diagnostics<'_>) {
     const DAY: u64 = 86_400_000_000;
     let Micros(period) = rate.period();
     let days = period / DAY;
@@ -98,7 +98,7 @@ fn warn_of_month(kind: Kind, written: &str, rate: Rate, place: Place, reader: &R
 }
 
 /// Parameters of other algorithms are faults: they would change nothing.
-fn refuse_foreign(table: &mut Table<'_>, kind: Kind) {
+fn refuse_foreign(table: &mut ConfigTable<'_>, kind: Kind) {
     let own = kind.parameters();
     let takes = listed(["rate"].into_iter().chain(own.iter().copied()));
     for parameter in PARAMETERS.into_iter().filter(|parameter| !own.contains(parameter)) {
@@ -108,7 +108,7 @@ fn refuse_foreign(table: &mut Table<'_>, kind: Kind) {
 }
 
 /// Reads the parameters beside `rate`. What comes back makes the algorithm for a rate.
-fn algorithm_maker(table: &mut Table<'_>, kind: Kind) -> Box<dyn Fn(Rate) -> Algorithm> {
+fn algorithm_maker(table: &mut ConfigTable<'_>, kind: Kind) -> Box<dyn Fn(Rate) -> Algorithm> {
     match kind {
         Kind::TokenBucket => {
             let burst = table.optional("burst", |value| units(&value));
@@ -142,16 +142,16 @@ fn count_of(rate: Rate) -> Cost {
     Cost::new(rate.count()).unwrap_or(Cost::ONE)
 }
 
-fn units(value: &Value<'_>) -> Option<Cost> {
+fn units(value: &ConfigValue<'_>) -> Option<Cost> {
     Cost::new(value.count(1, Cost::MAX)?)
 }
 
 /// One rate or a list of them; none twice.
-fn rates(value: &Value<'_>) -> Option<Vec<(String, Rate, Place)>> {
+fn rates(value: &ConfigValue<'_>) -> Option<Vec<(String, Rate, SourceSpan)>> {
     if !value.is_list() {
         return one_rate(value).map(|rate| vec![rate]);
     }
-    let mut rates: Vec<(String, Rate, Place)> = Vec::new();
+    let mut rates: Vec<(String, Rate, SourceSpan)> = Vec::new();
     value.some_of(|item| {
         let (written, rate, place) = one_rate(&item)?;
         if let Some((other, ..)) = rates.iter().find(|(_, other, _)| *other == rate) {
@@ -169,7 +169,7 @@ fn rates(value: &Value<'_>) -> Option<Vec<(String, Rate, Place)>> {
     Some(rates)
 }
 
-fn one_rate(value: &Value<'_>) -> Option<(String, Rate, Place)> {
+fn one_rate(value: &ConfigValue<'_>) -> Option<(String, Rate, SourceSpan)> {
     if !value.is_text() {
         return value.mismatch("a rate", "write it in quotes, with its period: `\"10/s\"`");
     }

@@ -5,26 +5,26 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::file::Draft;
+use super::diagnostics::Diagnostics;
+use super::file::FileDraft;
 use super::limits;
-use super::reader::Reader;
-use super::report::{Place, quoted};
-use super::routes::{self, Use};
+use super::report::{SourceSpan, quoted};
+use super::routes::{self, RouteLimit};
 use super::upstreams;
-use crate::gateway::{Endpoint, Gateway, Limit, Mode, Policy, Protocol, Server, Upstream};
 use crate::limit::Algorithm;
+use crate::plan::{Endpoint, Limit, Mode, Plan, Policy, Protocol, Server, Upstream};
 use crate::route::folding::PathMatching;
 use crate::route::key::Part;
 use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::MAX_CHARGES;
-use crate::store::redis::settings::Servers;
+use crate::store::redis::settings::RedisServers;
 
 /// Checks what spans sections. `None` if the file has faults.
-pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
+pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan> {
     duplicate_names(&draft.routes, reader);
     let table = reachable(&draft.routes, draft.server.path_matching, reader);
     let cluster =
-        draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, Servers::Cluster(_)));
+        draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, RedisServers::Cluster(_)));
     let server = &draft.server;
     // Where the certificates have faults, nobody knows.
     let known = server.tls.is_some() || !server.listen.iter().any(|listener| listener.tls);
@@ -47,7 +47,7 @@ pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
     if reader.errors() > 0 {
         return None;
     }
-    Some(Gateway {
+    Some(Plan {
         server: draft.server,
         admin: draft.admin,
         store: draft.store,
@@ -65,7 +65,7 @@ pub(super) fn compile(draft: Draft, reader: &Reader<'_>) -> Option<Gateway> {
 }
 
 /// A key by a certificate's subject means nothing where no client is asked for one.
-fn nobody_has_a_subject(limits: &[limits::Draft], reader: &Reader<'_>) {
+fn nobody_has_a_subject(limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
     for draft in limits {
         if draft.limit.as_ref().is_some_and(|limit| limit.key.parts.contains(&Part::TlsSubject)) {
             reader.fault(
@@ -81,7 +81,7 @@ fn nobody_has_a_subject(limits: &[limits::Draft], reader: &Reader<'_>) {
 }
 
 /// Workers share no connection, and where requests share them, each worker holds at least one to each server.
-fn too_few_connections(draft: &upstreams::Draft, workers: usize, reader: &Reader<'_>) {
+fn too_few_connections(draft: &upstreams::UpstreamDraft, workers: usize, reader: &Diagnostics<'_>) {
     let Some((upstream, bound)) = draft.upstream.as_ref().and_then(|one| Some((one, one.max_connections?)))
     else {
         return;
@@ -101,7 +101,7 @@ fn too_few_connections(draft: &upstreams::Draft, workers: usize, reader: &Reader
 }
 
 /// A server that is one of the gateway's own listeners: a request would come back until nothing is left to carry it.
-fn own_listener(draft: &upstreams::Draft, server: &Server, reader: &Reader<'_>) {
+fn own_listener(draft: &upstreams::UpstreamDraft, server: &Server, reader: &Diagnostics<'_>) {
     let endpoints = draft.upstream.as_ref().map(Upstream::endpoints).unwrap_or_default();
     for endpoint in endpoints {
         let Some(listener) = server.listen.iter().find(|listener| is_at(endpoint, listener.address)) else {
@@ -134,8 +134,8 @@ fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
     same_host && server.port == listener.port()
 }
 
-fn duplicate_names(routes: &[routes::Draft], reader: &Reader<'_>) {
-    let mut named: HashMap<&str, &routes::Draft> = HashMap::new();
+fn duplicate_names(routes: &[routes::RouteDraft], reader: &Diagnostics<'_>) {
+    let mut named: HashMap<&str, &routes::RouteDraft> = HashMap::new();
     for route in routes.iter().filter(|route| !route.name.is_empty()) {
         if let Some(first) = named.get(&*route.name) {
             let help = match (first.is_named, route.is_named) {
@@ -149,7 +149,7 @@ fn duplicate_names(routes: &[routes::Draft], reader: &Reader<'_>) {
 }
 
 /// The table of all routes whose conditions are sound; of them, those that no request can reach are faults.
-fn reachable(routes: &[routes::Draft], matching: PathMatching, reader: &Reader<'_>) -> RouteTable {
+fn reachable(routes: &[routes::RouteDraft], matching: PathMatching, reader: &Diagnostics<'_>) -> RouteTable {
     let sound: Vec<_> = routes.iter().filter_map(|route| Some((route, route.conditions.clone()?))).collect();
     let (sound, conditions): (Vec<_>, Vec<_>) = sound.into_iter().unzip();
     if matching == PathMatching::Lenient {
@@ -157,7 +157,7 @@ fn reachable(routes: &[routes::Draft], matching: PathMatching, reader: &Reader<'
     }
     let table = RouteTable::new(conditions, matching);
     for (RouteIndex(hidden), RouteIndex(taker)) in table.unreachable() {
-        let (hidden, taker): (&routes::Draft, &routes::Draft) = (sound[hidden], sound[taker]);
+        let (hidden, taker): (&routes::RouteDraft, &routes::RouteDraft) = (sound[hidden], sound[taker]);
         let message = format!(
             "route {} can never match: route {} takes all its requests",
             quoted(&hidden.name),
@@ -169,9 +169,9 @@ fn reachable(routes: &[routes::Draft], matching: PathMatching, reader: &Reader<'
 }
 
 /// Case does not count, so a route for `/users/me` also takes `/users/ME`, which may have been meant as a user's name.
-fn taken_spellings(sound: &[&routes::Draft], conditions: &[Conditions], reader: &Reader<'_>) {
+fn taken_spellings(sound: &[&routes::RouteDraft], conditions: &[Conditions], reader: &Diagnostics<'_>) {
     for (RouteIndex(taker), RouteIndex(loser)) in RouteTable::taken_spellings(conditions.to_vec()) {
-        let (taker, loser): (&routes::Draft, &routes::Draft) = (sound[taker], sound[loser]);
+        let (taker, loser): (&routes::RouteDraft, &routes::RouteDraft) = (sound[taker], sound[loser]);
         let message = format!(
             "route {} takes all spellings of its path, such as upper case, also from route {}, which has a parameter there",
             quoted(&taker.name),
@@ -182,9 +182,10 @@ fn taken_spellings(sound: &[&routes::Draft], conditions: &[Conditions], reader: 
     }
 }
 
-fn too_many_charges(route: &routes::Draft, limits: &[limits::Draft], reader: &Reader<'_>) {
-    let rates =
-        |used: &Use| limits[used.limit_use.limit.0].limit.as_ref().map_or(1, |limit| limit.policies.len());
+fn too_many_charges(route: &routes::RouteDraft, limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
+    let rates = |used: &RouteLimit| {
+        limits[used.limit_use.limit.0].limit.as_ref().map_or(1, |limit| limit.policies.len())
+    };
     let charges: usize = route.uses.iter().map(rates).sum();
     if charges > MAX_CHARGES {
         let message = format!("route {} is charged to {charges} rates at once", quoted(&route.name));
@@ -194,7 +195,7 @@ fn too_many_charges(route: &routes::Draft, limits: &[limits::Draft], reader: &Re
 
 /// In a cluster, limits with different keys are decided one after the other, and what one admitted is given back when another
 /// refuses. A place in a queue and a counted attempt can't be given back.
-fn not_refundable(route: &routes::Draft, limits: &[limits::Draft], reader: &Reader<'_>) {
+fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
     let enforced = || {
         let charged = route.uses.iter().filter(|used| used.limit_use.cost.is_some());
         let limits = charged.filter_map(|used| Some((used, limits[used.limit_use.limit.0].limit.as_ref()?)));
@@ -227,7 +228,12 @@ fn final_word(algorithm: &Algorithm) -> Option<&'static str> {
 }
 
 /// A cost beyond what a limit ever holds would be refused for ever.
-fn never_admitted(route: &routes::Draft, used: &Use, limits: &[limits::Draft], reader: &Reader<'_>) {
+fn never_admitted(
+    route: &routes::RouteDraft,
+    used: &RouteLimit,
+    limits: &[limits::LimitDraft],
+    reader: &Diagnostics<'_>,
+) {
     let (Some(limit), Some(cost)) = (&limits[used.limit_use.limit.0].limit, used.limit_use.cost) else {
         return;
     };
@@ -246,7 +252,7 @@ fn never_admitted(route: &routes::Draft, used: &Use, limits: &[limits::Draft], r
         quoted(&route.name),
         quoted(&limit.name),
     );
-    let place: Place = used.cost_place.unwrap_or(used.place);
+    let place: SourceSpan = used.cost_place.unwrap_or(used.place);
     reader.fault(place, message, format!("{} to {cost} or more, or lower the cost", raise(limit, least)));
 }
 

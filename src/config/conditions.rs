@@ -4,14 +4,14 @@ use http::Method;
 
 use super::headers;
 use super::report::quoted;
-use super::table::Table;
-use super::text::{Refusal, Text};
-use super::value::Value;
+use super::table::ConfigTable;
+use super::text::{Cursor, SyntaxError};
+use super::value::ConfigValue;
 use crate::route::Conditions;
 use crate::route::pattern::{HostPattern, PathPattern};
 
 /// Reads the conditions of a route but for `path`, which the route read for its name. `None` if they have faults.
-pub(super) fn read(table: &mut Table<'_>, path: Option<&Text<'_>>) -> Option<Conditions> {
+pub(super) fn read(table: &mut ConfigTable<'_>, path: Option<&Cursor<'_>>) -> Option<Conditions> {
     let errors_before = table.reader().errors();
     let path = path.and_then(|text| text.parse("a path", PathPattern::parse));
     let conditions = Conditions {
@@ -25,7 +25,10 @@ pub(super) fn read(table: &mut Table<'_>, path: Option<&Text<'_>>) -> Option<Con
 }
 
 /// A list that names at least one, none twice.
-pub(super) fn distinct<T: PartialEq>(value: &Value<'_>, read: fn(&Value<'_>) -> Option<T>) -> Option<Vec<T>> {
+pub(super) fn distinct<T: PartialEq>(
+    value: &ConfigValue<'_>,
+    read: fn(&ConfigValue<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
     let mut found: Vec<T> = Vec::new();
     value.some_of(|item| {
         let one = read(&item)?;
@@ -38,11 +41,11 @@ pub(super) fn distinct<T: PartialEq>(value: &Value<'_>, read: fn(&Value<'_>) -> 
     Some(found)
 }
 
-fn host(value: &Value<'_>) -> Option<HostPattern> {
+fn host(value: &ConfigValue<'_>) -> Option<HostPattern> {
     value.text()?.parse("a host", HostPattern::parse)
 }
 
-pub(super) fn method(value: &Value<'_>) -> Option<Method> {
+pub(super) fn method(value: &ConfigValue<'_>) -> Option<Method> {
     value.text()?.parse("a method", |text| {
         let upper = text.to_uppercase();
         let parsed = Method::from_bytes(text.as_bytes()).ok().filter(|_| upper == text);
@@ -53,8 +56,8 @@ pub(super) fn method(value: &Value<'_>) -> Option<Method> {
             }
             _ => "write a method such as `GET`".to_owned(),
         };
-        parsed
-            .filter(|method| *method != Method::CONNECT && *method != Method::TRACE)
-            .ok_or_else(|| Refusal::new(format!("{} can not be the method of a route", quoted(text)), help))
+        parsed.filter(|method| *method != Method::CONNECT && *method != Method::TRACE).ok_or_else(|| {
+            SyntaxError::new(format!("{} can not be the method of a route", quoted(text)), help)
+        })
     })
 }

@@ -7,10 +7,10 @@ use http::{HeaderName, HeaderValue, Method};
 use super::conditions::{distinct, method};
 use super::headers;
 use super::report::quoted;
-use super::table::Table;
-use super::text::Refusal;
-use super::value::Value;
-use crate::gateway::cors::{AllowedHeaders, Cors, EXPOSED, Origin, Origins};
+use super::table::ConfigTable;
+use super::text::SyntaxError;
+use super::value::ConfigValue;
+use crate::plan::cors::{AllowedHeaders, Cors, EXPOSED, Origin, Origins};
 
 /// How long a browser may keep the answer to a preflight; most cut it at two hours or less.
 const MAX_AGE: Duration = Duration::from_secs(600);
@@ -18,7 +18,7 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 
 /// Reads `cors` of a route that names these methods.
-pub(super) fn read(value: &Value<'_>, route_methods: &[Method]) -> Option<Cors> {
+pub(super) fn read(value: &ConfigValue<'_>, route_methods: &[Method]) -> Option<Cors> {
     let mut table = value.table("`cors`")?;
     let origins = table.require("origins", "[\"https://app.example.com\"]", |value| origins(&value));
     let methods = table.or("methods", route_methods.to_vec(), |value| distinct(&value, method));
@@ -41,12 +41,12 @@ pub(super) fn read(value: &Value<'_>, route_methods: &[Method]) -> Option<Cors> 
     })
 }
 
-/// Names that have been checked, as the value of a field.
+/// DeclaredNames that have been checked, as the value of a field.
 fn listed(names: &str) -> HeaderValue {
     HeaderValue::from_str(names).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-fn credentials(table: &mut Table<'_>, origins: Option<&Origins>) -> bool {
+fn credentials(table: &mut ConfigTable<'_>, origins: Option<&Origins>) -> bool {
     table.or("credentials", false, |value| {
         let credentials = value.boolean()?;
         if credentials && origins == Some(&Origins::Any) {
@@ -57,14 +57,14 @@ fn credentials(table: &mut Table<'_>, origins: Option<&Origins>) -> bool {
     })
 }
 
-fn origins(value: &Value<'_>) -> Option<Origins> {
+fn origins(value: &ConfigValue<'_>) -> Option<Origins> {
     if is_any(value)? {
         return Some(Origins::Any);
     }
     distinct(value, origin).map(Origins::Listed)
 }
 
-fn allowed(value: &Value<'_>) -> Option<AllowedHeaders> {
+fn allowed(value: &ConfigValue<'_>) -> Option<AllowedHeaders> {
     if is_any(value)? {
         return Some(AllowedHeaders::Asked);
     }
@@ -74,7 +74,7 @@ fn allowed(value: &Value<'_>) -> Option<AllowedHeaders> {
 }
 
 /// Whether the list is `["*"]`.
-fn is_any(value: &Value<'_>) -> Option<bool> {
+fn is_any(value: &ConfigValue<'_>) -> Option<bool> {
     let items = value.list()?;
     let stars =
         items.iter().filter(|item| item.is_text() && item.text().is_some_and(|text| text.as_str() == "*"));
@@ -85,11 +85,11 @@ fn is_any(value: &Value<'_>) -> Option<bool> {
     Some(star)
 }
 
-fn origin(value: &Value<'_>) -> Option<Origin> {
+fn origin(value: &ConfigValue<'_>) -> Option<Origin> {
     value.text()?.parse("an origin", |text| {
         let help = "write a scheme, a name and, unless it is the usual one, a port, as browsers do: \
                     `https://app.example.com`, `http://localhost:3000`, `https://*.example.com`";
-        parse(text).ok_or_else(|| Refusal::new(format!("{} is not an origin", quoted(text)), help))
+        parse(text).ok_or_else(|| SyntaxError::new(format!("{} is not an origin", quoted(text)), help))
     })
 }
 

@@ -4,12 +4,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::report::quoted;
-use super::text::Refusal;
-use crate::gateway::Endpoint;
+use super::text::SyntaxError;
+use crate::plan::Endpoint;
 
 /// What the URL of a server names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum UpstreamTarget {
     /// tollgate itself.
     Echo,
     /// A server, of weight 1.
@@ -27,15 +27,15 @@ pub(super) struct Listed {
 
 /// Parses `http://HOST[:PORT]` or `https://HOST[:PORT]`. A lone `/` may follow; a path, query, fragment or user is a fault, because what is
 /// forwarded is the request's own.
-pub(super) fn parse(text: &str) -> Result<Target, Refusal> {
+pub(super) fn parse(text: &str) -> Result<UpstreamTarget, SyntaxError> {
     if text == "builtin:echo" {
-        return Ok(Target::Echo);
+        return Ok(UpstreamTarget::Echo);
     }
     let secure = text.starts_with("https://");
     let (scheme, default_port) = if secure { ("https://", 443) } else { ("http://", 80) };
     let Some(rest) = text.strip_prefix(scheme) else {
         let message = format!("{} is not the URL of a server", quoted(text));
-        return Err(Refusal::new(
+        return Err(SyntaxError::new(
             message,
             "write `http://HOST:PORT`, `https://HOST:PORT`, or `builtin:echo`",
         ));
@@ -46,19 +46,19 @@ pub(super) fn parse(text: &str) -> Result<Target, Refusal> {
         let message = format!("{} has a path, a query or a fragment", quoted(text));
         let help =
             format!("write `{scheme}{authority_text}`: the path is the request's own, see `strip_prefix`");
-        return Err(Refusal::new(message, help));
+        return Err(SyntaxError::new(message, help));
     }
     if authority_text.contains('@') {
         // The text is not repeated: what stands before the `@` may be a password.
         let help = "leave out what stands before the `@`, and use `set_request_headers` for `authorization`";
-        return Err(Refusal::new("the URL of the server has a user", help));
+        return Err(SyntaxError::new("the URL of the server has a user", help));
     }
     let endpoint = authority(authority_text, default_port)?;
-    Ok(Target::Server(Listed { endpoint, secure }))
+    Ok(UpstreamTarget::Server(Listed { endpoint, secure }))
 }
 
 /// Parses `HOST[:PORT]`, the host a name, an IPv4 address, or an IPv6 address in brackets.
-pub(super) fn authority(text: &str, default_port: u16) -> Result<Endpoint, Refusal> {
+pub(super) fn authority(text: &str, default_port: u16) -> Result<Endpoint, SyntaxError> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, after)) => (host, after),
         None => text.split_at(text.find(':').unwrap_or(text.len())),
@@ -67,12 +67,15 @@ pub(super) fn authority(text: &str, default_port: u16) -> Result<Endpoint, Refus
     let is_host = if is_bracketed { host.parse::<Ipv6Addr>().is_ok() } else { is_name_or_ipv4(host) };
     if !is_host {
         let message = format!("{} is not a host", quoted(text));
-        return Err(Refusal::new(message, host_help(text)));
+        return Err(SyntaxError::new(message, host_help(text)));
     }
     let port = match port.strip_prefix(':') {
         None if port.is_empty() => default_port,
         port => port.and_then(parse_port).ok_or_else(|| {
-            Refusal::new(format!("{} has no valid port", quoted(text)), "a port is a number from 1 to 65535")
+            SyntaxError::new(
+                format!("{} has no valid port", quoted(text)),
+                "a port is a number from 1 to 65535",
+            )
         })?,
     };
     let host = host.to_ascii_lowercase();

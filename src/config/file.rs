@@ -2,35 +2,35 @@
 
 use toml::de::DeTable;
 
+use super::diagnostics::Diagnostics;
 use super::name::Directory;
-use super::reader::Reader;
-use super::report::Place;
-use super::routes::{self, Surroundings};
-use super::table::Table;
-use super::value::{Entry, Value};
+use super::report::SourceSpan;
+use super::routes::{self, DeclaredNames};
+use super::table::ConfigTable;
+use super::value::{ConfigValue, Entry};
 use super::{admin, limits, log, server, store, trace, upstreams};
-use crate::gateway::log::Log;
-use crate::gateway::trace::Trace;
-use crate::gateway::{Admin, Server, StoreSettings};
+use crate::plan::log::Log;
+use crate::plan::trace::Trace;
+use crate::plan::{Admin, Server, StoreSettings};
 
 /// All that a file says, section by section; what has faults is missing.
-pub(super) struct Draft {
+pub(super) struct FileDraft {
     pub(super) server: Server,
     pub(super) admin: Option<Admin>,
     pub(super) store: StoreSettings,
     pub(super) log: Log,
     pub(super) trace: Option<Trace>,
-    pub(super) limits: Vec<limits::Draft>,
-    pub(super) upstreams: Vec<upstreams::Draft>,
-    pub(super) routes: Vec<routes::Draft>,
+    pub(super) limits: Vec<limits::LimitDraft>,
+    pub(super) upstreams: Vec<upstreams::UpstreamDraft>,
+    pub(super) routes: Vec<routes::RouteDraft>,
 }
 
 /// An empty table, for a section that is not written: all its keys have their defaults.
 static NOTHING: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new(DeTable::new);
 
 /// Reads all sections. Faults go to `reader`.
-pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Draft {
-    let mut file = Table::new("the file", Place::default(), document, reader);
+pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -> FileDraft {
+    let mut file = ConfigTable::new("the file", SourceSpan::default(), document, reader);
     let (server, max_body_bytes) = server::read(section(&mut file, "server", "`[server]`"));
     let admin = file
         .optional("admin", |value| value.table("`[admin]`"))
@@ -41,7 +41,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Dra
     let upstreams: Vec<_> = entries(&mut file, "upstreams").iter().map(upstreams::read).collect();
     let limits: Vec<_> =
         entries(&mut file, "limits").iter().map(|entry| limits::read(entry, on_error)).collect();
-    let around = Surroundings {
+    let around = DeclaredNames {
         limits: Directory::new("limit", limits.iter().map(|limit| &*limit.name)),
         upstreams: Directory::new("upstream", upstreams.iter().map(|upstream| &*upstream.name)),
         max_body_bytes,
@@ -49,16 +49,16 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Dra
     };
     let routes = routes(&mut file, &around);
     file.finish();
-    Draft { server, admin, store, log, trace, limits, upstreams, routes }
+    FileDraft { server, admin, store, log, trace, limits, upstreams, routes }
 }
 
-fn section<'a>(file: &mut Table<'a>, key: &'static str, title: &str) -> Table<'a> {
+fn section<'a>(file: &mut ConfigTable<'a>, key: &'static str, title: &str) -> ConfigTable<'a> {
     let reader = file.reader();
     file.optional(key, |value| value.table(title))
-        .unwrap_or_else(|| Table::new(title, Place::default(), &NOTHING, reader))
+        .unwrap_or_else(|| ConfigTable::new(title, SourceSpan::default(), &NOTHING, reader))
 }
 
-fn entries<'a>(file: &mut Table<'a>, key: &'static str) -> Vec<Entry<'a>> {
+fn entries<'a>(file: &mut ConfigTable<'a>, key: &'static str) -> Vec<Entry<'a>> {
     let help = format!("each stands below its own header: `[{key}.NAME]`");
     file.optional(
         key,
@@ -67,10 +67,10 @@ fn entries<'a>(file: &mut Table<'a>, key: &'static str) -> Vec<Entry<'a>> {
     .unwrap_or_default()
 }
 
-fn routes(file: &mut Table<'_>, around: &Surroundings<'_>) -> Vec<routes::Draft> {
+fn routes(file: &mut ConfigTable<'_>, around: &DeclaredNames<'_>) -> Vec<routes::RouteDraft> {
     let Some(value) = file.take("routes") else {
         file.reader().fault(
-            Place::default(),
+            SourceSpan::default(),
             "there are no routes, so every request would be answered 404",
             "add one: `[[routes]]` with `path = \"/*\"` and `upstream = \"NAME\"`",
         );
@@ -79,7 +79,7 @@ fn routes(file: &mut Table<'_>, around: &Surroundings<'_>) -> Vec<routes::Draft>
     read_routes(&value, around).unwrap_or_default()
 }
 
-fn read_routes(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Vec<routes::Draft>> {
+fn read_routes(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Option<Vec<routes::RouteDraft>> {
     if !value.is_list() {
         return value.mismatch("a list", "each route stands below a header with two brackets: `[[routes]]`");
     }

@@ -3,11 +3,11 @@
 use http::{HeaderName, HeaderValue, header};
 
 use super::report::quoted;
-use super::text::Refusal;
-use super::value::Value;
+use super::text::SyntaxError;
+use super::value::ConfigValue;
 
 /// Says of a field that must not be named there what to do instead.
-pub(super) type Objection = fn(&HeaderName) -> Option<&'static str>;
+pub(super) type HeaderRule = fn(&HeaderName) -> Option<&'static str>;
 
 /// Fields that frame a message or belong to one connection (RFC 9110 §7.6.1, RFC 9112 §6): setting or removing them
 /// would break the framing, or open it to smuggling.
@@ -52,7 +52,10 @@ pub(super) fn any(_name: &HeaderName) -> Option<&'static str> {
 }
 
 /// `{ name = "value" }`: names differ, whatever their case.
-pub(super) fn fields(value: &Value<'_>, objection: Objection) -> Option<Vec<(HeaderName, HeaderValue)>> {
+pub(super) fn fields(
+    value: &ConfigValue<'_>,
+    objection: HeaderRule,
+) -> Option<Vec<(HeaderName, HeaderValue)>> {
     let mut fields: Vec<(HeaderName, HeaderValue)> = Vec::new();
     for entry in value.entries()? {
         let name = checked_name(entry.key, value.label(), objection).and_then(|name| {
@@ -68,7 +71,7 @@ pub(super) fn fields(value: &Value<'_>, objection: Objection) -> Option<Vec<(Hea
 }
 
 /// `["name"]`: names differ, whatever their case.
-pub(super) fn names(value: &Value<'_>, objection: Objection) -> Option<Vec<HeaderName>> {
+pub(super) fn names(value: &ConfigValue<'_>, objection: HeaderRule) -> Option<Vec<HeaderName>> {
     let mut names: Vec<HeaderName> = Vec::new();
     for item in value.list()? {
         let name = item.text().and_then(|text| {
@@ -86,33 +89,33 @@ pub(super) fn names(value: &Value<'_>, objection: Objection) -> Option<Vec<Heade
 }
 
 /// A string that may stand as a field's value.
-pub(super) fn field_value(value: &Value<'_>) -> Option<HeaderValue> {
+pub(super) fn field_value(value: &ConfigValue<'_>) -> Option<HeaderValue> {
     value.text()?.parse("the value of a header field", |text| {
         let is_trimmed = text.trim() == text;
         HeaderValue::from_bytes(text.as_bytes()).ok().filter(|_| is_trimmed).ok_or_else(|| {
             let message = format!("{} can not be the value of a header field", quoted(text));
-            Refusal::new(message, "a value has no control characters, and no blanks at its ends")
+            SyntaxError::new(message, "a value has no control characters, and no blanks at its ends")
         })
     })
 }
 
 /// Parses a field's name.
-pub(super) fn field_name(text: &str) -> Result<HeaderName, Refusal> {
+pub(super) fn field_name(text: &str) -> Result<HeaderName, SyntaxError> {
     HeaderName::from_bytes(text.as_bytes()).map_err(|_| {
         let message = format!("{} is not the name of a header field", quoted(text));
-        Refusal::new(message, "a name has letters, digits, `-` and `_`, such as `x-api-key`")
+        SyntaxError::new(message, "a name has letters, digits, `-` and `_`, such as `x-api-key`")
     })
 }
 
-fn checked_name(text: &str, label: &str, objection: Objection) -> Result<HeaderName, Refusal> {
+fn checked_name(text: &str, label: &str, objection: HeaderRule) -> Result<HeaderName, SyntaxError> {
     let name = field_name(text)?;
     match objection(&name) {
-        Some(help) => Err(Refusal::new(format!("{label} can not name {}", quoted(name.as_str())), help)),
+        Some(help) => Err(SyntaxError::new(format!("{label} can not name {}", quoted(name.as_str())), help)),
         None => Ok(name),
     }
 }
 
-fn named_twice(name: &str, label: &str) -> Refusal {
+fn named_twice(name: &str, label: &str) -> SyntaxError {
     let message = format!("{} is named twice in {label}", quoted(name));
-    Refusal::new(message, "leave one of the two out; the names of header fields are the same in any case")
+    SyntaxError::new(message, "leave one of the two out; the names of header fields are the same in any case")
 }

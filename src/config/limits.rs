@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::report::{Place, quoted};
-use super::table::Table;
-use super::value::{Entry, Value};
+use super::report::{SourceSpan, quoted};
+use super::table::ConfigTable;
+use super::value::{ConfigValue, Entry};
 use super::{algorithm, name, policy, reject, server, store};
-use crate::gateway::{Limit, Mode};
+use crate::plan::{Limit, Mode};
 use crate::route::exemption::Exemption;
 use crate::route::exemptions::Exemptions;
 use crate::route::key::{Key, Missing, Part, Repeated};
@@ -23,24 +23,24 @@ const REPEATED: [(&str, Repeated); 3] =
     [("deny", Repeated::Deny), ("missing", Repeated::Missing), ("join", Repeated::Join)];
 
 /// A limit of the file.
-pub(super) struct Draft {
+pub(super) struct LimitDraft {
     pub(super) name: Arc<str>,
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// `None` if it has faults.
     pub(super) limit: Option<Limit>,
 }
 
 /// Reads one entry of `[limits]`, with the `on_error` of `[store]`.
-pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> Draft {
+pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> LimitDraft {
     name::check_limit(entry.key, entry.key_place, entry.value.reader());
     let limit = entry
         .value
         .table(&quoted(&format!("[limits.{}]", entry.key)))
         .and_then(|table| limit(entry.key, table, on_error));
-    Draft { name: entry.key.into(), place: entry.key_place, limit }
+    LimitDraft { name: entry.key.into(), place: entry.key_place, limit }
 }
 
-fn limit(name: &str, mut table: Table<'_>, inherited: OnError) -> Option<Limit> {
+fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<Limit> {
     let rated = algorithm::read(&mut table);
     let key = key(&mut table);
     let on_error = table.or("on_error", inherited, |value| store::on_error(&value));
@@ -55,7 +55,7 @@ fn limit(name: &str, mut table: Table<'_>, inherited: OnError) -> Option<Limit> 
     Some(Limit { name: name.into(), policies, key, exempt, mode, on_error, reject, reveal })
 }
 
-fn key(table: &mut Table<'_>) -> Option<Key> {
+fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
     let parts = table.require("key", "\"ip\"", |value| parts(&value));
     let given = table.take("missing");
     let missing = given.as_ref().map_or(Some(Missing::Ip), |value| value.choice(&MISSING))?;
@@ -87,7 +87,7 @@ fn key(table: &mut Table<'_>) -> Option<Key> {
 }
 
 /// The parts of a key: one word, or a list.
-pub(super) fn parts(value: &Value<'_>) -> Option<Vec<Part>> {
+pub(super) fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
     if !value.is_list() {
         return part(value).map(|part| vec![part]);
     }
@@ -106,7 +106,7 @@ pub(super) fn parts(value: &Value<'_>) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-fn part(value: &Value<'_>) -> Option<Part> {
+fn part(value: &ConfigValue<'_>) -> Option<Part> {
     let text = value.text()?;
     if text.as_str().starts_with("jwt:") {
         value.fault(
@@ -118,7 +118,7 @@ fn part(value: &Value<'_>) -> Option<Part> {
     text.parse("a key", Part::parse)
 }
 
-fn exemption(value: &Value<'_>) -> Option<Exemption> {
+fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {
     let text = value.text()?;
     let exemption = text.parse("an exemption", Exemption::parse)?;
     if let Some(network) = text.as_str().strip_prefix("ip:").and_then(|text| text.parse().ok()) {

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use tracing_subscriber::EnvFilter;
 
-use super::nearest::did_you_mean;
 use super::report::{listed, quoted};
-use super::table::Table;
-use super::text::Refusal;
-use super::value::Value;
-use crate::gateway::log::{AccessLog, Field, Log, Sample};
+use super::suggest::did_you_mean;
+use super::table::ConfigTable;
+use super::text::SyntaxError;
+use super::value::ConfigValue;
+use crate::plan::log::{AccessLog, Log, LogField, Sample};
 use crate::telemetry::access_log::Output;
 
 /// The forms of the access log.
@@ -24,7 +24,7 @@ const FORMS: [(&str, Form); 3] = [("json", Form::Json), ("combined", Form::Combi
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Reads `[log]`.
-pub(super) fn read(mut table: Table<'_>) -> Log {
+pub(super) fn read(mut table: ConfigTable<'_>) -> Log {
     let form = table.or("access", Form::Json, |value| value.choice(&FORMS));
     let file = table.optional("file", |value| file(&value));
     let sample = table.or("sample", Sample::ALL, |value| value.share().map(Sample::new));
@@ -40,7 +40,7 @@ pub(super) fn read(mut table: Table<'_>) -> Log {
 }
 
 /// Where the access log goes. It is made when it is opened, not here: `check` leaves nothing behind.
-fn file(value: &Value<'_>) -> Option<PathBuf> {
+fn file(value: &ConfigValue<'_>) -> Option<PathBuf> {
     let written = value.text()?;
     let path = value.reader().path(written.as_str());
     match Output::check(&path) {
@@ -54,7 +54,7 @@ fn file(value: &Value<'_>) -> Option<PathBuf> {
     }
 }
 
-fn read_fields(table: &mut Table<'_>, form: Form) -> Option<Vec<Field>> {
+fn read_fields(table: &mut ConfigTable<'_>, form: Form) -> Option<Vec<LogField>> {
     if form == Form::Combined {
         table.misplaced(
             "fields",
@@ -68,10 +68,10 @@ fn read_fields(table: &mut Table<'_>, form: Form) -> Option<Vec<Field>> {
 }
 
 /// A field by name, which is not among those `seen` before.
-fn field(item: &Value<'_>, seen: &mut Vec<Field>) -> Option<Field> {
+fn field(item: &ConfigValue<'_>, seen: &mut Vec<LogField>) -> Option<LogField> {
     let name = item.text()?;
-    let Some(field) = Field::all().find(|field| field.name() == name.as_str()) else {
-        let names = || Field::all().map(Field::name);
+    let Some(field) = LogField::all().find(|field| field.name() == name.as_str()) else {
+        let names = || LogField::all().map(LogField::name);
         let help = did_you_mean(name.as_str(), names(), &format!("the fields are {}", listed(names())));
         item.fault(format!("{} is not a field of the access log", name.quoted()), help);
         return None;
@@ -85,18 +85,18 @@ fn field(item: &Value<'_>, seen: &mut Vec<Field>) -> Option<Field> {
 }
 
 /// A level, or directives such as `info,tollgate=debug`. (The filter itself would take a mistyped level for a module's name.)
-fn level(text: &str) -> Result<String, Refusal> {
+fn level(text: &str) -> Result<String, SyntaxError> {
     let is_sound =
         |directive: &str| directive.contains('=') || LEVELS.contains(&directive.to_lowercase().as_str());
     let help = format!("the levels are {}", listed(LEVELS));
     if let Some(wrong) = text.split(',').map(str::trim).find(|directive| !is_sound(directive)) {
-        return Err(Refusal::new(
+        return Err(SyntaxError::new(
             format!("{} is not a level", quoted(wrong)),
             did_you_mean(wrong, LEVELS, &help),
         ));
     }
     match EnvFilter::try_new(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err(Refusal::new(format!("{} is not a level", quoted(text)), help)),
+        Err(_) => Err(SyntaxError::new(format!("{} is not a level", quoted(text)), help)),
     }
 }

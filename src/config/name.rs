@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 
-use super::nearest::did_you_mean;
-use super::reader::Reader;
-use super::report::{Place, listed, quoted};
-use super::text::Text;
+use super::diagnostics::Diagnostics;
+use super::report::{SourceSpan, listed, quoted};
+use super::suggest::did_you_mean;
+use super::text::Cursor;
 
 /// A limit's name stands in every response.
 const MAX_LIMIT_NAME: usize = 64;
 /// Any other name, in bytes.
 const MAX_LABEL: usize = 256;
-/// Names listed in a message.
+/// DeclaredNames listed in a message.
 const MAX_LISTED: usize = 12;
 
 /// A limit's name is sent in the RateLimit fields, as a string of structured fields (RFC 9651): so only plain characters.
-pub(super) fn check_limit(name: &str, place: Place, reader: &Reader<'_>) {
+pub(super) fn check_limit(name: &str, place: SourceSpan, reader: &Diagnostics<'_>) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     if name.is_empty() || name.len() > MAX_LIMIT_NAME || !name.bytes().all(is_plain) {
         let message = format!("{} can not be the name of a limit", quoted(name));
@@ -25,8 +25,8 @@ pub(super) fn check_limit(name: &str, place: Place, reader: &Reader<'_>) {
     }
 }
 
-/// Names of upstreams and routes stand in logs and metrics.
-pub(super) fn check_label(name: &str, place: Place, reader: &Reader<'_>) {
+/// DeclaredNames of upstreams and routes stand in logs and metrics.
+pub(super) fn check_label(name: &str, place: SourceSpan, reader: &Diagnostics<'_>) {
     if name.is_empty() || name.len() > MAX_LABEL || name.chars().any(char::is_control) {
         let message = format!("{} can not be a name", quoted(name));
         reader.fault(place, message, format!("use 1 to {MAX_LABEL} bytes without control characters"));
@@ -49,7 +49,7 @@ impl<'a> Directory<'a> {
     }
 
     /// What `text` stands for. A name that stands for nothing is a fault.
-    pub(super) fn find(&self, text: &Text<'_>) -> Option<usize> {
+    pub(super) fn find(&self, text: &Cursor<'_>) -> Option<usize> {
         let name = text.as_str();
         let found = self.places.get(name).copied();
         if found.is_none() {

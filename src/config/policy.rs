@@ -6,11 +6,11 @@ use std::sync::Arc;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::algorithm::Rated;
-use crate::gateway::Policy;
 use crate::limit::Algorithm;
+use crate::plan::Policy;
 use crate::route::key::Key;
 use crate::store::redis::key;
-use crate::store::{NumbersId, OnError, Remote};
+use crate::store::{OnError, ParamsId, SharedKeyInfo};
 
 /// The largest integer of a structured field (RFC 9651 §3.3.1).
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
@@ -25,8 +25,12 @@ pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rate
             standard: standard(&policy_name, &rated.algorithm),
             legacy: legacy(&rated.algorithm),
             name: Arc::from(policy_name),
-            remote: Remote { name: key::policy(name, &rated.algorithm, identity).into(), identity, on_error },
-            numbers: NumbersId::of_policy(&rated.algorithm, identity),
+            remote: SharedKeyInfo {
+                name: key::policy(name, &rated.algorithm, identity).into(),
+                identity,
+                on_error,
+            },
+            numbers: ParamsId::of_policy(&rated.algorithm, identity),
             algorithm: rated.algorithm,
         }
     };
@@ -50,7 +54,7 @@ fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u128 {
     hasher.finish128().as_u128()
 }
 
-/// `ratelimit-policy: "NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers, and how its `ratelimit` begins. Names have
+/// `ratelimit-policy: "NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers, and how its `ratelimit` begins. DeclaredNames have
 /// only characters that need no escape: others are faults, so what they make is never used.
 fn standard(name: &str, algorithm: &Algorithm) -> Box<str> {
     let window = algorithm.window().seconds_rounded_up().min(MAX_FIELD_INTEGER);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 
 use super::endpoint;
-use super::text::Refusal;
-use crate::store::redis::settings::{Login, Server};
+use super::text::SyntaxError;
+use crate::store::redis::settings::{Login, RedisServer};
 
 /// Databases that a server may be told to have.
 const MAX_DATABASE: u32 = 1_000_000;
@@ -17,7 +17,7 @@ const MAX_DATABASE: u32 = 1_000_000;
 /// What a URL says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RedisUrl {
-    pub(super) server: Server,
+    pub(super) server: RedisServer,
     /// What is the same for all servers that belong together.
     pub(super) common: Common,
 }
@@ -33,7 +33,7 @@ pub(super) struct Common {
 }
 
 /// Parses a URL.
-pub(super) fn parse(text: &str) -> Result<RedisUrl, Refusal> {
+pub(super) fn parse(text: &str) -> Result<RedisUrl, SyntaxError> {
     let (scheme, rest) = text.split_once("://").ok_or_else(no_url)?;
     let (tls, sentinel) = match scheme {
         "redis" | "valkey" => (false, false),
@@ -43,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<RedisUrl, Refusal> {
         _ => return Err(no_url()),
     };
     if rest.contains(['?', '#']) {
-        return Err(Refusal::new(
+        return Err(SyntaxError::new(
             "the URL of the store has a query or a fragment",
             "write what belongs there as keys of `[store]`; `?` and `#` in a password are `%3F` and `%23`",
         ));
@@ -55,29 +55,29 @@ pub(super) fn parse(text: &str) -> Result<RedisUrl, Refusal> {
     let endpoint = endpoint::authority(host, default_port).map_err(|_| no_host())?;
     let (master, database) = if sentinel { master(path)? } else { (None, database(path)?) };
     Ok(RedisUrl {
-        server: Server { host: endpoint.host.into(), port: endpoint.port },
+        server: RedisServer { host: endpoint.host.into(), port: endpoint.port },
         common: Common { tls, login: user.map(login).transpose()?, database, master },
     })
 }
 
-fn no_url() -> Refusal {
-    Refusal::new(
+fn no_url() -> SyntaxError {
+    SyntaxError::new(
         "this is not the URL of a Redis or Valkey server",
         "write `redis://HOST:PORT`, `rediss://HOST:PORT` for TLS, or `redis+sentinel://HOST:PORT/MASTER`",
     )
 }
 
-fn no_host() -> Refusal {
-    Refusal::new(
+fn no_host() -> SyntaxError {
+    SyntaxError::new(
         "the URL of the store names no valid host and port",
         "write `redis://HOST:PORT`; `@`, `/` and `:` in a password are `%40`, `%2F` and `%3A`",
     )
 }
 
-fn master(path: &str) -> Result<(Option<Arc<str>>, u32), Refusal> {
+fn master(path: &str) -> Result<(Option<Arc<str>>, u32), SyntaxError> {
     let (name, rest) = path.split_once('/').unwrap_or((path, ""));
     if name.is_empty() {
-        return Err(Refusal::new(
+        return Err(SyntaxError::new(
             "the URL of a sentinel does not name the master",
             "write `redis+sentinel://HOST:PORT/MASTER`, with the name that the sentinels monitor",
         ));
@@ -85,13 +85,13 @@ fn master(path: &str) -> Result<(Option<Arc<str>>, u32), Refusal> {
     Ok((Some(name.into()), database(rest)?))
 }
 
-fn database(path: &str) -> Result<u32, Refusal> {
+fn database(path: &str) -> Result<u32, SyntaxError> {
     let is_number = path.bytes().all(|byte| byte.is_ascii_digit());
     match path.trim_start_matches('0') {
         "" if is_number => Ok(0),
         digits => {
             digits.parse().ok().filter(|number| is_number && *number <= MAX_DATABASE).ok_or_else(|| {
-                Refusal::new(
+                SyntaxError::new(
                     "the URL of the store has a path that is no database",
                     "write its number: `redis://HOST:PORT/2`",
                 )
@@ -100,18 +100,18 @@ fn database(path: &str) -> Result<u32, Refusal> {
     }
 }
 
-fn login(text: &str) -> Result<Login, Refusal> {
+fn login(text: &str) -> Result<Login, SyntaxError> {
     let (user, password) = text.split_once(':').ok_or_else(|| {
         let help = "write `redis://USER:PASSWORD@HOST:PORT`, or `redis://:PASSWORD@HOST:PORT`";
-        Refusal::new("the URL of the store has a user without a password", help)
+        SyntaxError::new("the URL of the store has a user without a password", help)
     })?;
     let decode = |part: &str| percent_decode_str(part).decode_utf8().map(|text| Arc::<str>::from(&*text));
     let no_text =
-        |_| Refusal::new("the user or password in the URL of the store is not UTF-8", "look at its `%`");
+        |_| SyntaxError::new("the user or password in the URL of the store is not UTF-8", "look at its `%`");
     let (user, password) = (decode(user).map_err(no_text)?, decode(password).map_err(no_text)?);
     if password.is_empty() {
         let help = "write it behind the `:`, or leave out all up to the `@`";
-        return Err(Refusal::new("the URL of the store has an empty password", help));
+        return Err(SyntaxError::new("the URL of the store has an empty password", help));
     }
     Ok(Login { user: Some(user).filter(|user| !user.is_empty()), password })
 }

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::headers::{self, field_value};
-use super::value::Value;
-use crate::gateway::Reject;
+use super::value::ConfigValue;
+use crate::plan::Reject;
 
 /// A refusal has to be cheap.
 const MAX_BODY: usize = 64 << 10;
 
 /// Reads `reject`.
-pub(super) fn read(value: &Value<'_>) -> Option<Arc<Reject>> {
+pub(super) fn read(value: &ConfigValue<'_>) -> Option<Arc<Reject>> {
     let mut table = value.table("`reject`")?;
     let status = table.or("status", StatusCode::TOO_MANY_REQUESTS, |value| status(&value));
     let type_given = table.take("content_type");
@@ -29,11 +29,11 @@ pub(super) fn read(value: &Value<'_>) -> Option<Arc<Reject>> {
     Some(Arc::new(Reject { status, content_type, body, headers }))
 }
 
-fn status(value: &Value<'_>) -> Option<StatusCode> {
+fn status(value: &ConfigValue<'_>) -> Option<StatusCode> {
     u16::try_from(value.count(400, 599)?).ok().and_then(|code| StatusCode::from_u16(code).ok())
 }
 
-fn body(value: &Value<'_>) -> Option<Bytes> {
+fn body(value: &ConfigValue<'_>) -> Option<Bytes> {
     let text = value.text()?;
     if text.as_str().len() > MAX_BODY {
         value.fault("`body` is longer than 64 KiB", "shorten it: a refusal has to be cheap");

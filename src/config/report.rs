@@ -4,7 +4,7 @@ use std::fmt;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-use super::secrecy;
+use super::redact;
 
 /// At most so many errors, and so many warnings, are shown of one file; the rest are only counted.
 const MAX_SHOWN: usize = 100;
@@ -26,20 +26,20 @@ pub struct Report {
 /// Errors and warnings while they are being collected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Findings {
-    faults: Vec<Fault>,
+    faults: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
 }
 
 /// One thing that is wrong, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct Diagnostic {
     /// Whether the file can be used nevertheless.
     pub(super) severity: Severity,
     /// What is wrong: lower case, user text in back-ticks.
     pub(super) message: String,
     /// Where; `None`: the file as a whole.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<SourceSpan>,
     /// What would be right.
     pub(super) help: String,
 }
@@ -55,7 +55,7 @@ pub(super) enum Severity {
 
 /// A stretch of the file: byte offsets, the end not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct SourceSpan {
     start: usize,
     end: usize,
 }
@@ -70,7 +70,7 @@ impl Report {
     /// A report of one fault that has no place in the file.
     pub(super) fn whole_file(file: &str, message: String, help: String) -> Self {
         let mut findings = Findings::default();
-        findings.push(Fault { severity: Severity::Error, message, place: None, help });
+        findings.push(Diagnostic { severity: Severity::Error, message, place: None, help });
         Self::new(file, "", findings)
     }
 
@@ -96,7 +96,7 @@ impl Report {
 
     fn lines(&self, severity: Severity) -> Vec<String> {
         let of_it = self.findings.faults.iter().filter(|fault| fault.severity == severity);
-        let line = |fault: &Fault| match fault.place.map(|place| self.line_of(place)) {
+        let line = |fault: &Diagnostic| match fault.place.map(|place| self.line_of(place)) {
             Some(line) => {
                 let column = line.text[..line.start].chars().count() + 1;
                 format!("{}:{}:{column}: {}", self.file, line.number, fault.message)
@@ -118,7 +118,7 @@ impl Report {
         shown.join("\n")
     }
 
-    fn render_fault(&self, fault: &Fault, colour: bool) -> String {
+    fn render_fault(&self, fault: &Diagnostic, colour: bool) -> String {
         let line = fault.place.map(|place| self.line_of(place));
         let gutter = line.as_ref().map_or(2, |line| line.number.to_string().len() + 1);
         let head = self.render_head(fault, line.as_ref(), colour);
@@ -126,7 +126,7 @@ impl Report {
         format!("{head}\n{:gutter$}= {bold}help{plain}: {}\n", "", fault.help)
     }
 
-    fn render_head(&self, fault: &Fault, line: Option<&Line<'_>>, colour: bool) -> String {
+    fn render_head(&self, fault: &Diagnostic, line: Option<&Line<'_>>, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let title = fault.severity.level().primary_title(fault.message.as_str());
         let Some(line) = line else {
@@ -149,7 +149,7 @@ impl Report {
 
     /// The line on which `place` begins, with the place's columns in it. Only this line is handed to the renderer, so
     /// that a fault costs no more in a large file.
-    fn line_of(&self, place: Place) -> Line<'_> {
+    fn line_of(&self, place: SourceSpan) -> Line<'_> {
         let start = self.source.floor_char_boundary(place.start);
         let line_start = self.source[..start].rfind('\n').map_or(0, |feed| feed + 1);
         let rest = &self.source[line_start..];
@@ -189,16 +189,16 @@ impl std::error::Error for Report {}
 
 impl Findings {
     /// Adds a fault; beyond [`MAX_SHOWN`] of its severity it is only counted.
-    pub(super) fn push(&mut self, fault: Fault) {
+    pub(super) fn push(&mut self, fault: Diagnostic) {
         let count = match fault.severity {
             Severity::Error => &mut self.errors,
             Severity::Warning => &mut self.warnings,
         };
         *count += 1;
         if *count <= MAX_SHOWN {
-            let message = readable(&secrecy::without_users(&fault.message));
+            let message = readable(&redact::without_users(&fault.message));
             let help = readable(&fault.help);
-            self.faults.push(Fault { message, help, ..fault });
+            self.faults.push(Diagnostic { message, help, ..fault });
         }
     }
 
@@ -222,7 +222,7 @@ impl Severity {
     }
 }
 
-impl From<std::ops::Range<usize>> for Place {
+impl From<std::ops::Range<usize>> for SourceSpan {
     fn from(range: std::ops::Range<usize>) -> Self {
         Self { start: range.start, end: range.end }
     }

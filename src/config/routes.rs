@@ -7,48 +7,48 @@ use http::Method;
 
 use super::conditions;
 use super::cors;
-use super::headers::{self, Objection};
+use super::headers::{self, HeaderRule};
 use super::name::{self, Directory};
 use super::reject;
-use super::report::{Place, quoted};
+use super::report::{SourceSpan, quoted};
 use super::server::{body_bound, seconds};
-use super::table::Table;
-use super::text::{Refusal, Text};
-use super::value::Value;
-use crate::gateway::cors::Cors;
-use crate::gateway::{HeaderEdits, LimitIndex, LimitUse, Redirect, Reject, Route, UpstreamIndex};
+use super::table::ConfigTable;
+use super::text::{Cursor, SyntaxError};
+use super::value::ConfigValue;
 use crate::limit::units::Cost;
+use crate::plan::cors::Cors;
+use crate::plan::{HeaderEdits, LimitIndex, LimitUse, Redirect, Reject, Route, UpstreamIndex};
 use crate::route::Conditions;
 use crate::route::folding::PathMatching;
 
 const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];
 
 /// A route of the file.
-pub(super) struct Draft {
+pub(super) struct RouteDraft {
     pub(super) name: Arc<str>,
     /// Where its name stands, or what takes the name's place.
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// Whether it was given a name.
     pub(super) is_named: bool,
     /// `None` if they have faults.
     pub(super) conditions: Option<Conditions>,
     pub(super) upstream: Option<UpstreamIndex>,
     /// The limits it names, those that do not exist left out.
-    pub(super) uses: Vec<Use>,
+    pub(super) uses: Vec<RouteLimit>,
     /// `None` if it has faults.
     pub(super) route: Option<Route>,
 }
 
 /// A limit as a route names it.
-pub(super) struct Use {
+pub(super) struct RouteLimit {
     pub(super) limit_use: LimitUse,
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// Where its cost stands: here, on the route, or (the default) nowhere.
-    pub(super) cost_place: Option<Place>,
+    pub(super) cost_place: Option<SourceSpan>,
 }
 
 /// What routes refer to.
-pub(super) struct Surroundings<'a> {
+pub(super) struct DeclaredNames<'a> {
     pub(super) limits: Directory<'a>,
     pub(super) upstreams: Directory<'a>,
     /// The bound on bodies that routes inherit.
@@ -60,11 +60,11 @@ pub(super) struct Surroundings<'a> {
 #[derive(Clone, Copy)]
 struct Charge {
     cost: Option<Cost>,
-    place: Option<Place>,
+    place: Option<SourceSpan>,
 }
 
 /// Reads one of `[[routes]]`.
-pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft> {
+pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Option<RouteDraft> {
     let mut table = value.table("`[[routes]]`")?;
     let given_name = table.optional("name", |value| name_of(&value));
     let path = table.require("path", "\"/*\"", |value| value.text());
@@ -91,23 +91,23 @@ pub(super) fn read(value: &Value<'_>, around: &Surroundings<'_>) -> Option<Draft
         }
         _ => None,
     };
-    Some(Draft { name, place, is_named, conditions, upstream, uses, route })
+    Some(RouteDraft { name, place, is_named, conditions, upstream, uses, route })
 }
 
-fn name_of(value: &Value<'_>) -> Option<(String, Place)> {
+fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {
     let text = value.text()?;
     name::check_label(text.as_str(), text.place(), text.reader());
     let place = text.place();
     Some((text.into_string(), place))
 }
 
-fn charge(value: &Value<'_>) -> Option<Charge> {
+fn charge(value: &ConfigValue<'_>) -> Option<Charge> {
     let cost = Cost::new(value.count(0, Cost::MAX)?);
     Some(Charge { cost, place: Some(value.place()) })
 }
 
-fn uses(value: &Value<'_>, charge: Charge, around: &Surroundings<'_>) -> Option<Vec<Use>> {
-    let mut uses: Vec<Use> = Vec::new();
+fn uses(value: &ConfigValue<'_>, charge: Charge, around: &DeclaredNames<'_>) -> Option<Vec<RouteLimit>> {
+    let mut uses: Vec<RouteLimit> = Vec::new();
     for item in value.list()? {
         let Some(used) = one_use(&item, charge, around) else { continue };
         if uses.iter().any(|other| other.limit_use.limit == used.limit_use.limit) {
@@ -124,7 +124,7 @@ fn uses(value: &Value<'_>, charge: Charge, around: &Surroundings<'_>) -> Option<
     Some(uses)
 }
 
-fn one_use(value: &Value<'_>, route_charge: Charge, around: &Surroundings<'_>) -> Option<Use> {
+fn one_use(value: &ConfigValue<'_>, route_charge: Charge, around: &DeclaredNames<'_>) -> Option<RouteLimit> {
     let (limit, charge) = if value.is_text() {
         (around.limits.find(&value.text()?), route_charge)
     } else {
@@ -135,7 +135,7 @@ fn one_use(value: &Value<'_>, route_charge: Charge, around: &Surroundings<'_>) -
         (limit, charge)
     };
     let limit_use = LimitUse { limit: LimitIndex(limit?), cost: charge.cost };
-    Some(Use { limit_use, place: value.place(), cost_place: charge.place })
+    Some(RouteLimit { limit_use, place: value.place(), cost_place: charge.place })
 }
 
 /// The part of a route that refers to nothing else.
@@ -154,10 +154,10 @@ struct Rest {
 
 impl Rest {
     fn read(
-        table: &mut Table<'_>,
-        path: Option<&Text<'_>>,
+        table: &mut ConfigTable<'_>,
+        path: Option<&Cursor<'_>>,
         methods: &[Method],
-        around: &Surroundings<'_>,
+        around: &DeclaredNames<'_>,
     ) -> Self {
         let request = ("set_request_headers", "remove_request_headers");
         let response = ("set_response_headers", "remove_response_headers");
@@ -171,7 +171,7 @@ impl Rest {
             strip_prefix: table.optional("strip_prefix", |value| {
                 value
                     .text()?
-                    .parse("a prefix", |text| prefix(text, path.map(Text::as_str), around.path_matching))
+                    .parse("a prefix", |text| prefix(text, path.map(Cursor::as_str), around.path_matching))
             }),
             request_headers: edits(table, request, headers::framing_or_host),
             response_headers,
@@ -209,7 +209,7 @@ impl Rest {
 }
 
 /// `cors`, which must be alone in setting its fields: of two, browsers take neither.
-fn cors_of(value: &Value<'_>, methods: &[Method], edits: &HeaderEdits) -> Option<Box<Cors>> {
+fn cors_of(value: &ConfigValue<'_>, methods: &[Method], edits: &HeaderEdits) -> Option<Box<Cors>> {
     let twice = edits.set.iter().find(|(name, _)| name.as_str().starts_with("access-control-"));
     if let Some((name, _)) = twice {
         let message = format!("`set_response_headers` names {} beside `cors`", quoted(name.as_str()));
@@ -219,9 +219,9 @@ fn cors_of(value: &Value<'_>, methods: &[Method], edits: &HeaderEdits) -> Option
 }
 
 fn edits(
-    table: &mut Table<'_>,
+    table: &mut ConfigTable<'_>,
     (set, remove): (&'static str, &'static str),
-    objection: Objection,
+    objection: HeaderRule,
 ) -> HeaderEdits {
     HeaderEdits {
         set: table.or(set, Vec::new(), |value| headers::fields(&value, objection)),
@@ -230,17 +230,17 @@ fn edits(
 }
 
 /// Parses a prefix of whole segments that some path of the route can begin with. (Others are forwarded whole.)
-fn prefix(text: &str, path: Option<&str>, matching: PathMatching) -> Result<Box<str>, Refusal> {
+fn prefix(text: &str, path: Option<&str>, matching: PathMatching) -> Result<Box<str>, SyntaxError> {
     let is_whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/');
     let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}*?#%\\".contains(&byte));
     if !is_whole || !is_plain {
         let message = format!("{} can not be stripped", quoted(text));
-        return Err(Refusal::new(message, "write whole segments, such as `/search` or `/api/v1`"));
+        return Err(SyntaxError::new(message, "write whole segments, such as `/search` or `/api/v1`"));
     }
     match path {
         Some(path) if !may_begin(path, text, matching) => {
             let message = format!("no path of this route begins with {}", quoted(text));
-            Err(Refusal::new(message, format!("strip a part of `path`, which is {}", quoted(path))))
+            Err(SyntaxError::new(message, format!("strip a part of `path`, which is {}", quoted(path))))
         }
         _ => Ok(text.into()),
     }

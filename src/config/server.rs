@@ -7,11 +7,11 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::report::quoted;
-use super::table::Table;
-use super::text::Refusal;
+use super::table::ConfigTable;
+use super::text::SyntaxError;
 use super::tls;
-use super::value::Value;
-use crate::gateway::{Listener, RatelimitHeaders, RequestIds, Server};
+use super::value::ConfigValue;
+use crate::plan::{Listener, RatelimitHeaders, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
 use crate::route::folding::PathMatching;
 
@@ -40,7 +40,7 @@ const REQUEST_IDS: [(&str, RequestIds); 3] =
     [("own", RequestIds::Own), ("all", RequestIds::All), ("off", RequestIds::Off)];
 
 /// Reads `[server]`, with the bound on bodies that routes inherit (`None`: no bound).
-pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
+pub(super) fn read(mut table: ConfigTable<'_>) -> (Server, Option<u64>) {
     let certificates = table.take("tls");
     let tls = certificates.is_some();
     let default_listen = vec![Listener { address: DEFAULT_ADDRESS, tls, proxy_protocol: false }];
@@ -88,17 +88,17 @@ pub(super) fn read(mut table: Table<'_>) -> (Server, Option<u64>) {
 }
 
 /// The value of a duration's key, or so many seconds.
-pub(super) fn seconds(table: &mut Table<'_>, key: &'static str, default: u64) -> Duration {
+pub(super) fn seconds(table: &mut ConfigTable<'_>, key: &'static str, default: u64) -> Duration {
     table.or(key, Duration::from_secs(default), |value| value.duration())
 }
 
 /// A bound on bodies: `None` (no bound) for 0.
-pub(super) fn body_bound(value: &Value<'_>) -> Option<Option<u64>> {
+pub(super) fn body_bound(value: &ConfigValue<'_>) -> Option<Option<u64>> {
     value.size(0, i64::MAX.unsigned_abs()).map(|bytes| (bytes > 0).then_some(bytes))
 }
 
 /// Parses `ADDRESS:PORT`.
-pub(super) fn socket_address(text: &str) -> Result<SocketAddr, Refusal> {
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, SyntaxError> {
     text.parse().map_err(|_| {
         let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
         let help = match (text.split(':').next(), port) {
@@ -108,7 +108,7 @@ pub(super) fn socket_address(text: &str) -> Result<SocketAddr, Refusal> {
             (Some("localhost"), Some(port)) => format!("write an address, not a name: `127.0.0.1:{port}`"),
             _ => "write an IP address and a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_owned(),
         };
-        Refusal::new(format!("{} is not an address with a port", quoted(text)), help)
+        SyntaxError::new(format!("{} is not an address with a port", quoted(text)), help)
     })
 }
 
@@ -117,19 +117,19 @@ fn available_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
 }
 
-fn positive(value: &Value<'_>, most: u32) -> Option<usize> {
+fn positive(value: &ConfigValue<'_>, most: u32) -> Option<usize> {
     usize::try_from(value.count(1, most)?).ok()
 }
 
-fn header_bound(value: &Value<'_>) -> Option<usize> {
+fn header_bound(value: &ConfigValue<'_>) -> Option<usize> {
     let (least, most) = HEADER_BYTES;
     usize::try_from(value.size(least, most)?).ok()
 }
 
-fn client_rule(table: &mut Table<'_>) -> ClientRule {
+fn client_rule(table: &mut ConfigTable<'_>) -> ClientRule {
     let trusted_proxies = table.or("trusted_proxies", Vec::new(), |value| value.each(|item| proxy(&item)));
     let source = table.take("client_ip");
-    let place = source.as_ref().map(Value::place);
+    let place = source.as_ref().map(ConfigValue::place);
     let source = source.and_then(|value| client_source(&value)).unwrap_or_default();
     if let Some(place) = place.filter(|_| trusted_proxies.is_empty() && source != ClientSource::Peer) {
         let help = "list the proxies in `trusted_proxies`, or leave `client_ip` out";
@@ -143,10 +143,10 @@ fn client_rule(table: &mut Table<'_>) -> ClientRule {
     }
 }
 
-fn client_source(value: &Value<'_>) -> Option<ClientSource> {
+fn client_source(value: &ConfigValue<'_>) -> Option<ClientSource> {
     value.text()?.parse("a source of the client's address", |text| {
         const ALL: &str = "write `x-forwarded-for`, `forwarded`, `header:NAME` or `peer`";
-        let refusal = |message: String, help: &str| Err(Refusal::new(message, help));
+        let refusal = |message: String, help: &str| Err(SyntaxError::new(message, help));
         match text.split_once(':') {
             None => match text {
                 "x-forwarded-for" => Ok(ClientSource::XForwardedFor),
@@ -174,11 +174,11 @@ fn client_source(value: &Value<'_>) -> Option<ClientSource> {
     })
 }
 
-fn prefix(value: &Value<'_>, longest: u32) -> Option<u8> {
+fn prefix(value: &ConfigValue<'_>, longest: u32) -> Option<u8> {
     u8::try_from(value.count(0, longest)?).ok()
 }
 
-fn proxy(value: &Value<'_>) -> Option<IpNet> {
+fn proxy(value: &ConfigValue<'_>) -> Option<IpNet> {
     let network = network(value)?;
     let is_mapped_ipv4 = matches!(network, IpNet::V6(v6) if v6.prefix_len() == 96
         && v6.network() == Ipv4Addr::UNSPECIFIED.to_ipv6_mapped());
@@ -191,7 +191,7 @@ fn proxy(value: &Value<'_>) -> Option<IpNet> {
 }
 
 /// A network written as one of its addresses: it is wider than that.
-pub(super) fn warn_of_host_bits(network: IpNet, value: &Value<'_>) {
+pub(super) fn warn_of_host_bits(network: IpNet, value: &ConfigValue<'_>) {
     let whole = network.trunc();
     if whole != network {
         let message = format!("`{network}` has bits set beyond its prefix: it is the network `{whole}`");
@@ -200,18 +200,18 @@ pub(super) fn warn_of_host_bits(network: IpNet, value: &Value<'_>) {
     }
 }
 
-fn network(value: &Value<'_>) -> Option<IpNet> {
+fn network(value: &ConfigValue<'_>) -> Option<IpNet> {
     value.text()?.parse("a network", |text| {
         let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
         text.parse().ok().or_else(address).ok_or_else(|| {
             let message = format!("{} is not a network", quoted(text));
-            Refusal::new(message, "write an address, or a network such as `10.0.0.0/8` or `fd00::/8`")
+            SyntaxError::new(message, "write an address, or a network such as `10.0.0.0/8` or `fd00::/8`")
         })
     })
 }
 
 /// `tls`: whether there are certificates.
-fn listen(value: &Value<'_>, tls: bool) -> Option<Vec<Listener>> {
+fn listen(value: &ConfigValue<'_>, tls: bool) -> Option<Vec<Listener>> {
     let mut listeners: Vec<Listener> = Vec::new();
     value.some_of(|item| {
         let listener = listener(&item, tls)?;
@@ -225,7 +225,7 @@ fn listen(value: &Value<'_>, tls: bool) -> Option<Vec<Listener>> {
     Some(listeners)
 }
 
-fn listener(value: &Value<'_>, tls: bool) -> Option<Listener> {
+fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
     if value.is_text() {
         let address = value.text()?.parse("an address with a port", socket_address)?;
         return Some(Listener { address, tls, proxy_protocol: false });
@@ -240,7 +240,7 @@ fn listener(value: &Value<'_>, tls: bool) -> Option<Listener> {
     Some(Listener { address: address?, tls, proxy_protocol })
 }
 
-fn speaks_tls(value: &Value<'_>, certificates: bool) -> Option<bool> {
+fn speaks_tls(value: &ConfigValue<'_>, certificates: bool) -> Option<bool> {
     let wanted = value.boolean()?;
     if wanted && !certificates {
         let help = "add one: `[[server.tls]]` with `cert = \"cert.pem\"` and `key = \"key.pem\"`";

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use super::redis_url::{self, Common, RedisUrl};
 use super::report::quoted;
-use super::table::Table;
+use super::table::ConfigTable;
 use super::tls;
-use super::value::Value;
-use crate::gateway::StoreSettings;
+use super::value::ConfigValue;
 use crate::limit::units::Cost;
+use crate::plan::StoreSettings;
 use crate::store::OnError;
-use crate::store::redis::settings::{Dial, Secret, Server, Servers, Settings};
+use crate::store::redis::settings::{
+    ConnectOptions, RedisPassword, RedisServer, RedisServers, RedisSettings,
+};
 
 const ON_ERROR: [(&str, OnError); 3] =
     [("local", OnError::Local), ("allow", OnError::Allow), ("deny", OnError::Deny)];
@@ -34,7 +36,7 @@ enum Backend {
 }
 
 /// Reads `[store]`, with the `on_error` that limits inherit.
-pub(super) fn read(mut table: Table<'_>) -> (StoreSettings, OnError) {
+pub(super) fn read(mut table: ConfigTable<'_>) -> (StoreSettings, OnError) {
     let choices = [("memory", Backend::Memory), ("redis", Backend::Redis)];
     let backend = table.or("backend", Backend::Memory, |value| value.choice(&choices));
     let max_keys = table.or("max_keys", 1_000_000, |value| usize::try_from(value.count(1, Cost::MAX)?).ok());
@@ -47,11 +49,11 @@ pub(super) fn read(mut table: Table<'_>) -> (StoreSettings, OnError) {
 }
 
 /// `on_error`, of the store or of a limit.
-pub(super) fn on_error(value: &Value<'_>) -> Option<OnError> {
+pub(super) fn on_error(value: &ConfigValue<'_>) -> Option<OnError> {
     value.choice(&ON_ERROR)
 }
 
-fn shared(table: &mut Table<'_>, backend: Backend) -> Option<Settings> {
+fn shared(table: &mut ConfigTable<'_>, backend: Backend) -> Option<RedisSettings> {
     let timeout = table.or("timeout", Duration::from_millis(20), |value| timeout(&value));
     let prefix = table.optional("prefix", |value| prefix(&value)).unwrap_or_else(|| Arc::from("tollgate"));
     let secret = table.optional("secret", |value| secret(&value));
@@ -77,12 +79,12 @@ fn shared(table: &mut Table<'_>, backend: Backend) -> Option<Settings> {
             return None;
         }
     };
-    let dial = Dial { login: common.login, database: common.database, tls };
-    Some(Settings { servers, dial, prefix, secret, has_secret, timeout })
+    let dial = ConnectOptions { login: common.login, database: common.database, tls };
+    Some(RedisSettings { servers, dial, prefix, secret, has_secret, timeout })
 }
 
 /// The URLs, and the value that they stand in; `Some((_, None))` if they have faults, `None` if there are none.
-fn urls<'a>(table: &mut Table<'a>) -> Option<(Value<'a>, Option<Vec<RedisUrl>>)> {
+fn urls<'a>(table: &mut ConfigTable<'a>) -> Option<(ConfigValue<'a>, Option<Vec<RedisUrl>>)> {
     match (table.take("url"), table.take("url_env")) {
         (Some(url), variable) => {
             if let Some(variable) = variable {
@@ -100,7 +102,7 @@ fn urls<'a>(table: &mut Table<'a>) -> Option<(Value<'a>, Option<Vec<RedisUrl>>)>
 }
 
 /// One URL, or a list of them.
-fn written_urls(value: &Value<'_>) -> Option<Vec<RedisUrl>> {
+fn written_urls(value: &ConfigValue<'_>) -> Option<Vec<RedisUrl>> {
     if !value.is_list() {
         return written_url(value).map(|url| vec![url]);
     }
@@ -112,12 +114,12 @@ fn written_urls(value: &Value<'_>) -> Option<Vec<RedisUrl>> {
     urls.filter(|urls| urls.len() == count)
 }
 
-fn written_url(value: &Value<'_>) -> Option<RedisUrl> {
+fn written_url(value: &ConfigValue<'_>) -> Option<RedisUrl> {
     value.text()?.parse("the URL of a Redis server", redis_url::parse)
 }
 
 /// What an environment variable holds: one URL, or several with spaces in between.
-fn variable_urls(value: &Value<'_>) -> Option<Vec<RedisUrl>> {
+fn variable_urls(value: &ConfigValue<'_>) -> Option<Vec<RedisUrl>> {
     let held = value.variable()?;
     match held.split_whitespace().map(redis_url::parse).collect::<Result<Vec<_>, _>>() {
         Ok(urls) => Some(urls),
@@ -130,7 +132,7 @@ fn variable_urls(value: &Value<'_>) -> Option<Vec<RedisUrl>> {
 }
 
 /// What the URLs name together: one server, a cluster, or the sentinels of a master.
-fn servers(value: &Value<'_>, urls: Vec<RedisUrl>) -> Option<(Servers, Common)> {
+fn servers(value: &ConfigValue<'_>, urls: Vec<RedisUrl>) -> Option<(RedisServers, Common)> {
     let refuse = |message: &str, help: &str| {
         value.fault(message, help);
         None
@@ -146,22 +148,22 @@ fn servers(value: &Value<'_>, urls: Vec<RedisUrl>) -> Option<(Servers, Common)> 
             "nodes that belong together have one scheme, user, password, database and master",
         );
     }
-    let mut listed: Vec<Server> = urls.into_iter().map(|url| url.server).collect();
+    let mut listed: Vec<RedisServer> = urls.into_iter().map(|url| url.server).collect();
     let servers = match (&common.master, is_list) {
-        (Some(master), _) => Servers::Sentinel { sentinels: listed, master: Arc::clone(master) },
+        (Some(master), _) => RedisServers::Sentinel { sentinels: listed, master: Arc::clone(master) },
         (None, true) if common.database != 0 => {
             return refuse(
                 "a list of URLs is a cluster, which has only database 0",
                 "leave out the `/` and the number",
             );
         }
-        (None, true) => Servers::Cluster(listed),
-        (None, false) => Servers::Single(listed.pop()?),
+        (None, true) => RedisServers::Cluster(listed),
+        (None, false) => RedisServers::Single(listed.pop()?),
     };
     Some((servers, common))
 }
 
-fn timeout(value: &Value<'_>) -> Option<Duration> {
+fn timeout(value: &ConfigValue<'_>) -> Option<Duration> {
     let timeout = value.duration()?;
     if timeout > MAX_TIMEOUT {
         value.out_of_range(&format!("{timeout:?}"), "1ms", "10s");
@@ -170,7 +172,7 @@ fn timeout(value: &Value<'_>) -> Option<Duration> {
     Some(timeout)
 }
 
-fn prefix(value: &Value<'_>) -> Option<Arc<str>> {
+fn prefix(value: &ConfigValue<'_>) -> Option<Arc<str>> {
     let text = value.text()?;
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
     let prefix = text.as_str();
@@ -184,7 +186,7 @@ fn prefix(value: &Value<'_>) -> Option<Arc<str>> {
     Some(Arc::from(prefix))
 }
 
-fn secret(value: &Value<'_>) -> Option<Secret> {
+fn secret(value: &ConfigValue<'_>) -> Option<RedisPassword> {
     let text = value.text()?;
     if text.as_str().len() < MIN_SECRET {
         value.fault(
@@ -197,6 +199,6 @@ fn secret(value: &Value<'_>) -> Option<Secret> {
 }
 
 /// The key of the fingerprints.
-fn key_of(secret: &str) -> Secret {
-    Secret(blake3::derive_key(SECRET_CONTEXT, secret.as_bytes()))
+fn key_of(secret: &str) -> RedisPassword {
+    RedisPassword(blake3::derive_key(SECRET_CONTEXT, secret.as_bytes()))
 }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::gateway::{Backend, Gateway, Limit, LimitUse, Mode, Redirect, Route, Upstream};
 use crate::limit::Algorithm;
+use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Redirect, Route, Upstream};
 use crate::store::OnError;
 
 /// A line that counts, then each route with its limits. Ends with a line break.
-pub fn summary(gateway: &Gateway, file: &str) -> String {
+pub fn summary(gateway: &Plan, file: &str) -> String {
     let mut text = format!(
         "{file} is good: {}, {}, {}.\n",
         counted(gateway.routes.len(), "route"),
@@ -41,7 +41,7 @@ fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-fn route_words(gateway: &Gateway, route: &Route) -> String {
+fn route_words(gateway: &Plan, route: &Route) -> String {
     let upstream = upstream_words(gateway.upstream(route.upstream));
     let cost = route.cost.map_or_else(|| "never charged".to_owned(), |cost| format!("cost {}", cost.units()));
     let mut text = format!("route `{}`: {} → {upstream}, {cost}\n", route.name, conditions_words(route));

@@ -1,11 +1,11 @@
 //! Faults of the text itself. One stands alone: after it nothing can be read for certain.
 
-use super::reader::Reader;
-use super::report::Place;
-use super::secrecy;
+use super::diagnostics::Diagnostics;
+use super::redact;
+use super::report::SourceSpan;
 
 /// The file is not TOML.
-pub(super) fn report(error: &toml::de::Error, text: &str, reader: &Reader<'_>) {
+pub(super) fn report(error: &toml::de::Error, text: &str, reader: &Diagnostics<'_>) {
     let span = error.span().unwrap_or(text.len()..text.len());
     let found = text.get(span.clone()).unwrap_or("");
     reader.fault(
@@ -16,9 +16,9 @@ pub(super) fn report(error: &toml::de::Error, text: &str, reader: &Reader<'_>) {
 }
 
 /// The file is not text.
-pub(super) fn not_utf8(error: &std::str::Utf8Error, reader: &Reader<'_>) {
+pub(super) fn not_utf8(error: &std::str::Utf8Error, reader: &Diagnostics<'_>) {
     let at = error.valid_up_to();
-    let place = Place::from(at..at + char::REPLACEMENT_CHARACTER.len_utf8());
+    let place = SourceSpan::from(at..at + char::REPLACEMENT_CHARACTER.len_utf8());
     reader.fault(place, "the file is not UTF-8 text from here on", "save it as UTF-8");
 }
 
@@ -29,7 +29,7 @@ fn remedy(message: &str, found: &str) -> String {
     if message.contains("must be quoted") {
         return match found.trim() {
             "" => "write a value after the `=`".into(),
-            bare => format!("write `\"{}\"`", secrecy::without_users(bare).escape_debug()),
+            bare => format!("write `\"{}\"`", redact::without_users(bare).escape_debug()),
         };
     }
     if message.contains("recur") {

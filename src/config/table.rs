@@ -3,43 +3,49 @@
 
 use toml::de::DeTable;
 
+use super::diagnostics::Diagnostics;
 use super::later::is_later;
-use super::nearest::did_you_mean;
-use super::reader::Reader;
-use super::report::{Place, listed, quoted};
-use super::value::Value;
+use super::report::{SourceSpan, listed, quoted};
+use super::suggest::did_you_mean;
+use super::value::ConfigValue;
 
 /// A cursor over one table.
-pub(super) struct Table<'a> {
+pub(super) struct ConfigTable<'a> {
     title: String,
-    place: Place,
+    place: SourceSpan,
     entries: &'a DeTable<'a>,
     known: Vec<&'static str>,
     foreign: Vec<&'static str>,
     errors_before: usize,
-    reader: &'a Reader<'a>,
+    reader: &'a Diagnostics<'a>,
 }
 
-impl<'a> Value<'a> {
+impl<'a> ConfigValue<'a> {
     /// A table whose keys are tollgate's. `title` is what messages call it, back-ticks included.
-    pub(super) fn table(&self, title: &str) -> Option<Table<'a>> {
+    pub(super) fn table(&self, title: &str) -> Option<ConfigTable<'a>> {
         self.table_where(title, "a table")
     }
 
     /// As [`Self::table`], where a string may stand too.
-    pub(super) fn table_beside_text(&self, title: &str) -> Option<Table<'a>> {
+    pub(super) fn table_beside_text(&self, title: &str) -> Option<ConfigTable<'a>> {
         self.table_where(title, "a string or a table")
     }
 
-    fn table_where(&self, title: &str, expected: &str) -> Option<Table<'a>> {
+    fn table_where(&self, title: &str, expected: &str) -> Option<ConfigTable<'a>> {
         let help = "the keys of a table stand in braces, `{ … }`, or below its header, `[…]`";
-        self.entries_of(expected, help).map(|table| Table::new(title, self.place(), table, self.reader()))
+        self.entries_of(expected, help)
+            .map(|table| ConfigTable::new(title, self.place(), table, self.reader()))
     }
 }
 
-impl<'a> Table<'a> {
+impl<'a> ConfigTable<'a> {
     /// Begins to read a table. `title` is what messages call it, back-ticks included.
-    pub(super) fn new(title: &str, place: Place, entries: &'a DeTable<'a>, reader: &'a Reader<'a>) -> Self {
+    pub(super) fn new(
+        title: &str,
+        place: SourceSpan,
+        entries: &'a DeTable<'a>,
+        reader: &'a Diagnostics<'a>,
+    ) -> Self {
         let (known, foreign) = (Vec::new(), Vec::new());
         Self {
             title: title.to_owned(),
@@ -53,26 +59,26 @@ impl<'a> Table<'a> {
     }
 
     /// Where faults go.
-    pub(super) fn reader(&self) -> &'a Reader<'a> {
+    pub(super) fn reader(&self) -> &'a Diagnostics<'a> {
         self.reader
     }
 
     /// What the table as a whole is blamed for.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> SourceSpan {
         self.place
     }
 
     /// The value of `key`, if it is given.
-    pub(super) fn take(&mut self, key: &'static str) -> Option<Value<'a>> {
+    pub(super) fn take(&mut self, key: &'static str) -> Option<ConfigValue<'a>> {
         self.known.push(key);
-        self.entries.get(key).map(|inner| Value::of_key(key, inner, self.reader))
+        self.entries.get(key).map(|inner| ConfigValue::of_key(key, inner, self.reader))
     }
 
     /// What `read` makes of `key`; `None` if it is absent or faulty.
     pub(super) fn optional<T>(
         &mut self,
         key: &'static str,
-        read: impl FnOnce(Value<'a>) -> Option<T>,
+        read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
     ) -> Option<T> {
         self.take(key).and_then(read)
     }
@@ -82,7 +88,7 @@ impl<'a> Table<'a> {
         &mut self,
         key: &'static str,
         default: T,
-        read: impl FnOnce(Value<'a>) -> Option<T>,
+        read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
     ) -> T {
         self.optional(key, read).unwrap_or(default)
     }
@@ -92,7 +98,7 @@ impl<'a> Table<'a> {
         &mut self,
         key: &'static str,
         example: &str,
-        read: impl FnOnce(Value<'a>) -> Option<T>,
+        read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
     ) -> Option<T> {
         let value = self.take(key);
         if value.is_none() {
@@ -139,7 +145,7 @@ impl<'a> Table<'a> {
     }
 
     /// Where a key stands that is never listed among the known ones.
-    fn foreign(&mut self, key: &'static str) -> Option<Place> {
+    fn foreign(&mut self, key: &'static str) -> Option<SourceSpan> {
         self.foreign.push(key);
         self.entries.get_key_value(key).map(|(written, _)| written.span().into())
     }

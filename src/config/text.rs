@@ -3,49 +3,49 @@
 //! `$${` stands for `${` itself; any other `$` is an ordinary character. What a variable holds is not searched again,
 //! and never shows in a message: it may be a secret.
 
-use super::reader::{Environment, Reader};
-use super::report::{Place, quoted};
+use super::diagnostics::{Diagnostics, Environment};
+use super::report::{SourceSpan, quoted};
 use crate::route::key::KeyFault;
 use crate::route::pattern::PatternFault;
 
 /// A string after the environment was filled in, together with what the file says.
-pub(super) struct Text<'a> {
+pub(super) struct Cursor<'a> {
     content: String,
     written: &'a str,
-    place: Place,
-    reader: &'a Reader<'a>,
+    place: SourceSpan,
+    reader: &'a Diagnostics<'a>,
 }
 
 /// What is wrong with a piece of text, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct SyntaxError {
     /// What is wrong, with the text in back-ticks.
     pub(super) message: String,
     /// What would be right.
     pub(super) help: String,
 }
 
-impl Refusal {
+impl SyntaxError {
     pub(super) fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { message: message.into(), help: help.into() }
     }
 }
 
-impl From<PatternFault> for Refusal {
+impl From<PatternFault> for SyntaxError {
     fn from(fault: PatternFault) -> Self {
         Self::new(fault.message, fault.help)
     }
 }
 
-impl From<KeyFault> for Refusal {
+impl From<KeyFault> for SyntaxError {
     fn from(fault: KeyFault) -> Self {
         Self::new(fault.message, fault.help)
     }
 }
 
-impl<'a> Text<'a> {
+impl<'a> Cursor<'a> {
     /// Fills the environment in. A variable that is not set is a fault at `place`, where the string stands.
-    pub(super) fn expand(written: &'a str, place: Place, reader: &'a Reader<'a>) -> Option<Self> {
+    pub(super) fn expand(written: &'a str, place: SourceSpan, reader: &'a Diagnostics<'a>) -> Option<Self> {
         match expand(written, reader.environment) {
             Ok(content) => Some(Self { content, written, place, reader }),
             Err(refusal) => {
@@ -71,23 +71,23 @@ impl<'a> Text<'a> {
     }
 
     /// Where it stands.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> SourceSpan {
         self.place
     }
 
     /// Where faults go.
-    pub(super) fn reader(&self) -> &'a Reader<'a> {
+    pub(super) fn reader(&self) -> &'a Diagnostics<'a> {
         self.reader
     }
 
     /// What `parse` makes of it. `what` says what was expected (`a rate`), for when the text came from the environment:
     /// then what `parse` complains of is not repeated.
-    pub(super) fn parse<T, E: Into<Refusal>>(
+    pub(super) fn parse<T, E: Into<SyntaxError>>(
         &self,
         what: &str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
-        let refusal: Refusal = match parse(&self.content) {
+        let refusal: SyntaxError = match parse(&self.content) {
             Ok(parsed) => return Some(parsed),
             Err(refusal) => refusal.into(),
         };
@@ -101,7 +101,7 @@ impl<'a> Text<'a> {
     }
 }
 
-fn expand(written: &str, environment: &Environment<'_>) -> Result<String, Refusal> {
+fn expand(written: &str, environment: &Environment<'_>) -> Result<String, SyntaxError> {
     let mut expanded = String::with_capacity(written.len());
     let mut rest = written;
     while let Some(at) = rest.find("${") {
@@ -114,7 +114,7 @@ fn expand(written: &str, environment: &Environment<'_>) -> Result<String, Refusa
         }
         let Some((name, after)) = variable.split_once('}') else {
             let message = format!("`${{` without `}}` in {}", quoted(written));
-            return Err(Refusal::new(
+            return Err(SyntaxError::new(
                 message,
                 "write `${NAME}` for a variable, or `$${` for the characters `${`",
             ));
@@ -132,16 +132,16 @@ pub(super) fn is_variable(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
 
-fn lookup(name: &str, environment: &Environment<'_>) -> Result<String, Refusal> {
+fn lookup(name: &str, environment: &Environment<'_>) -> Result<String, SyntaxError> {
     if !is_variable(name) {
         let message = format!("{} is not the name of an environment variable", quoted(name));
-        return Err(Refusal::new(
+        return Err(SyntaxError::new(
             message,
             "a name has letters, digits and `_`; `$${` stands for the characters `${`",
         ));
     }
     environment(name).ok_or_else(|| {
         let message = format!("the environment variable `{name}` is not set");
-        Refusal::new(message, format!("set it before tollgate starts: `export {name}=…`"))
+        SyntaxError::new(message, format!("set it before tollgate starts: `export {name}=…`"))
     })
 }

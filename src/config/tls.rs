@@ -9,19 +9,23 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::report::quoted;
-use super::table::Table;
-use super::text::Refusal;
-use super::value::Value;
-use crate::socket::Trust;
+use super::table::ConfigTable;
+use super::text::SyntaxError;
+use super::value::ConfigValue;
+use crate::net::TlsClientConfig;
 
 /// TLS with what the table says; without one, the system's roots and no certificate of our own. `None` if it has faults.
 /// `protocols` are offered by ALPN, the best first.
-pub(super) fn client(value: Option<&Value<'_>>, wanted: &Value<'_>, protocols: &[&[u8]]) -> Option<Trust> {
+pub(super) fn client(
+    value: Option<&ConfigValue<'_>>,
+    wanted: &ConfigValue<'_>,
+    protocols: &[&[u8]],
+) -> Option<TlsClientConfig> {
     let mut files = Files::default();
     let Some(value) = value else {
         let roots = system_roots(wanted, &mut files)?;
         let config = Arc::new(config(roots, None, protocols, wanted)?);
-        return Some(Trust { config, server_name: None, files: files.0.finalize().into() });
+        return Some(TlsClientConfig { config, server_name: None, files: files.0.finalize().into() });
     };
     let mut table = value.table("`tls`")?;
     let roots = match table.take("ca") {
@@ -33,7 +37,7 @@ pub(super) fn client(value: Option<&Value<'_>>, wanted: &Value<'_>, protocols: &
     let identity = identity(&mut table, &mut files);
     table.finish().then_some(())?;
     let config = Arc::new(config(roots?, identity?, protocols, value)?);
-    Some(Trust { config, server_name, files: files.0.finalize().into() })
+    Some(TlsClientConfig { config, server_name, files: files.0.finalize().into() })
 }
 
 /// A hash of all files that were read, so that a reload sees when one has changed.
@@ -41,7 +45,7 @@ pub(super) fn client(value: Option<&Value<'_>>, wanted: &Value<'_>, protocols: &
 struct Files(blake3::Hasher);
 
 impl Files {
-    fn read(&mut self, value: &Value<'_>) -> Option<Vec<u8>> {
+    fn read(&mut self, value: &ConfigValue<'_>) -> Option<Vec<u8>> {
         let bytes = value.file()?;
         self.0.update(&(bytes.len() as u64).to_le_bytes()).update(&bytes);
         Some(bytes)
@@ -52,7 +56,7 @@ impl Files {
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// `Some(None)` if neither is given, `None` if there are faults.
-fn identity(table: &mut Table<'_>, files: &mut Files) -> Option<Option<Identity>> {
+fn identity(table: &mut ConfigTable<'_>, files: &mut Files) -> Option<Option<Identity>> {
     match (table.take("cert"), table.take("key")) {
         (None, None) => Some(None),
         (Some(cert), Some(key)) => {
@@ -64,7 +68,7 @@ fn identity(table: &mut Table<'_>, files: &mut Files) -> Option<Option<Identity>
     }
 }
 
-fn lone_half<T>(lone: &Value<'_>, other: &str) -> Option<T> {
+fn lone_half<T>(lone: &ConfigValue<'_>, other: &str) -> Option<T> {
     lone.fault(
         format!("{} stands without `{other}`", lone.label()),
         format!("add `{other} = \"…\"`: the two go together"),
@@ -76,7 +80,7 @@ fn config(
     roots: Arc<RootCertStore>,
     identity: Option<Identity>,
     protocols: &[&[u8]],
-    place: &Value<'_>,
+    place: &ConfigValue<'_>,
 ) -> Option<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let refuse = |error: rustls::Error| {
@@ -95,7 +99,7 @@ fn config(
     Some(config)
 }
 
-fn system_roots(wanted: &Value<'_>, files: &mut Files) -> Option<Arc<RootCertStore>> {
+fn system_roots(wanted: &ConfigValue<'_>, files: &mut Files) -> Option<Arc<RootCertStore>> {
     let (roots, hash) = wanted.reader().system_roots();
     files.0.update(hash);
     if roots.is_empty() {
@@ -108,7 +112,7 @@ fn system_roots(wanted: &Value<'_>, files: &mut Files) -> Option<Arc<RootCertSto
     Some(Arc::clone(roots))
 }
 
-fn authorities(value: &Value<'_>, files: &mut Files) -> Option<RootCertStore> {
+fn authorities(value: &ConfigValue<'_>, files: &mut Files) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(certificates(value, files)?);
     if added == 0 {
@@ -121,7 +125,7 @@ fn authorities(value: &Value<'_>, files: &mut Files) -> Option<RootCertStore> {
     Some(roots)
 }
 
-fn certificates(value: &Value<'_>, files: &mut Files) -> Option<Vec<CertificateDer<'static>>> {
+fn certificates(value: &ConfigValue<'_>, files: &mut Files) -> Option<Vec<CertificateDer<'static>>> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files.read(value)?).collect();
     let found = found.ok().filter(|found| !found.is_empty());
     if found.is_none() {
@@ -133,7 +137,7 @@ fn certificates(value: &Value<'_>, files: &mut Files) -> Option<Vec<CertificateD
     found
 }
 
-fn private_key(value: &Value<'_>, files: &mut Files) -> Option<PrivateKeyDer<'static>> {
+fn private_key(value: &ConfigValue<'_>, files: &mut Files) -> Option<PrivateKeyDer<'static>> {
     let found = PrivateKeyDer::from_pem_slice(&files.read(value)?).ok();
     if found.is_none() {
         value.fault(
@@ -144,9 +148,9 @@ fn private_key(value: &Value<'_>, files: &mut Files) -> Option<PrivateKeyDer<'st
     found
 }
 
-fn server_name(text: &str) -> Result<ServerName<'static>, Refusal> {
+fn server_name(text: &str) -> Result<ServerName<'static>, SyntaxError> {
     let refused = |_| {
-        Refusal::new(
+        SyntaxError::new(
             format!("{} is not the name of a server", quoted(text)),
             "write the name that its certificate carries",
         )

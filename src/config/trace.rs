@@ -8,13 +8,13 @@ use http::{HeaderName, header};
 use super::endpoint::authority;
 use super::headers;
 use super::report::quoted;
-use super::table::Table;
-use super::text::Refusal;
+use super::table::ConfigTable;
+use super::text::SyntaxError;
 use super::tls;
-use super::value::Value;
-use crate::gateway::Endpoint;
-use crate::gateway::log::Sample;
-use crate::gateway::trace::Trace;
+use super::value::ConfigValue;
+use crate::plan::Endpoint;
+use crate::plan::log::Sample;
+use crate::plan::trace::Trace;
 
 /// Few requests tell how the others fare; an attack must not become one on the collector.
 const DEFAULT_SAMPLE: f64 = 0.01;
@@ -33,7 +33,7 @@ struct Target {
 }
 
 /// Reads `[trace]`. `None` if it has faults.
-pub(super) fn read(mut table: Table<'_>) -> Option<Trace> {
+pub(super) fn read(mut table: ConfigTable<'_>) -> Option<Trace> {
     let collector = table.require("otlp", "\"http://127.0.0.1:4318\"", |value| collector(&value));
     let sample = table.or("sample", Sample::new(DEFAULT_SAMPLE), |value| value.share().map(Sample::new));
     let service_name =
@@ -49,7 +49,7 @@ pub(super) fn read(mut table: Table<'_>) -> Option<Trace> {
     Some(Trace { collector, path, headers: secret.collect(), sample, service_name })
 }
 
-fn collector(value: &Value<'_>) -> Option<(Endpoint, PathAndQuery)> {
+fn collector(value: &ConfigValue<'_>) -> Option<(Endpoint, PathAndQuery)> {
     let Target { server, secure, path } = value.text()?.parse("the URL of a collector", url)?;
     if server.port == GRPC_PORT {
         value.reader().warn(
@@ -62,7 +62,7 @@ fn collector(value: &Value<'_>) -> Option<(Endpoint, PathAndQuery)> {
     Some((Endpoint { tls, ..server }, path))
 }
 
-fn trust(server: &Endpoint, value: &Value<'_>) -> Option<crate::socket::Trust> {
+fn trust(server: &Endpoint, value: &ConfigValue<'_>) -> Option<crate::net::TlsClientConfig> {
     let trust = tls::client(None, value, &[b"http/1.1"])?;
     if trust.name(&server.host).is_none() {
         value.fault(
@@ -75,19 +75,19 @@ fn trust(server: &Endpoint, value: &Value<'_>) -> Option<crate::socket::Trust> {
 }
 
 /// Parses `http://HOST[:PORT][/PATH]`, or the same with `https`.
-fn url(text: &str) -> Result<Target, Refusal> {
+fn url(text: &str) -> Result<Target, SyntaxError> {
     const HELP: &str = "write `http://HOST:PORT` or `https://HOST:PORT`, such as `http://127.0.0.1:4318`";
     let secure = text.starts_with("https://");
     let (scheme, default_port) = if secure { ("https://", 443) } else { ("http://", 80) };
     let Some(rest) = text.strip_prefix(scheme) else {
-        return Err(Refusal::new(format!("{} is not the URL of a collector", quoted(text)), HELP));
+        return Err(SyntaxError::new(format!("{} is not the URL of a collector", quoted(text)), HELP));
     };
     let (authority_text, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     if authority_text.contains('@') {
         // The text is not repeated: what stands before the `@` may be a password.
         let help =
             "leave out what stands before the `@`, and use `headers = { authorization = \"${NAME}\" }`";
-        return Err(Refusal::new("the URL of the collector has a user", help));
+        return Err(SyntaxError::new("the URL of the collector has a user", help));
     }
     let server = authority(authority_text, default_port)?;
     let path = match path {
@@ -96,7 +96,7 @@ fn url(text: &str) -> Result<Target, Refusal> {
             .ok()
             .filter(|_| path.starts_with('/') && !path.contains('#'))
             .ok_or_else(|| {
-                Refusal::new(
+                SyntaxError::new(
                     format!("{} has no good path", quoted(text)),
                     "without one, `/v1/traces` is meant",
                 )
@@ -105,11 +105,11 @@ fn url(text: &str) -> Result<Target, Refusal> {
     Ok(Target { server, secure, path })
 }
 
-fn service_name(text: &str) -> Result<Arc<str>, Refusal> {
+fn service_name(text: &str) -> Result<Arc<str>, SyntaxError> {
     let is_plain = !text.is_empty() && text.len() <= MAX_NAME && !text.chars().any(char::is_control);
     is_plain.then(|| Arc::from(text)).ok_or_else(|| {
         let help = format!("use 1 to {MAX_NAME} bytes without control characters");
-        Refusal::new(format!("{} can not be the name of a service", quoted(text)), help)
+        SyntaxError::new(format!("{} can not be the name of a service", quoted(text)), help)
     })
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::nearest::did_you_mean;
 use super::report::quoted;
-use super::text::Refusal;
-use super::value::Value;
+use super::suggest::did_you_mean;
+use super::text::SyntaxError;
+use super::value::ConfigValue;
 use crate::limit::span::{self, NoSpan, TIME_UNITS, number_and_unit};
 use crate::limit::units::{Cost, Micros, Rate};
 
-/// Names of these units elsewhere, with ours.
+/// DeclaredNames of these units elsewhere, with ours.
 const OTHER_TIME_UNITS: [(&str, &str); 18] = [
     ("msec", "ms"),
     ("millis", "ms"),
@@ -32,7 +32,7 @@ const OTHER_TIME_UNITS: [(&str, &str); 18] = [
 ];
 /// The units of size, in bytes.
 const SIZE_UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
-/// Names of these units elsewhere, with ours.
+/// DeclaredNames of these units elsewhere, with ours.
 const OTHER_SIZE_UNITS: [(&str, &str); 9] = [
     ("b", "B"),
     ("k", "KiB"),
@@ -50,14 +50,14 @@ const SIZE_HELP: &str = "write a whole number and a unit, such as `512B`, `16KiB
 const RATE_HELP: &str = "write a count, `/` and a period, such as `10/s`, `100/min`, `20/30s` or `1/250ms`";
 
 /// Parses a duration from 1 ms to 366 days.
-pub(super) fn duration(text: &str) -> Result<Duration, Refusal> {
+pub(super) fn duration(text: &str) -> Result<Duration, SyntaxError> {
     span(text).map(|span| Duration::from_micros(span.0))
 }
 
 /// Parses a size in bytes. A number without a unit is bytes.
-pub(super) fn size(text: &str) -> Result<u64, Refusal> {
+pub(super) fn size(text: &str) -> Result<u64, SyntaxError> {
     let Some((number, unit)) = number_and_unit(text) else {
-        return Err(Refusal::new(format!("{} is not a size", quoted(text)), SIZE_HELP));
+        return Err(SyntaxError::new(format!("{} is not a size", quoted(text)), SIZE_HELP));
     };
     let factor =
         if unit.is_empty() { 1 } else { unit_named(text, number, unit, &SIZE_UNITS, &OTHER_SIZE_UNITS)? };
@@ -65,12 +65,12 @@ pub(super) fn size(text: &str) -> Result<u64, Refusal> {
         .parse::<u64>()
         .ok()
         .and_then(|number| number.checked_mul(factor))
-        .ok_or_else(|| Refusal::new(format!("{} is more than can be counted", quoted(text)), SIZE_HELP))
+        .ok_or_else(|| SyntaxError::new(format!("{} is more than can be counted", quoted(text)), SIZE_HELP))
 }
 
 /// Parses a rate: a count from 1 to 10^9 per period from 1 ms to 366 days. A period without a number is one of its unit.
-pub(super) fn rate(text: &str) -> Result<Rate, Refusal> {
-    let not_a_rate = || Refusal::new(format!("{} is not a rate", quoted(text)), RATE_HELP);
+pub(super) fn rate(text: &str) -> Result<Rate, SyntaxError> {
+    let not_a_rate = || SyntaxError::new(format!("{} is not a rate", quoted(text)), RATE_HELP);
     let (count, period) = text.split_once('/').ok_or_else(not_a_rate)?;
     if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) || period.is_empty() {
         return Err(not_a_rate());
@@ -82,17 +82,17 @@ pub(super) fn rate(text: &str) -> Result<Rate, Refusal> {
     }
     let period = if is_unit_alone { format!("1{period}") } else { period.to_owned() };
     let period = span(&period).map_err(|refusal| {
-        Refusal::new(format!("in the rate {}: {}", quoted(text), refusal.message), refusal.help)
+        SyntaxError::new(format!("in the rate {}: {}", quoted(text), refusal.message), refusal.help)
     })?;
     let count = count.parse().unwrap_or(u32::MAX);
     Rate::new(count, period).ok_or_else(|| {
         let message = format!("{} has a count outside the range", quoted(text));
-        Refusal::new(message, format!("a rate's count is 1 to {}", Cost::MAX))
+        SyntaxError::new(message, format!("a rate's count is 1 to {}", Cost::MAX))
     })
 }
 
 /// Units of calendars are those of a later version.
-fn no_calendar(text: &str, period: &str) -> Result<(), Refusal> {
+fn no_calendar(text: &str, period: &str) -> Result<(), SyntaxError> {
     let days = match period {
         "week" => "7",
         "month" => "30",
@@ -101,10 +101,10 @@ fn no_calendar(text: &str, period: &str) -> Result<(), Refusal> {
     };
     let message = format!("{}: `/{period}` is not available in this version of tollgate", quoted(text));
     let help = format!("`/{days}day` is a window of {days} days since 1 January 1970, not of the calendar");
-    Err(Refusal::new(message, help))
+    Err(SyntaxError::new(message, help))
 }
 
-impl Value<'_> {
+impl ConfigValue<'_> {
     /// A duration from 1 ms to 366 days.
     pub(super) fn duration(&self) -> Option<Duration> {
         if !self.is_text() {
@@ -141,13 +141,15 @@ pub(super) fn size_in_words(bytes: u64) -> String {
     format!("{}{unit}", bytes / factor)
 }
 
-fn span(text: &str) -> Result<Micros, Refusal> {
+fn span(text: &str) -> Result<Micros, SyntaxError> {
     span::read(text).map_err(|fault| {
         let (number, unit) = number_and_unit(text).unwrap_or_default();
         match (fault, unit_named(text, number, unit, &TIME_UNITS, &OTHER_TIME_UNITS)) {
-            (NoSpan::Form, _) => Refusal::new(format!("{} is not a duration", quoted(text)), DURATION_HELP),
+            (NoSpan::Form, _) => {
+                SyntaxError::new(format!("{} is not a duration", quoted(text)), DURATION_HELP)
+            }
             (NoSpan::Unit, Err(refusal)) => refusal,
-            _ => Refusal::new(
+            _ => SyntaxError::new(
                 format!("{} is outside the range", quoted(text)),
                 "a duration is 1 ms to 366 days",
             ),
@@ -161,7 +163,7 @@ fn unit_named(
     unit: &str,
     units: &[(&str, u64)],
     others: &[(&str, &str)],
-) -> Result<u64, Refusal> {
+) -> Result<u64, SyntaxError> {
     if let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) {
         return Ok(*factor);
     }
@@ -171,5 +173,5 @@ fn unit_named(
         Some((_, ours)) => format!("did you mean `{number}{ours}`? {known}"),
         None => did_you_mean(unit, names, &known),
     };
-    Err(Refusal::new(format!("{} has the unknown unit {}", quoted(text), quoted(unit)), help))
+    Err(SyntaxError::new(format!("{} has the unknown unit {}", quoted(text), quoted(unit)), help))
 }

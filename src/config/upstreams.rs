@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::endpoint::{self, Listed, Target};
+use super::endpoint::{self, Listed, UpstreamTarget};
 use super::limits;
 use super::name;
-use super::report::{Place, quoted};
+use super::report::{SourceSpan, quoted};
 use super::server::seconds;
-use super::table::Table;
-use super::text::Refusal;
+use super::table::ConfigTable;
+use super::text::SyntaxError;
 use super::tls;
-use super::value::{Entry, Value};
-use crate::gateway::{
+use super::value::{ConfigValue, Entry};
+use crate::plan::{
     Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
 };
 use crate::route::key::{Key, Missing, Repeated};
@@ -53,22 +53,22 @@ const MAX_PATH: usize = 1_024;
 const DEFAULT_RETRY: Retry = Retry { attempts: 2, budget_permille: 200 };
 
 /// An upstream of the file.
-pub(super) struct Draft {
+pub(super) struct UpstreamDraft {
     pub(super) name: Arc<str>,
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// `None` if it has faults.
     pub(super) upstream: Option<Upstream>,
 }
 
 /// Reads one entry of `[upstreams]`.
-pub(super) fn read(entry: &Entry<'_>) -> Draft {
+pub(super) fn read(entry: &Entry<'_>) -> UpstreamDraft {
     let name: Arc<str> = entry.key.into();
     name::check_label(entry.key, entry.key_place, entry.value.reader());
     let upstream = if entry.value.is_text() { short(&name, &entry.value) } else { long(&name, &entry.value) };
-    Draft { name, place: entry.key_place, upstream }
+    UpstreamDraft { name, place: entry.key_place, upstream }
 }
 
-fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
+fn short(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
     Some(Upstream {
         name: Arc::clone(name),
         backend: backend(Servers::of(target(value)?), None, Protocol::Http1, value)?,
@@ -84,7 +84,7 @@ fn short(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
     })
 }
 
-fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
+fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
     let mut table = value.table_beside_text(&quoted(&format!("[upstreams.{name}]")))?;
     let balance = balance(&mut table);
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
@@ -118,7 +118,7 @@ fn long(name: &Arc<str>, value: &Value<'_>) -> Option<Upstream> {
 }
 
 /// `max_pending` belongs to `max_connections` alone.
-fn max_connections(table: &mut Table<'_>) -> Option<MaxConnections> {
+fn max_connections(table: &mut ConfigTable<'_>) -> Option<MaxConnections> {
     let connections = table.take("max_connections");
     let pending = table.take("max_pending");
     match (connections, pending) {
@@ -137,7 +137,7 @@ fn max_connections(table: &mut Table<'_>) -> Option<MaxConnections> {
 }
 
 /// Which server is next. `hash_key` belongs to `balance = "hash"` alone.
-fn balance(table: &mut Table<'_>) -> Option<Balance> {
+fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
     let balance = match table.or("balance", Word::RoundRobin, |value| value.choice(&BALANCES)) {
         Word::RoundRobin => Balance::RoundRobin,
         Word::LeastRequests => Balance::LeastRequests,
@@ -152,7 +152,7 @@ fn balance(table: &mut Table<'_>) -> Option<Balance> {
     Some(balance)
 }
 
-fn eject(value: &Value<'_>) -> Option<Option<Eject>> {
+fn eject(value: &ConfigValue<'_>) -> Option<Option<Eject>> {
     let mut table = value.table("`eject`")?;
     let failures = table.or("failures", Eject::DEFAULT.failures, |value| value.count(0, MAX_IN_A_ROW));
     let span = table.or("for", Eject::DEFAULT.span, |value| value.duration());
@@ -160,7 +160,7 @@ fn eject(value: &Value<'_>) -> Option<Option<Eject>> {
     Some((failures > 0).then_some(Eject { failures, span }))
 }
 
-fn health(value: &Value<'_>) -> Option<HealthCheck> {
+fn health(value: &ConfigValue<'_>) -> Option<HealthCheck> {
     let mut table = value.table("`health`")?;
     let path = table.require("path", "\"/healthz\"", |value| value.text()?.parse("a path", health_path));
     let interval = seconds(&mut table, "interval", 5);
@@ -171,13 +171,13 @@ fn health(value: &Value<'_>) -> Option<HealthCheck> {
     Some(HealthCheck { path: path?, interval, timeout, healthy, unhealthy })
 }
 
-fn health_path(text: &str) -> Result<Box<str>, Refusal> {
+fn health_path(text: &str) -> Result<Box<str>, SyntaxError> {
     let visible = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
     if text.starts_with('/') && visible && text.len() <= MAX_PATH {
         return Ok(text.into());
     }
     let message = format!("{} is not a path to ask for", quoted(text));
-    Err(Refusal::new(
+    Err(SyntaxError::new(
         message,
         format!("write up to {MAX_PATH} bytes as they are sent: `/healthz`, `/status?brief=1`"),
     ))
@@ -191,10 +191,10 @@ enum Servers {
 
 impl Servers {
     /// Nothing but this one.
-    fn of(target: Target) -> Self {
+    fn of(target: UpstreamTarget) -> Self {
         match target {
-            Target::Echo => Self::Echo,
-            Target::Server(server) => Self::Listed(vec![server]),
+            UpstreamTarget::Echo => Self::Echo,
+            UpstreamTarget::Server(server) => Self::Listed(vec![server]),
         }
     }
 }
@@ -202,9 +202,9 @@ impl Servers {
 /// The servers, with what `tls` says for those that speak it. `place`: where they are named.
 fn backend(
     servers: Servers,
-    tls: Option<&Value<'_>>,
+    tls: Option<&ConfigValue<'_>>,
     protocol: Protocol,
-    place: &Value<'_>,
+    place: &ConfigValue<'_>,
 ) -> Option<Backend> {
     let listed = match servers {
         Servers::Listed(listed) => listed,
@@ -236,7 +236,7 @@ fn backend(
     listed.into_iter().map(secured).collect::<Option<_>>().map(Backend::Servers)
 }
 
-fn servers(value: &Value<'_>) -> Option<Servers> {
+fn servers(value: &ConfigValue<'_>) -> Option<Servers> {
     let items = value.list()?;
     if items.len() > MAX_SERVERS {
         value.fault(format!("{} names more than {MAX_SERVERS} servers", value.label()), "leave some out");
@@ -261,7 +261,7 @@ fn servers(value: &Value<'_>) -> Option<Servers> {
     Some(Servers::Listed(servers))
 }
 
-fn server(value: &Value<'_>) -> Option<Listed> {
+fn server(value: &ConfigValue<'_>) -> Option<Listed> {
     if value.is_text() {
         return endpoint_at(value, 1);
     }
@@ -272,30 +272,35 @@ fn server(value: &Value<'_>) -> Option<Listed> {
     server
 }
 
-fn endpoint_at(value: &Value<'_>, weight: u32) -> Option<Listed> {
+fn endpoint_at(value: &ConfigValue<'_>, weight: u32) -> Option<Listed> {
     match target(value)? {
-        Target::Server(server) => Some(Listed { endpoint: Endpoint { weight, ..server.endpoint }, ..server }),
-        Target::Echo => {
+        UpstreamTarget::Server(server) => {
+            Some(Listed { endpoint: Endpoint { weight, ..server.endpoint }, ..server })
+        }
+        UpstreamTarget::Echo => {
             value.fault("`builtin:echo` can not stand among servers", "make it an upstream of its own");
             None
         }
     }
 }
 
-fn target(value: &Value<'_>) -> Option<Target> {
+fn target(value: &ConfigValue<'_>) -> Option<UpstreamTarget> {
     value.text()?.parse("the URL of a server", endpoint::parse)
 }
 
-fn host(text: &str) -> Result<HeaderValue, Refusal> {
+fn host(text: &str) -> Result<HeaderValue, SyntaxError> {
     let refused = || {
         let message = format!("{} is not a host", quoted(text));
-        Refusal::new(message, "write a name or an address, with a port if need be: `search.internal:8080`")
+        SyntaxError::new(
+            message,
+            "write a name or an address, with a port if need be: `search.internal:8080`",
+        )
     };
     endpoint::authority(text, 80).map_err(|_| refused())?;
     HeaderValue::from_str(text).map_err(|_| refused())
 }
 
-fn retry(value: &Value<'_>) -> Option<Retry> {
+fn retry(value: &ConfigValue<'_>) -> Option<Retry> {
     let mut table = value.table("`retry`")?;
     let attempts = table.or("attempts", DEFAULT_RETRY.attempts, |value| value.count(1, MAX_ATTEMPTS));
     let budget_permille =

@@ -5,35 +5,35 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::nearest::did_you_mean;
-use super::reader::Reader;
-use super::report::{Place, listed, quoted};
-use super::secrecy::is_variable_name;
-use super::text::{Text, is_variable};
+use super::diagnostics::Diagnostics;
+use super::redact::is_variable_name;
+use super::report::{SourceSpan, listed, quoted};
+use super::suggest::did_you_mean;
+use super::text::{Cursor, is_variable};
 
 /// A value with the name that messages give it.
 #[derive(Clone)]
-pub(super) struct Value<'a> {
+pub(super) struct ConfigValue<'a> {
     label: String,
     inner: &'a Spanned<DeValue<'a>>,
-    reader: &'a Reader<'a>,
+    reader: &'a Diagnostics<'a>,
 }
 
 /// One key of a table whose keys are the user's own: `[limits.NAME]`, `headers = { NAME = … }`.
 pub(super) struct Entry<'a> {
     pub(super) key: &'a str,
-    pub(super) key_place: Place,
-    pub(super) value: Value<'a>,
+    pub(super) key_place: SourceSpan,
+    pub(super) value: ConfigValue<'a>,
 }
 
-impl<'a> Value<'a> {
+impl<'a> ConfigValue<'a> {
     /// The value of `key`.
-    pub(super) fn of_key(key: &str, inner: &'a Spanned<DeValue<'a>>, reader: &'a Reader<'a>) -> Self {
+    pub(super) fn of_key(key: &str, inner: &'a Spanned<DeValue<'a>>, reader: &'a Diagnostics<'a>) -> Self {
         Self { label: quoted(key), inner, reader }
     }
 
     /// Where it stands: the value itself, or for a table its header.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> SourceSpan {
         self.inner.span().into()
     }
 
@@ -43,7 +43,7 @@ impl<'a> Value<'a> {
     }
 
     /// Where faults go.
-    pub(super) fn reader(&self) -> &'a Reader<'a> {
+    pub(super) fn reader(&self) -> &'a Diagnostics<'a> {
         self.reader
     }
 
@@ -68,9 +68,9 @@ impl<'a> Value<'a> {
     }
 
     /// A string, with `${NAME}` replaced from the environment.
-    pub(super) fn text(&self) -> Option<Text<'a>> {
+    pub(super) fn text(&self) -> Option<Cursor<'a>> {
         match self.inner.get_ref() {
-            DeValue::String(written) => Text::expand(written, self.place(), self.reader),
+            DeValue::String(written) => Cursor::expand(written, self.place(), self.reader),
             _ => self.mismatch("a string", "put it in quotes: `\"…\"`"),
         }
     }
@@ -182,7 +182,7 @@ impl<'a> Value<'a> {
     }
 
     /// The values of a list, none of which may be missing.
-    pub(super) fn list(&self) -> Option<Vec<Value<'a>>> {
+    pub(super) fn list(&self) -> Option<Vec<ConfigValue<'a>>> {
         let DeValue::Array(items) = self.inner.get_ref() else {
             let help = match self.inner.get_ref() {
                 DeValue::String(text) => format!("put it in brackets: `[\"{}\"]`", text.escape_debug()),
@@ -191,17 +191,17 @@ impl<'a> Value<'a> {
             return self.mismatch("a list", help);
         };
         let label = format!("each of {}", self.label);
-        let item = |inner| Value { label: label.clone(), inner, reader: self.reader };
+        let item = |inner| ConfigValue { label: label.clone(), inner, reader: self.reader };
         Some(items.iter().map(item).collect())
     }
 
     /// What `read` makes of the items of a list; those that it refuses are left out.
-    pub(super) fn each<T>(&self, read: impl FnMut(Value<'a>) -> Option<T>) -> Option<Vec<T>> {
+    pub(super) fn each<T>(&self, read: impl FnMut(ConfigValue<'a>) -> Option<T>) -> Option<Vec<T>> {
         Some(self.list()?.into_iter().filter_map(read).collect())
     }
 
     /// As [`Self::each`], for a list that must name at least one.
-    pub(super) fn some_of<T>(&self, read: impl FnMut(Value<'a>) -> Option<T>) -> Option<Vec<T>> {
+    pub(super) fn some_of<T>(&self, read: impl FnMut(ConfigValue<'a>) -> Option<T>) -> Option<Vec<T>> {
         let items = self.list()?;
         if items.is_empty() {
             self.fault(format!("{} is an empty list", self.label), "name at least one");
@@ -215,7 +215,11 @@ impl<'a> Value<'a> {
         let table = self.entries_of("a table", "write `{ name = \"…\" }`")?;
         let entry = |(key, inner): (&'a Spanned<_>, _)| -> Entry<'a> {
             let text: &'a std::borrow::Cow<'a, str> = key.get_ref();
-            Entry { key: text, key_place: key.span().into(), value: Value::of_key(text, inner, self.reader) }
+            Entry {
+                key: text,
+                key_place: key.span().into(),
+                value: ConfigValue::of_key(text, inner, self.reader),
+            }
         };
         Some(table.iter().map(entry).collect())
     }

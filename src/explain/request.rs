@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::http1::fields::Span;
-use crate::http1::request::{Fault, RequestHead};
+use crate::http1::fields::FieldSpan;
+use crate::http1::request::{RequestError, RequestHead};
 
 /// A request as a person describes it, as the head that a client would send. The gateway's own parser reads it.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl ExplainRequest {
     ///
     /// # Errors
     /// The gateway refuses it.
-    pub(super) fn head<'r>(&'r self, spans: &'r mut Vec<Span>) -> Result<RequestHead<'r>, Fault> {
+    pub(super) fn head<'r>(&'r self, spans: &'r mut Vec<FieldSpan>) -> Result<RequestHead<'r>, RequestError> {
         RequestHead::parse(&self.text, spans)
     }
 }

@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter};
 
 use http::StatusCode;
 
-use super::{Answer, Applied, Explanation, Standing, Taken};
-use crate::gateway::Mode;
+use super::{Applied, AppliedStatus, ExplainedAnswer, Explanation, Taken};
+use crate::plan::Mode;
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -24,7 +24,8 @@ impl Display for Explanation {
             None if self.is_unrouted() => line(f, "route", "none matches: answered 404")?,
             None => {}
         }
-        if let Some(Answer { status, reason }) = self.answer.as_ref().filter(|_| !self.is_unrouted()) {
+        if let Some(ExplainedAnswer { status, reason }) = self.answer.as_ref().filter(|_| !self.is_unrouted())
+        {
             line(f, "answer", format_args!("{}: {reason}; no limit is asked", status.as_str()))?;
         }
         self.write_others(f)
@@ -87,7 +88,7 @@ impl Display for Applied {
     }
 }
 
-impl Display for Standing {
+impl Display for AppliedStatus {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Charged(cost) => write!(f, "charges {}", cost.units()),

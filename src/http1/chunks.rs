@@ -19,7 +19,7 @@ pub const MAX_TRAILERS: usize = 16 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the chunked body is malformed")]
 #[must_use]
-pub struct Malformed;
+pub struct MalformedChunk;
 
 /// Takes a chunked body apart, in whatever pieces it comes. Once it failed, it fails for ever: its state says where the next
 /// byte stands, and after an error no place is right.
@@ -85,9 +85,9 @@ impl ChunkDecoder {
     ///
     /// # Errors
     /// A malformed body. Nothing can be read behind it: every later call fails, too.
-    pub fn decode<'b>(&mut self, bytes: &'b [u8]) -> Result<(usize, &'b [u8]), Malformed> {
+    pub fn decode<'b>(&mut self, bytes: &'b [u8]) -> Result<(usize, &'b [u8]), MalformedChunk> {
         if self.state == ChunkState::Broken {
-            return Err(Malformed);
+            return Err(MalformedChunk);
         }
         let mut at = 0;
         while at < bytes.len() && !self.is_done() {
@@ -99,7 +99,7 @@ impl ChunkDecoder {
             }
             self.state = self.step(bytes[at]).unwrap_or(ChunkState::Broken);
             if self.state == ChunkState::Broken {
-                return Err(Malformed);
+                return Err(MalformedChunk);
             }
             at += 1;
         }

@@ -6,7 +6,7 @@ use super::name::Name;
 
 /// Where one field stands in a head.
 #[derive(Clone, Copy, Debug)]
-pub struct Span {
+pub struct FieldSpan {
     name_at: u32,
     value_at: u32,
     name_length: u16,
@@ -14,7 +14,7 @@ pub struct Span {
     name: Name,
 }
 
-impl Span {
+impl FieldSpan {
     /// The place of a field whose name and value begin there; `None` beyond 4 GiB, or 64 KiB of a name or value.
     pub fn new(name_at: usize, name: &[u8], value_at: usize, value: &[u8]) -> Option<Self> {
         Some(Self {
@@ -47,7 +47,7 @@ pub struct Field<'h> {
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'h> {
     head: &'h [u8],
-    spans: &'h [Span],
+    spans: &'h [FieldSpan],
 }
 
 impl<'h> Fields<'h> {
@@ -55,7 +55,7 @@ impl<'h> Fields<'h> {
     pub const NONE: Fields<'static> = Fields { head: &[], spans: &[] };
 
     /// The fields at these places of `head`. Whoever found the places looks them up in the same bytes.
-    pub fn new(head: &'h [u8], spans: &'h [Span]) -> Self {
+    pub fn new(head: &'h [u8], spans: &'h [FieldSpan]) -> Self {
         Self { head, spans }
     }
 
@@ -90,16 +90,16 @@ impl<'h> Fields<'h> {
         copy(&self.head[from..to]);
     }
 
-    fn at(self, span: &Span) -> Field<'h> {
+    fn at(self, span: &FieldSpan) -> Field<'h> {
         Field { known: span.name, name: self.name(span), value: self.value(span) }
     }
 
-    fn name(self, span: &Span) -> &'h [u8] {
+    fn name(self, span: &FieldSpan) -> &'h [u8] {
         let at = span.name_at as usize;
         &self.head[at..at + usize::from(span.name_length)]
     }
 
-    fn value(self, span: &Span) -> &'h [u8] {
+    fn value(self, span: &FieldSpan) -> &'h [u8] {
         let at = span.value_at as usize;
         &self.head[at..at + usize::from(span.value_length)]
     }
@@ -136,7 +136,7 @@ impl<'h, 'n> Values<'h, 'n> {
     /// In the order in which they were sent.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = &'h [u8]> + Clone + use<'h, 'n> {
         let Self { fields, name } = self;
-        let same = move |span: &&Span| {
+        let same = move |span: &&FieldSpan| {
             usize::from(span.name_length) == name.len()
                 && fields.name(span).eq_ignore_ascii_case(name.as_bytes())
         };
@@ -148,7 +148,7 @@ impl<'h, 'n> Values<'h, 'n> {
 #[derive(Clone, Debug, Default)]
 pub struct FieldList {
     text: Vec<u8>,
-    spans: Vec<Span>,
+    spans: Vec<FieldSpan>,
 }
 
 impl FieldList {
@@ -156,7 +156,7 @@ impl FieldList {
     pub fn push(&mut self, name: &HeaderName, value: &[u8]) {
         let name = name.as_str().as_bytes();
         let at = self.text.len();
-        if let Some(span) = Span::new(at, name, at + name.len(), value) {
+        if let Some(span) = FieldSpan::new(at, name, at + name.len(), value) {
             self.text.extend_from_slice(name);
             self.text.extend_from_slice(value);
             self.spans.push(span);

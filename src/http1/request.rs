@@ -6,7 +6,7 @@
 use http::{Method, StatusCode};
 
 use super::body::Body;
-use super::fields::{Fields, Span};
+use super::fields::{FieldSpan, Fields};
 use super::name::Name;
 use super::syntax::{has_item, is_target, is_token, parse_length, split_field};
 
@@ -21,7 +21,7 @@ const MAX_METHOD: usize = 256;
 
 /// Why a head, or the framing of a body, is refused. The connection is closed after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum RequestError {
     /// 400: not the grammar of RFC 9112, or ambiguous.
     Malformed(&'static str),
     /// 405: TRACE and CONNECT are not for a reverse proxy.
@@ -40,7 +40,7 @@ pub enum Fault {
     Version,
 }
 
-impl Fault {
+impl RequestError {
     /// The status that says so.
     pub const fn status(self) -> StatusCode {
         match self {
@@ -75,7 +75,7 @@ pub struct RequestHead<'h> {
     /// An upper-case token; never CONNECT or TRACE.
     pub method: Method,
     /// What it asks for.
-    pub target: Target<'h>,
+    pub target: RequestTarget<'h>,
     /// Whether it is HTTP/1.1 (else HTTP/1.0).
     pub http_11: bool,
     /// What follows it.
@@ -92,7 +92,7 @@ pub struct RequestHead<'h> {
 
 /// A request's target (RFC 9112 §3.2): origin-form, absolute-form of http and https, or `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target<'h> {
+pub struct RequestTarget<'h> {
     /// As sent.
     pub text: &'h str,
     /// Of an absolute-form.
@@ -109,7 +109,7 @@ impl<'h> RequestHead<'h> {
     ///
     /// # Errors
     /// Whatever is not the grammar of RFC 9112, is ambiguous, or is not for a reverse proxy.
-    pub fn parse(bytes: &'h [u8], spans: &'h mut Vec<Span>) -> Result<Self, Fault> {
+    pub fn parse(bytes: &'h [u8], spans: &'h mut Vec<FieldSpan>) -> Result<Self, RequestError> {
         spans.clear();
         let line = next_line(bytes)?;
         let mut at = line.len() + 2;
@@ -146,7 +146,7 @@ impl<'h> RequestHead<'h> {
     }
 }
 
-impl<'h> Target<'h> {
+impl<'h> RequestTarget<'h> {
     /// Path and query as sent.
     pub fn path_and_query(&self) -> &'h str {
         match (self.authority, self.text.find("//")) {
@@ -159,11 +159,11 @@ impl<'h> Target<'h> {
     }
 
     /// origin-form, absolute-form of http and https, or `*` for OPTIONS.
-    fn parse(method: &[u8], target: &'h [u8]) -> Result<Self, Fault> {
+    fn parse(method: &[u8], target: &'h [u8]) -> Result<Self, RequestError> {
         if !is_target(target) {
-            return Err(Fault::Malformed("the request target has a forbidden character"));
+            return Err(RequestError::Malformed("the request target has a forbidden character"));
         }
-        let no_target = Fault::Malformed("the request target is neither a path nor an http URL");
+        let no_target = RequestError::Malformed("the request target is neither a path nor an http URL");
         let text = std::str::from_utf8(target).map_err(|_| no_target)?;
         let (authority, rest) = match target {
             [b'/', ..] => (None, text),
@@ -192,7 +192,7 @@ fn strip_scheme(target: &str) -> Option<&str> {
 
 /// The fault of the first faulty line among these, which all end in CR LF.
 #[cold]
-pub(super) fn fault_of_lines(mut lines: &[u8]) -> Option<Fault> {
+pub(super) fn fault_of_lines(mut lines: &[u8]) -> Option<RequestError> {
     let line = next_line(lines).ok()?;
     let mut spans = Vec::new();
     let mut framing = Framing::default();
@@ -206,40 +206,40 @@ pub(super) fn fault_of_lines(mut lines: &[u8]) -> Option<Fault> {
 }
 
 /// What stands before the first CR LF.
-fn next_line(bytes: &[u8]) -> Result<&[u8], Fault> {
+fn next_line(bytes: &[u8]) -> Result<&[u8], RequestError> {
     let newline = memchr::memchr(b'\n', bytes);
     newline.and_then(|newline| bytes[..newline].strip_suffix(b"\r")).ok_or(BAD_LINE)
 }
 
 /// A line that ends in LF alone, or has a CR that no LF follows.
-pub(super) const BAD_LINE: Fault = Fault::Malformed("a line of the head does not end in CR LF");
+pub(super) const BAD_LINE: RequestError = RequestError::Malformed("a line of the head does not end in CR LF");
 
 /// The fault of a line. A CR in it comes first, since a line is refused as soon as one is seen, however long the line may
 /// become.
 #[cold]
-fn line_fault(line: &[u8], fault: Fault) -> Fault {
+fn line_fault(line: &[u8], fault: RequestError) -> RequestError {
     if memchr::memchr(b'\r', line).is_some() { BAD_LINE } else { fault }
 }
 
 /// `method SP request-target SP HTTP-version` (RFC 9112 §3).
 struct RequestLine<'h> {
     method: &'h [u8],
-    target: Target<'h>,
+    target: RequestTarget<'h>,
     http_11: bool,
 }
 
-const BAD_METHOD: Fault = Fault::Malformed("the method is not an upper-case token");
+const BAD_METHOD: RequestError = RequestError::Malformed("the method is not an upper-case token");
 
 impl<'h> RequestLine<'h> {
     // These and `Framing::take` are inlined into `RequestHead::parse`, where they are worth 60 instructions a request.
     #[inline(always)]
-    fn parse(line: &'h [u8]) -> Result<Self, Fault> {
+    fn parse(line: &'h [u8]) -> Result<Self, RequestError> {
         Self::read(line).map_err(|fault| line_fault(line, fault))
     }
 
     #[inline(always)]
-    fn read(line: &'h [u8]) -> Result<Self, Fault> {
-        let bad = Fault::Malformed("the request line is not `METHOD TARGET VERSION`");
+    fn read(line: &'h [u8]) -> Result<Self, RequestError> {
+        let bad = RequestError::Malformed("the request line is not `METHOD TARGET VERSION`");
         let (rest, version) = line.split_last_chunk::<8>().ok_or(bad)?;
         let rest = rest.strip_suffix(b" ").ok_or(bad)?;
         let blank = memchr::memchr(b' ', rest).ok_or(bad)?;
@@ -247,41 +247,41 @@ impl<'h> RequestLine<'h> {
         check_method(method)?;
         let http_11 = parse_version(version)?;
         if target.len() > MAX_TARGET {
-            return Err(Fault::Target);
+            return Err(RequestError::Target);
         }
-        Ok(Self { method, target: Target::parse(method, target)?, http_11 })
+        Ok(Self { method, target: RequestTarget::parse(method, target)?, http_11 })
     }
 }
 
 /// Whether it is HTTP/1.1 (else HTTP/1.0).
-fn parse_version(version: &[u8; 8]) -> Result<bool, Fault> {
+fn parse_version(version: &[u8; 8]) -> Result<bool, RequestError> {
     match version {
         b"HTTP/1.1" => Ok(true),
         b"HTTP/1.0" => Ok(false),
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
-            Err(Fault::Version)
+            Err(RequestError::Version)
         }
-        _ => Err(Fault::Malformed("the request line does not end in an HTTP version")),
+        _ => Err(RequestError::Malformed("the request line does not end in an HTTP version")),
     }
 }
 
 /// The fault of a request line that is longer than a line may be, of which this much has come.
-pub(super) fn fault_of_long_line(line: &[u8]) -> Fault {
+pub(super) fn fault_of_long_line(line: &[u8]) -> RequestError {
     let method = line.split(|&byte| byte == b' ').next().unwrap_or(line);
-    check_method(method).err().unwrap_or(Fault::Target)
+    check_method(method).err().unwrap_or(RequestError::Target)
 }
 
 /// A token without lower-case letters: no registered method has any, and a backend may fold case where we do not.
-fn check_method(method: &[u8]) -> Result<(), Fault> {
+fn check_method(method: &[u8]) -> Result<(), RequestError> {
     let seen = method.get(..MAX_METHOD).unwrap_or(method);
     let good = !seen.is_empty() && seen.iter().all(|&byte| is_token(byte) && !byte.is_ascii_lowercase());
     match method {
         _ if !good => Err(BAD_METHOD),
-        _ if method.len() > MAX_METHOD => Err(Fault::MethodTooLong),
-        b"PRI" => Err(Fault::Malformed("HTTP/2 is not spoken on this listener")),
-        b"CONNECT" | b"TRACE" => Err(Fault::Method),
+        _ if method.len() > MAX_METHOD => Err(RequestError::MethodTooLong),
+        b"PRI" => Err(RequestError::Malformed("HTTP/2 is not spoken on this listener")),
+        b"CONNECT" | b"TRACE" => Err(RequestError::Method),
         _ => Ok(()),
     }
 }
@@ -301,12 +301,12 @@ struct Framing<'h> {
 impl<'h> Framing<'h> {
     /// Takes the field that stands at `at` in the head.
     #[inline(always)]
-    fn take(&mut self, line: &'h [u8], at: usize, spans: &mut Vec<Span>) -> Result<(), Fault> {
+    fn take(&mut self, line: &'h [u8], at: usize, spans: &mut Vec<FieldSpan>) -> Result<(), RequestError> {
         if spans.len() == MAX_FIELDS || line.len() > MAX_LINE {
-            return Err(line_fault(line, Fault::HeadTooLarge));
+            return Err(line_fault(line, RequestError::HeadTooLarge));
         }
-        let (name, value_at, value) = split_field(line).map_err(Fault::Malformed)?;
-        let span = Span::new(at, name, at + value_at, value).ok_or(Fault::HeadTooLarge)?;
+        let (name, value_at, value) = split_field(line).map_err(RequestError::Malformed)?;
+        let span = FieldSpan::new(at, name, at + value_at, value).ok_or(RequestError::HeadTooLarge)?;
         spans.push(span);
         match span.name() {
             Name::Host => self.host(value),
@@ -324,27 +324,28 @@ impl<'h> Framing<'h> {
         }
     }
 
-    fn host(&mut self, value: &'h [u8]) -> Result<(), Fault> {
+    fn host(&mut self, value: &'h [u8]) -> Result<(), RequestError> {
         if self.host.replace(value).is_some() {
-            return Err(Fault::Malformed("there is more than one Host"));
+            return Err(RequestError::Malformed("there is more than one Host"));
         }
         if !value.is_empty() && !is_authority(value) {
-            return Err(Fault::Malformed("the Host is not `host[:port]`"));
+            return Err(RequestError::Malformed("the Host is not `host[:port]`"));
         }
         Ok(())
     }
 
-    fn content_length(&mut self, value: &[u8]) -> Result<(), Fault> {
-        let length = parse_length(value).ok_or(Fault::Malformed("the Content-Length is not a number"))?;
+    fn content_length(&mut self, value: &[u8]) -> Result<(), RequestError> {
+        let length =
+            parse_length(value).ok_or(RequestError::Malformed("the Content-Length is not a number"))?;
         if self.content_length.replace(length).is_some() {
-            return Err(Fault::Malformed("there is more than one Content-Length"));
+            return Err(RequestError::Malformed("there is more than one Content-Length"));
         }
         Ok(())
     }
 
-    fn transfer_encoding(&mut self, value: &'h [u8]) -> Result<(), Fault> {
+    fn transfer_encoding(&mut self, value: &'h [u8]) -> Result<(), RequestError> {
         if self.transfer_encoding.replace(value).is_some() {
-            return Err(Fault::Malformed("there is more than one Transfer-Encoding"));
+            return Err(RequestError::Malformed("there is more than one Transfer-Encoding"));
         }
         Ok(())
     }
@@ -361,34 +362,36 @@ impl<'h> Framing<'h> {
         }
     }
 
-    fn body(&self, line: &RequestLine<'_>) -> Result<Body, Fault> {
+    fn body(&self, line: &RequestLine<'_>) -> Result<Body, RequestError> {
         match (self.transfer_encoding, self.content_length) {
             (Some(_), Some(_)) => {
-                Err(Fault::Malformed("both Transfer-Encoding and Content-Length are given"))
+                Err(RequestError::Malformed("both Transfer-Encoding and Content-Length are given"))
             }
-            (Some(_), None) if !line.http_11 => Err(Fault::Malformed("HTTP/1.0 has no Transfer-Encoding")),
+            (Some(_), None) if !line.http_11 => {
+                Err(RequestError::Malformed("HTTP/1.0 has no Transfer-Encoding"))
+            }
             (Some(coding), None) => check_coding(coding),
             (None, length) => Ok(Body::Length(length.unwrap_or(0))),
         }
     }
 
-    fn check_host(&self, line: &RequestLine<'_>) -> Result<(), Fault> {
+    fn check_host(&self, line: &RequestLine<'_>) -> Result<(), RequestError> {
         if line.http_11 && self.host.is_none() {
-            return Err(Fault::Malformed("there is no Host"));
+            return Err(RequestError::Malformed("there is no Host"));
         }
         let Some(authority) = line.target.authority.map(str::as_bytes) else {
             // `Host:` may be empty only where the target has no authority (RFC 9110 §7.2), as `*` has none.
             return match self.host {
-                Some([]) if line.target.path != "*" => Err(Fault::Malformed("the Host is empty")),
+                Some([]) if line.target.path != "*" => Err(RequestError::Malformed("the Host is empty")),
                 _ => Ok(()),
             };
         };
         if !is_authority(authority) {
-            return Err(Fault::Malformed("the target's authority is not `host[:port]`"));
+            return Err(RequestError::Malformed("the target's authority is not `host[:port]`"));
         }
         match self.host {
             Some(host) if !without_port_80(host).eq_ignore_ascii_case(without_port_80(authority)) => {
-                Err(Fault::Malformed("the Host differs from the target's authority"))
+                Err(RequestError::Malformed("the Host differs from the target's authority"))
             }
             _ => Ok(()),
         }
@@ -401,7 +404,7 @@ fn without_port_80(authority: &[u8]) -> &[u8] {
 }
 
 /// `chunked` alone is ours; other known codings before it are 501; anything else is no coding at all.
-fn check_coding(value: &[u8]) -> Result<Body, Fault> {
+fn check_coding(value: &[u8]) -> Result<Body, RequestError> {
     const KNOWN: [&[u8]; 6] = [b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress", b"br"];
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(Body::Chunked);
@@ -410,9 +413,9 @@ fn check_coding(value: &[u8]) -> Result<Body, Fault> {
     let chunked_last = codings.next_back().is_some_and(|last| last.eq_ignore_ascii_case(b"chunked"));
     let known = codings.all(|coding| KNOWN.iter().any(|known| known.eq_ignore_ascii_case(coding)));
     if chunked_last && known {
-        Err(Fault::Coding)
+        Err(RequestError::Coding)
     } else {
-        Err(Fault::Malformed("the Transfer-Encoding is unknown"))
+        Err(RequestError::Malformed("the Transfer-Encoding is unknown"))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::fields::{Fields, Span};
+use super::fields::{FieldSpan, Fields};
 use super::login::asks_to_bind_connection;
 use super::name::Name;
 use super::request::MAX_FIELDS;
@@ -16,7 +16,7 @@ pub const MAX_HEAD: usize = 64 << 10;
 /// What came is not an HTTP/1 response, or says two things about where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response is malformed")]
-pub struct Malformed;
+pub struct MalformedResponse;
 
 /// How a response's body ends (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,20 +71,20 @@ impl HeadEnd {
     /// # Errors
     /// A head over [`MAX_HEAD`].
     #[inline(always)]
-    pub fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, MalformedResponse> {
         if self.searched == BROKEN {
-            return Err(Malformed);
+            return Err(MalformedResponse);
         }
         self.search(bytes).inspect_err(|_| self.searched = BROKEN)
     }
 
     #[inline(always)]
-    fn search(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    fn search(&mut self, bytes: &[u8]) -> Result<Option<usize>, MalformedResponse> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
             let newline = self.searched + found;
             let line = without_cr(&bytes[self.line..newline]);
             if newline >= MAX_HEAD {
-                return Err(Malformed);
+                return Err(MalformedResponse);
             }
             if line.is_empty() {
                 return Ok(Some(newline + 1));
@@ -93,7 +93,7 @@ impl HeadEnd {
             self.searched = newline + 1;
         }
         self.searched = bytes.len();
-        if bytes.len() > MAX_HEAD { Err(Malformed) } else { Ok(None) }
+        if bytes.len() > MAX_HEAD { Err(MalformedResponse) } else { Ok(None) }
     }
 }
 
@@ -107,9 +107,9 @@ impl ResponseHead {
     ///
     /// # Errors
     /// Whatever is not a response, or is ambiguous.
-    pub fn parse(head: &[u8], to_head: bool, spans: &mut Vec<Span>) -> Result<Self, Malformed> {
+    pub fn parse(head: &[u8], to_head: bool, spans: &mut Vec<FieldSpan>) -> Result<Self, MalformedResponse> {
         spans.clear();
-        let mut at = memchr::memchr(b'\n', head).ok_or(Malformed)? + 1;
+        let mut at = memchr::memchr(b'\n', head).ok_or(MalformedResponse)? + 1;
         let line = StatusLine::parse(without_cr(&head[..at - 1]))?;
         let mut private = false;
         while let Some(found) = memchr::memchr(b'\n', &head[at..]) {
@@ -118,10 +118,10 @@ impl ResponseHead {
                 break;
             }
             if spans.len() == MAX_FIELDS {
-                return Err(Malformed);
+                return Err(MalformedResponse);
             }
-            let (name, value_at, value) = split_field(field).map_err(|_| Malformed)?;
-            let span = Span::new(at, name, at + value_at, value).ok_or(Malformed)?;
+            let (name, value_at, value) = split_field(field).map_err(|_| MalformedResponse)?;
+            let span = FieldSpan::new(at, name, at + value_at, value).ok_or(MalformedResponse)?;
             // `proxy-authenticate` is among those for the next hop.
             private |= matches!(span.name(), Name::WwwAuthenticate | Name::NextHop)
                 && asks_to_bind_connection(value);
@@ -157,15 +157,15 @@ struct StatusLine {
 }
 
 impl StatusLine {
-    fn parse(line: &[u8]) -> Result<Self, Malformed> {
-        let (version, rest) = line.split_at_checked(9).ok_or(Malformed)?;
+    fn parse(line: &[u8]) -> Result<Self, MalformedResponse> {
+        let (version, rest) = line.split_at_checked(9).ok_or(MalformedResponse)?;
         let http_11 = match version {
             b"HTTP/1.1 " => true,
             b"HTTP/1.0 " => false,
-            _ => return Err(Malformed),
+            _ => return Err(MalformedResponse),
         };
-        let (digits, rest) = rest.split_at_checked(3).ok_or(Malformed)?;
-        let status = StatusCode::from_bytes(digits).map_err(|_| Malformed)?;
+        let (digits, rest) = rest.split_at_checked(3).ok_or(MalformedResponse)?;
+        let status = StatusCode::from_bytes(digits).map_err(|_| MalformedResponse)?;
         let reason = match rest {
             [] => (line.len(), line.len()),
             [b' ', reason @ ..]
@@ -173,19 +173,19 @@ impl StatusLine {
             {
                 (13, line.len())
             }
-            _ => return Err(Malformed),
+            _ => return Err(MalformedResponse),
         };
         Ok(Self { http_11, status, reason })
     }
 }
 
 /// One number, however often it is said.
-fn content_length(fields: Fields<'_>) -> Result<Option<u64>, Malformed> {
+fn content_length(fields: Fields<'_>) -> Result<Option<u64>, MalformedResponse> {
     let mut said = None;
     for number in fields.all_known(Name::ContentLength).flat_map(items) {
-        let length = parse_length(number).ok_or(Malformed)?;
+        let length = parse_length(number).ok_or(MalformedResponse)?;
         if said.replace(length).is_some_and(|before| before != length) {
-            return Err(Malformed);
+            return Err(MalformedResponse);
         }
     }
     Ok(said)
@@ -196,16 +196,16 @@ fn framing(
     content_length: Option<u64>,
     line: &StatusLine,
     to_head: bool,
-) -> Result<Framing, Malformed> {
+) -> Result<Framing, MalformedResponse> {
     let mut codings = fields.all_known(Name::TransferEncoding);
     let coding = match (codings.next(), codings.next()) {
         (None, _) => None,
         (Some(coding), None) if line.http_11 && content_length.is_none() => Some(coding),
         // Said twice, beside a length, or by HTTP/1.0, which knows no codings: one of them lies.
-        _ => return Err(Malformed),
+        _ => return Err(MalformedResponse),
     };
     if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"chunked")) {
-        return Err(Malformed);
+        return Err(MalformedResponse);
     }
     let bodiless = line.status.is_informational()
         || matches!(line.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -243,8 +243,8 @@ mod tests {
 
     use super::*;
 
-    fn parse(text: &str) -> Result<ResponseHead, Malformed> {
-        let length = HeadEnd::default().advance(text.as_bytes())?.ok_or(Malformed)?;
+    fn parse(text: &str) -> Result<ResponseHead, MalformedResponse> {
+        let length = HeadEnd::default().advance(text.as_bytes())?.ok_or(MalformedResponse)?;
         ResponseHead::parse(&text.as_bytes()[..length], false, &mut Vec::new())
     }
 
@@ -265,7 +265,7 @@ mod tests {
             "x : y\r\n",
             "x: y\r\n folded\r\n",
         ] {
-            assert_eq!(framing(bad), Err(Malformed), "{bad:?}");
+            assert_eq!(framing(bad), Err(MalformedResponse), "{bad:?}");
         }
         for bodiless in ["204 No Content", "304 Not Modified", "101 Switching Protocols"] {
             let head = parse(&format!("HTTP/1.1 {bodiless}\r\ncontent-length: 5\r\n\r\n"));
@@ -290,7 +290,7 @@ mod tests {
         for bad in
             ["HTTP/2 200 OK", "HTTP/1.1 2000 OK", "HTTP/1.1 099 x", "HTTP/1.1  200", "hello", "HTTP/1.1 20"]
         {
-            assert_eq!(parse(&format!("{bad}\r\n\r\n")), Err(Malformed), "{bad}");
+            assert_eq!(parse(&format!("{bad}\r\n\r\n")), Err(MalformedResponse), "{bad}");
         }
         assert!(parse(&format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(65 << 10))).is_err());
     }

@@ -2,7 +2,7 @@
 
 use memchr::memchr;
 
-use super::request::{BAD_LINE, Fault, MAX_LINE, fault_of_lines, fault_of_long_line};
+use super::request::{BAD_LINE, MAX_LINE, RequestError, fault_of_lines, fault_of_long_line};
 
 /// Finds the end of a head in bytes that arrive piecemeal; each byte is looked at once.
 ///
@@ -13,7 +13,7 @@ pub struct HeadScanner {
     line: usize,
     /// How far the search for its end has come.
     searched: usize,
-    fault: Option<Fault>,
+    fault: Option<RequestError>,
 }
 
 impl HeadScanner {
@@ -22,7 +22,7 @@ impl HeadScanner {
     /// # Errors
     /// A line that does not end in CR LF, or a bound that is passed.
     #[inline]
-    pub fn advance(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, Fault> {
+    pub fn advance(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, RequestError> {
         let is_new = self.line == 0 && self.fault.is_none();
         // As nearly all requests come: whole, and nothing behind them.
         if is_new && bytes.ends_with(b"\r\n\r\n") && bytes.len() <= max_head.min(MAX_LINE) {
@@ -32,7 +32,7 @@ impl HeadScanner {
     }
 
     #[cold]
-    fn search(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, Fault> {
+    fn search(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, RequestError> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -42,7 +42,7 @@ impl HeadScanner {
         })
     }
 
-    fn scan(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, Fault> {
+    fn scan(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, RequestError> {
         loop {
             // One byte more than a line, or the head, may have with its end.
             let bound = (self.line + MAX_LINE + 2).min(max_head + 1);
@@ -67,7 +67,7 @@ impl HeadScanner {
     }
 
     /// Looks for a CR, other than the last byte, in a line whose end has not come.
-    fn check_unended(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    fn check_unended(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
         let from = self.searched.saturating_sub(1).max(self.line);
         let unseen = bytes.get(from..).unwrap_or_default();
         self.searched = bytes.len();
@@ -78,8 +78,8 @@ impl HeadScanner {
     }
 
     /// Whether the request line or a field overflowed.
-    fn too_large(&self, bytes: &[u8]) -> Fault {
-        if self.line == 0 { fault_of_long_line(bytes) } else { Fault::HeadTooLarge }
+    fn too_large(&self, bytes: &[u8]) -> RequestError {
+        if self.line == 0 { fault_of_long_line(bytes) } else { RequestError::HeadTooLarge }
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     /// What becomes of a head of which more comes with each piece: its length, its fault, or nothing yet.
-    fn read(bytes: &[u8], cuts: &[usize], max_head: usize) -> Result<Option<usize>, Fault> {
+    fn read(bytes: &[u8], cuts: &[usize], max_head: usize) -> Result<Option<usize>, RequestError> {
         let mut scanner = HeadScanner::default();
         for &cut in cuts.iter().chain([&bytes.len()]) {
             if scanner.advance(&bytes[..cut], max_head)? {
@@ -102,9 +102,9 @@ mod tests {
         Ok(None)
     }
 
-    fn all_cuts_agree(bytes: &[u8], max_head: usize) -> Result<Option<usize>, Fault> {
+    fn all_cuts_agree(bytes: &[u8], max_head: usize) -> Result<Option<usize>, RequestError> {
         let whole = read(bytes, &[], max_head);
-        let status = |read: Result<Option<usize>, Fault>| read.map_err(Fault::status);
+        let status = |read: Result<Option<usize>, RequestError>| read.map_err(RequestError::status);
         for cut in 0..bytes.len() {
             assert_eq!(status(read(bytes, &[cut], max_head)), status(whole), "cut at {cut}");
         }
@@ -125,8 +125,11 @@ mod tests {
     fn a_method_longer_than_any_is_not_implemented() {
         for length in [257, 1000, 100_000] {
             let head = format!("{} / HTTP/1.1\r\nhost: a\r\n\r\n", "A".repeat(length));
-            assert_eq!(read(head.as_bytes(), &[], 32 << 10), Err(Fault::MethodTooLong), "{length}");
-            assert_eq!(read(head.as_bytes(), &[20_000.min(length)], 32 << 10), Err(Fault::MethodTooLong));
+            assert_eq!(read(head.as_bytes(), &[], 32 << 10), Err(RequestError::MethodTooLong), "{length}");
+            assert_eq!(
+                read(head.as_bytes(), &[20_000.min(length)], 32 << 10),
+                Err(RequestError::MethodTooLong)
+            );
         }
         let head = format!("{} / HTTP/1.1\r\nhost: a\r\n\r\n", "A".repeat(256));
         assert!(read(head.as_bytes(), &[], 32 << 10).is_ok_and(|length| length.is_some()));
@@ -157,7 +160,7 @@ mod tests {
             assert!(read(head(MAX_LINE).as_bytes(), &[cut], 32 << 10).is_ok(), "{cut}");
             assert_eq!(
                 read(head(MAX_LINE + 1).as_bytes(), &[cut], 32 << 10),
-                Err(Fault::HeadTooLarge),
+                Err(RequestError::HeadTooLarge),
                 "{cut}"
             );
         }

@@ -30,14 +30,14 @@ use super::hpack::decoder::Decoder;
 use super::overhead::Overhead;
 use super::traffic::Traffic;
 use crate::clock::deadline::now;
-use crate::socket::Stream;
+use crate::net::Stream;
 use blocks::Block;
-pub use end::{End, Reset};
-pub use handle::{Lost, OpenError, StreamHandle};
+pub use end::{ConnectionEnd, Reset};
+pub use handle::{OpenError, StreamHandle, StreamLost};
 use receive::Payload;
+pub use settings::LocalSettings;
 use settings::PeerSettings;
-pub use settings::Settings;
-use streams::Streams;
+use streams::StreamMap;
 use waiting::Waiting;
 
 /// What a client sends before its first frame (RFC 9113 §3.4).
@@ -70,7 +70,7 @@ pub enum Role {
 
 /// A request whose head has come.
 #[derive(Debug)]
-pub struct Request {
+pub struct ReceivedRequest {
     /// Its stream.
     pub stream: StreamHandle,
     /// Its head, or why there is none.
@@ -81,7 +81,7 @@ pub struct Request {
 
 /// A connection of HTTP/2.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Http2Codec {
     socket: Rc<Stream>,
     traffic: Rc<Traffic>,
     state: RefCell<State>,
@@ -121,7 +121,7 @@ struct State {
     /// Bytes of bodies that came and were not taken.
     held: usize,
     waiting: Waiting,
-    streams: Streams,
+    streams: StreamMap,
     /// Requests that were not taken up yet: the stream, its head, and whether that is all.
     requests: VecDeque<(u32, Result<ReceivedHead, HeadError>, bool)>,
     /// Frames of a client that carry nothing.
@@ -142,22 +142,22 @@ struct State {
     /// Tasks that wait to open a stream.
     open_waiters: Vec<Waker>,
     /// Nothing is read any more.
-    end: Option<End>,
+    end: Option<ConnectionEnd>,
 }
 
-impl Connection {
+impl Http2Codec {
     /// The gateway's side of a client's connection. `inbound` was read from it already and begins with the preface.
     pub fn server(
         socket: Rc<Stream>,
         inbound: BytesMut,
         traffic: Rc<Traffic>,
-        settings: &Settings,
+        settings: &LocalSettings,
     ) -> Rc<Self> {
         Self::new(Role::Server, socket, inbound, traffic, settings)
     }
 
     /// The gateway's side of a backend's connection.
-    pub fn client(socket: Rc<Stream>, settings: &Settings) -> Rc<Self> {
+    pub fn client(socket: Rc<Stream>, settings: &LocalSettings) -> Rc<Self> {
         Self::new(Role::Client, socket, BytesMut::new(), Rc::default(), settings)
     }
 
@@ -166,7 +166,7 @@ impl Connection {
         socket: Rc<Stream>,
         inbound: BytesMut,
         traffic: Rc<Traffic>,
-        settings: &Settings,
+        settings: &LocalSettings,
     ) -> Rc<Self> {
         let mut outbound = BytesMut::new();
         if role == Role::Client {
@@ -196,7 +196,7 @@ impl Connection {
             stream_windows: (settings.stream_window, settings.max_stream_window),
             held: 0,
             waiting: Waiting::default(),
-            streams: Streams::new(settings.max_streams),
+            streams: StreamMap::new(settings.max_streams),
             requests: VecDeque::new(),
             overhead: Overhead::default(),
             opened: now(),
@@ -225,7 +225,7 @@ impl Connection {
 
     /// Drives the connection: reads frames, and sends what there is. Ready with a request that has come, or with `None` once the
     /// connection has ended: by a fault, by the peer, or by GOAWAY after its last stream.
-    pub fn poll(self: &Rc<Self>, context: &mut Context<'_>) -> Poll<Option<Request>> {
+    pub fn poll(self: &Rc<Self>, context: &mut Context<'_>) -> Poll<Option<ReceivedRequest>> {
         self.register(context);
         let mut budget = READ * 4;
         loop {
@@ -233,7 +233,7 @@ impl Connection {
             if let Some((stream, head, ended)) = state.requests.pop_front() {
                 drop(state);
                 let stream = StreamHandle::new(Rc::clone(self), stream);
-                return Poll::Ready(Some(Request { stream, head, ended }));
+                return Poll::Ready(Some(ReceivedRequest { stream, head, ended }));
             }
             let progress =
                 state.end.is_none() && budget > 0 && self.poll_receive(context, &mut state, &mut budget);
@@ -301,7 +301,7 @@ impl Connection {
     }
 
     /// How the connection ended, if it did.
-    pub fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<ConnectionEnd> {
         self.state.borrow().end
     }
 

@@ -274,18 +274,18 @@ fn is_authority(authority: &[u8]) -> bool {
 
 /// A head of ours is not the text that it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unfit;
+pub struct InvalidHead;
 
 /// The fields of a head, up to the empty line, or of trailers: each line's name, and its value without the blanks around it. A line that
 /// is no field is an error: what stands behind it must not get lost.
-fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), Unfit>> {
+fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), InvalidHead>> {
     let mut rest = lines;
     std::iter::from_fn(move || {
         if rest.is_empty() || rest == b"\r\n" {
             return None;
         }
         let field = first_line(rest).and_then(|(line, behind)| {
-            let colon = memchr::memchr(b':', line).filter(|colon| *colon > 0).ok_or(Unfit)?;
+            let colon = memchr::memchr(b':', line).filter(|colon| *colon > 0).ok_or(InvalidHead)?;
             rest = behind;
             Ok((&line[..colon], line[colon + 1..].trim_ascii()))
         });
@@ -302,9 +302,9 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), Unfit>> {
 ///
 /// # Errors
 /// It has no status line, or a line that is no field.
-pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, Unfit> {
+pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, InvalidHead> {
     let (line, lines) = first_line(head)?;
-    put_status(line.get(9..12).and_then(read_status).ok_or(Unfit)?, out);
+    put_status(line.get(9..12).and_then(read_status).ok_or(InvalidHead)?, out);
     let (mut length, mut grpc) = (None, false);
     for field in fields(lines) {
         let (name, value) = field?;
@@ -328,10 +328,10 @@ pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, Unfit> {
 ///
 /// # Errors
 /// It has no request line, or a line that is no field.
-pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(), Unfit> {
+pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(), InvalidHead> {
     let (line, lines) = first_line(head)?;
-    let line = line.strip_suffix(b" HTTP/1.1").ok_or(Unfit)?;
-    let blank = memchr::memchr(b' ', line).ok_or(Unfit)?;
+    let line = line.strip_suffix(b" HTTP/1.1").ok_or(InvalidHead)?;
+    let blank = memchr::memchr(b' ', line).ok_or(InvalidHead)?;
     put_field(b":method", &line[..blank], out);
     put_field(b":scheme", scheme, out);
     put_field(b":path", &encoded(&line[blank + 1..]), out);
@@ -364,13 +364,13 @@ pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(),
 ///
 /// # Errors
 /// A line is no field.
-pub fn put_trailers(lines: &[u8], out: &mut BytesMut) -> Result<(), Unfit> {
+pub fn put_trailers(lines: &[u8], out: &mut BytesMut) -> Result<(), InvalidHead> {
     fields(lines).try_for_each(|field| field.map(|(name, value)| put_field(name, value, out)))
 }
 
-fn first_line(head: &[u8]) -> Result<(&[u8], &[u8]), Unfit> {
-    let end = memchr::memchr(b'\n', head).ok_or(Unfit)?;
-    Ok((head[..end].strip_suffix(b"\r").ok_or(Unfit)?, &head[end + 1..]))
+fn first_line(head: &[u8]) -> Result<(&[u8], &[u8]), InvalidHead> {
+    let end = memchr::memchr(b'\n', head).ok_or(InvalidHead)?;
+    Ok((head[..end].strip_suffix(b"\r").ok_or(InvalidHead)?, &head[end + 1..]))
 }
 
 /// A target with what is no character of a path or query percent-encoded (RFC 3986 §3.3): clients send it, and HTTP/1.1 servers

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::time::Instant;
 
-use super::connection::{Lost, StreamHandle};
+use super::connection::{StreamHandle, StreamLost};
 use super::frame::ErrorCode;
 use crate::clock::deadline::{Deadline, now};
 
@@ -47,7 +47,7 @@ struct Stall {
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ResponseOutcome {
     /// It went out whole, or the client was told that it did not.
     Told,
     /// The client took its request back before the answer began, or there was none for it.
@@ -64,7 +64,7 @@ impl ServerStream {
     ///
     /// # Errors
     /// The client has taken its request back.
-    pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, Lost>> {
+    pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, StreamLost>> {
         self.stream.poll_read(context, into)
     }
 
@@ -92,7 +92,7 @@ impl ServerStream {
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn send_interim(&self, head: &[u8]) -> Result<(), Lost> {
+    pub fn send_interim(&self, head: &[u8]) -> Result<(), StreamLost> {
         match self.answer.get() {
             Answer::Awaited => self.stream.send_response(head, false).map(drop),
             Answer::Begun { .. } | Answer::Ended => Ok(()),
@@ -103,9 +103,9 @@ impl ServerStream {
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn send_head(&self, head: &[u8], ended: bool) -> Result<(), Lost> {
+    pub fn send_head(&self, head: &[u8], ended: bool) -> Result<(), StreamLost> {
         if self.answer.get() != Answer::Awaited {
-            return Err(Lost);
+            return Err(StreamLost);
         }
         let grpc = self.stream.send_response(head, ended)?;
         self.answer.set(if ended { Answer::Ended } else { Answer::Begun { grpc } });
@@ -116,7 +116,7 @@ impl ServerStream {
     ///
     /// # Errors
     /// The stream is of no use any more, or its window stayed closed for too long.
-    pub fn poll_room(&self, context: &mut Context<'_>, wanted: usize) -> Poll<Result<usize, Lost>> {
+    pub fn poll_room(&self, context: &mut Context<'_>, wanted: usize) -> Poll<Result<usize, StreamLost>> {
         match self.stream.poll_room(context, wanted) {
             Poll::Pending => self.poll_stall(context).map_ok(|()| 0),
             room => {
@@ -135,7 +135,7 @@ impl ServerStream {
         context: &mut Context<'_>,
         data: &mut &[u8],
         last: bool,
-    ) -> Poll<Result<(), Lost>> {
+    ) -> Poll<Result<(), StreamLost>> {
         while !data.is_empty() {
             ready!(self.poll_room(context, data.len()))?;
             let sent = self.stream.send_data(data, last)?;
@@ -148,7 +148,7 @@ impl ServerStream {
     }
 
     /// Fails once the client's window has been closed for too long.
-    fn poll_stall(&self, context: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+    fn poll_stall(&self, context: &mut Context<'_>) -> Poll<Result<(), StreamLost>> {
         let mut stall = self.stall.borrow_mut();
         let closed_since = *stall.closed_since.get_or_insert_with(now);
         let last_blocked = self.stream.connection().traffic().last_blocked();
@@ -157,20 +157,20 @@ impl ServerStream {
         stall.stalled = true;
         self.answer.set(Answer::Ended);
         self.stream.reset(ErrorCode::CANCEL);
-        Poll::Ready(Err(Lost))
+        Poll::Ready(Err(StreamLost))
     }
 
     /// Ends the answer's body. `trailers` are lines; there may be none.
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn end(&self, trailers: &[u8]) -> Result<(), Lost> {
+    pub fn end(&self, trailers: &[u8]) -> Result<(), StreamLost> {
         match self.answer.get() {
             Answer::Begun { .. } => {
                 self.answer.set(Answer::Ended);
                 self.stream.send_end(trailers)
             }
-            Answer::Awaited | Answer::Ended => Err(Lost),
+            Answer::Awaited | Answer::Ended => Err(StreamLost),
         }
     }
 
@@ -180,19 +180,19 @@ impl ServerStream {
     }
 
     /// Tells the client of an answer that is not whole, and how it ended.
-    pub fn finish(&self) -> Ending {
+    pub fn finish(&self) -> ResponseOutcome {
         match self.answer.get() {
             Answer::Awaited => {
                 self.stream.reset(ErrorCode::INTERNAL_ERROR);
-                Ending::Unanswered
+                ResponseOutcome::Unanswered
             }
             Answer::Begun { grpc } => {
                 if !grpc || self.end(UNAVAILABLE).is_err() {
                     self.stream.reset(ErrorCode::INTERNAL_ERROR);
                 }
-                Ending::Told
+                ResponseOutcome::Told
             }
-            Answer::Ended => Ending::Told,
+            Answer::Ended => ResponseOutcome::Told,
         }
     }
 }

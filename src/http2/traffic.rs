@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::clock::deadline::now;
-use crate::socket::{AckTimeout, Stream};
+use crate::net::{AckTimeout, Stream};
 
 /// Bytes of a PING, which a dead connection takes, too.
 const PING_FRAME: u64 = 17;

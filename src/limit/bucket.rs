@@ -4,7 +4,7 @@ use std::fmt::{self, Formatter};
 
 use super::limiter::{Limiter, Names, Viewed};
 use super::meter::{Level, Meter};
-use super::pace::{Written, burst};
+use super::rate_params::{WrittenRate, burst};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 
@@ -126,7 +126,7 @@ impl<L: Metered> Limiter for L {
     }
 
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} {}", Written(self.rate()), L::NAMES.quota, self.quota())
+        write!(f, "{}, {} {}", WrittenRate(self.rate()), L::NAMES.quota, self.quota())
     }
 }
 

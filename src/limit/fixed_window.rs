@@ -6,8 +6,8 @@
 use std::fmt::{self, Formatter};
 
 use super::limiter::{Limiter, Names, Viewed};
-use super::pace::Each;
 use super::packed::{Packed, Stored};
+use super::rate_params::PerUnit;
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Align, Decision, Verdict, Wait, changed};
 
@@ -127,7 +127,7 @@ impl Limiter for FixedWindow {
             Align::Clock => "clock-aligned",
             Align::FirstRequest => "from the first request",
         };
-        write!(f, "{} in each {} ({align})", self.rate.count(), Each(self.rate.period()))
+        write!(f, "{} in each {} ({align})", self.rate.count(), PerUnit(self.rate.period()))
     }
 }
 

@@ -13,7 +13,7 @@ use std::fmt::{self, Formatter};
 use super::bucket::{Bucket, Metered};
 use super::limiter::Names;
 use super::meter::{Level, Meter};
-use super::pace::{Pace, Span};
+use super::rate_params::{Interval, Window};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait};
 
@@ -103,7 +103,7 @@ impl Metered for LeakyBucket {
     }
 
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (pace, wait) = (Pace(self.rate), Span(self.max_wait));
+        let (pace, wait) = (Interval(self.rate), Window(self.max_wait));
         write!(f, "{pace} in turn, up to {} waiting, at most {wait}", self.queue.units())
     }
 }

@@ -5,9 +5,9 @@
 
 use std::fmt::{self, Display as _, Formatter};
 
-use super::lua::Twin;
-use super::pace::Written;
+use super::lua::LuaParams;
 use super::packed::Stored;
+use super::rate_params::WrittenRate;
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 
@@ -113,8 +113,8 @@ pub(super) trait Limiter: Sized {
     fn numbers(&self) -> [u64; 5];
 
     /// The algorithm as its twin knows it.
-    fn twin(&self) -> Twin {
-        Twin { module: Self::NAMES.module.0, numbers: self.numbers() }
+    fn twin(&self) -> LuaParams {
+        LuaParams { module: Self::NAMES.module.0, numbers: self.numbers() }
     }
 
     /// Writes what the limit means, in words.
@@ -122,7 +122,7 @@ pub(super) trait Limiter: Sized {
 
     /// Writes the limit as short as in the file.
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        Written(self.rate()).fmt(f)
+        WrittenRate(self.rate()).fmt(f)
     }
 }
 

@@ -17,7 +17,7 @@ pub fn modules() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// An algorithm as its twin knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Twin {
+pub struct LuaParams {
     /// One of [`modules`].
     pub module: &'static str,
     /// What the module's function `limit` is given, all below 2^53; the last may be of no use to it.

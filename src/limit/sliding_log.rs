@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use std::fmt::{self, Formatter};
 
 use super::limiter::{Limiter, Names};
-use super::pace::{Each, Span};
 use super::packed::{Packed, Stored};
+use super::rate_params::{PerUnit, Window};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait, changed};
 
@@ -301,9 +301,9 @@ impl Limiter for SlidingLog {
     }
 
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in any {}, exactly", self.rate.count(), Each(self.rate.period()))?;
+        write!(f, "{} in any {}, exactly", self.rate.count(), PerUnit(self.rate.period()))?;
         if let Some(spacing) = self.spacing {
-            write!(f, ", at least {} apart", Span(spacing))?;
+            write!(f, ", at least {} apart", Window(spacing))?;
         }
         if self.count_denied { f.write_str(", refused attempts count too") } else { Ok(()) }
     }

@@ -9,8 +9,8 @@
 use std::fmt::{self, Formatter};
 
 use super::limiter::{Limiter, Names, Viewed};
-use super::pace::Each;
 use super::packed::{Packed, Stored};
+use super::rate_params::PerUnit;
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait, changed};
 
@@ -219,7 +219,7 @@ impl Limiter for SlidingWindow {
     }
 
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in any {}, weighted", self.rate.count(), Each(self.rate.period()))
+        write!(f, "{} in any {}, weighted", self.rate.count(), PerUnit(self.rate.period()))
     }
 }
 

@@ -12,26 +12,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::time::Instant;
 
-use super::clerk;
+use super::admin_commands;
 use super::connection;
-use super::descriptors::Reserve;
+use super::connection_handle::ConnectionHandle;
+use super::fd_reserve::DescriptorReserve;
 use super::handshake;
 use super::listen::Listeners;
-use super::presence::Presence;
-use super::proxied;
-use super::worker::{Plan, Worker};
-use crate::aside::aside;
+use super::proxy_protocol;
+use super::worker::{Worker, WorkerPlan};
+use crate::boxed_cold::boxed_cold;
 use crate::clock::deadline::now;
+use crate::net::Stream;
 use crate::shared::{Life, Shared};
-use crate::socket::Stream;
-use crate::telemetry::metrics::TurnedAway;
+use crate::telemetry::metrics::ConnectionRejectReason;
 
 /// How long accepting rests when the process is out of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 /// How often a worker says so at most.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+const WARN_EVERY: Duration = Duration::from_secs(10);
 /// Connections beyond `max_connections` that are told so; more are closed without a word.
-const MOST_TOLD: usize = 256;
+const MAX_WARNED: usize = 256;
 /// How often unused backend connections are looked through.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
@@ -48,11 +48,11 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
             tokio::task::spawn_local(accept(place, tls, listener, Rc::clone(&worker)));
         }
         tokio::task::spawn_local(expire(Rc::clone(&worker)));
-        if let Some(inbox) = worker.shared.desks.inbox(worker.index()) {
-            tokio::task::spawn_local(clerk::serve(inbox, Rc::clone(&worker)));
+        if let Some(inbox) = worker.shared.worker_commands.inbox(worker.index()) {
+            tokio::task::spawn_local(admin_commands::serve(inbox, Rc::clone(&worker)));
         }
         if worker.index() == 0 {
-            tokio::task::spawn_local(clerk::keep_bans(Rc::clone(&worker)));
+            tokio::task::spawn_local(admin_commands::keep_bans(Rc::clone(&worker)));
         }
         up();
         worker.drained().await;
@@ -70,14 +70,14 @@ fn adopt(listener: StdListener) -> io::Result<TcpListener> {
 /// Takes connections until draining begins; the listener is closed then.
 async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
     let mut life = worker.life.clone();
-    let reserve = Reserve::of_process();
+    let reserve = DescriptorReserve::of_process();
     let Shared { connections, scarce_above, .. } = &*worker.shared;
     let (mut last_told, mut inherits_nodelay) = (None, false);
     loop {
         let open = connections.load(Ordering::Relaxed);
-        if Reserve::may_be_next(open, scarce_above) && reserve.is_next(&listener) {
-            tell(&mut last_told, "nearly all files that may be open are: new connections wait");
-            until_spared(reserve, &listener, &worker).await;
+        if DescriptorReserve::may_be_next(open, scarce_above) && reserve.is_next(&listener) {
+            warn_throttled(&mut last_told, "nearly all files that may be open are: new connections wait");
+            wait_for_descriptors(reserve, &listener, &worker).await;
         }
         let accepted = tokio::select! {
             biased;
@@ -92,7 +92,7 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
             }
             Err(error) if is_the_clients(&error) => {}
             Err(error) => {
-                tell(&mut last_told, &format!("cannot accept connections; trying again: {error}"));
+                warn_throttled(&mut last_told, &format!("cannot accept connections; trying again: {error}"));
                 tokio::time::sleep(ACCEPT_REST).await;
             }
         }
@@ -115,9 +115,9 @@ fn lacks_nodelay(stream: &TcpStream) -> bool {
 }
 
 /// A warning, unless there was one just now: who causes it may do so as often as they like.
-fn tell(last: &mut Option<Instant>, what: &str) {
+fn warn_throttled(last: &mut Option<Instant>, what: &str) {
     let now = now();
-    if last.is_none_or(|last| now - last >= TELL_EVERY) {
+    if last.is_none_or(|last| now - last >= WARN_EVERY) {
         *last = Some(now);
         tracing::warn!("{what}");
     }
@@ -125,7 +125,7 @@ fn tell(last: &mut Option<Instant>, what: &str) {
 
 /// Waits until a connection more leaves the spared descriptors alone. The one that is idle for longest makes room; where
 /// none is, the next wait in the listener's queue.
-async fn until_spared(reserve: Reserve, listener: &TcpListener, worker: &Worker) {
+async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &TcpListener, worker: &Worker) {
     while reserve.is_next(listener) && !worker.is_draining() {
         if worker.make_room() {
             tokio::task::yield_now().await;
@@ -142,40 +142,46 @@ fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
     let (most, open) =
         (plan.gateway.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
     if open >= most && !worker.make_room() {
-        plan.metrics.turned_away(place, TurnedAway::Crowd);
-        if tls || open - most >= MOST_TOLD {
+        plan.metrics.connection_rejected(place, ConnectionRejectReason::Crowd);
+        if tls || open - most >= MAX_WARNED {
             return;
         }
-        let open = Open::new(place, Rc::clone(worker), None);
+        let open = ConnectionGuard::new(place, Rc::clone(worker), None);
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            connection::turn_away(stream, Presence::new(place), peer.ip(), worker).await;
+            connection::reject_connection(stream, ConnectionHandle::new(place), peer.ip(), worker).await;
             drop(open);
         });
     } else {
-        let presence = Presence::new(place);
-        let open = Open::new(place, Rc::clone(worker), Some(&presence));
+        let handle = ConnectionHandle::new(place);
+        let open = ConnectionGuard::new(place, Rc::clone(worker), Some(&handle));
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            welcome(tls, stream, presence, peer.ip(), worker).await;
+            serve_connection(tls, stream, handle, peer.ip(), worker).await;
             drop(open);
         });
     }
 }
 
 /// Finds out who it is, and serves it unless it has too many connections already.
-async fn welcome(tls: bool, mut stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
-    let Some(peer) = proxied::peer(&presence, &mut stream, peer, &worker).await else { return };
+async fn serve_connection(
+    tls: bool,
+    mut stream: TcpStream,
+    handle: Rc<ConnectionHandle>,
+    peer: IpAddr,
+    worker: Rc<Worker>,
+) {
+    let Some(peer) = proxy_protocol::peer(&handle, &mut stream, peer, &worker).await else { return };
     match worker.admit_client(peer) {
         // A connection without TLS needs no memory for a handshake.
-        Ok(_crowded) if tls => aside(|| handshake::serve(stream, presence, peer, worker)).await,
-        Ok(_crowded) => connection::serve(Stream::Plain(stream), presence, peer, worker).await,
+        Ok(_crowded) if tls => boxed_cold(|| handshake::serve(stream, handle, peer, worker)).await,
+        Ok(_crowded) => connection::serve(Stream::Plain(stream), handle, peer, worker).await,
         Err(most) => {
-            worker.plan().metrics.turned_away(presence.listener(), TurnedAway::PerClient);
+            worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::PerClient);
             // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
             // closed at once.
             if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
-                aside(|| connection::turn_away(stream, presence, peer, worker)).await;
+                boxed_cold(|| connection::reject_connection(stream, handle, peer, worker)).await;
             }
         }
     }
@@ -188,32 +194,32 @@ fn is_the_clients(error: &io::Error) -> bool {
 }
 
 /// Counts a connection for as long as it is open, and lists it among those that can make room.
-struct Open {
+struct ConnectionGuard {
     place: usize,
     /// It is listed at the worker.
-    presence: Option<Rc<Presence>>,
+    handle: Option<Rc<ConnectionHandle>>,
     worker: Rc<Worker>,
-    plan: Rc<Plan>,
+    plan: Rc<WorkerPlan>,
 }
 
-impl Open {
-    fn new(place: usize, worker: Rc<Worker>, presence: Option<&Rc<Presence>>) -> Self {
+impl ConnectionGuard {
+    fn new(place: usize, worker: Rc<Worker>, handle: Option<&Rc<ConnectionHandle>>) -> Self {
         let plan = worker.plan();
         worker.accepted.set(worker.accepted.get() + 1);
-        if let Some(presence) = presence {
-            presence.list(&worker.idle);
+        if let Some(handle) = handle {
+            handle.enlist(&worker.idle);
         }
         worker.open.set(worker.open.get() + 1);
         worker.shared.connections.fetch_add(1, Ordering::Relaxed);
         plan.metrics.connection_opened(place);
-        Self { place, presence: presence.cloned(), worker, plan }
+        Self { place, handle: handle.cloned(), worker, plan }
     }
 }
 
-impl Drop for Open {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        if let Some(presence) = &self.presence {
-            presence.unlist();
+        if let Some(handle) = &self.handle {
+            handle.unlist();
         }
         self.worker.open.set(self.worker.open.get() - 1);
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);

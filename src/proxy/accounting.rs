@@ -4,26 +4,26 @@ use std::net::IpAddr;
 
 use http::{Method, StatusCode, Version, header};
 
-use super::peer::Peer;
-use super::tracer::Traced;
-use super::turn::Turn;
-use crate::gateway::admission::{Refusal, Standing, Tightest, Use};
-use crate::gateway::log::AccessLog;
-use crate::gateway::resolve::RoutedRequest;
-use crate::gateway::{Limit, Mode, Route, UpstreamIndex};
+use super::peer::ConnectionPeer;
+use super::request_context::RequestContext;
+use super::tracer::RequestTrace;
 use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
+use crate::plan::admission::{Applicability, BindingLimit, LimitCheck, Refusal};
+use crate::plan::log::AccessLog;
+use crate::plan::resolve::RoutedRequest;
+use crate::plan::{Limit, Mode, Route, UpstreamIndex};
 use crate::route::RouteIndex;
 use crate::route::mask::Masking;
 use crate::store::Outcome;
 use crate::telemetry::access_log::Record;
-use crate::telemetry::metrics::{DecisionLabel, Fate, Word};
+use crate::telemetry::metrics::{DecisionLabel, LimitVerdict, RequestOutcome};
 use crate::upstream::Failed;
-use crate::upstream::exchange::{Exchange, Upload};
+use crate::upstream::exchange::{Exchange, RequestBody};
 
-impl Drop for Turn {
+impl Drop for RequestContext {
     fn drop(&mut self) {
         let now = self.worker.shared.clock.now();
         self.worker.last_answer.set(now);
@@ -31,9 +31,9 @@ impl Drop for Turn {
         let fate = self.fate();
         self.plan.metrics.request(self.route, self.status, duration, self.delay);
         self.plan.metrics.bodies(self.route, self.received, self.sent);
-        self.plan.metrics.fate(self.route, fate);
-        if matches!(fate, Fate::Refused | Fate::Failed) {
-            self.testify(fate);
+        self.plan.metrics.outcome(self.route, fate);
+        if matches!(fate, RequestOutcome::Refused | RequestOutcome::Failed) {
+            self.record_refusal(fate);
         }
         if let Some(mut record) = self.record.take() {
             record.status = self.status;
@@ -54,17 +54,17 @@ impl Drop for Turn {
     }
 }
 
-impl Turn {
+impl RequestContext {
     /// Begins the access record, unless there is no access log, the request is not traced, and there is no trouble that is to be told
     /// of. Without a head, it was refused unread.
-    pub(crate) fn open_record(&mut self, peer: &Peer, head: Option<&RequestHead<'_>>) {
+    pub(crate) fn open_record(&mut self, peer: &ConnectionPeer, head: Option<&RequestHead<'_>>) {
         let gateway = &self.plan.gateway;
         if let Some(trace) = &gateway.trace {
             let fields = head.map_or(Fields::NONE, |head| head.fields);
             self.trace = Some(self.worker.tracer.begin(gateway, trace, fields, peer, self.started));
         }
         let logged = gateway.log.access != AccessLog::Off;
-        let traced = self.trace.as_ref().is_some_and(Traced::is_recorded);
+        let traced = self.trace.as_ref().is_some_and(RequestTrace::is_recorded);
         if !logged && !traced && !self.worker.is_troubled(self.started) {
             return;
         }
@@ -76,7 +76,7 @@ impl Turn {
         if let (AccessLog::Combined, Some(head)) = (&gateway.log.access, head) {
             note_agent(&mut record, head);
         }
-        record.trace_id = self.trace.as_ref().map(Traced::id);
+        record.trace_id = self.trace.as_ref().map(RequestTrace::id);
         self.record = Some(record);
     }
 
@@ -98,7 +98,7 @@ impl Turn {
     }
 
     /// Notes and counts a server's answer to what was sent at `asked`.
-    pub(crate) fn note_answer<U: Upload>(
+    pub(crate) fn note_answer<U: RequestBody>(
         &mut self,
         upstream: UpstreamIndex,
         exchange: &Exchange<'_, U>,
@@ -138,25 +138,25 @@ impl Turn {
     /// Takes what the store says of the request; nothing where it was not asked, as a part of a key is missing.
     pub(crate) fn decided(&mut self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
         self.count(routed, outcome);
-        if let (Some(limit), Some(record)) = (routed.assessment.unasked(outcome), &mut self.record) {
+        if let (Some(limit), Some(record)) = (routed.charges.decided_locally(outcome), &mut self.record) {
             (*limit.name).clone_into(&mut record.limit);
             record.decision = Some(DecisionLabel::StoreError);
         }
         if outcome.unavailable {
-            self.witness_rejection(routed.head(), routed.request().host);
+            self.sample_rejection(routed.head(), routed.request().host);
         }
     }
 
     /// Counts what each limit of the route said, and to whom.
     fn count(&self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
-        let assessment = &routed.assessment;
+        let assessment = &routed.charges;
         let admitted = assessment.missing().is_none()
             && assessment
-                .uses
+                .checks
                 .iter()
                 .filter(|used| used.limit.mode == Mode::Enforce)
                 .all(|used| !denies(used, outcome));
-        for (place, used) in assessment.uses.iter().enumerate() {
+        for (place, used) in assessment.checks.iter().enumerate() {
             let Some(label) = label(used, outcome, admitted) else { continue };
             self.plan.metrics.decision(routed.index, place, label);
             let refused = match label {
@@ -165,8 +165,8 @@ impl Turn {
                 DecisionLabel::Exempt => continue,
                 DecisionLabel::StoreError => {
                     let Some(word) = unasked_word(used, outcome, admitted) else { continue };
-                    self.plan.metrics.unasked(routed.index, place, word);
-                    word == Word::Refused
+                    self.plan.metrics.decided_locally(routed.index, place, word);
+                    word == LimitVerdict::Refused
                 }
             };
             self.note_asker(routed, place, used, refused);
@@ -175,8 +175,8 @@ impl Turn {
 
     /// Counts a request that the limit at this place refuses because of a ban, also in shadow. The others have not been asked.
     pub(crate) fn count_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
-        for (place, used) in routed.assessment.uses.iter().enumerate() {
-            if used.standing == Standing::Exempt {
+        for (place, used) in routed.charges.checks.iter().enumerate() {
+            if used.applicability == Applicability::Exempt {
                 self.plan.metrics.decision(routed.index, place, DecisionLabel::Exempt);
             } else if place == banned {
                 self.plan.metrics.decision(routed.index, place, DecisionLabel::Limited);
@@ -186,13 +186,13 @@ impl Turn {
     }
 
     /// Counts the request among those of its key.
-    fn note_asker(&self, routed: &RoutedRequest<'_, '_>, place: usize, used: &Use<'_>, refused: bool) {
-        let audience = routed.route.limits.get(place).and_then(|one| self.plan.audiences.get(one.limit.0));
-        let Some(audience) = audience else { return };
-        let mut audience = audience.borrow_mut();
-        let Some(owner) = routed.assessment.owner(used) else { return audience.note_nobody(self.started) };
+    fn note_asker(&self, routed: &RoutedRequest<'_, '_>, place: usize, used: &LimitCheck<'_>, refused: bool) {
+        let key_stats = routed.route.limits.get(place).and_then(|one| self.plan.key_stats.get(one.limit.0));
+        let Some(key_stats) = key_stats else { return };
+        let mut key_stats = key_stats.borrow_mut();
+        let Some(owner) = routed.charges.owner(used) else { return key_stats.note_unkeyed(self.started) };
         let write_label = |label: &mut String| self.write_label(routed, used.limit, label);
-        audience.note(owner, refused, self.started, write_label);
+        key_stats.note(owner, refused, self.started, write_label);
     }
 
     /// Writes the values of the request's key under `limit`, masked unless the limit reveals them.
@@ -208,19 +208,19 @@ impl Turn {
         &mut self,
         routed: &RoutedRequest<'_, '_>,
         refusal: &Refusal<'_>,
-        tightest: Option<&Tightest<'_>>,
+        tightest: Option<&BindingLimit<'_>>,
     ) {
-        self.fate = Fate::Refused;
+        self.fate = RequestOutcome::Refused;
         self.note(tightest);
         if let (Some(record), None) = (&mut self.record, tightest) {
             (*refusal.limit.name).clone_into(&mut record.limit);
             record.decision = Some(DecisionLabel::Limited);
         }
-        self.witness_refusal(routed, refusal, tightest);
+        self.sample_refusal(routed, refusal, tightest);
     }
 
     /// Notes the tightest limit for the access log.
-    pub(crate) fn note(&mut self, tightest: Option<&Tightest<'_>>) {
+    pub(crate) fn note(&mut self, tightest: Option<&BindingLimit<'_>>) {
         if let (Some(record), Some(tightest)) = (&mut self.record, tightest) {
             (*tightest.limit.name).clone_into(&mut record.limit);
             record.remaining = Some(tightest.decision.remaining);
@@ -236,10 +236,10 @@ impl Turn {
 
     /// What became of it in the end. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure: to the
     /// client there is no difference.
-    fn fate(&self) -> Fate {
+    fn fate(&self) -> RequestOutcome {
         let failed = self.error.is_some() || self.status.is_server_error();
         match self.fate {
-            Fate::Admitted | Fate::Delayed if failed => Fate::Failed,
+            RequestOutcome::Admitted | RequestOutcome::Delayed if failed => RequestOutcome::Failed,
             fate => fate,
         }
     }
@@ -277,40 +277,40 @@ fn no_method() -> Method {
     Method::from_bytes(b"-").unwrap_or_default()
 }
 
-fn denies(used: &Use<'_>, outcome: &Outcome) -> bool {
+fn denies(used: &LimitCheck<'_>, outcome: &Outcome) -> bool {
     used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Deny(_)))
 }
 
 /// How a limit's word is counted; not at all if it neither charged nor refused.
-fn label(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLabel> {
+fn label(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLabel> {
     let shadow = used.limit.mode == Mode::Shadow;
     let refused = if shadow { DecisionLabel::ShadowLimited } else { DecisionLabel::Limited };
     let delayed =
         || used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Delay(_)));
     let unasked = used.places().any(|place| outcome.unasked.contains(place));
-    match used.standing {
-        Standing::Exempt => Some(DecisionLabel::Exempt),
-        Standing::Missing | Standing::Repeated => Some(refused),
-        Standing::Charged(..) if unasked => Some(DecisionLabel::StoreError),
-        Standing::Charged(..) if denies(used, outcome) => Some(refused),
-        Standing::Charged(..) if !admitted || outcome.decisions.is_empty() => None,
-        Standing::Charged(..) if !shadow && delayed() => Some(DecisionLabel::Delayed),
-        Standing::Charged(..) => Some(DecisionLabel::Allowed),
-        Standing::Free | Standing::Skipped => None,
+    match used.applicability {
+        Applicability::Exempt => Some(DecisionLabel::Exempt),
+        Applicability::Missing | Applicability::Repeated => Some(refused),
+        Applicability::Charged(..) if unasked => Some(DecisionLabel::StoreError),
+        Applicability::Charged(..) if denies(used, outcome) => Some(refused),
+        Applicability::Charged(..) if !admitted || outcome.decisions.is_empty() => None,
+        Applicability::Charged(..) if !shadow && delayed() => Some(DecisionLabel::Delayed),
+        Applicability::Charged(..) => Some(DecisionLabel::Allowed),
+        Applicability::Free | Applicability::Skipped => None,
     }
 }
 
 /// What a limit said where the store could not be asked; `None` if that did not count, as another limit refused, or the answer is 503.
 #[cold]
-fn unasked_word(used: &Use<'_>, outcome: &Outcome, admitted: bool) -> Option<Word> {
+fn unasked_word(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<LimitVerdict> {
     let delays = |decision: &Decision| matches!(decision.verdict, Verdict::Delay(_));
     match () {
         () if outcome.unavailable => None,
-        () if denies(used, outcome) => Some(Word::Refused),
+        () if denies(used, outcome) => Some(LimitVerdict::Refused),
         () if !admitted => None,
         () if used.limit.mode == Mode::Enforce && used.decisions(outcome).iter().any(delays) => {
-            Some(Word::Delayed)
+            Some(LimitVerdict::Delayed)
         }
-        () => Some(Word::Admitted),
+        () => Some(LimitVerdict::Admitted),
     }
 }

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::reader::BodyFault;
+use super::request_reader::BodyFault;
 
 /// What was wrong with the request's body: status, detail and the access log's `error`.
 pub(super) fn upload_fault(fault: Option<BodyFault>) -> (StatusCode, &'static str, &'static str) {

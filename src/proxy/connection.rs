@@ -11,41 +11,46 @@ use http::StatusCode;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::answer::Form;
+use super::connection_handle::ConnectionHandle;
 use super::lifetime::Lifetime;
 use super::linger::{SILENCE, linger, linger_for};
+use super::local_response::ResponseOptions;
+use super::local_response_writer::LocalResponseWriter;
 use super::next_action::NextAction;
-use super::peer::Peer;
-use super::presence::Presence;
-use super::reader::{Arrival, Source};
-use super::refuse::Page;
+use super::peer::ConnectionPeer;
+use super::request_reader::{ReadEvent, Source};
 use super::session::Session;
 use super::worker::Worker;
 use super::{http2, service, tunnel};
-use crate::aside::aside;
+use crate::boxed_cold::boxed_cold;
 use crate::clock::deadline::now;
 use crate::http1::scanner::HeadScanner;
-use crate::socket::Stream;
-use crate::telemetry::metrics::TurnedAway;
+use crate::net::Stream;
+use crate::telemetry::metrics::ConnectionRejectReason;
 
 /// One client's connection.
 #[derive(Debug)]
 struct Connection {
     session: Session,
     stream: Rc<Stream>,
-    presence: Rc<Presence>,
+    handle: Rc<ConnectionHandle>,
     /// Requests taken up so far.
     requests: u64,
     life: Lifetime,
 }
 
 impl Connection {
-    fn new(stream: Stream, presence: Rc<Presence>, peer: Rc<Peer>, worker: Rc<Worker>) -> Self {
+    fn new(
+        stream: Stream,
+        handle: Rc<ConnectionHandle>,
+        peer: Rc<ConnectionPeer>,
+        worker: Rc<Worker>,
+    ) -> Self {
         let stream = Rc::new(stream);
         let now = now();
         let life = Lifetime::of(&worker.plan().gateway.server, now, worker.jitter());
         let session = Session::new(Source::Http1(Rc::clone(&stream)), peer, worker, now);
-        Self { session, stream, presence, requests: 0, life }
+        Self { session, stream, handle, requests: 0, life }
     }
 
     /// Whether the answer to the present request may leave the connection open.
@@ -73,24 +78,24 @@ impl Connection {
                 self.poll_arrival(context, &mut scanner)
             });
             let after = match arrival.await {
-                Arrival::Nothing => {
-                    return if self.presence.is_evicted() { NextAction::Drop } else { NextAction::Close };
+                ReadEvent::Nothing => {
+                    return if self.handle.is_evicted() { NextAction::Drop } else { NextAction::Close };
                 }
                 // Nothing can come behind the end, so there is nothing to read. TLS says goodbye.
-                Arrival::End if self.is_plain() => return NextAction::Drop,
-                Arrival::End => return NextAction::Close,
-                Arrival::Head => {
+                ReadEvent::End if self.is_plain() => return NextAction::Drop,
+                ReadEvent::End => return NextAction::Close,
+                ReadEvent::Head => {
                     self.requests += 1;
                     self.session.may_keep = self.may_keep();
                     service::answer(&mut self.session).await
                 }
-                Arrival::Http2 => return NextAction::Http2,
-                Arrival::InvalidPreface => {
+                ReadEvent::Http2 => return NextAction::Http2,
+                ReadEvent::InvalidPreface => {
                     let mut refusal = BytesMut::from(http2::INVALID_PREFACE);
                     let sent = self.session.writer.send(&mut refusal, 0).await;
                     return if sent.is_ok() { NextAction::Close } else { NextAction::Drop };
                 }
-                Arrival::Fault(fault) => service::refuse_unread(&mut self.session, fault).await,
+                ReadEvent::Fault(fault) => service::refuse_unread(&mut self.session, fault).await,
             };
             match after {
                 NextAction::Keep => {}
@@ -102,19 +107,19 @@ impl Connection {
     }
 
     /// Waits for the next head. While nothing of it has come, the connection holds no buffers and may be closed.
-    fn poll_arrival(&mut self, context: &mut Context<'_>, scanner: &mut HeadScanner) -> Poll<Arrival> {
+    fn poll_arrival(&mut self, context: &mut Context<'_>, scanner: &mut HeadScanner) -> Poll<ReadEvent> {
         let Session { reader, worker, buffers, .. } = &mut self.session;
         let filled = buffers.get_or_insert_with(|| worker.spare.take());
         let arrival = reader.poll_head(context, &self.stream, &mut filled.inbound, scanner);
         if arrival.is_pending() && filled.inbound.is_empty() {
             let over = worker.is_draining() && (self.requests > 0 || worker.is_late());
-            if self.presence.is_evicted() || over {
-                return Poll::Ready(Arrival::Nothing);
+            if self.handle.is_evicted() || over {
+                return Poll::Ready(ReadEvent::Nothing);
             }
-            self.presence.rest(reader.since(), context);
+            self.handle.mark_idle(reader.since(), context);
             worker.spare.put(buffers.take());
         } else {
-            self.presence.rouse();
+            self.handle.mark_active();
         }
         arrival
     }
@@ -124,7 +129,7 @@ impl Connection {
     fn is_finished(&self) -> bool {
         let Session { is_last, buffers, .. } = &self.session;
         let is_unread = buffers.as_ref().is_some_and(|buffers| !buffers.inbound.is_empty());
-        *is_last && self.is_plain() && !is_unread && !self.stream.has_news()
+        *is_last && self.is_plain() && !is_unread && !self.stream.has_input()
     }
 
     /// Whether the socket's bytes are those of HTTP.
@@ -135,49 +140,66 @@ impl Connection {
     /// Closes the connection so that what is under way to the client arrives.
     async fn linger(&mut self) {
         self.session.worker.spare.put(self.session.buffers.take());
-        linger(&self.stream, &self.presence, &self.session.worker).await;
+        linger(&self.stream, &self.handle, &self.session.worker).await;
     }
 }
 
 /// Serves a connection until either side closes it.
-pub(crate) async fn serve(stream: Stream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
-    let peer = Rc::new(Peer::new(peer, &stream));
-    let mut connection = Connection::new(stream, presence, peer, worker);
+pub(crate) async fn serve(stream: Stream, handle: Rc<ConnectionHandle>, peer: IpAddr, worker: Rc<Worker>) {
+    let peer = Rc::new(ConnectionPeer::new(peer, &stream));
+    let mut connection = Connection::new(stream, handle, peer, worker);
     match connection.run().await {
         NextAction::Keep | NextAction::Drop => {}
         NextAction::Http2 => {
-            let Connection { session: Session { worker, peer, buffers, .. }, stream, presence, life, .. } =
+            let Connection { session: Session { worker, peer, buffers, .. }, stream, handle, life, .. } =
                 connection;
             let come = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
-            return aside(|| http2::serve(stream, come, presence, &peer, life, worker)).await;
+            return boxed_cold(|| http2::serve(stream, come, handle, &peer, life, worker)).await;
         }
-        NextAction::Close => aside(|| connection.linger()).await,
+        NextAction::Close => boxed_cold(|| connection.linger()).await,
         NextAction::Tunnel(backend, silence) => {
             let Connection { stream, session, .. } = &mut connection;
             let buffers = session.buffers.take().unwrap_or_default();
             session.writer.lift_timeout();
-            aside(|| tunnel::run(stream, backend, buffers, silence)).await;
-            aside(|| connection.linger()).await;
+            boxed_cold(|| tunnel::run(stream, backend, buffers, silence)).await;
+            boxed_cold(|| connection.linger()).await;
         }
     }
     if connection.session.writer.is_stalled() {
-        let listener = connection.presence.listener();
-        connection.session.worker.plan().metrics.turned_away(listener, TurnedAway::Stalled);
+        let listener = connection.handle.listener();
+        connection
+            .session
+            .worker
+            .plan()
+            .metrics
+            .connection_rejected(listener, ConnectionRejectReason::Stalled);
     }
 }
 
 /// Answers a connection over the bound with 503, unread, and closes it.
-pub(crate) async fn turn_away(stream: TcpStream, presence: Rc<Presence>, peer: IpAddr, worker: Rc<Worker>) {
+pub(crate) async fn reject_connection(
+    stream: TcpStream,
+    handle: Rc<ConnectionHandle>,
+    peer: IpAddr,
+    worker: Rc<Worker>,
+) {
     let stream = Stream::Plain(stream);
-    let peer = Rc::new(Peer::new(peer, &stream));
+    let peer = Rc::new(ConnectionPeer::new(peer, &stream));
     let Connection { session: Session { worker, mut writer, .. }, stream, .. } =
-        Connection::new(stream, presence, peer, worker);
+        Connection::new(stream, handle, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = worker.date(worker.shared.clock.now());
-    let form = Form::unread(false);
+    let form = ResponseOptions::unread(false);
     // Not a request: no line of the access log has an id of it.
     let (request_id, cors) = (&[], &[]);
-    let page = Page { scrap: &mut scrap, outbound: &mut outbound, date: &date, request_id, cors, form };
+    let page = LocalResponseWriter {
+        scrap: &mut scrap,
+        outbound: &mut outbound,
+        date: &date,
+        request_id,
+        cors,
+        form,
+    };
     let body = page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
     if let Ok(Ok(())) = timeout(SILENCE, writer.send(&mut outbound, body)).await {
         // It counts as open, but is not listed among those that can make room.

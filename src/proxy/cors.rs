@@ -3,9 +3,9 @@
 use bytes::BytesMut;
 use http::header;
 
-use super::headers::{put_field, put_number};
-use crate::gateway::cors::{AllowedHeaders, Cors, Origins};
+use super::upstream_head::{put_field, put_number};
 use crate::http1::fields::Fields;
+use crate::plan::cors::{AllowedHeaders, Cors, Origins};
 
 /// What all fields of CORS begin with.
 const PREFIX: &[u8] = b"access-control-";

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::time::timeout;
 
-use super::reader::BodyFault;
+use super::request_body::Upload;
+use super::request_context::RequestContext;
+use super::request_reader::BodyFault;
 use super::session::Session;
-use super::turn::Turn;
-use super::upload::Upload;
 use crate::http1::body::Body;
 
 /// An unread body up to this size is read before a refusal, so that the connection can stay open.
@@ -29,16 +29,16 @@ pub(crate) enum Drained {
 }
 
 /// Reads what is left of a small body, so that the connection can serve the next request; else it closes behind the answer.
-pub(crate) async fn drain(session: &mut Session, turn: &mut Turn) {
+pub(crate) async fn drain(session: &mut Session, ctx: &mut RequestContext) {
     // A stream of HTTP/2 is answered first.
     if session.peer.http2 {
         return;
     }
-    let is_whole = turn.terms.length() <= DRAIN_BYTES && {
-        let draining = read_whole(session, turn, DRAIN_BYTES, None);
+    let is_whole = ctx.terms.length() <= DRAIN_BYTES && {
+        let draining = read_whole(session, ctx, DRAIN_BYTES, None);
         timeout(DRAIN_TIME, draining).await == Ok(Drained::Whole)
     };
-    turn.form.keep &= is_whole;
+    ctx.form.keep &= is_whole;
 }
 
 /// Reads a body and throws it away, up to `most` bytes of it. `limit`: beyond so many bytes it is too large.
@@ -46,11 +46,11 @@ pub(crate) async fn drain(session: &mut Session, turn: &mut Turn) {
 /// A client that waits for `100 Continue` is not asked for its body only to throw it away.
 pub(crate) async fn read_whole(
     session: &mut Session,
-    turn: &mut Turn,
+    ctx: &mut RequestContext,
     most: u64,
     limit: Option<u64>,
 ) -> Drained {
-    let terms = std::mem::take(&mut turn.terms);
+    let terms = std::mem::take(&mut ctx.terms);
     if terms.body() == Body::EMPTY {
         return Drained::Whole;
     }
@@ -62,7 +62,7 @@ pub(crate) async fn read_whole(
     let mut upload = Upload::new(terms, limit, reader, inbound);
     let is_whole = poll_fn(|context| {
         let drained = upload.poll_drain(context, most);
-        turn.received = upload.bytes();
+        ctx.received = upload.bytes();
         drained
     })
     .await;

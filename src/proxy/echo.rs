@@ -3,34 +3,38 @@
 use bytes::BytesMut;
 use http::StatusCode;
 
-use super::answer::put_connection;
 use super::body_fault::upload_fault;
-use super::delivery::{Delivery, put_fields, put_request_id};
 use super::drain::{Drained, read_whole};
-use super::headers::{put_field, put_number, put_status};
+use super::forward_request::{ForwardRequest, put_fields, put_request_id};
+use super::local_response::put_connection;
 use super::next_action::NextAction;
-use super::reader::BodyFault;
+use super::request_context::RequestContext;
+use super::request_reader::BodyFault;
 use super::respond::{send, send_problem};
 use super::session::Session;
-use super::turn::Turn;
-use crate::gateway::RequestIds;
+use super::upstream_head::{put_field, put_number, put_status};
 use crate::http1::fields::Fields;
+use crate::plan::RequestIds;
 
 /// Answers the request whose head for the backend stands in the message.
-pub(crate) async fn answer(session: &mut Session, turn: &mut Turn, delivery: &Delivery<'_>) -> NextAction {
+pub(crate) async fn answer(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    delivery: &ForwardRequest<'_>,
+) -> NextAction {
     // As a backend that reads the whole request before it answers.
-    let drained = read_whole(session, turn, u64::MAX, delivery.max_body_bytes()).await;
-    turn.form.keep &= drained == Drained::Whole;
+    let drained = read_whole(session, ctx, u64::MAX, delivery.max_body_bytes()).await;
+    ctx.form.keep &= drained == Drained::Whole;
     if let Drained::Broken(fault @ (BodyFault::Malformed | BodyFault::TooLarge)) = drained {
-        return send_problem(session, turn, upload_fault(Some(fault))).await;
+        return send_problem(session, ctx, upload_fault(Some(fault))).await;
     }
-    turn.answered(StatusCode::OK, None);
+    ctx.answered(StatusCode::OK, None);
     let mut fields = BytesMut::new();
-    put_fields(turn, delivery, Fields::NONE, &mut fields);
-    if turn.plan.gateway.server.request_id == RequestIds::Own {
-        put_request_id(turn, delivery, &mut fields);
+    put_fields(ctx, delivery, Fields::NONE, &mut fields);
+    if ctx.plan.gateway.server.request_id == RequestIds::Own {
+        put_request_id(ctx, delivery, &mut fields);
     }
-    send(session, turn, |page| {
+    send(session, ctx, |page| {
         let text = as_text(page.scrap);
         let out = page.outbound;
         put_status(out, StatusCode::OK, None);

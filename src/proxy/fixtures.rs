@@ -12,25 +12,25 @@ use tokio::sync::{mpsc, watch};
 
 use super::worker::Worker;
 use crate::clock::Clock;
-use crate::gateway::log::{AccessLog, Log, Sample};
-use crate::gateway::loop_mark::LoopMark;
-use crate::gateway::{
-    self, Balance, Endpoint, Gateway, Protocol, RatelimitHeaders, RequestIds, Retry, Server, StoreSettings,
+use crate::limit::units::Timestamp;
+use crate::plan::log::{AccessLog, Log, Sample};
+use crate::plan::loop_mark::LoopMark;
+use crate::plan::{
+    self, Balance, Endpoint, Plan, Protocol, RatelimitHeaders, RequestIds, Retry, Server, StoreSettings,
     Upstream,
 };
-use crate::limit::units::Timestamp;
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
 use crate::route::folding::PathMatching;
-use crate::route::key::Secret;
-use crate::shared::desk::Desks;
-use crate::shared::steering::{Standing, Steering};
+use crate::route::key::KeySecret;
+use crate::shared::control::{ConfigStatus, Control};
+use crate::shared::worker_commands::WorkerCommands;
 use crate::shared::{Life, Shared};
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Spans;
-use crate::upstream::roster::Roster;
+use crate::upstream::server_registry::ServerRegistry;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -59,8 +59,8 @@ pub(super) fn server() -> Server {
 }
 
 /// A gateway without routes: whatever a client asks for, the answer is 404.
-pub(super) fn gateway(server: Server) -> Gateway {
-    Gateway {
+pub(super) fn gateway(server: Server) -> Plan {
+    Plan {
         server,
         admin: None,
         store: StoreSettings { max_keys: 10, shared: None },
@@ -84,7 +84,7 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
     };
     Upstream {
         name: "backend".into(),
-        backend: gateway::Backend::Servers(vec![endpoint]),
+        backend: plan::Backend::Servers(vec![endpoint]),
         protocol: Protocol::Http1,
         connect_timeout: 20 * SECOND,
         idle_timeout: 2_000 * SECOND,
@@ -98,31 +98,31 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
 }
 
 /// A worker of this gateway, without listeners.
-pub(super) fn worker(gateway: Gateway) -> Rc<Worker> {
+pub(super) fn worker(gateway: Plan) -> Rc<Worker> {
     // Nobody sends anything, so it need not live on.
     let (_, life) = watch::channel(Life::Running);
-    let steering = Steering {
+    let control = Control {
         reload: mpsc::channel(1).0,
         drain: mpsc::channel(1).0,
-        standing: watch::channel(Standing::default()).1,
+        standing: watch::channel(ConfigStatus::default()).1,
         started: Timestamp(0),
     };
     let shared = Shared {
         store: Store::new(gateway.store.max_keys, None).expect("a small one"),
         clock: Clock::manual(Timestamp(0)),
-        secret: Secret::Process([0; 16]),
+        secret: KeySecret::Process([0; 16]),
         loop_mark: LoopMark::new(0),
         metrics: Metrics::new(1),
-        roster: Roster::default(),
+        server_registry: ServerRegistry::default(),
         access_log: AccessLogger::disabled(),
         samples: parking_lot::Mutex::default(),
-        refusals: crate::telemetry::refusals::Refusals::new(1),
+        refusals: crate::telemetry::refusal_samples::RefusalSamples::new(1),
         spans: Spans::default(),
         connections: AtomicUsize::new(1),
         scarce_above: AtomicUsize::new(usize::MAX),
-        crowd: Arc::default(),
-        desks: Desks::new(1),
-        steering,
+        client_connections: Arc::default(),
+        worker_commands: WorkerCommands::new(1),
+        control,
         life,
         gateway: Arc::new(ArcSwap::from_pointee(gateway)),
     };

@@ -8,58 +8,62 @@ use std::task::Poll;
 use bytes::{Buf as _, BytesMut};
 use http::StatusCode;
 
-use super::answer::put_connection;
 use super::body_fault::upload_fault;
-use super::buffers::Buffers;
-use super::delivery::{Delivery, put_fields};
-use super::download::{self, Cut, Download};
+use super::buffer_pool::Buffers;
 use super::echo;
+use super::forward_request::{ForwardRequest, put_fields};
 use super::grpc;
-use super::headers::{put_field, put_number, put_status};
+use super::local_response::put_connection;
 use super::next_action::NextAction;
-use super::reader::{BodyFault, Watch};
+use super::request_body::Upload;
+use super::request_context::RequestContext;
+use super::request_reader::{BodyFault, DisconnectWatch};
 use super::respond::send_problem;
+use super::response_body::{self, Download, RelayError};
+use super::response_writer::ResponseWriter;
 use super::session::Session;
-use super::turn::Turn;
-use super::upload::Upload;
-use super::worker::Plan;
-use super::writer::ResponseWriter;
+use super::upstream_head::{put_field, put_number, put_status};
+use super::worker::WorkerPlan;
 use crate::clock::deadline::Deadline;
-use crate::gateway::{Backend, Protocol, UpstreamIndex};
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::trailers::Trailers;
-use crate::upstream::exchange::{Answer, Exchange, Request};
+use crate::plan::{Backend, Protocol, UpstreamIndex};
+use crate::upstream::exchange::{Exchange, ResponseBuffer, UpstreamRequest};
 use crate::upstream::{Failed, Failure};
 
 /// Sends the request on, whose head stands in the message, and passes the answer back.
-pub(crate) async fn forward(session: &mut Session, turn: &mut Turn, delivery: &Delivery<'_>) -> NextAction {
-    let plan = Rc::clone(&turn.plan);
-    if turn.form.grpc {
-        turn.terms.turn_to_messages(delivery.silence());
+pub(crate) async fn forward(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    delivery: &ForwardRequest<'_>,
+) -> NextAction {
+    let plan = Rc::clone(&ctx.plan);
+    if ctx.form.grpc {
+        ctx.terms.turn_to_messages(delivery.silence());
     }
     if plan.gateway.upstream(delivery.route.upstream).backend == Backend::Echo {
-        return echo::answer(session, turn, delivery).await;
+        return echo::answer(session, ctx, delivery).await;
     }
     let Session { peer, reader, writer, backend_deadline, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
     let backend_http2 = plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
-    let mut terms = std::mem::take(&mut turn.terms);
+    let mut terms = std::mem::take(&mut ctx.terms);
     if backend_http2 {
         terms.turn_to_http2(client_http2);
     }
     answer.bytes.clear();
-    let mut watch = Watch::new(reader);
+    let mut watch = DisconnectWatch::new(reader);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
-    let &Delivery { route, idempotent, affinity, private, since: asked, .. } = delivery;
-    if turn.form.http_11 {
+    let &ForwardRequest { route, idempotent, affinity, private, since: asked, .. } = delivery;
+    if ctx.form.http_11 {
         upload.pass_hints(&route.response_headers);
     }
-    let (body, to_head) = (&mut upload, turn.form.to_head);
-    let request = Request { message, body, answer, idempotent, to_head, affinity, private, own };
-    let now = turn.worker.shared.clock.instant(asked);
+    let (body, to_head) = (&mut upload, ctx.form.to_head);
+    let request = UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, own };
+    let now = ctx.worker.shared.clock.instant(asked);
     let sent = {
         let servers = &plan.servers[route.upstream.0];
         let mut sending = pin!(servers.send(request, now, route.timeout, backend_deadline));
@@ -72,38 +76,38 @@ pub(crate) async fn forward(session: &mut Session, turn: &mut Turn, delivery: &D
     count_attempts(&plan, route.upstream);
     let failed = match sent {
         None => {
-            turn.received = upload.bytes();
+            ctx.received = upload.bytes();
             return NextAction::Drop;
         }
         Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
-            turn.note_answer(route.upstream, &exchange, head.status, asked);
+            ctx.note_answer(route.upstream, &exchange, head.status, asked);
             let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
             let http2 = client_http2 && backend_http2;
-            let passage = Passage { delivery, http2, turn, outbound, writer, watch, deadline };
+            let passage = ResponseRelay { delivery, http2, ctx, outbound, writer, watch, deadline };
             match passage.run(exchange, head).await {
                 Ok(after) => return after,
                 Err(failed) => failed,
             }
         }
-        Some(Ok((exchange, _))) => delivery.no_answer(turn, &exchange),
+        Some(Ok((exchange, _))) => delivery.no_answer(ctx, &exchange),
         Some(Err(failed)) => failed,
     };
-    turn.received = upload.bytes();
+    ctx.received = upload.bytes();
     if let Some(error) = lost_client(upload.fault(), client_http2) {
         if upload.fault() == Some(BodyFault::Stalled) {
             writer.give_up();
         }
-        turn.error = Some(error);
+        ctx.error = Some(error);
         return NextAction::Drop;
     }
     upload.end_interim(outbound);
-    turn.form.keep &= upload.is_done();
+    ctx.form.keep &= upload.is_done();
     let fault = upload.fault();
-    fail(session, turn, delivery, &failed, fault).await
+    fail(session, ctx, delivery, &failed, fault).await
 }
 
 /// Counts the attempts that were not answered, and those that another followed.
-fn count_attempts(plan: &Plan, upstream: UpstreamIndex) {
+fn count_attempts(plan: &WorkerPlan, upstream: UpstreamIndex) {
     let servers = &plan.servers[upstream.0];
     plan.metrics.failed_attempts(upstream, servers.take_failed_attempts());
     for (server, failure) in servers.take_retries() {
@@ -121,19 +125,19 @@ fn lost_client(fault: Option<BodyFault>, http2: bool) -> Option<&'static str> {
 }
 
 /// An answer on its way from a backend to the client.
-struct Passage<'c, 'p> {
-    delivery: &'c Delivery<'p>,
+struct ResponseRelay<'c, 'p> {
+    delivery: &'c ForwardRequest<'p>,
     /// Both the client and the backend speak HTTP/2.
     http2: bool,
-    turn: &'c mut Turn,
+    ctx: &'c mut RequestContext,
     outbound: &'c mut BytesMut,
     writer: &'c mut ResponseWriter,
     /// A stream of HTTP/2 tells at once that the client takes it back; of a socket, only writing does.
-    watch: Option<Watch>,
+    watch: Option<DisconnectWatch>,
     deadline: &'c mut Deadline,
 }
 
-impl Passage<'_, '_> {
+impl ResponseRelay<'_, '_> {
     /// # Errors
     /// The answer is none, and nothing of it went out.
     async fn run(
@@ -144,45 +148,47 @@ impl Passage<'_, '_> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(self.switch(exchange, &head).await);
         }
-        let may_keep = self.turn.form.keep;
+        let may_keep = self.ctx.form.keep;
         // An early answer: what is left of the request's body would have to be read before the next request.
-        self.turn.form.keep &= exchange.body().is_done() && !self.turn.worker.is_draining();
+        self.ctx.form.keep &= exchange.body().is_done() && !self.ctx.worker.is_draining();
         let framing = self.frame(&head);
         let trailers = self.trailers(exchange.answer().fields(&head));
         exchange.body().end_interim(self.outbound);
         let head_begins = self.outbound.len();
         self.put_head(exchange.answer(), &head, framing);
         exchange.answer().bytes.advance(head.length);
-        self.turn.answered(head.status, None);
+        self.ctx.answered(head.status, None);
         let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
-        let Self { turn: Turn { form, .. }, outbound, writer, watch, deadline, .. } = &mut self;
+        let Self { ctx: RequestContext { form, .. }, outbound, writer, watch, deadline, .. } = &mut self;
         let passed = poll_fn(|context| {
             if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
-                return Poll::Ready(Err(Cut::Client));
+                return Poll::Ready(Err(RelayError::Client));
             }
             let passed = download.poll_pass(context, &mut exchange, outbound, writer, deadline);
             match exchange.body().fault().filter(|_| form.grpc && passed.is_pending()) {
-                Some(fault) => Poll::Ready(Err(Cut::Messages(fault))),
+                Some(fault) => Poll::Ready(Err(RelayError::Messages(fault))),
                 None => passed,
             }
         });
         let passed = passed.await;
-        self.turn.sent = download.sent();
-        self.turn.received = exchange.body().bytes();
+        self.ctx.sent = download.sent();
+        self.ctx.received = exchange.body().bytes();
         Ok(match passed {
             Ok(()) => {
-                exchange.finish(&head, self.delivery.upstream(self.turn).idle_timeout);
-                if self.turn.form.keep { NextAction::Keep } else { NextAction::Close }
+                exchange.finish(&head, self.delivery.upstream(self.ctx).idle_timeout);
+                if self.ctx.form.keep { NextAction::Keep } else { NextAction::Close }
             }
-            Err(Cut::Unsent) => {
+            Err(RelayError::Unsent) => {
                 self.outbound.truncate(head_begins);
                 // Another answer takes its place, whose body ends otherwise.
-                self.turn.form.keep = may_keep;
-                return Err(self.delivery.no_answer(self.turn, &exchange));
+                self.ctx.form.keep = may_keep;
+                return Err(self.delivery.no_answer(self.ctx, &exchange));
             }
-            Err(Cut::Messages(fault)) if framing == download::Form::Frames => self.end_call(fault),
+            Err(RelayError::Messages(fault)) if framing == response_body::BodyFraming::Frames => {
+                self.end_call(fault)
+            }
             Err(cut) => {
-                let unbounded = framing == download::Form::Plain && head.content_length.is_none();
+                let unbounded = framing == response_body::BodyFraming::Plain && head.content_length.is_none();
                 self.cut(cut, unbounded)
             }
         })
@@ -191,7 +197,7 @@ impl Passage<'_, '_> {
     /// Ends a call in the middle of its answer, in the way that gRPC has for that.
     fn end_call(self, fault: BodyFault) -> NextAction {
         let (status, detail, error) = upload_fault(Some(fault));
-        self.turn.error = Some(error);
+        self.ctx.error = Some(error);
         let mut trailers = BytesMut::new();
         grpc::put_status_of(status, |out| out.extend_from_slice(detail.as_bytes()), &mut trailers);
         if let ResponseWriter::Http2(stream) = self.writer
@@ -203,15 +209,17 @@ impl Passage<'_, '_> {
     }
 
     /// How the body is framed for the client.
-    fn frame(&mut self, head: &ResponseHead) -> download::Form {
+    fn frame(&mut self, head: &ResponseHead) -> response_body::BodyFraming {
         match head.framing {
-            Framing::None | Framing::Length(_) => download::Form::Plain,
-            _ if self.turn.form.http2 => download::Form::Frames,
-            Framing::Chunked | Framing::UntilClose if self.turn.form.http_11 => download::Form::Chunked,
+            Framing::None | Framing::Length(_) => response_body::BodyFraming::Plain,
+            _ if self.ctx.form.http2 => response_body::BodyFraming::Frames,
+            Framing::Chunked | Framing::UntilClose if self.ctx.form.http_11 => {
+                response_body::BodyFraming::Chunked
+            }
             Framing::Chunked | Framing::UntilClose => {
                 // HTTP/1.0 has no chunks: the end of the connection ends the body.
-                self.turn.form.keep = false;
-                download::Form::Plain
+                self.ctx.form.keep = false;
+                response_body::BodyFraming::Plain
             }
         }
     }
@@ -226,19 +234,24 @@ impl Passage<'_, '_> {
     }
 
     /// Writes the backend's head as the client is to see it.
-    fn put_head(&mut self, answer: &Answer, head: &ResponseHead, framing: download::Form) {
+    fn put_head(
+        &mut self,
+        answer: &ResponseBuffer,
+        head: &ResponseHead,
+        framing: response_body::BodyFraming,
+    ) {
         let out = &mut *self.outbound;
         put_status(out, head.status, answer.bytes.get(head.reason.0..head.reason.1));
-        put_fields(self.turn, self.delivery, answer.fields(head), out);
+        put_fields(self.ctx, self.delivery, answer.fields(head), out);
         match (framing, head.content_length) {
-            (download::Form::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
+            (response_body::BodyFraming::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
             // RFC 9110 §8.6 forbids it with 204.
-            (download::Form::Plain, Some(length)) if head.status != StatusCode::NO_CONTENT => {
+            (response_body::BodyFraming::Plain, Some(length)) if head.status != StatusCode::NO_CONTENT => {
                 put_number(out, b"content-length", length);
             }
-            (download::Form::Plain | download::Form::Frames, _) => {}
+            (response_body::BodyFraming::Plain | response_body::BodyFraming::Frames, _) => {}
         }
-        put_connection(self.turn.form, out);
+        put_connection(self.ctx.form, out);
         out.extend_from_slice(b"\r\n");
     }
 
@@ -249,43 +262,43 @@ impl Passage<'_, '_> {
         let fields = exchange.answer().fields(head);
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
         put_status(out, head.status, None);
-        put_fields(self.turn, self.delivery, fields, out);
+        put_fields(self.ctx, self.delivery, fields, out);
         put_field(out, b"connection", b"upgrade");
         put_field(out, b"upgrade", protocol);
         out.extend_from_slice(b"\r\n");
         exchange.answer().bytes.advance(head.length);
-        self.turn.answered(head.status, None);
+        self.ctx.answered(head.status, None);
         match self.writer.send(self.outbound, 0).await {
             Ok(()) => NextAction::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout),
-            Err(_) => self.cut(Cut::Client, false),
+            Err(_) => self.cut(RelayError::Client, false),
         }
     }
 
     /// The head is out, the body will not come: only the connection can tell.
     /// `unbounded`: as the end of the connection ends the body, too, only a reset says that it is not whole.
-    fn cut(self, cut: Cut, unbounded: bool) -> NextAction {
+    fn cut(self, cut: RelayError, unbounded: bool) -> NextAction {
         let client = if self.writer.is_stalled() { "write_timeout" } else { "client_gone" };
-        self.turn.error = Some(match cut {
-            Cut::Backend | Cut::Unsent => "response_cut",
-            Cut::Client => client,
-            Cut::Messages(fault) => upload_fault(Some(fault)).2,
+        self.ctx.error = Some(match cut {
+            RelayError::Backend | RelayError::Unsent => "response_cut",
+            RelayError::Client => client,
+            RelayError::Messages(fault) => upload_fault(Some(fault)).2,
         });
         if unbounded {
             self.writer.reset();
         }
-        if cut != Cut::Client && !unbounded { NextAction::Close } else { NextAction::Drop }
+        if cut != RelayError::Client && !unbounded { NextAction::Close } else { NextAction::Drop }
     }
 }
 
 /// The answer where the backend gave none.
 async fn fail(
     session: &mut Session,
-    turn: &mut Turn,
-    delivery: &Delivery<'_>,
+    ctx: &mut RequestContext,
+    delivery: &ForwardRequest<'_>,
     failed: &Failed,
     body: Option<BodyFault>,
 ) -> NextAction {
-    turn.note_failure(delivery.route.upstream, failed);
+    ctx.note_failure(delivery.route.upstream, failed);
     let word = failed.failure.as_str();
     let problem = match failed.failure {
         Failure::NoneHealthy => {
@@ -302,5 +315,5 @@ async fn fail(
         Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", word),
         Failure::Upload => upload_fault(body),
     };
-    send_problem(session, turn, problem).await
+    send_problem(session, ctx, problem).await
 }

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 
-use super::headers::{put_field, put_number, put_status};
+use super::upstream_head::{put_field, put_number, put_status};
 use crate::http1::request::RequestHead;
 
 /// Whether a request is a gRPC call.

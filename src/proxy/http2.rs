@@ -1,7 +1,7 @@
 //! A client's connection that speaks HTTP/2: its streams, how long it lives, and what it may not do.
 
-mod seat;
 mod stream;
+mod stream_guard;
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -12,18 +12,18 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::time::Instant;
 
+use super::connection_handle::ConnectionHandle;
 use super::lifetime::Lifetime;
 use super::linger::linger;
-use super::peer::Peer;
-use super::presence::Presence;
+use super::peer::ConnectionPeer;
 use super::worker::Worker;
 use crate::clock::deadline::{Deadline, now};
-use crate::http2::connection::{Connection, Settings};
+use crate::http2::connection::{Http2Codec, LocalSettings};
 use crate::http2::frame::ErrorCode;
 use crate::http2::traffic::{Mark, Traffic};
-use crate::socket::Stream;
-use crate::telemetry::metrics::TurnedAway;
-use seat::{Seat, Streams};
+use crate::net::Stream;
+use crate::telemetry::metrics::ConnectionRejectReason;
+use stream_guard::{ClientStreams, StreamGuard};
 
 /// Streams at once; the client is told.
 const MAX_STREAMS: usize = 100;
@@ -52,8 +52,8 @@ pub(super) const INVALID_PREFACE: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0
 pub(super) async fn serve(
     stream: Rc<Stream>,
     come: BytesMut,
-    presence: Rc<Presence>,
-    peer: &Peer,
+    handle: Rc<ConnectionHandle>,
+    peer: &ConnectionPeer,
     life: Lifetime,
     worker: Rc<Worker>,
 ) {
@@ -61,18 +61,18 @@ pub(super) async fn serve(
     let server = &plan.gateway.server;
     let traffic = Rc::new(Traffic::new(Some(server.write_timeout)));
     let settings = settings(server.max_header_bytes);
-    let connection = Connection::server(Rc::clone(&stream), come, Rc::clone(&traffic), &settings);
+    let connection = Http2Codec::server(Rc::clone(&stream), come, Rc::clone(&traffic), &settings);
     let now = now();
-    let peer = Peer { http2: true, ..peer.clone() };
+    let peer = ConnectionPeer { http2: true, ..peer.clone() };
     let mut client = Client {
         connection,
-        streams: Streams::new(Rc::clone(&presence), peer, Rc::clone(&worker), now),
+        streams: ClientStreams::new(Rc::clone(&handle), peer, Rc::clone(&worker), now),
         stream: Rc::clone(&stream),
         requests: 0,
         life,
         pinged: now,
         awaits_pong: false,
-        asked: Asked { at: now, sent: 0 },
+        asked: SentPing { at: now, sent: 0 },
         read: 0,
         mark: traffic.mark(),
         traffic: Rc::clone(&traffic),
@@ -95,14 +95,14 @@ pub(super) async fn serve(
     .await;
     drop(client);
     if traffic.is_stalled() {
-        worker.plan().metrics.turned_away(presence.listener(), TurnedAway::Stalled);
+        worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::Stalled);
     } else {
-        linger(&stream, &presence, &worker).await;
+        linger(&stream, &handle, &worker).await;
     }
 }
 
-fn settings(max_header_bytes: usize) -> Settings {
-    Settings {
+fn settings(max_header_bytes: usize) -> LocalSettings {
+    LocalSettings {
         max_streams: MAX_STREAMS,
         stream_window: STREAM_WINDOW,
         max_stream_window: STREAM_WINDOW,
@@ -113,8 +113,8 @@ fn settings(max_header_bytes: usize) -> Settings {
 
 /// One client's connection.
 struct Client {
-    connection: Rc<Connection>,
-    streams: Rc<Streams>,
+    connection: Rc<Http2Codec>,
+    streams: Rc<ClientStreams>,
     stream: Rc<Stream>,
     /// Taken up so far.
     requests: u64,
@@ -122,7 +122,7 @@ struct Client {
     /// When the client was last asked whether it is there, or seen to be.
     pinged: Instant,
     awaits_pong: bool,
-    asked: Asked,
+    asked: SentPing,
     /// Of the bytes sent, those that the client has read for certain.
     read: u64,
     traffic: Rc<Traffic>,
@@ -138,13 +138,13 @@ struct Client {
 
 /// The last question whether the client is there.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct SentPing {
     at: Instant,
     /// Bytes that the socket had taken before it.
     sent: u64,
 }
 
-impl Asked {
+impl SentPing {
     /// Whether it may wait behind so many bytes that the client has perhaps not read.
     fn may_be_hidden(&self, unread: u64, now: Instant) -> bool {
         unread > MAY_HIDE_PING && now < self.at + SLOW_PONG
@@ -163,11 +163,11 @@ enum Stage {
 
 /// What comes next for a connection.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum ConnAction {
     /// The client is asked whether it is there.
     Ping,
     /// The client has not answered that.
-    Doubt,
+    PingTimeout,
     /// It is to open no more streams; those that are open may finish.
     Leave,
     /// All ends for this reason.
@@ -188,28 +188,30 @@ impl Client {
                     request.stream.reset(ErrorCode::REFUSED_STREAM);
                     continue;
                 }
-                stream::spawn(request, Seat::take(&self.streams));
+                stream::spawn(request, StreamGuard::take(&self.streams));
             }
-            self.hear_pong();
-            self.streams.rest_if_idle(context);
-            let fate = match self.fate_now() {
+            self.note_pong();
+            self.streams.mark_idle_if_empty(context);
+            let fate = match self.due_action() {
                 Some(fate) => fate,
                 None => {
-                    let (at, fate) = self.next_fate();
+                    let (at, fate) = self.next_action();
                     ready!(self.deadline.poll(context, at));
                     fate
                 }
             };
             match fate {
-                Fate::Ping => self.ping(),
+                ConnAction::Ping => self.ping(),
                 // What it takes slowly may stand before our question.
-                Fate::Doubt if self.traffic.has_moved_since(self.mark) || self.is_slow() => self.wait_on(),
-                Fate::Doubt | Fate::Close => return Poll::Ready(()),
-                Fate::Leave => {
+                ConnAction::PingTimeout if self.traffic.has_moved_since(self.mark) || self.is_slow() => {
+                    self.wait_on()
+                }
+                ConnAction::PingTimeout | ConnAction::Close => return Poll::Ready(()),
+                ConnAction::Leave => {
                     self.connection.shut_down();
                     self.stage = Stage::Leaving(now());
                 }
-                Fate::Abort(reason) => {
+                ConnAction::Abort(reason) => {
                     self.connection.abort(reason);
                     self.stage = Stage::Aborted(now());
                 }
@@ -218,15 +220,17 @@ impl Client {
     }
 
     /// What does not wait for a time.
-    fn fate_now(&self) -> Option<Fate> {
+    fn due_action(&self) -> Option<ConnAction> {
         let worn_out = self.requests >= self.life.requests;
         match self.stage {
             Stage::Aborted(_) => None,
-            _ if self.ignores_goaway || self.is_flood() => Some(Fate::Abort(ErrorCode::ENHANCE_YOUR_CALM)),
+            _ if self.ignores_goaway || self.is_flood() => {
+                Some(ConnAction::Abort(ErrorCode::ENHANCE_YOUR_CALM))
+            }
             Stage::Leaving(_) => None,
             Stage::Open => {
                 let leaves = worn_out || self.streams.worker.is_draining() || self.streams.is_evicted();
-                leaves.then_some(Fate::Leave)
+                leaves.then_some(ConnAction::Leave)
             }
         }
     }
@@ -237,22 +241,26 @@ impl Client {
     }
 
     /// What time brings next.
-    fn next_fate(&self) -> (Instant, Fate) {
+    fn next_action(&self) -> (Instant, ConnAction) {
         let leaving = match self.stage {
             Stage::Open => None,
             Stage::Leaving(since) => Some(since),
             // A client that takes nothing is not told, and not waited for.
-            Stage::Aborted(since) => return (since + LINGER, Fate::Close),
+            Stage::Aborted(since) => return (since + LINGER, ConnAction::Close),
         };
         let idle_since = self.streams.idle_since();
-        let ping = (self.pinged + PING_EVERY, if self.awaits_pong { Fate::Doubt } else { Fate::Ping });
+        let ping = (
+            self.pinged + PING_EVERY,
+            if self.awaits_pong { ConnAction::PingTimeout } else { ConnAction::Ping },
+        );
         let block = self.traffic.open_since();
-        let block = block.map(|since| (since + self.header_timeout, Fate::Abort(ErrorCode::PROTOCOL_ERROR)));
+        let block =
+            block.map(|since| (since + self.header_timeout, ConnAction::Abort(ErrorCode::PROTOCOL_ERROR)));
         let idle = idle_since.map(|since| match leaving {
-            None => (since + self.idle_timeout, Fate::Leave),
-            Some(leaving) => (since.max(leaving).max(self.unsent_until(since)) + LINGER, Fate::Close),
+            None => (since + self.idle_timeout, ConnAction::Leave),
+            Some(leaving) => (since.max(leaving).max(self.unsent_until(since)) + LINGER, ConnAction::Close),
         });
-        let age = leaving.is_none().then_some((self.life.until, Fate::Leave));
+        let age = leaving.is_none().then_some((self.life.until, ConnAction::Leave));
         [block, idle, age]
             .into_iter()
             .flatten()
@@ -282,10 +290,10 @@ impl Client {
         self.wait_on();
         self.connection.ping();
         self.awaits_pong = true;
-        self.asked = Asked { at: self.pinged, sent: self.traffic.sent() };
+        self.asked = SentPing { at: self.pinged, sent: self.traffic.sent() };
     }
 
-    fn hear_pong(&mut self) {
+    fn note_pong(&mut self) {
         if self.awaits_pong && self.connection.has_ponged() {
             self.awaits_pong = false;
             self.read = self.asked.sent;

@@ -124,29 +124,29 @@ mod tests {
     use std::task::{Context, Waker};
     use std::time::Duration;
 
-    use super::super::presence::Presence;
+    use super::super::connection_handle::ConnectionHandle;
     use super::*;
     use crate::clock::deadline::now;
 
     /// So many connections.
-    fn open(list: &Rc<IdleList<Presence>>, count: usize) -> Vec<Rc<Presence>> {
-        let presences: Vec<_> = (0..count).map(|_| Presence::new(0)).collect();
-        presences.iter().for_each(|presence| presence.list(list));
+    fn open(list: &Rc<IdleList<ConnectionHandle>>, count: usize) -> Vec<Rc<ConnectionHandle>> {
+        let presences: Vec<_> = (0..count).map(|_| ConnectionHandle::new(0)).collect();
+        presences.iter().for_each(|handle| handle.enlist(list));
         presences
     }
 
-    fn rest(presence: &Presence, since: Instant) {
-        presence.rest(since, &Context::from_waker(Waker::noop()));
+    fn rest(handle: &ConnectionHandle, since: Instant) {
+        handle.mark_idle(since, &Context::from_waker(Waker::noop()));
     }
 
     /// Evicts the one that is idle for longest. Returns its number.
-    fn evict(list: &IdleList<Presence>, presences: &[Rc<Presence>]) -> Option<usize> {
+    fn evict(list: &IdleList<ConnectionHandle>, presences: &[Rc<ConnectionHandle>]) -> Option<usize> {
         let longest = list.longest()?;
         longest.evict();
-        presences.iter().position(|presence| Rc::ptr_eq(presence, &longest))
+        presences.iter().position(|handle| Rc::ptr_eq(handle, &longest))
     }
 
-    fn steps(list: &IdleList<Presence>) -> u64 {
+    fn steps(list: &IdleList<ConnectionHandle>) -> u64 {
         list.0.borrow().steps
     }
 
@@ -159,14 +159,14 @@ mod tests {
             let at = |turn: usize| begin + Duration::from_millis(u64::try_from(turn).expect("small"));
             // Each serves three requests, always in another order: 7 has no common factor with their number.
             for turn in 0..3 * count {
-                let presence = &presences[turn * 7 % count];
-                presence.rouse();
-                rest(presence, at(turn));
-                rest(presence, at(turn));
+                let handle = &presences[turn * 7 % count];
+                handle.mark_active();
+                rest(handle, at(turn));
+                rest(handle, at(turn));
             }
             // Every third is busy with a request.
             let busy = |number: usize| number.is_multiple_of(3);
-            presences.iter().step_by(3).for_each(|presence| presence.rouse());
+            presences.iter().step_by(3).for_each(|handle| handle.mark_active());
             let expected =
                 (2 * count..3 * count).map(|turn| turn * 7 % count).filter(|number| !busy(*number));
             let evicted: Vec<_> = std::iter::from_fn(|| evict(&list, &presences)).collect();
@@ -180,8 +180,8 @@ mod tests {
         let (list, begin) = (Rc::new(IdleList::default()), now());
         let presences = open(&list, 4);
         let after = [3, 1, 2, 1];
-        for (presence, seconds) in presences.iter().zip(after) {
-            rest(presence, begin + Duration::from_secs(seconds));
+        for (handle, seconds) in presences.iter().zip(after) {
+            rest(handle, begin + Duration::from_secs(seconds));
         }
         let evicted: Vec<_> = std::iter::from_fn(|| evict(&list, &presences)).collect();
         assert_eq!(evicted, [1, 3, 2, 0]);
@@ -192,14 +192,14 @@ mod tests {
     fn one_that_was_evicted_or_is_closed_is_not_found_again() {
         let (list, begin) = (Rc::new(IdleList::default()), now());
         let presences = open(&list, 3);
-        presences.iter().for_each(|presence| rest(presence, begin));
+        presences.iter().for_each(|handle| rest(handle, begin));
         assert_eq!(evict(&list, &presences), Some(0));
         rest(&presences[0], begin);
         presences[1].unlist();
         // Its place goes to the next; it says nothing there any more.
         let late = open(&list, 1);
         rest(&presences[1], begin);
-        presences[1].rouse();
+        presences[1].mark_active();
         assert_eq!(evict(&list, &presences), Some(2));
         assert_eq!(evict(&list, &presences), None);
         rest(&late[0], begin);

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::gateway::Server;
+use crate::plan::Server;
 
 /// How long a connection serves requests: then the next answer says `connection: close`; over HTTP/2 it is GOAWAY by itself.
 #[derive(Clone, Copy, Debug)]

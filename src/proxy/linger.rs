@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::time::Instant;
 
-use super::presence::Presence;
+use super::connection_handle::ConnectionHandle;
 use super::worker::Worker;
 use crate::clock::deadline::{Deadline, now};
 use crate::http2::server_stream::ServerStream;
-use crate::socket::Stream;
+use crate::net::Stream;
 
 /// How long a client may be silent before the connection or the stream is closed.
 pub(super) const SILENCE: Duration = Duration::from_secs(2);
@@ -29,12 +29,12 @@ const READ: usize = 4 << 10;
 /// delivered by the kernel after that.
 ///
 /// The connection counts as idle meanwhile: it makes room for others, and a drain does not wait for it.
-pub(super) async fn linger(stream: &Stream, presence: &Presence, worker: &Worker) {
-    if presence.is_evicted() {
+pub(super) async fn linger(stream: &Stream, handle: &ConnectionHandle, worker: &Worker) {
+    if handle.is_evicted() {
         return linger_for(stream, SILENCE).await;
     }
     let total = if worker.is_draining() { SILENCE } else { TOTAL };
-    presence.rest_during(linger_for(stream, total)).await;
+    handle.idle_during(linger_for(stream, total)).await;
 }
 
 /// As [`linger`], for so long at most, and without making room.

@@ -16,5 +16,5 @@ pub(crate) enum NextAction {
     /// The client speaks HTTP/2 on it: nothing was taken of what has come.
     Http2,
     /// It is joined to this backend, until neither has moved a byte for so long.
-    Tunnel(pool::Connection, Duration),
+    Tunnel(pool::UpstreamConnection, Duration),
 }

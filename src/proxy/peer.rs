@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::gateway::resolve;
 use crate::http1::fields::Fields;
-use crate::route::client::{Client, ClientRule};
-use crate::socket::Stream;
+use crate::net::Stream;
+use crate::plan::resolve;
+use crate::route::client::{ClientAddress, ClientRule};
 
 /// Whether the log has told of a trusted proxy that names clients in another header than the one that is read.
 static OVERLOOKED: AtomicBool = AtomicBool::new(false);
 
 /// The other side of a client's connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct ConnectionPeer {
     pub(crate) address: IpAddr,
     /// The address as text, made once.
     pub(crate) text: Box<str>,
@@ -25,7 +25,7 @@ pub(crate) struct Peer {
     pub(crate) http2: bool,
 }
 
-impl Peer {
+impl ConnectionPeer {
     /// The other side of `stream`.
     pub(crate) fn new(address: IpAddr, stream: &Stream) -> Self {
         let address = address.to_canonical();
@@ -45,7 +45,7 @@ impl Peer {
     }
 
     /// Warns about the first trusted proxy that names the client only in a header that is not read: it counts as one client.
-    pub(crate) fn check_client(&self, client: Client, rule: &ClientRule, fields: Fields<'_>) {
+    pub(crate) fn check_client(&self, client: ClientAddress, rule: &ClientRule, fields: Fields<'_>) {
         if client.address == self.address && !rule.trusted_proxies.is_empty() {
             self.warn_if_overlooked(rule, fields);
         }

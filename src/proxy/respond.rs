@@ -2,32 +2,32 @@
 
 use http::StatusCode;
 
-use super::buffers::Buffers;
+use super::buffer_pool::Buffers;
+use super::local_response_writer::LocalResponseWriter;
 use super::next_action::NextAction;
-use super::refuse::Page;
+use super::request_context::RequestContext;
 use super::session::Session;
-use super::turn::Turn;
 
 /// Sends an answer of our own. `write` writes it and says how long its body is.
 pub(crate) async fn send(
     session: &mut Session,
-    turn: &mut Turn,
-    write: impl FnOnce(Page<'_>) -> usize,
+    ctx: &mut RequestContext,
+    write: impl FnOnce(LocalResponseWriter<'_>) -> usize,
 ) -> NextAction {
-    let date = turn.worker.date(turn.started);
+    let date = ctx.worker.date(ctx.started);
     let Session { writer, buffers, .. } = session;
     let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
-    let (request_id, form) = (turn.own_request_id(), turn.form);
-    let body = write(Page { scrap, outbound, date: &date, request_id, cors: &turn.cors, form });
+    let (request_id, form) = (ctx.own_request_id(), ctx.form);
+    let body = write(LocalResponseWriter { scrap, outbound, date: &date, request_id, cors: &ctx.cors, form });
     let body = if form.to_head { 0 } else { body };
     match writer.send(outbound, body).await {
         Ok(()) => {
-            turn.sent = body as u64;
+            ctx.sent = body as u64;
             if form.keep { NextAction::Keep } else { NextAction::Close }
         }
         Err(_) => {
             let reason = if writer.is_stalled() { "write_timeout" } else { "client_gone" };
-            turn.error = turn.error.or(Some(reason));
+            ctx.error = ctx.error.or(Some(reason));
             NextAction::Drop
         }
     }
@@ -36,9 +36,9 @@ pub(crate) async fn send(
 /// Sends a problem document. `error` is the word for the access log, `detail` is for the client.
 pub(crate) async fn send_problem(
     session: &mut Session,
-    turn: &mut Turn,
+    ctx: &mut RequestContext,
     (status, detail, error): (StatusCode, &str, &'static str),
 ) -> NextAction {
-    turn.answered(status, Some(error));
-    send(session, turn, |page| page.problem(status, detail)).await
+    ctx.answered(status, Some(error));
+    send(session, ctx, |page| page.problem(status, detail)).await
 }

@@ -6,209 +6,213 @@ use std::time::Duration;
 
 use bytes::Buf as _;
 
-use super::buffers::Buffers;
+use super::buffer_pool::Buffers;
 use super::cors;
-use super::delivery::Delivery;
 use super::drain::drain;
 use super::forward;
+use super::forward_request::ForwardRequest;
+use super::local_response_writer::OverLimit;
 use super::next_action::NextAction;
-use super::peer::Peer;
-use super::reader::Reader;
-use super::refuse::OverLimit;
+use super::peer::ConnectionPeer;
+use super::request_context::RequestContext;
+use super::request_reader::RequestReader;
 use super::respond::{send, send_problem};
 use super::session::Session;
-use super::turn::Turn;
-use super::worker::Plan;
-use crate::gateway::Route;
-use crate::gateway::admission::{Assessment, Banishment, Refusal, Ruling, Sentence, Tightest, Why};
-use crate::gateway::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest};
+use super::worker::WorkerPlan;
 use crate::http1::body::Body;
-use crate::http1::request::{Fault, RequestHead};
+use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::Micros;
+use crate::plan::Route;
+use crate::plan::admission::{
+    Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause, RequestCharges,
+};
+use crate::plan::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest};
 use crate::store::Outcome;
-use crate::telemetry::metrics::Fate;
+use crate::telemetry::metrics::RequestOutcome;
 
 /// What is to be done with a request.
-enum Verdict<'p, 'h> {
+enum RequestAction<'p, 'h> {
     /// It goes to its backend, which sees this path and query.
-    Forward(Delivery<'p>, Cow<'h, str>),
+    Forward(ForwardRequest<'p>, Cow<'h, str>),
     /// It is answered before any limit is asked.
     Early(EarlyResponse),
     /// A limit refuses.
-    Refuse(Refused<'p>),
+    Refuse(OverLimitRequest<'p>),
     /// The client left while it waited: its slot passes unused.
     GiveUp,
 }
 
 /// A limit's refusal.
-struct Refused<'p> {
+struct OverLimitRequest<'p> {
     refusal: Refusal<'p>,
     /// What the rate-limit fields tell of.
-    tightest: Option<Tightest<'p>>,
+    tightest: Option<BindingLimit<'p>>,
     route: &'p Route,
 }
 
 /// Answers the request whose head stands at the front of what has come.
 pub(crate) async fn answer(session: &mut Session) -> NextAction {
-    let mut turn = Turn::begin(&session.worker, &session.peer);
-    let plan = Rc::clone(&turn.plan);
+    let mut ctx = RequestContext::begin(&session.worker, &session.peer);
+    let plan = Rc::clone(&ctx.plan);
     let Session { reader, peer, buffers, may_keep, is_last, .. } = &mut *session;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
     // Looked at where it stands: it is large enough that moving it would show.
     let parsed = RequestHead::parse(inbound, spans);
     let head = match &parsed {
         Ok(head) => head,
-        &Err(fault) => return refuse(session, &mut turn, fault).await,
+        &Err(fault) => return refuse(session, &mut ctx, fault).await,
     };
-    turn.take_head(peer, head, *may_keep);
-    turn.open_record(peer, Some(head));
+    ctx.take_head(peer, head, *may_keep);
+    ctx.open_record(peer, Some(head));
     let length = head.length;
     *is_last = !head.keep_alive && head.body == Body::EMPTY;
-    match judge(&mut turn, &plan, head, peer, reader).await {
-        Verdict::Forward(delivery, target) => {
+    match judge(&mut ctx, &plan, head, peer, reader).await {
+        RequestAction::Forward(delivery, target) => {
             message.clear();
-            delivery.write_head(&mut turn, head, target, peer, message);
+            delivery.write_head(&mut ctx, head, target, peer, message);
             inbound.advance(length);
-            forward::forward(session, &mut turn, &delivery).await
+            forward::forward(session, &mut ctx, &delivery).await
         }
-        Verdict::Early(response) => {
+        RequestAction::Early(response) => {
             inbound.advance(length);
-            early(session, &mut turn, &response).await
+            early(session, &mut ctx, &response).await
         }
-        Verdict::Refuse(refused) => {
+        RequestAction::Refuse(refused) => {
             inbound.advance(length);
-            over_limit(session, &mut turn, &refused).await
+            over_limit(session, &mut ctx, &refused).await
         }
-        Verdict::GiveUp => NextAction::Drop,
+        RequestAction::GiveUp => NextAction::Drop,
     }
 }
 
 /// Finds the route, asks the limits, and says what follows.
 async fn judge<'p, 'r>(
-    turn: &mut Turn,
-    plan: &'p Plan,
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
     head: &'r RequestHead<'r>,
-    peer: &'r Peer,
-    reader: &Reader,
-) -> Verdict<'p, 'r> {
-    let routed = match resolve(turn, plan, head, peer) {
+    peer: &'r ConnectionPeer,
+    reader: &RequestReader,
+) -> RequestAction<'p, 'r> {
+    let routed = match resolve(ctx, plan, head, peer) {
         Ok(routed) => routed,
-        Err(response) => return Verdict::Early(response),
+        Err(response) => return RequestAction::Early(response),
     };
-    let bans = turn.worker.shared.store.bans();
+    let bans = ctx.worker.shared.store.bans();
     if !bans.is_empty()
-        && let Some(Banishment { place, refusal, tightest }) = routed.assessment.banned(bans, turn.started)
+        && let Some(BanRefusal { place, refusal, tightest }) = routed.charges.banned(bans, ctx.started)
     {
-        turn.count_ban(&routed, place);
-        return Verdict::refuse(turn, &routed, refusal, Some(tightest));
+        ctx.count_ban(&routed, place);
+        return RequestAction::refuse(ctx, &routed, refusal, Some(tightest));
     }
-    if let Some(refusal) = routed.assessment.missing() {
-        turn.decided(&routed, &Outcome::default());
-        return Verdict::refuse(turn, &routed, refusal, None);
+    if let Some(refusal) = routed.charges.missing() {
+        ctx.decided(&routed, &Outcome::default());
+        return RequestAction::refuse(ctx, &routed, refusal, None);
     }
-    let outcome = decide(turn, &routed.assessment).await;
-    turn.decided(&routed, &outcome);
+    let outcome = decide(ctx, &routed.charges).await;
+    ctx.decided(&routed, &outcome);
     if outcome.unavailable {
-        return Verdict::Early(EarlyResponse::Reject(RejectReason::unavailable()));
+        return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
     }
-    let Ruling { sentence, tightest } = routed.assessment.rule(&outcome);
+    let Admission { sentence, tightest } = routed.charges.decide(&outcome);
     let since = match sentence {
-        Sentence::Refuse(refusal) => return Verdict::refuse(turn, &routed, refusal, tightest),
-        Sentence::Admit(delay) => {
-            turn.note(tightest.as_ref());
+        AdmissionDecision::Refuse(refusal) => return RequestAction::refuse(ctx, &routed, refusal, tightest),
+        AdmissionDecision::Admit(delay) => {
+            ctx.note(tightest.as_ref());
             match delay {
-                Micros(0) => turn.started,
-                delay if wait(turn, delay, reader).await => turn.worker.shared.clock.now(),
-                _ => return Verdict::GiveUp,
+                Micros(0) => ctx.started,
+                delay if wait(ctx, delay, reader).await => ctx.worker.shared.clock.now(),
+                _ => return RequestAction::GiveUp,
             }
         }
     };
-    Verdict::Forward(Delivery::new(&routed, tightest, since), routed.target)
+    RequestAction::Forward(ForwardRequest::new(&routed, tightest, since), routed.target)
 }
 
-impl<'p> Verdict<'p, '_> {
+impl<'p> RequestAction<'p, '_> {
     /// A limit refuses the request.
     fn refuse(
-        turn: &mut Turn,
+        ctx: &mut RequestContext,
         routed: &RoutedRequest<'p, '_>,
         refusal: Refusal<'p>,
-        tightest: Option<Tightest<'p>>,
+        tightest: Option<BindingLimit<'p>>,
     ) -> Self {
-        turn.refused(routed, &refusal, tightest.as_ref());
+        ctx.refused(routed, &refusal, tightest.as_ref());
         match refusal.why {
-            Why::Repeated => Self::Early(EarlyResponse::Reject(RejectReason::repeated_key(refusal.limit))),
-            _ => Self::Refuse(Refused { refusal, tightest, route: routed.route }),
+            RefusalCause::Repeated => {
+                Self::Early(EarlyResponse::Reject(RejectReason::repeated_key(refusal.limit)))
+            }
+            _ => Self::Refuse(OverLimitRequest { refusal, tightest, route: routed.route }),
         }
     }
 }
 
 /// Resolves the request, and notes what is known of it then.
 fn resolve<'p, 'r>(
-    turn: &mut Turn,
-    plan: &'p Plan,
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
     head: &'r RequestHead<'r>,
-    peer: &'r Peer,
+    peer: &'r ConnectionPeer,
 ) -> Result<RoutedRequest<'p, 'r>, EarlyResponse> {
-    let loop_mark = Some(&turn.worker.shared.loop_mark);
+    let loop_mark = Some(&ctx.worker.shared.loop_mark);
     let resolution = resolve::resolve(&plan.gateway, &plan.secret, loop_mark, head, peer.as_seen());
     let Resolution { client, host, route, outcome, .. } = resolution;
     peer.check_client(client, &plan.gateway.server.client, head.fields);
-    turn.identify(client.address, &host);
+    ctx.identify(client.address, &host);
     if let Some((index, route)) = route {
-        turn.on_route(index, route);
+        ctx.on_route(index, route);
         match (&route.cors, &outcome) {
             (Some(cors), Err(EarlyResponse::Preflight)) => {
-                cors::put_preflight(cors, head.fields, &mut turn.cors)
+                cors::put_preflight(cors, head.fields, &mut ctx.cors)
             }
-            (Some(cors), _) => cors::put_actual(cors, head.fields, &mut turn.cors),
+            (Some(cors), _) => cors::put_actual(cors, head.fields, &mut ctx.cors),
             (None, _) => {}
         }
     }
     if let Err(EarlyResponse::Reject(_)) = outcome {
-        turn.witness_rejection(head, &host);
+        ctx.sample_rejection(head, &host);
     }
     outcome
 }
 
 /// Asks the store, at the moment that the request's head had come. Nothing to ask: nothing said.
-async fn decide(turn: &Turn, assessment: &Assessment<'_>) -> Outcome {
+async fn decide(ctx: &RequestContext, assessment: &RequestCharges<'_>) -> Outcome {
     if assessment.charges.is_empty() {
         return Outcome::default();
     }
-    turn.plan.counters.decide(&assessment.charges, turn.started).await
+    ctx.plan.counters.decide(&assessment.charges, ctx.started).await
 }
 
-/// Waits for the request's turn. False if the client left meanwhile.
-async fn wait(turn: &mut Turn, delay: Micros, reader: &Reader) -> bool {
-    turn.delay = delay;
-    turn.trace_delay(delay);
+/// Waits for the request's ctx. False if the client left meanwhile.
+async fn wait(ctx: &mut RequestContext, delay: Micros, reader: &RequestReader) -> bool {
+    ctx.delay = delay;
+    ctx.trace_delay(delay);
     tokio::select! {
         biased;
         () = reader.gone() => return false,
         () = tokio::time::sleep(Duration::from_micros(delay.0)) => {}
     }
-    turn.fate = Fate::Delayed;
+    ctx.fate = RequestOutcome::Delayed;
     true
 }
 
 /// Answers what came in place of a head. Nothing can be read behind it.
-pub(crate) async fn refuse_unread(session: &mut Session, fault: Fault) -> NextAction {
-    let mut turn = Turn::begin(&session.worker, &session.peer);
-    refuse(session, &mut turn, fault).await
+pub(crate) async fn refuse_unread(session: &mut Session, fault: RequestError) -> NextAction {
+    let mut ctx = RequestContext::begin(&session.worker, &session.peer);
+    refuse(session, &mut ctx, fault).await
 }
 
-async fn refuse(session: &mut Session, turn: &mut Turn, fault: Fault) -> NextAction {
-    turn.open_record(&session.peer, None);
-    turn.client = Some(session.peer.address);
-    turn.form.to_head = session.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
-    send_problem(session, turn, (fault.status(), fault.reason(), fault.reason())).await
+async fn refuse(session: &mut Session, ctx: &mut RequestContext, fault: RequestError) -> NextAction {
+    ctx.open_record(&session.peer, None);
+    ctx.client = Some(session.peer.address);
+    ctx.form.to_head = session.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
+    send_problem(session, ctx, (fault.status(), fault.reason(), fault.reason())).await
 }
 
 /// Answers a request that is neither charged nor forwarded.
-async fn early(session: &mut Session, turn: &mut Turn, response: &EarlyResponse) -> NextAction {
-    drain(session, turn).await;
-    turn.answered(response.status(), response.error());
-    send(session, turn, |page| match response {
+async fn early(session: &mut Session, ctx: &mut RequestContext, response: &EarlyResponse) -> NextAction {
+    drain(session, ctx).await;
+    ctx.answered(response.status(), response.error());
+    send(session, ctx, |page| match response {
         EarlyResponse::Preflight => page.preflight(),
         EarlyResponse::Options => page.options(),
         EarlyResponse::Redirect(location) => page.redirect(location),
@@ -217,12 +221,16 @@ async fn early(session: &mut Session, turn: &mut Turn, response: &EarlyResponse)
     .await
 }
 
-async fn over_limit(session: &mut Session, turn: &mut Turn, refused: &Refused<'_>) -> NextAction {
-    let Refused { refusal, tightest, route } = refused;
-    drain(session, turn).await;
+async fn over_limit(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    refused: &OverLimitRequest<'_>,
+) -> NextAction {
+    let OverLimitRequest { refusal, tightest, route } = refused;
+    drain(session, ctx).await;
     let reject = route.reject_of(refusal.limit);
-    let which = turn.plan.gateway.server.ratelimit_headers;
+    let which = ctx.plan.gateway.server.ratelimit_headers;
     let over = OverLimit { refusal, tightest: tightest.as_ref(), reject, which };
-    turn.answered(over.status(), None);
-    send(session, turn, |page| page.over_limit(&over)).await
+    ctx.answered(over.status(), None);
+    send(session, ctx, |page| page.over_limit(&over)).await
 }

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
-use super::buffers::Buffers;
-use super::peer::Peer;
-use super::reader::{Bounds, Reader, Source};
+use super::buffer_pool::Buffers;
+use super::peer::ConnectionPeer;
+use super::request_reader::{Bounds, RequestReader, Source};
+use super::response_writer::{ResponseWriter, SocketWriter};
 use super::worker::Worker;
-use super::writer::{ResponseWriter, Writer};
 use crate::clock::deadline::Deadline;
 use crate::upstream::private::PrivateConnections;
 
@@ -16,8 +16,8 @@ use crate::upstream::private::PrivateConnections;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) peer: Rc<Peer>,
-    pub(crate) reader: Reader,
+    pub(crate) peer: Rc<ConnectionPeer>,
+    pub(crate) reader: RequestReader,
     pub(crate) writer: ResponseWriter,
     /// For waits on backends; armed lazily, so it is kept from request to request.
     pub(crate) backend_deadline: Deadline,
@@ -33,16 +33,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(source: Source, peer: Rc<Peer>, worker: Rc<Worker>, now: Instant) -> Self {
+    pub(crate) fn new(source: Source, peer: Rc<ConnectionPeer>, worker: Rc<Worker>, now: Instant) -> Self {
         let server = &worker.plan().gateway.server;
         let writer = match &source {
             Source::Http1(stream) => {
-                ResponseWriter::Http1(Writer::new(Rc::clone(stream), server.write_timeout))
+                ResponseWriter::Http1(SocketWriter::new(Rc::clone(stream), server.write_timeout))
             }
             Source::Http2(stream) => ResponseWriter::Http2(Rc::clone(stream)),
         };
         Self {
-            reader: Reader::new(source, Bounds::of(server), now),
+            reader: RequestReader::new(source, Bounds::of(server), now),
             writer,
             peer,
             backend_deadline: Deadline::default(),

@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 
-use super::tracer::Traced;
-use super::turn::Turn;
-use crate::gateway::{Backend, UpstreamIndex};
+use super::request_context::RequestContext;
+use super::tracer::RequestTrace;
 use crate::limit::units::{Micros, Timestamp};
+use crate::plan::{Backend, UpstreamIndex};
 use crate::telemetry::access_log::Record;
-use crate::telemetry::trace::span::{Forwarded, Server, Span, bounded, without_query};
+use crate::telemetry::trace::span::{Forwarded, RequestSpan, ServerAddress, bounded, without_query};
 
 /// The longest method that a span keeps; bytes.
 const MAX_METHOD: usize = 32;
 
-impl Turn {
+impl RequestContext {
     /// The span to be exported, if there is one.
-    fn span(&mut self) -> Option<&mut Span> {
+    fn span(&mut self) -> Option<&mut RequestSpan> {
         self.trace.as_mut()?.span.as_deref_mut()
     }
 
-    /// Notes how long the request has to wait for its turn.
+    /// Notes how long the request has to wait for its ctx.
     pub(crate) fn trace_delay(&mut self, delay: Micros) {
         if let Some(span) = self.span() {
             span.delay = Some(delay);
@@ -29,7 +29,7 @@ impl Turn {
 
     /// Notes that the request goes to a backend, which will see this target.
     pub(crate) fn trace_way(&mut self, upstream: UpstreamIndex, target: &str, since: Timestamp) {
-        if !self.trace.as_ref().is_some_and(Traced::is_recorded) {
+        if !self.trace.as_ref().is_some_and(RequestTrace::is_recorded) {
             return;
         }
         let upstream = self.plan.gateway.upstream(upstream);
@@ -61,13 +61,13 @@ impl Turn {
         attempts: u32,
         status: Option<StatusCode>,
     ) {
-        if !self.trace.as_ref().is_some_and(Traced::is_recorded) {
+        if !self.trace.as_ref().is_some_and(RequestTrace::is_recorded) {
             return;
         }
         let now = self.worker.shared.clock.now();
         let endpoints = self.plan.gateway.upstream(upstream).endpoints();
         let server = endpoints.iter().find(|endpoint| Some(&endpoint.authority) == authority);
-        let server = server.map(|endpoint| Server {
+        let server = server.map(|endpoint| ServerAddress {
             host: endpoint.host.clone(),
             port: endpoint.port,
             authority: Arc::clone(&endpoint.authority),

@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-use super::peer::Peer;
-use crate::gateway::Gateway;
-use crate::gateway::log::Sample;
-use crate::gateway::trace::Trace;
+use super::peer::ConnectionPeer;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::limit::units::{Micros, Timestamp};
+use crate::plan::Plan;
+use crate::plan::log::Sample;
+use crate::plan::trace::Trace;
 use crate::telemetry::access_log::Record;
 use crate::telemetry::trace::context::{Context, SpanId, TraceId};
-use crate::telemetry::trace::span::{Span, bounded};
+use crate::telemetry::trace::span::{RequestSpan, bounded};
 
 /// Requests a second of which a worker believes strangers that their trace is recorded. What more of them come are like
 /// requests of no trace: else anybody could make the collector take whatever they send.
@@ -32,12 +32,12 @@ pub(crate) struct Tracer {
 
 /// A request's place in a trace.
 #[derive(Debug)]
-pub(crate) struct Traced {
+pub(crate) struct RequestTrace {
     context: Context,
     /// It came with a `traceparent` that is followed.
     pub(super) continued: bool,
     /// What is to be exported, if it is recorded.
-    pub(super) span: Option<Box<Span>>,
+    pub(super) span: Option<Box<RequestSpan>>,
 }
 
 impl Tracer {
@@ -50,12 +50,12 @@ impl Tracer {
     /// Gives a request its place: in the trace that it names, or in a new one. Without a head, it names none.
     pub(crate) fn begin(
         &self,
-        gateway: &Gateway,
+        gateway: &Plan,
         trace: &Arc<Trace>,
         fields: Fields<'_>,
-        peer: &Peer,
+        peer: &ConnectionPeer,
         now: Timestamp,
-    ) -> Traced {
+    ) -> RequestTrace {
         let parent = parent(fields);
         let believed = || gateway.server.client.trusts(peer.address) || self.believes(now);
         let sampled = match &parent {
@@ -69,7 +69,7 @@ impl Tracer {
             random: parent.is_some_and(|parent| parent.random),
         };
         let span = sampled.then(|| {
-            Box::new(Span {
+            Box::new(RequestSpan {
                 trace: Arc::clone(trace),
                 context,
                 parent: parent.map(|parent| parent.span),
@@ -81,7 +81,7 @@ impl Tracer {
                 record: Record::default(),
             })
         });
-        Traced { context, continued: parent.is_some(), span }
+        RequestTrace { context, continued: parent.is_some(), span }
     }
 
     fn chooses(&self, sample: Sample) -> bool {
@@ -140,7 +140,7 @@ fn state(fields: Fields<'_>) -> String {
     bounded(&lines.join(",")).to_owned()
 }
 
-impl Traced {
+impl RequestTrace {
     /// Whether a span is to be exported.
     pub(crate) fn is_recorded(&self) -> bool {
         self.span.is_some()

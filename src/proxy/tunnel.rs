@@ -8,20 +8,25 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 
-use super::buffers::Buffers;
+use super::buffer_pool::Buffers;
 use crate::clock::deadline::{Deadline, now};
-use crate::socket::{AckTimeout, Stream};
-use crate::upstream::pool::Connection;
+use crate::net::{AckTimeout, Stream};
+use crate::upstream::pool::UpstreamConnection;
 
 /// Bytes taken from one side at once.
 const PART: usize = 16 << 10;
 
 /// Joins client and backend. What either has sent behind its head stands in the buffers.
 /// When neither has moved a byte for `silence`, both are closed. Whether a side that blocks moves is judged by the kernel.
-pub(crate) async fn run(client: &Stream, backend: Connection, mut buffers: Box<Buffers>, silence: Duration) {
+pub(crate) async fn run(
+    client: &Stream,
+    backend: UpstreamConnection,
+    mut buffers: Box<Buffers>,
+    silence: Duration,
+) {
     // A stream of HTTP/2 switches to nothing.
     let Some(backend) = backend.stream() else { return };
-    let (mut up, mut down) = (Way::new(silence), Way::new(silence));
+    let (mut up, mut down) = (Direction::new(silence), Direction::new(silence));
     let (mut deadline, mut moved, mut last) = (Deadline::default(), 0, now());
     let mut was_blocked = false;
     let Buffers { inbound, answer, .. } = &mut *buffers;
@@ -51,7 +56,7 @@ pub(crate) async fn run(client: &Stream, backend: Connection, mut buffers: Box<B
 
 /// One of a tunnel's two directions.
 #[derive(Debug)]
-struct Way {
+struct Direction {
     ended: bool,
     closed: bool,
     /// Bytes read and bytes written.
@@ -62,7 +67,7 @@ struct Way {
     blocked: bool,
 }
 
-impl Way {
+impl Direction {
     fn new(silence: Duration) -> Self {
         let ack_timeout = AckTimeout::new(silence);
         Self { ended: false, closed: false, moved: 0, ack_timeout, blocked: false }

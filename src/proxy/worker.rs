@@ -10,22 +10,22 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Cache};
 use tokio::sync::{Notify, watch};
 
-use super::buffers::Spare;
+use super::buffer_pool::BufferPool;
+use super::connection_handle::ConnectionHandle;
 use super::date::Date;
 use super::idle_list::IdleList;
-use super::presence::Presence;
-use super::recorder::Recorder;
+use super::log_sampling::LogSampling;
 use super::tracer::Tracer;
-use crate::gateway::{Gateway, Limit};
 use crate::limit::units::{Micros, Timestamp};
-use crate::route::key::Secret;
+use crate::plan::{Limit, Plan};
+use crate::route::key::KeySecret;
 use crate::route::mask::ShortIds;
-use crate::shared::crowd::Place;
+use crate::shared::client_connections::ClientConnection;
 use crate::shared::{Life, Shared};
 use crate::store::Counters;
-use crate::telemetry::audience::Audience;
+use crate::telemetry::key_stats::KeyStats;
 use crate::telemetry::metrics::WorkerMetrics;
-use crate::upstream::{Pools, Servers};
+use crate::upstream::{Pools, UpstreamClient};
 
 /// How long requests have records though there is no access log, once one failed: so that the next that fail can be told with their
 /// paths. A record costs about a twentieth of a request.
@@ -45,17 +45,17 @@ pub(crate) struct Worker {
     /// Draining has gone on for longer than new connections are waited for.
     late: Cell<bool>,
     drain: Notify,
-    plan: RefCell<Rc<Plan>>,
+    plan: RefCell<Rc<WorkerPlan>>,
     /// Notices a new plan without touching what the workers share.
-    newest: RefCell<Cache<Arc<ArcSwap<Gateway>>, Arc<Gateway>>>,
+    newest: RefCell<Cache<Arc<ArcSwap<Plan>>, Arc<Plan>>>,
     pub(super) pools: Pools,
     /// Clients' connections open now.
     pub(super) open: Cell<usize>,
     /// The same, but those turned away.
-    pub(super) idle: Rc<IdleList<Presence>>,
+    pub(super) idle: Rc<IdleList<ConnectionHandle>>,
     /// Buffers that no connection needs now.
-    pub(crate) spare: Spare,
-    pub(crate) recorder: Recorder,
+    pub(crate) spare: BufferPool,
+    pub(crate) recorder: LogSampling,
     pub(crate) tracer: Tracer,
     date: Cell<Date>,
     /// When the last answer was complete.
@@ -71,16 +71,16 @@ pub(crate) struct Worker {
 
 /// The plan in force, with what a worker needs at hand to run it.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) gateway: Arc<Gateway>,
+pub(crate) struct WorkerPlan {
+    pub(crate) gateway: Arc<Plan>,
     pub(crate) metrics: WorkerMetrics,
     /// In the order of the plan's upstreams.
-    pub(crate) servers: Vec<Rc<Servers>>,
+    pub(crate) servers: Vec<Rc<UpstreamClient>>,
     pub(crate) counters: Rc<Counters>,
     /// Who asks of each limit, in the order of the plan's.
-    pub(crate) audiences: Vec<Rc<RefCell<Audience>>>,
+    pub(crate) key_stats: Vec<Rc<RefCell<KeyStats>>>,
     /// Keys the fingerprints of clients' keys.
-    pub(crate) secret: Secret,
+    pub(crate) secret: KeySecret,
     /// Keys the short ids of masked values.
     pub(crate) short_ids: ShortIds,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Plan {
 impl Worker {
     pub(super) fn new(index: usize, shared: Arc<Shared>) -> Self {
         let pools = Pools::default();
-        let plan = Plan::new(index, &shared, &pools, shared.gateway.load_full(), None);
+        let plan = WorkerPlan::new(index, &shared, &pools, shared.gateway.load_full(), None);
         Self {
             index,
             life: shared.life.clone(),
@@ -100,8 +100,8 @@ impl Worker {
             pools,
             open: Cell::new(0),
             idle: Rc::default(),
-            spare: Spare::default(),
-            recorder: Recorder::new(),
+            spare: BufferPool::default(),
+            recorder: LogSampling::new(),
             tracer: Tracer::new(),
             date: Cell::default(),
             last_answer: Cell::new(Timestamp(0)),
@@ -124,12 +124,13 @@ impl Worker {
     }
 
     /// The plan in force now. A request keeps the one it began with.
-    pub(crate) fn plan(&self) -> Rc<Plan> {
+    pub(crate) fn plan(&self) -> Rc<WorkerPlan> {
         let mut newest = self.newest.borrow_mut();
         let newest = newest.load();
         let mut plan = self.plan.borrow_mut();
         if !Arc::ptr_eq(newest, &plan.gateway) {
-            let next = Plan::new(self.index, &self.shared, &self.pools, Arc::clone(newest), Some(&plan));
+            let next =
+                WorkerPlan::new(self.index, &self.shared, &self.pools, Arc::clone(newest), Some(&plan));
             *plan = Rc::new(next);
         }
         Rc::clone(&plan)
@@ -183,17 +184,17 @@ impl Worker {
 
     /// Closes the connection that is idle for longest. False if none of this worker's is.
     pub(super) fn make_room(&self) -> bool {
-        self.idle.longest().inspect(|presence| presence.evict()).is_some()
+        self.idle.longest().inspect(|handle| handle.evict()).is_some()
     }
 
     /// A place among the client's connections, if they are bounded; over the bound, how many connections there may be in all.
-    pub(super) fn admit_client(&self, peer: IpAddr) -> Result<Option<Place>, usize> {
+    pub(super) fn admit_client(&self, peer: IpAddr) -> Result<Option<ClientConnection>, usize> {
         let plan = self.plan();
         let server = &plan.gateway.server;
         let Some(most) = server.max_connections_per_client.filter(|_| !server.client.trusts(peer)) else {
             return Ok(None);
         };
-        let place = self.shared.crowd.admit(server.client.client(peer).network, most);
+        let place = self.shared.client_connections.admit(server.client.client(peer).network, most);
         place.map(Some).ok_or(server.max_connections)
     }
 
@@ -217,35 +218,35 @@ impl Worker {
     }
 }
 
-impl Plan {
+impl WorkerPlan {
     /// Counters that stay where they are stay open.
-    fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Gateway>, last: Option<&Self>) -> Self {
+    fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Plan>, last: Option<&Self>) -> Self {
         let metrics = shared.metrics.worker(index, &gateway);
-        let servers = pools.adopt(&gateway.upstreams, &shared.roster, gateway.server.workers);
+        let servers = pools.adopt(&gateway.upstreams, &shared.server_registry, gateway.server.workers);
         // Keys have other fingerprints where the secret is another.
         let same_store = last.filter(|last| last.gateway.store.shared == gateway.store.shared);
         let counters =
             same_store.map_or_else(|| Rc::new(shared.store.open(index)), |last| Rc::clone(&last.counters));
-        let audiences = same_store.map(Self::audiences_by_name).unwrap_or_default();
+        let key_stats = same_store.map(Self::key_stats_by_name).unwrap_or_default();
         let stays = |limit: &Limit| {
-            let (last, audience) = audiences.get(&*limit.name)?;
+            let (last, key_stats) = key_stats.get(&*limit.name)?;
             // Those of other keys, or that are called otherwise, are other people.
-            (last.key == limit.key && last.reveal == limit.reveal).then(|| Rc::clone(audience))
+            (last.key == limit.key && last.reveal == limit.reveal).then(|| Rc::clone(key_stats))
         };
-        let audiences = gateway.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
+        let key_stats = gateway.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
         let (secret, short_ids) = (shared.secret(&gateway), shared.short_ids(&gateway));
-        Self { gateway, metrics, servers, counters, audiences, secret, short_ids }
+        Self { gateway, metrics, servers, counters, key_stats, secret, short_ids }
     }
 
-    fn audiences_by_name(&self) -> HashMap<&str, (&Limit, &Rc<RefCell<Audience>>)> {
-        let each = self.gateway.limits.iter().zip(&self.audiences);
-        each.map(|(limit, audience)| (&*limit.name, (limit, audience))).collect()
+    fn key_stats_by_name(&self) -> HashMap<&str, (&Limit, &Rc<RefCell<KeyStats>>)> {
+        let each = self.gateway.limits.iter().zip(&self.key_stats);
+        each.map(|(limit, key_stats)| (&*limit.name, (limit, key_stats))).collect()
     }
 
     /// Who asks of the limit of this name.
-    pub(crate) fn audience_of(&self, name: &str) -> Option<&Rc<RefCell<Audience>>> {
+    pub(crate) fn key_stats_of(&self, name: &str) -> Option<&Rc<RefCell<KeyStats>>> {
         let limit = self.gateway.limit_named(name)?;
-        self.audiences.get(limit.0)
+        self.key_stats.get(limit.0)
     }
 }
 

@@ -158,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::http1::fields::{FieldList, Span};
+    use crate::http1::fields::{FieldList, FieldSpan};
 
     const NAMES: &[&str] = &["x", "x-tenant", "y"];
 
@@ -225,7 +225,7 @@ mod tests {
                 let mut spans = Vec::new();
                 for (name, value) in &sent {
                     let at = text.len();
-                    let span = Span::new(at, name.as_bytes(), at + name.len(), value.as_bytes());
+                    let span = FieldSpan::new(at, name.as_bytes(), at + name.len(), value.as_bytes());
                     spans.push(span.expect("a short field"));
                     text.extend_from_slice(name.as_bytes());
                     text.extend_from_slice(value.as_bytes());

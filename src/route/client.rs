@@ -19,7 +19,7 @@ const MAX_ITEMS: usize = 64;
 
 /// A client's address, and the network that stands for it in keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientAddress {
     /// The address (an IPv4-mapped IPv6 address is its IPv4 address).
     pub address: IpAddr,
     /// The address with everything below the configured prefix cleared: one client per network prefix.
@@ -72,7 +72,7 @@ impl ClientRule {
     }
 
     /// The client that stands for `address`.
-    pub fn client(&self, address: IpAddr) -> Client {
+    pub fn client(&self, address: IpAddr) -> ClientAddress {
         let address = address.to_canonical();
         let network = match address {
             IpAddr::V4(v4) => {
@@ -86,13 +86,13 @@ impl ClientRule {
                 IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
             }
         };
-        Client { address, network, identified: true }
+        ClientAddress { address, network, identified: true }
     }
 
     /// The client behind `peer`: the peer itself unless it is trusted; else the one that the source names. Without the
     /// source, as in a health check, the peer is the client. At most 64 items of a list are read, empty ones included;
     /// garbage, `unknown` and obfuscated names (`_id`) end the walk at the last good hop. Does not allocate.
-    pub fn identify(&self, peer: IpAddr, headers: Fields<'_>) -> Client {
+    pub fn identify(&self, peer: IpAddr, headers: Fields<'_>) -> ClientAddress {
         if !self.trusts(peer) {
             return self.client(peer);
         }
@@ -116,7 +116,7 @@ impl ClientRule {
                 }
             }
         };
-        Client { identified, ..self.client(address) }
+        ClientAddress { identified, ..self.client(address) }
     }
 
     /// The header that a trusted `peer` sends in place of the source: it writes another one than the file says.

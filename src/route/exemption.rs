@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::client::covers;
 use super::key_fault::KeyFault;
 use super::pattern::PathPattern;
-use super::{Request, carries};
+use super::{RouteRequest, carries};
 
 /// Who is exempt from a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Exemption {
 
     /// Whether the request is exempt. `merge_slashes` is the matched route's: its form of the path counts, since that
     /// is the one forwarded.
-    pub fn holds(&self, request: &Request<'_>, merge_slashes: bool) -> bool {
+    pub fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
         match self {
             Self::Ip(network) => request.client.identified && covers(network, request.client.address),
             Self::Header(name, value) => carries(request.headers, name, value),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt as _, HashSet};
 use http::HeaderName;
 
-use super::Request;
+use super::RouteRequest;
 use super::exemption::Exemption;
 use super::networks::Networks;
 use super::trie::Trie;
@@ -49,7 +49,7 @@ impl Exemptions {
     }
 
     /// Whether the request is exempt, by [`Exemption::holds`] of any. No allocation.
-    pub fn hold(&self, request: &Request<'_>, merge_slashes: bool) -> bool {
+    pub fn hold(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
         match &self.index {
             None => self.all.iter().any(|exemption| exemption.holds(request, merge_slashes)),
             Some(index) => index.holds(request, merge_slashes),
@@ -57,7 +57,7 @@ impl Exemptions {
     }
 
     /// The first that holds, for people: all are tried one by one.
-    pub fn first(&self, request: &Request<'_>, merge_slashes: bool) -> Option<&Exemption> {
+    pub fn first(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> Option<&Exemption> {
         self.all.iter().find(|exemption| exemption.holds(request, merge_slashes))
     }
 }
@@ -80,7 +80,7 @@ impl Index {
         Self { headers, networks: networks.into_iter().collect(), paths }
     }
 
-    fn holds(&self, request: &Request<'_>, merge_slashes: bool) -> bool {
+    fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
         let client = request.client;
         let carried = |(name, values): &(HeaderName, HashSet<Box<[u8]>>)| {
             request.headers.all(name).iter().any(|sent| values.contains(sent))

@@ -23,12 +23,12 @@ use std::net::IpAddr;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::Request;
+use super::RouteRequest;
 pub use super::key_fault::KeyFault;
 use super::mask::Masking;
-use super::part::Found;
+use super::part::PartValue;
 pub use super::part::{LACKS, Part, REPEATED, Repeated};
-pub use super::secret::Secret;
+pub use super::secret::KeySecret;
 use crate::limit::units::Fingerprint;
 pub use named::{EVERYONE, PathForm};
 
@@ -60,7 +60,7 @@ pub enum Missing {
 
 /// Whose counter a request spends from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum KeyResult {
     /// This one's.
     Key(Fingerprint),
     /// None: a part is missing, and the limit is skipped then.
@@ -91,48 +91,54 @@ impl Key {
     /// The fingerprint of the parts: they are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ.
     /// `route` is the matched route's name and `merge_slashes` its form of the path. Allocates only to decode an escaped
     /// cookie or query parameter, to join several, and in a fleet for keys of more than 64 bytes.
-    pub fn claim(&self, secret: &Secret, request: &Request<'_>, route: &str, merge_slashes: bool) -> Claim {
+    pub fn claim(
+        &self,
+        secret: &KeySecret,
+        request: &RouteRequest<'_>,
+        route: &str,
+        merge_slashes: bool,
+    ) -> KeyResult {
         let mut text = KeyText::new(secret);
         let mut lacking = None;
         for part in &self.parts {
             let found = self.find(part, request, route, merge_slashes);
             if self.denies(part, &found) {
-                return Claim::Repeated;
+                return KeyResult::Repeated;
             }
             match (found, self.missing) {
-                (Found::Missing | Found::Repeated, Missing::Ip) => {
+                (PartValue::Missing | PartValue::Repeated, Missing::Ip) => {
                     text.address(KeyText::IP_STANDS_IN, request.client.network);
                 }
-                (Found::Missing | Found::Repeated, Missing::Shared) => text.tag(KeyText::SHARED),
+                (PartValue::Missing | PartValue::Repeated, Missing::Shared) => text.tag(KeyText::SHARED),
                 // A part behind this one may be denied, whatever is missing.
-                (Found::Missing | Found::Repeated, Missing::Skip) => lacking = Some(Claim::Skip),
-                (Found::Missing | Found::Repeated, Missing::Deny) => lacking = Some(Claim::Deny),
-                (Found::Nothing, _) => text.tag(part.tag()),
-                (Found::Address(address), _) => text.address(part.tag(), address),
-                (Found::Bytes(bytes), _) => text.bytes(part.tag(), &bytes),
-                (Found::Value(value), _) => text.value(part.tag(), value),
-                (Found::Values(values), _) => text.values(part.tag(), values.iter()),
-                (Found::Several(values), _) => {
+                (PartValue::Missing | PartValue::Repeated, Missing::Skip) => lacking = Some(KeyResult::Skip),
+                (PartValue::Missing | PartValue::Repeated, Missing::Deny) => lacking = Some(KeyResult::Deny),
+                (PartValue::Nothing, _) => text.tag(part.tag()),
+                (PartValue::Address(address), _) => text.address(part.tag(), address),
+                (PartValue::Bytes(bytes), _) => text.bytes(part.tag(), &bytes),
+                (PartValue::Value(value), _) => text.value(part.tag(), value),
+                (PartValue::Values(values), _) => text.values(part.tag(), values.iter()),
+                (PartValue::Several(values), _) => {
                     text.values(KeyText::SEVERAL | part.tag(), values.iter().map(|value| &**value));
                 }
             }
         }
-        lacking.unwrap_or_else(|| Claim::Key(text.fingerprint()))
+        lacking.unwrap_or_else(|| KeyResult::Key(text.fingerprint()))
     }
 
     fn find<'r>(
         &self,
         part: &'r Part,
-        request: &Request<'r>,
+        request: &RouteRequest<'r>,
         route: &'r str,
         merge_slashes: bool,
-    ) -> Found<'r> {
+    ) -> PartValue<'r> {
         part.find(request, route, merge_slashes, self.repeated == Some(Repeated::Join))
     }
 
     /// Whether the request is refused since this part has several values.
-    fn denies(&self, part: &Part, found: &Found<'_>) -> bool {
-        matches!(found, Found::Repeated) && self.repeated.unwrap_or(part.repeated()) == Repeated::Deny
+    fn denies(&self, part: &Part, found: &PartValue<'_>) -> bool {
+        matches!(found, PartValue::Repeated) && self.repeated.unwrap_or(part.repeated()) == Repeated::Deny
     }
 
     /// The parts with the request's values, for people: `("header:x-api-key", Some("…f3a9 #k7Qd"))`. Values of header, cookie and query
@@ -140,7 +146,7 @@ impl Key {
     /// without a value.
     pub fn describe(
         &self,
-        request: &Request<'_>,
+        request: &RouteRequest<'_>,
         route: &str,
         merge_slashes: bool,
         masking: Masking<'_>,
@@ -166,7 +172,7 @@ impl Key {
     /// everybody is left out.
     pub fn label(
         &self,
-        request: &Request<'_>,
+        request: &RouteRequest<'_>,
         route: &str,
         merge_slashes: bool,
         masking: Masking<'_>,
@@ -195,7 +201,7 @@ impl Key {
     /// and `…`, or fewer where the key has more than four parts.
     pub fn write_label(
         &self,
-        request: &Request<'_>,
+        request: &RouteRequest<'_>,
         route: &str,
         merge_slashes: bool,
         masking: Masking<'_>,
@@ -255,10 +261,10 @@ impl KeyText {
     /// Added to the tag of a cookie or a query parameter that has several values.
     const SEVERAL: u8 = 64;
 
-    fn new(secret: &Secret) -> Self {
+    fn new(secret: &KeySecret) -> Self {
         let hasher = match secret {
-            Secret::Process(secret) => KeyHasher::Process(SipHasher13::new_with_key(secret)),
-            Secret::Fleet(secret) => KeyHasher::Fleet(*secret, None),
+            KeySecret::Process(secret) => KeyHasher::Process(SipHasher13::new_with_key(secret)),
+            KeySecret::Fleet(secret) => KeyHasher::Fleet(*secret, None),
         };
         Self { hasher, pending: [0; 64], length: 0 }
     }

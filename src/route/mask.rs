@@ -9,7 +9,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::secret::Secret;
+use super::secret::KeySecret;
 
 /// Keys the short ids of masked values.
 #[derive(Clone, Copy)]
@@ -66,10 +66,10 @@ impl fmt::Debug for ShortIds {
 
 impl ShortIds {
     /// The ids are the same wherever the secret is.
-    pub fn new(secret: &Secret) -> Self {
+    pub fn new(secret: &KeySecret) -> Self {
         let secret: &[u8] = match secret {
-            Secret::Process(secret) => secret,
-            Secret::Fleet(secret) => secret,
+            KeySecret::Process(secret) => secret,
+            KeySecret::Fleet(secret) => secret,
         };
         Self(blake3::derive_key(CONTEXT, secret))
     }
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    fn masked(value: &str, is_authorization: bool, secret: &Secret) -> String {
+    fn masked(value: &str, is_authorization: bool, secret: &KeySecret) -> String {
         let mut out = String::new();
         Masking::Ids(&ShortIds::new(secret)).write(value, is_authorization, &mut out);
         out
@@ -164,14 +164,14 @@ mod tests {
 
     #[test]
     fn ids_follow_from_value_and_secret() {
-        let [one, other] = [Secret::Process([1; 16]), Secret::Process([2; 16])];
+        let [one, other] = [KeySecret::Process([1; 16]), KeySecret::Process([2; 16])];
         let ids: Vec<_> = (0..100).map(|number| masked(&format!("{number}"), false, &one)).collect();
         assert!(ids.iter().all(|id| id.starts_with("… #") && id.chars().count() == 7), "{ids:?}");
         let different: std::collections::BTreeSet<_> = ids.iter().collect();
         assert_eq!(different.len(), 100);
         assert_eq!(masked("7", false, &one), ids[7]);
         assert_ne!(masked("7", false, &other), ids[7]);
-        let fleet = Secret::Fleet([1; 32]);
+        let fleet = KeySecret::Fleet([1; 32]);
         assert_eq!(masked("7", false, &fleet), masked("7", false, &fleet));
         assert_ne!(masked("Bearer 7", true, &one), masked("bearer 7", true, &one), "two keys");
     }

@@ -8,7 +8,7 @@ use http::HeaderName;
 
 use super::key_fault::KeyFault;
 use super::mask::Masking;
-use super::{Request, cookie, query};
+use super::{RouteRequest, cookie, query};
 use crate::http1::fields::Values;
 
 /// One part of a key. `Display` writes it as in the file: `header:x-api-key`.
@@ -57,7 +57,7 @@ pub const LACKS: &str = "is missing";
 pub const REPEATED: &str = "has several values";
 
 /// What a part is in a request.
-pub(super) enum Found<'r> {
+pub(super) enum PartValue<'r> {
     Missing,
     /// There are several values that differ, and they are not joined.
     Repeated,
@@ -151,26 +151,26 @@ impl Part {
     /// What this part is in a request; with `join`, several values are one key.
     pub(super) fn find<'r>(
         &'r self,
-        request: &Request<'r>,
+        request: &RouteRequest<'r>,
         route: &'r str,
         merge_slashes: bool,
         join: bool,
-    ) -> Found<'r> {
-        let text = |text: &'r str| Found::Bytes(Cow::Borrowed(text.as_bytes()));
+    ) -> PartValue<'r> {
+        let text = |text: &'r str| PartValue::Bytes(Cow::Borrowed(text.as_bytes()));
         match self {
-            Self::Ip => Found::Address(request.client.network),
-            Self::Header(name) => Found::of_header(request.headers.all(name), join),
-            Self::Cookie(name) => Found::of_values(cookie::all(request.headers, name), join),
-            Self::Query(name) => {
-                request.query.map_or(Found::Missing, |query| Found::of_values(query::all(query, name), join))
-            }
+            Self::Ip => PartValue::Address(request.client.network),
+            Self::Header(name) => PartValue::of_header(request.headers.all(name), join),
+            Self::Cookie(name) => PartValue::of_values(cookie::all(request.headers, name), join),
+            Self::Query(name) => request
+                .query
+                .map_or(PartValue::Missing, |query| PartValue::of_values(query::all(query, name), join)),
             Self::Host => text(request.host),
             Self::Path => text(request.path.folded(merge_slashes)),
             Self::Method => text(request.method.as_str()),
             Self::Route => text(route),
-            Self::Global => Found::Nothing,
+            Self::Global => PartValue::Nothing,
             Self::TlsSubject => {
-                Found::or_missing(request.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
+                PartValue::or_missing(request.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
         }
     }
@@ -225,7 +225,7 @@ impl fmt::Display for Part {
     }
 }
 
-impl<'r> Found<'r> {
+impl<'r> PartValue<'r> {
     fn or_missing(value: Option<Cow<'r, [u8]>>) -> Self {
         value.filter(|value| !value.is_empty()).map_or(Self::Missing, Self::Bytes)
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The secret that keys fingerprints, so that clients cannot make keys collide.
 #[derive(Clone, Copy)]
-pub enum Secret {
+pub enum KeySecret {
     /// Of this process alone: SipHash-1-3, fast, and good as long as nobody sees a fingerprint.
     Process([u8; 16]),
     /// Of a fleet that shares its counters, whose names others can see: BLAKE3 (keyed), from which no client's key can be read
@@ -12,7 +12,7 @@ pub enum Secret {
     Fleet([u8; 32]),
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for KeySecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }

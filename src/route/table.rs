@@ -10,7 +10,7 @@ use super::candidates::{Candidates, Rank};
 use super::folding::PathMatching;
 use super::pattern::{HostPattern, PathPattern};
 use super::trie::Trie;
-use super::{Conditions, Criterion, Match, Request, RouteIndex};
+use super::{Conditions, Criterion, Match, RouteIndex, RouteRequest};
 
 /// All routes, compiled for lookup.
 ///
@@ -89,7 +89,7 @@ impl RouteTable {
     ///
     /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written: a route
     /// for GET does not match HEAD. Does not allocate; bounded as told at [`RouteTable`] and [its trie](super::trie).
-    pub fn find(&self, request: &Request<'_>) -> Option<RouteIndex> {
+    pub fn find(&self, request: &RouteRequest<'_>) -> Option<RouteIndex> {
         let wider = self.wildcards_of(request.host).chain(iter::once(&self.any));
         let mut hosts = self.exact.get(request.host).into_iter().chain(wider);
         let rank = hosts.find_map(|tries| self.least(tries, request))?;
@@ -97,7 +97,7 @@ impl RouteTable {
     }
 
     /// For every route in file order: why it did or did not match.
-    pub fn explain(&self, request: &Request<'_>) -> Vec<Match> {
+    pub fn explain(&self, request: &RouteRequest<'_>) -> Vec<Match> {
         let chosen = self.find(request);
         let verdict = |(index, &rank): (usize, &Rank)| {
             let route = &self.ranked[rank].conditions;
@@ -216,7 +216,7 @@ impl RouteTable {
     }
 
     /// The route of this rank, or the first of those that equal it but for their spelling and are spelled as the request.
-    fn spelled_as(&self, rank: Rank, request: &Request<'_>) -> Rank {
+    fn spelled_as(&self, rank: Rank, request: &RouteRequest<'_>) -> Rank {
         let route = &self.ranked[rank];
         if route.spellings.is_empty() || route.is_spelled_as(request) {
             return rank;
@@ -256,7 +256,7 @@ impl RouteTable {
         dots.filter_map(|dot| self.wildcards.get(&host[dot..]))
     }
 
-    fn least(&self, tries: &Tries, request: &Request<'_>) -> Option<Rank> {
+    fn least(&self, tries: &Tries, request: &RouteRequest<'_>) -> Option<Rank> {
         let accepts = |rank: Rank| self.ranked[rank].conditions.takes(request.method);
         let first = |candidates: &Candidates, bound| candidates.first(bound, request.headers, &accepts);
         let merged = tries.merged.least(request.path.folded(true), Rank::MAX, first);
@@ -282,12 +282,12 @@ impl Ranked {
         Bucket::all_of(&self.conditions).map(|bucket| Bucket { shape: self.spelled.shape(), ..bucket })
     }
 
-    fn is_spelled_as(&self, request: &Request<'_>) -> bool {
+    fn is_spelled_as(&self, request: &RouteRequest<'_>) -> bool {
         self.spelled.matches(request.path.form(self.conditions.merge_slashes))
     }
 
     /// Why this route, which wins, wins over `other`, which matches too.
-    fn wins_by(&self, other: &Self, request: &Request<'_>) -> Criterion {
+    fn wins_by(&self, other: &Self, request: &RouteRequest<'_>) -> Criterion {
         match self.conditions.wins_by(&other.conditions, request.host) {
             Criterion::Order if self.is_spelled_as(request) && !other.is_spelled_as(request) => {
                 Criterion::Spelling

@@ -10,16 +10,16 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch::Sender;
 
-use super::supervisor::Supervisor;
+use super::systemd::Systemd;
 use crate::config::{self, NamedFile, Report};
-use crate::gateway::log::Log;
-use crate::gateway::{Admin, Gateway, Listener};
+use crate::plan::log::Log;
+use crate::plan::{Admin, Listener, Plan};
 use crate::shared::Shared;
-use crate::shared::steering::{Reload, Standing, Warnings};
+use crate::shared::control::{ConfigStatus, Reload, Warnings};
 use crate::store::Store;
 use crate::telemetry::access_log::Output;
 use crate::telemetry::program_log::{ProgramLog, colour_on};
-use crate::upstream::health::Checks;
+use crate::upstream::health::HealthChecks;
 
 /// How long triggers gather: however many come, there is one reload in this time.
 const GATHER: Duration = Duration::from_millis(50);
@@ -33,11 +33,11 @@ pub(super) struct Reloader {
     /// Is told which other files the file names.
     named: Sender<Vec<NamedFile>>,
     shared: Arc<Shared>,
-    settled: Settled,
+    settled: RestartOnlySettings,
     log: ProgramLog,
-    supervisor: Supervisor,
-    checks: Checks,
-    standing: Sender<Standing>,
+    supervisor: Systemd,
+    checks: HealthChecks,
+    standing: Sender<ConfigStatus>,
 }
 
 /// What is to be told of a file that was adopted.
@@ -54,7 +54,7 @@ struct Refused {
 
 /// What is settled when the process starts: a reload cannot change it.
 #[derive(Clone, Debug)]
-pub(super) struct Settled {
+pub(super) struct RestartOnlySettings {
     /// `server.listen` as written.
     listen: Vec<Listener>,
     /// The same with port 0 resolved.
@@ -64,8 +64,8 @@ pub(super) struct Settled {
     max_keys: usize,
 }
 
-impl Settled {
-    pub(super) fn of(gateway: &Gateway, addresses: Vec<SocketAddr>) -> Self {
+impl RestartOnlySettings {
+    pub(super) fn of(gateway: &Plan, addresses: Vec<SocketAddr>) -> Self {
         let listen = gateway.server.listen.clone();
         let resolved = listen.iter().zip(addresses);
         Self {
@@ -78,7 +78,7 @@ impl Settled {
     }
 
     /// Makes a plan say what is settled, so that a plan in force always tells the truth.
-    pub(super) fn impose_on(&self, gateway: &mut Gateway) {
+    pub(super) fn impose_on(&self, gateway: &mut Plan) {
         gateway.server.listen.clone_from(&self.resolved);
         gateway.server.workers = self.workers;
         gateway.admin.clone_from(&self.admin);
@@ -86,7 +86,7 @@ impl Settled {
     }
 
     /// Which settings of `gateway` wait for a restart.
-    fn unlike(&self, gateway: &Gateway) -> Vec<&'static str> {
+    fn unlike(&self, gateway: &Plan) -> Vec<&'static str> {
         let settings = [
             ("server.listen", gateway.server.listen != self.listen),
             ("server.workers", gateway.server.workers != self.workers),
@@ -103,13 +103,13 @@ impl Reloader {
         file: PathBuf,
         named: Sender<Vec<NamedFile>>,
         shared: Arc<Shared>,
-        settled: Settled,
+        settled: RestartOnlySettings,
         log: ProgramLog,
-        supervisor: Supervisor,
-        standing: Sender<Standing>,
+        supervisor: Systemd,
+        standing: Sender<ConfigStatus>,
     ) -> Self {
-        let mut checks = Checks::default();
-        checks.adopt(&shared.gateway.load().upstreams, &shared.roster);
+        let mut checks = HealthChecks::default();
+        checks.adopt(&shared.gateway.load().upstreams, &shared.server_registry);
         Self { file, named, shared, settled, log, supervisor, checks, standing }
     }
 
@@ -186,7 +186,7 @@ impl Reloader {
         opened.map(Some).map_err(|error| format!("the file of the access log can not be opened: {error}"))
     }
 
-    fn adopt(&mut self, mut gateway: Gateway, output: Option<Output>) {
+    fn adopt(&mut self, mut gateway: Plan, output: Option<Output>) {
         for setting in self.settled.unlike(&gateway) {
             tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
         }
@@ -197,21 +197,21 @@ impl Reloader {
         self.log.set_level(&gateway.log.level);
         self.shared.access_log.change(gateway.log.access.clone(), output);
         let last = self.shared.gateway.swap(Arc::new(gateway));
-        self.checks.adopt(&self.shared.gateway.load().upstreams, &self.shared.roster);
+        self.checks.adopt(&self.shared.gateway.load().upstreams, &self.shared.server_registry);
         tracing::info!("reloaded: {}", changes(&last, &self.shared.gateway.load()));
     }
 }
 
 /// Where no certificate has changed, what clients resume their sessions with stays good. Where there are none any more,
 /// listeners that speak TLS go on with those of before.
-fn keep_sessions(gateway: &mut Gateway, last: &Gateway) {
+fn keep_sessions(gateway: &mut Plan, last: &Plan) {
     if gateway.server.tls.is_none() || gateway.server.tls == last.server.tls {
         gateway.server.tls.clone_from(&last.server.tls);
     }
 }
 
 /// Makes all policies of a plan known to the store, which must be done before the plan is used.
-pub(super) fn register(store: &Store, gateway: &Gateway) {
+pub(super) fn register(store: &Store, gateway: &Plan) {
     for policy in gateway.limits.iter().flat_map(|limit| &limit.policies) {
         store.register(&policy.algorithm, policy.remote.identity);
     }
@@ -225,11 +225,11 @@ pub(super) fn tell(report: &Report) {
 }
 
 /// What came and went, by name.
-fn changes(last: &Gateway, next: &Gateway) -> String {
-    let routes = |gateway: &Gateway| gateway.routes.iter().map(|route| Arc::clone(&route.name)).collect();
-    let limits = |gateway: &Gateway| gateway.limits.iter().map(|limit| Arc::clone(&limit.name)).collect();
+fn changes(last: &Plan, next: &Plan) -> String {
+    let routes = |gateway: &Plan| gateway.routes.iter().map(|route| Arc::clone(&route.name)).collect();
+    let limits = |gateway: &Plan| gateway.limits.iter().map(|limit| Arc::clone(&limit.name)).collect();
     let upstreams =
-        |gateway: &Gateway| gateway.upstreams.iter().map(|upstream| Arc::clone(&upstream.name)).collect();
+        |gateway: &Plan| gateway.upstreams.iter().map(|upstream| Arc::clone(&upstream.name)).collect();
     let parts = [
         differences("route", &routes(last), &routes(next)),
         differences("limit", &limits(last), &limits(next)),

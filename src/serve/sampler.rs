@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::limit::units::Micros;
 use crate::shared::Shared;
-use crate::telemetry::samples::Sources;
+use crate::telemetry::history::HistorySources;
 
 /// Until the process ends. Where it comes late, the samples know how to fill the gap.
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -14,7 +14,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let rest = Micros::SECOND.0 - now.0 % Micros::SECOND.0;
         tokio::time::sleep(Duration::from_micros(rest)).await;
         let gateway = shared.gateway.load();
-        let (metrics, roster, store) = (&*shared.metrics, &shared.roster, &shared.store);
-        shared.samples.lock().take(shared.clock.now(), Sources { metrics, gateway: &gateway, roster, store });
+        let (metrics, registry, store) = (&*shared.metrics, &shared.server_registry, &shared.store);
+        shared
+            .samples
+            .lock()
+            .take(shared.clock.now(), HistorySources { metrics, gateway: &gateway, registry, store });
     }
 }

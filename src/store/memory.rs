@@ -14,29 +14,29 @@
 //! so configuration should refuse a sliding log whose count exceeds `max_keys`.
 
 mod atomic;
-mod ballot;
-mod census;
+mod backing_memory;
+mod capacity;
 mod displacement;
 mod eviction;
-mod held;
+mod eviction_policy;
+mod locked_sets;
 mod logs;
 mod registry;
-mod room;
 mod set;
 mod slot;
 mod table;
-mod words;
+mod transaction;
 
 use crate::limit::packed::Packed;
 use crate::limit::units::{Cost, Timestamp};
 use crate::limit::{Algorithm, Decision, State};
-use crate::store::{Charge, Decisions, NumbersId, Outcome};
-use ballot::Ballot;
-use census::Census;
-use held::Held;
+use crate::store::{Charge, Decisions, Outcome, ParamsId};
+use eviction_policy::EvictionPolicy;
+use locked_sets::LockedSets;
 use registry::{Registered, Registry};
-use slot::{Content, Slot, Tag};
-use table::Table;
+use slot::{Content, CounterSlot, Tag};
+use table::CounterTable;
+use transaction::Transaction;
 
 /// The system has no memory for so many counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ pub struct OutOfMemory;
 /// Counters in this process, bounded by `max_keys`.
 #[derive(Debug)]
 pub struct MemoryStore {
-    table: Table,
+    table: CounterTable,
     registry: Registry,
 }
 
@@ -57,7 +57,7 @@ impl MemoryStore {
     /// # Errors
     /// The system does not reserve that much.
     pub fn new(max_keys: usize) -> Result<Self, OutOfMemory> {
-        let table = Table::new(max_keys).ok_or(OutOfMemory)?;
+        let table = CounterTable::new(max_keys).ok_or(OutOfMemory)?;
         Ok(Self { table, registry: Registry::default() })
     }
 
@@ -68,7 +68,7 @@ impl MemoryStore {
 
     /// See [`crate::store::Store::register`]. Remembers at least the last 32,768 policies.
     pub fn register_policy(&self, algorithm: &Algorithm, identity: u128) {
-        let numbers = NumbersId::of_policy(algorithm, identity);
+        let numbers = ParamsId::of_policy(algorithm, identity);
         if let Registered::Ambiguous(before) = self.registry.register(numbers, algorithm, identity) {
             let freed = self.table.forget(numbers);
             before.iter().for_each(|usage| usage.remove(freed));
@@ -97,35 +97,35 @@ impl MemoryStore {
 
     /// See [`crate::store::Counters::look`].
     pub fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Decisions {
-        let held = Held::new(&self.table, charges);
-        let census = Census::new(charges, &self.registry, now);
+        let held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
         let look =
-            |charge: &Charge<'_>| charge.algorithm.peek(&held.copy(charge, &census).state, now, charge.cost);
+            |charge: &Charge<'_>| charge.algorithm.peek(&held.copy(charge, &policy).state, now, charge.cost);
         Decisions::Together(charges.iter().map(look).collect())
     }
 
     /// See [`crate::store::Counters::reset`].
     pub fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> bool {
-        let mut held = Held::new(&self.table, charges);
-        let census = Census::new(charges, &self.registry, now);
+        let mut held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
         let mut changed = false;
         for charge in charges {
             let peek = |state: &State| charge.algorithm.peek(state, now, charge.cost);
             // What has run full by itself stands there still, but is as new.
-            changed |= peek(&held.copy(charge, &census).state) != peek(&State::Fresh);
-            held.store(charge, State::Fresh, &census);
+            changed |= peek(&held.copy(charge, &policy).state) != peek(&State::Fresh);
+            held.store(charge, State::Fresh, &policy);
         }
         changed
     }
 
     /// See [`crate::store::Counters::grant`].
     pub fn grant(&self, charges: &[Charge<'_>], units: Cost, now: Timestamp) -> u64 {
-        let mut held = Held::new(&self.table, charges);
-        let census = Census::new(charges, &self.registry, now);
+        let mut held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
         let mut most = 0;
         for charge in charges {
-            let (state, granted) = charge.algorithm.grant(held.copy(charge, &census).state, units, now);
-            held.store(charge, state, &census);
+            let (state, granted) = charge.algorithm.grant(held.copy(charge, &policy).state, units, now);
+            held.store(charge, state, &policy);
             most = most.max(granted);
         }
         most
@@ -158,7 +158,7 @@ impl MemoryStore {
         if charge.algorithm.keeps_events() {
             return None;
         }
-        let wanted = |state| Slot::new(Tag::of(charge.key), charge.numbers, Content::State(state));
+        let wanted = |state| CounterSlot::new(Tag::of(charge.key), charge.numbers, Content::State(state));
         loop {
             let seen = self.table.look(charge.key, &wanted(Packed::default()))?;
             let Content::State(before) = seen.slot.content() else { return None };
@@ -173,10 +173,10 @@ impl MemoryStore {
     #[cold]
     fn decide_anew(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         let charges = std::slice::from_ref(charge);
-        let mut held = Held::new(&self.table, charges);
-        let census = Census::new(charges, &self.registry, now);
-        let (after, decision) = charge.algorithm.decide(held.take(charge, &census), now, charge.cost);
-        held.store(charge, after, &census);
+        let mut held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
+        let (after, decision) = charge.algorithm.decide(held.take(charge, &policy), now, charge.cost);
+        held.store(charge, after, &policy);
         decision
     }
 
@@ -184,7 +184,7 @@ impl MemoryStore {
     #[inline]
     fn adopt_in_place(&self, charge: &Charge<'_>, state: &State) -> bool {
         let Some(packed) = state.packed().filter(|packed| packed.used > 0) else { return false };
-        let wanted = Slot::new(Tag::of(charge.key), charge.numbers, Content::State(packed));
+        let wanted = CounterSlot::new(Tag::of(charge.key), charge.numbers, Content::State(packed));
         loop {
             let Some(seen) = self.table.look(charge.key, &wanted) else { return false };
             if seen.slot == wanted || seen.replace(&wanted).is_ok() {
@@ -197,20 +197,20 @@ impl MemoryStore {
     #[cold]
     fn adopt_anew(&self, charge: &Charge<'_>, state: State, now: Timestamp) {
         let charges = std::slice::from_ref(charge);
-        let mut held = Held::new(&self.table, charges);
-        let census = Census::new(charges, &self.registry, now);
-        held.store(charge, state, &census);
+        let mut held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
+        held.store(charge, state, &policy);
     }
 
     /// Several limits: all or none.
     #[inline(never)]
     fn decide_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-        let mut held = Held::new(&self.table, charges);
-        let census = Census::new(charges, &self.registry, now);
-        let ballot = Ballot::new(charges, now, |charge| held.copy(charge, &census));
-        let (decisions, accounts) = ballot.decide();
+        let mut held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
+        let transaction = Transaction::new(charges, now, |charge| held.copy(charge, &policy));
+        let (decisions, accounts) = transaction.decide();
         for account in accounts.into_iter().filter(|account| account.changed) {
-            held.store(account.charge, account.state, &census);
+            held.store(account.charge, account.state, &policy);
         }
         Decisions::Together(decisions).into()
     }
@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
     use crate::limit::units::{Fingerprint, Micros, Rate};
-    use crate::store::{Group, Remote};
+    use crate::store::{Group, SharedKeyInfo};
 
     proptest! {
         /// What the store says it holds is what stands in its sets, whatever is overwritten, evicted or forgotten.
@@ -235,14 +235,14 @@ mod tests {
             let algorithms = [Algorithm::sliding_log(rate, None, false), Algorithm::gcra(rate, Cost::ONE)];
             let store = MemoryStore::new(max_keys).unwrap();
             let numbers: Vec<_> =
-                (1..).zip(&algorithms).map(|(identity, it)| NumbersId::of_policy(it, identity)).collect();
+                (1..).zip(&algorithms).map(|(identity, it)| ParamsId::of_policy(it, identity)).collect();
             (1..).zip(&algorithms).for_each(|(identity, it)| store.register_policy(it, identity));
             let mut now = Timestamp(1);
             for (log, one, other, pause) in requests {
                 now = now.plus(Micros(pause));
                 let (algorithm, numbers_id) = (&algorithms[usize::from(log)], numbers[usize::from(log)]);
                 let key = |client: u128| Fingerprint((client + 1).wrapping_mul(u128::MAX / 201));
-                let (cost, group, remote) = (Cost::ONE, Group::Enforced, Remote::NONE);
+                let (cost, group, remote) = (Cost::ONE, Group::Enforced, SharedKeyInfo::NONE);
                 let charge =
                     |client| Charge { algorithm, numbers: numbers_id, key: key(client), cost, group, remote };
                 let outcome = store.decide(&[charge(one), charge(other)][..if one < 50 { 1 } else { 2 }], now);
@@ -252,8 +252,8 @@ mod tests {
                 }
                 prop_assert_eq!(store.keys(), store.table.recounted());
                 let held: Vec<u64> = numbers.iter().map(|numbers| store.table.recounted_of(*numbers)).collect();
-                let known = store.registry.known();
-                let usage = |numbers: &NumbersId| known.get(*numbers).unwrap().usage.held();
+                let known = store.registry.read();
+                let usage = |numbers: &ParamsId| known.get(*numbers).unwrap().usage.held();
                 prop_assert_eq!(numbers.iter().map(usage).collect::<Vec<_>>(), held);
                 prop_assert!(store.keys() <= max_keys as u64);
             }

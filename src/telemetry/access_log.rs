@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::gateway::log::AccessLog;
+use crate::plan::log::AccessLog;
 
 pub use line::Record;
 pub use output::Output;

@@ -6,14 +6,14 @@
 //! The counters are our own and not those of a metrics crate, because those are shared by all threads: a locked
 //! instruction and a travelling cache line per request. A worker's are written by its thread alone.
 
-mod cells;
 mod clients;
+mod counters;
+mod delta;
 mod exposition;
 mod process;
 mod scrape;
 mod series;
 mod store;
-mod tap;
 mod traces;
 mod upstreams;
 
@@ -24,13 +24,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use http::StatusCode;
 
-use crate::gateway::{Gateway, UpstreamIndex};
 use crate::limit::units::Micros;
+use crate::plan::{Plan, UpstreamIndex};
 use crate::route::RouteIndex;
 use crate::upstream::Failure;
-use cells::{Answers, Responses};
+use counters::{RouteCounters, ServerCounters};
+pub use delta::{Answered, Attempts, Decided, Delta, DeltaReader, ServerCounts, ServerName};
 use series::{Named, Series};
-pub use tap::{Answered, Attempts, Decided, News, ServerCounts, ServerName, Tap};
 
 /// The `route` label of requests that no route was found for. (A route that is given this name shares its series.)
 pub const NO_ROUTE: &str = "none";
@@ -92,7 +92,7 @@ impl DecisionLabel {
 
 /// What a limit said, whoever decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum LimitVerdict {
     /// Pass.
     Admitted,
     /// Pass after a wait.
@@ -101,14 +101,14 @@ pub enum Word {
     Refused,
 }
 
-impl Word {
+impl LimitVerdict {
     /// All of them, in the order of their declaration.
     pub const ALL: [Self; 3] = [Self::Admitted, Self::Delayed, Self::Refused];
 }
 
 /// What became of a request in the end: exactly one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RequestOutcome {
     /// Forwarded at once and answered with less than 500, or sent elsewhere as the route says.
     Admitted,
     /// The same after a wait in a leaky bucket.
@@ -119,7 +119,7 @@ pub enum Fate {
     Failed,
 }
 
-impl Fate {
+impl RequestOutcome {
     /// All of them, in the order of their declaration.
     pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Refused, Self::Failed];
 }
@@ -169,7 +169,7 @@ impl StatusClass {
 
 /// Why a connection was not served, or served no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnedAway {
+pub enum ConnectionRejectReason {
     /// Where PROXY protocol is spoken, the peer is no trusted proxy.
     Untrusted,
     /// The preamble of PROXY protocol did not come, or is malformed.
@@ -184,7 +184,7 @@ pub enum TurnedAway {
     Stalled,
 }
 
-impl TurnedAway {
+impl ConnectionRejectReason {
     /// All of them, in the order of their declaration.
     pub const ALL: [Self; 6] =
         [Self::Untrusted, Self::Preamble, Self::PerClient, Self::Crowd, Self::Handshake, Self::Stalled];
@@ -217,7 +217,7 @@ impl Metrics {
     ///
     /// Names that were in its last plan go on counting where they stood; the others are forgotten, so that reloads
     /// cannot pile up series. A worker beyond those of [`Self::new`] counts, but is never scraped.
-    pub fn worker(self: &Arc<Self>, worker: usize, gateway: &Gateway) -> WorkerMetrics {
+    pub fn worker(self: &Arc<Self>, worker: usize, gateway: &Plan) -> WorkerMetrics {
         let series = match self.workers.get(worker) {
             Some(current) => {
                 let next = Arc::new(current.load().under(gateway));
@@ -254,11 +254,11 @@ impl WorkerMetrics {
     }
 
     /// What became of it in the end; see [`Self::request`].
-    pub fn fate(&self, route: Option<RouteIndex>, fate: Fate) {
+    pub fn outcome(&self, route: Option<RouteIndex>, fate: RequestOutcome) {
         self.answers(route).fate(fate).add(1);
     }
 
-    fn answers(&self, route: Option<RouteIndex>) -> &Answers {
+    fn answers(&self, route: Option<RouteIndex>) -> &RouteCounters {
         match route.and_then(|route| self.series.routes.get(route.0)) {
             Some(route) => route.answers.cells(),
             None => self.series.unrouted.cells(),
@@ -274,7 +274,7 @@ impl WorkerMetrics {
     }
 
     /// The store could not be asked, and a limit said this all the same. See [`Self::decision`].
-    pub fn unasked(&self, route: RouteIndex, limit_use: usize, word: Word) {
+    pub fn decided_locally(&self, route: RouteIndex, limit_use: usize, word: LimitVerdict) {
         let limits = self.series.routes.get(route.0).map(|route| &route.limits);
         if let Some(limit) = limits.and_then(|limits| limits.get(limit_use)) {
             limit.cells().unasked(word).add(1);
@@ -302,7 +302,7 @@ impl WorkerMetrics {
         }
     }
 
-    fn responses(&self, upstream: UpstreamIndex, server: usize) -> Option<&Responses> {
+    fn responses(&self, upstream: UpstreamIndex, server: usize) -> Option<&ServerCounters> {
         self.series.upstreams.get(upstream.0)?.servers.get(server).map(Named::cells)
     }
 
@@ -328,7 +328,7 @@ impl WorkerMetrics {
     }
 
     /// A connection to that listener is not served, or no further.
-    pub fn turned_away(&self, listener: usize, why: TurnedAway) {
+    pub fn connection_rejected(&self, listener: usize, why: ConnectionRejectReason) {
         if let Some(listener) = self.series.listeners.get(listener) {
             listener.cells().turned_away(why).add(1);
         }

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::gateway::trace::Trace;
-use span::Span;
+use crate::plan::trace::Trace;
+use span::RequestSpan;
 
 /// Requests that wait to be exported. Each takes some hundred bytes, and never more than about 10 KiB.
 const QUEUE: usize = 4_096;
@@ -31,10 +31,10 @@ pub struct Spans {
 /// What both ends see.
 #[derive(Debug, Default)]
 struct State {
-    waiting: Mutex<VecDeque<Box<Span>>>,
+    waiting: Mutex<VecDeque<Box<RequestSpan>>>,
     /// The first of a batch waits, or the last.
     due: Notify,
-    counts: Counts,
+    counts: SpanCounts,
 }
 
 /// What is exported together.
@@ -42,18 +42,18 @@ struct State {
 struct Batch {
     /// Where it goes.
     trace: Arc<Trace>,
-    spans: Vec<Span>,
+    spans: Vec<RequestSpan>,
 }
 
 /// What became of spans, for `/metrics`.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct SpanCounts {
     dropped: AtomicU64,
     succeeded: AtomicU64,
     failed: AtomicU64,
 }
 
-impl Counts {
+impl SpanCounts {
     /// Spans that nobody was told of: the queue was full, or an export failed.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -81,7 +81,7 @@ impl Counts {
 
 impl Spans {
     /// Hands a request over; never waits for the collector. It is dropped and counted if the queue is full.
-    pub fn record(&self, span: Box<Span>) {
+    pub fn record(&self, span: Box<RequestSpan>) {
         let state = &*self.state;
         if let Err(refused) = state.put(span) {
             state.counts.drop_spans(refused.count());
@@ -89,14 +89,14 @@ impl Spans {
     }
 
     /// What became of spans so far.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &SpanCounts {
         &self.state.counts
     }
 }
 
 impl State {
     /// Gives the span back if there is no room.
-    fn put(&self, span: Box<Span>) -> Result<(), Box<Span>> {
+    fn put(&self, span: Box<RequestSpan>) -> Result<(), Box<RequestSpan>> {
         let waiting = {
             let mut waiting = self.waiting.lock();
             if waiting.len() >= QUEUE {
@@ -147,6 +147,6 @@ impl State {
 impl Batch {
     /// How many spans it is.
     fn count(&self) -> u64 {
-        self.spans.iter().map(Span::count).sum()
+        self.spans.iter().map(RequestSpan::count).sum()
     }
 }

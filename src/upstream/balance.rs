@@ -4,33 +4,38 @@ use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
 
-use super::roster::Peers;
-use crate::gateway::{Balance, Endpoint};
+use super::server_registry::ServerStates;
+use crate::plan::{Balance, Endpoint};
 
 /// A worker's way to choose among the servers of one upstream.
 #[derive(Debug)]
-pub(super) enum Choice {
+pub(super) enum Balancer {
     RoundRobin(RoundRobin),
-    LeastRequests(Draw),
-    Random(Draw),
+    LeastRequests(WeightedRandom),
+    Random(WeightedRandom),
     Hash(Rendezvous),
 }
 
-impl Choice {
+impl Balancer {
     /// Over these servers.
     pub(super) fn new(balance: &Balance, servers: &[Endpoint]) -> Self {
         let weights = servers.iter().map(|server| server.weight);
         match balance {
             Balance::RoundRobin => Self::RoundRobin(RoundRobin::new(weights)),
-            Balance::LeastRequests => Self::LeastRequests(Draw::new(weights, fastrand::Rng::new())),
-            Balance::Random => Self::Random(Draw::new(weights, fastrand::Rng::new())),
+            Balance::LeastRequests => Self::LeastRequests(WeightedRandom::new(weights, fastrand::Rng::new())),
+            Balance::Random => Self::Random(WeightedRandom::new(weights, fastrand::Rng::new())),
             Balance::Hash(_) => Self::Hash(Rendezvous::new(servers)),
         }
     }
 
     /// The place of the next server among those that are `allowed`, if there is one. `key` is the request's, which only a
     /// hash looks at.
-    pub(super) fn next(&mut self, key: u64, peers: &Peers, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(super) fn next(
+        &mut self,
+        key: u64,
+        peers: &ServerStates,
+        allowed: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         match self {
             Self::RoundRobin(round) => round.next(allowed),
             Self::LeastRequests(draw) => {
@@ -80,12 +85,12 @@ impl RoundRobin {
 
 /// Drawn by lot, each server by its weight.
 #[derive(Debug)]
-pub(super) struct Draw {
+pub(super) struct WeightedRandom {
     weights: Vec<u32>,
     generator: fastrand::Rng,
 }
 
-impl Draw {
+impl WeightedRandom {
     fn new(weights: impl Iterator<Item = u32>, generator: fastrand::Rng) -> Self {
         Self { weights: weights.collect(), generator }
     }
@@ -173,7 +178,7 @@ fn mixed(number: u64) -> u64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::roster::tests::peers;
+    use super::super::server_registry::tests::peers;
     use super::*;
 
     fn servers(weights: &[u32]) -> Vec<Endpoint> {
@@ -213,14 +218,14 @@ mod tests {
 
     #[test]
     fn lots_fall_by_weight() {
-        let mut draw = Draw::new([1, 2, 7].into_iter(), fastrand::Rng::with_seed(1));
+        let mut draw = WeightedRandom::new([1, 2, 7].into_iter(), fastrand::Rng::with_seed(1));
         assert!(near(&shares(3, 10_000, || draw.next(|_| true)), &[1_000, 2_000, 7_000]));
         assert!(near(&shares(3, 10_000, || draw.next(|place| place < 2)), &[3_333, 6_667, 0]));
     }
 
     #[test]
     fn of_two_the_one_with_fewer_requests_for_its_weight() {
-        let mut draw = Draw::new([1, 2].into_iter(), fastrand::Rng::with_seed(1));
+        let mut draw = WeightedRandom::new([1, 2].into_iter(), fastrand::Rng::with_seed(1));
         for (in_flight, lighter) in [([0, 1], 0), ([1, 1], 1), ([2, 3], 1), ([2, 5], 0), ([0, 0], 2)] {
             let shares = shares(2, 3_000, || draw.lighter_of_two(|place| in_flight[place], |_| true));
             match lighter {
@@ -266,7 +271,7 @@ mod tests {
                 repeated: None,
             });
             for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Random, key_balance] {
-                let mut choice = Choice::new(&balance, &servers);
+                let mut choice = Balancer::new(&balance, &servers);
                 let some = allowed.iter().take(weights.len()).any(|allowed| *allowed);
                 for _ in 0..turns {
                     let next = choice.next(key, &peers, |place| allowed[place]);

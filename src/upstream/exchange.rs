@@ -11,15 +11,15 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
 use super::Failure;
-use super::ending::Ending;
+use super::abort_reason::AbortReason;
 use super::http2::NoAnswer;
-use super::pool::Connection;
+use super::pool::UpstreamConnection;
 use super::private::PrivateConnections;
 use crate::clock::deadline::{Deadline, now};
-use crate::http1::fields::{Fields, Span};
+use crate::http1::fields::{FieldSpan, Fields};
 use crate::http1::response::{HeadEnd, ResponseHead};
-use crate::http2::connection::Lost;
-use crate::socket::Stream;
+use crate::http2::connection::StreamLost;
+use crate::net::Stream;
 
 /// Read at once until the answer's head is there, and after it.
 const HEAD_READ: usize = 8 << 10;
@@ -33,18 +33,18 @@ const MAX_INTERIM: u32 = 100;
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 
 /// A request's body, as the backend is to read it.
-pub trait Upload {
+pub trait RequestBody {
     /// Appends what has come, framed for a connection of HTTP/1.1 and bare for a stream of HTTP/2, behind at most 16 KiB. Ready once something was appended or the body has ended.
     ///
     /// # Errors
     /// The body breaks off or grows too large. It is asked no more then.
-    fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), Broken>>;
+    fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), BodyFailed>>;
 
     /// Appends what has come already; asks for nothing.
     ///
     /// # Errors
     /// As [`Self::poll_part`].
-    fn take_ready(&mut self, out: &mut BytesMut) -> Result<(), Broken>;
+    fn take_ready(&mut self, out: &mut BytesMut) -> Result<(), BodyFailed>;
 
     /// The backend sends this head before its answer (RFC 9110 §15.2).
     fn interim(&mut self, _context: &mut Context<'_>, _head: &ResponseHead, _fields: Fields<'_>) {}
@@ -62,17 +62,17 @@ pub trait Upload {
 /// The client's body broke off, or is not what it may be: not the backend's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Broken;
+pub struct BodyFailed;
 
 /// A request to be sent.
 #[derive(Debug)]
-pub struct Request<'r, U> {
+pub struct UpstreamRequest<'r, U> {
     /// The whole head; then parts of the body.
     pub message: &'r mut BytesMut,
     /// The body.
     pub body: &'r mut U,
     /// Where the answer is read to. Empty.
-    pub answer: &'r mut Answer,
+    pub answer: &'r mut ResponseBuffer,
     /// Whether sending it twice does what sending it once does (RFC 9110 §9.2.2).
     pub idempotent: bool,
     /// Whether it is a HEAD, whose answer has no body.
@@ -87,14 +87,14 @@ pub struct Request<'r, U> {
 
 /// What has come of an answer.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct ResponseBuffer {
     /// The head until it is consumed, then the body as it was sent.
     pub bytes: BytesMut,
     /// Where the head's fields stand.
-    pub spans: Vec<Span>,
+    pub spans: Vec<FieldSpan>,
 }
 
-impl Answer {
+impl ResponseBuffer {
     /// The fields of the head, which has not been consumed.
     pub fn fields(&self, head: &ResponseHead) -> Fields<'_> {
         Fields::new(&self.bytes[..head.length], &self.spans)
@@ -104,8 +104,8 @@ impl Answer {
 /// One request on one connection.
 #[derive(Debug)]
 pub struct Exchange<'r, U> {
-    request: Request<'r, U>,
-    connection: Connection,
+    request: UpstreamRequest<'r, U>,
+    connection: UpstreamConnection,
     /// The server's place in the plan.
     place: usize,
     /// Of the request so far, this one included.
@@ -124,7 +124,7 @@ pub struct Exchange<'r, U> {
     broken: bool,
     /// A byte of an answer came.
     answered: bool,
-    ending: Ending,
+    ending: AbortReason,
     /// Sending has begun in an earlier poll.
     begun: bool,
     /// When the backend last took something.
@@ -135,17 +135,17 @@ pub struct Exchange<'r, U> {
     refused: Option<NoAnswer>,
 }
 
-impl<'r, U: Upload> Exchange<'r, U> {
+impl<'r, U: RequestBody> Exchange<'r, U> {
     pub(super) fn new(
-        request: Request<'r, U>,
-        mut connection: Connection,
+        request: UpstreamRequest<'r, U>,
+        mut connection: UpstreamConnection,
         place: usize,
         attempts: u32,
         now: Instant,
     ) -> Self {
         connection.private |= request.private;
         Self {
-            taken: connection.stream().map_or(0, Stream::taken),
+            taken: connection.stream().map_or(0, Stream::bytes_written),
             request,
             connection,
             place,
@@ -156,7 +156,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
             deaf: false,
             broken: false,
             answered: false,
-            ending: Ending::Lost,
+            ending: AbortReason::Lost,
             progress: now,
             begun: false,
             end: HeadEnd::default(),
@@ -167,10 +167,10 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// The request, if it may be sent again: no byte of it was written, or it is idempotent, its body was not begun and
     /// nothing was answered.
-    pub(super) fn into_unspent(self) -> Option<Request<'r, U>> {
+    pub(super) fn into_retryable(self) -> Option<UpstreamRequest<'r, U>> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
         // TLS that fails while it sends does not say how much it took.
-        let taken = self.connection.stream().map_or(0, Stream::taken);
+        let taken = self.connection.stream().map_or(0, Stream::bytes_written);
         let unsent = !self.written && taken == self.taken;
         let untaken = unsent || untouched || self.ending.is_refusal();
         (self.intact && !self.broken && untaken).then_some(self.request)
@@ -178,9 +178,9 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// Whether a failure to answer tells against the backend: not where a kept connection was closed in the meantime, nor where
     /// the client had not sent its whole request in time.
-    pub(super) fn is_to_blame(&self, failure: Failure) -> bool {
+    pub(super) fn is_server_failure(&self, failure: Failure) -> bool {
         match failure {
-            Failure::Reset => !self.is_stale() && self.ending != Ending::Busy,
+            Failure::Reset => !self.is_stale() && self.ending != AbortReason::Busy,
             Failure::Timeout => self.is_sent(),
             Failure::Protocol | Failure::Tls => true,
             Failure::Upload
@@ -194,14 +194,14 @@ impl<'r, U: Upload> Exchange<'r, U> {
     /// Whether the connection had been kept, and was closed in the meantime.
     pub(super) fn is_stale(&self) -> bool {
         match self.ending {
-            Ending::Lost => self.connection.reused,
-            Ending::Closing => true,
-            Ending::Aborted | Ending::Busy => false,
+            AbortReason::Lost => self.connection.reused,
+            AbortReason::Closing => true,
+            AbortReason::Aborted | AbortReason::Busy => false,
         }
     }
 
     /// How the connection ended.
-    pub(super) fn ending(&self) -> Ending {
+    pub(super) fn ending(&self) -> AbortReason {
         self.ending
     }
 
@@ -227,7 +227,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
         timeout: Duration,
         deadline: &mut Deadline,
     ) -> Poll<Result<ResponseHead, Failure>> {
-        if let Poll::Ready(Err(Broken)) = self.poll_send(context) {
+        if let Poll::Ready(Err(BodyFailed)) = self.poll_send(context) {
             return Poll::Ready(Err(Failure::Upload));
         }
         self.begun = true;
@@ -301,14 +301,14 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// Sends as much of the request as there is and as the backend takes. Ready once it is sent whole, or the backend
     /// takes no more.
-    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFailed>> {
         let Some(stream) = self.connection.stream() else { return self.poll_send_http2(context) };
         #[expect(
             clippy::let_underscore_must_use,
             reason = "bytes that TLS holds go on; a failure shows again when the connection is read or written"
         )]
         let _: Poll<std::io::Result<()>> = stream.poll_flush(context);
-        let Request { message, body, .. } = &mut self.request;
+        let UpstreamRequest { message, body, .. } = &mut self.request;
         while !self.deaf {
             if self.sent < message.len() {
                 let rest = &message[self.sent..];
@@ -342,7 +342,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
         let bytes = &mut self.request.answer.bytes;
         match self.connection.http2() {
             Some(stream) => {
-                stream.poll_body(context, bytes).map_err(|Lost| ErrorKind::ConnectionReset.into())
+                stream.poll_body(context, bytes).map_err(|StreamLost| ErrorKind::ConnectionReset.into())
             }
             None => match self.connection.stream() {
                 Some(stream) => stream.poll_read(context, bytes, most),
@@ -353,7 +353,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
 
     /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.
     pub fn send_on(&mut self, context: &mut Context<'_>) {
-        self.broken |= matches!(self.poll_send(context), Poll::Ready(Err(Broken)));
+        self.broken |= matches!(self.poll_send(context), Poll::Ready(Err(BodyFailed)));
     }
 
     /// The fields of the answer's head, which has not been consumed.
@@ -362,7 +362,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
     }
 
     /// What has come of the answer.
-    pub fn answer(&mut self) -> &mut Answer {
+    pub fn answer(&mut self) -> &mut ResponseBuffer {
         self.request.answer
     }
 
@@ -394,7 +394,7 @@ impl<'r, U: Upload> Exchange<'r, U> {
     }
 
     /// The connection of an exchange that ended in an upgrade. What the backend sent behind its head stays in the answer.
-    pub fn into_connection(self) -> Connection {
+    pub fn into_connection(self) -> UpstreamConnection {
         self.connection
     }
 }

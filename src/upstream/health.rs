@@ -10,53 +10,53 @@ use http::{HeaderValue, StatusCode};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::dial::{Undialled, dial};
-use super::fitness::Fitness;
-use super::http2::{ClientStream, Link, NoAnswer};
-use super::names::{Name, Site};
-use super::roster::Roster;
-use super::{Failure, ServerName, outage_log};
+use super::connect::{ConnectError, connect};
+use super::dns::{HostAddress, ResolvedName};
+use super::http2::{ClientStream, Http2Connection, NoAnswer};
+use super::server_registry::ServerRegistry;
+use super::server_state::ServerState;
+use super::{Failure, ServerName, outlier_log};
 use crate::clock::deadline;
-use crate::gateway::{Endpoint, HealthCheck, Protocol, Upstream};
-use crate::http1::response::{HeadEnd, Malformed, ResponseHead};
-use crate::socket::Trust;
+use crate::http1::response::{HeadEnd, MalformedResponse, ResponseHead};
+use crate::net::TlsClientConfig;
+use crate::plan::{Endpoint, HealthCheck, Protocol, Upstream};
 
 /// Read at once of an answer.
 const READ: usize = 4 << 10;
 
 /// The tasks that look after the servers of the plan in force.
 #[derive(Debug, Default)]
-pub struct Checks {
-    running: HashMap<ServerName, Running>,
+pub struct HealthChecks {
+    running: HashMap<ServerName, UpstreamChecks>,
     /// Look names up.
-    names: HashMap<Box<str>, (Arc<Name>, AbortHandle)>,
+    names: HashMap<Box<str>, (Arc<ResolvedName>, AbortHandle)>,
     /// Tells the program log which servers are down.
     outage_log: Option<AbortHandle>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct UpstreamChecks {
     rule: HealthCheck,
     host: Option<HeaderValue>,
-    tls: Option<Trust>,
+    tls: Option<TlsClientConfig>,
     protocol: Protocol,
-    server: Arc<Fitness>,
+    server: Arc<ServerState>,
     task: AbortHandle,
 }
 
-impl Checks {
+impl HealthChecks {
     /// Goes over to the servers of another plan: checks that stay as they are go on, others begin or end. Needs a local tokio
     /// runtime around it.
-    pub fn adopt(&mut self, upstreams: &[Arc<Upstream>], roster: &Roster) {
-        roster.retain(upstreams);
-        roster.rebound(upstreams);
-        self.keep_up(roster.names.adopt(upstreams));
+    pub fn adopt(&mut self, upstreams: &[Arc<Upstream>], registry: &ServerRegistry) {
+        registry.retain(upstreams);
+        registry.rebound(upstreams);
+        self.keep_up(registry.names.adopt(upstreams));
         let mut last = std::mem::take(&mut self.running);
         for upstream in upstreams {
             let Some(rule) = &upstream.health else { continue };
-            for (endpoint, server) in upstream.endpoints().iter().zip(roster.peers(upstream).iter()) {
+            for (endpoint, server) in upstream.endpoints().iter().zip(registry.states(upstream).iter()) {
                 let name = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
-                let same = |running: &Running| {
+                let same = |running: &UpstreamChecks| {
                     running.rule == *rule
                         && running.host == upstream.host
                         && running.tls == endpoint.tls
@@ -66,7 +66,13 @@ impl Checks {
                     Some(running) if same(&running) => running,
                     changed => {
                         changed.inspect(|running| running.task.abort());
-                        Running::start(upstream, endpoint, rule, server, roster.names.site(endpoint))
+                        UpstreamChecks::start(
+                            upstream,
+                            endpoint,
+                            rule,
+                            server,
+                            registry.names.address_of(endpoint),
+                        )
                     }
                 };
                 self.running.insert(name, running);
@@ -77,12 +83,13 @@ impl Checks {
             // Nobody will ask it again, so it has to count as healthy.
             ended.server.set_healthy();
         }
-        let telling = spawn_local(outage_log::tell(outage_log::watched(upstreams, roster))).abort_handle();
+        let telling =
+            spawn_local(outlier_log::log_changes(outlier_log::watched(upstreams, registry))).abort_handle();
         self.outage_log.replace(telling).inspect(AbortHandle::abort);
     }
 
     /// Looks up these names from now on, and no others.
-    fn keep_up(&mut self, names: Vec<Arc<Name>>) {
+    fn keep_up(&mut self, names: Vec<Arc<ResolvedName>>) {
         let mut last = std::mem::take(&mut self.names);
         for name in names {
             let running = match last.remove(&name.host) {
@@ -98,13 +105,13 @@ impl Checks {
     }
 }
 
-impl Running {
+impl UpstreamChecks {
     fn start(
         upstream: &Upstream,
         endpoint: &Endpoint,
         rule: &HealthCheck,
-        server: &Arc<Fitness>,
-        site: Site,
+        server: &Arc<ServerState>,
+        site: HostAddress,
     ) -> Self {
         let check = Check {
             upstream: Arc::clone(&upstream.name),
@@ -135,19 +142,19 @@ struct Check {
     upstream: Arc<str>,
     endpoint: Endpoint,
     protocol: Protocol,
-    site: Site,
+    site: HostAddress,
     /// What it is asked, byte for byte.
     request: Vec<u8>,
     rule: HealthCheck,
-    server: Arc<Fitness>,
+    server: Arc<ServerState>,
     down_after: u32,
 }
 
 /// What is wrong with a server, for people.
 #[derive(Debug, thiserror::Error)]
-enum Ill {
+enum CheckError {
     #[error(transparent)]
-    Undialled(#[from] Undialled),
+    Undialled(#[from] ConnectError),
     #[error("no answer within {0:?}")]
     Timeout(std::time::Duration),
     #[error("the connection broke: {0}")]
@@ -162,7 +169,7 @@ enum Ill {
     Status(StatusCode),
 }
 
-impl From<io::Error> for Ill {
+impl From<io::Error> for CheckError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::Unsupported => Self::NoHttp2,
@@ -171,59 +178,59 @@ impl From<io::Error> for Ill {
     }
 }
 
-impl From<Malformed> for Ill {
-    fn from(_: Malformed) -> Self {
+impl From<MalformedResponse> for CheckError {
+    fn from(_: MalformedResponse) -> Self {
         Self::Malformed
     }
 }
 
 impl Check {
     async fn run(self) {
-        let mut streak = Streak::new(self.server.is_healthy());
+        let mut streak = ConsecutiveResults::new(self.server.is_healthy());
         let mut ticks = interval(self.rule.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for turn in 0.. {
             ticks.tick().await;
             let asked = timeout(self.rule.timeout, self.ask(turn)).await;
-            let state = asked.unwrap_or(Err(Ill::Timeout(self.rule.timeout)));
-            if streak.hear(state.is_ok(), &self.rule).is_some() {
+            let state = asked.unwrap_or(Err(CheckError::Timeout(self.rule.timeout)));
+            if streak.record(state.is_ok(), &self.rule).is_some() {
                 self.change(state.err());
             }
         }
     }
 
     /// The server became healthy or ill. The line about that is the only one about the change.
-    fn change(&self, ill: Option<Ill>) {
+    fn change(&self, ill: Option<CheckError>) {
         let (upstream, authority, server) = (&self.upstream, &self.endpoint.authority, &self.server);
         match ill {
             None => {
                 // A server that comes back well has answered, unless an ejection still holds.
                 server.answered(deadline::now());
                 server.set_healthy();
-                server.set_told_down(server.is_failing(self.down_after));
+                server.set_reported_down(server.is_failing(self.down_after));
                 tracing::info!("upstream `{upstream}`: {authority} is healthy again");
             }
             Some(ill) => {
                 server.set_unhealthy(ill.to_string());
-                server.set_told_down(true);
+                server.set_reported_down(true);
                 tracing::warn!("upstream `{upstream}`: {authority} is unhealthy: {ill}");
             }
         }
     }
 
-    async fn ask_http2(&self, stream: ClientStream) -> Result<(), Ill> {
+    async fn ask_http2(&self, stream: ClientStream) -> Result<(), CheckError> {
         match stream.ask(&self.request).await {
-            Ok(status) => verdict(StatusCode::from_u16(status).map_err(|_| Ill::NoHttp2)?),
-            Err(NoAnswer { failure: Failure::Protocol, .. }) => Err(Ill::NoHttp2),
-            Err(_) => Err(Ill::Closed),
+            Ok(status) => verdict(StatusCode::from_u16(status).map_err(|_| CheckError::NoHttp2)?),
+            Err(NoAnswer { failure: Failure::Protocol, .. }) => Err(CheckError::NoHttp2),
+            Err(_) => Err(CheckError::Closed),
         }
     }
 
     /// One question, on a connection of its own.
-    async fn ask(&self, turn: usize) -> Result<(), Ill> {
-        let (stream, address) = dial(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
+    async fn ask(&self, turn: usize) -> Result<(), CheckError> {
+        let (stream, address) = connect(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
         if self.protocol == Protocol::Http2 {
-            return self.ask_http2(Link::open(stream, address, None, |_| {})?.stream()).await;
+            return self.ask_http2(Http2Connection::open(stream, address, None, |_| {})?.stream()).await;
         }
         let mut request = &*self.request;
         while !request.is_empty() {
@@ -241,31 +248,31 @@ impl Check {
                 end = HeadEnd::default();
             }
             if poll_fn(|context| stream.poll_read(context, &mut answer, READ)).await? == 0 {
-                return Err(Ill::Closed);
+                return Err(CheckError::Closed);
             }
         }
     }
 }
 
-fn verdict(status: StatusCode) -> Result<(), Ill> {
-    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(Ill::Status(status)) }
+fn verdict(status: StatusCode) -> Result<(), CheckError> {
+    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(CheckError::Status(status)) }
 }
 
 /// What a server's answers come to. The first alone decides; after it, only so many in a row change anything.
 #[derive(Debug)]
-struct Streak {
+struct ConsecutiveResults {
     healthy: bool,
     /// Answers in a row that speak against `healthy`; `None` before the first.
     against: Option<u32>,
 }
 
-impl Streak {
+impl ConsecutiveResults {
     fn new(healthy: bool) -> Self {
         Self { healthy, against: None }
     }
 
     /// Hears an answer. What the server is from now on, if that changes.
-    fn hear(&mut self, good: bool, rule: &HealthCheck) -> Option<bool> {
+    fn record(&mut self, good: bool, rule: &HealthCheck) -> Option<bool> {
         let needed = if good { rule.healthy } else { rule.unhealthy };
         let against = match self.against {
             _ if good == self.healthy => 0,
@@ -288,8 +295,8 @@ mod tests {
     fn changes(answers: &[bool]) -> Vec<Option<bool>> {
         let (interval, timeout) = (Duration::from_secs(5), Duration::from_secs(1));
         let rule = HealthCheck { path: "/".into(), interval, timeout, healthy: 2, unhealthy: 3 };
-        let mut streak = Streak::new(true);
-        answers.iter().map(|good| streak.hear(*good, &rule)).collect()
+        let mut streak = ConsecutiveResults::new(true);
+        answers.iter().map(|good| streak.record(*good, &rule)).collect()
     }
 
     #[test]

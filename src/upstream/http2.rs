@@ -13,12 +13,12 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::bound::Slot;
-use super::dial::MAX_AGE;
+use super::connect::MAX_AGE;
+use super::connection_limit::Permit;
 use crate::clock::deadline::{Deadline, now};
-use crate::http2::connection::{Connection, End, Settings};
+use crate::http2::connection::{ConnectionEnd, Http2Codec, LocalSettings};
 use crate::http2::frame::{ErrorCode, MAX_31_BITS};
-use crate::socket::{Alpn, Stream};
+use crate::net::{Alpn, Stream};
 pub(super) use stream::{ClientStream, NoAnswer};
 
 /// Requests on one connection at once, if the server takes as many; more open another.
@@ -42,8 +42,8 @@ const MAX_FIELDS: usize = 64 << 10;
 
 /// One worker's connections to one server.
 #[derive(Debug)]
-pub(super) struct Links {
-    links: RefCell<Vec<Rc<Link>>>,
+pub(super) struct Http2Pool {
+    links: RefCell<Vec<Rc<Http2Connection>>>,
     /// More are not opened.
     most: usize,
     /// How long one may be unused.
@@ -56,8 +56,8 @@ pub(super) struct Links {
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Link {
-    connection: Rc<Connection>,
+pub(super) struct Http2Connection {
+    connection: Rc<Http2Codec>,
     /// `http` or `https`.
     scheme: &'static [u8],
     /// Where it leads to.
@@ -76,7 +76,7 @@ pub(super) struct Link {
 }
 
 /// What the gateway says to servers. Streams that they push are refused.
-const SETTINGS: Settings = Settings {
+const SETTINGS: LocalSettings = LocalSettings {
     max_streams: MAX_STREAMS,
     stream_window: STREAM_WINDOW,
     max_stream_window: MAX_STREAM_WINDOW,
@@ -84,7 +84,7 @@ const SETTINGS: Settings = Settings {
     max_header_list: MAX_FIELDS,
 };
 
-impl Links {
+impl Http2Pool {
     pub(super) fn new(most: usize, idle_timeout: Duration) -> Self {
         Self {
             links: RefCell::default(),
@@ -102,7 +102,7 @@ impl Links {
 
     /// The connection with the fewest requests; of several, the one that was unused for longest. `None` if another is to be
     /// opened.
-    pub(super) fn pick(&self) -> Option<Rc<Link>> {
+    pub(super) fn pick(&self) -> Option<Rc<Http2Connection>> {
         let mut links = self.links.borrow_mut();
         let now = now();
         links.retain(|link| link.is_young(now));
@@ -129,26 +129,26 @@ impl Links {
     }
 
     /// Uses another one from now on.
-    pub(super) fn add(&self, link: &Rc<Link>) {
+    pub(super) fn add(&self, link: &Rc<Http2Connection>) {
         self.links.borrow_mut().push(Rc::clone(link));
     }
 
     /// Lets go of those that are unused or too old, and of those that `leads` does not hold for. Requests under way go on.
     pub(super) fn expire(&self, now: Instant, leads: impl Fn(IpAddr) -> bool) {
-        let idle = |link: &Link| {
+        let idle = |link: &Http2Connection| {
             link.open.get() == 0 && now.saturating_duration_since(link.used.get()) > self.idle_timeout
         };
         self.links.borrow_mut().retain(|link| link.is_young(now) && leads(link.address) && !idle(link));
     }
 }
 
-impl Link {
+impl Http2Connection {
     /// Speaks HTTP/2 on a new connection. Ends with its last request, once nobody picks it any more; `slot` is held until
     /// then. `tell`: what only a person can mend is said there.
     pub(super) fn open(
         stream: Stream,
         address: IpAddr,
-        slot: Option<Slot>,
+        slot: Option<Permit>,
         tell: impl Fn(&str) + 'static,
     ) -> io::Result<Rc<Self>> {
         if stream.is_tls() && stream.alpn() != Some(Alpn::Http2) {
@@ -156,7 +156,7 @@ impl Link {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let scheme: &[u8] = if stream.is_tls() { b"https" } else { b"http" };
-        let connection = Connection::client(Rc::new(stream), &SETTINGS);
+        let connection = Http2Codec::client(Rc::new(stream), &SETTINGS);
         let now = now();
         let link = Rc::new(Self {
             connection: Rc::clone(&connection),
@@ -175,7 +175,7 @@ impl Link {
                 // The server has closed it before.
             }
             // How it ends, its requests learn by themselves.
-            if let Some(End::Fault(what)) = connection.end() {
+            if let Some(ConnectionEnd::Fault(what)) = connection.end() {
                 tell(&format!("no HTTP/2: {what}"));
             }
             drop(slot);
@@ -205,7 +205,7 @@ impl Link {
 
     /// One went without an answer. The other side may be gone without a word: if nothing else came either, the next is
     /// to find out on a connection of its own, if that is to be had.
-    fn doubt(&self) {
+    fn mark_suspect(&self) {
         let needed = self.bounded && self.open.get() > 1;
         if let Some((since, before)) = self.waiting.get()
             && !needed
@@ -225,14 +225,14 @@ impl Link {
 }
 
 /// Nothing uses it any more.
-impl Drop for Link {
+impl Drop for Http2Connection {
     fn drop(&mut self) {
         self.connection.abort(ErrorCode::NO_ERROR);
     }
 }
 
 /// Drives a connection to its end. Once nothing uses it, the server has [`CLOSE_TIMEOUT`] to take what is left to be sent.
-async fn drive(connection: &Rc<Connection>) {
+async fn drive(connection: &Rc<Http2Codec>) {
     let (mut deadline, mut ended_since) = (Deadline::default(), None);
     poll_fn(|context| {
         if connection.poll(context).is_ready() {
@@ -249,9 +249,9 @@ async fn drive(connection: &Rc<Connection>) {
 
 /// Counts a request as long as it is under way.
 #[derive(Debug)]
-struct Seat(Rc<Link>);
+struct StreamPermit(Rc<Http2Connection>);
 
-impl Drop for Seat {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
         self.0.used.set(now());
@@ -261,13 +261,13 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::Pipe;
+    use crate::net::Pipe;
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_takes_nothing_holds_no_unused_connection() {
         let (ours, _theirs) = Pipe::new();
         let stream = Rc::new(Stream::Pipe(ours));
-        let connection = Connection::client(Rc::clone(&stream), &SETTINGS);
+        let connection = Http2Codec::client(Rc::clone(&stream), &SETTINGS);
         // The pipe is full: nothing of what HTTP/2 has to say goes out.
         let filled = poll_fn(|context| {
             while stream.poll_write(context, &[0; 1 << 10], &[]).is_ready() {}

@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::Failure;
-use super::bound::{Bound, Kept, Slot};
-use super::dial::{MAX_AGE, Undialled, dial};
-use super::fitness::InFlight;
-use super::http2::{ClientStream, Link, Links};
-use super::names::Site;
+use super::connect::{ConnectError, MAX_AGE, connect};
+use super::connection_limit::{ConnectionLimit, IdleConnection, Permit};
+use super::dns::HostAddress;
+use super::http2::{ClientStream, Http2Connection, Http2Pool};
+use super::server_state::InFlight;
 use crate::clock::deadline;
-use crate::gateway::Endpoint;
-use crate::socket::{Sight, Stream};
+use crate::net::{Peek, Stream};
+use crate::plan::Endpoint;
 
 /// Unused connections kept for one server by one worker; more are closed.
 const MAX_IDLE: usize = 1024;
@@ -28,15 +28,15 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct EndpointPool {
     endpoint: Arc<Endpoint>,
-    site: Site,
+    site: HostAddress,
     /// How many connections the upstream may have. Where it is set, unused ones are kept there.
-    bound: Option<Arc<Bound>>,
+    bound: Option<Arc<ConnectionLimit>>,
     /// Whose turn it is among the server's addresses.
     turn: Cell<usize>,
     /// The last used at the end: it is used next, so that the others can go.
-    idle: RefCell<Vec<(Box<Line>, Instant)>>,
+    idle: RefCell<Vec<(Box<RawConnection>, Instant)>>,
     /// Where the server speaks HTTP/2: its connections are shared instead.
-    links: Option<Links>,
+    links: Option<Http2Pool>,
     /// When a person was last told that TLS or HTTP/2 fails.
     told: Cell<Option<Instant>>,
     /// What the operating system said when a connection last failed.
@@ -45,7 +45,7 @@ pub struct EndpointPool {
 
 /// An open connection, whoever uses it.
 #[derive(Debug)]
-struct Line {
+struct RawConnection {
     stream: Stream,
     /// The address that it leads to.
     address: IpAddr,
@@ -57,17 +57,17 @@ struct Line {
 enum Carrier {
     /// A connection of its own. Boxed for as long as it is open: from the pool and back, and along with the exchange, a pointer
     /// moves.
-    Http1(Box<Line>),
+    Http1(Box<RawConnection>),
     /// A stream of a shared connection.
     Http2(Box<ClientStream>),
 }
 
 /// A connection to a server, in use.
 #[derive(Debug)]
-pub struct Connection {
+pub struct UpstreamConnection {
     carrier: Carrier,
     /// Counts it, where they are counted.
-    slot: Option<Slot>,
+    slot: Option<Permit>,
     /// Where it may go when it is not in use.
     pub(super) pool: Rc<EndpointPool>,
     /// Whether it has served a request before.
@@ -82,9 +82,9 @@ impl EndpointPool {
     /// No connections yet.
     pub(super) fn new(
         endpoint: &Endpoint,
-        site: Site,
-        bound: Option<Arc<Bound>>,
-        links: Option<Links>,
+        site: HostAddress,
+        bound: Option<Arc<ConnectionLimit>>,
+        links: Option<Http2Pool>,
     ) -> Self {
         Self {
             endpoint: Arc::new(endpoint.clone()),
@@ -112,9 +112,9 @@ impl EndpointPool {
     pub(super) fn leads_to(
         &self,
         endpoint: &Endpoint,
-        site: &Site,
-        bound: Option<&Arc<Bound>>,
-        links: Option<&Links>,
+        site: &HostAddress,
+        bound: Option<&Arc<ConnectionLimit>>,
+        links: Option<&Http2Pool>,
     ) -> bool {
         let bound = self.bound.as_ref().map(Arc::as_ptr) == bound.map(Arc::as_ptr);
         let same_protocol = match (&self.links, links) {
@@ -126,7 +126,7 @@ impl EndpointPool {
     }
 
     /// A kept connection that nobody else may use, if there is one. `careful`: its socket itself is asked.
-    pub(super) fn at_hand(self: &Rc<Self>, careful: bool) -> Option<Connection> {
+    pub(super) fn idle_connection(self: &Rc<Self>, careful: bool) -> Option<UpstreamConnection> {
         if self.idle.borrow().is_empty() { None } else { self.take(careful) }
     }
 
@@ -135,7 +135,7 @@ impl EndpointPool {
         self: &Rc<Self>,
         fresh: bool,
         connect_timeout: Duration,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<UpstreamConnection, Failure> {
         if let Some(links) = &self.links {
             return self.stream(links, connect_timeout).await;
         }
@@ -144,7 +144,7 @@ impl EndpointPool {
         };
         let (slot, kept) = bound.acquire(&self.endpoint, fresh, connect_timeout).await?;
         match kept.and_then(|kept| self.revive(kept)) {
-            Some(line) => Ok(self.use_line(line, Some(slot), true)),
+            Some(line) => Ok(self.use_raw(line, Some(slot), true)),
             None => self.connect(Some(slot), connect_timeout).await,
         }
     }
@@ -152,41 +152,45 @@ impl EndpointPool {
     /// A stream of HTTP/2, on a connection that there is already, or on a new one.
     async fn stream(
         self: &Rc<Self>,
-        links: &Links,
+        links: &Http2Pool,
         connect_timeout: Duration,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<UpstreamConnection, Failure> {
         if let Some(link) = links.pick() {
-            self.spread(links, connect_timeout);
-            return Ok(self.use_link(&link, true));
+            self.spread_http2(links, connect_timeout);
+            return Ok(self.use_http2(&link, true));
         }
         let dialling = async {
             let _turn = links.dialling.lock().await;
             match links.pick() {
-                Some(link) => Ok(self.use_link(&link, true)),
-                None => Ok(self.use_link(&self.link(links, connect_timeout).await?, false)),
+                Some(link) => Ok(self.use_http2(&link, true)),
+                None => Ok(self.use_http2(&self.http2_connection(links, connect_timeout).await?, false)),
             }
         };
         timeout(connect_timeout, dialling).await.unwrap_or(Err(Failure::ConnectTimeout))
     }
 
     /// Opens a connection that requests may share.
-    async fn link(self: &Rc<Self>, links: &Links, connect_timeout: Duration) -> Result<Rc<Link>, Failure> {
+    async fn http2_connection(
+        self: &Rc<Self>,
+        links: &Http2Pool,
+        connect_timeout: Duration,
+    ) -> Result<Rc<Http2Connection>, Failure> {
         let slot = match &self.bound {
             Some(bound) => Some(bound.acquire(&self.endpoint, true, connect_timeout).await?.0),
             None => None,
         };
-        self.turn_to_unled(links);
-        let Line { stream, address, .. } = *self.dial(connect_timeout).await?;
+        self.retire_unresolved(links);
+        let RawConnection { stream, address, .. } = *self.dial(connect_timeout).await?;
         let pool = Rc::downgrade(self);
-        let tell = move |fault: &str| drop(pool.upgrade().inspect(|pool| pool.tell(fault)));
-        let link = Link::open(stream, address, slot, tell).map_err(|_| Failure::Protocol)?;
+        let tell = move |fault: &str| drop(pool.upgrade().inspect(|pool| pool.warn_connect_failure(fault)));
+        let link = Http2Connection::open(stream, address, slot, tell).map_err(|_| Failure::Protocol)?;
         links.add(&link);
         Ok(link)
     }
 
     /// Behind a name there may be many servers. As few connections do for many requests, one to each is opened, so that
     /// all have something to do: in the background, for no request depends on it.
-    fn spread(self: &Rc<Self>, links: &Links, connect_timeout: Duration) {
+    fn spread_http2(self: &Rc<Self>, links: &Http2Pool, connect_timeout: Duration) {
         let addresses = self.site.known().map_or(1, |known| known.len());
         if links.may_spread(addresses) {
             let pool = Rc::clone(self);
@@ -197,14 +201,14 @@ impl EndpointPool {
                         clippy::let_underscore_must_use,
                         reason = "a request that needs a connection opens one itself, and reports what is wrong"
                     )]
-                    let _ = timeout(connect_timeout, pool.link(links, connect_timeout)).await;
+                    let _ = timeout(connect_timeout, pool.http2_connection(links, connect_timeout)).await;
                 }
             });
         }
     }
 
     /// The turn goes to the next address to which there is no connection, if there is one.
-    fn turn_to_unled(&self, links: &Links) {
+    fn retire_unresolved(&self, links: &Http2Pool) {
         let Some(known) = self.site.known() else { return };
         let turn = self.turn.get();
         let places = (0..known.len()).map(|place| turn.wrapping_add(place));
@@ -214,39 +218,47 @@ impl EndpointPool {
         }
     }
 
-    fn use_link(self: &Rc<Self>, link: &Rc<Link>, reused: bool) -> Connection {
+    fn use_http2(self: &Rc<Self>, link: &Rc<Http2Connection>, reused: bool) -> UpstreamConnection {
         self.using(Carrier::Http2(Box::new(link.stream())), None, reused)
     }
 
     /// A connection from elsewhere, if it is usable.
-    fn revive(&self, Kept { parked, address, since, .. }: Kept) -> Option<Box<Line>> {
+    fn revive(
+        &self,
+        IdleConnection { parked, address, since, .. }: IdleConnection,
+    ) -> Option<Box<RawConnection>> {
         let stream = parked.resume().ok().filter(|_| self.site.has(address))?;
         // This thread's runtime knows nothing of it yet.
-        (stream.look() == Sight::Silence).then(|| Box::new(Line { stream, address, since }))
+        (stream.peek() == Peek::Silence).then(|| Box::new(RawConnection { stream, address, since }))
     }
 
     /// A kept connection, if one is usable. `careful`: the socket itself is asked.
-    fn take(self: &Rc<Self>, careful: bool) -> Option<Connection> {
+    fn take(self: &Rc<Self>, careful: bool) -> Option<UpstreamConnection> {
         let mut idle = self.idle.borrow_mut();
         loop {
             let (line, _) = idle.pop()?;
             // What has something to say unasked says that it closes.
-            if !line.stream.has_news() && (!careful || line.stream.look() == Sight::Silence) {
-                return Some(self.use_line(line, None, true));
+            if !line.stream.has_input() && (!careful || line.stream.peek() == Peek::Silence) {
+                return Some(self.use_raw(line, None, true));
             }
         }
     }
 
-    fn use_line(self: &Rc<Self>, line: Box<Line>, slot: Option<Slot>, reused: bool) -> Connection {
+    fn use_raw(
+        self: &Rc<Self>,
+        line: Box<RawConnection>,
+        slot: Option<Permit>,
+        reused: bool,
+    ) -> UpstreamConnection {
         self.using(Carrier::Http1(line), slot, reused)
     }
 
-    fn using(self: &Rc<Self>, carrier: Carrier, slot: Option<Slot>, reused: bool) -> Connection {
-        Connection { carrier, slot, pool: Rc::clone(self), reused, private: false, in_flight: None }
+    fn using(self: &Rc<Self>, carrier: Carrier, slot: Option<Permit>, reused: bool) -> UpstreamConnection {
+        UpstreamConnection { carrier, slot, pool: Rc::clone(self), reused, private: false, in_flight: None }
     }
 
     /// Keeps a connection until `expiry`.
-    fn put(&self, line: Box<Line>, expiry: Instant) {
+    fn put(&self, line: Box<RawConnection>, expiry: Instant) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < MAX_IDLE {
             idle.push((line, expiry));
@@ -255,7 +267,7 @@ impl EndpointPool {
 
     /// Closes connections whose time is over, those that the server has closed, and those to addresses that it has left.
     pub(super) fn expire(&self, now: Instant) {
-        let is_good = |line: &Line| self.site.has(line.address) && !line.stream.has_news();
+        let is_good = |line: &RawConnection| self.site.has(line.address) && !line.stream.has_input();
         self.idle.borrow_mut().retain(|(line, expiry)| *expiry > now && is_good(line));
         if let Some(bound) = &self.bound {
             bound.expire(now);
@@ -268,22 +280,22 @@ impl EndpointPool {
     /// Opens a connection.
     async fn connect(
         self: &Rc<Self>,
-        slot: Option<Slot>,
+        slot: Option<Permit>,
         connect_timeout: Duration,
-    ) -> Result<Connection, Failure> {
-        Ok(self.use_line(self.dial(connect_timeout).await?, slot, false))
+    ) -> Result<UpstreamConnection, Failure> {
+        Ok(self.use_raw(self.dial(connect_timeout).await?, slot, false))
     }
 
-    async fn dial(&self, connect_timeout: Duration) -> Result<Box<Line>, Failure> {
+    async fn dial(&self, connect_timeout: Duration) -> Result<Box<RawConnection>, Failure> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        match dial(&self.endpoint, &self.site, turn, connect_timeout).await {
-            Ok((stream, address)) => Ok(Box::new(Line { stream, address, since: deadline::now() })),
+        match connect(&self.endpoint, &self.site, turn, connect_timeout).await {
+            Ok((stream, address)) => Ok(Box::new(RawConnection { stream, address, since: deadline::now() })),
             Err(fault) => {
                 match &fault {
-                    Undialled::Connect(error) => self.connect_error.set(error.kind()),
-                    Undialled::Tls(_) => self.tell(&fault.to_string()),
-                    Undialled::Timeout => {}
+                    ConnectError::Connect(error) => self.connect_error.set(error.kind()),
+                    ConnectError::Tls(_) => self.warn_connect_failure(&fault.to_string()),
+                    ConnectError::Timeout => {}
                 }
                 Err(fault.failure())
             }
@@ -291,7 +303,7 @@ impl EndpointPool {
     }
 
     /// What is wrong with TLS or HTTP/2 only an operator can mend, and the access log does not say what it is.
-    fn tell(&self, fault: &str) {
+    fn warn_connect_failure(&self, fault: &str) {
         let now = deadline::now();
         if self.told.get().is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
             self.told.set(Some(now));
@@ -300,7 +312,7 @@ impl EndpointPool {
     }
 }
 
-impl Connection {
+impl UpstreamConnection {
     /// Its bytes. `None`: it is a stream of HTTP/2.
     pub fn stream(&self) -> Option<&Stream> {
         match &self.carrier {
@@ -339,9 +351,15 @@ impl Connection {
         match slot {
             None => pool.put(line, expiry),
             Some(slot) => {
-                let Line { stream, address, since } = *line;
-                if let Ok(parked) = stream.park() {
-                    slot.keep(Kept { parked, server: Arc::clone(&pool.endpoint), address, since, expiry });
+                let RawConnection { stream, address, since } = *line;
+                if let Ok(parked) = stream.detach() {
+                    slot.keep(IdleConnection {
+                        parked,
+                        server: Arc::clone(&pool.endpoint),
+                        address,
+                        since,
+                        expiry,
+                    });
                 }
             }
         }
@@ -352,11 +370,11 @@ impl Connection {
 mod tests {
     use std::net::TcpListener;
 
-    use super::super::names::Name;
+    use super::super::dns::ResolvedName;
     use super::*;
 
-    impl Connection {
-        fn line(&self) -> &Line {
+    impl UpstreamConnection {
+        fn line(&self) -> &RawConnection {
             match &self.carrier {
                 Carrier::Http1(line) => line,
                 Carrier::Http2(_) => panic!("a stream has no line of its own"),
@@ -372,19 +390,22 @@ mod tests {
     }
 
     /// Listeners at 127.0.0.1 to 127.0.0.`count` with one port, and a pool for a name that stands for them.
-    fn listening(count: u8) -> (Vec<TcpListener>, Arc<Name>, Rc<EndpointPool>) {
+    fn listening(count: u8) -> (Vec<TcpListener>, Arc<ResolvedName>, Rc<EndpointPool>) {
         listening_to(count, None)
     }
 
-    fn listening_to(count: u8, links: Option<Links>) -> (Vec<TcpListener>, Arc<Name>, Rc<EndpointPool>) {
+    fn listening_to(
+        count: u8,
+        links: Option<Http2Pool>,
+    ) -> (Vec<TcpListener>, Arc<ResolvedName>, Rc<EndpointPool>) {
         let first = TcpListener::bind((at(1), 0)).expect("a free port");
         let port = first.local_addr().expect("bound").port();
         let others = (2..=count).map(|last| TcpListener::bind((at(last), port)).expect("a free port"));
         let listeners = std::iter::once(first).chain(others).collect();
-        let name = Arc::new(Name::new("a.test"));
+        let name = Arc::new(ResolvedName::new("a.test"));
         let authority = format!("a.test:{port}").into();
         let endpoint = Endpoint { host: "a.test".to_owned(), port, authority, weight: 1, tls: None };
-        let pool = Rc::new(EndpointPool::new(&endpoint, Site::Name(Arc::clone(&name)), None, links));
+        let pool = Rc::new(EndpointPool::new(&endpoint, HostAddress::Name(Arc::clone(&name)), None, links));
         (listeners, name, pool)
     }
 
@@ -392,7 +413,7 @@ mod tests {
     async fn all_addresses_of_a_name_are_used_in_turn() {
         let (_listeners, name, pool) = listening(3);
         // Nobody listens at the last.
-        name.learn(Ok(vec![at(1), at(2), at(3), at(9)])).expect("known");
+        name.update(Ok(vec![at(1), at(2), at(3), at(9)])).expect("known");
         let mut reached = Vec::new();
         for _ in 0..8 {
             reached.push(pool.connect(None, PATIENCE).await.expect("a connection").line().address);
@@ -402,8 +423,8 @@ mod tests {
 
     #[tokio::test]
     async fn shared_connections_lead_to_all_addresses_of_a_name() {
-        let (_listeners, name, pool) = listening_to(3, Some(Links::new(8, IDLE)));
-        name.learn(Ok(vec![at(1), at(2), at(3)])).expect("known");
+        let (_listeners, name, pool) = listening_to(3, Some(Http2Pool::new(8, IDLE)));
+        name.update(Ok(vec![at(1), at(2), at(3)])).expect("known");
         let asking = async {
             let mut asked = Vec::new();
             for _ in 0..400 {
@@ -425,13 +446,13 @@ mod tests {
     #[tokio::test]
     async fn connections_to_an_address_that_is_gone_are_used_up() {
         let (_listeners, name, pool) = listening(2);
-        name.learn(Ok(vec![at(1), at(2)])).expect("known");
+        name.update(Ok(vec![at(1), at(2)])).expect("known");
         let now = deadline::now();
         let connect = async || pool.connect(None, PATIENCE).await.expect("a connection");
         let (first, second, third) = (connect().await, connect().await, connect().await);
         first.keep(now, IDLE);
         second.keep(now, IDLE);
-        name.learn(Ok(vec![at(2)])).expect("known");
+        name.update(Ok(vec![at(2)])).expect("known");
         third.keep(now, IDLE);
         assert_eq!(pool.idle.borrow().len(), 2, "the third was to the first address, too");
         pool.expire(now);
@@ -442,7 +463,7 @@ mod tests {
     #[tokio::test]
     async fn an_hour_is_all_that_a_connection_is_used() {
         let (_listeners, name, pool) = listening(1);
-        name.learn(Ok(vec![at(1)])).expect("known");
+        name.update(Ok(vec![at(1)])).expect("known");
         let connection = pool.connect(None, PATIENCE).await.expect("a connection");
         let since = connection.line().since;
         connection.keep(since + MAX_AGE - Duration::from_secs(1), IDLE);

@@ -12,28 +12,28 @@ const FLOOR: u64 = 10;
 /// One upstream's retry budget in one worker: at most a share of the requests of the last 10 s, and at least 10 a second
 /// (split between the workers).
 #[derive(Debug)]
-pub struct Budget {
+pub struct RetryBudget {
     permille: u64,
     floor: u64,
-    slots: [Slot; SLOTS],
+    slots: [BudgetSlot; SLOTS],
     /// When the newest slot began, and its place.
     newest: Option<(Instant, usize)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct BudgetSlot {
     requests: u64,
     retries: u64,
 }
 
-impl Budget {
+impl RetryBudget {
     /// `permille` thousandths of the requests may be retries.
     pub fn new(permille: u32, workers: usize) -> Self {
         let workers = workers.max(1) as u64;
         Self {
             permille: u64::from(permille),
             floor: (FLOOR * SLOTS as u64).div_ceil(workers),
-            slots: [Slot::default(); SLOTS],
+            slots: [BudgetSlot::default(); SLOTS],
             newest: None,
         }
     }
@@ -56,12 +56,12 @@ impl Budget {
     }
 
     /// The slot of `now`; slots that have passed are emptied on the way.
-    fn slot(&mut self, now: Instant) -> &mut Slot {
+    fn slot(&mut self, now: Instant) -> &mut BudgetSlot {
         let (mut began, mut place) = self.newest.unwrap_or((now, 0));
         let passed = now.saturating_duration_since(began).as_secs();
         for _ in 0..passed.min(SLOTS as u64) {
             place = (place + 1) % SLOTS;
-            self.slots[place] = Slot::default();
+            self.slots[place] = BudgetSlot::default();
         }
         began += Duration::from_secs(passed);
         self.newest = Some((began, place));
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_fifth_of_the_last_ten_seconds_and_ten_a_second_at_least() {
         let start = crate::clock::deadline::now();
-        let mut budget = Budget::new(200, 1);
+        let mut budget = RetryBudget::new(200, 1);
         assert_eq!((0..1000).filter(|_| budget.spend(start)).count(), 100, "the floor: 10 a second for 10 s");
         for _ in 0..1000 {
             budget.request(start);

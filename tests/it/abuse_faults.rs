@@ -84,7 +84,7 @@ fn what_clients_and_operators_keep_secret_is_told_nowhere() {
     }
 }
 
-/// A worker's panic is to end the process, which is started again, and not one connection of many: `serve/crew.rs` does so
+/// A worker's panic is to end the process, which is started again, and not one connection of many: `serve/workers.rs` does so
 /// where panics unwind, and a release does without unwinding.
 #[test]
 fn a_panic_ends_a_release() {

@@ -6,7 +6,7 @@ use http::header::FORWARDED;
 use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 use tollgate::http1::fields::FieldList;
-use tollgate::route::client::{Client, ClientRule, ClientSource};
+use tollgate::route::client::{ClientAddress, ClientRule, ClientSource};
 
 const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROXY: &str = "10.0.0.1";
@@ -29,7 +29,7 @@ fn headers(name: &HeaderName, lines: &[&str]) -> FieldList {
 }
 
 /// The client, if these lines of the header that is believed are all that `peer` sends.
-fn named(peer: &str, name: &HeaderName, lines: &[&str]) -> Client {
+fn named(peer: &str, name: &HeaderName, lines: &[&str]) -> ClientAddress {
     rule(source_of(name)).identify(peer.parse().unwrap(), headers(name, lines).fields())
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::config::{self, Loaded, Report};
+use tollgate::config::{self, LoadedConfig, Report};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/config");
 
@@ -26,7 +26,7 @@ pub(crate) fn environment(name: &str) -> Option<String> {
 }
 
 /// Parses a text as the `gateway.toml` of that environment.
-pub(crate) fn parse(text: impl AsRef<[u8]>) -> Result<Loaded, Report> {
+pub(crate) fn parse(text: impl AsRef<[u8]>) -> Result<LoadedConfig, Report> {
     config::parse(text.as_ref(), "gateway.toml", &environment)
 }
 

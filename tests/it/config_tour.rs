@@ -5,7 +5,7 @@ use std::path::Path;
 use tollgate::config;
 use tollgate::limit::Algorithm;
 
-fn tour() -> config::Loaded {
+fn tour() -> config::LoadedConfig {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gateway.toml");
     config::load(&path).unwrap_or_else(|report| panic!("{report}"))
 }

@@ -86,7 +86,7 @@ fn answers_and_refusals_carry_the_fields_and_expose_ours() {
     for answer in [&refused, &passed] {
         assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.com"));
         let exposed = answer.header("access-control-expose-headers").expect("it is there");
-        assert_eq!(exposed, format!("{}, x-total", tollgate::gateway::cors::EXPOSED));
+        assert_eq!(exposed, format!("{}, x-total", tollgate::plan::cors::EXPOSED));
         assert!(answer.header_all("vary").contains(&"origin"), "{}", answer.head);
         assert_eq!(answer.header("access-control-allow-credentials"), None);
     }

@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 use tollgate::config;
-use tollgate::explain::{ExplainRequest, Explanation, Standing, explain};
-use tollgate::gateway::{Gateway as Plan, Mode};
+use tollgate::explain::{AppliedStatus, ExplainRequest, Explanation, explain};
+use tollgate::plan::{Mode, Plan};
 
 use crate::harness::{Client, Gateway};
 
@@ -180,8 +180,8 @@ fn expected(explanation: &Explanation, asked: &Asked) -> u16 {
     let enforced =
         explanation.route.iter().flat_map(|route| &route.limits).filter(|limit| limit.mode == Mode::Enforce);
     let refuses = |limit: &tollgate::explain::Applied| match limit.standing {
-        Standing::Missing => Some(429),
-        Standing::Repeated => Some(400),
+        AppliedStatus::Missing => Some(429),
+        AppliedStatus::Repeated => Some(400),
         _ => None,
     };
     // A request that can be read in two ways is malformed, whatever else is missing.

@@ -16,9 +16,9 @@ const LAYERS: &[&[&str]] = &[
     &["shared"],
     &["telemetry"],
     &["upstream"],
-    &["gateway"],
+    &["plan"],
     &["route", "store", "http2"],
-    &["clock", "socket", "counter", "aside"],
+    &["clock", "net", "counter", "boxed_cold"],
     &["limit", "http1"],
 ];
 
@@ -364,7 +364,7 @@ fn without_tests(code: &str) -> String {
     kept
 }
 
-fn code_of(file: &Path) -> String {
+pub(crate) fn code_of(file: &Path) -> String {
     strip_comments(&read(file))
 }
 

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use tollgate::limit::units::Fingerprint;
-use tollgate::route::key::{Claim, Key, Missing, Part, Repeated, Secret};
+use tollgate::route::key::{Key, KeyResult, KeySecret, Missing, Part, Repeated};
 use tollgate::route::mask::Masking;
 
 use crate::route_sample::{Sample, get};
@@ -18,13 +18,13 @@ fn joining(parts: &str) -> Key {
     Key { repeated: Some(Repeated::Join), ..key(parts, Missing::Ip) }
 }
 
-fn claim(key: &Key, sample: &Sample) -> Claim {
-    sample.ask(|request| key.claim(&Secret::Process([7; 16]), request, "route", true))
+fn claim(key: &Key, sample: &Sample) -> KeyResult {
+    sample.ask(|request| key.claim(&KeySecret::Process([7; 16]), request, "route", true))
 }
 
 fn fingerprint(parts: &str, sample: &Sample) -> Fingerprint {
     match claim(&joining(parts), sample) {
-        Claim::Key(fingerprint) => fingerprint,
+        KeyResult::Key(fingerprint) => fingerprint,
         other => panic!("{parts} gave {other:?}"),
     }
 }
@@ -51,7 +51,7 @@ fn each_part_sees_its_own_piece_of_the_request() {
 
 #[test]
 fn secret_route_and_path_form_are_part_of_the_claim() {
-    for secret in [|byte| Secret::Process([byte; 16]), |byte| Secret::Fleet([byte; 32])] {
+    for secret in [|byte| KeySecret::Process([byte; 16]), |byte| KeySecret::Fleet([byte; 32])] {
         let ask = |parts: &str, byte: u8, route: &str, merge_slashes| {
             let key = key(parts, Missing::Ip);
             get("//a").ask(|request| key.claim(&secret(byte), request, route, merge_slashes))
@@ -83,8 +83,8 @@ fn a_fleets_fingerprint_is_the_keyed_blake3_of_the_text() {
         let expected = u128::from_le_bytes(hash.as_bytes()[..16].try_into().unwrap());
         let key = key("header:x-key", Missing::Ip);
         let sample = get("/").header("x-key", &value);
-        let claim = sample.ask(|request| key.claim(&Secret::Fleet([7; 32]), request, "route", true));
-        assert_eq!(claim, Claim::Key(Fingerprint(expected)), "{length}");
+        let claim = sample.ask(|request| key.claim(&KeySecret::Fleet([7; 32]), request, "route", true));
+        assert_eq!(claim, KeyResult::Key(Fingerprint(expected)), "{length}");
     }
 }
 
@@ -196,12 +196,12 @@ fn several_values_are_refused_missing_or_one_key() {
         for missing in [Missing::Ip, Missing::Shared, Missing::Skip, Missing::Deny] {
             let with = |repeated| claim(&Key { repeated, ..key(part, missing) }, &sample);
             let absent = claim(&key(part, missing), &get("/"));
-            assert_eq!(with(Some(Repeated::Deny)), Claim::Repeated, "{part}");
+            assert_eq!(with(Some(Repeated::Deny)), KeyResult::Repeated, "{part}");
             assert_eq!(with(Some(Repeated::Missing)), absent, "{part}");
             let joined = with(Some(Repeated::Join));
-            assert!(matches!(joined, Claim::Key(_)) && joined != absent, "{part}");
+            assert!(matches!(joined, KeyResult::Key(_)) && joined != absent, "{part}");
             assert_ne!(joined, claim(&key(part, missing), &one), "{part}");
-            let default = if part.starts_with("cookie") { absent } else { Claim::Repeated };
+            let default = if part.starts_with("cookie") { absent } else { KeyResult::Repeated };
             assert_eq!(with(None), default, "{part}");
         }
     }
@@ -218,13 +218,13 @@ fn each_part_of_a_composite_has_its_own_default() {
     let composite = key("cookie:sid query:q", Missing::Shared);
     assert_eq!(claim(&composite, &both), claim(&composite, &get("/?q=a")));
     let repeated = get("/?q=a&q=b").header("cookie", "sid=a");
-    assert_eq!(claim(&composite, &repeated), Claim::Repeated);
+    assert_eq!(claim(&composite, &repeated), KeyResult::Repeated);
     let all = Key { repeated: Some(Repeated::Deny), ..composite.clone() };
-    assert_eq!(claim(&all, &both), Claim::Repeated);
+    assert_eq!(claim(&all, &both), KeyResult::Repeated);
     // Whatever else is missing, and wherever.
     for parts in ["header:x-key query:q", "query:q header:x-key"] {
         for missing in [Missing::Ip, Missing::Shared, Missing::Skip, Missing::Deny] {
-            assert_eq!(claim(&key(parts, missing), &repeated), Claim::Repeated, "{parts}");
+            assert_eq!(claim(&key(parts, missing), &repeated), KeyResult::Repeated, "{parts}");
         }
     }
 }
@@ -238,8 +238,8 @@ fn missing_says_what_happens_without_a_value() {
     ];
     for part in ["header:x-key", "cookie:sid", "query:q"] {
         for sample in &absent {
-            assert_eq!(claim(&key(part, Missing::Skip), sample), Claim::Skip, "{part}");
-            assert_eq!(claim(&key(part, Missing::Deny), sample), Claim::Deny, "{part}");
+            assert_eq!(claim(&key(part, Missing::Skip), sample), KeyResult::Skip, "{part}");
+            assert_eq!(claim(&key(part, Missing::Deny), sample), KeyResult::Deny, "{part}");
             let elsewhere = sample.clone().from("192.0.2.2");
             let (ip, shared) = (key(part, Missing::Ip), key(part, Missing::Shared));
             assert_ne!(claim(&ip, sample), claim(&ip, &elsewhere), "{part}");
@@ -263,7 +263,7 @@ fn of_a_composite_only_the_missing_part_is_replaced() {
     let ip = key("header:a header:b", Missing::Ip);
     assert_ne!(claim(&ip, &with("1")), claim(&ip, &with("1").from("192.0.2.2")));
     assert_ne!(claim(&ip, &with("1")), claim(&ip, &get("/").header("b", "1")));
-    assert_eq!(claim(&key("ip header:a", Missing::Deny), &get("/")), Claim::Deny);
+    assert_eq!(claim(&key("ip header:a", Missing::Deny), &get("/")), KeyResult::Deny);
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 use tollgate::route::client::ClientRule;
-use tollgate::route::key::{Claim, EVERYONE, Key, KeyFault, Missing, Part, PathForm, Secret};
+use tollgate::route::key::{EVERYONE, Key, KeyFault, KeyResult, KeySecret, Missing, Part, PathForm};
 
 use crate::route_sample::{Sample, get};
 
-const SECRETS: [Secret; 2] = [Secret::Process([7; 16]), Secret::Fleet([9; 32])];
+const SECRETS: [KeySecret; 2] = [KeySecret::Process([7; 16]), KeySecret::Fleet([9; 32])];
 
 fn key(parts: &[&str]) -> Key {
     Key {
@@ -16,7 +16,7 @@ fn key(parts: &[&str]) -> Key {
     }
 }
 
-fn named(parts: &[&str], values: &[&str]) -> Result<Claim, KeyFault> {
+fn named(parts: &[&str], values: &[&str]) -> Result<KeyResult, KeyFault> {
     let values: Vec<_> = values.iter().map(ToString::to_string).collect();
     key(parts)
         .owner_of(
@@ -25,10 +25,10 @@ fn named(parts: &[&str], values: &[&str]) -> Result<Claim, KeyFault> {
             &ClientRule::default(),
             PathForm { merge_slashes: true, ..PathForm::default() },
         )
-        .map(Claim::Key)
+        .map(KeyResult::Key)
 }
 
-fn claimed(parts: &[&str], sample: &Sample) -> Claim {
+fn claimed(parts: &[&str], sample: &Sample) -> KeyResult {
     sample.ask(|request| key(parts).claim(&SECRETS[0], request, "search", true))
 }
 
@@ -52,7 +52,7 @@ proptest! {
         for secret in &SECRETS {
             let claim = sample.ask(|request| key(&parts).claim(secret, request, "search", true));
             let owner = key(&parts).owner_of(&values, secret, &ClientRule::default(), PathForm { merge_slashes: true, ..PathForm::default() }).unwrap();
-            prop_assert_eq!(claim, Claim::Key(owner));
+            prop_assert_eq!(claim, KeyResult::Key(owner));
         }
     }
 }

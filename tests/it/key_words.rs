@@ -1,7 +1,7 @@
 //! Keys as people write and read them.
 
 use proptest::prelude::*;
-use tollgate::route::key::{Key, LABEL_END, Missing, Part, Repeated, Secret};
+use tollgate::route::key::{Key, KeySecret, LABEL_END, Missing, Part, Repeated};
 use tollgate::route::mask::{Masking, ShortIds};
 
 use crate::route_sample::{Sample, get};
@@ -185,7 +185,7 @@ proptest! {
 
 #[test]
 fn credentials_are_told_apart_by_scheme_end_and_id() {
-    let ids = ShortIds::new(&Secret::Process([7; 16]));
+    let ids = ShortIds::new(&KeySecret::Process([7; 16]));
     let told = |value: &str| {
         let sample = get("/").header("authorization", value).header("x-key", value);
         let both = key("header:authorization header:x-key");

@@ -79,6 +79,7 @@ mod limits_exact;
 mod limits_keys;
 mod limits_seed;
 mod loops;
+mod names;
 mod oracle_requests;
 mod oracle_responses;
 mod proxy_forward;

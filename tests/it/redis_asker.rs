@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, LocalOptions};
 use tollgate::limit::units::Rate;
 use tollgate::limit::{Algorithm, Align};
-use tollgate::store::redis::fault::Fault;
-use tollgate::store::redis::health::Healths;
-use tollgate::store::redis::nodes::{Answer, Nodes};
+use tollgate::store::redis::errors::CallError;
+use tollgate::store::redis::health::ServerHealths;
+use tollgate::store::redis::nodes::{Nodes, NodesReply};
 use tollgate::store::redis::resp::Command;
 use tollgate::store::redis::script::Script;
-use tollgate::store::redis::settings::{Dial, Secret, Server, Servers, Settings};
+use tollgate::store::redis::settings::{
+    ConnectOptions, RedisPassword, RedisServer, RedisServers, RedisSettings,
+};
 use tollgate::store::redis::{call, reply};
 
 use crate::harness::{PATIENCE, Redis};
@@ -22,19 +24,19 @@ use crate::store_samples::{DAY, charge, key};
 /// A worker's view of a store, without the worker.
 pub(crate) struct Asker {
     pub(crate) nodes: Nodes,
-    pub(crate) healths: Arc<Healths>,
+    pub(crate) healths: Arc<ServerHealths>,
     pub(crate) script: Arc<Script>,
 }
 
 impl Asker {
-    pub(crate) fn open(settings: Settings) -> Rc<Self> {
-        let (script, healths) = (Arc::new(Script::new()), Arc::new(Healths::default()));
+    pub(crate) fn open(settings: RedisSettings) -> Rc<Self> {
+        let (script, healths) = (Arc::new(Script::new()), Arc::new(ServerHealths::default()));
         let nodes = Nodes::open(&Arc::new(settings), &script, &healths);
         Rc::new(Self { nodes, healths, script })
     }
 
     /// One decision on a window of a day that holds 1,000,000 units; what remains.
-    pub(crate) async fn ask(&self, number: u64) -> Result<u64, Fault> {
+    pub(crate) async fn ask(&self, number: u64) -> Result<u64, CallError> {
         let algorithm = &Algorithm::fixed_window(Rate::new(1_000_000, DAY).unwrap(), Align::FirstRequest);
         let charges = [charge(algorithm, key(0, number), 1)];
         let answer = self.ask_raw(number, |command| {
@@ -48,7 +50,11 @@ impl Asker {
             .remaining)
     }
 
-    pub(crate) async fn ask_raw(&self, tag: u64, write: impl Fn(&mut Command<'_>)) -> Result<Answer, Fault> {
+    pub(crate) async fn ask_raw(
+        &self,
+        tag: u64,
+        write: impl Fn(&mut Command<'_>),
+    ) -> Result<NodesReply, CallError> {
         self.nodes.ask(self.nodes.slot(tag.to_string().as_bytes()), write).await
     }
 
@@ -59,8 +65,10 @@ impl Asker {
 
     /// Asks until it fails without being asked.
     pub(crate) async fn until_down(&self, number: u64) {
-        eventually("the breaker opens", async || (self.ask(number).await == Err(Fault::Down)).then_some(()))
-            .await;
+        eventually("the breaker opens", async || {
+            (self.ask(number).await == Err(CallError::Down)).then_some(())
+        })
+        .await;
     }
 
     /// Why the store can't be asked.
@@ -71,23 +79,23 @@ impl Asker {
 }
 
 /// Settings with a timeout that a busy machine keeps.
-pub(crate) fn settings(servers: Servers) -> Settings {
-    Settings {
+pub(crate) fn settings(servers: RedisServers) -> RedisSettings {
+    RedisSettings {
         servers,
-        dial: Dial::default(),
+        dial: ConnectOptions::default(),
         prefix: "test".into(),
-        secret: Secret([0; 32]),
+        secret: RedisPassword([0; 32]),
         has_secret: true,
         timeout: Duration::from_millis(500),
     }
 }
 
-pub(crate) fn single(redis: &Redis) -> Settings {
-    settings(Servers::Single(server(redis.addr())))
+pub(crate) fn single(redis: &Redis) -> RedisSettings {
+    settings(RedisServers::Single(server(redis.addr())))
 }
 
-pub(crate) fn server(address: SocketAddr) -> Server {
-    Server { host: address.ip().to_string().into(), port: address.port() }
+pub(crate) fn server(address: SocketAddr) -> RedisServer {
+    RedisServer { host: address.ip().to_string().into(), port: address.port() }
 }
 
 /// Runs on a worker's runtime.
@@ -108,7 +116,7 @@ pub(crate) async fn eventually<T>(what: &str, mut condition: impl AsyncFnMut() -
 }
 
 /// So many calls at once; what each was answered.
-pub(crate) async fn together(asker: &Rc<Asker>, calls: u64, number: u64) -> Vec<Result<u64, Fault>> {
+pub(crate) async fn together(asker: &Rc<Asker>, calls: u64, number: u64) -> Vec<Result<u64, CallError>> {
     let ask = |_| {
         let asker = Rc::clone(asker);
         tokio::task::spawn_local(async move { asker.ask(number).await })
@@ -125,7 +133,7 @@ pub(crate) async fn together(asker: &Rc<Asker>, calls: u64, number: u64) -> Vec<
 pub(crate) async fn assert_down_at_once(asker: &Asker) {
     let started = Instant::now();
     for _ in 0..1_000 {
-        assert_eq!(asker.ask(1).await, Err(Fault::Down));
+        assert_eq!(asker.ask(1).await, Err(CallError::Down));
     }
     assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
 }

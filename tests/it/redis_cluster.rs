@@ -1,14 +1,14 @@
 //! One worker's connections to the nodes of a real cluster.
 
-use tollgate::store::redis::fault::Fault;
-use tollgate::store::redis::settings::{Servers, Settings};
+use tollgate::store::redis::errors::CallError;
+use tollgate::store::redis::settings::{RedisServers, RedisSettings};
 
 use crate::harness::{Answer, Cluster, Redis, eventually as at_last};
 use crate::redis_asker::{Asker, assert_down_at_once, eventually, run, server, settings, single};
 
 /// Knows only the first of the nodes.
-fn told_of_one(cluster: &Cluster) -> Settings {
-    settings(Servers::Cluster(vec![server(cluster.nodes[0].addr())]))
+fn told_of_one(cluster: &Cluster) -> RedisSettings {
+    settings(RedisServers::Cluster(vec![server(cluster.nodes[0].addr())]))
 }
 
 /// How often each node was asked for a decision.
@@ -113,7 +113,7 @@ fn a_replica_that_takes_over_is_found() {
     let replica = replica_of(&cluster, dies);
     run(async {
         let asker =
-            Asker::open(settings(Servers::Cluster(vec![server(cluster.nodes[(dies + 1) % 3].addr())])));
+            Asker::open(settings(RedisServers::Cluster(vec![server(cluster.nodes[(dies + 1) % 3].addr())])));
         asker.until_answered(1).await;
         cluster.nodes[dies].kill();
         asker.until_down(1).await;
@@ -184,7 +184,7 @@ fn a_node_that_is_given_as_a_single_server_is_found_out() {
             asker.reasons(),
             "it is a node of a cluster: give the cluster's nodes as a list (CROSSSLOT)"
         );
-        assert_eq!(asker.ask(1).await, Err(Fault::Down));
+        assert_eq!(asker.ask(1).await, Err(CallError::Down));
     });
 }
 
@@ -192,7 +192,7 @@ fn a_node_that_is_given_as_a_single_server_is_found_out() {
 fn a_single_server_that_is_given_as_a_cluster_is_found_out() {
     let redis = Redis::start();
     run(async {
-        let asker = Asker::open(settings(Servers::Cluster(vec![server(redis.addr())])));
+        let asker = Asker::open(settings(RedisServers::Cluster(vec![server(redis.addr())])));
         asker.until_down(1).await;
         let why = "it is no node of a cluster, or of one without slots";
         assert_eq!(asker.reasons(), format!("none of the cluster's nodes tells who has which keys: {why}"));

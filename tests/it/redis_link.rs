@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tollgate::store::redis::fault::Fault;
-use tollgate::store::redis::health::Healths;
+use tollgate::store::redis::errors::CallError;
+use tollgate::store::redis::health::ServerHealths;
 use tollgate::store::redis::nodes::Nodes;
 use tollgate::store::redis::script::Script;
-use tollgate::store::redis::settings::{Server, Servers, Settings};
+use tollgate::store::redis::settings::{RedisServer, RedisServers, RedisSettings};
 
 use crate::harness::{PATIENCE, Redis};
 use crate::redis_asker::{
@@ -71,11 +71,11 @@ fn a_server_that_hangs_costs_a_few_calls_their_time_and_the_others_nothing() {
     let redis = Redis::start();
     let name = redis.addr().to_string();
     let ((), lines) = run(logged(async {
-        let asker = Asker::open(Settings { timeout: Duration::from_millis(100), ..single(&redis) });
+        let asker = Asker::open(RedisSettings { timeout: Duration::from_millis(100), ..single(&redis) });
         asker.until_answered(1).await;
         redis.stop();
         for _ in 0..5 {
-            assert_eq!(asker.ask(1).await, Err(Fault::Timeout));
+            assert_eq!(asker.ask(1).await, Err(CallError::Timeout));
         }
         assert_down_at_once(&asker).await;
         // Tries go on, one connection after the other.
@@ -92,11 +92,11 @@ fn a_server_that_hangs_costs_a_few_calls_their_time_and_the_others_nothing() {
 fn calls_that_time_out_together_are_one_failure() {
     let redis = Redis::start();
     run(async {
-        let asker = Asker::open(Settings { timeout: Duration::from_millis(100), ..single(&redis) });
+        let asker = Asker::open(RedisSettings { timeout: Duration::from_millis(100), ..single(&redis) });
         asker.until_answered(1).await;
         redis.stop();
         let answers = together(&asker, 100, 1).await;
-        assert_eq!(answers, vec![Err(Fault::Timeout); 100]);
+        assert_eq!(answers, vec![Err(CallError::Timeout); 100]);
         redis.resume();
         assert!(asker.ask(1).await.is_ok());
     });
@@ -107,20 +107,20 @@ fn calls_that_time_out_together_are_one_failure() {
 fn calls_fail_together_when_the_server_is_given_up() {
     let redis = Redis::start();
     run(async {
-        let asker = Asker::open(Settings { timeout: Duration::from_millis(100), ..single(&redis) });
+        let asker = Asker::open(RedisSettings { timeout: Duration::from_millis(100), ..single(&redis) });
         asker.until_answered(1).await;
         redis.stop();
         let rounds = std::iter::repeat_with(|| together(&asker, 100, 1));
         let mut late = 0;
         for round in rounds.take(20) {
             let answers = round.await;
-            late += usize::from(answers[0] == Err(Fault::Timeout));
-            if answers.iter().all(|answer| *answer == Err(Fault::Down)) {
+            late += usize::from(answers[0] == Err(CallError::Timeout));
+            if answers.iter().all(|answer| *answer == Err(CallError::Down)) {
                 break;
             }
         }
         assert!((4..=10).contains(&late), "{late}");
-        assert_eq!(asker.ask(1).await, Err(Fault::Down));
+        assert_eq!(asker.ask(1).await, Err(CallError::Down));
         redis.resume();
     });
 }
@@ -129,11 +129,11 @@ fn calls_fail_together_when_the_server_is_given_up() {
 fn a_late_answer_is_nobodys() {
     let redis = Redis::start();
     run(async {
-        let asker = Asker::open(Settings { timeout: Duration::from_millis(200), ..single(&redis) });
+        let asker = Asker::open(RedisSettings { timeout: Duration::from_millis(200), ..single(&redis) });
         asker.until_answered(1).await;
         redis.stop();
         let late = together(&asker, 3, 1).await;
-        assert!(late.iter().all(|it| *it == Err(Fault::Timeout)), "{late:?}");
+        assert!(late.iter().all(|it| *it == Err(CallError::Timeout)), "{late:?}");
         redis.resume();
         // The three were decided all the same, and this one's answer is its own.
         assert_eq!(asker.ask(1).await, Ok(999_995));
@@ -195,7 +195,7 @@ fn is_not_asked_until(redis: &Redis, reason: &str, fall: impl Fn(), recover: imp
         fall();
         let refused = asker.ask(1).await;
         assert!(
-            matches!(refused, Err(Fault::Refused(code)) if reason.contains(code.as_str())),
+            matches!(refused, Err(CallError::Refused(code)) if reason.contains(code.as_str())),
             "{refused:?}"
         );
         asker.until_down(1).await;
@@ -218,7 +218,7 @@ fn a_key_that_holds_something_else_fails_its_own_calls_only() {
         for _ in 0..20 {
             let refused = asker.ask(7).await;
             assert!(
-                matches!(refused, Err(Fault::Refused(code)) if code.as_str() == "WRONGTYPE"),
+                matches!(refused, Err(CallError::Refused(code)) if code.as_str() == "WRONGTYPE"),
                 "{refused:?}"
             );
         }
@@ -245,7 +245,7 @@ fn a_server_that_is_not_there_at_first_is_asked_when_it_comes() {
 fn ten_outages_leave_one_connection() {
     let redis = Redis::start();
     run(async {
-        let asker = Asker::open(Settings { timeout: Duration::from_millis(50), ..single(&redis) });
+        let asker = Asker::open(RedisSettings { timeout: Duration::from_millis(50), ..single(&redis) });
         asker.until_answered(1).await;
         for _ in 0..10 {
             redis.stop();
@@ -264,7 +264,7 @@ fn workers_that_lose_a_server_together_say_so_once() {
     let mut redis = Redis::start();
     let name = redis.addr().to_string();
     let ((), lines) = run(logged(async {
-        let (script, healths) = (Arc::new(Script::new()), Arc::new(Healths::default()));
+        let (script, healths) = (Arc::new(Script::new()), Arc::new(ServerHealths::default()));
         let settings = Arc::new(single(&redis));
         let workers = [(); 3].map(|()| {
             let nodes = Nodes::open(&settings, &script, &healths);
@@ -298,10 +298,10 @@ fn workers_that_lose_a_server_together_say_so_once() {
 fn too_many_calls_are_refused_at_once() {
     let redis = Redis::start();
     run(async {
-        let asker = Asker::open(Settings { timeout: PATIENCE, ..single(&redis) });
+        let asker = Asker::open(RedisSettings { timeout: PATIENCE, ..single(&redis) });
         asker.until_answered(1).await;
         let answers = together(&asker, 9_000, 1).await;
-        let busy = answers.iter().filter(|it| **it == Err(Fault::Busy)).count();
+        let busy = answers.iter().filter(|it| **it == Err(CallError::Busy)).count();
         // By calls or by bytes, what is reached first.
         assert!((1..8_000).contains(&busy), "{busy}");
         assert_eq!(answers.iter().filter(|it| it.is_ok()).count(), 9_000 - busy);
@@ -318,7 +318,8 @@ fn what_is_no_redis_is_told_in_words() {
         }
     });
     run(async {
-        let asker = Asker::open(settings(Servers::Single(Server { host: "localhost".into(), port })));
+        let asker =
+            Asker::open(settings(RedisServers::Single(RedisServer { host: "localhost".into(), port })));
         asker.until_down(1).await;
         assert_eq!(asker.reasons(), "it does not speak the protocol of Redis: a value begins with byte 72");
     });

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
-use tollgate::socket::Trust;
-use tollgate::store::redis::settings::{Dial, Login, Servers, Settings};
+use tollgate::net::TlsClientConfig;
+use tollgate::store::redis::settings::{ConnectOptions, Login, RedisServers, RedisSettings};
 
 use crate::harness::{Certificates, Redis, TlsRedis};
 use crate::redis_asker::{Asker, logged, run, server, settings, single};
 
 const PASSWORD: &str = "correct horse battery staple";
 
-fn login(user: Option<&str>, password: &str) -> Dial {
+fn login(user: Option<&str>, password: &str) -> ConnectOptions {
     let login = Login { user: user.map(Into::into), password: password.into() };
-    Dial { login: Some(login), ..Dial::default() }
+    ConnectOptions { login: Some(login), ..ConnectOptions::default() }
 }
 
 /// Is answered, and has one connection.
-fn is_let_in(settings: Settings, redis: &Redis) {
+fn is_let_in(settings: RedisSettings, redis: &Redis) {
     run(async {
         let asker = Asker::open(settings);
         asker.until_answered(1).await;
@@ -28,7 +28,7 @@ fn is_let_in(settings: Settings, redis: &Redis) {
 }
 
 /// Is not answered; why not. The password is not told.
-fn is_turned_away(settings: Settings, reason: &str) {
+fn is_turned_away(settings: RedisSettings, reason: &str) {
     let ((), lines) = run(logged(async {
         let asker = Asker::open(settings);
         asker.until_down(1).await;
@@ -41,9 +41,9 @@ fn is_turned_away(settings: Settings, reason: &str) {
 fn by_a_password() {
     let redis = Redis::start();
     redis.set(&["CONFIG", "SET", "requirepass", PASSWORD]);
-    is_let_in(Settings { dial: login(None, PASSWORD), ..single(&redis) }, &redis);
+    is_let_in(RedisSettings { dial: login(None, PASSWORD), ..single(&redis) }, &redis);
     is_turned_away(
-        Settings { dial: login(None, &format!("{PASSWORD}!")), ..single(&redis) },
+        RedisSettings { dial: login(None, &format!("{PASSWORD}!")), ..single(&redis) },
         "the user or the password is wrong (WRONGPASS)",
     );
     is_turned_away(single(&redis), "it wants a password (NOAUTH)");
@@ -56,11 +56,11 @@ fn as_a_user_with_just_the_rights_that_are_needed() {
     let user = ["ACL", "SETUSER", "gate", "on", &password, "~test:*", "-@all"];
     let rights = ["+evalsha", "+script|load", "+time", "+get", "+set"];
     redis.set(&[&user[..], &rights].concat());
-    is_let_in(Settings { dial: login(Some("gate"), PASSWORD), ..single(&redis) }, &redis);
+    is_let_in(RedisSettings { dial: login(Some("gate"), PASSWORD), ..single(&redis) }, &redis);
     redis.set(&["SCRIPT", "FLUSH"]);
     redis.set(&["ACL", "SETUSER", "gate", "-script|load"]);
     is_turned_away(
-        Settings { dial: login(Some("gate"), PASSWORD), ..single(&redis) },
+        RedisSettings { dial: login(Some("gate"), PASSWORD), ..single(&redis) },
         "the user may not run the commands or use the keys it takes (NOPERM)",
     );
 }
@@ -68,17 +68,23 @@ fn as_a_user_with_just_the_rights_that_are_needed() {
 #[test]
 fn into_a_database_of_another_number() {
     let redis = Redis::start();
-    is_let_in(Settings { dial: Dial { database: 3, ..Dial::default() }, ..single(&redis) }, &redis);
+    is_let_in(
+        RedisSettings { dial: ConnectOptions { database: 3, ..ConnectOptions::default() }, ..single(&redis) },
+        &redis,
+    );
     assert!(redis.keys().is_empty());
     redis.set(&["SELECT", "3"]);
     assert_eq!(redis.keys(), ["test:{1}"], "and no proof is left");
     is_turned_away(
-        Settings { dial: Dial { database: 99, ..Dial::default() }, ..single(&redis) },
+        RedisSettings {
+            dial: ConnectOptions { database: 99, ..ConnectOptions::default() },
+            ..single(&redis)
+        },
         "it refuses (ERR)",
     );
 }
 
-fn tls(certificates: &Certificates, ca: &str, client: bool) -> Dial {
+fn tls(certificates: &Certificates, ca: &str, client: bool) -> ConnectOptions {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificates.path(ca)).unwrap()).unwrap();
     let config = ClientConfig::builder().with_root_certificates(roots);
@@ -89,9 +95,9 @@ fn tls(certificates: &Certificates, ca: &str, client: bool) -> Dial {
     } else {
         config.with_no_client_auth()
     };
-    Dial {
-        tls: Some(Trust { config: Arc::new(config), server_name: None, files: [0; 32] }),
-        ..Dial::default()
+    ConnectOptions {
+        tls: Some(TlsClientConfig { config: Arc::new(config), server_name: None, files: [0; 32] }),
+        ..ConnectOptions::default()
     }
 }
 
@@ -99,14 +105,14 @@ fn tls(certificates: &Certificates, ca: &str, client: bool) -> Dial {
 fn over_tls() {
     let certificates = Certificates::make();
     let redis = TlsRedis::start(&certificates, true);
-    let settings = |dial| Settings { dial, ..settings(Servers::Single(server(redis.addr()))) };
+    let settings = |dial| RedisSettings { dial, ..settings(RedisServers::Single(server(redis.addr()))) };
     is_let_in(settings(tls(&certificates, "ca.pem", true)), &redis.redis);
     is_turned_away(
         settings(tls(&certificates, "other-ca.pem", true)),
         "invalid peer certificate: UnknownIssuer",
     );
     let plain = "it closed the connection without a word; perhaps it wants TLS (`rediss://`)";
-    is_turned_away(settings(Dial::default()), plain);
+    is_turned_away(settings(ConnectOptions::default()), plain);
 }
 
 /// Calls of many at once over TLS: what is encrypted is flushed, and what came is read to its end.
@@ -116,7 +122,8 @@ fn over_tls_in_a_crowd() {
     let redis = TlsRedis::start(&certificates, false);
     let dial = tls(&certificates, "ca.pem", false);
     run(async {
-        let asker = Asker::open(Settings { dial, ..settings(Servers::Single(server(redis.addr()))) });
+        let asker =
+            Asker::open(RedisSettings { dial, ..settings(RedisServers::Single(server(redis.addr()))) });
         let answers = crate::redis_asker::together(&asker, 1_000, 1).await;
         let expected: Vec<_> = (0..1_000).map(|number| Ok(999_999 - number)).collect();
         assert_eq!(answers, expected);

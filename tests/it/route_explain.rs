@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use tollgate::config;
-use tollgate::explain::{ExplainFault, ExplainRequest, Standing, explain};
-use tollgate::gateway::Gateway;
+use tollgate::explain::{AppliedStatus, ExplainFault, ExplainRequest, explain};
+use tollgate::plan::Plan;
 
 const PLAN: &str = r#"
 [server]
@@ -71,7 +71,7 @@ path = "/search/*"
 upstream = "demo"
 "#;
 
-fn plan(text: &str) -> Gateway {
+fn plan(text: &str) -> Plan {
     match config::parse(text.as_bytes(), "gateway.toml", &|_| None) {
         Ok(loaded) => loaded.gateway,
         Err(report) => panic!("{report:?}"),
@@ -169,13 +169,13 @@ fn each_limit_says_where_it_stands() {
         let explanation = explain(&plan(PLAN), &request(method, url, headers, ip).unwrap());
         explanation.route.unwrap().limits.into_iter().map(|limit| limit.standing).collect::<Vec<_>>()
     };
-    assert_eq!(standings("PUT", "/search/1", &[], ""), [Standing::Missing, Standing::Skipped]);
+    assert_eq!(standings("PUT", "/search/1", &[], ""), [AppliedStatus::Missing, AppliedStatus::Skipped]);
     let charged = standings("PUT", "/search/1?preview=x", &["cookie: sid=1"], "");
-    assert!(matches!(charged.as_slice(), [Standing::Charged(_), Standing::Charged(_)]));
+    assert!(matches!(charged.as_slice(), [AppliedStatus::Charged(_), AppliedStatus::Charged(_)]));
     let gold =
         |more, ip| standings("GET", "http://a.example.com/search/", &["x-plan: gold", more], ip)[0].clone();
-    assert_eq!(gold("x-a: 1", "198.51.100.7"), Standing::Exempt("ip:198.51.100.0/24".into()));
-    assert_eq!(gold("x-internal: hunter2", ""), Standing::Exempt("header:x-internal=…".into()));
+    assert_eq!(gold("x-a: 1", "198.51.100.7"), AppliedStatus::Exempt("ip:198.51.100.0/24".into()));
+    assert_eq!(gold("x-internal: hunter2", ""), AppliedStatus::Exempt("header:x-internal=…".into()));
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn what_the_gateway_refuses_is_told_with_its_status() {
     }
 }
 
-static SHARED: LazyLock<Gateway> = LazyLock::new(|| plan(PLAN));
+static SHARED: LazyLock<Plan> = LazyLock::new(|| plan(PLAN));
 
 proptest! {
     #[test]

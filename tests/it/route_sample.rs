@@ -2,11 +2,11 @@
 
 use http::{HeaderName, HeaderValue, Method};
 use tollgate::http1::fields::FieldList;
-use tollgate::route::client::{Client, ClientRule};
+use tollgate::route::client::{ClientAddress, ClientRule};
 use tollgate::route::folding::PathMatching;
 use tollgate::route::path::Path;
 use tollgate::route::pattern::{HostPattern, PathPattern};
-use tollgate::route::{Conditions, Request};
+use tollgate::route::{Conditions, RouteRequest};
 
 /// A request that owns what [`Request`] borrows.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Sample {
     path: String,
     query: Option<String>,
     headers: FieldList,
-    client: Client,
+    client: ClientAddress,
     matching: PathMatching,
 }
 
@@ -61,8 +61,8 @@ impl Sample {
         self
     }
 
-    pub(crate) fn ask<R>(&self, question: impl FnOnce(&Request<'_>) -> R) -> R {
-        question(&Request {
+    pub(crate) fn ask<R>(&self, question: impl FnOnce(&RouteRequest<'_>) -> R) -> R {
+        question(&RouteRequest {
             method: &self.method,
             host: &self.host,
             path: &Path::parse(&self.path, self.matching).unwrap(),

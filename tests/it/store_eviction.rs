@@ -6,7 +6,7 @@
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Charge, NumbersId};
+use tollgate::store::{Charge, ParamsId};
 
 use crate::store_samples::{DAY, NOON, admits, all, charge, key, place};
 
@@ -36,7 +36,7 @@ impl<'a> Limits<'a> {
     }
 
     fn charge(&self, limit: u64, number: u64) -> Charge<'a> {
-        let numbers = NumbersId::of_policy(self.algorithm, identity(limit));
+        let numbers = ParamsId::of_policy(self.algorithm, identity(limit));
         Charge { numbers, ..charge(self.algorithm, key(limit, number), 1) }
     }
 

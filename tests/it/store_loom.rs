@@ -6,10 +6,10 @@ use loom::sync::Arc;
 use loom::thread;
 use tollgate::limit::packed::Packed;
 use tollgate::limit::units::{Fingerprint, Timestamp};
-use tollgate::store::NumbersId;
+use tollgate::store::ParamsId;
 
 use set::{Set, WORDS};
-use slot::{Content, Slot, Tag};
+use slot::{Content, CounterSlot, Tag};
 
 /// The file itself, upon loom's atomics.
 #[path = "../../src/store/memory/set.rs"]
@@ -27,10 +27,10 @@ mod atomic {
 
 type Words = [atomic::AtomicU64; WORDS];
 
-/// Moment and use are always written as the same number: whoever sees two has seen a torn slot.
-fn slot(number: u64) -> Slot {
+/// Moment and use are always written as the same number: a reader that sees two has seen a torn slot.
+fn slot(number: u64) -> CounterSlot {
     let state = Packed { at: Timestamp(number), used: number };
-    Slot::new(Tag::of(Fingerprint(7)), NumbersId(7), Content::State(state))
+    CounterSlot::new(Tag::of(Fingerprint(7)), ParamsId(7), Content::State(state))
 }
 
 fn words() -> Arc<Words> {
@@ -40,7 +40,7 @@ fn words() -> Arc<Words> {
 }
 
 /// The number in the slot, as far as it can be seen without waiting.
-fn number(slot: &Slot) -> u64 {
+fn number(slot: &CounterSlot) -> u64 {
     let Content::State(state) = slot.content() else { panic!("a log") };
     assert_eq!(state.at.0, state.used, "a torn slot was taken for a whole one");
     state.used
@@ -73,7 +73,7 @@ fn who_looks_never_takes_a_half_written_slot_for_a_whole_one() {
         let writer = Arc::clone(&words);
         let writer = thread::spawn(move || {
             let mut set = Set(&writer).lock();
-            set.put(0, Slot::EMPTY);
+            set.put(0, CounterSlot::EMPTY);
             set.put(1, slot(2));
         });
         if let Ok(found) = Set(&words).look(&slot(1)) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tollgate::limit::units::{Cost, Micros, Rate};
 use tollgate::limit::{Algorithm, Align, Verdict, Wait};
-use tollgate::store::NumbersId;
+use tollgate::store::ParamsId;
 
 use crate::store_samples::{DAY, NOON, all, charge, key, store};
 
@@ -71,7 +71,7 @@ fn ids_tell_algorithms_and_numbers_apart() {
         Algorithm::sliding_log(rate, Some(Micros(2)), false),
     ];
     let algorithms: Vec<_> = all(10, Micros::SECOND).into_iter().chain(others).collect();
-    let ids: HashMap<_, _> = algorithms.iter().map(|it| (NumbersId::of(it), it)).collect();
+    let ids: HashMap<_, _> = algorithms.iter().map(|it| (ParamsId::of(it), it)).collect();
     assert_eq!(ids.len(), algorithms.len());
 }
 
@@ -80,7 +80,7 @@ fn ids_tell_algorithms_and_numbers_apart() {
 fn ids_are_the_same_in_every_process() {
     let (rate, units) = (Rate::new(10, Micros::SECOND).unwrap(), Cost::new(50).unwrap());
     let ids = [Algorithm::token_bucket(rate, units), Algorithm::sliding_log(rate, Some(Micros(5)), true)]
-        .map(|algorithm| NumbersId::of(&algorithm).0);
+        .map(|algorithm| ParamsId::of(&algorithm).0);
     assert_eq!(ids, [1_400_755_076, 1_877_505_734]);
 }
 
@@ -89,7 +89,7 @@ fn ids_are_the_same_in_every_process() {
 fn two_algorithms_under_one_id_start_afresh() {
     let mut seen = HashMap::new();
     let (first, second) = (1..2_000_000)
-        .find_map(|count| Some((window(seen.insert(NumbersId::of(&window(count)), count)?), window(count))))
+        .find_map(|count| Some((window(seen.insert(ParamsId::of(&window(count)), count)?), window(count))))
         .unwrap();
     let store = store(100, std::slice::from_ref(&first));
     let spend = |algorithm| store.decide(&[charge(algorithm, key(0, 0), 1)], NOON).decisions[0].remaining;

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::redis::refusals::Refusals;
-use tollgate::store::{Charge, ChargeSet, Decisions, Group, NumbersId, Outcome};
+use tollgate::store::redis::denial_cache::DenialCache;
+use tollgate::store::{Charge, ChargeSet, Decisions, Group, Outcome, ParamsId};
 
 use crate::store_samples::{NOON, all, charge, key, place, store};
 
@@ -39,7 +39,7 @@ fn outcome(decisions: &[Decision]) -> Outcome {
 
 /// What is recalled `elapsed` µs after the charges were so decided.
 fn recalled(charges: &[Charge<'_>], decisions: &[Decision], elapsed: u64) -> Option<Vec<Decision>> {
-    let mut refusals = Refusals::default();
+    let mut refusals = DenialCache::default();
     refusals.remember(charges, &outcome(decisions), NOON, NOON);
     refusals.recall(charges, later(elapsed)).map(|outcome| outcome.decisions.to_vec())
 }
@@ -94,7 +94,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// A server, a worker that asks it, and what a test has seen of them.
 struct Scene<'a> {
     far: MemoryStore,
-    refusals: Refusals,
+    refusals: DenialCache,
     /// When each key was last charged.
     charged: HashMap<Fingerprint, Timestamp>,
     /// When each call was last decided, and how long after it was asked.
@@ -166,7 +166,7 @@ proptest! {
         let algorithms: Vec<_> = all(10, Micros::SECOND).into_iter().chain([spaced]).collect();
         let (charged, learned) = (HashMap::new(), HashMap::new());
         let mut scene =
-            Scene { far: store(1000, &algorithms), refusals: Refusals::default(), charged, learned, opens: NOON };
+            Scene { far: store(1000, &algorithms), refusals: DenialCache::default(), charged, learned, opens: NOON };
         let mut now = NOON;
         for (call, pause, lag) in &steps {
             let call = call.get(&samples);
@@ -230,7 +230,7 @@ fn nothing_is_remembered_for_more_than_a_second() {
 fn a_clock_that_runs_backwards_recalls_nothing() {
     let limit = limit(10);
     let one = [charge(&limit, key(0, 0), 1)];
-    let mut refusals = Refusals::default();
+    let mut refusals = DenialCache::default();
     refusals.remember(&one, &outcome(&[refused(500)]), NOON, NOON);
     assert_eq!(refusals.recall(&one, Timestamp(NOON.0 - 1)), None);
     assert!(refusals.recall(&one, NOON).is_some());
@@ -240,10 +240,10 @@ fn a_clock_that_runs_backwards_recalls_nothing() {
 fn only_the_same_call_is_answered() {
     let (limit, other) = (limit(10), limit(20));
     let (one, two) = (charge(&limit, key(0, 0), 2), charge(&limit, key(1, 0), 2));
-    let mut refusals = Refusals::default();
+    let mut refusals = DenialCache::default();
     refusals.remember(&[one, two], &outcome(&[refused(500), allowed()]), NOON, NOON);
     let costs = |cost| Charge { cost: Cost::new(cost).unwrap(), ..one };
-    let numbers = Charge { numbers: NumbersId::of(&other), algorithm: &other, ..one };
+    let numbers = Charge { numbers: ParamsId::of(&other), algorithm: &other, ..one };
     let shadow = Charge { group: Group::Shadow(0), ..two };
     let client = Charge { key: key(0, 1), ..one };
     for another in [
@@ -270,7 +270,7 @@ fn some_outcomes_are_not_remembered() {
     let (one, counts) = (charge(&limit, key(0, 0), 1), charge(&counting, key(1, 0), 1));
     let shadow = |charge| Charge { group: Group::Shadow(0), ..charge };
     let recalled = |charges: &[Charge<'_>], outcome: &Outcome| {
-        let mut refusals = Refusals::default();
+        let mut refusals = DenialCache::default();
         refusals.remember(charges, outcome, NOON, NOON);
         refusals.recall(charges, NOON).is_some()
     };
@@ -294,7 +294,7 @@ fn some_outcomes_are_not_remembered() {
 fn a_wait_is_told_from_the_answer_on_and_believed_from_the_question_on() {
     let limit = limit(10);
     let one = [charge(&limit, key(0, 0), 1)];
-    let mut refusals = Refusals::default();
+    let mut refusals = DenialCache::default();
     refusals.remember(&one, &outcome(&[refused(500)]), NOON, later(30));
     assert_eq!(refusals.recall(&one, later(10)), Some(outcome(&[refused(500)])));
     assert_eq!(refusals.recall(&one, later(130)), Some(outcome(&[refused(400)])));
@@ -306,7 +306,7 @@ fn a_wait_is_told_from_the_answer_on_and_believed_from_the_question_on() {
 fn what_is_learned_anew_takes_the_place_of_what_was_known() {
     let limit = limit(10);
     let one = [charge(&limit, key(0, 0), 1)];
-    let mut refusals = Refusals::default();
+    let mut refusals = DenialCache::default();
     for (asked, wait) in [(0, 500), (100, 900), (200, 300)] {
         refusals.remember(&one, &outcome(&[refused(wait)]), later(asked), later(asked));
         let told = refusals.recall(&one, later(asked)).unwrap();
@@ -318,7 +318,7 @@ fn what_is_learned_anew_takes_the_place_of_what_was_known() {
 #[test]
 fn a_flood_of_clients_forgets_those_that_open_first() {
     let limit = limit(10);
-    let mut refusals = Refusals::default();
+    let mut refusals = DenialCache::default();
     let call = |client| [charge(&limit, key(0, client), 1)];
     for client in 0..100_000 {
         refusals.remember(&call(client), &outcome(&[refused(500_000)]), later(client), later(client));

@@ -6,7 +6,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, Verdict};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Charge, Group, NumbersId, Remote};
+use tollgate::store::{Charge, Group, ParamsId, SharedKeyInfo};
 
 /// Noon of some day, so that windows of a day neither begin nor end near it.
 pub(crate) const NOON: Timestamp = Timestamp(1_600_000_000_000_000 / DAY.0 * DAY.0 + DAY.0 / 2);
@@ -46,11 +46,11 @@ pub(crate) fn charge(algorithm: &Algorithm, key: Fingerprint, cost: u32) -> Char
     let cost = Cost::new(cost).unwrap();
     Charge {
         algorithm,
-        numbers: NumbersId::of(algorithm),
+        numbers: ParamsId::of(algorithm),
         key,
         cost,
         group: Group::Enforced,
-        remote: Remote::NONE,
+        remote: SharedKeyInfo::NONE,
     }
 }
 

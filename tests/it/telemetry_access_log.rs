@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use http::{Method, StatusCode, Version};
 use proptest::prelude::*;
 use serde_json::Value;
-use tollgate::gateway::log::{AccessLog, Field, Sample};
 use tollgate::limit::units::{Micros, Timestamp};
+use tollgate::plan::log::{AccessLog, LogField, Sample};
 use tollgate::telemetry::access_log::{AccessLogger, Output, Record};
 use tollgate::telemetry::metrics::DecisionLabel;
 
@@ -126,7 +126,8 @@ fn months_and_leap_days_are_right() {
 
 #[test]
 fn chosen_fields_stand_in_the_order_of_the_file() {
-    let form = AccessLog::Json(Box::new([Field::Status, Field::Error, Field::Path, Field::Decision]));
+    let form =
+        AccessLog::Json(Box::new([LogField::Status, LogField::Error, LogField::Path, LogField::Decision]));
     assert_eq!(
         written(form, [record()]),
         "{\"status\":429,\"error\":null,\"path\":\"/a?b=c\",\"decision\":\"limited\"}\n"
@@ -142,9 +143,9 @@ fn a_change_holds_for_what_comes_after_it() {
     logger.record(record());
     logger.change(AccessLog::Combined, None);
     logger.record(record());
-    logger.change(only(Field::Cost), None);
+    logger.change(only(LogField::Cost), None);
     logger.record(record());
-    logger.change(only(Field::Status), Some(Output::new("second", second.clone())));
+    logger.change(only(LogField::Status), Some(Output::new("second", second.clone())));
     logger.record(record());
     logger.redirect(Output::new("first again", first.clone()));
     logger.record(record());

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use http::StatusCode;
 use proptest::prelude::*;
 use tollgate::config;
-use tollgate::gateway::{Gateway, UpstreamIndex};
 use tollgate::limit::units::Micros;
+use tollgate::plan::{Plan, UpstreamIndex};
 use tollgate::route::RouteIndex;
 use tollgate::store::Store;
-use tollgate::telemetry::metrics::{DecisionLabel, Metrics, NO_ROUTE, TurnedAway, WorkerMetrics};
+use tollgate::telemetry::metrics::{ConnectionRejectReason, DecisionLabel, Metrics, NO_ROUTE, WorkerMetrics};
 use tollgate::upstream::Failure;
-use tollgate::upstream::roster::Roster;
+use tollgate::upstream::server_registry::ServerRegistry;
 
 use crate::telemetry_exposition::Page;
 
 /// A plan with one route for each name; all send to `api` and use the limit `per-client`.
-fn plan(routes: &[&str]) -> Gateway {
+fn plan(routes: &[&str]) -> Plan {
     let head = "[server]\nlisten = [\"127.0.0.1:8080\", \"[::1]:8080\"]\nworkers = 2\n\
         [upstreams.api]\nservers = [\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]\n\
         [limits.per-client]\nalgorithm = \"token-bucket\"\nkey = \"ip\"\nrate = \"10/s\"\n";
@@ -33,8 +33,8 @@ fn plan(routes: &[&str]) -> Gateway {
     }
 }
 
-fn scrape(metrics: &Metrics, gateway: &Gateway) -> Page {
-    Page::parse(&metrics.render(gateway, &Roster::default(), &Store::new(10, None).unwrap(), 7, None))
+fn scrape(metrics: &Metrics, gateway: &Plan) -> Page {
+    Page::parse(&metrics.render(gateway, &ServerRegistry::default(), &Store::new(10, None).unwrap(), 7, None))
 }
 
 fn count(worker: &WorkerMetrics) {
@@ -52,7 +52,7 @@ fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
     count(&metrics.worker(0, &gateway));
     metrics.worker(0, &gateway).upstream_failed(UpstreamIndex(0), Failure::Connect);
     metrics.worker(0, &gateway).retry(UpstreamIndex(0), 0, Failure::Connect);
-    metrics.worker(0, &gateway).turned_away(1, TurnedAway::Crowd);
+    metrics.worker(0, &gateway).connection_rejected(1, ConnectionRejectReason::Crowd);
     let page = scrape(&metrics, &gateway);
     let expected = [
         ("process_cpu_seconds_total", "counter", vec![]),
@@ -218,7 +218,7 @@ fn names_that_go_take_their_series_along() {
         count(&metrics.worker(0, &gateway));
     }
     let last = plan(&["route-99"]);
-    let text = metrics.render(&last, &Roster::default(), &Store::new(1, None).unwrap(), 0, None);
+    let text = metrics.render(&last, &ServerRegistry::default(), &Store::new(1, None).unwrap(), 0, None);
     assert_eq!(text.matches("tollgate_requests_total{route=\"route-").count(), 1, "{text}");
 }
 
@@ -244,7 +244,7 @@ fn a_delay_by_a_limit_is_part_of_the_duration() {
     let count = page.get("tollgate_request_duration_seconds_count", &[("route", "a")]);
     let sum = page.get("tollgate_request_duration_seconds_sum", &[("route", "a")]);
     assert_eq!((count, sum), (Some(3.0), Some(2.5015)));
-    let news = metrics.draw(&mut tollgate::telemetry::metrics::Tap::default());
+    let news = metrics.draw(&mut tollgate::telemetry::metrics::DeltaReader::default());
     let route = &news.routes["a"];
     assert_eq!((route.latency.count(), route.latency.sum()), (3, Micros(2_500)));
     assert_eq!((route.delay.count(), route.delay.sum()), (2, Micros(2_499_000)));

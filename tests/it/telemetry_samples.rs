@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tollgate::config;
-use tollgate::gateway::{Gateway, UpstreamIndex};
 use tollgate::limit::units::{Micros, Timestamp};
+use tollgate::plan::{Plan, UpstreamIndex};
 use tollgate::route::RouteIndex;
 use tollgate::store::Store;
-use tollgate::telemetry::metrics::{DecisionLabel, Fate, Metrics, Word, WorkerMetrics};
-use tollgate::telemetry::samples::{KEPT, Samples, Sources};
-use tollgate::upstream::roster::Roster;
+use tollgate::telemetry::history::{History, HistorySources, KEPT};
+use tollgate::telemetry::metrics::{DecisionLabel, LimitVerdict, Metrics, RequestOutcome, WorkerMetrics};
+use tollgate::upstream::server_registry::ServerRegistry;
 
 const START: u64 = 1_700_000_000;
 
-fn plan(routes: &[&str]) -> Gateway {
+fn plan(routes: &[&str]) -> Plan {
     let head = "[upstreams.api]\nservers = [\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]\n\
         [limits.few]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"10/s\"\n";
     let route = |name: &&str| {
@@ -27,18 +27,23 @@ fn plan(routes: &[&str]) -> Gateway {
 /// All that samples are taken of.
 struct World {
     metrics: Arc<Metrics>,
-    gateway: Gateway,
-    roster: Roster,
+    gateway: Plan,
+    registry: ServerRegistry,
     store: Store,
-    samples: Samples,
+    samples: History,
 }
 
 impl World {
     fn new(routes: &[&str]) -> Self {
         let (metrics, gateway) = (Metrics::new(2), plan(routes));
         let store = Store::new(10, None).unwrap();
-        let mut world =
-            Self { metrics, gateway, roster: Roster::default(), store, samples: Samples::default() };
+        let mut world = Self {
+            metrics,
+            gateway,
+            registry: ServerRegistry::default(),
+            store,
+            samples: History::default(),
+        };
         world.take(START * 1_000_000);
         world
     }
@@ -49,20 +54,20 @@ impl World {
 
     /// Takes a sample at so many microseconds since 1970.
     fn take(&mut self, at: u64) {
-        let Self { metrics, gateway, roster, store, samples } = self;
-        samples.take(Timestamp(at), Sources { metrics, gateway, roster, store });
+        let Self { metrics, gateway, registry, store, samples } = self;
+        samples.take(Timestamp(at), HistorySources { metrics, gateway, registry, store });
     }
 
     /// The sum over all seconds of the requests of a fate.
-    fn sum(&self, fate: Fate) -> u64 {
+    fn sum(&self, fate: RequestOutcome) -> u64 {
         self.samples.all().map(|column| column.all.fates[fate as usize]).sum()
     }
 }
 
-fn count(worker: &WorkerMetrics, fate: Fate) {
+fn count(worker: &WorkerMetrics, fate: RequestOutcome) {
     worker.request(Some(RouteIndex(0)), http::StatusCode::OK, Micros(1_500), Micros(0));
-    worker.fate(Some(RouteIndex(0)), fate);
-    let label = if fate == Fate::Refused { DecisionLabel::Limited } else { DecisionLabel::Allowed };
+    worker.outcome(Some(RouteIndex(0)), fate);
+    let label = if fate == RequestOutcome::Refused { DecisionLabel::Limited } else { DecisionLabel::Allowed };
     worker.decision(RouteIndex(0), 0, label);
     worker.upstream(UpstreamIndex(0), Micros(20_000));
     worker.response(UpstreamIndex(0), 1, http::StatusCode::OK);
@@ -74,8 +79,8 @@ fn a_second_is_what_was_counted_in_it() {
     let workers = [world.worker(0), world.worker(1)];
     assert_eq!((world.samples.seq(), world.samples.time()), (1, START - 1));
     for second in 0..5 {
-        (0..second).for_each(|_| workers.iter().for_each(|worker| count(worker, Fate::Admitted)));
-        count(&workers[0], Fate::Refused);
+        (0..second).for_each(|_| workers.iter().for_each(|worker| count(worker, RequestOutcome::Admitted)));
+        count(&workers[0], RequestOutcome::Refused);
         workers[1].failed_attempts(UpstreamIndex(0), 3);
         world.take((START + second) * 1_000_000 + 999_999);
         assert_eq!(world.samples.time() + 1, START + second, "a second is told when it is over");
@@ -93,7 +98,7 @@ fn a_second_is_what_was_counted_in_it() {
         assert!((1_000..=2_500).contains(&times.p50) && times.p50 <= times.p99 && times.p99 <= 2_500);
     }
     assert_eq!(world.samples.minute("few").words, [20, 0, 5]);
-    assert_eq!(world.samples.hour("few").of(Word::Refused), 5);
+    assert_eq!(world.samples.hour("few").of(LimitVerdict::Refused), 5);
     assert_eq!(world.samples.minute("none").words, [0; 3]);
 }
 
@@ -101,17 +106,17 @@ fn a_second_is_what_was_counted_in_it() {
 fn seconds_in_which_the_process_was_held_are_empty() {
     let mut world = World::new(&["a"]);
     let worker = world.worker(0);
-    count(&worker, Fate::Failed);
+    count(&worker, RequestOutcome::Failed);
     world.take((START + 10) * 1_000_000);
     assert_eq!((world.samples.seq(), world.samples.time()), (11, START + 9));
     let counts: Vec<u64> = world.samples.since(Some(1)).map(|column| column.all.fates[3]).collect();
     assert_eq!(counts, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert!(world.samples.all().all(|column| column.all.times.is_some() == (column.all.fates[3] > 0)));
     // Long: nothing of before is kept, and the numbers go on.
-    count(&worker, Fate::Failed);
+    count(&worker, RequestOutcome::Failed);
     world.take((START + 100_000) * 1_000_000);
     assert_eq!((world.samples.seq(), world.samples.time()), (100_001, START + 99_999));
-    assert_eq!((world.samples.all().count(), world.sum(Fate::Failed)), (KEPT, 0));
+    assert_eq!((world.samples.all().count(), world.sum(RequestOutcome::Failed)), (KEPT, 0));
     // A clock that stands still adds nothing.
     world.take((START + 100_000) * 1_000_000);
     assert_eq!(world.samples.seq(), 100_001);
@@ -122,10 +127,10 @@ fn only_the_last_are_kept() {
     let mut world = World::new(&["a"]);
     let worker = world.worker(0);
     for second in 1..=KEPT as u64 + 50 {
-        count(&worker, Fate::Admitted);
+        count(&worker, RequestOutcome::Admitted);
         world.take((START + second) * 1_000_000);
     }
-    assert_eq!((world.samples.all().count(), world.sum(Fate::Admitted)), (KEPT, KEPT as u64));
+    assert_eq!((world.samples.all().count(), world.sum(RequestOutcome::Admitted)), (KEPT, KEPT as u64));
     let seq = world.samples.seq();
     for (since, count) in
         [(Some(seq), 0), (Some(seq - 7), 7), (Some(seq - 300), KEPT), (Some(seq - 301), KEPT)]
@@ -150,7 +155,7 @@ proptest! {
         for (step, number) in steps {
             match step {
                 0..=2 => {
-                    count(&workers[number], Fate::Admitted);
+                    count(&workers[number], RequestOutcome::Admitted);
                     counted += 1;
                 }
                 3 => {
@@ -164,7 +169,7 @@ proptest! {
             }
         }
         world.take((second + 1) * 1_000_000);
-        prop_assert_eq!(world.sum(Fate::Admitted), counted);
-        prop_assert_eq!(world.samples.hour("few").of(Word::Admitted), counted);
+        prop_assert_eq!(world.sum(RequestOutcome::Admitted), counted);
+        prop_assert_eq!(world.samples.hour("few").of(LimitVerdict::Admitted), counted);
     }
 }

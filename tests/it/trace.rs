@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, Decision, State, Verdict, Wait};
-use tollgate::store::{Charge, Group, NumbersId, Remote, Store};
+use tollgate::store::{Charge, Group, ParamsId, SharedKeyInfo, Store};
 
 use super::core_cases::START;
 
@@ -83,11 +83,11 @@ impl Executor for Memory {
         let algorithm = self.limit.as_ref().unwrap();
         let charge = Charge {
             algorithm,
-            numbers: NumbersId::of(algorithm),
+            numbers: ParamsId::of(algorithm),
             key: Fingerprint(self.keys),
             cost,
             group: Group::Enforced,
-            remote: Remote::NONE,
+            remote: SharedKeyInfo::NONE,
         };
         let outcome = self.runtime.block_on(self.store.open(0).decide(&[charge], now));
         assert_eq!(outcome.decisions.len(), 1, "one charge, one decision");

@@ -14,7 +14,7 @@ const WAITS: [&str; 24] = [
     ".poll_read(",
     ".poll_write(",
     ".poll_flush(",
-    ".poll_look(",
+    ".poll_peek(",
     ".poll_body(",
     ".poll_accept(",
     ".poll_reset(",
@@ -31,7 +31,7 @@ const WAITS: [&str; 24] = [
     "stream.write_all(",
     ".read_buf(",
     ".handshake(",
-    "serve_connection(",
+    ".serve_connection(",
     "send_request(",
     "connection.poll(",
     "Pin::new(&mut connection).poll(",
@@ -40,21 +40,21 @@ const WAITS: [&str; 24] = [
 /// File and function that wait; the timer, and the file that has it.
 const BOUNDS: &[(&str, &str, &str, &str)] = &[
     // The client's side, HTTP/1.1.
-    ("proxy/proxied.rs", "read", "header_timeout", "proxy/proxied.rs"),
-    ("proxy/reader.rs", "poll_head", "header_timeout", "proxy/reader.rs"),
-    ("proxy/reader.rs", "poll_body", "body_timeout", "proxy/reader.rs"),
+    ("proxy/proxy_protocol.rs", "read", "header_timeout", "proxy/proxy_protocol.rs"),
+    ("proxy/request_reader.rs", "poll_head", "header_timeout", "proxy/request_reader.rs"),
+    ("proxy/request_reader.rs", "poll_body", "body_timeout", "proxy/request_reader.rs"),
     // As long as a leaky bucket delays a request: `max_wait`.
-    ("proxy/reader.rs", "gone", "delay", "proxy/service.rs"),
+    ("proxy/request_reader.rs", "gone", "delay", "proxy/service.rs"),
     // Beside the wait for the backend, which ends it.
-    ("proxy/reader.rs", "poll", "route.timeout", "proxy/forward.rs"),
-    ("proxy/upload.rs", "poll_interim", "write_timeout", "proxy/upload.rs"),
-    ("proxy/upload.rs", "poll_hints", "write_timeout", "proxy/upload.rs"),
-    ("proxy/upload.rs", "poll_more", "body_timeout", "proxy/reader.rs"),
-    ("proxy/writer.rs", "poll_write", "write_timeout", "proxy/writer.rs"),
-    ("proxy/writer.rs", "poll_flush", "write_timeout", "proxy/writer.rs"),
-    ("proxy/writer.rs", "flush", "write_timeout", "proxy/writer.rs"),
-    ("proxy/download.rs", "poll_http1", "write_timeout", "proxy/writer.rs"),
-    ("proxy/download.rs", "poll_more", "read_timeout", "proxy/download.rs"),
+    ("proxy/request_reader.rs", "poll", "route.timeout", "proxy/forward.rs"),
+    ("proxy/request_body.rs", "poll_interim", "write_timeout", "proxy/request_body.rs"),
+    ("proxy/request_body.rs", "poll_hints", "write_timeout", "proxy/request_body.rs"),
+    ("proxy/request_body.rs", "poll_more", "body_timeout", "proxy/request_reader.rs"),
+    ("proxy/response_writer.rs", "poll_write", "write_timeout", "proxy/response_writer.rs"),
+    ("proxy/response_writer.rs", "poll_flush", "write_timeout", "proxy/response_writer.rs"),
+    ("proxy/response_writer.rs", "flush", "write_timeout", "proxy/response_writer.rs"),
+    ("proxy/response_body.rs", "poll_http1", "write_timeout", "proxy/response_writer.rs"),
+    ("proxy/response_body.rs", "poll_more", "read_timeout", "proxy/response_body.rs"),
     ("proxy/tunnel.rs", "poll", "silence", "proxy/tunnel.rs"),
     ("proxy/linger.rs", "linger_for", "SILENCE", "proxy/linger.rs"),
     // The client's side, HTTP/2.
@@ -64,29 +64,29 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("http2/connection/send.rs", "poll_send", "ack_timeout", "http2/traffic.rs"),
     ("http2/connection/send.rs", "poll_flush", "ack_timeout", "http2/traffic.rs"),
     ("http2/connection/handle.rs", "poll_room", "write_timeout", "http2/server_stream.rs"),
-    ("http2/server_stream.rs", "poll_read", "body_timeout", "proxy/reader.rs"),
+    ("http2/server_stream.rs", "poll_read", "body_timeout", "proxy/request_reader.rs"),
     ("http2/server_stream.rs", "poll_room", "write_timeout", "http2/server_stream.rs"),
     ("http2/server_stream.rs", "poll_send", "write_timeout", "http2/server_stream.rs"),
-    ("proxy/download.rs", "poll_http2", "write_timeout", "http2/server_stream.rs"),
+    ("proxy/response_body.rs", "poll_http2", "write_timeout", "http2/server_stream.rs"),
     // Beside the wait for the backend, or for the rest of the request.
     ("http2/server_stream.rs", "poll_reset", "route.timeout", "proxy/forward.rs"),
     // Backends.
-    ("upstream/dial.rs", "connect", "connect_timeout", "upstream/pool.rs"),
+    ("upstream/connect.rs", "open_socket", "connect_timeout", "upstream/pool.rs"),
     ("upstream/exchange.rs", "poll_answer", "timeout", "upstream/exchange.rs"),
     ("upstream/exchange.rs", "poll_send", "timeout", "upstream/exchange.rs"),
-    ("upstream/exchange.rs", "poll_body", "read_timeout", "proxy/download.rs"),
+    ("upstream/exchange.rs", "poll_body", "read_timeout", "proxy/response_body.rs"),
     ("upstream/health.rs", "ask", "rule.timeout", "upstream/health.rs"),
     // The exchange waits no longer than `timeout`, and lets go of the stream then.
     ("upstream/http2/stream.rs", "poll_turn", "timeout", "upstream/exchange.rs"),
     ("upstream/http2/stream.rs", "poll_send", "timeout", "upstream/exchange.rs"),
-    ("upstream/http2/stream.rs", "poll_body", "read_timeout", "proxy/download.rs"),
+    ("upstream/http2/stream.rs", "poll_body", "read_timeout", "proxy/response_body.rs"),
     ("upstream/http2.rs", "drive", "CLOSE_TIMEOUT", "upstream/http2.rs"),
     // The shared store.
-    ("store/redis/wire.rs", "open", "bound", "store/redis/link/keeper.rs"),
-    ("store/redis/wire.rs", "poll_read", "timeout", "store/redis/link/keeper.rs"),
-    ("store/redis/wire.rs", "poll_send", "timeout", "store/redis/link/keeper.rs"),
-    ("store/redis/handshake.rs", "answer", "bound", "store/redis/link/keeper.rs"),
-    ("store/redis/link/keeper.rs", "poll_serve", "timeout", "store/redis/link/keeper.rs"),
+    ("store/redis/transport.rs", "open", "bound", "store/redis/pipeline/driver.rs"),
+    ("store/redis/transport.rs", "poll_read", "timeout", "store/redis/pipeline/driver.rs"),
+    ("store/redis/transport.rs", "poll_send", "timeout", "store/redis/pipeline/driver.rs"),
+    ("store/redis/handshake.rs", "answer", "bound", "store/redis/pipeline/driver.rs"),
+    ("store/redis/pipeline/driver.rs", "poll_serve", "timeout", "store/redis/pipeline/driver.rs"),
     // Administration, traces, the process before and after this one.
     ("admin.rs", "serve", "WHOLE_TIMEOUT", "admin.rs"),
     ("cli/admin.rs", "exchange", "patience", "cli/admin.rs"),
@@ -106,7 +106,7 @@ const NO_PEERS: [(&str, &str); 3] = [
 ];
 
 /// What passes a wait on to its caller: the socket itself, and what wraps it.
-const PASSED_ON: [&str; 2] = ["socket.rs", "socket/"];
+const PASSED_ON: [&str; 2] = ["net.rs", "net/"];
 
 /// The functions of a file that wait.
 fn waiting(text: &str) -> BTreeSet<String> {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::routes::mode;
 use super::time::moment;
-use super::{Fault, Query, key_id, talkers};
-use crate::gateway::{Gateway, Limit};
+use super::{ApiError, Query, key_id, top_keys};
 use crate::limit::units::{Fingerprint, Timestamp};
+use crate::plan::{Limit, Plan};
 use crate::shared::Shared;
 
 /// Bans that are listed, unless another number is asked for.
@@ -21,7 +21,7 @@ const MOST: usize = 1_000;
 type Ban<'g> = (&'g Limit, Fingerprint, Timestamp);
 
 /// Lists the bans that end first. Bans of limits that a reload took away are left out, as they refuse no request.
-pub(super) async fn tell(shared: &Shared, query: Query<'_>) -> Result<Value, Fault> {
+pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
     let top = top(query)?;
     let gateway = shared.gateway.load_full();
     let mut bans = in_force(shared, &gateway);
@@ -32,15 +32,15 @@ pub(super) async fn tell(shared: &Shared, query: Query<'_>) -> Result<Value, Fau
     Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": told }))
 }
 
-fn top(query: Query<'_>) -> Result<usize, Fault> {
+fn top(query: Query<'_>) -> Result<usize, ApiError> {
     let wrong = "a number from 1 to 1000";
     match query.number("top", wrong)?.unwrap_or(TOP) {
         top @ 1..=MOST => Ok(top),
-        _ => Err(Fault::bad(format!("`top` is {wrong}"))),
+        _ => Err(ApiError::bad(format!("`top` is {wrong}"))),
     }
 }
 
-fn in_force<'g>(shared: &Shared, gateway: &'g Gateway) -> Vec<Ban<'g>> {
+fn in_force<'g>(shared: &Shared, gateway: &'g Plan) -> Vec<Ban<'g>> {
     let now = shared.clock.now();
     let of = |limit: &'g Limit| {
         let its = shared.store.bans().of_limit(limit.identity(), now).into_iter();
@@ -62,7 +62,7 @@ async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerp
         }
     }
     for (name, (limit, owners)) in unnamed {
-        let known = talkers::labels(shared, limit, owners.into()).await;
+        let known = top_keys::labels(shared, limit, owners.into()).await;
         labels.extend(known.into_iter().map(|(owner, label)| ((Arc::clone(&name), owner), label)));
     }
     labels
@@ -72,6 +72,6 @@ fn one((limit, owner, until): &Ban<'_>, labels: &HashMap<(Arc<str>, Fingerprint)
     let label = labels.get(&(Arc::clone(&limit.name), *owner));
     json!({
         "limit": &*limit.name, "mode": mode(limit.mode), "id": key_id(*owner),
-        "key": label.map(|label| talkers::values(label)), "banned_until": moment(*until),
+        "key": label.map(|label| top_keys::values(label)), "banned_until": moment(*until),
     })
 }

@@ -7,22 +7,22 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::key::ends;
-use super::policies::{self, State};
+use super::policies::{self, PolicyState};
 use super::routes::mode;
 use super::time::{moment, span};
-use super::{Fault, only};
+use super::{ApiError, only};
 use crate::explain::{
-    Applied, ExplainFault, ExplainRequest, Explanation, Running, Standing, Taken, explain_live,
+    Applied, AppliedStatus, ExplainFault, ExplainRequest, Explanation, Running, Taken, explain_live,
 };
-use crate::gateway::{Gateway, Mode};
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Verdict, Wait};
+use crate::plan::{Mode, Plan};
 use crate::route::key::{LACKS, REPEATED};
 use crate::shared::Shared;
 
 /// What becomes of a request at one limit, or in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
+enum ExplainVerdict {
     Admitted,
     /// After this wait.
     Delayed(Micros),
@@ -32,15 +32,15 @@ enum Fate {
 }
 
 /// A limit's word.
-struct Heard<'e> {
+struct LimitOutcome<'e> {
     applied: &'e Applied,
     /// `None`: nothing is charged there.
-    state: Option<State>,
+    state: Option<PolicyState>,
     /// Until when its key is banned, and for how long that is.
     banned: Option<(Timestamp, Micros)>,
 }
 
-pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, Fault> {
+pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, ApiError> {
     let request = request(body)?;
     let gateway = shared.gateway.load_full();
     let (secret, ids) = (shared.secret(&gateway), shared.short_ids(&gateway));
@@ -48,37 +48,37 @@ pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, Faul
     let explanation = explain_live(&gateway, &request, running);
     let mut heard = Vec::new();
     for applied in explanation.route.iter().flat_map(|route| &route.limits) {
-        heard.push(Heard::ask(shared, &gateway, applied).await?);
+        heard.push(LimitOutcome::ask(shared, &gateway, applied).await?);
     }
     Ok(tell(shared, &gateway, &explanation, &heard))
 }
 
 /// The request as it is described.
-fn request(body: &Value) -> Result<ExplainRequest, Fault> {
+fn request(body: &Value) -> Result<ExplainRequest, ApiError> {
     only(body, &["method", "url", "headers", "ip"])?;
     let text = |name: &str| match body.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(_) => Err(Fault::bad(format!("`{name}` is no string"))),
+        Some(_) => Err(ApiError::bad(format!("`{name}` is no string"))),
     };
-    let url = text("url")?.ok_or_else(|| Fault::bad("`url` is missing: a URL, or a path"))?;
+    let url = text("url")?.ok_or_else(|| ApiError::bad("`url` is missing: a URL, or a path"))?;
     let ip = text("ip")?.map(str::parse::<IpAddr>).transpose();
-    let ip = ip.map_err(|_| Fault::bad("`ip` is no address"))?;
+    let ip = ip.map_err(|_| ApiError::bad("`ip` is no address"))?;
     let headers = match body.get("headers") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Object(fields)) => fields.iter().map(field).collect::<Result<Vec<_>, _>>()?.concat(),
-        Some(_) => return Err(Fault::bad("`headers` is no object of names and values")),
+        Some(_) => return Err(ApiError::bad("`headers` is no object of names and values")),
     };
     let method = text("method")?.unwrap_or("GET");
     ExplainRequest::new(method, url, &headers, ip).map_err(bad)
 }
 
-fn bad(fault: ExplainFault) -> Fault {
-    Fault::bad(format!("{fault}; {}", fault.help))
+fn bad(fault: ExplainFault) -> ApiError {
+    ApiError::bad(format!("{fault}; {}", fault.help))
 }
 
 /// One field, or as many as it has values.
-fn field((name, value): (&String, &Value)) -> Result<Vec<String>, Fault> {
+fn field((name, value): (&String, &Value)) -> Result<Vec<String>, ApiError> {
     let values = match value {
         Value::Array(values) => values.as_slice(),
         value => std::slice::from_ref(value),
@@ -86,16 +86,16 @@ fn field((name, value): (&String, &Value)) -> Result<Vec<String>, Fault> {
     let line = |value: &Value| {
         let value = value.as_str();
         let line = value.map(|value| format!("{name}: {value}"));
-        line.ok_or_else(|| Fault::bad(format!("the value of `{}` is no string", name.escape_debug())))
+        line.ok_or_else(|| ApiError::bad(format!("the value of `{}` is no string", name.escape_debug())))
     };
     values.iter().map(line).collect()
 }
 
-impl<'e> Heard<'e> {
-    async fn ask(shared: &Shared, gateway: &Arc<Gateway>, applied: &'e Applied) -> Result<Self, Fault> {
+impl<'e> LimitOutcome<'e> {
+    async fn ask(shared: &Shared, gateway: &Arc<Plan>, applied: &'e Applied) -> Result<Self, ApiError> {
         let state = match (&applied.standing, applied.owner) {
-            (Standing::Charged(cost), Some(owner)) => {
-                Some(State::look(shared, gateway, applied.index, owner, *cost).await?)
+            (AppliedStatus::Charged(cost), Some(owner)) => {
+                Some(PolicyState::look(shared, gateway, applied.index, owner, *cost).await?)
             }
             _ => None,
         };
@@ -106,41 +106,41 @@ impl<'e> Heard<'e> {
         Ok(Self { applied, state, banned: until.map(|until| (until, until.since(now))) })
     }
 
-    fn fate(&self) -> Option<Fate> {
+    fn fate(&self) -> Option<ExplainVerdict> {
         if let Some((_, rest)) = self.banned {
-            return Some(Fate::Banned(rest));
+            return Some(ExplainVerdict::Banned(rest));
         }
         match &self.state {
             Some(state) => Some(match state.verdict() {
-                Verdict::Allow => Fate::Admitted,
-                Verdict::Delay(span) => Fate::Delayed(span),
-                Verdict::Deny(wait) => Fate::Refused(wait),
+                Verdict::Allow => ExplainVerdict::Admitted,
+                Verdict::Delay(span) => ExplainVerdict::Delayed(span),
+                Verdict::Deny(wait) => ExplainVerdict::Refused(wait),
             }),
-            None if matches!(self.applied.standing, Standing::Missing | Standing::Repeated) => {
-                Some(Fate::Refused(Wait::Never))
+            None if matches!(self.applied.standing, AppliedStatus::Missing | AppliedStatus::Repeated) => {
+                Some(ExplainVerdict::Refused(Wait::Never))
             }
             None => None,
         }
     }
 
-    fn tell(&self, gateway: &Gateway) -> Value {
+    fn tell(&self, gateway: &Plan) -> Value {
         let Self { applied, state, banned } = self;
         let limit = gateway.limit(applied.index);
         let (standing, detail) = standing(applied);
         let cost = match applied.standing {
-            Standing::Charged(cost) => cost.units(),
+            AppliedStatus::Charged(cost) => cost.units(),
             _ => 0,
         };
         json!({
             "name": applied.name, "mode": mode(applied.mode), "standing": standing, "detail": detail, "cost": cost,
             "id": applied.owner.map(super::key_id), "key": applied.owner.map(|_| &applied.label),
-            "verdict": self.fate().map(Fate::word), "banned_until": ends(banned.map(|(until, _)| until)),
-            "policies": state.as_ref().map_or_else(|| policies::untold(limit), |state| state.tell(limit)),
+            "verdict": self.fate().map(ExplainVerdict::word), "banned_until": ends(banned.map(|(until, _)| until)),
+            "policies": state.as_ref().map_or_else(|| policies::without_state(limit), |state| state.to_json(limit)),
         })
     }
 }
 
-impl Fate {
+impl ExplainVerdict {
     fn word(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
@@ -161,12 +161,12 @@ impl Fate {
 
 fn standing(applied: &Applied) -> (&'static str, Option<String>) {
     match &applied.standing {
-        Standing::Charged(_) => ("charged", None),
-        Standing::Free => ("free", None),
-        Standing::Exempt(exemption) => ("exempt", Some(exemption.clone())),
-        Standing::Skipped => ("skipped", Some(lacking(applied, LACKS))),
-        Standing::Missing => ("missing", Some(lacking(applied, LACKS))),
-        Standing::Repeated => ("repeated", Some(lacking(applied, REPEATED))),
+        AppliedStatus::Charged(_) => ("charged", None),
+        AppliedStatus::Free => ("free", None),
+        AppliedStatus::Exempt(exemption) => ("exempt", Some(exemption.clone())),
+        AppliedStatus::Skipped => ("skipped", Some(lacking(applied, LACKS))),
+        AppliedStatus::Missing => ("missing", Some(lacking(applied, LACKS))),
+        AppliedStatus::Repeated => ("repeated", Some(lacking(applied, REPEATED))),
     }
 }
 
@@ -177,14 +177,14 @@ fn lacking(applied: &Applied, how: &str) -> String {
     is(how).or_else(|| is(REPEATED)).unwrap_or_else(|| format!("a part of the key {how}"))
 }
 
-fn tell(shared: &Shared, gateway: &Gateway, explanation: &Explanation, heard: &[Heard<'_>]) -> Value {
-    let refuses = |heard: &&Heard<'_>| heard.applied.mode == Mode::Enforce || heard.banned.is_some();
+fn tell(shared: &Shared, gateway: &Plan, explanation: &Explanation, heard: &[LimitOutcome<'_>]) -> Value {
+    let refuses = |heard: &&LimitOutcome<'_>| heard.applied.mode == Mode::Enforce || heard.banned.is_some();
     // Of equal waits the first on the route leads, as it does in a refusal.
     let told = heard.iter().filter(refuses).rev().filter_map(|heard| Some((heard.fate()?, heard)));
     let worst = told.max_by_key(|(fate, _)| *fate);
     let (verdict, status) = outcome(gateway, explanation, worst.as_ref());
     let charged = !matches!(verdict, "no_route" | "redirected" | "answered");
-    let worst = worst.filter(|(fate, _)| charged && *fate != Fate::Admitted);
+    let worst = worst.filter(|(fate, _)| charged && *fate != ExplainVerdict::Admitted);
     let wait = worst.as_ref().and_then(|(fate, _)| fate.wait());
     let others: Vec<Value> = explanation.others.iter().map(|(name, why)| json!([name, why])).collect();
     json!({
@@ -203,9 +203,9 @@ fn tell(shared: &Shared, gateway: &Gateway, explanation: &Explanation, heard: &[
 
 /// In a word, and the status that the gateway itself would answer.
 fn outcome(
-    gateway: &Gateway,
+    gateway: &Plan,
     explanation: &Explanation,
-    worst: Option<&(Fate, &Heard<'_>)>,
+    worst: Option<&(ExplainVerdict, &LimitOutcome<'_>)>,
 ) -> (&'static str, Option<u16>) {
     let answer = explanation.answer.as_ref().map(|answer| answer.status);
     let Some(route) = &explanation.route else {
@@ -220,7 +220,7 @@ fn outcome(
         return ("redirected", Some(StatusCode::PERMANENT_REDIRECT.as_u16()));
     }
     match worst {
-        Some((fate @ (Fate::Refused(_) | Fate::Banned(_)), heard)) => {
+        Some((fate @ (ExplainVerdict::Refused(_) | ExplainVerdict::Banned(_)), heard)) => {
             (fate.word(), Some(refusal(gateway, route, heard.applied)))
         }
         Some((fate, _)) => (fate.word(), None),
@@ -229,8 +229,8 @@ fn outcome(
 }
 
 /// What the route answers where this limit refuses.
-fn refusal(gateway: &Gateway, route: &Taken, refuses: &Applied) -> u16 {
-    if refuses.standing == Standing::Repeated {
+fn refusal(gateway: &Plan, route: &Taken, refuses: &Applied) -> u16 {
+    if refuses.standing == AppliedStatus::Repeated {
         return StatusCode::BAD_REQUEST.as_u16();
     }
     let reject = gateway.route(route.index).reject_of(gateway.limit(refuses.index));

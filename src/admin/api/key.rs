@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::policies::{State, verdict};
+use super::policies::{PolicyState, verdict};
 use super::routes::mode;
-use super::talkers;
 use super::time::moment;
-use super::{Asked, Fault, Said, decoded, key_id, limit_named, only};
-use crate::gateway::{Gateway, Limit, LimitIndex, Route};
+use super::top_keys;
+use super::{ApiError, ApiRequest, ApiResult, decoded, key_id, limit_named, only};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use crate::plan::{Limit, LimitIndex, Plan, Route};
 use crate::route::key::PathForm;
 use crate::route::mask::Masking;
 use crate::shared::Shared;
-use crate::shared::desk::{Change, Errand, KeyErrand};
+use crate::shared::worker_commands::{Change, KeyCommand, WorkerCommand};
 use crate::store::Unreachable;
 use crate::store::bans::Banned;
 
 /// A key that was asked for.
-pub(super) struct One {
-    pub(super) gateway: Arc<Gateway>,
+pub(super) struct KeyRef {
+    pub(super) gateway: Arc<Plan>,
     pub(super) index: LimitIndex,
     pub(super) owner: Fingerprint,
     /// By which it was named; `None`: by its id.
@@ -37,9 +37,9 @@ struct Followed {
     refused: Option<u64>,
 }
 
-impl One {
+impl KeyRef {
     /// Finds it by limit and key as they stand in a path.
-    pub(super) fn find(shared: &Shared, limit: &str, key: &str) -> Result<Self, Fault> {
+    pub(super) fn find(shared: &Shared, limit: &str, key: &str) -> Result<Self, ApiError> {
         let gateway = shared.gateway.load_full();
         let index = limit_named(&gateway, limit)?;
         if let Some(id) = decoded(key)?.strip_prefix("id:") {
@@ -49,7 +49,7 @@ impl One {
         let (secret, rule) = (shared.secret(&gateway), &gateway.server.client);
         let parts = &gateway.limit(index).key;
         let owner = parts.owner_of(&values, &secret, rule, path_form(&gateway, index));
-        let owner = owner.map_err(|fault| Fault::bad(format!("{fault}: {}", fault.help)))?;
+        let owner = owner.map_err(|fault| ApiError::bad(format!("{fault}: {}", fault.help)))?;
         Ok(Self { gateway, index, owner, values: Some(values) })
     }
 
@@ -62,34 +62,34 @@ impl One {
     }
 
     /// `GET`, and the answer to every change.
-    pub(super) async fn look(&self, asked: &Asked<'_>) -> Result<Value, Fault> {
+    pub(super) async fn look(&self, asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
         let shared = asked.shared;
-        let state = State::look(shared, &self.gateway, self.index, self.owner, Cost::ONE).await?;
+        let state = PolicyState::look(shared, &self.gateway, self.index, self.owner, Cost::ONE).await?;
         let until = self.ban_ends(shared);
         let (limit, followed) = (self.limit(), self.followed(shared).await);
         Ok(json!({
             "limit": &*limit.name, "mode": mode(limit.mode), "id": key_id(self.owner), "key": followed.key,
             "verdict": if until.is_some() { "banned" } else { verdict(state.verdict()) },
-            "policies": state.tell(limit),
+            "policies": state.to_json(limit),
             "banned_until": ends(until),
             "requests": followed.requests, "admitted": followed.admitted, "refused": followed.refused,
         }))
     }
 
     /// `DELETE`.
-    pub(super) async fn reset(&self, asked: &Asked<'_>) -> Said {
+    pub(super) async fn reset(&self, asked: &ApiRequest<'_>) -> ApiResult {
         let changed = self.change(asked, Change::Reset).await? > 0;
         self.log(asked, "resets");
         self.changed(asked, changed).await
     }
 
     /// `POST grant`.
-    pub(super) async fn grant(&self, asked: &Asked<'_>) -> Said {
+    pub(super) async fn grant(&self, asked: &ApiRequest<'_>) -> ApiResult {
         only(&asked.body, &["units"])?;
         let units =
             asked.body.get("units").and_then(Value::as_u64).and_then(|units| u32::try_from(units).ok());
         let units = units.and_then(Cost::new).ok_or_else(|| {
-            Fault::bad(format!("`units` is how many are given back: a whole number, 1 to {}", Cost::MAX))
+            ApiError::bad(format!("`units` is how many are given back: a whole number, 1 to {}", Cost::MAX))
         })?;
         let granted = self.change(asked, Change::Grant(units)).await?;
         self.log(asked, &format!("gives {granted} of {} units back to", units.units()));
@@ -101,7 +101,7 @@ impl One {
     }
 
     /// The answer to a change: the key as it is now, and whether anything is otherwise than before.
-    pub(super) async fn changed(&self, asked: &Asked<'_>, changed: bool) -> Said {
+    pub(super) async fn changed(&self, asked: &ApiRequest<'_>, changed: bool) -> ApiResult {
         let mut seen = self.look(asked).await?;
         if let Some(fields) = seen.as_object_mut() {
             fields.insert("changed".to_owned(), json!(changed));
@@ -117,7 +117,7 @@ impl One {
                 let ids = shared.short_ids(&self.gateway);
                 Some(limit.key.label_of(values, rule, Masking::of(limit.reveal, &ids)))
             }
-            None => talkers::labels(shared, limit, Arc::new([self.owner])).await.remove(&self.owner),
+            None => top_keys::labels(shared, limit, Arc::new([self.owner])).await.remove(&self.owner),
         }
     }
 
@@ -126,32 +126,32 @@ impl One {
         shared.store.bans().until(self.banned(), shared.clock.now())
     }
 
-    async fn change(&self, asked: &Asked<'_>, deed: Change) -> Result<u64, Unreachable> {
+    async fn change(&self, asked: &ApiRequest<'_>, deed: Change) -> Result<u64, Unreachable> {
         let gateway = Arc::clone(&self.gateway);
-        let errand = KeyErrand { gateway, limit: self.index, owner: self.owner, deed };
-        let answer = asked.shared.desks.ask_one(|tell| Errand::Change(errand, tell)).await;
+        let command = KeyCommand { gateway, limit: self.index, owner: self.owner, deed };
+        let answer = asked.shared.worker_commands.ask_one(|tell| WorkerCommand::Change(command, tell)).await;
         answer.unwrap_or(Err(Unreachable))
     }
 
     /// Tells the program log of a change. Not the key's values: they may be secrets.
-    pub(super) fn log(&self, asked: &Asked<'_>, does: &str) {
+    pub(super) fn log(&self, asked: &ApiRequest<'_>, does: &str) {
         let (id, limit) = (key_id(self.owner), &self.limit().name);
         tracing::info!("{} {does} {id} of limit `{limit}` at the admin listener", asked.peer);
     }
 
     /// What is known of it if it is among those that ask most; else only what it was called.
     async fn followed(&self, shared: &Shared) -> Followed {
-        match talkers::followed(shared, self.limit(), self.owner).await {
+        match top_keys::followed(shared, self.limit(), self.owner).await {
             None => {
-                let named = || shared.store.bans().label(self.banned()).map(|label| talkers::values(&label));
+                let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
                 Followed { key: self.values.clone().or_else(named), ..Followed::default() }
             }
-            Some((key, talker)) => Followed {
+            Some((key, top_key)) => Followed {
                 // Whoever named it by its values knows them.
                 key: Some(self.values.clone().unwrap_or(key)),
-                requests: Some(talker.requests),
-                admitted: Some(talker.admitted),
-                refused: Some(talker.refused),
+                requests: Some(top_key.requests),
+                admitted: Some(top_key.admitted),
+                refused: Some(top_key.refused),
             },
         }
     }
@@ -163,14 +163,14 @@ pub(super) fn ends(until: Option<Timestamp>) -> Value {
 }
 
 /// The owner whose id this is, but for its mark.
-fn owner(digits: &str) -> Result<Fingerprint, Fault> {
+fn owner(digits: &str) -> Result<Fingerprint, ApiError> {
     let is_id = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_id);
-    number.map(Fingerprint).ok_or_else(|| Fault::bad("an id is `id:` and 32 hexadecimal digits"))
+    number.map(Fingerprint).ok_or_else(|| ApiError::bad("an id is `id:` and 32 hexadecimal digits"))
 }
 
 /// The form of paths in the limit's keys. Where `//` is `/` for some of its routes and not for others, it is not.
-fn path_form(gateway: &Gateway, limit: LimitIndex) -> PathForm {
+fn path_form(gateway: &Plan, limit: LimitIndex) -> PathForm {
     let uses = |route: &&Route| route.limits.iter().any(|used| used.limit == limit);
     let merge_slashes = gateway.routes.iter().filter(uses).all(|route| route.conditions.merge_slashes);
     PathForm { matching: gateway.server.path_matching, merge_slashes }

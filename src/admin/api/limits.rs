@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use super::routes::mode;
 use super::time::moment;
-use crate::gateway::{Gateway, Limit, LimitIndex};
-use crate::limit::words::Short;
+use crate::limit::display::ShortDisplay;
+use crate::plan::{Limit, LimitIndex, Plan};
 use crate::route::key::Part;
 use crate::shared::Shared;
-use crate::shared::desk::Errand;
-use crate::telemetry::distinct::{self, Union};
-use crate::telemetry::metrics::{Decided, Word};
+use crate::shared::worker_commands::WorkerCommand;
+use crate::telemetry::hyperloglog::{self, HyperLogLogUnion};
+use crate::telemetry::metrics::{Decided, LimitVerdict};
 
 /// The keys that each limit refused in the last minute and hour.
-type RefusedKeys = HashMap<Arc<str>, [Union; 2]>;
+type RefusedKeys = HashMap<Arc<str>, [HyperLogLogUnion; 2]>;
 
 pub(super) async fn tell(shared: &Shared) -> Value {
     let refused = refused_keys(shared).await;
@@ -25,7 +25,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
     let bans = shared.store.bans().counts(shared.clock.now());
     let limits = gateway.limits.iter().zip(used).map(|(limit, routes)| {
         let [minute, hour] =
-            refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(Union::count));
+            refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(HyperLogLogUnion::count));
         json!({
             "name": &*limit.name, "mode": mode(limit.mode), "algorithm": algorithm(limit),
             "key": limit.key.parts.iter().map(Part::to_string).collect::<Vec<_>>(),
@@ -36,12 +36,14 @@ pub(super) async fn tell(shared: &Shared) -> Value {
         })
     });
     let limits: Vec<Value> = limits.collect();
-    json!({ "time": moment(shared.clock.now()), "keys_error": distinct::ERROR, "limits": limits })
+    json!({ "time": moment(shared.clock.now()), "keys_error": hyperloglog::ERROR, "limits": limits })
 }
 
 async fn refused_keys(shared: &Shared) -> RefusedKeys {
     let mut refused = RefusedKeys::new();
-    for (limit, unions) in shared.desks.ask_all(Errand::RefusedKeys).await.into_iter().flatten() {
+    for (limit, unions) in
+        shared.worker_commands.ask_all(WorkerCommand::RefusedKeys).await.into_iter().flatten()
+    {
         let sums = refused.entry(limit).or_default();
         sums.iter_mut().zip(&unions).for_each(|(sum, union)| sum.merge(union));
     }
@@ -49,7 +51,7 @@ async fn refused_keys(shared: &Shared) -> RefusedKeys {
 }
 
 /// Of each limit, the routes that use it.
-fn users(gateway: &Gateway) -> Vec<Vec<&str>> {
+fn users(gateway: &Plan) -> Vec<Vec<&str>> {
     let mut users = vec![Vec::new(); gateway.limits.len()];
     for route in &gateway.routes {
         for used in &route.limits {
@@ -66,12 +68,12 @@ fn algorithm(limit: &Limit) -> &'static str {
 }
 
 fn policies(limit: &Limit) -> Vec<String> {
-    limit.policies.iter().map(|policy| Short(&policy.algorithm).to_string()).collect()
+    limit.policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect()
 }
 
 fn said(decided: Decided, refused_keys: u64) -> Value {
     json!({
-        "admitted": decided.of(Word::Admitted), "delayed": decided.of(Word::Delayed),
-        "refused": decided.of(Word::Refused), "refused_keys": refused_keys,
+        "admitted": decided.of(LimitVerdict::Admitted), "delayed": decided.of(LimitVerdict::Delayed),
+        "refused": decided.of(LimitVerdict::Refused), "refused_keys": refused_keys,
     })
 }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::time::span;
-use crate::gateway::{Gateway, Limit, LimitIndex};
+use crate::limit::display::ShortDisplay;
 use crate::limit::units::{Cost, Fingerprint, Micros};
-use crate::limit::words::Short;
 use crate::limit::{Verdict, Wait};
+use crate::plan::{Limit, LimitIndex, Plan};
 use crate::shared::Shared;
-use crate::shared::desk::{Deed, Errand, KeyErrand};
+use crate::shared::worker_commands::{KeyCommand, KeyOperation, WorkerCommand};
 use crate::store::{Decisions, Unreachable};
 
 /// What a request would meet now, and how full the allowance is. Nothing is charged.
-pub(super) struct State {
+pub(super) struct PolicyState {
     /// One a policy.
     pub(super) decisions: Decisions,
     /// The same for a request that takes the whole allowance.
@@ -24,26 +24,26 @@ pub(super) struct State {
 /// Has something done with one key's counters, wherever they are.
 pub(super) async fn run(
     shared: &Shared,
-    gateway: &Arc<Gateway>,
+    gateway: &Arc<Plan>,
     limit: LimitIndex,
     owner: Fingerprint,
-    deed: Deed,
+    deed: KeyOperation,
 ) -> Result<Decisions, Unreachable> {
-    let errand = KeyErrand { gateway: Arc::clone(gateway), limit, owner, deed };
-    shared.desks.ask_one(|tell| Errand::Key(errand, tell)).await.unwrap_or(Err(Unreachable))
+    let command = KeyCommand { gateway: Arc::clone(gateway), limit, owner, deed };
+    shared.worker_commands.ask_one(|tell| WorkerCommand::Key(command, tell)).await.unwrap_or(Err(Unreachable))
 }
 
-impl State {
+impl PolicyState {
     /// Of a request of this cost.
     pub(super) async fn look(
         shared: &Shared,
-        gateway: &Arc<Gateway>,
+        gateway: &Arc<Plan>,
         limit: LimitIndex,
         owner: Fingerprint,
         cost: Cost,
     ) -> Result<Self, Unreachable> {
-        let decisions = run(shared, gateway, limit, owner, Deed::Look(cost)).await?;
-        let whole = run(shared, gateway, limit, owner, Deed::LookAtWhole).await?;
+        let decisions = run(shared, gateway, limit, owner, KeyOperation::Look(cost)).await?;
+        let whole = run(shared, gateway, limit, owner, KeyOperation::LookAtWhole).await?;
         Ok(Self { decisions, whole })
     }
 
@@ -58,11 +58,11 @@ impl State {
     }
 
     /// As the API tells it.
-    pub(super) fn tell(&self, limit: &Limit) -> Value {
+    pub(super) fn to_json(&self, limit: &Limit) -> Value {
         let each = limit.policies.iter().zip(self.decisions.iter().zip(self.whole.iter()));
         let told = each.map(|(policy, (decision, whole))| {
             json!({
-                "policy": Short(&policy.algorithm).to_string(),
+                "policy": ShortDisplay(&policy.algorithm).to_string(),
                 "quota": policy.algorithm.quota(),
                 "remaining": decision.remaining,
                 "next_ms": wait(decision.verdict),
@@ -75,9 +75,9 @@ impl State {
 }
 
 /// The policies of a limit nothing of which is charged.
-pub(super) fn untold(limit: &Limit) -> Value {
+pub(super) fn without_state(limit: &Limit) -> Value {
     let told = limit.policies.iter().map(|policy| {
-        let (words, quota) = (Short(&policy.algorithm).to_string(), policy.algorithm.quota());
+        let (words, quota) = (ShortDisplay(&policy.algorithm).to_string(), policy.algorithm.quota());
         json!({ "policy": words, "quota": quota, "remaining": null, "next_ms": null, "full_ms": null })
     });
     Value::Array(told.collect())

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use serde_json::{Value, json};
 
 use crate::clock::deadline;
-use crate::gateway::Upstream;
+use crate::plan::Upstream;
 use crate::shared::Shared;
+use crate::telemetry::history::UpstreamSecond;
 use crate::telemetry::metrics::StatusClass;
-use crate::telemetry::samples::UpstreamSecond;
 
 /// Seconds that "now" means.
 const RECENT: usize = 10;
@@ -38,7 +38,7 @@ struct Problem<'p> {
 }
 
 /// The problems of all upstreams, the worst first.
-pub(super) fn tell(shared: &Shared) -> Value {
+pub(super) fn get(shared: &Shared) -> Value {
     let gateway = shared.gateway.load();
     let recent = shared.samples.lock().upstreams_recent(RECENT);
     let mut problems: Vec<Problem<'_>> = Vec::new();
@@ -67,20 +67,21 @@ impl Problem<'_> {
 
 /// Servers that are down, and why.
 fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
-    let (now, down_after, peers) = (deadline::now(), upstream.down_after(), shared.roster.peers(upstream));
+    let (now, down_after, peers) =
+        (deadline::now(), upstream.down_after(), shared.server_registry.states(upstream));
     let (all, name) = (upstream.endpoints().len(), &*upstream.name);
     let down: Vec<_> = upstream
         .endpoints()
         .iter()
         .zip(peers.iter())
-        .filter_map(|(server, fitness)| Some((server, fitness, fitness.down(now, down_after)?)))
+        .filter_map(|(server, state)| Some((server, state, state.down(now, down_after)?)))
         .collect();
     if down.is_empty() {
         return None;
     }
-    let reasons = down.iter().take(MOST_SERVERS).map(|(server, fitness, why)| match all {
-        1 => fitness.reason(*why),
-        _ => format!("{} ({})", server.authority, fitness.reason(*why)),
+    let reasons = down.iter().take(MOST_SERVERS).map(|(server, state, why)| match all {
+        1 => state.reason(*why),
+        _ => format!("{} ({})", server.authority, state.reason(*why)),
     });
     let mut reasons = reasons.collect::<Vec<_>>().join(", ");
     if down.len() > MOST_SERVERS {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::Fault;
+use super::ApiError;
 
 /// Of what is there twice, the first holds; what is not known is ignored.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +16,8 @@ impl<'a> Query<'a> {
     }
 
     /// A number; `what` says which ones there are.
-    pub(super) fn number<T: FromStr>(self, name: &str, what: &str) -> Result<Option<T>, Fault> {
-        let parse = |text: &str| text.parse().map_err(|_| Fault::bad(format!("`{name}` is {what}")));
+    pub(super) fn number<T: FromStr>(self, name: &str, what: &str) -> Result<Option<T>, ApiError> {
+        let parse = |text: &str| text.parse().map_err(|_| ApiError::bad(format!("`{name}` is {what}")));
         self.text(name).map(parse).transpose()
     }
 }

@@ -3,21 +3,21 @@
 use serde_json::{Value, json};
 
 use super::time::moment;
-use super::{Fault, Query, key_id, talkers};
+use super::{ApiError, Query, key_id, top_keys};
 use crate::shared::Shared;
-use crate::telemetry::refusals::{Kept, Refusal};
+use crate::telemetry::refusal_samples::{KeptRefusal, SampledRefusal};
 
-pub(super) fn tell(shared: &Shared, query: Query<'_>) -> Result<Value, Fault> {
+pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
     let since = query.number("since", "the `seq` of an earlier answer")?;
     let told = shared.refusals.since(since);
     Ok(json!({
-        "started": moment(shared.steering.started), "seq": told.seq, "skipped": told.skipped,
+        "started": moment(shared.control.started), "seq": told.seq, "skipped": told.skipped,
         "refusals": told.refusals.iter().map(|kept| one(kept)).collect::<Vec<_>>(),
     }))
 }
 
-fn one(Kept { seq, refusal, .. }: &Kept) -> Value {
-    let Refusal { time, method, host, path, route, status, client, by, reason } = refusal;
+fn one(KeptRefusal { seq, refusal, .. }: &KeptRefusal) -> Value {
+    let SampledRefusal { time, method, host, path, route, status, client, by, reason } = refusal;
     let by = by.as_ref();
     let key = by.and_then(|by| by.key.as_ref());
     json!({
@@ -25,7 +25,7 @@ fn one(Kept { seq, refusal, .. }: &Kept) -> Value {
         "host": host, "path": path, "route": route.as_deref(), "status": status.as_u16(),
         "client": client.map(|client| client.to_string()),
         "limit": by.map(|by| &*by.limit), "id": key.map(|(owner, _)| key_id(*owner)),
-        "key": key.map(|(_, label)| talkers::values(label)), "cost": by.and_then(|by| by.cost),
+        "key": key.map(|(_, label)| top_keys::values(label)), "cost": by.and_then(|by| by.cost),
         "retry_after": by.and_then(|by| by.retry_after), "reason": reason,
     })
 }

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, LimitUse, Mode, Route};
 use crate::limit::units::Cost;
+use crate::plan::{LimitUse, Mode, Plan, Route};
 
-pub(super) fn tell(gateway: &Gateway) -> Value {
+pub(super) fn get(gateway: &Plan) -> Value {
     let routes: Vec<Value> = gateway.routes.iter().map(|route| one(gateway, route)).collect();
     json!({ "routes": routes })
 }
 
-fn one(gateway: &Gateway, route: &Route) -> Value {
+fn one(gateway: &Plan, route: &Route) -> Value {
     let conditions = &route.conditions;
     let texts = |list: Vec<String>| Value::from(list);
     let limits: Vec<Value> = route.limits.iter().map(|used| limit(gateway, used)).collect();
@@ -27,7 +27,7 @@ fn one(gateway: &Gateway, route: &Route) -> Value {
     })
 }
 
-fn limit(gateway: &Gateway, used: &LimitUse) -> Value {
+fn limit(gateway: &Plan, used: &LimitUse) -> Value {
     let limit = gateway.limit(used.limit);
     json!({ "name": &*limit.name, "mode": mode(limit.mode), "cost": units(used.cost) })
 }

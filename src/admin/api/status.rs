@@ -4,21 +4,21 @@ use serde_json::{Value, json};
 
 use super::problems;
 use super::time::moment;
-use crate::gateway::Gateway;
-use crate::shared::steering::Reload;
+use crate::plan::Plan;
+use crate::shared::control::Reload;
 use crate::shared::{Life, Shared};
 
 /// Characters of a fault that are told.
 const MOST_DETAIL: usize = 500;
 
-pub(super) fn tell(shared: &Shared) -> Value {
-    let standing = shared.steering.standing.borrow().clone();
+pub(super) fn get(shared: &Shared) -> Value {
+    let standing = shared.control.standing.borrow().clone();
     let gateway = shared.gateway.load();
     let store = shared.store.shared();
     json!({
         "time": moment(shared.clock.now()),
         "version": env!("CARGO_PKG_VERSION"),
-        "started": moment(shared.steering.started),
+        "started": moment(shared.control.started),
         "workers": gateway.server.workers,
         "life": life(shared),
         "config": { "file": standing.file, "version": standing.version, "loaded": moment(standing.loaded) },
@@ -29,12 +29,12 @@ pub(super) fn tell(shared: &Shared) -> Value {
             "max_keys": if store.is_some() { Value::Null } else { json!(gateway.store.max_keys) },
         },
         "bans": bans(shared, &gateway),
-        "problems": problems::tell(shared),
+        "problems": problems::get(shared),
     })
 }
 
 /// In force, of the limits there are.
-fn bans(shared: &Shared, gateway: &Gateway) -> usize {
+fn bans(shared: &Shared, gateway: &Plan) -> usize {
     let counts = shared.store.bans().counts(shared.clock.now());
     gateway.limits.iter().filter_map(|limit| counts.get(&limit.identity())).sum()
 }

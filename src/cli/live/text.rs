@@ -6,9 +6,9 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 /// What `POST /api/v1/explain` answered. What is missing in it is left out.
-pub(super) struct Told<'a>(pub(super) &'a Value);
+pub(super) struct LiveExplanation<'a>(pub(super) &'a Value);
 
-impl Display for Told<'_> {
+impl Display for LiveExplanation<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let told = self.0;
         writeln!(f, "{}\n", word(told, "request"))?;

@@ -13,10 +13,10 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, GeneralName, X509Certificate}
 use super::{Files, authorities, certificates, private_key};
 use crate::clock::Clock;
 use crate::config::report::quoted;
-use crate::config::value::Value;
-use crate::gateway::Tls;
-use crate::gateway::certificates::Certificates;
+use crate::config::value::ConfigValue;
 use crate::limit::units::Timestamp;
+use crate::plan::ListenerTls;
+use crate::plan::certificates::Certificates;
 
 /// Whether a client must show a certificate where `client_ca` says whose.
 const CLIENT_AUTH: [(&str, Demand); 2] = [("required", Demand::Required), ("optional", Demand::Optional)];
@@ -39,7 +39,7 @@ struct Entry {
 }
 
 /// All certificates, the first of which is the default. `None` if they have faults.
-pub(in crate::config) fn read(value: &Value<'_>) -> Option<Tls> {
+pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
     if !value.is_list() {
         let help = "each certificate stands below a header with two brackets: `[[server.tls]]`";
         return value.mismatch("a list", help);
@@ -68,10 +68,15 @@ pub(in crate::config) fn read(value: &Value<'_>) -> Option<Tls> {
     let asks_clients = entries.iter().any(|entry| entry.clients.is_some());
     let first_expiry = entries.iter().map(|entry| entry.expiry).min()?;
     let config = Arc::new(config(entries, provider, value)?);
-    Some(Tls { config, files: files.0.finalize().into(), asks_clients, first_expiry })
+    Some(ListenerTls { config, files: files.0.finalize().into(), asks_clients, first_expiry })
 }
 
-fn entry(value: &Value<'_>, provider: &CryptoProvider, files: &mut Files, first: bool) -> Option<Entry> {
+fn entry(
+    value: &ConfigValue<'_>,
+    provider: &CryptoProvider,
+    files: &mut Files,
+    first: bool,
+) -> Option<Entry> {
     let mut table = value.table("`[[server.tls]]`")?;
     let chain = table.require("cert", "\"cert.pem\"", |value| {
         let chain = certificates(&value, files)?;
@@ -90,7 +95,7 @@ fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     provider: &CryptoProvider,
-    place: &Value<'_>,
+    place: &ConfigValue<'_>,
 ) -> Option<CertifiedKey> {
     let signing = match provider.key_provider.load_private_key(key) {
         Ok(signing) => signing,
@@ -116,7 +121,7 @@ fn certified(
 /// The DNS names that a certificate is for, which must be valid now, and until when it is. `place`: `cert`.
 fn names_and_expiry(
     certificate: &CertificateDer<'_>,
-    place: &Value<'_>,
+    place: &ConfigValue<'_>,
     first: bool,
 ) -> Option<(Vec<String>, Timestamp)> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
@@ -144,7 +149,7 @@ fn names_and_expiry(
     Some((names, Timestamp(expiry.saturating_mul(1_000_000))))
 }
 
-fn is_current(certificate: &X509Certificate<'_>, place: &Value<'_>) -> bool {
+fn is_current(certificate: &X509Certificate<'_>, place: &ConfigValue<'_>) -> bool {
     let now = i64::try_from(Clock::system().now().0 / 1_000_000).unwrap_or(i64::MAX);
     let validity = certificate.validity();
     if validity.not_after.timestamp() < now {
@@ -165,7 +170,7 @@ fn day(time: ASN1Time) -> String {
 }
 
 /// `client_ca` and `client_auth`. `Some(None)` if clients are not asked, `None` if there are faults.
-fn clients(table: &mut super::Table<'_>, files: &mut Files) -> Option<Option<(RootCertStore, Demand)>> {
+fn clients(table: &mut super::ConfigTable<'_>, files: &mut Files) -> Option<Option<(RootCertStore, Demand)>> {
     let ca = table.take("client_ca");
     let demand = table.take("client_auth");
     let chosen = demand.as_ref().map(|value| value.choice(&CLIENT_AUTH));
@@ -191,7 +196,11 @@ fn ask_alike(one: &Entry, other: &Entry) -> bool {
 }
 
 /// `entries`: at least one, all of which ask the same of clients.
-fn config(mut entries: Vec<Entry>, provider: Arc<CryptoProvider>, place: &Value<'_>) -> Option<ServerConfig> {
+fn config(
+    mut entries: Vec<Entry>,
+    provider: Arc<CryptoProvider>,
+    place: &ConfigValue<'_>,
+) -> Option<ServerConfig> {
     let refuse = |error: &dyn std::fmt::Display| {
         let help = "look at what the files hold";
         place.fault(format!("TLS can not be spoken so: {}", quoted(&error.to_string())), help);

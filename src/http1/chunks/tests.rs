@@ -90,14 +90,14 @@ proptest! {
         let mut bytes = &body[..];
         let failed = loop {
             match decoder.decode(bytes) {
-                Err(Malformed) => break true,
+                Err(MalformedChunk) => break true,
                 Ok((0, _)) => break false,
                 Ok((taken, _)) => bytes = &bytes[taken..],
             }
         };
         prop_assume!(failed);
         for bytes in [&body[..], &rest, b"0\r\n\r\n", b"\r\n", b""] {
-            prop_assert_eq!(decoder.decode(bytes), Err(Malformed));
+            prop_assert_eq!(decoder.decode(bytes), Err(MalformedChunk));
             prop_assert!(!decoder.is_done());
         }
     }

@@ -14,7 +14,7 @@ struct Head {
 }
 
 /// The verdict on a head that has come whole.
-fn head(text: &str) -> Result<Head, Fault> {
+fn head(text: &str) -> Result<Head, RequestError> {
     let mut scanner = HeadScanner::default();
     match scanner.advance(text.as_bytes(), 32 << 10)? {
         true => check_head(text.as_bytes()),
@@ -22,7 +22,7 @@ fn head(text: &str) -> Result<Head, Fault> {
     }
 }
 
-fn check_head(head: &[u8]) -> Result<Head, Fault> {
+fn check_head(head: &[u8]) -> Result<Head, RequestError> {
     let mut spans = Vec::new();
     RequestHead::parse(head, &mut spans).map(|head| Head { body: head.body, upgrade: head.upgrade })
 }
@@ -132,7 +132,11 @@ fn sizes_are_bounded() {
     assert_eq!(status(&format!("GET / HTTP/1.1\r\nhost: a\r\n{big}\r\n")), 431);
     let mut scanner = HeadScanner::default();
     let endless = format!("GET /{}", "x".repeat(17 << 10));
-    assert_eq!(scanner.advance(endless.as_bytes(), 32 << 10), Err(Fault::Target), "without a line end");
+    assert_eq!(
+        scanner.advance(endless.as_bytes(), 32 << 10),
+        Err(RequestError::Target),
+        "without a line end"
+    );
 }
 
 /// How many of the bytes a chunked body takes, given in pieces of these sizes; `None` if it is refused.
@@ -212,7 +216,7 @@ proptest! {
         let read = |bytes: &[u8], there: bool| if there { check_head(bytes).map(Some) } else { Ok(None) };
         let whole = HeadScanner::default().advance(&bytes, 4096).and_then(|there| read(&bytes, there));
         let piecemeal = piecemeal.and_then(|there| read(&bytes[..come], there));
-        prop_assert_eq!(whole.map_err(Fault::status), piecemeal.map_err(Fault::status));
+        prop_assert_eq!(whole.map_err(RequestError::status), piecemeal.map_err(RequestError::status));
     }
 
     #[test]

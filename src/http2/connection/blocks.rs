@@ -4,7 +4,7 @@ use bytes::BytesMut;
 
 use super::super::frame::{ErrorCode, FrameHeader, flag};
 use super::super::head::{BlockKind, HeadBuilder, HeadError, ReceivedHead};
-use super::end::{Fault, Reset};
+use super::end::{FrameError, Reset};
 use super::receive::depends_on;
 use super::streams::{Closed, StreamState};
 use super::{Role, State};
@@ -30,24 +30,25 @@ pub(super) struct Block {
 }
 
 impl State {
-    pub(super) fn receive_headers(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+    pub(super) fn receive_headers(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), FrameError> {
         let (mut fragment, mut padding) = (payload, 0);
         if header.has(flag::PADDED) {
-            let (length, rest) = fragment.split_first().ok_or(Fault::protocol("HEADERS without padding"))?;
+            let (length, rest) =
+                fragment.split_first().ok_or(FrameError::protocol("HEADERS without padding"))?;
             (fragment, padding) = (rest, usize::from(*length));
         }
         let mut on_itself = false;
         if header.has(flag::PRIORITY) {
             let (priority, rest) =
-                fragment.split_first_chunk::<5>().ok_or(Fault::protocol("HEADERS without priority"))?;
+                fragment.split_first_chunk::<5>().ok_or(FrameError::protocol("HEADERS without priority"))?;
             on_itself = depends_on(*priority) == header.stream;
             fragment = rest;
         }
         let length =
-            fragment.len().checked_sub(padding).ok_or(Fault::protocol("HEADERS with padding only"))?;
+            fragment.len().checked_sub(padding).ok_or(FrameError::protocol("HEADERS with padding only"))?;
         let fragment = &fragment[..length];
         if header.stream == 0 {
-            return Err(Fault::protocol("HEADERS of no stream"));
+            return Err(FrameError::protocol("HEADERS of no stream"));
         }
         let end_stream = header.has(flag::END_STREAM);
         if header.has(flag::END_HEADERS) {
@@ -58,16 +59,20 @@ impl State {
                 Some(Block { stream: header.stream, end_stream, on_itself, bytes, continuations: 0 });
             return Ok(());
         }
-        if on_itself { Err(Fault::Stream(header.stream, ErrorCode::PROTOCOL_ERROR)) } else { Ok(()) }
+        if on_itself { Err(FrameError::Stream(header.stream, ErrorCode::PROTOCOL_ERROR)) } else { Ok(()) }
     }
 
-    pub(super) fn receive_continuation(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+    pub(super) fn receive_continuation(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+    ) -> Result<(), FrameError> {
         let most = self.max_header_list.saturating_add(BLOCK_OVERHEAD);
         let Some(block) = &mut self.block else { return Ok(()) };
         block.continuations += 1;
         if block.bytes.len() + payload.len() > most || block.continuations > MAX_CONTINUATIONS {
             let calm = ErrorCode::ENHANCE_YOUR_CALM;
-            return Err(Fault::Connection(calm, "too large a header block"));
+            return Err(FrameError::Connection(calm, "too large a header block"));
         }
         block.bytes.extend_from_slice(payload);
         if header.has(flag::END_HEADERS)
@@ -75,14 +80,14 @@ impl State {
         {
             self.receive_block(block.stream, &block.bytes, block.end_stream)?;
             if block.on_itself {
-                return Err(Fault::Stream(block.stream, ErrorCode::PROTOCOL_ERROR));
+                return Err(FrameError::Stream(block.stream, ErrorCode::PROTOCOL_ERROR));
             }
         }
         Ok(())
     }
 
     /// A header block has come whole. It is decoded in any case, as the table changes by it.
-    fn receive_block(&mut self, id: u32, block: &[u8], end_stream: bool) -> Result<(), Fault> {
+    fn receive_block(&mut self, id: u32, block: &[u8], end_stream: bool) -> Result<(), FrameError> {
         let of_client = self.role == Role::Client;
         let known = self.streams.get(id);
         let trailers = known.is_some_and(|stream| stream.begun);
@@ -93,9 +98,9 @@ impl State {
         };
         let most = if trailers { MAX_TRAILERS } else { self.max_header_list };
         let mut head = HeadBuilder::new(kind, most);
-        self.decoder
-            .decode(block, |name, value| head.field(name, value))
-            .map_err(|_| Fault::Connection(ErrorCode::COMPRESSION_ERROR, "a header block is malformed"))?;
+        self.decoder.decode(block, |name, value| head.field(name, value)).map_err(|_| {
+            FrameError::Connection(ErrorCode::COMPRESSION_ERROR, "a header block is malformed")
+        })?;
         let head = head.finish(end_stream);
         if known.is_none() && (of_client || id <= self.streams.newest_of_peer() || id.is_multiple_of(2)) {
             return self.receive_late_block(id);
@@ -108,15 +113,15 @@ impl State {
     }
 
     /// HEADERS of a stream that is not there.
-    fn receive_late_block(&self, id: u32) -> Result<(), Fault> {
+    fn receive_late_block(&self, id: u32) -> Result<(), FrameError> {
         match self.streams.closed(id) {
             Some(Closed::ByUs) => Ok(()),
             Some(Closed::ByPeer) => {
-                Err(Fault::Connection(ErrorCode::STREAM_CLOSED, "HEADERS of a stream that is over"))
+                Err(FrameError::Connection(ErrorCode::STREAM_CLOSED, "HEADERS of a stream that is over"))
             }
             // A stream of this side was there, and was forgotten since.
             None if self.role == Role::Client && !self.is_idle(id) => Ok(()),
-            None => Err(Fault::protocol("HEADERS of a stream that cannot be")),
+            None => Err(FrameError::protocol("HEADERS of a stream that cannot be")),
         }
     }
 
@@ -125,13 +130,13 @@ impl State {
         id: u32,
         head: Result<ReceivedHead, HeadError>,
         ended: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FrameError> {
         self.streams.set_newest(id);
         if self.streams.is_full() || self.goaway_sent.is_some_and(|last| id > last) {
             self.reset_stream(id, ErrorCode::REFUSED_STREAM, Reset::Fault);
             return Ok(());
         }
-        let malformed = Fault::Stream(id, ErrorCode::PROTOCOL_ERROR);
+        let malformed = FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR);
         let length = match &head {
             Err(HeadError::Malformed) => return Err(malformed),
             Err(HeadError::TooLarge) => None,
@@ -152,14 +157,14 @@ impl State {
         id: u32,
         head: Result<ReceivedHead, HeadError>,
         ended: bool,
-    ) -> Result<(), Fault> {
-        let fault = Fault::Stream(id, ErrorCode::PROTOCOL_ERROR);
+    ) -> Result<(), FrameError> {
+        let fault = FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR);
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         if stream.reset.is_some() {
             return Ok(());
         }
         if stream.receive_ended {
-            return Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED));
+            return Err(FrameError::Stream(id, ErrorCode::STREAM_CLOSED));
         }
         let head = head.map_err(|_| fault)?;
         let interim = (100..200).contains(&head.status);
@@ -185,21 +190,24 @@ impl State {
         id: u32,
         head: Result<ReceivedHead, HeadError>,
         ended: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FrameError> {
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         if stream.reset.is_some() {
             return match stream.reset {
-                Some(Reset::Remote(_)) => Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED)),
+                Some(Reset::Remote(_)) => Err(FrameError::Stream(id, ErrorCode::STREAM_CLOSED)),
                 _ => Ok(()),
             };
         }
         if stream.receive_ended {
-            return Err(Fault::Connection(ErrorCode::STREAM_CLOSED, "HEADERS behind the end of a stream"));
+            return Err(FrameError::Connection(
+                ErrorCode::STREAM_CLOSED,
+                "HEADERS behind the end of a stream",
+            ));
         }
         let whole = ended && stream.expected.is_none_or(|left| left == 0);
-        let Ok(head) = head else { return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR)) };
+        let Ok(head) = head else { return Err(FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR)) };
         if !whole {
-            return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
+            return Err(FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR));
         }
         stream.trailers = head.text;
         self.end_receiving(id);

@@ -5,7 +5,7 @@ use super::State;
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ConnectionEnd {
     /// The peer closed it, or the socket failed.
     Lost,
     /// The peer broke the protocol, in this way.
@@ -29,14 +29,14 @@ pub enum Reset {
 
 /// What a frame has done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum FrameError {
     /// The connection cannot go on (RFC 9113 §5.4.1).
     Connection(ErrorCode, &'static str),
     /// The stream cannot (RFC 9113 §5.4.2).
     Stream(u32, ErrorCode),
 }
 
-impl Fault {
+impl FrameError {
     /// PROTOCOL_ERROR of the connection.
     pub(super) fn protocol(what: &'static str) -> Self {
         Self::Connection(ErrorCode::PROTOCOL_ERROR, what)
@@ -52,9 +52,9 @@ impl State {
         let last = self.streams.newest_of_peer();
         self.put_goaway(last, code);
         if what.is_empty() {
-            self.end = Some(End::Aborted);
+            self.end = Some(ConnectionEnd::Aborted);
         } else {
-            self.end = Some(End::Fault(what));
+            self.end = Some(ConnectionEnd::Fault(what));
             self.streams.lose_above(0, Reset::Fault);
         }
         self.lose_streams();
@@ -62,13 +62,13 @@ impl State {
 
     /// The socket is of no use any more.
     pub(super) fn lose(&mut self) {
-        self.end.get_or_insert(End::Lost);
+        self.end.get_or_insert(ConnectionEnd::Lost);
         self.outbound.clear();
         self.lose_streams();
     }
 
     pub(super) fn lose_streams(&mut self) {
-        self.end.get_or_insert(End::Lost);
+        self.end.get_or_insert(ConnectionEnd::Lost);
         self.requests.clear();
         self.streams.lose_all();
         self.open_waiters.drain(..).for_each(std::task::Waker::wake);

@@ -6,32 +6,32 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 
 use super::super::frame::{ErrorCode, put_headers, put_window_update};
-use super::super::head::{ReceivedHead, Unfit, put_request, put_response, put_trailers};
+use super::super::head::{InvalidHead, ReceivedHead, put_request, put_response, put_trailers};
 use super::super::hpack::encoder::put_table_size;
 use super::end::Reset;
 use super::streams::StreamState;
 use super::waiting::is_scarce;
-use super::{Connection, Role, State};
+use super::{Http2Codec, Role, State};
 
 /// The peer has reset the stream, or its connection is lost, or it takes nothing for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Lost;
+pub struct StreamLost;
 
 /// One stream. Dropped before both sides have sent all, it is reset.
 #[derive(Debug)]
 pub struct StreamHandle {
-    connection: Rc<Connection>,
+    connection: Rc<Http2Codec>,
     id: u32,
 }
 
 impl StreamHandle {
-    pub(super) fn new(connection: Rc<Connection>, id: u32) -> Self {
+    pub(super) fn new(connection: Rc<Http2Codec>, id: u32) -> Self {
         Self { connection, id }
     }
 
     /// Its connection.
-    pub fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &Http2Codec {
         &self.connection
     }
 
@@ -44,10 +44,10 @@ impl StreamHandle {
     }
 
     /// Acts on a stream that can still be sent on, and has the connection send what that brings.
-    fn send<T>(&self, act: impl FnOnce(&mut State, u32) -> T) -> Result<T, Lost> {
-        let acted = self.with(Err(Lost), |state, id| match state.streams.get(id) {
+    fn send<T>(&self, act: impl FnOnce(&mut State, u32) -> T) -> Result<T, StreamLost> {
+        let acted = self.with(Err(StreamLost), |state, id| match state.streams.get(id) {
             Some(stream) if stream.reset.is_none() && !stream.send_ended => Ok(act(state, id)),
-            _ => Err(Lost),
+            _ => Err(StreamLost),
         });
         if acted.is_ok() {
             self.connection.wake();
@@ -59,9 +59,9 @@ impl StreamHandle {
     ///
     /// # Errors
     /// The peer broke the body off, and all that came before was taken.
-    pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, Lost>> {
-        self.with(Poll::Ready(Err(Lost)), |state, id| {
-            let Some(stream) = state.streams.get_mut(id) else { return Poll::Ready(Err(Lost)) };
+    pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, StreamLost>> {
+        self.with(Poll::Ready(Err(StreamLost)), |state, id| {
+            let Some(stream) = state.streams.get_mut(id) else { return Poll::Ready(Err(StreamLost)) };
             let come = stream.received.len();
             if come > 0 {
                 stream.unreleased += come;
@@ -76,7 +76,7 @@ impl StreamHandle {
             }
             match stream {
                 StreamState { receive_ended: true, .. } => Poll::Ready(Ok(0)),
-                StreamState { reset: Some(_), .. } => Poll::Ready(Err(Lost)),
+                StreamState { reset: Some(_), .. } => Poll::Ready(Err(StreamLost)),
                 _ => {
                     stream.wait_to_read(context);
                     Poll::Pending
@@ -168,8 +168,9 @@ impl StreamHandle {
     ///
     /// # Errors
     /// The stream is of no use any more, or that is no head.
-    pub fn send_response(&self, head: &[u8], ended: bool) -> Result<bool, Lost> {
-        self.send(|state, id| state.put_head(id, ended, |out| put_response(head, out)))?.map_err(|Unfit| Lost)
+    pub fn send_response(&self, head: &[u8], ended: bool) -> Result<bool, StreamLost> {
+        self.send(|state, id| state.put_head(id, ended, |out| put_response(head, out)))?
+            .map_err(|InvalidHead| StreamLost)
     }
 
     /// Bytes, of `wanted`, that the peer's windows and the connection have room for. The room stays free for other streams until
@@ -177,15 +178,15 @@ impl StreamHandle {
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn poll_room(&self, context: &Context<'_>, wanted: usize) -> Poll<Result<usize, Lost>> {
-        self.with(Poll::Ready(Err(Lost)), |state, id| match state.streams.get(id) {
+    pub fn poll_room(&self, context: &Context<'_>, wanted: usize) -> Poll<Result<usize, StreamLost>> {
+        self.with(Poll::Ready(Err(StreamLost)), |state, id| match state.streams.get(id) {
             Some(stream) if stream.reset.is_none() && !stream.send_ended => {
                 match state.poll_room(id, context) {
                     0 => Poll::Pending,
                     room => Poll::Ready(Ok(room.min(wanted))),
                 }
             }
-            _ => Poll::Ready(Err(Lost)),
+            _ => Poll::Ready(Err(StreamLost)),
         })
     }
 
@@ -193,7 +194,7 @@ impl StreamHandle {
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn send_data(&self, data: &[u8], last: bool) -> Result<usize, Lost> {
+    pub fn send_data(&self, data: &[u8], last: bool) -> Result<usize, StreamLost> {
         self.send(|state, id| state.put_data(id, data, last))
     }
 
@@ -201,7 +202,7 @@ impl StreamHandle {
     ///
     /// # Errors
     /// The stream is of no use any more.
-    pub fn send_end(&self, trailers: &[u8]) -> Result<(), Lost> {
+    pub fn send_end(&self, trailers: &[u8]) -> Result<(), StreamLost> {
         let ended = self.send(|state, id| {
             if trailers.is_empty() {
                 state.put_data(id, &[], true);
@@ -209,7 +210,7 @@ impl StreamHandle {
             }
             state.put_head(id, true, |out| put_trailers(trailers, out))
         });
-        ended?.map_err(|Unfit| Lost)
+        ended?.map_err(|InvalidHead| StreamLost)
     }
 
     /// Resets the stream.
@@ -245,7 +246,7 @@ impl Drop for StreamHandle {
     }
 }
 
-impl Connection {
+impl Http2Codec {
     /// A stream for a request, once the peer takes another. The head is as HTTP/1.1 has it. `ended`: nothing follows.
     ///
     /// # Errors
@@ -315,13 +316,13 @@ impl State {
         &mut self,
         id: u32,
         ended: bool,
-        put: impl FnOnce(&mut BytesMut) -> Result<T, Unfit>,
-    ) -> Result<T, Unfit> {
+        put: impl FnOnce(&mut BytesMut) -> Result<T, InvalidHead>,
+    ) -> Result<T, InvalidHead> {
         if self.outbound.capacity() == 0 {
             self.outbound.reserve(FIRST_BUFFER);
         }
         let start = self.outbound.len();
-        let mut result = Err(Unfit);
+        let mut result = Err(InvalidHead);
         let table_update = std::mem::take(&mut self.table_update);
         put_headers(id, ended, &mut self.outbound, |out| {
             if table_update {

@@ -8,9 +8,9 @@ use super::super::frame::{
     ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, put_goaway, put_ping, put_reset,
     put_window_update,
 };
-use super::end::{End, Fault, Reset};
+use super::end::{ConnectionEnd, FrameError, Reset};
 use super::streams::Closed;
-use super::{Connection, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE, PING_GOAWAY, PREFACE, READ, Role, State};
+use super::{Http2Codec, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE, PING_GOAWAY, PREFACE, READ, Role, State};
 
 /// Streams that may be reset for a client's faults (CVE-2025-8671).
 pub(super) const MAX_ERROR_RESETS: u32 = 64;
@@ -28,7 +28,7 @@ pub(super) struct Payload {
     end_stream: bool,
 }
 
-impl Connection {
+impl Http2Codec {
     /// Reads what has come. Whether there was anything.
     pub(super) fn poll_receive(
         &self,
@@ -76,15 +76,19 @@ impl State {
             match self.take_frame(&mut inbound, ponged) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(Fault::Connection(code, what)) => self.fail(code, what),
-                Err(Fault::Stream(id, code)) => self.reset_for_fault(id, code),
+                Err(FrameError::Connection(code, what)) => self.fail(code, what),
+                Err(FrameError::Stream(id, code)) => self.reset_for_fault(id, code),
             }
         }
         self.inbound = inbound;
     }
 
     /// Takes the next frame, or what there is of a DATA frame. Whether more may be there.
-    fn take_frame(&mut self, inbound: &mut BytesMut, ponged: &std::cell::Cell<bool>) -> Result<bool, Fault> {
+    fn take_frame(
+        &mut self,
+        inbound: &mut BytesMut,
+        ponged: &std::cell::Cell<bool>,
+    ) -> Result<bool, FrameError> {
         if self.preface > 0 {
             return self.skip_preface(inbound);
         }
@@ -105,7 +109,7 @@ impl State {
             kind::PRIORITY => self.receive_priority(header, payload),
             kind::RST_STREAM => self.receive_reset(header, payload),
             kind::SETTINGS => self.receive_settings_frame(header, payload),
-            kind::PUSH_PROMISE => Err(Fault::protocol("PUSH_PROMISE")),
+            kind::PUSH_PROMISE => Err(FrameError::protocol("PUSH_PROMISE")),
             kind::PING => self.receive_ping(header, payload, ponged),
             kind::GOAWAY => self.receive_goaway(header, payload),
             kind::WINDOW_UPDATE => self.receive_window_update(header, payload),
@@ -116,11 +120,11 @@ impl State {
         taken.map(|()| true)
     }
 
-    fn skip_preface(&mut self, inbound: &mut BytesMut) -> Result<bool, Fault> {
+    fn skip_preface(&mut self, inbound: &mut BytesMut) -> Result<bool, FrameError> {
         let start = PREFACE.len() - self.preface;
         let here = self.preface.min(inbound.len());
         if inbound[..here] != PREFACE[start..start + here] {
-            return Err(Fault::protocol("no preface"));
+            return Err(FrameError::protocol("no preface"));
         }
         inbound.advance(here);
         self.preface -= here;
@@ -128,18 +132,18 @@ impl State {
     }
 
     /// Whether this frame may come now.
-    fn check_order(&mut self, header: &FrameHeader) -> Result<(), Fault> {
+    fn check_order(&mut self, header: &FrameHeader) -> Result<(), FrameError> {
         if header.length > MAX_PAYLOAD {
-            return Err(Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, "too large a frame"));
+            return Err(FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "too large a frame"));
         }
         if !self.greeted && (header.kind != kind::SETTINGS || header.has(flag::ACK)) {
-            return Err(Fault::protocol("SETTINGS did not come first"));
+            return Err(FrameError::protocol("SETTINGS did not come first"));
         }
         match &self.block {
             Some(block) if header.kind != kind::CONTINUATION || header.stream != block.stream => {
-                Err(Fault::protocol("a header block was not ended"))
+                Err(FrameError::protocol("a header block was not ended"))
             }
-            None if header.kind == kind::CONTINUATION => Err(Fault::protocol("CONTINUATION of nothing")),
+            None if header.kind == kind::CONTINUATION => Err(FrameError::protocol("CONTINUATION of nothing")),
             _ => Ok(()),
         }
     }
@@ -151,7 +155,7 @@ impl State {
     }
 
     /// The header of a DATA frame has come. Its payload is passed on as it comes.
-    fn begin_data(&mut self, header: FrameHeader, inbound: &mut BytesMut) -> Result<bool, Fault> {
+    fn begin_data(&mut self, header: FrameHeader, inbound: &mut BytesMut) -> Result<bool, FrameError> {
         let mut padding = 0;
         let mut taken = HEADER_LENGTH;
         if header.has(flag::PADDED) && header.length > 0 {
@@ -161,18 +165,18 @@ impl State {
         }
         let length = (header.length + HEADER_LENGTH).checked_sub(taken + padding);
         let data = length.filter(|_| !header.has(flag::PADDED) || header.length > 0);
-        let data = data.ok_or(Fault::protocol("DATA with too much padding"))?;
+        let data = data.ok_or(FrameError::protocol("DATA with too much padding"))?;
         inbound.advance(taken);
         // Padding is no content.
         self.overhead.count(&FrameHeader { length: data, ..header });
         if header.stream == 0 || self.is_idle(header.stream) {
-            return Err(Fault::protocol("DATA of no stream"));
+            return Err(FrameError::protocol("DATA of no stream"));
         }
         let end_stream = header.has(flag::END_STREAM);
         self.payload = Some(Payload { stream: header.stream, data, padding, end_stream });
-        self.receive_window
-            .receive(header.length)
-            .map_err(|_| Fault::Connection(ErrorCode::FLOW_CONTROL_ERROR, "more DATA than the window has"))?;
+        self.receive_window.receive(header.length).map_err(|_| {
+            FrameError::Connection(ErrorCode::FLOW_CONTROL_ERROR, "more DATA than the window has")
+        })?;
         // What is no body is released at once.
         self.release_connection(header.length - data);
         self.admit_data(header, data)?;
@@ -180,31 +184,31 @@ impl State {
     }
 
     /// Whether the stream takes a frame that carries `data` bytes of a body.
-    fn admit_data(&mut self, header: FrameHeader, data: usize) -> Result<(), Fault> {
+    fn admit_data(&mut self, header: FrameHeader, data: usize) -> Result<(), FrameError> {
         let id = header.stream;
         let Some(stream) = self.streams.get_mut(id) else {
             return match self.streams.closed(id) {
                 Some(Closed::ByUs) => Ok(()),
                 Some(Closed::ByPeer) => {
-                    Err(Fault::Connection(ErrorCode::STREAM_CLOSED, "DATA of a stream that is over"))
+                    Err(FrameError::Connection(ErrorCode::STREAM_CLOSED, "DATA of a stream that is over"))
                 }
-                None => Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED)),
+                None => Err(FrameError::Stream(id, ErrorCode::STREAM_CLOSED)),
             };
         };
         if stream.reset.is_some() {
             return match stream.reset {
-                Some(Reset::Remote(_)) => Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED)),
+                Some(Reset::Remote(_)) => Err(FrameError::Stream(id, ErrorCode::STREAM_CLOSED)),
                 _ => Ok(()),
             };
         }
         if stream.receive_ended {
-            return Err(Fault::Stream(id, ErrorCode::STREAM_CLOSED));
+            return Err(FrameError::Stream(id, ErrorCode::STREAM_CLOSED));
         }
         if !stream.begun {
-            return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
+            return Err(FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR));
         }
         if stream.receive_window.receive(header.length).is_err() {
-            return Err(Fault::Stream(id, ErrorCode::FLOW_CONTROL_ERROR));
+            return Err(FrameError::Stream(id, ErrorCode::FLOW_CONTROL_ERROR));
         }
         if header.length > data
             && let Some(increment) = stream.receive_window.release(header.length - data)
@@ -213,16 +217,16 @@ impl State {
         }
         if let Some(expected) = &mut stream.expected {
             *expected =
-                expected.checked_sub(data as u64).ok_or(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR))?;
+                expected.checked_sub(data as u64).ok_or(FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR))?;
             if header.has(flag::END_STREAM) && *expected > 0 {
-                return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
+                return Err(FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR));
             }
         }
         Ok(())
     }
 
     /// Takes what has come of a DATA frame's payload.
-    fn take_payload(&mut self, inbound: &mut BytesMut) -> Result<bool, Fault> {
+    fn take_payload(&mut self, inbound: &mut BytesMut) -> Result<bool, FrameError> {
         let Some(mut payload) = self.payload else { return Ok(true) };
         let here = payload.data.min(inbound.len());
         payload.data -= here;
@@ -265,23 +269,27 @@ impl State {
         }
     }
 
-    fn receive_priority(&self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+    fn receive_priority(&self, header: FrameHeader, payload: &[u8]) -> Result<(), FrameError> {
         let id = header.stream;
         let code = match <[u8; 5]>::try_from(payload) {
-            _ if id == 0 => return Err(Fault::protocol("PRIORITY of no stream")),
+            _ if id == 0 => return Err(FrameError::protocol("PRIORITY of no stream")),
             Err(_) => ErrorCode::FRAME_SIZE_ERROR,
             Ok(priority) if depends_on(priority) == id => ErrorCode::PROTOCOL_ERROR,
             Ok(_) => return Ok(()),
         };
         // No stream is reset that was never opened.
         let idle = self.is_idle(id);
-        Err(if idle { Fault::Connection(code, "a wrong PRIORITY") } else { Fault::Stream(id, code) })
+        Err(if idle {
+            FrameError::Connection(code, "a wrong PRIORITY")
+        } else {
+            FrameError::Stream(id, code)
+        })
     }
 
-    fn receive_reset(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+    fn receive_reset(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), FrameError> {
         let code = read_u32(payload, "RST_STREAM of a wrong size")?;
         if header.stream == 0 || self.is_idle(header.stream) {
-            return Err(Fault::protocol("RST_STREAM of no stream"));
+            return Err(FrameError::protocol("RST_STREAM of no stream"));
         }
         self.forget_request(header.stream)?;
         self.streams.change(header.stream, |stream| {
@@ -296,13 +304,13 @@ impl State {
     }
 
     /// A request that is reset before it was taken up is not served.
-    fn forget_request(&mut self, id: u32) -> Result<(), Fault> {
+    fn forget_request(&mut self, id: u32) -> Result<(), FrameError> {
         let Some(place) = self.requests.iter().position(|(stream, ..)| *stream == id) else { return Ok(()) };
         self.requests.remove(place);
         self.remove_stream(id);
         self.early_resets += 1;
         if self.early_resets > MAX_EARLY_RESETS {
-            return Err(Fault::Connection(ErrorCode::ENHANCE_YOUR_CALM, "rapid reset"));
+            return Err(FrameError::Connection(ErrorCode::ENHANCE_YOUR_CALM, "rapid reset"));
         }
         Ok(())
     }
@@ -320,15 +328,15 @@ impl State {
         self.streams.remove(id);
     }
 
-    fn receive_settings_frame(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+    fn receive_settings_frame(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), FrameError> {
         if header.stream != 0 {
-            return Err(Fault::protocol("SETTINGS of a stream"));
+            return Err(FrameError::protocol("SETTINGS of a stream"));
         }
         if !header.has(flag::ACK) {
             self.receive_settings(payload)?;
             self.greeted = true;
         } else if !payload.is_empty() {
-            return Err(Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, "SETTINGS of a wrong size"));
+            return Err(FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "SETTINGS of a wrong size"));
         }
         Ok(())
     }
@@ -338,12 +346,12 @@ impl State {
         header: FrameHeader,
         payload: &[u8],
         ponged: &std::cell::Cell<bool>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FrameError> {
         if header.stream != 0 {
-            return Err(Fault::protocol("PING of a stream"));
+            return Err(FrameError::protocol("PING of a stream"));
         }
         let payload = <[u8; 8]>::try_from(payload)
-            .map_err(|_| Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, "PING of a wrong size"))?;
+            .map_err(|_| FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "PING of a wrong size"))?;
         match payload {
             _ if !header.has(flag::ACK) => self.reply(|out| put_ping(true, payload, out)),
             PING_ALIVE => ponged.set(true),
@@ -356,13 +364,13 @@ impl State {
         Ok(())
     }
 
-    fn receive_goaway(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+    fn receive_goaway(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), FrameError> {
         if header.stream != 0 {
-            return Err(Fault::protocol("GOAWAY of a stream"));
+            return Err(FrameError::protocol("GOAWAY of a stream"));
         }
         let last = payload.first_chunk::<4>().filter(|_| payload.len() >= 8);
         let &[a, b, c, d] =
-            last.ok_or(Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, "GOAWAY of a wrong size"))?;
+            last.ok_or(FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "GOAWAY of a wrong size"))?;
         let last = u32::from_be_bytes([a & 0x7f, b, c, d]);
         self.goaway_received = Some(self.goaway_received.map_or(last, |before| before.min(last)));
         if self.role == Role::Client {
@@ -372,26 +380,26 @@ impl State {
         Ok(())
     }
 
-    fn receive_window_update(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
+    fn receive_window_update(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), FrameError> {
         let increment = i64::from(read_u32(payload, "WINDOW_UPDATE of a wrong size")? & super::MAX_31_BITS);
         let id = header.stream;
         if id == 0 {
             if increment == 0 {
-                return Err(Fault::protocol("WINDOW_UPDATE of nothing"));
+                return Err(FrameError::protocol("WINDOW_UPDATE of nothing"));
             }
-            let overflow = Fault::Connection(ErrorCode::FLOW_CONTROL_ERROR, "too large a window");
+            let overflow = FrameError::Connection(ErrorCode::FLOW_CONTROL_ERROR, "too large a window");
             self.send_window.change(increment).map_err(|_| overflow)?;
             self.share_room();
             return Ok(());
         }
         if self.is_idle(id) {
-            return Err(Fault::protocol("WINDOW_UPDATE of no stream"));
+            return Err(FrameError::protocol("WINDOW_UPDATE of no stream"));
         }
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_open()) else { return Ok(()) };
         if increment == 0 {
-            return Err(Fault::Stream(id, ErrorCode::PROTOCOL_ERROR));
+            return Err(FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR));
         }
-        let overflow = Fault::Stream(id, ErrorCode::FLOW_CONTROL_ERROR);
+        let overflow = FrameError::Stream(id, ErrorCode::FLOW_CONTROL_ERROR);
         stream.send_window.change(increment).map_err(|_| overflow)?;
         if stream.wants_room {
             stream.wake_writer();
@@ -459,10 +467,12 @@ impl State {
     }
 
     /// Whether another stream may be opened, now or never.
-    pub(super) fn may_open(&self) -> Result<bool, End> {
+    pub(super) fn may_open(&self) -> Result<bool, ConnectionEnd> {
         match self.end {
             Some(end) => Err(end),
-            None if self.goaway_received.is_some() || self.streams.is_exhausted() => Err(End::Aborted),
+            None if self.goaway_received.is_some() || self.streams.is_exhausted() => {
+                Err(ConnectionEnd::Aborted)
+            }
             None if self.has_much_outbound() => Ok(false),
             None => Ok(!self.streams.is_full() && self.streams.active() < self.peer.max_streams),
         }
@@ -474,7 +484,7 @@ pub(super) fn depends_on([a, b, c, d, _]: [u8; 5]) -> u32 {
     u32::from_be_bytes([a & 0x7f, b, c, d])
 }
 
-fn read_u32(payload: &[u8], wrong: &'static str) -> Result<u32, Fault> {
+fn read_u32(payload: &[u8], wrong: &'static str) -> Result<u32, FrameError> {
     let bytes = <[u8; 4]>::try_from(payload);
-    bytes.map(u32::from_be_bytes).map_err(|_| Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, wrong))
+    bytes.map(u32::from_be_bytes).map_err(|_| FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, wrong))
 }

@@ -7,12 +7,12 @@ use bytes::{Buf as _, BytesMut};
 
 use super::super::frame::{MAX_PAYLOAD, put_data};
 use super::waiting::is_scarce;
-use super::{Connection, KEPT_BUFFER, MAX_OUTBOUND, SCARCE_OUTBOUND, State};
+use super::{Http2Codec, KEPT_BUFFER, MAX_OUTBOUND, SCARCE_OUTBOUND, State};
 
 /// The least that each of many streams may send before the next has its turn.
 const MIN_SHARE: usize = 2 << 10;
 
-impl Connection {
+impl Http2Codec {
     /// Sends what there is. Whether the socket has taken all.
     pub(super) fn poll_send(&self, context: &mut Context<'_>, state: &mut State) -> bool {
         let flushed = match self.poll_flush(context, state) {

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 
 use super::super::flow::DEFAULT_WINDOW;
 use super::super::frame::{ErrorCode, MAX_31_BITS, put_settings, put_settings_ack, setting};
-use super::end::Fault;
+use super::end::FrameError;
 use super::{Role, State};
 
 /// Bytes of the dynamic table that a peer keeps unless it says otherwise (RFC 9113 §6.5.2).
@@ -12,7 +12,7 @@ const HEADER_TABLE: u32 = 4096;
 
 /// What this side says.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct LocalSettings {
     /// Streams at once: those that a client may open, or that are opened at most.
     pub max_streams: usize,
     /// Bytes that the peer may send on one stream before any was taken.
@@ -25,7 +25,7 @@ pub struct Settings {
     pub max_header_list: usize,
 }
 
-impl Settings {
+impl LocalSettings {
     pub(super) fn put(&self, role: Role, out: &mut BytesMut) {
         let list = u32::try_from(self.max_header_list).unwrap_or(u32::MAX);
         let first = match role {
@@ -57,13 +57,13 @@ impl Default for PeerSettings {
 
 impl State {
     /// SETTINGS of the peer.
-    pub(super) fn receive_settings(&mut self, payload: &[u8]) -> Result<(), Fault> {
+    pub(super) fn receive_settings(&mut self, payload: &[u8]) -> Result<(), FrameError> {
         if !self.greeted {
             self.peer.max_streams = usize::MAX;
         }
         let (settings, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() {
-            return Err(Fault::Connection(ErrorCode::FRAME_SIZE_ERROR, "SETTINGS of a wrong size"));
+            return Err(FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "SETTINGS of a wrong size"));
         }
         for &[a, b, c, d, e, f] in settings {
             self.receive_setting(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]))?;
@@ -73,16 +73,16 @@ impl State {
         Ok(())
     }
 
-    fn receive_setting(&mut self, identifier: u16, value: u32) -> Result<(), Fault> {
+    fn receive_setting(&mut self, identifier: u16, value: u32) -> Result<(), FrameError> {
         match identifier {
             setting::ENABLE_PUSH if value > u32::from(self.role == Role::Server) => {
-                return Err(Fault::protocol("a wrong ENABLE_PUSH"));
+                return Err(FrameError::protocol("a wrong ENABLE_PUSH"));
             }
             setting::MAX_CONCURRENT_STREAMS => {
                 self.peer.max_streams = usize::try_from(value).unwrap_or(usize::MAX);
             }
             setting::INITIAL_WINDOW_SIZE => {
-                let overflow = Fault::Connection(ErrorCode::FLOW_CONTROL_ERROR, "too large a window");
+                let overflow = FrameError::Connection(ErrorCode::FLOW_CONTROL_ERROR, "too large a window");
                 if value > MAX_31_BITS {
                     return Err(overflow);
                 }
@@ -99,7 +99,7 @@ impl State {
             setting::HEADER_TABLE_SIZE if value < HEADER_TABLE => self.table_update = true,
             // Frames of this side never have more than every peer takes.
             setting::MAX_FRAME_SIZE if !(1 << 14..1 << 24).contains(&value) => {
-                return Err(Fault::protocol("a wrong MAX_FRAME_SIZE"));
+                return Err(FrameError::protocol("a wrong MAX_FRAME_SIZE"));
             }
             // MAX_HEADER_LIST_SIZE is advice.
             _ => {}

@@ -131,7 +131,7 @@ pub(super) enum Closed {
 
 /// The streams of a connection.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(super) struct StreamMap {
     /// In the order of their identifiers.
     // A box each: they are moved when one before them ends.
     #[expect(clippy::vec_box, reason = "pointers move, not 300 bytes each")]
@@ -148,7 +148,7 @@ pub(super) struct Streams {
     closed: [VecDeque<u32>; 2],
 }
 
-impl Streams {
+impl StreamMap {
     pub(super) fn new(max_active: usize) -> Self {
         Self { open: Vec::new(), active: 0, max_active, newest: 0, next: 1, closed: Default::default() }
     }

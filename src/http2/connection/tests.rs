@@ -9,8 +9,8 @@ use bytes::{Buf as _, BytesMut};
 
 use super::super::frame::{FrameHeader, HEADER_LENGTH, flag, kind};
 use super::super::traffic::Traffic;
-use super::{Connection, ErrorCode, PREFACE, Request, Settings, StreamHandle};
-use crate::socket::{Pipe, Stream};
+use super::{ErrorCode, Http2Codec, LocalSettings, PREFACE, ReceivedRequest, StreamHandle};
+use crate::net::{Pipe, Stream};
 
 mod cuts;
 mod memory;
@@ -20,7 +20,7 @@ mod sharing;
 mod waking;
 
 /// The gateway's settings for clients.
-const SETTINGS: Settings = Settings {
+const SETTINGS: LocalSettings = LocalSettings {
     max_streams: 100,
     stream_window: 64 << 10,
     max_stream_window: 64 << 10,
@@ -79,21 +79,21 @@ impl Woken {
 
 /// A connection, and the other end of its socket.
 struct Peer {
-    connection: Rc<Connection>,
+    connection: Rc<Http2Codec>,
     pipe: Pipe,
     woken: Arc<Woken>,
     /// Bytes that were read and are no whole frame yet.
     come: BytesMut,
-    requests: Vec<Request>,
+    requests: Vec<ReceivedRequest>,
     /// The connection has ended.
     over: bool,
 }
 
 impl Peer {
     /// A client that has sent its preface.
-    fn client(settings: &Settings) -> Self {
+    fn client(settings: &LocalSettings) -> Self {
         let mut peer = Self::new(|stream| {
-            Connection::server(stream, BytesMut::new(), Rc::<Traffic>::default(), settings)
+            Http2Codec::server(stream, BytesMut::new(), Rc::<Traffic>::default(), settings)
         });
         peer.write(PREFACE);
         peer.send(kind::SETTINGS, 0, 0, &[]);
@@ -101,8 +101,8 @@ impl Peer {
     }
 
     /// A server that has sent its SETTINGS.
-    fn server(settings: &Settings) -> Self {
-        let mut peer = Self::new(|stream| Connection::client(stream, settings));
+    fn server(settings: &LocalSettings) -> Self {
+        let mut peer = Self::new(|stream| Http2Codec::client(stream, settings));
         peer.send(kind::SETTINGS, 0, 0, &[]);
         peer.drive();
         peer.read();
@@ -111,7 +111,7 @@ impl Peer {
         peer
     }
 
-    fn new(connect: impl FnOnce(Rc<Stream>) -> Rc<Connection>) -> Self {
+    fn new(connect: impl FnOnce(Rc<Stream>) -> Rc<Http2Codec>) -> Self {
         let (ours, theirs) = Pipe::new();
         let connection = connect(Rc::new(Stream::Pipe(theirs)));
         let woken = Arc::new(Woken::default());

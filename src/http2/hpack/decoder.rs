@@ -1,6 +1,6 @@
 //! The decoder of HPACK blocks (RFC 7541 §3 and §6).
 
-use super::dynamic_table::{DynamicTable, Name};
+use super::dynamic_table::{DynamicTable, TableName};
 use super::{CompressionError, static_table};
 
 /// Size of the dynamic table until the peer changes it, in bytes (RFC 9113 §6.5.2).
@@ -101,18 +101,18 @@ impl Decoder {
         input: &mut Input<'a>,
         scratch: &'s mut Scratch,
         field: &mut impl FnMut(&[u8], &[u8]),
-    ) -> Result<(Name<'s>, &'s [u8]), CompressionError> {
+    ) -> Result<(TableName<'s>, &'s [u8]), CompressionError> {
         let name = match input.integer(prefix)? {
-            0 => Name::Literal(input.string(&mut scratch.name)?),
+            0 => TableName::Literal(input.string(&mut scratch.name)?),
             index => match static_table::get(index) {
-                Some((name, _)) => Name::Literal(name),
-                None => Name::Entry(index - static_table::LENGTH - 1),
+                Some((name, _)) => TableName::Literal(name),
+                None => TableName::Entry(index - static_table::LENGTH - 1),
             },
         };
         let value = input.string(&mut scratch.value)?;
         match name {
-            Name::Literal(name) => field(name, value),
-            Name::Entry(index) => field(self.table.get(index).ok_or(CompressionError)?.0, value),
+            TableName::Literal(name) => field(name, value),
+            TableName::Entry(index) => field(self.table.get(index).ok_or(CompressionError)?.0, value),
         }
         Ok((name, value))
     }

@@ -34,7 +34,7 @@ struct Entry {
 
 /// The name of a new entry.
 #[derive(Clone, Copy)]
-pub(super) enum Name<'a> {
+pub(super) enum TableName<'a> {
     Literal(&'a [u8]),
     /// The name of the entry at this index.
     Entry(usize),
@@ -81,10 +81,10 @@ impl DynamicTable {
 
     /// Inserts an entry as the newest and evicts the oldest ones beyond the maximum size. An entry that is larger than that empties
     /// the table. `None`: the name refers to no entry.
-    pub(super) fn insert(&mut self, name: Name<'_>, value: &[u8]) -> Option<()> {
+    pub(super) fn insert(&mut self, name: TableName<'_>, value: &[u8]) -> Option<()> {
         let name_length = match name {
-            Name::Literal(name) => name.len(),
-            Name::Entry(index) => self.get(index)?.0.len(),
+            TableName::Literal(name) => name.len(),
+            TableName::Entry(index) => self.get(index)?.0.len(),
         };
         let length = name_length.saturating_add(value.len());
         let Some(room) = self.max_size.checked_sub(length.saturating_add(ENTRY_OVERHEAD)) else {
@@ -95,8 +95,8 @@ impl DynamicTable {
         let start = self.texts.len();
         // The name is copied before the entry that it refers to may be evicted (§4.4).
         match name {
-            Name::Literal(name) => self.texts.extend_from_slice(name),
-            Name::Entry(index) => {
+            TableName::Literal(name) => self.texts.extend_from_slice(name),
+            TableName::Entry(index) => {
                 let entry = *self.entries.get(index)?;
                 self.texts.extend_from_within(entry.name as usize..entry.value as usize);
             }
@@ -176,17 +176,17 @@ mod tests {
     use super::*;
 
     fn insert(table: &mut DynamicTable, name: &str, value: &str) {
-        table.insert(Name::Literal(name.as_bytes()), value.as_bytes()).unwrap();
+        table.insert(TableName::Literal(name.as_bytes()), value.as_bytes()).unwrap();
     }
 
     #[test]
     fn an_entry_may_take_its_name_from_the_entry_it_evicts() {
         let mut table = DynamicTable::new(40, 40);
         insert(&mut table, "name", "old");
-        table.insert(Name::Entry(0), b"new").unwrap();
+        table.insert(TableName::Entry(0), b"new").unwrap();
         assert_eq!(table.get(0), Some((&b"name"[..], &b"new"[..])));
         assert_eq!(table.get(1), None);
-        assert_eq!(table.insert(Name::Entry(1), b""), None);
+        assert_eq!(table.insert(TableName::Entry(1), b""), None);
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
                 } else {
                     let (literal, value) = (vec![byte; name], vec![!byte; value]);
                     let known = model.get(index).map(|(name, _)| name.clone());
-                    let name = if known.is_some() { Name::Entry(index) } else { Name::Literal(&literal) };
+                    let name = if known.is_some() { TableName::Entry(index) } else { TableName::Literal(&literal) };
                     table.insert(name, &value).unwrap();
                     model.push_front((known.unwrap_or(literal.clone()), value));
                 }

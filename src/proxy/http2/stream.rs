@@ -6,13 +6,13 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use super::super::linger::linger_stream;
-use super::super::reader::Source;
+use super::super::request_reader::Source;
 use super::super::service;
 use super::super::session::Session;
-use super::seat::Seat;
-use crate::http1::request::Fault;
-use crate::http2::connection::Request;
-use crate::http2::server_stream::{Ending, ServerStream};
+use super::stream_guard::StreamGuard;
+use crate::http1::request::RequestError;
+use crate::http2::connection::ReceivedRequest;
+use crate::http2::server_stream::{ResponseOutcome, ServerStream};
 
 /// Idle tasks that a worker keeps: 200 KB.
 const MAX_IDLE_TASKS: usize = 64;
@@ -26,12 +26,12 @@ thread_local! {
 /// What an idle task waits for.
 #[derive(Debug, Default)]
 struct Handover {
-    next: RefCell<Option<(Request, Seat)>>,
+    next: RefCell<Option<(ReceivedRequest, StreamGuard)>>,
     waker: RefCell<Option<Waker>>,
 }
 
 /// Serves a request in an idle task of the worker, or in a new one.
-pub(super) fn spawn(request: Request, seat: Seat) {
+pub(super) fn spawn(request: ReceivedRequest, seat: StreamGuard) {
     let idle = IDLE_TASKS.with_borrow_mut(|idle| {
         while let Some(handover) = idle.pop() {
             if let Some(handover) = handover.upgrade() {
@@ -47,7 +47,7 @@ pub(super) fn spawn(request: Request, seat: Seat) {
 }
 
 /// Serves a request, and then those that follow, of any connection of the worker.
-async fn serve_in_turn(mut request: Request, mut seat: Seat) {
+async fn serve_in_turn(mut request: ReceivedRequest, mut seat: StreamGuard) {
     let handover = Rc::<Handover>::default();
     loop {
         serve(request, seat).await;
@@ -59,7 +59,7 @@ async fn serve_in_turn(mut request: Request, mut seat: Seat) {
 }
 
 impl Handover {
-    fn give(&self, request: Request, seat: Seat) {
+    fn give(&self, request: ReceivedRequest, seat: StreamGuard) {
         *self.next.borrow_mut() = Some((request, seat));
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
@@ -77,7 +77,7 @@ impl Handover {
         })
     }
 
-    fn poll(&self, context: &Context<'_>) -> Poll<(Request, Seat)> {
+    fn poll(&self, context: &Context<'_>) -> Poll<(ReceivedRequest, StreamGuard)> {
         if let Some(next) = self.next.take() {
             return Poll::Ready(next);
         }
@@ -87,7 +87,7 @@ impl Handover {
 }
 
 /// Serves one request.
-async fn serve(request: Request, seat: Seat) {
+async fn serve(request: ReceivedRequest, seat: StreamGuard) {
     let streams = seat.streams();
     let worker = Rc::clone(&streams.worker);
     let mut buffers = worker.spare.take();
@@ -101,12 +101,12 @@ async fn serve(request: Request, seat: Seat) {
         service::answer(&mut session).await;
     } else {
         session.buffers = Some(buffers);
-        service::refuse_unread(&mut session, Fault::HeadTooLarge).await;
+        service::refuse_unread(&mut session, RequestError::HeadTooLarge).await;
     }
     session.worker.spare.put(session.buffers.take());
     drop(session);
     match stream.finish() {
-        Ending::Unanswered => seat.taken_back(),
-        Ending::Told => linger_stream(&stream, &streams.worker).await,
+        ResponseOutcome::Unanswered => seat.client_reset(),
+        ResponseOutcome::Told => linger_stream(&stream, &streams.worker).await,
     }
 }

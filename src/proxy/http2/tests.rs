@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
-use crate::gateway::Server;
 use crate::http2::connection::PREFACE;
+use crate::net::Pipe;
+use crate::plan::Server;
 use crate::proxy::fixtures;
-use crate::socket::Pipe;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -47,10 +47,10 @@ impl Hand {
         let server = Server { idle_timeout, write_timeout: LONG, ..fixtures::server() };
         let worker = fixtures::worker(fixtures::gateway(server));
         let stream = Rc::new(Stream::Pipe(theirs));
-        let peer = Peer::new(IpAddr::from([127, 0, 0, 1]), &stream);
+        let peer = ConnectionPeer::new(IpAddr::from([127, 0, 0, 1]), &stream);
         let serving = tokio::task::spawn_local(async move {
             let life = Lifetime { requests: u64::MAX, until: now() + 3_600 * SECOND };
-            serve(stream, BytesMut::new(), Presence::new(0), &peer, life, worker).await;
+            serve(stream, BytesMut::new(), ConnectionHandle::new(0), &peer, life, worker).await;
         });
         let client = Self { pipe: ours, come: BytesMut::new(), connected: now(), serving };
         client.write(PREFACE).await;
@@ -210,7 +210,7 @@ async fn a_connection_without_streams_closes() {
 
 #[test]
 fn a_ping_behind_many_bytes_is_waited_for_but_not_for_ever() {
-    let asked = Asked { at: now(), sent: 0 };
+    let asked = SentPing { at: now(), sent: 0 };
     let later = asked.at + 40 * SECOND;
     assert!(!asked.may_be_hidden(100, later), "a client that reads at all has found it");
     assert!(asked.may_be_hidden(1 << 20, later));

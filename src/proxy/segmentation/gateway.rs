@@ -15,15 +15,15 @@ use tokio::time::timeout;
 
 use super::backend::{Backend, Behaviour, settle};
 use super::seen::Seen;
-use crate::gateway::{Gateway, HeaderEdits, Route, Server, UpstreamIndex};
+use crate::net::{Pipe, Stream};
+use crate::plan::{HeaderEdits, Plan, Route, Server, UpstreamIndex};
 use crate::proxy::connection::serve;
+use crate::proxy::connection_handle::ConnectionHandle;
 use crate::proxy::fixtures;
-use crate::proxy::presence::Presence;
 use crate::proxy::worker::Worker;
 use crate::route::folding::PathMatching;
 use crate::route::pattern::PathPattern;
 use crate::route::{Conditions, RouteTable};
-use crate::socket::{Pipe, Stream};
 
 /// No run waits for so long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -61,8 +61,8 @@ impl Rig {
         let peer = IpAddr::from([127, high, middle, low]);
         let seen = self.backend.behave(behaviour, peer);
         let (ours, theirs) = Pipe::new();
-        let presence = Presence::new(0);
-        let serving = serve(Stream::Pipe(theirs), presence, peer, Rc::clone(&self.worker));
+        let handle = ConnectionHandle::new(0);
+        let serving = serve(Stream::Pipe(theirs), handle, peer, Rc::clone(&self.worker));
         let serving = tokio::task::spawn_local(serving);
         let mut answered = BytesMut::new();
         for segment in segments {
@@ -136,7 +136,7 @@ fn route() -> Route {
     }
 }
 
-fn gateway(backend: SocketAddr) -> Gateway {
+fn gateway(backend: SocketAddr) -> Plan {
     let server = Server {
         max_header_bytes: super::corpus::request::MAX_HEAD,
         header_timeout: PATIENCE,
@@ -147,7 +147,7 @@ fn gateway(backend: SocketAddr) -> Gateway {
         max_connection_age: PATIENCE,
         ..fixtures::server()
     };
-    Gateway {
+    Plan {
         upstreams: vec![Arc::new(fixtures::upstream(backend))],
         routes: vec![route()],
         table: RouteTable::new(vec![conditions()], PathMatching::default()),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use super::{Key, KeyFault, KeyText, LABEL_END, Part, Secret};
+use super::{Key, KeyFault, KeySecret, KeyText, LABEL_END, Part};
 use crate::limit::units::Fingerprint;
 use crate::route::client::ClientRule;
 use crate::route::folding::PathMatching;
@@ -36,7 +36,7 @@ impl Key {
     pub fn owner_of(
         &self,
         values: &[String],
-        secret: &Secret,
+        secret: &KeySecret,
         rule: &ClientRule,
         paths: PathForm,
     ) -> Result<Fingerprint, KeyFault> {

@@ -6,10 +6,10 @@
 
 use smallvec::SmallVec;
 
-use super::census::Census;
-use super::held::{Held, Seat};
+use super::eviction_policy::EvictionPolicy;
+use super::locked_sets::{LockedSets, SlotRef};
 use super::set::SLOTS;
-use super::slot::Slot;
+use super::slot::CounterSlot;
 use crate::store::Charge;
 
 /// A set that was come to.
@@ -22,28 +22,28 @@ struct Step {
 
 type Trail = SmallVec<[Step; 16]>;
 
-impl Held<'_> {
+impl LockedSets<'_> {
     /// At most so many sets are visited.
     const MAX_STEPS: usize = 64;
 
     /// An empty slot in one of the key's sets, both of which are held: one that is empty, one that is made so by moving others, or
     /// that of the least used. `None` if all there are charged by this same request.
-    pub(super) fn vacancy(&mut self, charge: &Charge<'_>, census: &Census<'_>) -> Option<Seat> {
+    pub(super) fn vacancy(&mut self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> Option<SlotRef> {
         let mut trail: Trail = self.own(charge.key).map(|set| Step { set, from: None }).collect();
         let empty = trail.iter().find_map(|step| self.empty_in(step.set));
-        empty.or_else(|| self.displace(&mut trail)).or_else(|| self.evict_from_own(charge, census))
+        empty.or_else(|| self.displace(&mut trail)).or_else(|| self.evict_from_own(charge, policy))
     }
 
-    fn empty_in(&self, set: usize) -> Option<Seat> {
-        self.sets[set].1.position(Slot::is_empty).map(|slot| Seat { set, slot })
+    fn empty_in(&self, set: usize) -> Option<SlotRef> {
+        self.sets[set].1.position(CounterSlot::is_empty).map(|slot| SlotRef { set, slot })
     }
 
     /// Follows every slot of the sets on the trail until it finds an empty one.
-    fn displace(&mut self, trail: &mut Trail) -> Option<Seat> {
+    fn displace(&mut self, trail: &mut Trail) -> Option<SlotRef> {
         for step in 0..Self::MAX_STEPS {
             let set = trail.get(step)?.set;
             for slot in 0..SLOTS {
-                let tag = self.get(Seat { set, slot }).tag();
+                let tag = self.get(SlotRef { set, slot }).tag();
                 let other = self.table.other_place(self.sets[set].0, tag);
                 let Some(set) = self.visit(other).filter(|set| trail.iter().all(|step| step.set != *set))
                 else {
@@ -67,13 +67,13 @@ impl Held<'_> {
     }
 
     /// Moves every slot on the way to `empty` by one, which leaves an empty one at the way's beginning.
-    fn shift(&mut self, trail: &Trail, mut empty: Seat) -> Seat {
+    fn shift(&mut self, trail: &Trail, mut empty: SlotRef) -> SlotRef {
         let mut from = trail.last().and_then(|step| step.from);
         while let Some((step, slot)) = from {
-            let mover = Seat { set: trail[step].set, slot };
+            let mover = SlotRef { set: trail[step].set, slot };
             let moved = self.get(mover);
             self.put(empty, moved);
-            self.put(mover, Slot::EMPTY);
+            self.put(mover, CounterSlot::EMPTY);
             empty = mover;
             from = trail[step].from;
         }

@@ -10,8 +10,8 @@
 
 use smallvec::SmallVec;
 
-use super::census::{Census, PolicyCache, Standing};
-use super::held::{Held, Seat};
+use super::eviction_policy::{EvictionPolicy, EvictionRank, PolicyCache};
+use super::locked_sets::{LockedSets, SlotRef};
 use super::registry::PolicyUsage;
 use super::set::SLOTS;
 use crate::limit::units::Fingerprint;
@@ -22,7 +22,7 @@ use crate::store::Charge;
 struct Rank {
     is_live: bool,
     claim: Claim,
-    standing: Standing,
+    standing: EvictionRank,
 }
 
 /// Which policies make room first.
@@ -45,8 +45,8 @@ struct Choice<'c> {
 
 /// A slot that may make room.
 struct Candidate<'c> {
-    seat: Seat,
-    standing: Standing,
+    seat: SlotRef,
+    standing: EvictionRank,
     usage: Option<&'c PolicyUsage>,
 }
 
@@ -55,10 +55,10 @@ type Candidates<'c> = SmallVec<[Candidate<'c>; 48]>;
 /// How many more sets may be visited for counters of the newcomer's own policy.
 struct Budget(usize);
 
-impl Held<'_> {
+impl LockedSets<'_> {
     /// How many slots an eviction chooses from, if there are as many nearby. If half of all keys are to be kept, the
     /// chance that these are all such is 2^-32.
-    const COMPANY: usize = 32;
+    const MIN_CANDIDATES: usize = 32;
     /// Up to so many keys in all, everybody is company.
     const ALL: u64 = 64;
     /// How many sets are visited for company. Only logs of very many events leave so many sets empty.
@@ -70,29 +70,29 @@ impl Held<'_> {
     const MAX_OWN_VISITS: usize = 256;
 
     /// Makes room for `needed` in the bound, or as much as there is, and takes it.
-    pub(super) fn make_room(&mut self, charge: &Charge<'_>, needed: u64, census: &Census<'_>) -> u64 {
+    pub(super) fn make_room(&mut self, charge: &Charge<'_>, needed: u64, policy: &EvictionPolicy<'_>) -> u64 {
         if needed == 0 {
             return 0;
         }
-        let mut room = self.vacate(charge.key, census);
+        let mut room = self.vacate(charge.key, policy);
         room += self.table.room.take(needed.saturating_sub(room));
         let mut budget = Budget(Self::MAX_OWN_VISITS);
         while room < needed {
-            let Some(freed) = self.evict(charge, census, &mut budget) else { break };
+            let Some(freed) = self.evict(charge, policy, &mut budget) else { break };
             room += freed;
         }
         room
     }
 
     /// Empties every expired slot of the key's sets and says how much room that makes.
-    fn vacate(&mut self, key: Fingerprint, census: &Census<'_>) -> u64 {
+    fn vacate(&mut self, key: Fingerprint, policy: &EvictionPolicy<'_>) -> u64 {
         let mut room = 0;
         for set in self.own(key) {
             for slot in 0..SLOTS {
-                let seat = Seat { set, slot };
+                let seat = SlotRef { set, slot };
                 let held = self.get(seat);
-                if census.is_evictable(&held) && census.is_expired(&held, &self.table.logs) {
-                    room += self.clear(seat, census);
+                if policy.is_evictable(&held) && policy.is_expired(&held, &self.table.logs) {
+                    room += self.clear(seat, policy);
                 }
             }
         }
@@ -100,47 +100,60 @@ impl Held<'_> {
     }
 
     /// Empties a slot of the neighbourhood and says how much room that makes; `None` if there is none to be emptied.
-    fn evict(&mut self, charge: &Charge<'_>, census: &Census<'_>, budget: &mut Budget) -> Option<u64> {
+    fn evict(
+        &mut self,
+        charge: &Charge<'_>,
+        policy: &EvictionPolicy<'_>,
+        budget: &mut Budget,
+    ) -> Option<u64> {
         let [place, _] = self.table.places(charge.key);
-        let visited = self.gather(place, census);
-        let candidates = self.candidates(0..self.sets.len(), census);
-        let choice = Choice::new(census.usage(charge.numbers), &candidates);
-        let mut chosen = choice.lowest(&candidates, census)?;
+        let visited = self.collect(place, policy);
+        let candidates = self.candidates(0..self.sets.len(), policy);
+        let choice = Choice::new(policy.usage(charge.numbers), &candidates);
+        let mut chosen = choice.lowest(&candidates, policy)?;
         if let Some(own) = choice.own
             && choice.own_first
             && chosen.0.is_live
         {
             let met = candidates.iter().filter(|candidate| is_same(candidate.usage, Some(own))).count();
-            chosen = self.gather_own(own, met, place + visited, chosen, census, budget);
+            chosen = self.collect_own(own, met, place + visited, chosen, policy, budget);
         }
         let (rank, seat) = chosen;
-        Some(self.dismiss(rank.standing, seat, census))
+        Some(self.evict_slot(rank.standing, seat, policy))
     }
 
     /// Empties a slot of the key's own sets, whose room is given back; `None` if there is none to be emptied.
-    pub(super) fn evict_from_own(&mut self, charge: &Charge<'_>, census: &Census<'_>) -> Option<Seat> {
-        let candidates = self.candidates(self.own(charge.key), census);
-        let choice = Choice::new(census.usage(charge.numbers), &candidates);
-        let (rank, seat) = choice.lowest(&candidates, census)?;
-        let room = self.dismiss(rank.standing, seat, census);
+    pub(super) fn evict_from_own(
+        &mut self,
+        charge: &Charge<'_>,
+        policy: &EvictionPolicy<'_>,
+    ) -> Option<SlotRef> {
+        let candidates = self.candidates(self.own(charge.key), policy);
+        let choice = Choice::new(policy.usage(charge.numbers), &candidates);
+        let (rank, seat) = choice.lowest(&candidates, policy)?;
+        let room = self.evict_slot(rank.standing, seat, policy);
         self.table.room.give_back(room);
         Some(seat)
     }
 
-    fn dismiss(&mut self, standing: Standing, seat: Seat, census: &Census<'_>) -> u64 {
-        if !census.has_expired(standing) {
+    fn evict_slot(&mut self, standing: EvictionRank, seat: SlotRef, policy: &EvictionPolicy<'_>) -> u64 {
+        if !policy.has_expired(standing) {
             self.table.count_eviction();
         }
-        self.clear(seat, census)
+        self.clear(seat, policy)
     }
 
     /// The slots of some of the held sets that may make room.
-    fn candidates<'c>(&self, sets: impl Iterator<Item = usize>, census: &'c Census<'_>) -> Candidates<'c> {
+    fn candidates<'c>(
+        &self,
+        sets: impl Iterator<Item = usize>,
+        policy: &'c EvictionPolicy<'_>,
+    ) -> Candidates<'c> {
         let mut cache = PolicyCache::default();
-        let seats = sets.flat_map(|set| (0..SLOTS).map(move |slot| Seat { set, slot }));
-        let company = seats.map(|seat| (self.get(seat), seat)).filter(|(slot, _)| census.is_evictable(slot));
+        let seats = sets.flat_map(|set| (0..SLOTS).map(move |slot| SlotRef { set, slot }));
+        let company = seats.map(|seat| (self.get(seat), seat)).filter(|(slot, _)| policy.is_evictable(slot));
         let candidate = |(slot, seat)| {
-            let (standing, usage) = census.standing(&slot, &self.table.logs, &mut cache);
+            let (standing, usage) = policy.rank(&slot, &self.table.logs, &mut cache);
             Candidate { seat, standing, usage }
         };
         company.map(candidate).collect()
@@ -148,11 +161,11 @@ impl Held<'_> {
 
     /// Locks further sets, from `place` on, until there is enough company, and says how many places it went. It never waits for a
     /// lock, so it cannot deadlock; a set that another request holds is passed over.
-    fn gather(&mut self, place: usize, census: &Census<'_>) -> usize {
+    fn collect(&mut self, place: usize, policy: &EvictionPolicy<'_>) -> usize {
         let table = self.table;
-        let enough = if table.room.bound() <= Self::ALL { usize::MAX } else { Self::COMPANY };
+        let enough = if table.room.bound() <= Self::ALL { usize::MAX } else { Self::MIN_CANDIDATES };
         let company =
-            |slots: &mut dyn Iterator<Item = _>| slots.filter(|slot| census.is_evictable(slot)).count();
+            |slots: &mut dyn Iterator<Item = _>| slots.filter(|slot| policy.is_evictable(slot)).count();
         let mut gathered: usize = self.sets.iter().map(|(_, set)| company(&mut set.slots())).sum();
         let mut visited = 0;
         for next in (place..table.sets()).chain(0..place).take(Self::MAX_VISITS) {
@@ -175,22 +188,22 @@ impl Held<'_> {
 
     /// Looks on, in runs of sets from `place` on, until [`Self::COMPANY`] counters of the newcomer's own policy were met, `met` of which were gathered
     /// already, and returns the slot to be emptied. Only its set stays locked. Nor does this wait for a lock.
-    fn gather_own(
+    fn collect_own(
         &mut self,
         own: &PolicyUsage,
         mut met: usize,
         place: usize,
-        mut chosen: (Rank, Seat),
-        census: &Census<'_>,
+        mut chosen: (Rank, SlotRef),
+        policy: &EvictionPolicy<'_>,
         budget: &mut Budget,
-    ) -> (Rank, Seat) {
+    ) -> (Rank, SlotRef) {
         let (table, gathered) = (self.table, self.sets.len());
         let mut cache = PolicyCache::default();
         let (runs, length) = Self::OWN_RUNS;
         let start = |run: usize| place + run * (table.sets() / runs);
         for next in (0..runs).flat_map(|run| start(run)..start(run) + length) {
             let next = next % table.sets();
-            if met >= Self::COMPANY || budget.0 == 0 {
+            if met >= Self::MIN_CANDIDATES || budget.0 == 0 {
                 break;
             }
             budget.0 -= 1;
@@ -201,18 +214,18 @@ impl Held<'_> {
             let mut lowest: Option<(Rank, usize)> = None;
             for index in 0..SLOTS {
                 let slot = set.get(index);
-                if census.is_evictable(&slot) && census.is_of(&slot, own, &mut cache) {
+                if policy.is_evictable(&slot) && policy.is_of(&slot, own, &mut cache) {
                     met += 1;
-                    let (standing, _) = census.standing(&slot, &table.logs, &mut cache);
+                    let (standing, _) = policy.rank(&slot, &table.logs, &mut cache);
                     let rank =
-                        Rank { is_live: !census.has_expired(standing), claim: Claim::Chosen, standing };
+                        Rank { is_live: !policy.has_expired(standing), claim: Claim::Chosen, standing };
                     lowest = lowest.into_iter().chain([(rank, index)]).min();
                 }
             }
             if let Some((rank, slot)) = lowest.filter(|(rank, _)| *rank < chosen.0) {
                 self.sets.truncate(gathered);
                 self.sets.push((next, set));
-                chosen = (rank, Seat { set: gathered, slot });
+                chosen = (rank, SlotRef { set: gathered, slot });
             }
         }
         chosen
@@ -246,9 +259,9 @@ impl<'c> Choice<'c> {
         }
     }
 
-    fn lowest(&self, candidates: &[Candidate<'_>], census: &Census<'_>) -> Option<(Rank, Seat)> {
+    fn lowest(&self, candidates: &[Candidate<'_>], policy: &EvictionPolicy<'_>) -> Option<(Rank, SlotRef)> {
         let rank = |candidate: &Candidate<'_>| Rank {
-            is_live: !census.has_expired(candidate.standing),
+            is_live: !policy.has_expired(candidate.standing),
             claim: self.claim(candidate.usage),
             standing: candidate.standing,
         };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::limit::Algorithm;
-use crate::store::NumbersId;
+use crate::store::ParamsId;
 
 /// Policies by [`NumbersId`]: at least the last 32,768 registered, at most 65,536.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(super) struct Registry {
 }
 
 /// A read lock on the registry. Set locks may be held while it is taken, never the other way round.
-pub(super) struct Known<'a>(RwLockReadGuard<'a, Generations>);
+pub(super) struct RegistryReader<'a>(RwLockReadGuard<'a, Generations>);
 
 /// What [`Registry::register`] found under the id.
 #[derive(Clone, Debug)]
@@ -50,8 +50,8 @@ enum Entry {
 /// Two half-full maps instead of an ordered one: when the newer is full it becomes the older, and the older is forgotten.
 #[derive(Debug, Default)]
 struct Generations {
-    newer: BTreeMap<NumbersId, Entry>,
-    older: BTreeMap<NumbersId, Entry>,
+    newer: BTreeMap<ParamsId, Entry>,
+    older: BTreeMap<ParamsId, Entry>,
     /// By the policy's identity. A usage without an entry is forgotten with the next generation.
     usages: BTreeMap<u128, Arc<PolicyUsage>>,
 }
@@ -77,7 +77,7 @@ impl Registry {
     const GENERATION: usize = 32_768;
 
     /// Remembers the policy with this identity and `algorithm` under `numbers`. Registering again keeps it from being forgotten.
-    pub(super) fn register(&self, numbers: NumbersId, algorithm: &Algorithm, identity: u128) -> Registered {
+    pub(super) fn register(&self, numbers: ParamsId, algorithm: &Algorithm, identity: u128) -> Registered {
         let mut generations = self.generations.write();
         if generations.newer.len() >= Self::GENERATION && !generations.newer.contains_key(&numbers) {
             generations.next();
@@ -98,14 +98,14 @@ impl Registry {
     }
 
     /// Opens the registry for look-ups. Not to be taken twice at once by one thread.
-    pub(super) fn known(&self) -> Known<'_> {
-        Known(self.generations.read())
+    pub(super) fn read(&self) -> RegistryReader<'_> {
+        RegistryReader(self.generations.read())
     }
 }
 
-impl Known<'_> {
+impl RegistryReader<'_> {
     /// The policy behind `numbers`; `None` if it is forgotten, was never registered, or is ambiguous.
-    pub(super) fn get(&self, numbers: NumbersId) -> Option<&RegisteredPolicy> {
+    pub(super) fn get(&self, numbers: ParamsId) -> Option<&RegisteredPolicy> {
         match self.0.find(numbers)? {
             Entry::Of(policy) => Some(policy),
             Entry::Ambiguous => None,
@@ -114,7 +114,7 @@ impl Known<'_> {
 }
 
 impl Generations {
-    fn find(&self, numbers: NumbersId) -> Option<&Entry> {
+    fn find(&self, numbers: ParamsId) -> Option<&Entry> {
         self.newer.get(&numbers).or_else(|| self.older.get(&numbers))
     }
 
@@ -136,17 +136,17 @@ mod tests {
     #[test]
     fn forgets_the_oldest_and_keeps_what_is_registered_again() {
         let registry = Registry::default();
-        let kept = NumbersId(u32::MAX);
+        let kept = ParamsId(u32::MAX);
         for id in 0..200_000 {
-            registry.register(NumbersId(id), &algorithm(1), 0);
+            registry.register(ParamsId(id), &algorithm(1), 0);
             if id % 1_000 == 0 {
                 registry.register(kept, &algorithm(2), 0);
             }
         }
-        let known = registry.known();
+        let known = registry.read();
         assert_eq!(known.get(kept).map(|it| it.algorithm), Some(algorithm(2)));
-        assert_eq!(known.get(NumbersId(199_999 - 30_000)).map(|it| it.algorithm), Some(algorithm(1)));
-        assert!(known.get(NumbersId(0)).is_none());
+        assert_eq!(known.get(ParamsId(199_999 - 30_000)).map(|it| it.algorithm), Some(algorithm(1)));
+        assert!(known.get(ParamsId(0)).is_none());
         assert_eq!(known.0.usages.len(), 1);
         assert!(known.0.newer.len() + known.0.older.len() <= 65_536);
     }
@@ -154,23 +154,23 @@ mod tests {
     #[test]
     fn trusts_neither_of_two_algorithms_under_one_id() {
         let registry = Registry::default();
-        let id = NumbersId(7);
+        let id = ParamsId(7);
         let register = |count| registry.register(id, &algorithm(count), 0);
         assert!(matches!(register(1), Registered::Unique));
         assert!(matches!(register(1), Registered::Unique));
         assert!(matches!(register(2), Registered::Ambiguous(Some(_))));
         assert!(matches!(register(2), Registered::Ambiguous(None)));
-        assert!(registry.known().get(id).is_none());
+        assert!(registry.read().get(id).is_none());
     }
 
     #[test]
     fn a_policy_keeps_its_usage_under_new_numbers_and_no_other_policy_shares_it() {
         let registry = Registry::default();
         for (id, identity) in [(1, 10), (2, 10), (3, 11)] {
-            registry.register(NumbersId(id), &algorithm(id), identity);
+            registry.register(ParamsId(id), &algorithm(id), identity);
         }
-        let known = registry.known();
-        let [one, two, three] = [1, 2, 3].map(|id| &known.get(NumbersId(id)).unwrap().usage);
+        let known = registry.read();
+        let [one, two, three] = [1, 2, 3].map(|id| &known.get(ParamsId(id)).unwrap().usage);
         assert!(Arc::ptr_eq(one, two) && !Arc::ptr_eq(one, three));
     }
 }

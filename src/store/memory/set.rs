@@ -9,7 +9,7 @@
 //! before the second look keeps the reads before it. `tollgate_loom` builds run this file under loom's scheduler.
 
 use super::atomic::{AtomicU64, Ordering, fence, spin_loop, yield_now};
-use super::slot::{Slot, Tag};
+use super::slot::{CounterSlot, Tag};
 
 /// Slots of a set.
 pub(super) const SLOTS: usize = 5;
@@ -31,12 +31,12 @@ pub(super) struct Locked<'a> {
 
 /// A slot as it stood at one moment.
 #[derive(Debug)]
-pub(super) struct Seen<'a> {
+pub(super) struct SlotView<'a> {
     set: Set<'a>,
     version: u64,
     index: usize,
     /// What it held.
-    pub(super) slot: Slot,
+    pub(super) slot: CounterSlot,
 }
 
 /// Somebody was writing.
@@ -46,7 +46,7 @@ pub(super) struct Busy;
 impl<'a> Set<'a> {
     /// Looks for the slot that agrees with `wanted`, without a lock.
     #[inline(always)]
-    pub(super) fn look(self, wanted: &Slot) -> Result<Option<Seen<'a>>, Busy> {
+    pub(super) fn look(self, wanted: &CounterSlot) -> Result<Option<SlotView<'a>>, Busy> {
         let version = self.guard().load(Ordering::Acquire);
         // Which slot it is cannot be foretold: a branch on it would throw away all that the processor does while it waits
         // for the set to come from memory. So all labels are compared, and the outcome is only counted with.
@@ -59,7 +59,7 @@ impl<'a> Set<'a> {
             let index = alike.trailing_zeros() as usize;
             let slot = self.read(index);
             if slot.agrees(wanted) && !slot.is_empty() {
-                found = Some(Seen { set: self, version, index, slot });
+                found = Some(SlotView { set: self, version, index, slot });
                 break;
             }
             alike &= alike - 1;
@@ -73,7 +73,7 @@ impl<'a> Set<'a> {
 
     /// Has the set fetched from memory, so that it is there if it is needed.
     #[inline]
-    pub(super) fn touch(self) {
+    pub(super) fn prefetch(self) {
         let _ = std::hint::black_box(self.guard().load(Ordering::Relaxed));
     }
 
@@ -121,10 +121,10 @@ impl<'a> Set<'a> {
     }
 
     #[inline]
-    fn read(self, index: usize) -> Slot {
+    fn read(self, index: usize) -> CounterSlot {
         let [label, moment, used] = [self.label(index), self.moment(index), self.used(index)]
             .map(|word| word.load(Ordering::Relaxed));
-        Slot { label, moment, used }
+        CounterSlot { label, moment, used }
     }
 
     #[inline]
@@ -149,10 +149,10 @@ impl<'a> Set<'a> {
     }
 }
 
-impl Seen<'_> {
+impl SlotView<'_> {
     /// Changes the slot's state, if nobody has written to its set since it was seen.
     #[inline(always)]
-    pub(super) fn replace(self, slot: &Slot) -> Result<(), Busy> {
+    pub(super) fn replace(self, slot: &CounterSlot) -> Result<(), Busy> {
         let locked = self.set.lock_at(self.version).ok_or(Busy)?;
         locked.set.moment(self.index).store(slot.moment, Ordering::Relaxed);
         locked.set.used(self.index).store(slot.used, Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Seen<'_> {
 
 impl Locked<'_> {
     /// Slot number `index`.
-    pub(super) fn get(&self, index: usize) -> Slot {
+    pub(super) fn get(&self, index: usize) -> CounterSlot {
         self.set.read(index)
     }
 
@@ -172,17 +172,17 @@ impl Locked<'_> {
     }
 
     /// All slots.
-    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+    pub(super) fn slots(&self) -> impl Iterator<Item = CounterSlot> {
         (0..SLOTS).map(|index| self.get(index))
     }
 
     /// The place of the first slot that is such.
-    pub(super) fn position(&self, is_such: impl Fn(&Slot) -> bool) -> Option<usize> {
+    pub(super) fn position(&self, is_such: impl Fn(&CounterSlot) -> bool) -> Option<usize> {
         (0..SLOTS).find(|index| is_such(&self.get(*index)))
     }
 
     /// Writes slot number `index`.
-    pub(super) fn put(&mut self, index: usize, slot: Slot) {
+    pub(super) fn put(&mut self, index: usize, slot: CounterSlot) {
         self.set.label(index).store(slot.label, Ordering::Relaxed);
         self.set.moment(index).store(slot.moment, Ordering::Relaxed);
         self.set.used(index).store(slot.used, Ordering::Relaxed);

@@ -10,7 +10,7 @@
 
 use crate::limit::packed::Packed;
 use crate::limit::units::{EXACT, Fingerprint, Timestamp};
-use crate::store::NumbersId;
+use crate::store::ParamsId;
 
 /// The part of a fingerprint that tells the keys of one set apart: 42 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) struct Tag(u64);
 
 /// The words of one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct CounterSlot {
     pub(super) label: u64,
     pub(super) moment: u64,
     pub(super) used: u64,
@@ -66,13 +66,13 @@ impl Tag {
     }
 }
 
-impl Slot {
+impl CounterSlot {
     /// Holds nothing.
     pub(super) const EMPTY: Self = Self { label: 0, moment: 0, used: 0 };
 
     /// A slot of the key with `tag`, written under `numbers`.
     #[inline]
-    pub(super) fn new(tag: Tag, numbers: NumbersId, content: Content) -> Self {
+    pub(super) fn new(tag: Tag, numbers: ParamsId, content: Content) -> Self {
         let (is_log, time, used) = match content {
             Content::State(state) => (0, state.at.0, state.used),
             Content::Log { id, events } => (1, events, id),
@@ -109,10 +109,10 @@ impl Slot {
     }
 
     /// The numbers it was written under.
-    pub(super) const fn numbers(&self) -> NumbersId {
+    pub(super) const fn numbers(&self) -> ParamsId {
         #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
         let low = self.label as u32;
-        NumbersId(low)
+        ParamsId(low)
     }
 
     /// What it holds.
@@ -153,17 +153,17 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_packed_is_found_again(key: u128, numbers: u32, time in 0..EXACT, used in 1..=u64::MAX, is_log: bool) {
-            let (tag, numbers) = (Tag::of(Fingerprint(key)), NumbersId(numbers));
+            let (tag, numbers) = (Tag::of(Fingerprint(key)), ParamsId(numbers));
             let content = match is_log {
                 true => Content::Log { id: used, events: time },
                 false => Content::State(Packed { at: Timestamp(time), used }),
             };
-            let slot = Slot::new(tag, numbers, content);
+            let slot = CounterSlot::new(tag, numbers, content);
             prop_assert_eq!((slot.tag(), slot.numbers(), slot.content()), (tag, numbers, content));
             prop_assert_eq!(slot.weight(), if is_log { time } else { 1 });
             prop_assert!(slot.is_of(tag) && !slot.is_of(Tag::of(Fingerprint(key ^ 1))));
-            prop_assert!(!slot.agrees(&Slot::new(Tag::of(Fingerprint(key ^ 1 << 41)), numbers, content)));
-            prop_assert!(!slot.agrees(&Slot::new(tag, NumbersId(numbers.0 ^ 1), content)));
+            prop_assert!(!slot.agrees(&CounterSlot::new(Tag::of(Fingerprint(key ^ 1 << 41)), numbers, content)));
+            prop_assert!(!slot.agrees(&CounterSlot::new(tag, ParamsId(numbers.0 ^ 1), content)));
         }
     }
 }

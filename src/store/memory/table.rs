@@ -9,29 +9,29 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::backing_memory::BackingMemory;
+use super::capacity::Capacity;
 use super::logs::Logs;
-use super::room::Room;
-use super::set::{Busy, Seen, Set, WORDS};
+use super::set::{Busy, Set, SlotView, WORDS};
 #[cfg(test)]
 use super::slot::Content;
-use super::slot::{Slot, Tag};
-use super::words::Words;
+use super::slot::{CounterSlot, Tag};
 use crate::limit::units::Fingerprint;
-use crate::store::NumbersId;
+use crate::store::ParamsId;
 
 /// All states.
 #[derive(Debug)]
-pub(super) struct Table {
-    words: Words,
+pub(super) struct CounterTable {
+    words: BackingMemory,
     /// Words before the first set, so that a set fills whole cache lines.
     skipped: usize,
     sets: usize,
     pub(super) logs: Logs,
-    pub(super) room: Room,
+    pub(super) room: Capacity,
     evictions: AtomicU64,
 }
 
-impl Table {
+impl CounterTable {
     /// Sets for each key of the bound: 15 slots for 14 keys, 27.4 bytes a key. Fuller, moves would become long.
     const SETS_PER_KEY: (usize, usize) = (3, 14);
     /// Sets on top, so that small tables, too, find room for every key.
@@ -44,19 +44,19 @@ impl Table {
         let max_keys = max_keys.max(1);
         let (sets, keys) = Self::SETS_PER_KEY;
         let sets = max_keys.div_ceil(keys).saturating_mul(sets).saturating_add(Self::SPARE_SETS);
-        let words = Words::zeroed(sets.saturating_add(1).saturating_mul(WORDS))?;
+        let words = BackingMemory::zeroed(sets.saturating_add(1).saturating_mul(WORDS))?;
         let skipped = words.as_slice().as_ptr().align_offset(WORDS * size_of::<AtomicU64>()).min(WORDS);
-        let (logs, room) = (Logs::new(), Room::new(max_keys));
+        let (logs, room) = (Logs::new(), Capacity::new(max_keys));
         Some(Self { words, skipped, sets, logs, room, evictions: AtomicU64::new(0) })
     }
 
     /// The slot that agrees with `wanted`, in either of the key's sets. `None` if it is not there, or others keep on
     /// writing to its set.
     #[inline(always)]
-    pub(super) fn look(&self, key: Fingerprint, wanted: &Slot) -> Option<Seen<'_>> {
+    pub(super) fn look(&self, key: Fingerprint, wanted: &CounterSlot) -> Option<SlotView<'_>> {
         let first = self.first_place(key);
         let other = self.other_place(first, wanted.tag());
-        self.set(other).touch();
+        self.set(other).prefetch();
         match self.look_at(first, wanted) {
             Some(seen) => Some(seen),
             None => self.look_elsewhere(other, wanted),
@@ -64,12 +64,12 @@ impl Table {
     }
 
     #[inline(never)]
-    fn look_elsewhere(&self, other: usize, wanted: &Slot) -> Option<Seen<'_>> {
+    fn look_elsewhere(&self, other: usize, wanted: &CounterSlot) -> Option<SlotView<'_>> {
         self.look_at(other, wanted)
     }
 
     #[inline(always)]
-    fn look_at(&self, place: usize, wanted: &Slot) -> Option<Seen<'_>> {
+    fn look_at(&self, place: usize, wanted: &CounterSlot) -> Option<SlotView<'_>> {
         for _ in 0..Self::TRIES {
             match self.set(place).look(wanted) {
                 Ok(found) => return found,
@@ -118,14 +118,14 @@ impl Table {
 
     /// Drops every state written under `numbers` and says how much room that makes. Walks the whole table, one set at a time; not
     /// for the request path.
-    pub(super) fn forget(&self, numbers: NumbersId) -> u64 {
+    pub(super) fn forget(&self, numbers: ParamsId) -> u64 {
         let mut freed = 0;
         for set in (0..self.sets).map(|place| self.set(place)).filter(|set| !set.is_untouched()) {
             let mut set = set.lock();
-            let is_such = |slot: &Slot| !slot.is_empty() && slot.numbers() == numbers;
+            let is_such = |slot: &CounterSlot| !slot.is_empty() && slot.numbers() == numbers;
             while let Some(index) = set.position(is_such) {
                 freed += self.empty(&set.get(index));
-                set.put(index, Slot::EMPTY);
+                set.put(index, CounterSlot::EMPTY);
             }
         }
         self.room.give_back(freed);
@@ -133,7 +133,7 @@ impl Table {
     }
 
     /// Forgets what `slot`, which is about to be overwritten, holds elsewhere, and says how much room it took.
-    pub(super) fn empty(&self, slot: &Slot) -> u64 {
+    pub(super) fn empty(&self, slot: &CounterSlot) -> u64 {
         if let Some(id) = slot.log() {
             self.logs.remove(id);
         }
@@ -158,14 +158,14 @@ impl Table {
 
     /// The same of states under these numbers.
     #[cfg(test)]
-    pub(super) fn recounted_of(&self, numbers: NumbersId) -> u64 {
+    pub(super) fn recounted_of(&self, numbers: ParamsId) -> u64 {
         self.recounted_where(|slot| slot.numbers() == numbers)
     }
 
     #[cfg(test)]
-    fn recounted_where(&self, is_such: impl Fn(&Slot) -> bool) -> u64 {
+    fn recounted_where(&self, is_such: impl Fn(&CounterSlot) -> bool) -> u64 {
         let slots = |place| self.set(place).lock().slots().collect::<Vec<_>>();
-        let weigh = |slot: Slot| match slot.content() {
+        let weigh = |slot: CounterSlot| match slot.content() {
             Content::Log { id, events } if !slot.is_empty() => {
                 assert_eq!(self.logs.copy(id).weight() as u64, events);
                 events

@@ -3,8 +3,8 @@
 //! What is told of a ban is how long it still lasts, so clocks of gateways need not agree. All bans stand under one name, so in a cluster
 //! on one node.
 
-use super::client::Client;
-use super::fault::Fault;
+use super::client::RedisClient;
+use super::errors::CallError;
 use super::resp::{Command, Integers};
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::store::Unreachable;
@@ -17,7 +17,7 @@ const EACH: usize = 9;
 /// Bans that one answer tells at most, as in `bans.lua`.
 const PAGE: usize = 1_000;
 
-impl Client {
+impl RedisClient {
     /// Bans a key for so long, or ends its ban, there and in `bans`.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Client {
         Ok(())
     }
 
-    async fn read_page(&self, known: Option<i64>, first: usize) -> Result<Integers, Fault> {
+    async fn read_page(&self, known: Option<i64>, first: usize) -> Result<Integers, CallError> {
         let known = known.and_then(|known| u64::try_from(known).ok());
         self.ask_bans(|command| {
             command.word(b"bans");
@@ -103,7 +103,7 @@ impl Client {
         .await
     }
 
-    async fn ask_bans(&self, write: impl Fn(&mut Command<'_>)) -> Result<Integers, Fault> {
+    async fn ask_bans(&self, write: impl Fn(&mut Command<'_>)) -> Result<Integers, CallError> {
         self.script.ask_key(b"bans", TAG, write).await
     }
 }

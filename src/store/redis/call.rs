@@ -99,14 +99,14 @@ fn exact(difference: i64) -> f64 {
 mod tests {
     use super::*;
     use crate::limit::units::{Micros, Rate};
-    use crate::store::{NumbersId, Remote};
+    use crate::store::{ParamsId, SharedKeyInfo};
 
     #[test]
     fn a_charge_is_a_name_a_group_and_six_doubles() {
         let rate = Rate::new(3, Micros::SECOND).unwrap();
         let algorithm = &Algorithm::sliding_log(rate, Some(Micros(7)), true);
-        let (numbers, key, cost) = (NumbersId::of(algorithm), Fingerprint(1), Cost::new(2).unwrap());
-        let (group, remote) = (Group::Shadow(4), Remote::NONE);
+        let (numbers, key, cost) = (ParamsId::of(algorithm), Fingerprint(1), Cost::new(2).unwrap());
+        let (group, remote) = (Group::Shadow(4), SharedKeyInfo::NONE);
         let charge = Charge { algorithm, numbers, key, cost, group, remote };
         let mut given = Vec::new();
         decide(&[charge], |argument| given.push(argument.to_vec()));

@@ -3,15 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use super::counts::Counts;
-use super::health::Healths;
+use super::counts::RedisCounts;
+use super::denial_cache::DenialCache;
+use super::health::ServerHealths;
 use super::nodes::Nodes;
-use super::refusals::Refusals;
 use super::resp::{Command, Integers};
 use super::script::Script;
-use super::script_client::{Question, ScriptClient};
-use super::settings::Settings;
-use super::{call, reply, turns};
+use super::script_client::{ScriptClient, ScriptOp};
+use super::settings::RedisSettings;
+use super::{call, cross_slot, reply};
 use crate::clock::{deadline, micros};
 use crate::limit::units::{Cost, Timestamp};
 use crate::store::memory::MemoryStore;
@@ -19,23 +19,23 @@ use crate::store::{Charge, Decisions, OnError, Outcome, Unreachable};
 
 /// One worker's way to the shared counters. Stays on its thread.
 #[derive(Debug)]
-pub struct Client {
+pub struct RedisClient {
     pub(super) script: ScriptClient,
     /// The version of the bans that were read last.
     pub(super) known_bans: Cell<Option<i64>>,
-    refusals: RefCell<Refusals>,
+    refusals: RefCell<DenialCache>,
     memory: Arc<MemoryStore>,
-    counts: Arc<Counts>,
+    counts: Arc<RedisCounts>,
 }
 
-impl Client {
+impl RedisClient {
     /// Begins to connect. Needs the worker's runtime around it.
     pub(super) fn open(
-        settings: &Arc<Settings>,
+        settings: &Arc<RedisSettings>,
         script: &Arc<Script>,
-        health: &Arc<Healths>,
+        health: &Arc<ServerHealths>,
         memory: Arc<MemoryStore>,
-        counts: Arc<Counts>,
+        counts: Arc<RedisCounts>,
     ) -> Self {
         let nodes = Nodes::open(settings, script, health);
         let (settings, script) = (Arc::clone(settings), Arc::clone(script));
@@ -55,11 +55,11 @@ impl Client {
     pub(in crate::store) async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         let asked = deadline::now();
         let outcome = match self.script.only_slot(charges) {
-            Some(slot) => match self.script.ask(slot, Question::Decide, charges).await {
+            Some(slot) => match self.script.ask(slot, ScriptOp::Decide, charges).await {
                 Ok(reply) => reply.outcome,
                 Err(_) => self.script.without(charges, now),
             },
-            None => turns::decide(&self.script, charges, now, asked + self.script.timeout()).await,
+            None => cross_slot::decide(&self.script, charges, now, asked + self.script.timeout()).await,
         };
         self.learn(charges, &outcome, now, now.plus(micros(asked.elapsed())));
         outcome
@@ -68,7 +68,7 @@ impl Client {
     /// See [`Counters::look`](crate::store::Counters::look). The charges are of one owner, so they lie in one place.
     pub(in crate::store) async fn look(&self, charges: &[Charge<'_>]) -> Result<Decisions, Unreachable> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
-        let reply = self.script.ask(slot, Question::Peek, charges).await.map_err(|_| Unreachable)?;
+        let reply = self.script.ask(slot, ScriptOp::Peek, charges).await.map_err(|_| Unreachable)?;
         Ok(reply.outcome.decisions)
     }
 
@@ -106,7 +106,7 @@ impl Client {
     ) -> Result<Integers, Unreachable> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
         let integers = self.script.change(slot, charges, write).await.map_err(|_| Unreachable)?;
-        *self.refusals.borrow_mut() = Refusals::default();
+        *self.refusals.borrow_mut() = DenialCache::default();
         Ok(integers)
     }
 

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::fault::Fault;
-use super::health::Healths;
-use super::link::{Mode, Reply};
-use super::refusal::Code;
+use super::errors::CallError;
+use super::health::ServerHealths;
+use super::pipeline::{CallMode, PipelineReply};
 use super::resp::{Command, Integers};
 use super::script::Script;
-use super::settings::{Server, Settings};
-use super::slot::Slot;
-use super::survey::{Node, Survey};
+use super::server_error::ErrorKind;
+use super::settings::{RedisServer, RedisSettings};
+use super::slot::HashSlot;
+use super::topology::{Node, Topology};
 use crate::clock::deadline::now;
 
 /// Nodes that may name another one before a call is given up.
@@ -25,20 +25,20 @@ const MOST_DETOURS: usize = 5;
 /// A cluster. Its connections are closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    survey: Rc<Survey>,
-    settings: Arc<Settings>,
+    survey: Rc<Topology>,
+    settings: Arc<RedisSettings>,
     task: AbortHandle,
 }
 
 impl Cluster {
     /// Begins to look around. To be called on a local runtime.
     pub(super) fn open(
-        listed: &[Server],
-        settings: &Arc<Settings>,
+        listed: &[RedisServer],
+        settings: &Arc<RedisSettings>,
         script: &Arc<Script>,
-        healths: &Arc<Healths>,
+        healths: &Arc<ServerHealths>,
     ) -> Self {
-        let survey = Survey::new(listed.to_vec(), settings, script, healths);
+        let survey = Topology::new(listed.to_vec(), settings, script, healths);
         let task = tokio::task::spawn_local(Rc::clone(&survey).run()).abort_handle();
         Self { survey, settings: Arc::clone(settings), task }
     }
@@ -47,30 +47,32 @@ impl Cluster {
     pub(super) async fn ask(
         &self,
         asked: Instant,
-        slot: Slot,
+        slot: HashSlot,
         write: &impl Fn(&mut Command<'_>),
-    ) -> Result<(Integers, Instant), Fault> {
+    ) -> Result<(Integers, Instant), CallError> {
         let deadline = asked + self.settings.timeout;
         let Ok(node) = self.survey.node(slot) else {
-            return timeout_at(deadline, self.ask_later(slot, write)).await.unwrap_or(Err(Fault::Timeout));
+            return timeout_at(deadline, self.ask_later(slot, write))
+                .await
+                .unwrap_or(Err(CallError::Timeout));
         };
-        match node.link.ask(asked, Mode::Own, write).await? {
-            Reply::Decided(integers, at) => Ok((integers, at)),
-            detour => {
-                timeout_at(deadline, self.follow(node, detour, write)).await.unwrap_or(Err(Fault::Timeout))
-            }
+        match node.link.ask(asked, CallMode::Own, write).await? {
+            PipelineReply::Decided(integers, at) => Ok((integers, at)),
+            detour => timeout_at(deadline, self.follow(node, detour, write))
+                .await
+                .unwrap_or(Err(CallError::Timeout)),
         }
     }
 
     /// Asks when it is known who has the slot, or that nobody knows.
     async fn ask_later(
         &self,
-        slot: Slot,
+        slot: HashSlot,
         write: &impl Fn(&mut Command<'_>),
-    ) -> Result<(Integers, Instant), Fault> {
+    ) -> Result<(Integers, Instant), CallError> {
         self.survey.first_look().await;
         let node = self.survey.node(slot)?;
-        let reply = node.link.ask(now(), Mode::Own, write).await?;
+        let reply = node.link.ask(now(), CallMode::Own, write).await?;
         self.follow(node, reply, write).await
     }
 
@@ -78,25 +80,25 @@ impl Cluster {
     async fn follow(
         &self,
         mut teller: Rc<Node>,
-        mut reply: Reply,
+        mut reply: PipelineReply,
         write: &impl Fn(&mut Command<'_>),
-    ) -> Result<(Integers, Instant), Fault> {
+    ) -> Result<(Integers, Instant), CallError> {
         for _ in 0..MOST_DETOURS {
             let (node, mode) = match &reply {
-                Reply::Decided(..) => break,
-                Reply::Moved(slot, named) => {
-                    (self.survey.learn(*slot, &named.seen_from(&teller.server))?, Mode::Own)
+                PipelineReply::Decided(..) => break,
+                PipelineReply::Moved(slot, named) => {
+                    (self.survey.learn(*slot, &named.seen_from(&teller.server))?, CallMode::Own)
                 }
-                Reply::Ask(named) => {
-                    (self.survey.node_called(&named.seen_from(&teller.server))?, Mode::Asking)
+                PipelineReply::Ask(named) => {
+                    (self.survey.node_called(&named.seen_from(&teller.server))?, CallMode::Asking)
                 }
             };
             reply = node.link.ask(now(), mode, write).await?;
             teller = node;
         }
         match reply {
-            Reply::Decided(integers, at) => Ok((integers, at)),
-            Reply::Moved(..) | Reply::Ask(_) => Err(Fault::Refused(Code::MOVED)),
+            PipelineReply::Decided(integers, at) => Ok((integers, at)),
+            PipelineReply::Moved(..) | PipelineReply::Ask(_) => Err(CallError::Refused(ErrorKind::MOVED)),
         }
     }
 }

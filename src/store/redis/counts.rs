@@ -5,7 +5,7 @@ use crate::counter::{CallTime, Counter, Histogram};
 /// A worker's counters: its thread alone writes them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct Counts {
+pub struct RedisCounts {
     /// Calls sent to the servers, refunds and looks included.
     pub calls: Counter,
     /// Requests that were decided without the servers, in part or whole.

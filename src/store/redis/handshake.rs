@@ -12,15 +12,15 @@ use std::future::poll_fn;
 use bytes::{Buf as _, BytesMut};
 
 use super::call;
-use super::fault::Trouble;
-use super::refusal::{Code, Refusal};
-use super::resp::{self, Command, Value};
+use super::errors::ConnectionTrouble;
+use super::resp::{self, Command, RespValue};
 use super::script::Script;
-use super::settings::{Dial, Login, Server};
-use super::wire::Wire;
+use super::server_error::{ErrorKind, ServerError};
+use super::settings::{ConnectOptions, Login, RedisServer};
+use super::transport::Transport;
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint, Micros, Rate};
-use crate::store::{Charge, Group, NumbersId, Remote};
+use crate::store::{Charge, Group, ParamsId, SharedKeyInfo};
 
 /// What a connection has to show before it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ pub(super) enum Proof {
 }
 
 /// A connection on which one thing is asked after the other.
-struct Talk {
-    wire: Wire,
+struct Handshake {
+    wire: Transport,
     inbound: BytesMut,
     /// Something was answered.
     answered: bool,
@@ -47,13 +47,13 @@ struct Talk {
 
 /// Connects, and makes sure that the server decides.
 pub(super) async fn connect(
-    server: &Server,
-    dial: &Dial,
+    server: &RedisServer,
+    dial: &ConnectOptions,
     script: &Script,
     prefix: &str,
     proof: &Proof,
-) -> Result<Wire, Trouble> {
-    let mut talk = Talk::open(server, dial).await?;
+) -> Result<Transport, ConnectionTrouble> {
+    let mut talk = Handshake::open(server, dial).await?;
     match talk.begin(dial, script, prefix, proof).await {
         Ok(()) => talk.into_wire(),
         Err(trouble) => Err(talk.explain(trouble)),
@@ -61,13 +61,17 @@ pub(super) async fn connect(
 }
 
 /// Asks one thing on a connection of its own, which is closed then. Where the server knows no passwords, ours is too much, but no fault.
-pub(super) async fn ask_once(server: &Server, dial: &Dial, words: &[&[u8]]) -> Result<Value, Trouble> {
-    let mut talk = Talk::open(server, dial).await?;
+pub(super) async fn ask_once(
+    server: &RedisServer,
+    dial: &ConnectOptions,
+    words: &[&[u8]],
+) -> Result<RespValue, ConnectionTrouble> {
+    let mut talk = Handshake::open(server, dial).await?;
     talk.ask(dial, words).await.map_err(|trouble| talk.explain(trouble))
 }
 
 /// Writes what comes first; how many answers it has.
-fn greet(out: &mut BytesMut, dial: &Dial) -> usize {
+fn greet(out: &mut BytesMut, dial: &ConnectOptions) -> usize {
     let mut greetings = 0;
     if let Some(login) = &dial.login {
         authenticate(out, login);
@@ -104,7 +108,7 @@ fn write_proof(out: &mut BytesMut, script: &Script, prefix: &str, proof: &Proof)
         return false;
     };
     let algorithm = Algorithm::token_bucket(rate, burst);
-    let (numbers, key, remote) = (NumbersId::of(&algorithm), Fingerprint(0), Remote::NONE);
+    let (numbers, key, remote) = (ParamsId::of(&algorithm), Fingerprint(0), SharedKeyInfo::NONE);
     let charge =
         Charge { algorithm: &algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote };
     let (tags, charges) = match proof {
@@ -132,54 +136,54 @@ fn write_proof(out: &mut BytesMut, script: &Script, prefix: &str, proof: &Proof)
     true
 }
 
-fn accepted(answer: Value) -> Result<Value, Trouble> {
+fn accepted(answer: RespValue) -> Result<RespValue, ConnectionTrouble> {
     match answer {
-        Value::Refused(refusal) => Err(Trouble::Refused(code(&refusal))),
+        RespValue::Refused(refusal) => Err(ConnectionTrouble::Refused(code(&refusal))),
         answer => Ok(answer),
     }
 }
 
 /// Whether it decided; not if it does not know the script.
-fn decided(answer: Value) -> Result<bool, Trouble> {
+fn decided(answer: RespValue) -> Result<bool, ConnectionTrouble> {
     match answer {
-        Value::Integers(_) => Ok(true),
-        Value::Refused(Refusal::NoScript) => Ok(false),
-        Value::Refused(refusal) => Err(Trouble::Refused(code(&refusal))),
-        _ => Err(Trouble::Odd("its answer is not the script's")),
+        RespValue::Integers(_) => Ok(true),
+        RespValue::Refused(ServerError::NoScript) => Ok(false),
+        RespValue::Refused(refusal) => Err(ConnectionTrouble::Refused(code(&refusal))),
+        _ => Err(ConnectionTrouble::Odd("its answer is not the script's")),
     }
 }
 
-fn code(refusal: &Refusal) -> Code {
+fn code(refusal: &ServerError) -> ErrorKind {
     match refusal {
-        Refusal::Other(code) => *code,
-        Refusal::NoScript => Code::NOSCRIPT,
-        Refusal::Moved(..) | Refusal::Ask(_) => Code::MOVED,
+        ServerError::Other(code) => *code,
+        ServerError::NoScript => ErrorKind::NOSCRIPT,
+        ServerError::Moved(..) | ServerError::Ask(_) => ErrorKind::MOVED,
     }
 }
 
 /// Who may not ask for a role finds out by the proof, too, whether there are writes.
-fn is_master(answer: &Value) -> Result<(), Trouble> {
+fn is_master(answer: &RespValue) -> Result<(), ConnectionTrouble> {
     match answer {
-        Value::List(words) if words.first() == Some(&Value::Bytes(b"master"[..].into())) => Ok(()),
-        Value::Refused(_) => Ok(()),
-        _ => Err(Trouble::Odd("the server that the sentinels name is not the master")),
+        RespValue::List(words) if words.first() == Some(&RespValue::Bytes(b"master"[..].into())) => Ok(()),
+        RespValue::Refused(_) => Ok(()),
+        _ => Err(ConnectionTrouble::Odd("the server that the sentinels name is not the master")),
     }
 }
 
-impl Talk {
-    async fn open(server: &Server, dial: &Dial) -> Result<Self, Trouble> {
-        let wire = Wire::open(server, dial.tls.as_ref()).await?;
+impl Handshake {
+    async fn open(server: &RedisServer, dial: &ConnectOptions) -> Result<Self, ConnectionTrouble> {
+        let wire = Transport::open(server, dial.tls.as_ref()).await?;
         Ok(Self { wire, inbound: BytesMut::new(), answered: false })
     }
 
     /// Says who we are, and has the server prove that it decides.
     async fn begin(
         &mut self,
-        dial: &Dial,
+        dial: &ConnectOptions,
         script: &Script,
         prefix: &str,
         proof: &Proof,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ConnectionTrouble> {
         let mut out = BytesMut::new();
         let greetings = greet(&mut out, dial);
         ask_role(&mut out, proof);
@@ -198,7 +202,7 @@ impl Talk {
     }
 
     /// Asks one thing, whatever the server says to our password.
-    async fn ask(&mut self, dial: &Dial, words: &[&[u8]]) -> Result<Value, Trouble> {
+    async fn ask(&mut self, dial: &ConnectOptions, words: &[&[u8]]) -> Result<RespValue, ConnectionTrouble> {
         let mut out = BytesMut::new();
         let greetings = dial.login.iter().map(|login| authenticate(&mut out, login)).count();
         Command::write(&mut out, |command| words.iter().for_each(|word| command.word(word)));
@@ -210,20 +214,20 @@ impl Talk {
     }
 
     /// A server that wants TLS closes without a word.
-    fn explain(&self, trouble: Trouble) -> Trouble {
-        let breaks = matches!(trouble, Trouble::Closed | Trouble::Connection(_));
-        if breaks && !self.answered && matches!(self.wire, Wire::Plain(_)) {
-            Trouble::Wordless
+    fn explain(&self, trouble: ConnectionTrouble) -> ConnectionTrouble {
+        let breaks = matches!(trouble, ConnectionTrouble::Closed | ConnectionTrouble::Connection(_));
+        if breaks && !self.answered && matches!(self.wire, Transport::Plain(_)) {
+            ConnectionTrouble::Wordless
         } else {
             trouble
         }
     }
 
-    async fn send(&mut self, mut out: BytesMut) -> Result<(), Trouble> {
+    async fn send(&mut self, mut out: BytesMut) -> Result<(), ConnectionTrouble> {
         Ok(poll_fn(|context| self.wire.poll_send(context, &mut out)).await?)
     }
 
-    async fn answer(&mut self) -> Result<Value, Trouble> {
+    async fn answer(&mut self) -> Result<RespValue, ConnectionTrouble> {
         loop {
             if let Some((value, length)) = resp::read(&self.inbound)? {
                 self.inbound.advance(length);
@@ -231,13 +235,13 @@ impl Talk {
                 return Ok(value);
             }
             if poll_fn(|context| self.wire.poll_read(context, &mut self.inbound)).await? == 0 {
-                return Err(Trouble::Closed);
+                return Err(ConnectionTrouble::Closed);
             }
         }
     }
 
     /// Reads the answers to a proof: whether the server decided; not if it does not know the script.
-    async fn proven(&mut self) -> Result<bool, Trouble> {
+    async fn proven(&mut self) -> Result<bool, ConnectionTrouble> {
         let decided = decided(self.answer().await?)?;
         // Whether the counter was deleted makes no difference.
         self.answer().await?;
@@ -245,20 +249,20 @@ impl Talk {
     }
 
     /// Hands over the script, and has it proven.
-    async fn teach(&mut self, script: &Script, prefix: &str, proof: &Proof) -> Result<(), Trouble> {
+    async fn teach(&mut self, script: &Script, prefix: &str, proof: &Proof) -> Result<(), ConnectionTrouble> {
         let mut out = BytesMut::new();
         load(&mut out, script);
         let proves = write_proof(&mut out, script, prefix, proof);
         self.send(out).await?;
         accepted(self.answer().await?)?;
         if proves && !self.proven().await? {
-            return Err(Trouble::Odd("it forgets the script at once"));
+            return Err(ConnectionTrouble::Odd("it forgets the script at once"));
         }
         Ok(())
     }
 
-    fn into_wire(self) -> Result<Wire, Trouble> {
-        if self.inbound.is_empty() { Ok(self.wire) } else { Err(resp::Malformed::Unasked.into()) }
+    fn into_wire(self) -> Result<Transport, ConnectionTrouble> {
+        if self.inbound.is_empty() { Ok(self.wire) } else { Err(resp::MalformedReply::Unasked.into()) }
     }
 }
 

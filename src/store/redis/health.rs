@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::fault::Trouble;
+use super::errors::ConnectionTrouble;
 use crate::clock::deadline::now;
 
 /// One server, as all workers together see it.
@@ -56,7 +56,7 @@ impl Health {
     }
 
     /// A link went down. It counts until what is returned is dropped.
-    pub(super) fn down(self: &Arc<Self>, trouble: &Trouble) -> Down {
+    pub(super) fn down(self: &Arc<Self>, trouble: &ConnectionTrouble) -> OutageGuard {
         let mut outage = self.outage.lock();
         match &mut *outage {
             Some(outage) => outage.links += 1,
@@ -69,15 +69,15 @@ impl Health {
                 *outage = Some(Outage { links: 1, since: now(), reason });
             }
         }
-        Down(Some(Arc::clone(self)))
+        OutageGuard(Some(Arc::clone(self)))
     }
 }
 
 /// A link that is down.
 #[derive(Debug)]
-pub(super) struct Down(Option<Arc<Health>>);
+pub(super) struct OutageGuard(Option<Arc<Health>>);
 
-impl Down {
+impl OutageGuard {
     /// The link is back.
     pub(super) fn over(mut self) {
         self.0.iter().for_each(|health| health.back.notify_waiters());
@@ -98,7 +98,7 @@ impl Down {
     }
 }
 
-impl Drop for Down {
+impl Drop for OutageGuard {
     /// Nobody wants to ask the server through this link any more: it has left its cluster, or we end.
     fn drop(&mut self) {
         self.leave("is not wanted any more");
@@ -107,9 +107,9 @@ impl Drop for Down {
 
 /// All servers that are asked. One for each `[store]` of a process.
 #[derive(Debug, Default)]
-pub struct Healths(Mutex<BTreeMap<Arc<str>, Weak<Health>>>);
+pub struct ServerHealths(Mutex<BTreeMap<Arc<str>, Weak<Health>>>);
 
-impl Healths {
+impl ServerHealths {
     /// The health of the server of this name, as long as anybody asks it.
     pub(super) fn of(&self, name: &str) -> Arc<Health> {
         let mut servers = self.0.lock();
@@ -139,11 +139,11 @@ mod tests {
 
     #[test]
     fn a_server_is_down_from_the_first_link_to_the_last() {
-        let healths = Healths::default();
+        let healths = ServerHealths::default();
         let server = healths.of("a:1");
         assert!(Arc::ptr_eq(&server, &healths.of("a:1")));
-        let first = server.down(&Trouble::Closed);
-        let second = server.down(&Trouble::Odd("something else"));
+        let first = server.down(&ConnectionTrouble::Closed);
+        let second = server.down(&ConnectionTrouble::Odd("something else"));
         assert_eq!(server.reason().as_deref(), Some("it closed the connection"));
         first.over();
         assert!(!server.is_up() && !healths.is_up());
@@ -153,9 +153,9 @@ mod tests {
 
     #[test]
     fn a_server_that_nobody_asks_is_forgotten() {
-        let healths = Healths::default();
+        let healths = ServerHealths::default();
         let (left, stays) = (healths.of("a:1"), healths.of("b:1"));
-        let _down = stays.down(&Trouble::Closed);
+        let _down = stays.down(&ConnectionTrouble::Closed);
         drop(left);
         let names: Vec<_> = healths.servers().iter().map(|server| server.name().to_string()).collect();
         assert_eq!(names, ["b:1"]);

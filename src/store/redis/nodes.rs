@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
-use super::fault::Fault;
-use super::health::Healths;
-use super::link::{Link, Mode, Reply};
-use super::refusal::Code;
+use super::endpoint::RedisEndpoint;
+use super::errors::CallError;
+use super::health::ServerHealths;
+use super::pipeline::{CallMode, Pipeline, PipelineReply};
 use super::resp::{Command, Integers};
 use super::script::Script;
-use super::settings::{Servers, Settings};
-use super::slot::Slot;
-use super::target::Target;
+use super::server_error::ErrorKind;
+use super::settings::{RedisServers, RedisSettings};
+use super::slot::HashSlot;
 use crate::clock::deadline::now;
 
 /// One worker's connections. Closed when it is dropped.
@@ -26,14 +26,14 @@ pub struct Nodes(Kind);
 #[derive(Debug)]
 enum Kind {
     /// One server has all the keys.
-    One(Link),
+    One(Pipeline),
     /// A cluster's node has the keys of its slots.
     Cluster(Cluster),
 }
 
 /// What the script has answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct NodesReply {
     /// See [`reply`](super::reply).
     pub integers: Integers,
     /// From the call to the answer.
@@ -43,26 +43,26 @@ pub struct Answer {
 impl Nodes {
     /// Begins to connect; calls wait for it, each at most as long as it may. To be called on the worker's local runtime.
     /// `healths` is shared by all workers.
-    pub fn open(settings: &Arc<Settings>, script: &Arc<Script>, healths: &Arc<Healths>) -> Self {
+    pub fn open(settings: &Arc<RedisSettings>, script: &Arc<Script>, healths: &Arc<ServerHealths>) -> Self {
         let target = match &settings.servers {
-            Servers::Single(server) => Target::Single(server.clone()),
-            Servers::Sentinel { sentinels, master } => Target::Master {
+            RedisServers::Single(server) => RedisEndpoint::Single(server.clone()),
+            RedisServers::Sentinel { sentinels, master } => RedisEndpoint::Master {
                 sentinels: sentinels.as_slice().into(),
                 name: Arc::clone(master),
                 first: Rc::new(Cell::new(0)),
             },
-            Servers::Cluster(listed) => {
+            RedisServers::Cluster(listed) => {
                 return Self(Kind::Cluster(Cluster::open(listed, settings, script, healths)));
             }
         };
-        Self(Kind::One(Link::open(target, settings, script, healths)))
+        Self(Kind::One(Pipeline::open(target, settings, script, healths)))
     }
 
     /// Where the keys with this hash tag are: keys of one call must have one slot. (One server has one slot.)
-    pub fn slot(&self, tag: &[u8]) -> Slot {
+    pub fn slot(&self, tag: &[u8]) -> HashSlot {
         match self.0 {
-            Kind::One(_) => Slot::default(),
-            Kind::Cluster(_) => Slot::of(tag),
+            Kind::One(_) => HashSlot::default(),
+            Kind::Cluster(_) => HashSlot::of(tag),
         }
     }
 
@@ -71,20 +71,24 @@ impl Nodes {
     ///
     /// # Errors
     /// It was not decided, or nobody knows whether it was: see [`Fault`].
-    pub async fn ask(&self, slot: Slot, write: impl Fn(&mut Command<'_>)) -> Result<Answer, Fault> {
+    pub async fn ask(
+        &self,
+        slot: HashSlot,
+        write: impl Fn(&mut Command<'_>),
+    ) -> Result<NodesReply, CallError> {
         let asked = now();
         let (integers, at) = match &self.0 {
-            Kind::One(link) => decided(link.ask(asked, Mode::Own, &write).await?)?,
+            Kind::One(link) => decided(link.ask(asked, CallMode::Own, &write).await?)?,
             Kind::Cluster(cluster) => cluster.ask(asked, slot, &write).await?,
         };
-        Ok(Answer { integers, took: at.saturating_duration_since(asked) })
+        Ok(NodesReply { integers, took: at.saturating_duration_since(asked) })
     }
 }
 
 /// One server that names another is a cluster's.
-fn decided(reply: Reply) -> Result<(Integers, Instant), Fault> {
+fn decided(reply: PipelineReply) -> Result<(Integers, Instant), CallError> {
     match reply {
-        Reply::Decided(integers, at) => Ok((integers, at)),
-        Reply::Moved(..) | Reply::Ask(_) => Err(Fault::Refused(Code::MOVED)),
+        PipelineReply::Decided(integers, at) => Ok((integers, at)),
+        PipelineReply::Moved(..) | PipelineReply::Ask(_) => Err(CallError::Refused(ErrorKind::MOVED)),
     }
 }

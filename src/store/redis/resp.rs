@@ -7,7 +7,7 @@
 use bytes::{BufMut as _, BytesMut};
 use smallvec::SmallVec;
 
-use super::refusal::Refusal;
+use super::server_error::ServerError;
 
 /// The longest value, in bytes.
 pub const MOST_BYTES: usize = 1 << 20;
@@ -69,7 +69,7 @@ fn length(out: &mut BytesMut, kind: char, length: usize) {
 
 /// What a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum RespValue {
     /// A list of nothing but integers; also the empty list.
     Integers(Integers),
     /// An integer.
@@ -79,14 +79,14 @@ pub enum Value {
     /// A text or a list that is not there.
     Nothing,
     /// Any other list.
-    List(Vec<Value>),
+    List(Vec<RespValue>),
     /// An error in place of an answer.
-    Refused(Refusal),
+    Refused(ServerError),
 }
 
 /// What is not RESP2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedReply {
     /// A value begins with no known mark.
     #[error("a value begins with byte {0}")]
     Mark(u8),
@@ -108,12 +108,12 @@ pub enum Malformed {
 ///
 /// # Errors
 /// What stands there never becomes a value.
-pub fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
+pub fn read(bytes: &[u8]) -> Result<Option<(RespValue, usize)>, MalformedReply> {
     let mut cursor = Cursor { bytes, at: 0, elements: 0 };
     match cursor.value(0) {
         Ok(value) => Ok(Some((value, cursor.at))),
         Err(Stop::More) if bytes.len() < MOST_BYTES => Ok(None),
-        Err(Stop::More) => Err(Malformed::TooLarge),
+        Err(Stop::More) => Err(MalformedReply::TooLarge),
         Err(Stop::Malformed(malformed)) => Err(malformed),
     }
 }
@@ -122,11 +122,11 @@ pub fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
 enum Stop {
     /// It has not come whole.
     More,
-    Malformed(Malformed),
+    Malformed(MalformedReply),
 }
 
-impl From<Malformed> for Stop {
-    fn from(malformed: Malformed) -> Self {
+impl From<MalformedReply> for Stop {
+    fn from(malformed: MalformedReply) -> Self {
         Self::Malformed(malformed)
     }
 }
@@ -138,28 +138,28 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn value(&mut self, depth: usize) -> Result<Value, Stop> {
+    fn value(&mut self, depth: usize) -> Result<RespValue, Stop> {
         self.count()?;
         if depth > MOST_DEPTH {
-            return Err(Malformed::TooLarge.into());
+            return Err(MalformedReply::TooLarge.into());
         }
         let mark = *self.bytes.get(self.at).ok_or(Stop::More)?;
         if !matches!(mark, b':' | b'*' | b'$' | b'+' | b'-') {
-            return Err(Malformed::Mark(mark).into());
+            return Err(MalformedReply::Mark(mark).into());
         }
         self.at += 1;
         let line = self.line()?;
         match mark {
-            b'+' => Ok(Value::Bytes(line.into())),
-            b'-' => Ok(Value::Refused(Refusal::read(line))),
-            b':' => Ok(Value::Integer(integer(line)?)),
+            b'+' => Ok(RespValue::Bytes(line.into())),
+            b'-' => Ok(RespValue::Refused(ServerError::read(line))),
+            b':' => Ok(RespValue::Integer(integer(line)?)),
             b'$' => Ok(amount(line)?.map_or(Ok(None), |length| self.bytes(length).map(Some))?.into()),
-            _ => amount(line)?.map_or(Ok(Value::Nothing), |count| self.list(count, depth)),
+            _ => amount(line)?.map_or(Ok(RespValue::Nothing), |count| self.list(count, depth)),
         }
     }
 
     /// A list of `count` values; integers for as long as there are only such.
-    fn list(&mut self, count: usize, depth: usize) -> Result<Value, Stop> {
+    fn list(&mut self, count: usize, depth: usize) -> Result<RespValue, Stop> {
         let mut integers = Integers::new();
         while integers.len() < count {
             match self.integer_ahead()? {
@@ -167,7 +167,7 @@ impl<'a> Cursor<'a> {
                 None => return self.mixed_list(integers, count, depth),
             }
         }
-        Ok(Value::Integers(integers))
+        Ok(RespValue::Integers(integers))
     }
 
     /// What stands next, if it is an integer.
@@ -181,17 +181,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// A list that begins with `integers`.
-    fn mixed_list(&mut self, integers: Integers, count: usize, depth: usize) -> Result<Value, Stop> {
-        let mut list: Vec<_> = integers.into_iter().map(Value::Integer).collect();
+    fn mixed_list(&mut self, integers: Integers, count: usize, depth: usize) -> Result<RespValue, Stop> {
+        let mut list: Vec<_> = integers.into_iter().map(RespValue::Integer).collect();
         while list.len() < count {
             list.push(self.value(depth + 1)?);
         }
-        Ok(Value::List(list))
+        Ok(RespValue::List(list))
     }
 
-    fn count(&mut self) -> Result<(), Malformed> {
+    fn count(&mut self) -> Result<(), MalformedReply> {
         self.elements += 1;
-        if self.elements > MOST_ELEMENTS { Err(Malformed::TooLarge) } else { Ok(()) }
+        if self.elements > MOST_ELEMENTS { Err(MalformedReply::TooLarge) } else { Ok(()) }
     }
 
     /// Up to the next end of a line, which is passed.
@@ -204,7 +204,7 @@ impl<'a> Cursor<'a> {
                 self.at += end + 2;
                 Ok(rest.get(..end).unwrap_or_default())
             }
-            Some(_) => Err(Malformed::End.into()),
+            Some(_) => Err(MalformedReply::End.into()),
         }
     }
 
@@ -214,44 +214,44 @@ impl<'a> Cursor<'a> {
             return Err(Stop::More);
         };
         if end != b"\r\n" {
-            return Err(Malformed::End.into());
+            return Err(MalformedReply::End.into());
         }
         self.at += length + 2;
         Ok(bytes)
     }
 }
 
-impl From<Option<&[u8]>> for Value {
+impl From<Option<&[u8]>> for RespValue {
     fn from(bytes: Option<&[u8]>) -> Self {
         bytes.map_or(Self::Nothing, |bytes| Self::Bytes(bytes.into()))
     }
 }
 
 /// A length; `None` for -1, which says that there is nothing.
-fn amount(line: &[u8]) -> Result<Option<usize>, Malformed> {
+fn amount(line: &[u8]) -> Result<Option<usize>, MalformedReply> {
     match integer(line)? {
         -1 => Ok(None),
-        number => match usize::try_from(number).map_err(|_| Malformed::Number)? {
-            number if number > MOST_BYTES => Err(Malformed::TooLarge),
+        number => match usize::try_from(number).map_err(|_| MalformedReply::Number)? {
+            number if number > MOST_BYTES => Err(MalformedReply::TooLarge),
             number => Ok(Some(number)),
         },
     }
 }
 
-fn integer(line: &[u8]) -> Result<i64, Malformed> {
+fn integer(line: &[u8]) -> Result<i64, MalformedReply> {
     let (negative, digits) = match line {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
     if digits.is_empty() {
-        return Err(Malformed::Number);
+        return Err(MalformedReply::Number);
     }
     digits.iter().try_fold(0_i64, |sum, digit| {
         let digit = i64::from(digit.wrapping_sub(b'0'));
         let shifted = sum.checked_mul(10).filter(|_| digit < 10);
         let next =
             shifted.and_then(|it| if negative { it.checked_sub(digit) } else { it.checked_add(digit) });
-        next.ok_or(Malformed::Number)
+        next.ok_or(MalformedReply::Number)
     })
 }
 

@@ -7,7 +7,7 @@ use crate::limit::lua;
 /// The modules that know of Redis, as [`lua::modules`].
 const MODULES: [(&str, &str); 4] = [
     ("log", include_str!("log.lua")),
-    ("ballot", include_str!("ballot.lua")),
+    ("transaction", include_str!("transaction.lua")),
     ("several", include_str!("several.lua")),
     ("bans", include_str!("bans.lua")),
 ];

@@ -6,15 +6,15 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::call::Correction;
-use super::counts::Counts;
-use super::fault::Fault;
+use super::counts::RedisCounts;
+use super::errors::CallError;
 use super::nodes::Nodes;
 use super::reply::{self, Reply};
 use super::resp::{Command, Integers};
 use super::script::Script;
-use super::settings::Settings;
-use super::slot::Slot;
-use super::{call, key, unasked};
+use super::settings::RedisSettings;
+use super::slot::HashSlot;
+use super::{call, fallback, key};
 use crate::clock::micros;
 use crate::limit::units::Timestamp;
 use crate::store::memory::MemoryStore;
@@ -23,17 +23,17 @@ use crate::store::{Charge, Outcome};
 /// One worker's calls of the script.
 #[derive(Debug)]
 pub(super) struct ScriptClient {
-    settings: Arc<Settings>,
+    settings: Arc<RedisSettings>,
     script: Arc<Script>,
     nodes: Nodes,
     /// Goes on counting where the servers can't be asked.
     memory: Arc<MemoryStore>,
-    counts: Arc<Counts>,
+    counts: Arc<RedisCounts>,
 }
 
 /// What the servers are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum ScriptOp {
     /// To charge all or none.
     Decide,
     /// To look at each charge as if alone, without charging.
@@ -44,11 +44,11 @@ pub(super) enum Question {
 
 impl ScriptClient {
     pub(super) fn new(
-        settings: Arc<Settings>,
+        settings: Arc<RedisSettings>,
         script: Arc<Script>,
         nodes: Nodes,
         memory: Arc<MemoryStore>,
-        counts: Arc<Counts>,
+        counts: Arc<RedisCounts>,
     ) -> Self {
         Self { settings, script, nodes, memory, counts }
     }
@@ -61,38 +61,38 @@ impl ScriptClient {
     /// Asks the server of this slot after charges that all lie there.
     pub(super) async fn ask(
         &self,
-        slot: Slot,
-        question: Question,
+        slot: HashSlot,
+        question: ScriptOp,
         charges: &[Charge<'_>],
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, CallError> {
         let answer = self.nodes.ask(slot, |command| self.write(command, question, charges)).await;
         // What was not sent is no call.
-        if !matches!(answer, Err(Fault::Down | Fault::Busy)) {
+        if !matches!(answer, Err(CallError::Down | CallError::Busy)) {
             self.counts.calls.add(1);
         }
         let answer = answer?;
         self.counts.duration.record(micros(answer.took));
-        let decided = if matches!(question, Question::Refund(_)) { 0 } else { charges.len() };
-        reply::read(&answer.integers, decided).map_err(|_| Fault::Unreadable)
+        let decided = if matches!(question, ScriptOp::Refund(_)) { 0 } else { charges.len() };
+        reply::read(&answer.integers, decided).map_err(|_| CallError::Unreadable)
     }
 
     /// Decides without the servers.
     pub(super) fn without(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-        unasked::decide(&self.memory, charges, now)
+        fallback::decide(&self.memory, charges, now)
     }
 
     /// Where a charge's counter lies.
-    pub(super) fn slot(&self, charge: &Charge<'_>) -> Slot {
+    pub(super) fn slot(&self, charge: &Charge<'_>) -> HashSlot {
         self.nodes.slot(&key::owner(charge.owner()))
     }
 
     /// Sends a call about the counters of these charges, which all lie in this slot. `write` writes what stands behind their keys.
     pub(super) async fn change(
         &self,
-        slot: Slot,
+        slot: HashSlot,
         charges: &[Charge<'_>],
         write: impl Fn(&mut Command<'_>),
-    ) -> Result<Integers, Fault> {
+    ) -> Result<Integers, CallError> {
         let answer = self.nodes.ask(slot, |command| {
             self.write_keys(command, charges);
             write(command);
@@ -106,7 +106,7 @@ impl ScriptClient {
         name: &[u8],
         tag: &[u8],
         write: impl Fn(&mut Command<'_>),
-    ) -> Result<Integers, Fault> {
+    ) -> Result<Integers, CallError> {
         let answer = self.nodes.ask(self.nodes.slot(tag), |command| {
             self.write_script(command, 1);
             command.parts(&[self.settings.prefix.as_bytes(), b":", name, b":{", tag, b"}"]);
@@ -116,7 +116,7 @@ impl ScriptClient {
     }
 
     /// Where all the counters lie, if they lie in one place.
-    pub(super) fn only_slot(&self, charges: &[Charge<'_>]) -> Option<Slot> {
+    pub(super) fn only_slot(&self, charges: &[Charge<'_>]) -> Option<HashSlot> {
         let (first, rest) = charges.split_first()?;
         let is_near = |charge: &Charge<'_>| charge.owner() == first.owner();
         let slot = self.slot(first);
@@ -124,13 +124,13 @@ impl ScriptClient {
     }
 
     /// Writes the call of the script.
-    fn write(&self, command: &mut Command<'_>, question: Question, charges: &[Charge<'_>]) {
+    fn write(&self, command: &mut Command<'_>, question: ScriptOp, charges: &[Charge<'_>]) {
         self.write_keys(command, charges);
         let word = |word: &[u8]| command.word(word);
         match question {
-            Question::Decide => call::decide(charges, word),
-            Question::Peek => call::peek(charges, word),
-            Question::Refund(at) => call::settle(&refunds(charges), at, word),
+            ScriptOp::Decide => call::decide(charges, word),
+            ScriptOp::Peek => call::peek(charges, word),
+            ScriptOp::Refund(at) => call::settle(&refunds(charges), at, word),
         }
     }
 

@@ -6,42 +6,49 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::fault::Trouble;
+use super::errors::ConnectionTrouble;
 use super::handshake::ask_once;
-use super::resp::Value;
-use super::settings::{Dial, Server};
+use super::resp::RespValue;
+use super::settings::{ConnectOptions, RedisServer};
 
 /// How long one sentinel may take.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Asks one sentinel after the other, from the `first`, which then is the one that answered, or the next one if there is no time left.
 pub(super) async fn master(
-    sentinels: &[Server],
+    sentinels: &[RedisServer],
     name: &str,
     first: &Cell<usize>,
-    dial: &Dial,
-) -> Result<Server, Trouble> {
-    let mut last = Trouble::Odd("there is no sentinel");
+    dial: &ConnectOptions,
+) -> Result<RedisServer, ConnectionTrouble> {
+    let mut last = ConnectionTrouble::Odd("there is no sentinel");
     for sentinel in sentinels.iter().cycle().skip(first.get()).take(sentinels.len()) {
-        match timeout(PATIENCE, ask(sentinel, name, dial)).await.unwrap_or(Err(Trouble::Silence(PATIENCE))) {
+        match timeout(PATIENCE, ask(sentinel, name, dial))
+            .await
+            .unwrap_or(Err(ConnectionTrouble::Silence(PATIENCE)))
+        {
             Ok(master) => return Ok(master),
             Err(trouble) => last = trouble,
         }
         first.set((first.get() + 1) % sentinels.len());
     }
-    Err(Trouble::NoMaster(Box::new(last)))
+    Err(ConnectionTrouble::NoMaster(Box::new(last)))
 }
 
-async fn ask(sentinel: &Server, name: &str, dial: &Dial) -> Result<Server, Trouble> {
+async fn ask(
+    sentinel: &RedisServer,
+    name: &str,
+    dial: &ConnectOptions,
+) -> Result<RedisServer, ConnectionTrouble> {
     let told = ask_once(sentinel, dial, &[b"SENTINEL", b"get-master-addr-by-name", name.as_bytes()]).await?;
-    read(&told).ok_or(Trouble::Odd("it knows no master of this name"))
+    read(&told).ok_or(ConnectionTrouble::Odd("it knows no master of this name"))
 }
 
-fn read(told: &Value) -> Option<Server> {
-    let Value::List(words) = told else { return None };
-    let [Value::Bytes(host), Value::Bytes(port)] = &words[..] else { return None };
+fn read(told: &RespValue) -> Option<RedisServer> {
+    let RespValue::List(words) = told else { return None };
+    let [RespValue::Bytes(host), RespValue::Bytes(port)] = &words[..] else { return None };
     let (host, port) = (std::str::from_utf8(host).ok()?, std::str::from_utf8(port).ok()?);
-    Some(Server { host: host.into(), port: port.parse().ok()? })
+    Some(RedisServer { host: host.into(), port: port.parse().ok()? })
 }
 
 #[cfg(test)]

@@ -4,19 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::socket::Trust;
+use crate::net::TlsClientConfig;
 
 /// `[store]` with `backend = "redis"`. Two are equal if they lead to the same place in the same way.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct RedisSettings {
     /// Whom to ask.
-    pub servers: Servers,
+    pub servers: RedisServers,
     /// How to speak to each of them.
-    pub dial: Dial,
+    pub dial: ConnectOptions,
     /// What all keys begin with. At least one byte, no braces.
     pub prefix: Arc<str>,
     /// What all gateways of the fleet know and nobody else should: it keys the names of counters.
-    pub secret: Secret,
+    pub secret: RedisPassword,
     /// Whether the file gives `secret`. If not, it is the same everywhere and no secret.
     pub has_secret: bool,
     /// How long one decision may take, all included; at least 1 ms.
@@ -25,19 +25,19 @@ pub struct Settings {
 
 /// A key that neither `Debug` nor `Display` shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Secret(pub [u8; 32]);
+pub struct RedisPassword(pub [u8; 32]);
 
 /// Whom to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Servers {
+pub enum RedisServers {
     /// One server that has all the keys.
-    Single(Server),
+    Single(RedisServer),
     /// Some of a cluster's nodes, from which the others are learned. At least one.
-    Cluster(Vec<Server>),
+    Cluster(Vec<RedisServer>),
     /// Sentinels that know which server is the master of this name. At least one.
     Sentinel {
         /// Those who are asked, in this order.
-        sentinels: Vec<Server>,
+        sentinels: Vec<RedisServer>,
         /// The name under which they know it.
         master: Arc<str>,
     },
@@ -45,7 +45,7 @@ pub enum Servers {
 
 /// A host with its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Server {
+pub struct RedisServer {
     /// A name or an address, without brackets.
     pub host: Arc<str>,
     /// TCP port.
@@ -54,13 +54,13 @@ pub struct Server {
 
 /// How to speak to a server.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Dial {
+pub struct ConnectOptions {
     /// Who we say we are.
     pub login: Option<Login>,
     /// The number of the database; a cluster has only 0.
     pub database: u32,
     /// `rediss://`.
-    pub tls: Option<Trust>,
+    pub tls: Option<TlsClientConfig>,
 }
 
 /// A name with its password.
@@ -72,7 +72,7 @@ pub struct Login {
     pub password: Arc<str>,
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for RedisPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
@@ -84,7 +84,7 @@ impl fmt::Debug for Login {
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for RedisServer {
     /// `host:port`, an IPv6 address in brackets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
@@ -95,10 +95,10 @@ impl fmt::Display for Server {
     }
 }
 
-impl fmt::Display for Servers {
+impl fmt::Display for RedisServers {
     /// For people: which servers, never a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, servers): (&str, &[Server]) = match self {
+        let (what, servers): (&str, &[RedisServer]) = match self {
             Self::Single(server) => return server.fmt(f),
             Self::Cluster(nodes) => ("the cluster of ", nodes),
             Self::Sentinel { sentinels, master } => {

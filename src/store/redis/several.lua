@@ -21,7 +21,7 @@ for index, key in ipairs(KEYS) do
 end
 
 if ARGV[1] == 'decide' then
-  use 'ballot'(charges)
+  use 'transaction'(charges)
 end
 for _, charge in ipairs(charges) do
   local its, _ = charge.account

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use tokio::sync::Notify;
 
-use super::settings::Server;
-use super::slot::Slot;
+use super::settings::RedisServer;
+use super::slot::HashSlot;
 use super::slots::SlotMap;
 
 /// A worker's map of a cluster, and the wish for a newer one.
@@ -38,32 +38,32 @@ impl SharedSlotMap {
     }
 
     /// See [`SlotMap::masters`].
-    pub(super) fn masters(&self) -> Vec<Server> {
+    pub(super) fn masters(&self) -> Vec<RedisServer> {
         self.map.borrow().masters().to_vec()
     }
 
     /// The node at this place among the masters.
-    pub(super) fn master(&self, place: usize) -> Option<Server> {
+    pub(super) fn master(&self, place: usize) -> Option<RedisServer> {
         self.map.borrow().masters().get(place).cloned()
     }
 
     /// See [`SlotMap::owner`].
-    pub(super) fn owner(&self, slot: Slot) -> Option<usize> {
+    pub(super) fn owner(&self, slot: HashSlot) -> Option<usize> {
         self.map.borrow().owner(slot)
     }
 
     /// See [`SlotMap::learn`].
-    pub(super) fn learn(&self, slot: Slot, server: &Server) -> Option<usize> {
+    pub(super) fn learn(&self, slot: HashSlot, server: &RedisServer) -> Option<usize> {
         self.map.borrow_mut().learn(slot, server)
     }
 
     /// See [`SlotMap::place_of`].
-    pub(super) fn place_of(&self, server: &Server) -> Option<usize> {
+    pub(super) fn place_of(&self, server: &RedisServer) -> Option<usize> {
         self.map.borrow_mut().place_of(server)
     }
 
     /// See [`SlotMap::tag_of`].
-    pub(super) fn tag_of(&self, server: &Server) -> Option<u32> {
+    pub(super) fn tag_of(&self, server: &RedisServer) -> Option<u32> {
         self.map.borrow().tag_of(server)
     }
 }

@@ -5,9 +5,9 @@ pub(super) const SLOTS: usize = 1 << 14;
 
 /// One of a cluster's 16,384 parts. A single server has only the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(u16);
+pub struct HashSlot(u16);
 
-impl Slot {
+impl HashSlot {
     /// The slot of this number; `None` if there is none.
     pub(super) fn new(number: u16) -> Option<Self> {
         (usize::from(number) < SLOTS).then_some(Self(number))
@@ -56,7 +56,7 @@ mod tests {
         // As `CLUSTER KEYSLOT` says.
         let slots = [("", 0), ("foo", 12_182), ("bar", 5_061), ("user1000", 3_443), ("somekey", 11_058)];
         for (tag, slot) in slots {
-            assert_eq!(Slot::of(tag.as_bytes()), Slot(slot), "{tag}");
+            assert_eq!(HashSlot::of(tag.as_bytes()), HashSlot(slot), "{tag}");
         }
     }
 }

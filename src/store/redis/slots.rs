@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::resp::Value;
-use super::settings::Server;
-use super::slot::{SLOTS, Slot};
+use super::resp::RespValue;
+use super::settings::RedisServer;
+use super::slot::{HashSlot, SLOTS};
 
 /// Nodes of a cluster that are known at a time.
 const MOST_NODES: usize = 1_000;
@@ -14,7 +14,7 @@ const MOST_TAGS: u32 = 1 << 16;
 /// Which node has which slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotMap {
-    masters: Vec<Server>,
+    masters: Vec<RedisServer>,
     /// A place in `masters`, or [`NOBODY`].
     owners: Box<[u16]>,
 }
@@ -28,11 +28,13 @@ impl SlotMap {
     }
 
     /// Reads what `teller` answers to `CLUSTER SLOTS`; `None` if that is no map, or one of too many nodes.
-    pub fn read(told: &Value, teller: &Server) -> Option<Self> {
+    pub fn read(told: &RespValue, teller: &RedisServer) -> Option<Self> {
         let mut map = Self::new();
         let mut places = HashMap::new();
         for range in list(told)? {
-            let [Value::Integer(first), Value::Integer(last), master, ..] = list(range)? else { return None };
+            let [RespValue::Integer(first), RespValue::Integer(last), master, ..] = list(range)? else {
+                return None;
+            };
             let range = usize::try_from(*first).ok()?..=usize::try_from(*last).ok()?;
             let master = read_server(master, teller)?;
             let place = match places.get(&master) {
@@ -49,62 +51,62 @@ impl SlotMap {
     }
 
     /// The nodes that have slots.
-    pub fn masters(&self) -> &[Server] {
+    pub fn masters(&self) -> &[RedisServer] {
         &self.masters
     }
 
     /// The place among [`Self::masters`] of the node that has it.
-    pub(super) fn owner(&self, slot: Slot) -> Option<usize> {
+    pub(super) fn owner(&self, slot: HashSlot) -> Option<usize> {
         self.owners.get(slot.index()).filter(|owner| **owner != NOBODY).map(|owner| usize::from(*owner))
     }
 
     /// From now on `server` has the slot. Returns its place; `None` if there are too many nodes.
-    pub(super) fn learn(&mut self, slot: Slot, server: &Server) -> Option<usize> {
+    pub(super) fn learn(&mut self, slot: HashSlot, server: &RedisServer) -> Option<usize> {
         let place = self.place_of(server)?;
         *self.owners.get_mut(slot.index())? = u16::try_from(place).ok()?;
         Some(place)
     }
 
     /// The node's place, which it gets if it has none; `None` if there are too many nodes.
-    pub(super) fn place_of(&mut self, server: &Server) -> Option<usize> {
+    pub(super) fn place_of(&mut self, server: &RedisServer) -> Option<usize> {
         let known = self.masters.iter().position(|master| master == server);
         known.or_else(|| self.add(server.clone()).map(usize::from))
     }
 
     /// A number that, as a hash tag, falls into one of the node's slots; `None` if it has none.
-    pub(super) fn tag_of(&self, server: &Server) -> Option<u32> {
+    pub(super) fn tag_of(&self, server: &RedisServer) -> Option<u32> {
         let place = self.masters.iter().position(|master| master == server)?;
         let falls = |number: &u32| {
-            self.owner(Slot::of(itoa::Buffer::new().format(*number).as_bytes())) == Some(place)
+            self.owner(HashSlot::of(itoa::Buffer::new().format(*number).as_bytes())) == Some(place)
         };
         (0..MOST_TAGS).find(falls)
     }
 
-    fn add(&mut self, server: Server) -> Option<u16> {
+    fn add(&mut self, server: RedisServer) -> Option<u16> {
         let place = u16::try_from(self.masters.len()).ok()?;
         (self.masters.len() < MOST_NODES).then(|| self.masters.push(server))?;
         Some(place)
     }
 }
 
-fn list(value: &Value) -> Option<&[Value]> {
+fn list(value: &RespValue) -> Option<&[RespValue]> {
     match value {
-        Value::List(list) => Some(list),
-        Value::Integers(integers) if integers.is_empty() => Some(&[]),
+        RespValue::List(list) => Some(list),
+        RespValue::Integers(integers) if integers.is_empty() => Some(&[]),
         _ => None,
     }
 }
 
 /// A node: host, port, and what else there may be. Without a host, or with one unknown, it is the teller's.
-fn read_server(value: &Value, teller: &Server) -> Option<Server> {
-    let [host, Value::Integer(port), ..] = list(value)? else { return None };
+fn read_server(value: &RespValue, teller: &RedisServer) -> Option<RedisServer> {
+    let [host, RespValue::Integer(port), ..] = list(value)? else { return None };
     let host = match host {
-        Value::Nothing => teller.host.clone(),
-        Value::Bytes(host) if host.is_empty() || **host == *b"?" => teller.host.clone(),
-        Value::Bytes(host) => std::str::from_utf8(host).ok()?.into(),
+        RespValue::Nothing => teller.host.clone(),
+        RespValue::Bytes(host) if host.is_empty() || **host == *b"?" => teller.host.clone(),
+        RespValue::Bytes(host) => std::str::from_utf8(host).ok()?.into(),
         _ => return None,
     };
-    Some(Server { host, port: u16::try_from(*port).ok()? })
+    Some(RedisServer { host, port: u16::try_from(*port).ok()? })
 }
 
 #[cfg(test)]
@@ -112,12 +114,12 @@ mod tests {
     use super::super::resp;
     use super::*;
 
-    fn server(host: &str, port: u16) -> Server {
-        Server { host: host.into(), port }
+    fn server(host: &str, port: u16) -> RedisServer {
+        RedisServer { host: host.into(), port }
     }
 
-    fn slot(number: u16) -> Slot {
-        Slot::new(number).unwrap()
+    fn slot(number: u16) -> HashSlot {
+        HashSlot::new(number).unwrap()
     }
 
     #[test]
@@ -138,7 +140,7 @@ mod tests {
 
         for master in map.masters().to_vec() {
             let tag = map.tag_of(&master).unwrap().to_string();
-            assert_eq!(map.masters()[map.owner(Slot::of(tag.as_bytes())).unwrap()], master);
+            assert_eq!(map.masters()[map.owner(HashSlot::of(tag.as_bytes())).unwrap()], master);
         }
         assert_eq!(map.learn(slot(5), &server("new", 4)), Some(3));
         assert_eq!(map.learn(slot(6), &server("a", 1)), Some(0));

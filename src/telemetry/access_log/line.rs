@@ -9,8 +9,8 @@ use serde::ser::SerializeMap;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 use time::OffsetDateTime;
 
-use crate::gateway::log::{AccessLog, Field};
 use crate::limit::units::{Micros, Timestamp};
+use crate::plan::log::{AccessLog, LogField};
 use crate::telemetry::metrics::DecisionLabel;
 use crate::telemetry::trace::context::TraceId;
 
@@ -129,7 +129,7 @@ pub(super) fn append(batch: &mut Vec<u8>, record: &Record, form: &AccessLog) {
 }
 
 /// All chosen fields are on every line: `null` where there is nothing to say.
-fn json(batch: &mut Vec<u8>, record: &Record, fields: &[Field]) -> io::Result<()> {
+fn json(batch: &mut Vec<u8>, record: &Record, fields: &[LogField]) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(batch, Plain);
     let mut line = serializer.serialize_map(None)?;
     for field in fields {
@@ -138,28 +138,28 @@ fn json(batch: &mut Vec<u8>, record: &Record, fields: &[Field]) -> io::Result<()
     Ok(line.end()?)
 }
 
-fn put<M: SerializeMap>(line: &mut M, field: Field, record: &Record) -> Result<(), M::Error> {
+fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Result<(), M::Error> {
     let name = field.name();
     match field {
-        Field::Time => line.serialize_entry(name, &rfc3339(record.time)),
-        Field::Method => line.serialize_entry(name, record.method.as_str()),
-        Field::Host => line.serialize_entry(name, &record.host),
-        Field::Path => line.serialize_entry(name, &record.path),
-        Field::Route => line.serialize_entry(name, &said(&record.route)),
-        Field::Status => line.serialize_entry(name, &record.status.as_u16()),
-        Field::BytesIn => line.serialize_entry(name, &record.bytes_in),
-        Field::BytesOut => line.serialize_entry(name, &record.bytes_out),
-        Field::DurationMs => line.serialize_entry(name, &milliseconds(record.duration)),
-        Field::Upstream => line.serialize_entry(name, &said(&record.upstream)),
-        Field::UpstreamMs => line.serialize_entry(name, &record.upstream_duration.map(milliseconds)),
-        Field::Client => line.serialize_entry(name, &record.client),
-        Field::RequestId => line.serialize_entry(name, &record.request_id),
-        Field::Limit => line.serialize_entry(name, &said(&record.limit)),
-        Field::Decision => line.serialize_entry(name, &record.decision.map(DecisionLabel::as_str)),
-        Field::Remaining => line.serialize_entry(name, &record.remaining),
-        Field::Cost => line.serialize_entry(name, &record.cost),
-        Field::Error => line.serialize_entry(name, &record.error),
-        Field::TraceId => line.serialize_entry(name, &record.trace_id.map(|id| id.to_string())),
+        LogField::Time => line.serialize_entry(name, &rfc3339(record.time)),
+        LogField::Method => line.serialize_entry(name, record.method.as_str()),
+        LogField::Host => line.serialize_entry(name, &record.host),
+        LogField::Path => line.serialize_entry(name, &record.path),
+        LogField::Route => line.serialize_entry(name, &said(&record.route)),
+        LogField::Status => line.serialize_entry(name, &record.status.as_u16()),
+        LogField::BytesIn => line.serialize_entry(name, &record.bytes_in),
+        LogField::BytesOut => line.serialize_entry(name, &record.bytes_out),
+        LogField::DurationMs => line.serialize_entry(name, &milliseconds(record.duration)),
+        LogField::Upstream => line.serialize_entry(name, &said(&record.upstream)),
+        LogField::UpstreamMs => line.serialize_entry(name, &record.upstream_duration.map(milliseconds)),
+        LogField::Client => line.serialize_entry(name, &record.client),
+        LogField::RequestId => line.serialize_entry(name, &record.request_id),
+        LogField::Limit => line.serialize_entry(name, &said(&record.limit)),
+        LogField::Decision => line.serialize_entry(name, &record.decision.map(DecisionLabel::as_str)),
+        LogField::Remaining => line.serialize_entry(name, &record.remaining),
+        LogField::Cost => line.serialize_entry(name, &record.cost),
+        LogField::Error => line.serialize_entry(name, &record.error),
+        LogField::TraceId => line.serialize_entry(name, &record.trace_id.map(|id| id.to_string())),
     }
 }
 

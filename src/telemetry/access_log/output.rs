@@ -23,7 +23,7 @@ pub struct Output {
 
 /// Lines that the output did not take.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(super) struct LostRecords {
     /// How many.
     pub(super) lines: u64,
     /// Why.
@@ -70,7 +70,7 @@ impl Output {
     }
 
     /// Writes all lines of `batch`, on lines of their own whatever stood there.
-    pub(super) fn write(&mut self, batch: &[u8]) -> Result<(), Lost> {
+    pub(super) fn write(&mut self, batch: &[u8]) -> Result<(), LostRecords> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl Output {
             let (taken, left) = batch.split_at(written);
             self.torn |= taken.last().is_some_and(|last| *last != b'\n');
             let lines = left.iter().filter(|byte| **byte == b'\n').count();
-            Lost { lines: u64::try_from(lines).unwrap_or(u64::MAX), error }
+            LostRecords { lines: u64::try_from(lines).unwrap_or(u64::MAX), error }
         })
     }
 

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use super::output::{Lost, Output};
+use super::output::{LostRecords, Output};
 use super::{Change, Message, QUEUE, State, line};
-use crate::gateway::log::AccessLog;
+use crate::plan::log::AccessLog;
 
 /// How long records gather before they are written together. In between nobody waits on the queue, so handing a
 /// record over wakes no thread; it is also the longest that a line is held back.
@@ -72,7 +72,7 @@ impl Writer {
 
     /// Writes and removes all lines of `batch`; those that the output does not take are dropped and counted.
     fn write(&mut self, batch: &mut Vec<u8>, state: &State) {
-        if let Err(Lost { lines, error }) = self.output.write(batch) {
+        if let Err(LostRecords { lines, error }) = self.output.write(batch) {
             state.drop_records(lines);
             self.tell(&format!("the access log cannot be written to {}: {error}", self.output.name()));
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::TurnedAway;
+use super::ConnectionRejectReason;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
-use crate::gateway::Server;
+use crate::plan::Server;
 
 pub(super) fn connections(page: &mut Exposition, workers: &[Arc<Series>], server: &Server) {
     let mut totals: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
@@ -35,7 +35,7 @@ pub(super) fn connections(page: &mut Exposition, workers: &[Arc<Series>], server
 fn turned_away(page: &mut Exposition, workers: &[Arc<Series>]) {
     let mut totals: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for listener in workers.iter().flat_map(|series| &series.listeners) {
-        for why in TurnedAway::ALL {
+        for why in ConnectionRejectReason::ALL {
             let count = listener.used().map_or(0, |connections| connections.turned_away(why).get());
             if count > 0 {
                 *totals.entry((&listener.name, why.as_str())).or_default() += count;

@@ -9,10 +9,10 @@ use super::series::Series;
 use super::{DecisionLabel, Metrics};
 use super::{clients, process, store, traces, upstreams};
 use crate::counter::{HistogramTotal, RequestTime};
-use crate::gateway::Gateway;
+use crate::plan::Plan;
 use crate::store::Store;
-use crate::telemetry::trace::Counts;
-use crate::upstream::roster::Roster;
+use crate::telemetry::trace::SpanCounts;
+use crate::upstream::server_registry::ServerRegistry;
 
 /// A route's answers over all workers.
 #[derive(Debug, Default)]
@@ -30,19 +30,19 @@ impl Metrics {
     /// Of routes, limits and upstreams, only those that were used have series.
     pub fn render(
         &self,
-        gateway: &Gateway,
-        roster: &Roster,
+        gateway: &Plan,
+        registry: &ServerRegistry,
         store: &Store,
         access_log_dropped: u64,
-        spans: Option<&Counts>,
+        spans: Option<&SpanCounts>,
     ) -> String {
         let workers: Vec<Arc<Series>> = self.workers.iter().map(arc_swap::ArcSwapAny::load_full).collect();
         let mut page = Exposition::default();
         answers(&mut page, &workers);
         decisions(&mut page, &workers);
         upstreams::upstreams(&mut page, &workers);
-        upstreams::servers(&mut page, gateway, roster);
-        upstreams::usage(&mut page, gateway, roster);
+        upstreams::servers(&mut page, gateway, registry);
+        upstreams::usage(&mut page, gateway, registry);
         clients::connections(&mut page, &workers, &gateway.server);
         store::store(&mut page, store);
         self.configuration(&mut page, gateway);
@@ -56,7 +56,7 @@ impl Metrics {
     }
 
     /// What runs, and whether it is what the file says.
-    fn configuration(&self, page: &mut Exposition, gateway: &Gateway) {
+    fn configuration(&self, page: &mut Exposition, gateway: &Plan) {
         let reloads = "tollgate_config_reloads_total";
         page.family(reloads, Kind::Counter, "Reloads of the configuration.");
         page.sample(reloads, &[("result", "success")], self.reloads_succeeded.load(Ordering::Relaxed));

@@ -4,32 +4,34 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::NO_ROUTE;
-use super::cells::{Answers, Connections, Decisions, Exchanges, Responses};
-use crate::gateway::{Gateway, Route, Upstream};
+use super::counters::{
+    ConnectionCounters, DecisionCounters, RouteCounters, ServerCounters, UpstreamCounters,
+};
+use crate::plan::{Plan, Route, Upstream};
 
 /// A worker's series; each list is in the order of the plan's.
 #[derive(Debug, Default)]
 pub(super) struct Series {
-    pub(super) unrouted: Named<Answers>,
+    pub(super) unrouted: Named<RouteCounters>,
     pub(super) routes: Vec<RouteSeries>,
     pub(super) upstreams: Vec<UpstreamSeries>,
-    pub(super) listeners: Vec<Named<Connections>>,
+    pub(super) listeners: Vec<Named<ConnectionCounters>>,
 }
 
 /// A route's series.
 #[derive(Debug)]
 pub(super) struct RouteSeries {
-    pub(super) answers: Named<Answers>,
+    pub(super) answers: Named<RouteCounters>,
     /// In the order of the route's limits.
-    pub(super) limits: Vec<Named<Decisions>>,
+    pub(super) limits: Vec<Named<DecisionCounters>>,
 }
 
 /// An upstream's series.
 #[derive(Debug)]
 pub(super) struct UpstreamSeries {
-    pub(super) exchanges: Named<Exchanges>,
+    pub(super) exchanges: Named<UpstreamCounters>,
     /// In the order of the upstream's servers, by `host:port`.
-    pub(super) servers: Vec<Named<Responses>>,
+    pub(super) servers: Vec<Named<ServerCounters>>,
 }
 
 /// Counters with the name that labels them, allocated when first used and kept from plan to plan.
@@ -41,7 +43,7 @@ pub(super) struct Named<T> {
 
 impl Series {
     /// The series of the next plan: names that stay keep their counters.
-    pub(super) fn under(&self, gateway: &Gateway) -> Self {
+    pub(super) fn under(&self, gateway: &Plan) -> Self {
         let mut routes: HashMap<&str, &RouteSeries> =
             self.routes.iter().map(|route| (&*route.answers.name, route)).collect();
         let mut series_of = |route: &Route| {

@@ -3,13 +3,13 @@
 use super::exposition::{Exposition, Kind};
 use crate::counter::{CallTime, HistogramTotal};
 use crate::store::Store;
-use crate::store::redis::{Counts, SharedStore};
+use crate::store::redis::{RedisCounts, SharedStore};
 
 /// The store's series; those of a shared store only where there is one, but for its errors.
 pub(super) fn store(page: &mut Exposition, store: &Store) {
     let shared = store.shared();
     let counts = shared.as_deref().map(SharedStore::counts).unwrap_or_default();
-    let total = |one: fn(&Counts) -> u64| counts.iter().map(|counts| one(counts)).sum::<u64>();
+    let total = |one: fn(&RedisCounts) -> u64| counts.iter().map(|counts| one(counts)).sum::<u64>();
     page.single("tollgate_store_keys", Kind::Gauge, "Counters held in this process.", store.keys());
     let most = "The setting: so many counters may be held in this process.";
     page.single("tollgate_store_max_keys", Kind::Gauge, most, store.max_keys());

@@ -1,10 +1,10 @@
 //! What `/metrics` says of traces.
 
 use super::exposition::{Exposition, Kind};
-use crate::telemetry::trace::Counts;
+use crate::telemetry::trace::SpanCounts;
 
 /// What became of spans.
-pub(super) fn traces(page: &mut Exposition, counts: &Counts) {
+pub(super) fn traces(page: &mut Exposition, counts: &SpanCounts) {
     let exports = "tollgate_trace_exports_total";
     page.family(exports, Kind::Counter, "Batches of spans that the collector took, or that were given up.");
     page.sample(exports, &[("result", "success")], counts.succeeded());

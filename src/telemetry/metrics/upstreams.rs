@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::StatusClass;
-use super::cells::Responses;
+use super::counters::ServerCounters;
 use super::exposition::{Exposition, Kind};
 use super::series::{Named, Series};
 use crate::clock::deadline;
 use crate::counter::{HistogramTotal, RequestTime};
-use crate::gateway::{Backend, Gateway};
+use crate::plan::{Backend, Plan};
 use crate::upstream::Failure;
-use crate::upstream::bound::Usage;
-use crate::upstream::roster::Roster;
+use crate::upstream::connection_limit::Usage;
+use crate::upstream::server_registry::ServerRegistry;
 
 pub(super) fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
     let mut totals: BTreeMap<&str, HistogramTotal<RequestTime>> = BTreeMap::new();
@@ -70,9 +70,11 @@ fn retries(page: &mut Exposition, workers: &[Arc<Series>]) {
 }
 
 /// What each worker counted of each server, with the names of the upstream and of the server.
-fn used_servers<'w>(workers: &'w [Arc<Series>]) -> impl Iterator<Item = (&'w str, &'w str, &'w Responses)> {
+fn used_servers<'w>(
+    workers: &'w [Arc<Series>],
+) -> impl Iterator<Item = (&'w str, &'w str, &'w ServerCounters)> {
     workers.iter().flat_map(|series| &series.upstreams).flat_map(|upstream| {
-        let used = move |server: &'w Named<Responses>| {
+        let used = move |server: &'w Named<ServerCounters>| {
             Some((&*upstream.exchanges.name, &*server.name, server.used()?))
         };
         upstream.servers.iter().filter_map(used)
@@ -100,10 +102,11 @@ fn failures(page: &mut Exposition, workers: &[Arc<Series>]) {
 }
 
 /// What is known of the servers. The built-in echo is always there.
-pub(super) fn servers(page: &mut Exposition, gateway: &Gateway, roster: &Roster) {
+pub(super) fn servers(page: &mut Exposition, gateway: &Plan, registry: &ServerRegistry) {
     let (up, ejections) = ("tollgate_upstream_up", "tollgate_upstream_ejections_total");
     let now = deadline::now();
-    let peers: Vec<_> = gateway.upstreams.iter().map(|upstream| (upstream, roster.peers(upstream))).collect();
+    let peers: Vec<_> =
+        gateway.upstreams.iter().map(|upstream| (upstream, registry.states(upstream))).collect();
     let servers = || {
         peers.iter().flat_map(|(upstream, peers)| {
             let labels = |server| [("upstream", &*upstream.name), ("server", server)];
@@ -111,25 +114,25 @@ pub(super) fn servers(page: &mut Exposition, gateway: &Gateway, roster: &Roster)
                 .endpoints()
                 .iter()
                 .zip(peers.iter())
-                .map(move |(server, fitness)| (labels(&server.authority), fitness, upstream.down_after()))
+                .map(move |(server, state)| (labels(&server.authority), state, upstream.down_after()))
         })
     };
     page.family(up, Kind::Gauge, "0 while the server is down: unhealthy, ejected, or failed too often in a row and not answered since.");
     for upstream in gateway.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo) {
         page.sample(up, &[("upstream", &upstream.name), ("server", "builtin:echo")], 1);
     }
-    for (labels, fitness, down_after) in servers() {
-        page.sample(up, &labels, u8::from(fitness.down(now, down_after).is_none()));
+    for (labels, state, down_after) in servers() {
+        page.sample(up, &labels, u8::from(state.down(now, down_after).is_none()));
     }
     page.family(ejections, Kind::Counter, "How often the server was ejected for its failures.");
-    for (labels, fitness, _) in servers() {
-        page.sample(ejections, &labels, fitness.ejections());
+    for (labels, state, _) in servers() {
+        page.sample(ejections, &labels, state.ejections());
     }
 }
 
 /// Of the upstreams whose connections have a bound.
-pub(super) fn usage(page: &mut Exposition, gateway: &Gateway, roster: &Roster) {
-    let usage = |upstream| roster.usage(upstream).map(|usage| (&*upstream.name, usage));
+pub(super) fn usage(page: &mut Exposition, gateway: &Plan, registry: &ServerRegistry) {
+    let usage = |upstream| registry.usage(upstream).map(|usage| (&*upstream.name, usage));
     let used: Vec<(&str, Usage)> = gateway.upstreams.iter().filter_map(|upstream| usage(upstream)).collect();
     if used.is_empty() {
         return;

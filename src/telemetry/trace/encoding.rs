@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as SpanMessage, Status};
 use prost::Message as _;
 
-use super::span::{Forwarded, Span};
+use super::span::{Forwarded, RequestSpan};
 use crate::limit::units::{Micros, Timestamp};
 use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::DecisionLabel;
@@ -21,7 +21,7 @@ const REMOTE_PARENT: u32 = 0x300;
 const LOCAL_PARENT: u32 = 0x100;
 
 /// The body of an export.
-pub(super) fn encode(spans: &[Span], service_name: &str) -> Vec<u8> {
+pub(super) fn encode(spans: &[RequestSpan], service_name: &str) -> Vec<u8> {
     let mut resource = Attributes::default();
     resource.text("service.name", service_name);
     resource.text("service.version", env!("CARGO_PKG_VERSION"));
@@ -39,7 +39,7 @@ pub(super) fn encode(spans: &[Span], service_name: &str) -> Vec<u8> {
 }
 
 /// The span of the request itself.
-fn server(span: &Span) -> SpanMessage {
+fn server(span: &RequestSpan) -> SpanMessage {
     let record = &span.record;
     let mut attributes = Attributes::default();
     attributes.method(&record.method);
@@ -76,7 +76,7 @@ fn server(span: &Span) -> SpanMessage {
 }
 
 /// The span of its way to a backend.
-fn client(span: &Span) -> Option<SpanMessage> {
+fn client(span: &RequestSpan) -> Option<SpanMessage> {
     let forwarded = span.forwarded.as_ref()?;
     let record = &span.record;
     let mut attributes = Attributes::default();
@@ -116,7 +116,7 @@ fn client(span: &Span) -> Option<SpanMessage> {
 
 /// What both have.
 fn skeleton(
-    span: &Span,
+    span: &RequestSpan,
     kind: SpanKind,
     id: [u8; 8],
     (since, until): (Timestamp, Timestamp),

@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::encoding::encode;
-use super::post::{Fault, Link};
+use super::post::{CollectorConnection, ExportError};
 use super::{BATCH, Batch, Spans, State};
-use crate::gateway::trace::Trace;
+use crate::plan::trace::Trace;
 
 /// The longest that a span waits for others.
 const GATHER: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ struct Run {
     closed: Option<oneshot::Receiver<()>>,
     /// Who was told last, and the connection there.
     last: Option<Arc<Trace>>,
-    link: Option<Link>,
+    link: Option<CollectorConnection>,
     /// The last export failed.
     away: bool,
 }
@@ -116,14 +116,14 @@ impl Run {
     }
 
     /// Sends a batch, several times if the collector asks for that. How many spans it rejects.
-    async fn send(&mut self, trace: &Trace, body: Bytes) -> Result<u64, Fault> {
+    async fn send(&mut self, trace: &Trace, body: Bytes) -> Result<u64, ExportError> {
         let (mut retries, mut pause) = (0, FIRST_PAUSE);
         loop {
-            let fault = match Link::post(&mut self.link, trace, body.clone()).await {
+            let fault = match CollectorConnection::post(&mut self.link, trace, body.clone()).await {
                 Ok(rejected) => return Ok(rejected),
                 Err(fault) => fault,
             };
-            let Fault::Busy(_, asked) = &fault else { return Err(fault) };
+            let ExportError::Busy(_, asked) = &fault else { return Err(fault) };
             let wait = asked.unwrap_or(pause);
             if retries == MAX_RETRIES || wait > MAX_PAUSE || self.state.is_left(trace) {
                 return Err(fault);
@@ -136,7 +136,7 @@ impl Run {
     }
 
     /// Says once that the collector is away, and once that it is back.
-    fn tell(&mut self, trace: &Trace, fault: Option<Fault>) {
+    fn tell(&mut self, trace: &Trace, fault: Option<ExportError>) {
         let was_away = std::mem::replace(&mut self.away, fault.is_some());
         match fault {
             Some(fault) if !was_away => tracing::warn!(

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::gateway::trace::Trace;
+use crate::plan::trace::Trace;
 
 /// To connect, send, and read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const MAX_ANSWER: usize = 64 << 10;
 
 /// Why a batch is not taken.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum ExportError {
     #[error("no connection: {0}")]
     Connect(io::Error),
     #[error("no answer within {PATIENCE:?}")]
@@ -45,31 +45,35 @@ pub(super) enum Fault {
 }
 
 /// A connection to the collector.
-pub(super) struct Link {
+pub(super) struct CollectorConnection {
     sender: SendRequest<Full<Bytes>>,
     connection: JoinHandle<()>,
 }
 
-impl Drop for Link {
+impl Drop for CollectorConnection {
     fn drop(&mut self) {
         self.connection.abort();
     }
 }
 
-impl Link {
+impl CollectorConnection {
     /// Sends a batch on the connection that was `kept`, or on a new one. How many spans the collector rejects.
-    pub(super) async fn post(kept: &mut Option<Self>, trace: &Trace, body: Bytes) -> Result<u64, Fault> {
-        timeout(PATIENCE, Self::exchange(kept, trace, body)).await.unwrap_or(Err(Fault::Timeout))
+    pub(super) async fn post(
+        kept: &mut Option<Self>,
+        trace: &Trace,
+        body: Bytes,
+    ) -> Result<u64, ExportError> {
+        timeout(PATIENCE, Self::exchange(kept, trace, body)).await.unwrap_or(Err(ExportError::Timeout))
     }
 
     /// Cancelled or failing, it leaves no connection behind.
-    async fn exchange(kept: &mut Option<Self>, trace: &Trace, body: Bytes) -> Result<u64, Fault> {
+    async fn exchange(kept: &mut Option<Self>, trace: &Trace, body: Bytes) -> Result<u64, ExportError> {
         if let Some(mut link) = kept.take()
             && link.sender.ready().await.is_ok()
         {
             // One that the collector has closed in the meantime is no fault of anybody.
             match link.send(trace, body.clone()).await {
-                (_, Err(Fault::Broken(_))) => {}
+                (_, Err(ExportError::Broken(_))) => {}
                 (link, sent) => {
                     *kept = link;
                     return sent;
@@ -81,27 +85,27 @@ impl Link {
         sent
     }
 
-    async fn open(trace: &Trace) -> Result<Self, Fault> {
+    async fn open(trace: &Trace) -> Result<Self, ExportError> {
         let server = &trace.collector;
-        let socket = TcpStream::connect((&*server.host, server.port)).await.map_err(Fault::Connect)?;
+        let socket = TcpStream::connect((&*server.host, server.port)).await.map_err(ExportError::Connect)?;
         // A socket that refuses still works.
         let _ = socket.set_nodelay(true);
         let Some(trust) = &server.tls else { return Self::over(TokioIo::new(socket)).await };
         let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no certificate can be for its name");
-        let name = trust.name(&server.host).ok_or_else(|| Fault::Connect(nameless()))?;
+        let name = trust.name(&server.host).ok_or_else(|| ExportError::Connect(nameless()))?;
         let stream = TlsConnector::from(Arc::clone(&trust.config)).connect(name, socket).await;
-        Self::over(TokioIo::new(stream.map_err(Fault::Connect)?)).await
+        Self::over(TokioIo::new(stream.map_err(ExportError::Connect)?)).await
     }
 
-    async fn over(stream: impl Read + Write + Unpin + Send + 'static) -> Result<Self, Fault> {
+    async fn over(stream: impl Read + Write + Unpin + Send + 'static) -> Result<Self, ExportError> {
         let (sender, connection) = handshake(stream).await?;
         let run = async { _ = connection.await };
         Ok(Self { sender, connection: tokio::spawn(run) })
     }
 
     /// What the collector says, and the connection if it is good for another batch.
-    async fn send(mut self, trace: &Trace, body: Bytes) -> (Option<Self>, Result<u64, Fault>) {
-        let asked = async { Ok::<_, Fault>(self.sender.send_request(request(trace, body)?).await?) };
+    async fn send(mut self, trace: &Trace, body: Bytes) -> (Option<Self>, Result<u64, ExportError>) {
+        let asked = async { Ok::<_, ExportError>(self.sender.send_request(request(trace, body)?).await?) };
         let answer = match asked.await {
             Ok(answer) => answer,
             Err(fault) => return (None, Err(fault)),
@@ -114,9 +118,9 @@ impl Link {
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => Err(Fault::Busy(status, pause)),
+            | StatusCode::GATEWAY_TIMEOUT => Err(ExportError::Busy(status, pause)),
             status if status.is_success() => Ok(said.map_or(0, rejected)),
-            status => Err(Fault::Status(status)),
+            status => Err(ExportError::Status(status)),
         };
         (link, sent)
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::context::{Context, SpanId};
-use crate::gateway::trace::Trace;
 use crate::limit::units::{Micros, Timestamp};
+use crate::plan::trace::Trace;
 use crate::telemetry::access_log::Record;
 
 /// The longest text of a client's that a span keeps; bytes.
@@ -14,7 +14,7 @@ const MAX_TEXT: usize = 1 << 10;
 
 /// One request that is traced.
 #[derive(Clone, Debug)]
-pub struct Span {
+pub struct RequestSpan {
     /// What the plan that it began with says of traces: where it goes.
     pub trace: Arc<Trace>,
     /// The request's own span.
@@ -43,7 +43,7 @@ pub struct Forwarded {
     /// The upstream's name.
     pub upstream: Arc<str>,
     /// The server that was tried last, if one is known.
-    pub server: Option<Server>,
+    pub server: Option<ServerAddress>,
     /// The path that it saw.
     pub path: String,
     /// When the request was admitted, and had waited for its turn.
@@ -58,7 +58,7 @@ pub struct Forwarded {
 
 /// A backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerAddress {
     /// Host name or address, without brackets.
     pub host: String,
     /// TCP port.
@@ -69,7 +69,7 @@ pub struct Server {
     pub secure: bool,
 }
 
-impl Span {
+impl RequestSpan {
     /// How many spans it is when it is exported.
     pub fn count(&self) -> u64 {
         1 + u64::from(self.forwarded.is_some())

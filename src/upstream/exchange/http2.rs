@@ -7,12 +7,12 @@ use http::StatusCode;
 
 use super::super::Failure;
 use super::super::http2::NoAnswer;
-use super::{Broken, Exchange, MAX_KEPT, Request, Upload};
+use super::{BodyFailed, Exchange, MAX_KEPT, RequestBody, UpstreamRequest};
 use crate::clock::deadline::now;
 use crate::http1::response::{Framing, ResponseHead};
-use crate::http2::connection::Lost;
+use crate::http2::connection::StreamLost;
 
-impl<U: Upload> Exchange<'_, U> {
+impl<U: RequestBody> Exchange<'_, U> {
     /// The next head on a stream of HTTP/2; `None` if it only preceded the answer.
     pub(super) fn poll_head_http2(
         &mut self,
@@ -58,9 +58,9 @@ impl<U: Upload> Exchange<'_, U> {
     }
 
     /// As `poll_send`, in frames.
-    pub(super) fn poll_send_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub(super) fn poll_send_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFailed>> {
         let Some(stream) = self.connection.http2() else { return Poll::Ready(Ok(())) };
-        let Request { message, body, .. } = &mut self.request;
+        let UpstreamRequest { message, body, .. } = &mut self.request;
         while !self.deaf && self.refused.is_none() && !stream.is_ended() {
             if !stream.is_begun() {
                 let turn = ready!(stream.poll_turn(context));
@@ -74,7 +74,7 @@ impl<U: Upload> Exchange<'_, U> {
                 let last = body.is_done() && body.trailers().is_empty();
                 match ready!(stream.poll_send(context, &message[self.sent..], last)) {
                     // An answer may be on its way all the same.
-                    Err(Lost) => self.deaf = true,
+                    Err(StreamLost) => self.deaf = true,
                     Ok(sent) => {
                         self.sent += sent;
                         if self.begun {

@@ -7,16 +7,16 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 
 use super::super::Failure;
-use super::super::ending::Ending;
-use super::{Link, Seat};
-use crate::http2::connection::{Lost, OpenError, Reset, StreamHandle};
+use super::super::abort_reason::AbortReason;
+use super::{Http2Connection, StreamPermit};
+use crate::http2::connection::{OpenError, Reset, StreamHandle, StreamLost};
 use crate::http2::frame::ErrorCode;
 use crate::http2::head::ReceivedHead;
 
 /// One request on a shared connection. Dropped before its time, it is cancelled.
 #[derive(Debug)]
 pub(in crate::upstream) struct ClientStream {
-    seat: Seat,
+    seat: StreamPermit,
     /// `None`: the request waits for its turn, or was refused.
     stream: Option<StreamHandle>,
     /// The request went out whole.
@@ -30,21 +30,21 @@ pub(in crate::upstream) struct ClientStream {
 /// Why a stream has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) struct NoAnswer {
-    pub(in crate::upstream) ending: Ending,
+    pub(in crate::upstream) ending: AbortReason,
     pub(in crate::upstream) failure: Failure,
 }
 
 impl NoAnswer {
     /// The request cannot be said in HTTP/2: no fault of the server.
-    const UNFIT: Self = Self { ending: Ending::Aborted, failure: Failure::Upload };
+    const UNFIT: Self = Self { ending: AbortReason::Aborted, failure: Failure::Upload };
     /// The connection takes no more requests. Nothing was sent.
-    const CLOSED: Self = Self { ending: Ending::Closing, failure: Failure::Reset };
+    const CLOSED: Self = Self { ending: AbortReason::Closing, failure: Failure::Reset };
 }
 
 impl ClientStream {
-    pub(super) fn new(link: &Rc<Link>) -> Self {
+    pub(super) fn new(link: &Rc<Http2Connection>) -> Self {
         link.open.set(link.open.get() + 1);
-        Self { seat: Seat(Rc::clone(link)), stream: None, ended: false, answered: false, held: 0 }
+        Self { seat: StreamPermit(Rc::clone(link)), stream: None, ended: false, answered: false, held: 0 }
     }
 
     /// Whether the request's head is out.
@@ -101,9 +101,9 @@ impl ClientStream {
         context: &mut Context<'_>,
         data: &[u8],
         last: bool,
-    ) -> Poll<Result<usize, Lost>> {
+    ) -> Poll<Result<usize, StreamLost>> {
         // How long that takes is bounded by the time-out for the answer.
-        let Some(stream) = &self.stream else { return Poll::Ready(Err(Lost)) };
+        let Some(stream) = &self.stream else { return Poll::Ready(Err(StreamLost)) };
         ready!(stream.poll_room(context, data.len()))?;
         let sent = stream.send_data(data, last)?;
         self.ended = last && sent == data.len();
@@ -114,9 +114,9 @@ impl ClientStream {
     ///
     /// # Errors
     /// The server takes no more.
-    pub(in crate::upstream) fn send_end(&mut self, trailers: &[u8]) -> Result<(), Lost> {
+    pub(in crate::upstream) fn send_end(&mut self, trailers: &[u8]) -> Result<(), StreamLost> {
         self.ended = true;
-        self.stream.as_ref().ok_or(Lost)?.send_end(trailers)
+        self.stream.as_ref().ok_or(StreamLost)?.send_end(trailers)
     }
 
     /// Waits for a head, be it an interim one. Gives it, and whether nothing follows.
@@ -151,8 +151,8 @@ impl ClientStream {
         &mut self,
         context: &mut Context<'_>,
         into: &mut BytesMut,
-    ) -> Poll<Result<usize, Lost>> {
-        let Some(stream) = &self.stream else { return Poll::Ready(Err(Lost)) };
+    ) -> Poll<Result<usize, StreamLost>> {
+        let Some(stream) = &self.stream else { return Poll::Ready(Err(StreamLost)) };
         stream.release(std::mem::take(&mut self.held));
         let read = ready!(stream.poll_read(context, into));
         self.held = read.unwrap_or_default();
@@ -183,7 +183,7 @@ impl ClientStream {
 impl Drop for ClientStream {
     fn drop(&mut self) {
         if self.is_begun() && !self.answered {
-            self.seat.0.doubt();
+            self.seat.0.mark_suspect();
         }
     }
 }
@@ -192,12 +192,12 @@ impl Drop for ClientStream {
 fn meaning(reset: Reset) -> NoAnswer {
     let (ending, failure) = match reset {
         // The server says that it did nothing (RFC 9113 §8.7).
-        Reset::Remote(ErrorCode::REFUSED_STREAM) => (Ending::Busy, Failure::Reset),
-        Reset::Remote(_) => (Ending::Aborted, Failure::Reset),
-        Reset::GoneAway => (Ending::Closing, Failure::Reset),
+        Reset::Remote(ErrorCode::REFUSED_STREAM) => (AbortReason::Busy, Failure::Reset),
+        Reset::Remote(_) => (AbortReason::Aborted, Failure::Reset),
+        Reset::GoneAway => (AbortReason::Closing, Failure::Reset),
         // It was to be HTTP/2, and is not.
-        Reset::Fault => (Ending::Lost, Failure::Protocol),
-        Reset::Lost => (Ending::Lost, Failure::Reset),
+        Reset::Fault => (AbortReason::Lost, Failure::Protocol),
+        Reset::Lost => (AbortReason::Lost, Failure::Reset),
     };
     NoAnswer { ending, failure }
 }

@@ -144,9 +144,9 @@ fn outcome(
     bytes: &[u8],
     sizes: &[usize],
     takes_at_once: bool,
-) -> (Vec<Seen>, Vec<Frame>, Option<super::super::End>) {
+) -> (Vec<Seen>, Vec<Frame>, Option<super::super::ConnectionEnd>) {
     let context = Context::from_waker(Waker::noop());
-    let mut peer = Peer::new(|stream| Connection::server(stream, BytesMut::new(), Rc::default(), &SETTINGS));
+    let mut peer = Peer::new(|stream| Http2Codec::server(stream, BytesMut::new(), Rc::default(), &SETTINGS));
     let (mut rest, mut sizes) = (bytes, sizes.iter().cycle());
     let (mut seen, mut frames) = (Vec::<Seen>::new(), Vec::new());
     let mut take = |peer: &Peer| {

@@ -236,12 +236,12 @@ fn windows() -> impl Strategy<Value = Windows> {
     (stream(), 65_535..200_000_u32, stream(), 65_535..200_000_u32)
 }
 
-fn settings((stream_window, connection_window, ..): Windows) -> Settings {
-    Settings { stream_window, max_stream_window: stream_window, connection_window, ..SETTINGS }
+fn settings((stream_window, connection_window, ..): Windows) -> LocalSettings {
+    LocalSettings { stream_window, max_stream_window: stream_window, connection_window, ..SETTINGS }
 }
 
 /// All bytes were released again.
-fn assert_windows_are_open(connection: &Connection) {
+fn assert_windows_are_open(connection: &Http2Codec) {
     assert_eq!(connection.state.borrow().receive_window.used(), 0);
     assert!(connection.state.borrow().streams.is_empty());
     assert!(connection.state.borrow().room_waiters.is_empty());
@@ -252,7 +252,7 @@ fn number(path: &str) -> usize {
     path.trim_start_matches('/').parse().expect("a number")
 }
 
-async fn serve_ours(connection: Rc<Connection>, exchanges: Rc<Vec<Exchange>>) {
+async fn serve_ours(connection: Rc<Http2Codec>, exchanges: Rc<Vec<Exchange>>) {
     let mut tasks = JoinSet::new();
     while let Some(request) = poll_fn(|context| connection.poll(context)).await {
         let exchanges = Rc::clone(&exchanges);
@@ -279,7 +279,7 @@ async fn with_h2_client(exchanges: Vec<Exchange>, windows: Windows, sizes: Vec<u
     let exchanges = Rc::new(exchanges);
     let (ours, theirs) = Pipe::new();
     let connection =
-        Connection::server(Rc::new(Stream::Pipe(ours)), BytesMut::new(), Rc::default(), &settings(windows));
+        Http2Codec::server(Rc::new(Stream::Pipe(ours)), BytesMut::new(), Rc::default(), &settings(windows));
     let serving = spawn_local(serve_ours(Rc::clone(&connection), Rc::clone(&exchanges)));
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(windows.2).initial_connection_window_size(windows.3);
@@ -357,7 +357,7 @@ async fn serve_h2(theirs: Pipe, exchanges: Rc<Vec<Exchange>>, windows: Windows, 
     }
 }
 
-async fn ask_ours(connection: Rc<Connection>, place: usize, exchange: Exchange) {
+async fn ask_ours(connection: Rc<Http2Codec>, place: usize, exchange: Exchange) {
     poll_fn(|context| connection.poll_open(context)).await.expect("the server is there");
     let head = format!("POST /{place} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
     let stream = connection.open(head.as_bytes(), b"http", false).expect("it is open");
@@ -388,7 +388,7 @@ async fn with_h2_server(exchanges: Vec<Exchange>, windows: Windows, sizes: Vec<u
     let mut sizes: Vec<u32> = sizes.into_iter().filter(|size| *size > windows.2).collect();
     sizes.sort_unstable();
     let serving = spawn_local(serve_h2(theirs, Rc::clone(&exchanges), windows, sizes));
-    let connection = Connection::client(Rc::new(Stream::Pipe(ours)), &settings(windows));
+    let connection = Http2Codec::client(Rc::new(Stream::Pipe(ours)), &settings(windows));
     let driven = Rc::clone(&connection);
     let driving = spawn_local(async move {
         let request = poll_fn(|context| driven.poll(context)).await;

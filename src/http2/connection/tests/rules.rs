@@ -9,7 +9,7 @@ fn a_request_that_was_read_with_the_preface_is_served_at_once() {
     FrameHeader { length: 0, kind: kind::SETTINGS, flags: 0, stream: 0 }.put(&mut inbound);
     FrameHeader { length: GET.len(), kind: kind::HEADERS, flags: END, stream: 1 }.put(&mut inbound);
     inbound.extend_from_slice(GET);
-    let mut peer = Peer::new(|stream| Connection::server(stream, inbound, Rc::default(), &SETTINGS));
+    let mut peer = Peer::new(|stream| Http2Codec::server(stream, inbound, Rc::default(), &SETTINGS));
     peer.drive();
     assert_eq!(peer.requests.len(), 1);
 }
@@ -93,7 +93,7 @@ fn a_late_answer_does_not_end_the_connection() {
 /// RFC 9113 §6.9: an increment of 0 is a fault.
 #[test]
 fn a_window_of_the_default_size_needs_no_update() {
-    let mut peer = Peer::client(&Settings { connection_window: 65_535, ..SETTINGS });
+    let mut peer = Peer::client(&LocalSettings { connection_window: 65_535, ..SETTINGS });
     let frames = peer.frames();
     assert!(frames.iter().all(|frame| frame.header.kind != kind::WINDOW_UPDATE), "{frames:?}");
 }
@@ -227,14 +227,14 @@ fn faults_are_told_as_the_rfc_has_them() {
 /// RFC 9113 §6.9.1: a peer that sends more than its windows have.
 #[test]
 fn more_than_the_window_is_a_fault() {
-    let small = Settings { stream_window: 10, max_stream_window: 10, ..SETTINGS };
+    let small = LocalSettings { stream_window: 10, max_stream_window: 10, ..SETTINGS };
     let mut peer = Peer::client(&small);
     peer.send(kind::HEADERS, flag::END_HEADERS, 1, POST);
     peer.send(kind::DATA, 0, 1, &[0; 10]);
     assert_eq!(peer.codes(), []);
     peer.send(kind::DATA, 0, 1, &[0]);
     assert_eq!(peer.codes(), [(1, ErrorCode::FLOW_CONTROL_ERROR)]);
-    let mut peer = Peer::client(&Settings {
+    let mut peer = Peer::client(&LocalSettings {
         stream_window: 1 << 20,
         max_stream_window: 1 << 20,
         connection_window: 65_535,
@@ -255,7 +255,7 @@ fn the_first_frame_is_settings() {
         [(kind::PING, 0, &[0; 8][..]), (kind::SETTINGS, flag::ACK, &[]), (0xfe, 0, b"")]
     {
         let mut peer =
-            Peer::new(|stream| Connection::server(stream, BytesMut::new(), Rc::default(), &SETTINGS));
+            Peer::new(|stream| Http2Codec::server(stream, BytesMut::new(), Rc::default(), &SETTINGS));
         peer.write(PREFACE);
         peer.send(kind, flags, 0, payload);
         assert_eq!(peer.codes(), [(0, ErrorCode::PROTOCOL_ERROR)]);

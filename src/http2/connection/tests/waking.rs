@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A task, and whether it waits for room since it was last woken.
 struct Task {
-    request: Request,
+    request: ReceivedRequest,
     id: u32,
     woken: Arc<Woken>,
     waits: bool,

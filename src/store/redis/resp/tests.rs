@@ -23,21 +23,21 @@ fn a_command_counts_its_words_itself() {
 
 #[test]
 fn values_are_read_one_after_the_other() {
-    let list = |values: &[Value]| Value::List(values.to_vec());
-    let text = |text: &str| Value::Bytes(text.as_bytes().into());
-    let integers = |integers: &[i64]| Value::Integers(integers.into());
+    let list = |values: &[RespValue]| RespValue::List(values.to_vec());
+    let text = |text: &str| RespValue::Bytes(text.as_bytes().into());
+    let integers = |integers: &[i64]| RespValue::Integers(integers.into());
     for (bytes, value) in [
         ("*3\r\n:7\r\n:-1\r\n:0\r\n", integers(&[7, -1, 0])),
         ("*0\r\n", integers(&[])),
-        (":9223372036854775807\r\n", Value::Integer(i64::MAX)),
-        (":-9223372036854775808\r\n", Value::Integer(i64::MIN)),
+        (":9223372036854775807\r\n", RespValue::Integer(i64::MAX)),
+        (":-9223372036854775808\r\n", RespValue::Integer(i64::MIN)),
         ("+OK\r\n", text("OK")),
         ("$4\r\n\r\n\r\n\r\n", text("\r\n\r\n")),
-        ("$-1\r\n", Value::Nothing),
-        ("*-1\r\n", Value::Nothing),
-        ("*2\r\n:1\r\n$1\r\na\r\n", list(&[Value::Integer(1), text("a")])),
+        ("$-1\r\n", RespValue::Nothing),
+        ("*-1\r\n", RespValue::Nothing),
+        ("*2\r\n:1\r\n$1\r\na\r\n", list(&[RespValue::Integer(1), text("a")])),
         ("*2\r\n*1\r\n:1\r\n*0\r\n", list(&[integers(&[1]), integers(&[])])),
-        ("-OOM it is full\r\n", Value::Refused(Refusal::read(b"OOM it is full"))),
+        ("-OOM it is full\r\n", RespValue::Refused(ServerError::read(b"OOM it is full"))),
     ] {
         let two = [bytes, "+more\r\n"].concat();
         assert_eq!(read(two.as_bytes()), Ok(Some((value, bytes.len()))), "{bytes}");
@@ -50,61 +50,62 @@ fn values_are_read_one_after_the_other() {
 #[test]
 fn what_is_no_value_is_refused_at_once() {
     for (bytes, fault) in [
-        ("HTTP/1.1 400", Malformed::Mark(b'H')),
-        (":\r\n", Malformed::Number),
-        (":+1\r\n", Malformed::Number),
-        (":9223372036854775808\r\n", Malformed::Number),
-        ("$-2\r\n", Malformed::Number),
-        ("$1\r\nab\r\n", Malformed::End),
-        ("+a\rb", Malformed::End),
-        ("$1048577\r\n", Malformed::TooLarge),
-        ("*1048577\r\n", Malformed::TooLarge),
+        ("HTTP/1.1 400", MalformedReply::Mark(b'H')),
+        (":\r\n", MalformedReply::Number),
+        (":+1\r\n", MalformedReply::Number),
+        (":9223372036854775808\r\n", MalformedReply::Number),
+        ("$-2\r\n", MalformedReply::Number),
+        ("$1\r\nab\r\n", MalformedReply::End),
+        ("+a\rb", MalformedReply::End),
+        ("$1048577\r\n", MalformedReply::TooLarge),
+        ("*1048577\r\n", MalformedReply::TooLarge),
     ] {
         assert_eq!(read(bytes.as_bytes()), Err(fault), "{bytes}");
     }
-    assert_eq!(read("*1\r\n".repeat(10).as_bytes()), Err(Malformed::TooLarge));
+    assert_eq!(read("*1\r\n".repeat(10).as_bytes()), Err(MalformedReply::TooLarge));
     let many = ["*70000\r\n", &":1\r\n".repeat(70_000)].concat();
-    assert_eq!(read(many.as_bytes()), Err(Malformed::TooLarge));
-    assert_eq!(read(&vec![b'+'; MOST_BYTES]), Err(Malformed::TooLarge));
+    assert_eq!(read(many.as_bytes()), Err(MalformedReply::TooLarge));
+    assert_eq!(read(&vec![b'+'; MOST_BYTES]), Err(MalformedReply::TooLarge));
     assert_eq!(read(&vec![b'+'; MOST_BYTES - 1]), Ok(None));
 }
 
-fn values() -> impl Strategy<Value = Value> {
+fn values() -> impl Strategy<Value = RespValue> {
     let leaf = prop_oneof![
-        vec(any::<i64>(), 0..20).prop_map(|integers| Value::Integers(integers.into())),
-        any::<i64>().prop_map(Value::Integer),
-        vec(any::<u8>(), 0..40).prop_map(|bytes| Value::Bytes(bytes.into())),
-        Just(Value::Nothing),
-        "[A-Z]{1,12}( [a-z0-9:. ]{0,30})?".prop_map(|line| Value::Refused(Refusal::read(line.as_bytes()))),
+        vec(any::<i64>(), 0..20).prop_map(|integers| RespValue::Integers(integers.into())),
+        any::<i64>().prop_map(RespValue::Integer),
+        vec(any::<u8>(), 0..40).prop_map(|bytes| RespValue::Bytes(bytes.into())),
+        Just(RespValue::Nothing),
+        "[A-Z]{1,12}( [a-z0-9:. ]{0,30})?"
+            .prop_map(|line| RespValue::Refused(ServerError::read(line.as_bytes()))),
     ];
     leaf.prop_recursive(4, 60, 6, |inner| {
         // A list of nothing but integers reads as `Integers`.
         vec(inner, 0..6).prop_map(|mut list| {
-            list.push(Value::Nothing);
-            Value::List(list)
+            list.push(RespValue::Nothing);
+            RespValue::List(list)
         })
     })
 }
 
-fn encode(value: &Value, out: &mut Vec<u8>) {
+fn encode(value: &RespValue, out: &mut Vec<u8>) {
     match value {
-        Value::Integers(integers) => {
+        RespValue::Integers(integers) => {
             out.extend(format!("*{}\r\n", integers.len()).bytes());
             integers.iter().for_each(|it| out.extend(format!(":{it}\r\n").bytes()));
         }
-        Value::Integer(integer) => out.extend(format!(":{integer}\r\n").bytes()),
-        Value::Bytes(bytes) => {
+        RespValue::Integer(integer) => out.extend(format!(":{integer}\r\n").bytes()),
+        RespValue::Bytes(bytes) => {
             out.extend(format!("${}\r\n", bytes.len()).bytes());
             out.extend_from_slice(bytes);
             out.extend_from_slice(b"\r\n");
         }
-        Value::Nothing => out.extend_from_slice(b"$-1\r\n"),
-        Value::List(list) => {
+        RespValue::Nothing => out.extend_from_slice(b"$-1\r\n"),
+        RespValue::List(list) => {
             out.extend(format!("*{}\r\n", list.len()).bytes());
             list.iter().for_each(|it| encode(it, out));
         }
-        Value::Refused(Refusal::Other(code)) => out.extend(format!("-{code} x\r\n").bytes()),
-        Value::Refused(_) => out.extend_from_slice(b"-NOSCRIPT x\r\n"),
+        RespValue::Refused(ServerError::Other(code)) => out.extend(format!("-{code} x\r\n").bytes()),
+        RespValue::Refused(_) => out.extend_from_slice(b"-NOSCRIPT x\r\n"),
     }
 }
 

@@ -1,0 +1,65 @@
+//! `POST reload` and `POST drain`: what SIGHUP and SIGTERM do.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{ApiError, ApiRequest, ApiResult};
+use crate::shared::Life;
+use crate::shared::control::Reload;
+
+/// How long a reload is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Faults that are told.
+const MOST_FAULTS: usize = 20;
+
+/// Waits for the end of a reload that began after this.
+pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
+    let control = &asked.shared.control;
+    let mut standing = control.standing.clone();
+    let before = standing.borrow().begun;
+    tracing::info!("{} asks for a reload at the admin listener", asked.peer);
+    // Full: one is due that has not begun.
+    let _ = control.reload.try_send(());
+    let done = standing.wait_for(|standing| standing.last.as_ref().is_some_and(|last| last.number > before));
+    match tokio::time::timeout(PATIENCE, done).await {
+        Ok(Ok(standing)) => {
+            Ok(standing.last.as_ref().map_or_else(unknown, |last| reload_result(last, &standing.version)))
+        }
+        _ => Err(ApiError::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "the reload takes long: `status` will tell how it ends",
+        )),
+    }
+}
+
+fn reload_result(reload: &Reload, version: &str) -> (StatusCode, Value) {
+    match &reload.result {
+        Ok(good) => {
+            let warnings = good.lines.get(..MOST_FAULTS).unwrap_or(&good.lines);
+            let value = json!({
+                "result": "success", "version": version, "changed": good.changed, "warnings": warnings
+            });
+            (StatusCode::OK, value)
+        }
+        Err(faults) => {
+            let faults = faults.get(..MOST_FAULTS).unwrap_or(faults);
+            (StatusCode::UNPROCESSABLE_ENTITY, json!({ "result": "failure", "faults": faults }))
+        }
+    }
+}
+
+/// Never: what was waited for is there.
+fn unknown() -> (StatusCode, Value) {
+    (StatusCode::OK, Value::Null)
+}
+
+/// The process ends when its requests have.
+pub(super) fn drain(asked: &ApiRequest<'_>) -> (StatusCode, Value) {
+    tracing::info!("{} asks for the end at the admin listener", asked.peer);
+    // Full: it has been asked for.
+    let changed =
+        *asked.shared.life.borrow() == Life::Running && asked.shared.control.drain.try_send(()).is_ok();
+    (StatusCode::ACCEPTED, json!({ "life": "draining", "changed": changed }))
+}

@@ -1,0 +1,187 @@
+//! `GET samples`: the last minutes, second by second.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::time::moment;
+use super::{ApiError, Query};
+use crate::clock::deadline;
+use crate::plan::{Plan, Upstream};
+use crate::shared::Shared;
+use crate::telemetry::history::{History, Requests, SecondSample, Times, UpstreamSecond};
+use crate::telemetry::metrics::{
+    LimitVerdict, NO_ROUTE, RequestOutcome, ServerCounts, ServerName, StatusClass,
+};
+use crate::upstream::server_state::DownReason;
+
+/// Routes, limits and upstreams that are told of, each: the busiest.
+const MOST: usize = 200;
+/// Servers of an upstream that are told of.
+const MOST_SERVERS: usize = 100;
+
+pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
+    let since = query.number("since", "the `seq` of an earlier answer")?;
+    let (gateway, samples) = (shared.gateway.load(), shared.samples.lock());
+    let columns: Vec<&SecondSample> = samples.since(since).collect();
+    Ok(json!({
+        "started": moment(shared.control.started),
+        "config": shared.control.standing.borrow().version,
+        "seq": samples.seq(), "time": samples.time(), "count": columns.len(),
+        "all": requests(&columns.iter().map(|column| column.all).collect::<Vec<_>>()),
+        "routes": routes(&gateway, &samples, &columns),
+        "limits": limits(&gateway, &samples, &columns),
+        "upstreams": upstreams(shared, &gateway, &samples, &columns),
+        "store": store(&columns),
+    }))
+}
+
+fn routes(gateway: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
+    let weight = |requests: &Requests| requests.fates.iter().sum();
+    let busy = weights(samples, |column| column.routes(), weight);
+    let unrouted = busy.contains_key(NO_ROUTE).then_some(NO_ROUTE);
+    let names = gateway.routes.iter().map(|route| &*route.name).chain(unrouted);
+    lists(busiest(names, &busy), columns, |column| column.routes(), requests)
+}
+
+fn limits(gateway: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
+    let busy = weights(samples, |column| column.limits(), |said| said.of(LimitVerdict::Refused));
+    let names = busiest(gateway.limits.iter().map(|limit| &*limit.name), &busy);
+    let refused = |said: &crate::telemetry::metrics::Decided| said.of(LimitVerdict::Refused);
+    lists(names, columns, |column| column.limits(), |list| json!({ "refused": numbers(list, refused) }))
+}
+
+fn upstreams(shared: &Shared, gateway: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
+    let weight = |upstream: &UpstreamSecond| upstream.answers + upstream.failed;
+    let busy = weights(samples, |column| column.upstreams(), weight);
+    let names = busiest(gateway.upstreams.iter().map(|upstream| &*upstream.name), &busy);
+    let mut told = lists(names, columns, |column| column.upstreams(), upstream);
+    let minute = samples.servers_minute();
+    for upstream in &gateway.upstreams {
+        if let Some(Value::Object(of)) = told.get_mut(&*upstream.name) {
+            of.insert("servers".to_owned(), servers(shared, upstream, &minute));
+        }
+    }
+    told
+}
+
+/// How busy each was in all seconds that are kept.
+fn weights<T>(
+    samples: &History,
+    items: impl Fn(&SecondSample) -> &[(Arc<str>, T)],
+    weight: impl Fn(&T) -> u64,
+) -> HashMap<Arc<str>, u64> {
+    let mut sums = HashMap::new();
+    for (name, item) in samples.all().flat_map(items) {
+        match sums.get_mut(name) {
+            Some(sum) => *sum += weight(item),
+            None => _ = sums.insert(Arc::clone(name), weight(item)),
+        }
+    }
+    sums
+}
+
+/// The busiest of these names; of equal ones the first.
+fn busiest<'n>(names: impl Iterator<Item = &'n str>, busy: &HashMap<Arc<str>, u64>) -> HashSet<&'n str> {
+    let mut names: Vec<&str> = names.collect();
+    if names.len() > MOST {
+        names.sort_by_key(|name| std::cmp::Reverse(busy.get(*name)));
+        names.truncate(MOST);
+    }
+    names.into_iter().collect()
+}
+
+/// By name, what `tell` makes of all seconds.
+fn lists<T: Copy + Default>(
+    names: HashSet<&str>,
+    columns: &[&SecondSample],
+    items: impl Fn(&SecondSample) -> &[(Arc<str>, T)],
+    tell: impl Fn(&[T]) -> Value,
+) -> Value {
+    let mut lists: HashMap<&str, Vec<T>> = HashMap::new();
+    for (place, column) in columns.iter().enumerate() {
+        for (name, item) in items(column) {
+            if let Some(name) = names.get(&**name) {
+                let list = lists.entry(name).or_insert_with(|| vec![T::default(); columns.len()]);
+                list[place] = *item;
+            }
+        }
+    }
+    let nothing = vec![T::default(); columns.len()];
+    let told = names.iter().map(|name| {
+        let list = lists.get(name).unwrap_or(&nothing);
+        ((*name).to_owned(), tell(list))
+    });
+    Value::Object(told.collect::<Map<_, _>>())
+}
+
+fn numbers<T>(list: &[T], number: impl Fn(&T) -> u64) -> Vec<u64> {
+    list.iter().map(number).collect()
+}
+
+fn requests(list: &[Requests]) -> Value {
+    let fate = |fate: RequestOutcome| numbers(list, |requests| requests.fates[fate as usize]);
+    json!({
+        "admitted": fate(RequestOutcome::Admitted), "delayed": fate(RequestOutcome::Delayed),
+        "refused": fate(RequestOutcome::Refused), "failed": fate(RequestOutcome::Failed),
+        "p50_ms": times(list, |one| one.times, |times| times.p50),
+        "p99_ms": times(list, |one| one.times, |times| times.p99),
+        "delay_p50_ms": times(list, |one| one.delays, |times| times.p50),
+        "delay_p99_ms": times(list, |one| one.delays, |times| times.p99),
+    })
+}
+
+fn upstream(list: &[UpstreamSecond]) -> Value {
+    json!({
+        "answers": numbers(list, |one| one.answers), "failed": numbers(list, |one| one.failed),
+        "p50_ms": times(list, |one| one.times, |times| times.p50),
+        "p99_ms": times(list, |one| one.times, |times| times.p99),
+        "up": numbers(list, |one| one.up.into()),
+        "classes": classes(|class| numbers(list, |one| one.counts.class(class))),
+        "retries": numbers(list, |one| one.counts.retries),
+    })
+}
+
+fn store(columns: &[&SecondSample]) -> Value {
+    json!({
+        "keys": numbers(columns, |column| column.store.keys),
+        "evictions": numbers(columns, |column| column.store.evictions),
+        "errors": numbers(columns, |column| column.store.errors),
+        "p50_ms": times(columns, |column| column.store.times, |times| times.p50),
+        "p99_ms": times(columns, |column| column.store.times, |times| times.p99),
+    })
+}
+
+/// In milliseconds with two decimals.
+fn times<T>(
+    list: &[T],
+    times: impl Fn(&T) -> Option<Times>,
+    pick: impl Fn(Times) -> u32,
+) -> Vec<Option<f64>> {
+    let hundredths = |one: &T| times(one).map(|times| f64::from(pick(times).div_ceil(10)) / 100.0);
+    list.iter().map(hundredths).collect()
+}
+
+/// By the name of each class, what `tell` says of it.
+fn classes<T: Into<Value>>(tell: impl Fn(StatusClass) -> T) -> Value {
+    let told = StatusClass::ALL.map(|class| (class.as_str().to_owned(), tell(class).into()));
+    Value::Object(told.into_iter().collect::<Map<_, _>>())
+}
+
+/// Which servers there are now, why one is down, and what each answered in the last minute.
+fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerCounts>) -> Value {
+    let (now, peers) = (deadline::now(), shared.server_registry.states(upstream));
+    let servers = upstream.endpoints().iter().zip(peers.iter()).take(MOST_SERVERS);
+    let told = servers.map(|(server, state)| {
+        let down = state.down(now, upstream.down_after());
+        let name = (Arc::clone(&upstream.name), Arc::clone(&server.authority));
+        let counts = minute.get(&name).copied().unwrap_or_default();
+        json!({
+            "server": &*server.authority, "up": down.is_none(), "why": down.map(DownReason::as_str),
+            "reason": down.map(|down| state.reason(down)),
+            "minute": classes(|class| counts.class(class)), "retries": counts.retries,
+        })
+    });
+    Value::Array(told.collect())
+}

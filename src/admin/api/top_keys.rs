@@ -1,0 +1,127 @@
+//! `GET limits/{limit}/keys`: the keys that asked most.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::routes::mode;
+use super::time::moment;
+use super::{ApiError, Query, key_id, limit_named};
+use crate::limit::units::{Fingerprint, Timestamp};
+use crate::plan::Limit;
+use crate::route::key::LABEL_END;
+use crate::shared::Shared;
+use crate::shared::worker_commands::WorkerCommand;
+use crate::telemetry::history::seconds;
+use crate::telemetry::key_stats::generations_begin;
+use crate::telemetry::top_keys::{FOLLOWED, RankBy, Ranking, Sketch, TopKey};
+
+/// Keys that are told of, unless another number is asked for.
+const TOP: usize = 20;
+/// At most.
+const MOST: usize = 100;
+
+pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Result<Value, ApiError> {
+    let gateway = shared.gateway.load_full();
+    let limit = gateway.limit(limit_named(&gateway, segment)?);
+    let (top, by) = (top(query)?, by(query)?);
+    let ranking = ranking(shared, limit).await;
+    let bans = bans(shared, limit);
+    let mut top_keys = ranking.top(top, by);
+    // Whoever is banned is told of, however little they ask.
+    let rest = bans.keys().filter(|owner| top_keys.iter().all(|top_key| top_key.owner != **owner));
+    let rest: Vec<Fingerprint> = rest.copied().take(MOST).collect();
+    top_keys.extend(rest.iter().filter_map(|owner| ranking.top_key(*owner)));
+    let names = labels(shared, limit, top_keys.iter().map(|top_key| top_key.owner).collect()).await;
+    let silent = rest.into_iter().filter(|owner| ranking.top_key(*owner).is_none());
+    let silent = silent.map(|owner| silent_key(owner, shared.store.bans().label(limit.banned(owner))));
+    let mut keys: Vec<Value> = top_keys.iter().map(|top_key| one(top_key, &names)).chain(silent).collect();
+    for (owner, until) in &bans {
+        let id = key_id(*owner);
+        keys.iter_mut().filter(|key| key["id"] == id).for_each(|key| key["banned_until"] = moment(*until));
+    }
+    let total = ranking.total;
+    Ok(json!({
+        "limit": &*limit.name, "mode": mode(limit.mode), "span": span(shared),
+        "requests": total.admitted + total.refused, "admitted": total.admitted, "refused": total.refused,
+        "error": ranking.error, "followed": FOLLOWED, "keys": keys,
+    }))
+}
+
+fn top(query: Query<'_>) -> Result<usize, ApiError> {
+    let wrong = "a number from 1 to 100";
+    match query.number("top", wrong)?.unwrap_or(TOP) {
+        top @ 1..=MOST => Ok(top),
+        _ => Err(ApiError::bad(format!("`top` is {wrong}"))),
+    }
+}
+
+fn by(query: Query<'_>) -> Result<RankBy, ApiError> {
+    match query.text("by") {
+        None | Some("refused") => Ok(RankBy::Refused),
+        Some("admitted") => Ok(RankBy::Admitted),
+        Some("requests") => Ok(RankBy::Requests),
+        Some(_) => Err(ApiError::bad("`by` is `refused`, `admitted` or `requests`")),
+    }
+}
+
+/// Seconds that the counts cover.
+fn span(shared: &Shared) -> u64 {
+    let now = shared.clock.now();
+    seconds(now).saturating_sub(generations_begin(now).max(seconds(shared.control.started)))
+}
+
+/// What all workers know of the limit's keys.
+async fn ranking(shared: &Shared, limit: &Limit) -> Ranking {
+    let command = |tell| WorkerCommand::Talkers(Arc::clone(&limit.name), tell);
+    let sketches: Vec<Sketch> = shared.worker_commands.ask_all(command).await.into_iter().flatten().collect();
+    Ranking::of(&sketches)
+}
+
+/// What these keys are called.
+pub(super) async fn labels(
+    shared: &Shared,
+    limit: &Limit,
+    owners: Arc<[Fingerprint]>,
+) -> HashMap<Fingerprint, String> {
+    let command = |tell| WorkerCommand::Labels(Arc::clone(&limit.name), Arc::clone(&owners), tell);
+    shared.worker_commands.ask_all(command).await.into_iter().flatten().collect()
+}
+
+/// One key, if it is followed: what it is called, and its requests.
+pub(super) async fn followed(
+    shared: &Shared,
+    limit: &Limit,
+    owner: Fingerprint,
+) -> Option<(Vec<String>, TopKey)> {
+    let top_key = ranking(shared, limit).await.top_key(owner)?;
+    let labels = labels(shared, limit, Arc::new([owner])).await;
+    Some((values(labels.get(&owner)?), top_key))
+}
+
+fn one(top_key: &TopKey, names: &HashMap<Fingerprint, String>) -> Value {
+    json!({
+        "id": key_id(top_key.owner), "key": names.get(&top_key.owner).map(|label| values(label)),
+        "requests": top_key.requests, "admitted": top_key.admitted, "refused": top_key.refused,
+        "last": moment(top_key.last), "banned_until": null,
+    })
+}
+
+/// A key that is banned and not followed.
+fn silent_key(owner: Fingerprint, label: Option<Arc<str>>) -> Value {
+    json!({
+        "id": key_id(owner), "key": label.map(|label| values(&label)), "requests": 0, "admitted": 0, "refused": 0,
+        "last": null, "banned_until": null,
+    })
+}
+
+/// Who is banned, and until when.
+fn bans(shared: &Shared, limit: &Limit) -> HashMap<Fingerprint, Timestamp> {
+    shared.store.bans().of_limit(limit.identity(), shared.clock.now()).into_iter().collect()
+}
+
+/// The values of the key's parts. A part that is the same for everybody has none.
+pub(super) fn values(label: &str) -> Vec<String> {
+    label.split_terminator(LABEL_END).map(str::to_owned).collect()
+}

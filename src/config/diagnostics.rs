@@ -1,0 +1,128 @@
+//! What all parts of one reading share: the faults found so far, the environment, and where other files lie.
+
+use std::cell::{OnceCell, RefCell};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+
+use super::report::{Diagnostic, Findings, Severity, SourceSpan};
+
+/// Looks an environment variable up by name; `None` if it is not set or not UTF-8.
+pub type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+/// A file that `gateway.toml` names may have so many bytes; certificates have far less.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// One reading of one file. Every section reports here and goes on, so that all faults come to light at once.
+pub(super) struct Diagnostics<'a> {
+    pub(super) environment: &'a Environment<'a>,
+    /// Where relative paths begin.
+    directory: &'a Path,
+    findings: RefCell<Findings>,
+    files: RefCell<Vec<NamedFile>>,
+    system_roots: OnceCell<(Arc<RootCertStore>, [u8; 32])>,
+}
+
+/// A file that `gateway.toml` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// A hash of what it holds; `None` if it can not be read.
+    pub hash: Option<[u8; 32]>,
+}
+
+impl NamedFile {
+    /// The same file as it is now.
+    pub fn again(&self) -> Self {
+        let hash = read(&self.path).ok().map(|bytes| blake3::hash(&bytes).into());
+        Self { path: self.path.clone(), hash }
+    }
+}
+
+impl<'a> Diagnostics<'a> {
+    /// `directory` is where relative paths begin.
+    pub(super) fn new(environment: &'a Environment<'a>, directory: &'a Path) -> Self {
+        Self {
+            environment,
+            directory,
+            findings: RefCell::default(),
+            files: RefCell::default(),
+            system_roots: OnceCell::new(),
+        }
+    }
+
+    /// Where another file lies.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.directory.join(path)
+    }
+
+    /// The bytes of another file.
+    pub(super) fn file(&self, path: &str) -> io::Result<Vec<u8>> {
+        let path = self.path(path);
+        let bytes = read(&path)?;
+        self.files.borrow_mut().push(NamedFile { path, hash: Some(blake3::hash(&bytes).into()) });
+        Ok(bytes)
+    }
+
+    /// Which files were read.
+    pub(super) fn files(&self) -> Vec<NamedFile> {
+        self.files.borrow().clone()
+    }
+
+    /// The authorities that this machine trusts, with a hash of them. Read once.
+    pub(super) fn system_roots(&self) -> &(Arc<RootCertStore>, [u8; 32]) {
+        self.system_roots.get_or_init(|| {
+            let (mut roots, mut hash) = (RootCertStore::empty(), blake3::Hasher::new());
+            // Some that can not be read are no harm as long as there are others.
+            let found = rustls_native_certs::load_native_certs().certs;
+            found.iter().for_each(|certificate| _ = hash.update(certificate));
+            roots.add_parsable_certificates(found);
+            (Arc::new(roots), hash.finalize().into())
+        })
+    }
+
+    /// Reports something that makes the file unusable.
+    pub(super) fn fault(&self, place: SourceSpan, message: impl Into<String>, help: impl Into<String>) {
+        self.push(Severity::Error, place, message.into(), help.into());
+    }
+
+    /// Reports something that is allowed, but hardly meant.
+    pub(super) fn warn(&self, place: SourceSpan, message: impl Into<String>, help: impl Into<String>) {
+        self.push(Severity::Warning, place, message.into(), help.into());
+    }
+
+    /// Reports a name that belongs to a later version. It is never ignored silently: it may be what the user relies on.
+    pub(super) fn not_available(&self, place: SourceSpan, what: &str) {
+        let message = format!("`{what}` is not available in this version of tollgate");
+        self.fault(place, message, "leave it out");
+    }
+
+    /// How many errors so far: a part that began and ended at the same count is sound.
+    pub(super) fn errors(&self) -> usize {
+        self.findings.borrow().errors()
+    }
+
+    /// Whether a further error would be shown, so that a costly remedy is worth its while.
+    pub(super) fn shows_more_errors(&self) -> bool {
+        self.findings.borrow().shows_more_errors()
+    }
+
+    /// All that was found.
+    pub(super) fn into_findings(self) -> Findings {
+        self.findings.into_inner()
+    }
+
+    fn push(&self, severity: Severity, place: SourceSpan, message: String, help: String) {
+        self.findings.borrow_mut().push(Diagnostic { severity, message, place: Some(place), help });
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

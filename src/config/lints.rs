@@ -1,0 +1,155 @@
+//! Warnings: what is allowed, but hardly meant.
+
+use super::diagnostics::Diagnostics;
+use super::file::FileDraft;
+use super::report::{listed, quoted};
+use super::routes::{self, RouteLimit};
+use crate::plan::{Limit, LimitIndex, Mode};
+use crate::route::folding::PathMatching;
+use crate::route::key::Part;
+
+/// A shared log of more events may hold the server up for some ten milliseconds after a lull, when all of them expire at once.
+const MOST_SHARED_EVENTS: u64 = 10_000;
+
+/// Warns of what stands in the file without effect, and of limits that protect nothing.
+pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
+    // A route with faults, or one that is still to be written, may have meant what seems unused.
+    if !draft.routes.is_empty() && draft.routes.iter().all(|route| route.route.is_some()) {
+        unused_limits(draft, reader);
+        unused_upstreams(draft, reader);
+    }
+    for (index, limit) in draft.limits.iter().enumerate() {
+        if let Some(sound) = &limit.limit {
+            invented_key(LimitIndex(index), sound, draft, reader);
+            crowded_log(limit.place, sound, draft, reader);
+        }
+    }
+    for route in &draft.routes {
+        idle_limits(route, reader);
+        uncompared_parameters(route, draft, reader);
+        endless_redirect(route, draft, reader);
+    }
+}
+
+/// Parameters of a segment are no part of a path that is compared leniently: `/a;x` is `/a`.
+fn uncompared_parameters(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
+    let Some(conditions) = &route.conditions else { return };
+    let path = conditions.path.to_string();
+    if draft.server.path_matching == PathMatching::Lenient && path.contains(';') {
+        let message =
+            format!("`;` and what follows it in a segment are not compared: {} has them", quoted(&path));
+        let help = "leave them out, or write `path_matching = \"strict\"` in [server]";
+        reader.warn(route.place, message, help);
+    }
+}
+
+fn unused_limits(draft: &FileDraft, reader: &Diagnostics<'_>) {
+    let mut used = vec![false; draft.limits.len()];
+    for one in draft.routes.iter().flat_map(|route| &route.uses) {
+        used[one.limit_use.limit.0] = true;
+    }
+    for (limit, _) in draft.limits.iter().zip(used).filter(|(_, used)| !used) {
+        let message = format!("no route uses the limit {}", quoted(&limit.name));
+        reader.warn(limit.place, message, "name it in `limits` of a route, or leave it out");
+    }
+}
+
+fn unused_upstreams(draft: &FileDraft, reader: &Diagnostics<'_>) {
+    let mut used = vec![false; draft.upstreams.len()];
+    for index in draft.routes.iter().filter_map(|route| route.upstream) {
+        used[index.0] = true;
+    }
+    for (upstream, _) in draft.upstreams.iter().zip(used).filter(|(_, used)| !used) {
+        let message = format!("no route uses the upstream {}", quoted(&upstream.name));
+        reader.warn(upstream.place, message, "name it as `upstream` of a route, or leave it out");
+    }
+}
+
+/// A client that invents a new key for every request is never limited, unless something it can not invent limits it too.
+fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
+    let parts = &limit.key.parts;
+    if limit.mode == Mode::Shadow || counts_addresses(limit) || !parts.iter().any(Part::invented_by_client) {
+        return;
+    }
+    let uses_it = |route: &&routes::RouteDraft| route.uses.iter().any(|used| used.limit_use.limit == index);
+    let mut exposed = draft.routes.iter().filter(uses_it).filter(|route| !has_address_limit(route, draft));
+    let Some(first) = exposed.next() else { return };
+    let others = match exposed.count() {
+        0 => String::new(),
+        count => format!(" (and on {count} more)"),
+    };
+    let key: Vec<String> = parts.iter().map(Part::to_string).collect();
+    let message = format!(
+        "a client can invent the key {} of limit {}, and no limit by `ip` stands beside it on route {}{others}",
+        listed(key.iter().map(String::as_str)),
+        quoted(&limit.name),
+        quoted(&first.name),
+    );
+    let place =
+        first.uses.iter().find(|used| used.limit_use.limit == index).map_or(first.place, |used| used.place);
+    reader.warn(
+        place,
+        message,
+        "add a limit with `key = \"ip\"` to the route, wide enough for honest clients",
+    );
+}
+
+fn counts_addresses(limit: &Limit) -> bool {
+    limit.key.parts.contains(&Part::Ip)
+}
+
+/// A limit with faults may be meant as one.
+fn has_address_limit(route: &routes::RouteDraft, draft: &FileDraft) -> bool {
+    let guards = |limit: &Limit| limit.mode == Mode::Enforce && counts_addresses(limit);
+    let limit = |used: &RouteLimit| draft.limits[used.limit_use.limit.0].limit.as_ref();
+    route.uses.iter().map(limit).any(|limit| limit.is_none_or(guards))
+}
+
+/// The store counts each event of a sliding log; a log that is longer than the store loses its oldest events.
+fn crowded_log(place: super::report::SourceSpan, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
+    let logs = limit.policies.iter().filter(|policy| policy.algorithm.keeps_events());
+    let Some(longest) = logs.map(|policy| policy.algorithm.quota()).max() else { return };
+    if draft.store.shared.is_some() && longest > MOST_SHARED_EVENTS {
+        let message = format!(
+            "limit {} keeps up to {longest} events for one key in the shared store, which answers nobody else while it looks through them",
+            quoted(&limit.name)
+        );
+        let help = format!("keep to {MOST_SHARED_EVENTS}, or use `sliding-window`, which keeps two counts");
+        reader.warn(place, message, help);
+    }
+    let max_keys = draft.store.max_keys;
+    if usize::try_from(longest).is_ok_and(|longest| longest <= max_keys) {
+        return;
+    }
+    let message = format!(
+        "limit {} keeps up to {longest} events for one key, but the store holds only {max_keys} in all",
+        quoted(&limit.name)
+    );
+    reader.warn(
+        place,
+        message,
+        "raise `max_keys` of `[store]`, or use `sliding-window`, which keeps two counts",
+    );
+}
+
+/// Limits on a route that charges nothing to any of them.
+fn idle_limits(route: &routes::RouteDraft, reader: &Diagnostics<'_>) {
+    let Some(first) = route.uses.first() else { return };
+    if route.uses.iter().all(|used| used.limit_use.cost.is_none()) {
+        let message = format!("route {} costs 0, so its limits never refuse it", quoted(&route.name));
+        reader.warn(first.cost_place.unwrap_or(first.place), message, "raise `cost`, or leave `limits` out");
+    }
+}
+
+/// A redirect to https where nobody speaks TLS: the client comes again as it came.
+fn endless_redirect(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
+    let redirects = route.route.as_ref().is_some_and(|route| route.redirect.is_some());
+    let server = &draft.server;
+    let speaks_tls = server.listen.iter().any(|listener| listener.tls);
+    if redirects && !speaks_tls && server.client.trusted_proxies.is_empty() {
+        let message =
+            format!("route {} redirects all its requests: none can come by TLS", quoted(&route.name));
+        let help = "add `[[server.tls]]`, or name the proxy that speaks TLS in `trusted_proxies`";
+        reader.warn(route.place, message, help);
+    }
+}

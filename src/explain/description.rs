@@ -1,0 +1,135 @@
+//! Reasons in words.
+
+use std::net::IpAddr;
+
+use crate::http1::fields::Fields;
+use crate::http1::name::Name;
+use crate::limit::units::Cost;
+use crate::plan::{Backend, Plan, Policy, Upstream};
+use crate::route::client::{ClientAddress, ClientRule, ClientSource};
+use crate::route::pattern::HostPattern;
+use crate::route::{self, Conditions, Match};
+
+/// How the client was found out.
+pub(super) fn identified(
+    rule: &ClientRule,
+    peer: IpAddr,
+    fields: Fields<'_>,
+    client: ClientAddress,
+) -> String {
+    let source = match &rule.source {
+        ClientSource::XForwardedFor => {
+            fields.known(Name::XForwardedFor).map(|_| "X-Forwarded-For".to_owned())
+        }
+        ClientSource::Forwarded => fields.known(Name::Forwarded).map(|_| "Forwarded".to_owned()),
+        ClientSource::Header(name) => fields.first(name).map(|_| format!("`{name}`")),
+        ClientSource::Peer => None,
+    };
+    match (rule.trusts(peer), source) {
+        (false, Some(source)) => {
+            format!("the peer itself, no trusted proxy: what it says in {source} is not believed")
+        }
+        (false, None) => "the peer itself".into(),
+        (true, _) if rule.source == ClientSource::Peer => {
+            "the peer itself: `client_ip` is `peer`, so no header is believed".into()
+        }
+        (true, None) => match rule.overlooked(peer, fields) {
+            None => "the peer itself, a trusted proxy that names no client".into(),
+            Some(other) => format!(
+                "the peer itself, a trusted proxy that names a client in `{other}`, but `client_ip` is `{}`",
+                rule.source
+            ),
+        },
+        (true, Some(source)) if !client.identified => format!(
+            "the last trusted hop in {source} of the trusted proxy {peer}, unidentified: what stands before it is no \
+             address, so no exemption by `ip:` holds"
+        ),
+        (true, Some(source)) if client.address == peer => {
+            format!("the peer itself, a trusted proxy: {source} names no other address")
+        }
+        (true, Some(source)) => format!("named in {source} by the trusted proxy {peer}"),
+    }
+}
+
+/// Each condition, and why it holds.
+pub(super) fn why(conditions: &Conditions, request: &route::RouteRequest<'_>) -> Vec<(&'static str, String)> {
+    let path =
+        match (request.path.form(conditions.merge_slashes), request.path.folded(conditions.merge_slashes)) {
+            (spelled, folded) if spelled == folded => format!("`{spelled}`"),
+            (spelled, folded) => format!("`{spelled}` is compared as `{folded}` and"),
+        };
+    let host = conditions.hosts.iter().find(|host| host.matches(request.host));
+    let mut reasons = vec![
+        ("path", format!("{path} matches `{}`", conditions.path)),
+        ("host", host.map_or_else(|| "any".into(), |host| format!("`{}` matches `{host}`", request.host))),
+    ];
+    reasons.push(match conditions.methods.as_slice() {
+        [] => ("method", "any".into()),
+        methods => ("method", format!("`{}` is {}", request.method, one_of(methods))),
+    });
+    // Without the value: it may be a secret of the file.
+    let fields = conditions.headers.iter();
+    reasons
+        .extend(fields.map(|(name, _)| ("field", format!("`{name}` has the value that the route asks for"))));
+    reasons
+}
+
+/// Why a route is not the one.
+pub(super) fn why_not(
+    gateway: &Plan,
+    conditions: &Conditions,
+    verdict: &Match,
+    request: &route::RouteRequest<'_>,
+) -> String {
+    match verdict {
+        Match::Chosen => verdict.to_string(),
+        Match::LessSpecific(chosen, criterion) => {
+            format!("matches too, but `{}` wins: {criterion}", gateway.route(*chosen).name)
+        }
+        Match::Path => format!("the path is not `{}`", conditions.path),
+        Match::Host => {
+            let hosts: Vec<_> = conditions.hosts.iter().map(HostPattern::to_string).collect();
+            match request.host {
+                "" => format!("no host is named, and it must be {}", one_of(&hosts)),
+                host => format!("the host `{host}` is not {}", one_of(&hosts)),
+            }
+        }
+        Match::Method => format!("the method is not {}", one_of(&conditions.methods)),
+        Match::Header(name) if request.headers.first(name).is_some() => {
+            format!("the field `{name}` has another value")
+        }
+        Match::Header(name) => format!("the field `{name}` is absent"),
+    }
+}
+
+/// `GET`, `GET or POST`, `GET, POST or PUT`.
+fn one_of(choices: &[impl ToString]) -> String {
+    let choices: Vec<_> = choices.iter().map(|choice| format!("`{}`", choice.to_string())).collect();
+    match choices.split_last() {
+        Some((last, first)) if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => choices.concat(),
+    }
+}
+
+/// Who answers.
+pub(super) fn upstream(upstream: &Upstream) -> String {
+    match &upstream.backend {
+        Backend::Echo => format!("`{}` (the built-in echo)", upstream.name),
+        Backend::Servers(servers) => {
+            let servers: Vec<_> = servers.iter().map(|server| &*server.authority).collect();
+            format!("`{}` ({})", upstream.name, servers.join(", "))
+        }
+    }
+}
+
+/// What a policy allows, and whether so high a cost can ever pass.
+pub(super) fn policy(policy: &Policy, cost: Option<Cost>) -> String {
+    let words = format!("{}: {}", policy.algorithm.name(), policy.algorithm);
+    let most = policy.algorithm.max_cost();
+    match cost {
+        Some(cost) if u64::from(cost.units()) > most => {
+            format!("{words}; never passes, as it admits at most {most} at once")
+        }
+        _ => words,
+    }
+}

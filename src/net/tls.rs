@@ -1,0 +1,289 @@
+//! TLS on a socket, by rustls' own buffers: at most one record that is not whole, and 64 KiB that wait to be sent.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, BufRead as _, IoSlice, Read, Write};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::{Peek, has_input, is_drained};
+
+/// Reads of what TLS says for itself on a connection that nobody uses: keys for resumption, new keys. One with more to say is
+/// not quiet.
+const MAX_ASIDES: usize = 8;
+
+/// The protocol that a client and a server agreed on with TLS (ALPN, RFC 7301).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alpn {
+    /// `http/1.1`.
+    Http1,
+    /// `h2`.
+    Http2,
+}
+
+/// A socket with a TLS session on it.
+#[derive(Debug)]
+pub struct TlsStream {
+    socket: TcpStream,
+    /// Never borrowed across a poll.
+    session: RefCell<Connection>,
+    /// Bytes that the socket took.
+    taken: Cell<u64>,
+}
+
+/// A session without its socket.
+#[derive(Debug)]
+pub(super) struct TlsSession {
+    connection: Connection,
+    taken: u64,
+}
+
+impl TlsStream {
+    pub(super) async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        let session = ServerConnection::new(config).map_err(io::Error::other)?;
+        Self::handshake(socket, session.into()).await
+    }
+
+    pub(super) async fn connect(
+        socket: TcpStream,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> io::Result<Self> {
+        let session = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        Self::handshake(socket, session.into()).await
+    }
+
+    async fn handshake(socket: TcpStream, session: Connection) -> io::Result<Self> {
+        let tls = Self { socket, session: RefCell::new(session), taken: Cell::new(0) };
+        poll_fn(|context| tls.poll_handshake(context)).await?;
+        Ok(tls)
+    }
+
+    /// Parts the two.
+    pub(super) fn detach(self) -> (TcpStream, TlsSession) {
+        let session = TlsSession { connection: self.session.into_inner(), taken: self.taken.get() };
+        (self.socket, session)
+    }
+
+    /// Joins them again.
+    pub(super) fn resume(socket: TcpStream, session: TlsSession) -> Self {
+        let TlsSession { connection, taken } = session;
+        Self { socket, session: RefCell::new(connection), taken: Cell::new(taken) }
+    }
+
+    fn poll_handshake(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let session = &mut *self.session.borrow_mut();
+        while session.is_handshaking() {
+            ready!(self.poll_push(session, context))?;
+            if ready!(self.poll_pull(session, context))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "the end of the handshake goes on ahead of the first message; a failure shows there"
+        )]
+        let _: Poll<io::Result<()>> = self.poll_push(session, context);
+        Poll::Ready(Ok(()))
+    }
+
+    pub(super) fn poll_read(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut BytesMut,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        let session = &mut *self.session.borrow_mut();
+        loop {
+            if let Some(read) = take_plain(session, buffer, most) {
+                return Poll::Ready(read);
+            }
+            match self.poll_push(session, context) {
+                // The kernel says only once that the other side acknowledges nothing.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Poll::Ready(Err(error));
+                }
+                // A client that takes nothing may still send; a socket that is broken shows when it is read.
+                _ => {}
+            }
+            // At its end the session itself knows whether that was meant.
+            ready!(self.poll_pull(session, context))?;
+        }
+    }
+
+    pub(super) fn poll_write(
+        &self,
+        context: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let session = &mut *self.session.borrow_mut();
+        ready!(self.poll_push(session, context))?;
+        let taken = session.writer().write_vectored(&[IoSlice::new(first), IoSlice::new(second)])?;
+        match self.poll_push(session, context)? {
+            // It is ours to send now, whenever the socket takes it.
+            Poll::Ready(()) | Poll::Pending => Poll::Ready(Ok(taken)),
+        }
+    }
+
+    pub(super) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_push(&mut self.session.borrow_mut(), context)
+    }
+
+    /// See [`super::Stream::has_news`].
+    pub(super) fn has_input(&self) -> bool {
+        let waits = peek_session(&mut self.session.borrow_mut()) != Peek::Silence;
+        waits || (has_input(&self.socket) && self.peek() != Peek::Silence)
+    }
+
+    /// See [`super::Stream::look`].
+    pub(super) fn peek(&self) -> Peek {
+        let session = &mut *self.session.borrow_mut();
+        let socket = SockRef::from(&self.socket);
+        for _ in 0..MAX_ASIDES {
+            match peek_session(session) {
+                Peek::Silence => {}
+                seen => return seen,
+            }
+            // Past the runtime, which may not know yet that there is something.
+            match session.read_tls(&mut &*socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    is_drained(&self.socket);
+                    return Peek::Silence;
+                }
+                Ok(_) if session.process_new_packets().is_ok() => {}
+                _ => return Peek::Broken,
+            }
+        }
+        Peek::Bytes
+    }
+
+    /// Tells the other side that nothing more will come, if the socket takes that now.
+    pub(super) fn send_close_notify(&self) {
+        let session = &mut *self.session.borrow_mut();
+        session.send_close_notify();
+        self.push_now(session);
+    }
+
+    pub(super) fn bytes_written(&self) -> u64 {
+        self.taken.get()
+    }
+
+    /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.
+    pub(super) fn subject(&self) -> Option<String> {
+        let session = self.session.borrow();
+        let (_, shown) = X509Certificate::from_der(session.peer_certificates()?.first()?).ok()?;
+        Some(shown.subject().to_string())
+    }
+
+    pub(super) fn alpn(&self) -> Option<Alpn> {
+        let session = self.session.borrow();
+        session.alpn_protocol().map(|name| if name == b"h2" { Alpn::Http2 } else { Alpn::Http1 })
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Sends all that the session has to send.
+    fn poll_push(&self, session: &mut Connection, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while session.wants_write() {
+            ready!(self.socket.poll_write_ready(context))?;
+            match session.write_tls(&mut Wire(&self.socket)) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(written) => self.taken.set(self.taken.get() + written as u64),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what the socket takes now.
+    fn push_now(&self, session: &mut Connection) {
+        while session.wants_write() && session.write_tls(&mut Wire(&self.socket)).is_ok_and(|sent| sent > 0) {
+        }
+    }
+
+    /// Gives the session what has come. Ready with 0 at the socket's end.
+    fn poll_pull(&self, session: &mut Connection, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_read_ready(context))?;
+            let read = match session.read_tls(&mut Wire(&self.socket)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                read => read?,
+            };
+            if let Err(fault) = session.process_new_packets() {
+                // The other side is told what was wrong.
+                self.push_now(session);
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
+            }
+            return Poll::Ready(Ok(read));
+        }
+    }
+}
+
+/// What is deciphered and not yet read.
+fn peek_session(session: &mut Connection) -> Peek {
+    match session.reader().fill_buf() {
+        Ok([]) => Peek::End,
+        Ok(_) => Peek::Bytes,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Peek::Silence,
+        Err(_) => Peek::Broken,
+    }
+}
+
+/// Moves at most `most` bytes that are deciphered. `None` if there are none yet.
+fn take_plain(session: &mut Connection, buffer: &mut BytesMut, most: usize) -> Option<io::Result<usize>> {
+    let mut reader = session.reader();
+    let mut read = 0;
+    while read < most {
+        let taken = match reader.fill_buf() {
+            Ok([]) => return Some(Ok(read)),
+            Ok(plain) => {
+                let taken = plain.len().min(most - read);
+                buffer.extend_from_slice(plain.get(..taken).unwrap_or(plain));
+                taken
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock || read > 0 => break,
+            Err(error) => return Some(Err(error)),
+        };
+        reader.consume(taken);
+        read += taken;
+    }
+    (read > 0).then_some(Ok(read))
+}
+
+/// The socket as rustls reads and writes it: without waiting.
+struct Wire<'s>(&'s TcpStream);
+
+impl Read for Wire<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.try_read(buffer)?;
+        if 0 < read && read < buffer.len() {
+            is_drained(self.0);
+        }
+        Ok(read)
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

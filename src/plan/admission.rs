@@ -1,0 +1,317 @@
+//! From a request to its charges, and from the store's outcome to a ruling. Pure: the store is asked in between.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::{Limit, LimitUse, Mode, Plan, Policy, Route};
+use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
+use crate::limit::{Decision, Verdict, Wait};
+use crate::route::RouteRequest;
+use crate::route::key::{KeyResult, KeySecret};
+use crate::store::bans::{Banned, Bans};
+use crate::store::{Charge, Group, OnError, Outcome};
+
+/// What a request owes: one entry per limit of the route, and the charges to ask the store for.
+#[derive(Debug)]
+pub struct RequestCharges<'a> {
+    /// In the order of [`Route::limits`].
+    pub checks: SmallVec<[LimitCheck<'a>; 2]>,
+    /// In the same order; a limit with several rates has several.
+    pub charges: SmallVec<[Charge<'a>; 2]>,
+}
+
+/// One limit of the route, for this request.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitCheck<'a> {
+    /// The limit.
+    pub limit: &'a Limit,
+    /// Whether and how it applies.
+    pub applicability: Applicability,
+}
+
+/// Whether and how a limit applies to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applicability {
+    /// Its policies are charged this much; their charges begin at this place.
+    Charged(Cost, usize),
+    /// The request costs nothing here.
+    Free,
+    /// An exemption holds.
+    Exempt,
+    /// A part of the key is missing, and the limit is skipped then.
+    Skipped,
+    /// A part of the key is missing, and the request is refused then.
+    Missing,
+    /// A part of the key has several values, and the request is refused then.
+    Repeated,
+}
+
+/// What becomes of the request.
+#[derive(Debug)]
+pub struct Admission<'a> {
+    /// Pass, wait, or refuse.
+    pub sentence: AdmissionDecision<'a>,
+    /// The tightest policy: the one that refused longest, else that with the least `remaining ÷ cost`. `None` if no enforced limit applied.
+    pub tightest: Option<BindingLimit<'a>>,
+}
+
+/// What a ban makes of a request.
+#[derive(Debug)]
+pub struct BanRefusal<'a> {
+    /// The limit's place on the route.
+    pub place: usize,
+    /// The refusal.
+    pub refusal: Refusal<'a>,
+    /// What the response shows: nothing is left until the ban is over.
+    pub tightest: BindingLimit<'a>,
+}
+
+/// Pass, wait, or refuse.
+#[derive(Debug)]
+pub enum AdmissionDecision<'a> {
+    /// Forward, after this span (zero: now).
+    Admit(Micros),
+    /// Refuse.
+    Refuse(Refusal<'a>),
+}
+
+/// Who refused, and for how long.
+#[derive(Debug)]
+pub struct Refusal<'a> {
+    /// The limit with the longest wait.
+    pub limit: &'a Limit,
+    /// The wait after which the same request is admitted; `None`: waiting cannot help.
+    pub wait: Option<Micros>,
+    /// The names of all policies that refuse, longest wait first.
+    pub violated: SmallVec<[&'a str; 2]>,
+    /// Why.
+    pub why: RefusalCause,
+}
+
+/// Why a limit refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalCause {
+    /// The allowance is used up, or the request costs more than there ever is.
+    Over,
+    /// A part of the limit's key is missing: the request was not even counted.
+    Missing,
+    /// A part of the limit's key has several values: the request is malformed, and was not even counted.
+    Repeated,
+    /// The key is banned until then: nothing was charged anywhere.
+    Banned(Timestamp),
+}
+
+/// The numbers that a response shows.
+#[derive(Clone, Copy, Debug)]
+pub struct BindingLimit<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// The limit it belongs to.
+    pub limit: &'a Limit,
+    /// What it decided.
+    pub decision: Decision,
+    /// What the request costs there.
+    pub cost: Cost,
+    /// The store decided so; else it could not be asked, and this process did.
+    pub asked: bool,
+}
+
+impl<'a> RequestCharges<'a> {
+    /// Works out what a request to `route` owes. Look at [`Self::missing`] before the store is asked.
+    pub fn new(gateway: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
+        let mut assessment = Self { checks: SmallVec::new(), charges: SmallVec::new() };
+        for (place, limit_use) in route.limits.iter().enumerate() {
+            let limit = gateway.limit(limit_use.limit);
+            let standing = assessment.check(place, limit, limit_use, route, request, secret);
+            assessment.checks.push(LimitCheck { limit, applicability: standing });
+        }
+        assessment
+    }
+
+    /// How the limit stands; its charges are added if it applies whole.
+    fn check(
+        &mut self,
+        place: usize,
+        limit: &'a Limit,
+        limit_use: &LimitUse,
+        route: &Route,
+        request: &RouteRequest<'_>,
+        secret: &KeySecret,
+    ) -> Applicability {
+        let Some(cost) = limit_use.cost else { return Applicability::Free };
+        if limit.exempt.hold(request, route.conditions.merge_slashes) {
+            return Applicability::Exempt;
+        }
+        let first = self.charges.len();
+        let group = match limit.mode {
+            Mode::Enforce => Group::Enforced,
+            // `config` bounds the limits of a route far below 256.
+            Mode::Shadow => Group::Shadow(u8::try_from(place).unwrap_or(u8::MAX)),
+        };
+        let owner = match limit.key.claim(secret, request, &route.name, route.conditions.merge_slashes) {
+            KeyResult::Key(owner) => owner,
+            KeyResult::Skip => return Applicability::Skipped,
+            KeyResult::Deny => return Applicability::Missing,
+            KeyResult::Repeated => return Applicability::Repeated,
+        };
+        self.charges.extend(limit.charges(owner, cost, group));
+        Applicability::Charged(cost, first)
+    }
+
+    /// The refusal of an enforced limit whose key is missing, or has several values, which goes first: the store need not be asked.
+    pub fn missing(&self) -> Option<Refusal<'a>> {
+        let refused = |standing| {
+            let is_it =
+                |used: &&LimitCheck<'a>| used.applicability == standing && used.limit.mode == Mode::Enforce;
+            self.checks.iter().find(is_it)
+        };
+        let (used, why) = match (refused(Applicability::Repeated), refused(Applicability::Missing)) {
+            (Some(used), _) => (used, RefusalCause::Repeated),
+            (None, Some(used)) => (used, RefusalCause::Missing),
+            (None, None) => return None,
+        };
+        Some(Refusal {
+            limit: used.limit,
+            wait: None,
+            violated: used.limit.policies.iter().map(|policy| &*policy.name).collect(),
+            why,
+        })
+    }
+
+    /// The refusal of a client that is banned by one of the limits, shadow ones included, and that limit's place on the route; of
+    /// several bans the one that lasts longest. Where an exemption holds or nothing is charged, nobody is banned. The store need not
+    /// be asked.
+    #[cold]
+    #[inline(never)]
+    pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<BanRefusal<'a>> {
+        let ban = |(place, used): (usize, &LimitCheck<'a>)| {
+            let Applicability::Charged(cost, _) = used.applicability else { return None };
+            let (owner, policy) = (self.owner(used)?, used.limit.policies.first()?);
+            Some((bans.until(used.limit.banned(owner), now)?, place, used.limit, policy, cost))
+        };
+        let all = self.checks.iter().enumerate().rev().filter_map(ban);
+        let (until, place, limit, policy, cost) = all.max_by_key(|(until, ..)| *until)?;
+        let rest = until.since(now);
+        let decision =
+            Decision { verdict: Verdict::Deny(Wait::After(rest)), remaining: 0, reset_after: rest };
+        let violated = limit.policies.iter().map(|policy| &*policy.name).collect();
+        let refusal = Refusal { limit, wait: Some(rest), violated, why: RefusalCause::Banned(until) };
+        Some(BanRefusal {
+            place,
+            refusal,
+            tightest: BindingLimit { policy, limit, decision, cost, asked: true },
+        })
+    }
+
+    /// The key that a limit of this request charges; `None` if the limit charges none.
+    pub fn owner(&self, used: &LimitCheck<'_>) -> Option<Fingerprint> {
+        let Applicability::Charged(_, first) = used.applicability else { return None };
+        self.charges.get(first).map(Charge::owner)
+    }
+
+    /// The first limit that the store could not be asked after; where the request is refused for that, one that wants it so.
+    pub fn decided_locally(&self, outcome: &Outcome) -> Option<&'a Limit> {
+        let is_it = |used: &&LimitCheck<'a>| {
+            used.places().any(|place| outcome.unasked.contains(place))
+                && (!outcome.unavailable || used.limit.on_error == OnError::Deny)
+        };
+        self.checks.iter().find(is_it).map(|used| used.limit)
+    }
+
+    /// What follows from the store's outcome.
+    #[inline]
+    pub fn decide(&self, outcome: &Outcome) -> Admission<'a> {
+        let mut tightest: Option<BindingLimit<'a>> = None;
+        let mut refused: SmallVec<[(Wait, BindingLimit<'a>); 2]> = SmallVec::new();
+        let mut delay = Micros(0);
+        for used in self.checks.iter().filter(|used| used.limit.mode == Mode::Enforce) {
+            let Applicability::Charged(cost, first) = used.applicability else { continue };
+            for (place, policy) in (first..).zip(&used.limit.policies) {
+                let Some(decision) = outcome.decisions.get(place) else { continue };
+                let asked = !outcome.unasked.contains(place);
+                if !asked && used.limit.on_error == OnError::Allow {
+                    // Nothing is known of it, so nothing is told.
+                    continue;
+                }
+                let this = BindingLimit { policy, limit: used.limit, decision: *decision, cost, asked };
+                match decision.verdict {
+                    Verdict::Allow => {}
+                    Verdict::Delay(span) => delay = delay.max(span),
+                    Verdict::Deny(wait) => refused.push((wait, this)),
+                }
+                if tightest.as_ref().is_none_or(|tightest| this.is_tighter_than(tightest)) {
+                    tightest = Some(this);
+                }
+            }
+        }
+        // Stable: of equal waits the first named on the route leads.
+        refused.sort_by_key(|&(wait, _)| std::cmp::Reverse(wait));
+        match refused.first() {
+            None => Admission { sentence: AdmissionDecision::Admit(delay), tightest },
+            Some(&(wait, longest)) => {
+                let violated = refused.iter().map(|(_, one)| &*one.policy.name).collect();
+                let wait = match wait {
+                    Wait::After(span) => Some(span),
+                    Wait::Never => None,
+                };
+                let refusal = Refusal { limit: longest.limit, wait, violated, why: RefusalCause::Over };
+                Admission { sentence: AdmissionDecision::Refuse(refusal), tightest: Some(longest) }
+            }
+        }
+    }
+}
+
+impl Limit {
+    /// A key of this limit, as bans know it.
+    pub fn banned(&self, owner: Fingerprint) -> Banned {
+        Banned { limit: self.identity(), owner }
+    }
+
+    /// What bans know it by: its first policy's [`Remote::identity`](crate::store::Remote::identity).
+    pub fn identity(&self) -> u128 {
+        self.policies.first().map_or(0, |policy| policy.remote.identity)
+    }
+
+    /// What a request of this owner's is charged here: one charge a policy.
+    pub fn charges(&self, owner: Fingerprint, cost: Cost, group: Group) -> impl Iterator<Item = Charge<'_>> {
+        self.policies.iter().map(move |policy| Charge {
+            algorithm: &policy.algorithm,
+            numbers: policy.numbers,
+            key: owner.of_policy(policy.remote.identity),
+            cost,
+            group,
+            remote: &policy.remote,
+        })
+    }
+}
+
+impl Refusal<'_> {
+    /// `retry-after`: whole seconds, rounded up, at least 1; `None` where waiting cannot help.
+    pub fn retry_after(&self) -> Option<u64> {
+        self.wait.map(|wait| wait.seconds_rounded_up().max(1))
+    }
+}
+
+impl<'a> LimitCheck<'a> {
+    /// The places of this limit's charges; none if it was not charged.
+    pub fn places(&self) -> Range<usize> {
+        match self.applicability {
+            Applicability::Charged(_, first) => first..first + self.limit.policies.len(),
+            _ => 0..0,
+        }
+    }
+
+    /// The decisions on this limit's charges; empty if it was not charged or the store was not asked.
+    pub fn decisions<'o>(&self, outcome: &'o Outcome) -> &'o [Decision] {
+        outcome.decisions.get(self.places()).unwrap_or_default()
+    }
+}
+
+impl BindingLimit<'_> {
+    /// Less `remaining ÷ cost`, compared without dividing.
+    fn is_tighter_than(&self, other: &Self) -> bool {
+        u128::from(self.decision.remaining) * u128::from(other.cost.units())
+            < u128::from(other.decision.remaining) * u128::from(self.cost.units())
+    }
+}

@@ -1,0 +1,104 @@
+//! What a worker does for the admin listener, between requests.
+
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::worker::Worker;
+use crate::limit::units::{Cost, Fingerprint, Micros};
+use crate::plan::{LimitIndex, Mode, Plan};
+use crate::shared::worker_commands::{Change, CommandReceiver, KeyCommand, KeyOperation, WorkerCommand};
+use crate::store::bans::{BanFault, Banned};
+use crate::store::{Charge, Decisions, Group, Unreachable};
+use crate::telemetry::hyperloglog::HyperLogLogUnion;
+use crate::telemetry::top_keys::Sketch;
+
+/// How often it is asked whether another gateway has banned somebody.
+const BANS_EVERY: Duration = Duration::from_secs(1);
+
+/// Does what comes, one after the other. Each is short: a call to a shared store has its time-out.
+pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
+    while let Some(command) = inbox.recv().await {
+        match command {
+            // Whoever does not wait for the answer any more needs none.
+            WorkerCommand::Key(command, tell) => drop(tell.send(key(&command, &worker).await)),
+            WorkerCommand::Change(command, tell) => drop(tell.send(change(&command, &worker).await)),
+            WorkerCommand::Ban(banned, span, tell) => drop(tell.send(ban(banned, span, &worker).await)),
+            WorkerCommand::Talkers(limit, tell) => drop(tell.send(top_keys(&limit, &worker))),
+            WorkerCommand::Labels(limit, owners, tell) => drop(tell.send(labels(&limit, &owners, &worker))),
+            WorkerCommand::RefusedKeys(tell) => drop(tell.send(refused_keys(&worker))),
+        }
+    }
+}
+
+/// Keeps the bans of the process up to date: for one worker.
+pub(super) async fn keep_bans(worker: Rc<Worker>) -> Infallible {
+    loop {
+        let counters = Rc::clone(&worker.plan().counters);
+        counters.keep_bans(worker.shared.store.bans(), worker.shared.clock.now()).await;
+        // Not held while it waits: a reload may have done with it.
+        drop(counters);
+        tokio::time::sleep(BANS_EVERY).await;
+    }
+}
+
+fn top_keys(limit: &str, worker: &Worker) -> Vec<Sketch> {
+    let plan = worker.plan();
+    let sketches =
+        plan.key_stats_of(limit).map(|key_stats| key_stats.borrow_mut().sketches(worker.shared.clock.now()));
+    sketches.into_iter().flatten().collect()
+}
+
+fn labels(limit: &str, owners: &[Fingerprint], worker: &Worker) -> Vec<(Fingerprint, String)> {
+    let plan = worker.plan();
+    let Some(key_stats) = plan.key_stats_of(limit) else { return Vec::new() };
+    let key_stats = key_stats.borrow();
+    let named = owners.iter().filter_map(|owner| Some((*owner, key_stats.label(*owner)?.to_owned())));
+    named.collect()
+}
+
+fn refused_keys(worker: &Worker) -> Vec<(Arc<str>, [HyperLogLogUnion; 2])> {
+    let (plan, now) = (worker.plan(), worker.shared.clock.now());
+    let limits = plan.gateway.limits.iter().zip(&plan.key_stats);
+    let told = limits.filter_map(|(limit, key_stats)| {
+        Some((Arc::clone(&limit.name), key_stats.borrow().refused_keys(now)?))
+    });
+    told.collect()
+}
+
+async fn key(command: &KeyCommand, worker: &Worker) -> Result<Decisions, Unreachable> {
+    let charges = |cost| charges(&command.gateway, command.limit, command.owner, cost);
+    let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
+    match command.deed {
+        KeyOperation::Look(cost) => counters.look(&charges(cost), now).await,
+        KeyOperation::LookAtWhole => {
+            let mut charges = charges(Cost::ONE);
+            charges.iter_mut().for_each(|charge| charge.cost = charge.algorithm.whole());
+            counters.look(&charges, now).await
+        }
+    }
+}
+
+async fn change(command: &KeyCommand<Change>, worker: &Worker) -> Result<u64, Unreachable> {
+    let charges = charges(&command.gateway, command.limit, command.owner, Cost::ONE);
+    let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
+    match command.deed {
+        Change::Reset => counters.reset(&charges, now).await.map(u64::from),
+        Change::Grant(units) => counters.grant(&charges, units, now).await,
+    }
+}
+
+async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<(), BanFault> {
+    let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
+    counters.ban(worker.shared.store.bans(), banned, span, now).await
+}
+
+fn charges(gateway: &Plan, limit: LimitIndex, owner: Fingerprint, cost: Cost) -> Vec<Charge<'_>> {
+    let limit = gateway.limit(limit);
+    let group = match limit.mode {
+        Mode::Enforce => Group::Enforced,
+        Mode::Shadow => Group::Shadow(0),
+    };
+    limit.charges(owner, cost, group).collect()
+}

@@ -1,0 +1,102 @@
+//! The last descriptors of the process: clients leave them to connections to backends, reloads, logs and the admin listener.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::{Resource, getrlimit};
+
+/// Descriptors that clients' connections leave free; of a small bound, a quarter.
+const SPARED: u64 = 64;
+
+/// What is noted while the spared descriptors are far: no number of connections is above it.
+const NOT_SCARCE: usize = usize::MAX;
+
+/// Where the spared descriptors begin. The kernel gives out the lowest number that is free: if that is a high one, all below
+/// are taken, and nothing needs counting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DescriptorReserve {
+    begins: RawFd,
+    /// As many descriptors lie between this one and the first that is spared as are spared.
+    nears: RawFd,
+}
+
+impl DescriptorReserve {
+    /// Under the bound on open files that holds now.
+    pub(crate) fn of_process() -> Self {
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self::under(most)
+    }
+
+    fn under(most: u64) -> Self {
+        let spared = SPARED.min(most / 4);
+        let number = |number| RawFd::try_from(number).unwrap_or(RawFd::MAX);
+        Self { begins: number(most - spared), nears: number(most - 2 * spared) }
+    }
+
+    /// Notes in `scarce_above`, which is shared by all that accept, whether the descriptor that a connection was given is near the spared
+    /// ones, `open` connections being open. Costs no system call.
+    pub(crate) fn note(self, given: &impl AsRawFd, open: usize, scarce_above: &AtomicUsize) {
+        if given.as_raw_fd() >= self.nears {
+            // A low number says nothing: it is a hole among those that are taken. But once as many connections fewer are open, there
+            // is as much room.
+            let room = usize::try_from(self.begins - self.nears).unwrap_or(0);
+            scarce_above.store(open.saturating_sub(room), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the next descriptor may be one of them while so many connections are open, from what was noted. Costs no system call.
+    pub(crate) fn may_be_next(open: usize, scarce_above: &AtomicUsize) -> bool {
+        let above = scarce_above.load(Ordering::Relaxed);
+        let holds = open > above;
+        if !holds && above != NOT_SCARCE {
+            scarce_above.store(NOT_SCARCE, Ordering::Relaxed);
+        }
+        holds
+    }
+
+    /// Whether the next descriptor would be one of them. Costs two system calls, as it takes one and gives it back.
+    pub(crate) fn is_next(self, any: impl AsFd) -> bool {
+        rustix::io::dup(any).map_or(true, |next| next.as_raw_fd() >= self.begins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixty_four_are_spared_or_a_quarter() {
+        let begins = |most| DescriptorReserve::under(most).begins;
+        assert_eq!(begins(20_000), 19_936);
+        assert_eq!(begins(256), 192);
+        assert_eq!(begins(100), 75);
+        assert_eq!(begins(0), 0);
+        assert_eq!(begins(u64::MAX), RawFd::MAX);
+    }
+
+    #[test]
+    fn once_they_are_near_the_next_descriptor_is_looked_at_until_there_is_room() {
+        let noted = AtomicUsize::new(NOT_SCARCE);
+        for (most, nears, room) in [(20_000, 19_872, 64), (256, 128, 64), (100, 50, 25)] {
+            let reserve = DescriptorReserve::under(most);
+            reserve.note(&(nears - 1), 90, &noted);
+            assert!(!DescriptorReserve::may_be_next(1_000_000, &noted), "{most}");
+            reserve.note(&nears, 90, &noted);
+            // A hole is no room.
+            reserve.note(&5, 90, &noted);
+            assert!(DescriptorReserve::may_be_next(90 - room + 1, &noted), "{most}");
+            assert!(!DescriptorReserve::may_be_next(90 - room, &noted), "{most}");
+            assert!(!DescriptorReserve::may_be_next(90, &noted), "{most}: it takes another to be near again");
+        }
+        DescriptorReserve::under(u64::MAX).note(&1_000_000, 1_000_000, &noted);
+        assert!(!DescriptorReserve::may_be_next(1_000_000, &noted));
+    }
+
+    #[test]
+    fn the_next_descriptor_is_looked_at_and_given_back() {
+        let any = std::io::stderr();
+        let begins = |begins| DescriptorReserve { begins, nears: 0 };
+        assert!(begins(0).is_next(&any));
+        assert!(!begins(RawFd::MAX).is_next(&any));
+    }
+}

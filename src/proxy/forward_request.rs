@@ -1,0 +1,183 @@
+//! An admitted request as it is to be forwarded: where it goes, and what its answer depends on.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use http::{Method, StatusCode};
+
+use super::cors::is_cors;
+use super::local_response_writer::{is_ratelimit, put_ratelimit};
+use super::peer::ConnectionPeer;
+use super::request_context::RequestContext;
+use super::upstream_head::{
+    UpstreamRequestHead, only, put_answer_fields, put_field, put_lines, touches, wanted_upgrade,
+};
+use crate::http1::fields::Fields;
+use crate::http1::login::binds_connection;
+use crate::http1::name::Name;
+use crate::http1::request::RequestHead;
+use crate::http1::response::ResponseHead;
+use crate::http1::syntax::{has_item, is_named};
+use crate::limit::units::Timestamp;
+use crate::plan::admission::BindingLimit;
+use crate::plan::resolve::RoutedRequest;
+use crate::plan::{RatelimitHeaders, RequestIds, Route, Upstream};
+use crate::upstream::exchange::{self, Exchange};
+use crate::upstream::{Failed, Failure};
+
+/// Where an admitted request goes, and what its answer depends on. Outlives the request's head.
+pub(crate) struct ForwardRequest<'p> {
+    pub(super) route: &'p Route,
+    pub(super) tightest: Option<BindingLimit<'p>>,
+    /// Sending it twice does what sending it once does (RFC 9110 §9.2.2).
+    pub(super) idempotent: bool,
+    /// The protocol that the client may be told to switch to.
+    pub(super) upgrade: Option<Box<[u8]>>,
+    /// It takes trailers.
+    pub(super) trailers: bool,
+    /// What a hash chooses the server by.
+    pub(super) affinity: u64,
+    /// It carries a login that holds for the backend's connection.
+    pub(super) private: bool,
+    /// When it was admitted, and had waited for its ctx.
+    pub(super) since: Timestamp,
+}
+
+impl<'p> ForwardRequest<'p> {
+    pub(crate) fn new(
+        routed: &RoutedRequest<'p, '_>,
+        tightest: Option<BindingLimit<'p>>,
+        since: Timestamp,
+    ) -> Self {
+        let head = routed.head();
+        let takes_trailers = |value| has_item(value, b"trailers");
+        Self {
+            route: routed.route,
+            tightest,
+            idempotent: is_idempotent(&head.method),
+            upgrade: wanted_upgrade(head).map(Box::from),
+            // HTTP/1.0 has no chunks, and so no trailers.
+            trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
+            affinity: routed.affinity,
+            private: head.fields.all_known(Name::Authorization).any(binds_connection),
+            since,
+        }
+    }
+
+    /// Writes the head that the backend is to see.
+    pub(crate) fn write_head(
+        &self,
+        ctx: &mut RequestContext,
+        head: &RequestHead<'_>,
+        target: Cow<'_, str>,
+        peer: &ConnectionPeer,
+        out: &mut BytesMut,
+    ) {
+        let plan = Rc::clone(&ctx.plan);
+        let server = &plan.gateway.server;
+        let trusted = server.client.trusts(peer.address);
+        if ctx.trace.is_some() {
+            ctx.trace_way(self.route.upstream, &target, self.since);
+        }
+        let onward = UpstreamRequestHead {
+            target,
+            upstream: plan.gateway.upstream(self.route.upstream),
+            peer: peer.text.as_bytes(),
+            scheme: peer.scheme,
+            trusted,
+            source: &server.client.source,
+            client: ctx.client,
+            request_id: &ctx.request_id,
+            loop_mark: &ctx.worker.shared.loop_mark,
+            upgrade: self.upgrade.as_deref(),
+            trailers: self.trailers,
+            via: server.via,
+            trace: ctx.trace.as_ref(),
+            edits: &self.route.request_headers,
+        };
+        onward.write(head, out);
+    }
+
+    /// A switch to a protocol that the client did not ask for is no answer.
+    pub(super) fn is_answer<U: exchange::RequestBody>(
+        &self,
+        exchange: &Exchange<'_, U>,
+        head: &ResponseHead,
+    ) -> bool {
+        if head.status != StatusCode::SWITCHING_PROTOCOLS {
+            return true;
+        }
+        let protocol = only(exchange.fields(head).all_known(Name::Upgrade));
+        let is_asked = |asked: &[u8]| protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(asked));
+        self.upgrade.as_deref().is_some_and(is_asked)
+    }
+
+    /// What the backend sent is no answer, though its head is one.
+    pub(super) fn no_answer<U: exchange::RequestBody>(
+        &self,
+        ctx: &RequestContext,
+        exchange: &Exchange<'_, U>,
+    ) -> Failed {
+        ctx.plan.metrics.failed_attempts(self.route.upstream, 1);
+        let authority = Some(Arc::clone(exchange.authority()));
+        Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts() }
+    }
+
+    /// Bytes that a request's body may have; `None`: no bound.
+    pub(super) fn max_body_bytes(&self) -> Option<u64> {
+        self.route.max_body_bytes
+    }
+
+    /// How long the backend may be silent.
+    pub(crate) fn silence(&self) -> Duration {
+        self.route.read_timeout
+    }
+
+    pub(super) fn upstream<'t>(&self, ctx: &'t RequestContext) -> &'t Upstream {
+        ctx.plan.gateway.upstream(self.route.upstream)
+    }
+}
+
+/// RFC 9110 §9.2.2.
+fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
+}
+
+/// Writes the fields of an answer that was admitted: the route's edits, and what the tightest limit says.
+pub(super) fn put_fields(
+    ctx: &RequestContext,
+    delivery: &ForwardRequest<'_>,
+    fields: Fields<'_>,
+    out: &mut BytesMut,
+) {
+    let which = ctx.plan.gateway.server.ratelimit_headers;
+    let tightest = delivery.tightest.as_ref().filter(|_| which != RatelimitHeaders::Off);
+    let cors = delivery.route.cors.is_some();
+    let all_ids = ctx.plan.gateway.server.request_id == RequestIds::All;
+    let replaced = |name: &[u8]| {
+        (tightest.is_some() && is_ratelimit(which, name))
+            || (cors && is_cors(name))
+            || (all_ids && is_named(name, b"x-request-id"))
+    };
+    put_answer_fields(fields, &delivery.route.response_headers, replaced, out);
+    if all_ids {
+        put_request_id(ctx, delivery, out);
+    }
+    put_lines(out, &ctx.cors);
+    if let Some(tightest) = tightest {
+        put_ratelimit(out, which, tightest, None);
+    }
+    if fields.known(Name::Date).is_none() {
+        put_field(out, b"date", &ctx.worker.date(ctx.started));
+    }
+}
+
+/// Writes `x-request-id`, on which the route's edits have the last word.
+pub(super) fn put_request_id(ctx: &RequestContext, delivery: &ForwardRequest<'_>, out: &mut BytesMut) {
+    if !touches(&delivery.route.response_headers, b"x-request-id") {
+        put_field(out, b"x-request-id", &ctx.request_id);
+    }
+}

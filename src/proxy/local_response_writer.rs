@@ -1,0 +1,276 @@
+//! Refusals: what a client reads when tollgate answers by itself.
+
+use bytes::BytesMut;
+use http::StatusCode;
+
+use super::cors::is_cors;
+use super::grpc;
+use super::local_response::{LocalResponse, PROBLEM_JSON, ResponseOptions, put_connection};
+use super::upstream_head::{put_field, put_lines, put_number, put_status};
+use crate::http1::syntax::is_named;
+use crate::plan::admission::{BindingLimit, Refusal, RefusalCause};
+use crate::plan::{RatelimitHeaders, Reject};
+
+/// The methods that are served, as `allow` names them: what a backend takes beyond these, it may say itself.
+const METHODS: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+const PLAIN_TEXT: &[u8] = b"text/plain; charset=utf-8";
+/// The problem type of draft-ietf-httpapi-ratelimit-headers §5.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// How the usual refusal begins.
+const TOO_MANY: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":""#;
+/// Room for a body of ours, so that it is made at once.
+const BODY_ROOM: usize = 512;
+
+/// Where an answer of our own is written: its body is made in `scrap` first, since its length stands before it.
+#[derive(Debug)]
+pub(crate) struct LocalResponseWriter<'b> {
+    pub(crate) scrap: &'b mut BytesMut,
+    pub(crate) outbound: &'b mut BytesMut,
+    /// The value of `date`.
+    pub(crate) date: &'b [u8],
+    /// The value of `x-request-id`; empty: there is none.
+    pub(crate) request_id: &'b [u8],
+    /// What scripts of another site need to read it, as lines of a head.
+    pub(crate) cors: &'b [u8],
+    pub(crate) form: ResponseOptions,
+}
+
+/// A limit that refuses, and how that is told.
+#[derive(Debug)]
+pub(crate) struct OverLimit<'a, 'p> {
+    pub(crate) refusal: &'a Refusal<'p>,
+    /// What the rate-limit fields tell of.
+    pub(crate) tightest: Option<&'a BindingLimit<'p>>,
+    /// How it looks, if not the default.
+    pub(crate) reject: Option<&'a Reject>,
+    /// Which rate-limit fields there are.
+    pub(crate) which: RatelimitHeaders,
+}
+
+impl LocalResponseWriter<'_> {
+    /// A short problem document (RFC 9457) that leaks no internals. `detail` is ours, never the client's or the backend's
+    /// text. Returns the length of its body.
+    pub(crate) fn problem(self, status: StatusCode, detail: &str) -> usize {
+        if self.form.grpc {
+            grpc::put_trailers_only(status, |out| put_all(out, &[detail]), self.outbound);
+            return self.end_head();
+        }
+        self.scrap.clear();
+        let title = title_of(status);
+        put_all(
+            self.scrap,
+            &[r#"{"type":"about:blank","title":""#, title, r#"","status":"#, status.as_str()],
+        );
+        put_all(self.scrap, &[r#","detail":""#, detail, r#"","error":""#, title, r#""}"#]);
+        let own = LocalResponse { status, content_type: PROBLEM_JSON, body: self.scrap, no_store: true };
+        own.write(self.form, self.date, self.outbound, |out| {
+            put_request_id(self.request_id, out);
+            put_lines(out, self.cors);
+            if status == StatusCode::METHOD_NOT_ALLOWED {
+                // RFC 9110 §15.5.6 wants them named.
+                put_field(out, b"allow", METHODS);
+            }
+            if status == StatusCode::SERVICE_UNAVAILABLE {
+                put_field(out, b"retry-after", b"1");
+            }
+        });
+        self.scrap.len()
+    }
+
+    /// The answer to a preflight. It has no body.
+    pub(crate) fn preflight(self) -> usize {
+        put_status(self.outbound, StatusCode::NO_CONTENT, None);
+        self.end_head()
+    }
+
+    /// The answer to `OPTIONS *`. It has no body.
+    pub(crate) fn options(self) -> usize {
+        put_status(self.outbound, StatusCode::OK, None);
+        put_field(self.outbound, b"allow", METHODS);
+        put_number(self.outbound, b"content-length", 0);
+        self.end_head()
+    }
+
+    /// Ends the head of an answer without a body, whose length is 0.
+    fn end_head(self) -> usize {
+        put_request_id(self.request_id, self.outbound);
+        put_lines(self.outbound, self.cors);
+        put_field(self.outbound, b"date", self.date);
+        put_connection(self.form, self.outbound);
+        self.outbound.extend_from_slice(b"\r\n");
+        0
+    }
+
+    /// Sends the client to `location`. The answer has no body.
+    pub(crate) fn redirect(self, location: &str) -> usize {
+        put_status(self.outbound, StatusCode::PERMANENT_REDIRECT, None);
+        put_field(self.outbound, b"location", location.as_bytes());
+        put_number(self.outbound, b"content-length", 0);
+        self.end_head()
+    }
+
+    /// The answer to a request that a limit refuses. Returns the length of its body.
+    pub(crate) fn over_limit(mut self, over: &OverLimit<'_, '_>) -> usize {
+        if over.sets(b"x-request-id") {
+            self.request_id = &[];
+        }
+        if self.form.grpc {
+            let seconds = over.refusal.retry_after();
+            let mut buffer = itoa::Buffer::new();
+            let text = seconds.map(|seconds| buffer.format(seconds));
+            grpc::put_trailers_only(over.status(), |out| put_detail(out, over.refusal, text), self.outbound);
+            grpc::put_pushback(seconds, self.outbound);
+            over.put_fields(!self.cors.is_empty(), self.outbound);
+            return self.end_head();
+        }
+        self.scrap.clear();
+        let reject = over.reject;
+        let status = over.status();
+        let own_body = reject.and_then(|reject| reject.body.as_deref());
+        if own_body.is_none() {
+            put_over_limit(self.scrap, status, over.refusal);
+        }
+        let own_type = reject.and_then(|reject| reject.content_type.as_ref());
+        let content_type = match own_type {
+            Some(own_type) => own_type.as_bytes(),
+            None if own_body.is_some() => PLAIN_TEXT,
+            None => PROBLEM_JSON,
+        };
+        let body = own_body.unwrap_or(self.scrap);
+        let no_store = !over.sets(b"cache-control");
+        let own = LocalResponse { status, content_type, body, no_store };
+        own.write(self.form, self.date, self.outbound, |out| {
+            put_request_id(self.request_id, out);
+            put_lines(out, self.cors);
+            over.put_fields(!self.cors.is_empty(), out);
+        });
+        body.len()
+    }
+}
+
+impl OverLimit<'_, '_> {
+    /// The answer's status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status)
+    }
+
+    /// Whether the file gives the answer a field of this name.
+    fn sets(&self, name: &[u8]) -> bool {
+        let mut fields = self.reject.iter().flat_map(|reject| &reject.headers);
+        fields.any(|(own, _)| own.as_str().as_bytes() == name)
+    }
+
+    /// `cors`: the route sets the fields of CORS, so that the refusal does not.
+    fn put_fields(&self, cors: bool, out: &mut BytesMut) {
+        let seconds = self.refusal.retry_after();
+        if let (Some(seconds), false) = (seconds, self.sets(b"retry-after")) {
+            put_number(out, b"retry-after", seconds);
+        }
+        for (name, value) in self.reject.iter().flat_map(|reject| &reject.headers) {
+            let ours = self.tightest.is_some() && is_ratelimit(self.which, name.as_str().as_bytes());
+            if !(ours || cors && is_cors(name.as_str().as_bytes())) {
+                put_field(out, name.as_str().as_bytes(), value.as_bytes());
+            }
+        }
+        if let (Some(tightest), true) = (self.tightest, self.which != RatelimitHeaders::Off) {
+            put_ratelimit(out, self.which, tightest, seconds);
+        }
+    }
+}
+
+fn put_request_id(id: &[u8], out: &mut BytesMut) {
+    if !id.is_empty() {
+        put_field(out, b"x-request-id", id);
+    }
+}
+
+fn put_all(out: &mut BytesMut, texts: &[&str]) {
+    texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
+}
+
+/// Limit and policy names are letters, digits and `_.-:/`, so nothing here needs escaping.
+fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>) {
+    let title = title_of(status);
+    let mut buffer = itoa::Buffer::new();
+    let seconds = refusal.retry_after().map(|seconds| buffer.format(seconds));
+    out.reserve(BODY_ROOM);
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        put_all(out, &[TOO_MANY]);
+    } else {
+        put_all(out, &[r#"{"type":""#, QUOTA_EXCEEDED, r#"","title":""#, title, r#"","status":"#]);
+        put_all(out, &[status.as_str(), r#","detail":""#]);
+    }
+    put_detail(out, refusal, seconds);
+    put_all(out, &[r#"","error":""#, title, r#"","violated-policies":["#]);
+    for (place, policy) in refusal.violated.iter().enumerate() {
+        put_all(out, &[if place > 0 { ",\"" } else { "\"" }, policy, "\""]);
+    }
+    put_all(out, &["]"]);
+    if let Some(seconds) = seconds {
+        put_all(out, &[r#","retry_after":"#, seconds]);
+    }
+    put_all(out, &["}"]);
+}
+
+/// Why a limit refuses, in words.
+#[inline]
+fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) {
+    let limit = &*refusal.limit.name;
+    match seconds {
+        _ if refusal.why == RefusalCause::Missing => {
+            put_all(out, &["the request lacks what limit `", limit, "` counts by"]);
+        }
+        _ if matches!(refusal.why, RefusalCause::Banned(_)) => {
+            put_ban(out, refusal.retry_after().unwrap_or(1))
+        }
+        Some(seconds) => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),
+        None => put_all(out, &["the request costs more than limit `", limit, "` ever holds"]),
+    }
+}
+
+/// How long a ban goes on, in the largest unit of which it is more than one, rounded up.
+#[cold]
+fn put_ban(out: &mut BytesMut, seconds: u64) {
+    const UNITS: [(u64, &str); 4] = [(86_400, " days"), (3_600, " hours"), (60, " minutes"), (1, " seconds")];
+    let unit = UNITS.into_iter().find(|(span, _)| seconds > *span);
+    let (count, unit) = unit.map_or((1, " second"), |(span, unit)| (seconds.div_ceil(span), unit));
+    let mut buffer = itoa::Buffer::new();
+    put_all(out, &["this client is banned here for ", buffer.format(count), unit, " more"]);
+}
+
+fn title_of(status: StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or("Refused")
+}
+
+/// Whether the gateway sets this field where it sets any.
+pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
+    let is_one_of = |names: &[&[u8]]| names.iter().any(|one| is_named(name, one));
+    let standard = || is_one_of(&[b"ratelimit-policy", b"ratelimit"]);
+    let legacy = || is_one_of(&[b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"]);
+    match which {
+        RatelimitHeaders::Off => false,
+        RatelimitHeaders::Standard => standard(),
+        RatelimitHeaders::Legacy => legacy(),
+        RatelimitHeaders::Both => standard() || legacy(),
+    }
+}
+
+/// Writes the rate-limit fields for the tightest policy. `retry_after` bounds the reset of a refusal.
+pub(crate) fn put_ratelimit(
+    out: &mut BytesMut,
+    which: RatelimitHeaders,
+    tightest: &BindingLimit<'_>,
+    retry_after: Option<u64>,
+) {
+    let reset = tightest.decision.reset_after.seconds_rounded_up();
+    let reset = retry_after.map_or(reset, |seconds| reset.min(seconds));
+    let (mut buffer, mut other) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (remaining, reset) = (buffer.format(tightest.decision.remaining), other.format(reset));
+    let policy = tightest.policy;
+    if matches!(which, RatelimitHeaders::Standard | RatelimitHeaders::Both) {
+        put_all(out, &[&policy.standard, remaining, ";t=", reset, "\r\n"]);
+    }
+    if matches!(which, RatelimitHeaders::Legacy | RatelimitHeaders::Both) {
+        put_all(out, &[&policy.legacy, remaining, "\r\nx-ratelimit-reset: ", reset, "\r\n"]);
+    }
+}

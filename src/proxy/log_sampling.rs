@@ -1,0 +1,61 @@
+//! Whether the access log tells of a request, and where its record comes from.
+//!
+//! Whether a request is refused or fails shows only at its end, when what its client sent is long gone. So each has a
+//! record, but that of a request which nobody wants to know of is used again with the memory of its texts: it costs
+//! copies of a few short texts, no allocation.
+
+use std::cell::{Cell, RefCell};
+
+use crate::plan::log::Sample;
+use crate::telemetry::access_log::Record;
+
+/// Records that a worker keeps for the next request.
+const MAX_SPARE: usize = 64;
+/// A record whose texts of the client have together grown beyond this is not kept; bytes.
+const MAX_KEPT: usize = 4 << 10;
+
+/// One worker's records.
+#[derive(Debug)]
+pub(crate) struct LogSampling {
+    phase: Cell<u64>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a record changes hands twice a request: a pointer moves, not 400 bytes"
+    )]
+    spare: RefCell<Vec<Box<Record>>>,
+}
+
+impl LogSampling {
+    /// Workers differ in where they begin, so that not all of them choose their first request.
+    pub(crate) fn new() -> Self {
+        Self { phase: Cell::new(fastrand::u64(..)), spare: RefCell::default() }
+    }
+
+    /// Whether the next request belongs to the sample.
+    pub(crate) fn chooses(&self, sample: Sample) -> bool {
+        let mut phase = self.phase.get();
+        let chosen = sample.chooses(&mut phase);
+        self.phase.set(phase);
+        chosen
+    }
+
+    /// A record of whatever: all of it is to be written anew.
+    pub(crate) fn take(&self) -> Box<Record> {
+        self.spare.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a record that nobody wants for the next request.
+    pub(crate) fn put(&self, record: Box<Record>) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < MAX_SPARE && sent_by_client(&record) <= MAX_KEPT {
+            spare.push(record);
+        }
+    }
+}
+
+/// The memory of the texts that can be long.
+fn sent_by_client(record: &Record) -> usize {
+    let texts = [&record.host, &record.path, &record.request_id].map(String::capacity);
+    let fields = [&record.referer, &record.user_agent].map(Vec::capacity);
+    texts.iter().chain(&fields).sum()
+}

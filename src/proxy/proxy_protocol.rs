@@ -1,0 +1,72 @@
+//! Who a connection is from, where a proxy in front says so (`proxy_protocol = true`).
+
+use std::io;
+use std::net::IpAddr;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::connection_handle::ConnectionHandle;
+use super::proxy_header::{self, MAX_PREAMBLE, ProxyHeader};
+use super::worker::Worker;
+use crate::boxed_cold::boxed_cold;
+use crate::telemetry::metrics::ConnectionRejectReason;
+
+/// The address to take for the peer's. `None`: the connection is to be closed.
+pub(crate) async fn peer(
+    handle: &ConnectionHandle,
+    stream: &mut TcpStream,
+    peer: IpAddr,
+    worker: &Worker,
+) -> Option<IpAddr> {
+    let listener = handle.listener();
+    let told = worker.plan().gateway.server.listen.get(listener).is_some_and(|place| place.proxy_protocol);
+    // Where nobody says so, a connection needs no memory for it.
+    if told { boxed_cold(|| named(handle, stream, peer, worker)).await } else { Some(peer) }
+}
+
+/// The address that the connection's preamble names.
+async fn named(
+    handle: &ConnectionHandle,
+    stream: &mut TcpStream,
+    peer: IpAddr,
+    worker: &Worker,
+) -> Option<IpAddr> {
+    let (plan, place) = (worker.plan(), handle.listener());
+    let server = &plan.gateway.server;
+    if !server.client.trusts(peer) {
+        tracing::debug!(%peer, "a peer that is no trusted proxy connected where PROXY protocol is spoken");
+        plan.metrics.connection_rejected(place, ConnectionRejectReason::Untrusted);
+        return None;
+    }
+    match timeout(server.header_timeout, handle.idle_during(read(stream))).await {
+        Ok(Some(Ok(header))) => Some(header.source.unwrap_or(peer)),
+        Ok(None) => None,
+        Ok(Some(Err(_))) | Err(_) => {
+            tracing::debug!(%peer, "no PROXY protocol header came, or a malformed one");
+            plan.metrics.connection_rejected(place, ConnectionRejectReason::Preamble);
+            None
+        }
+    }
+}
+
+/// Takes the header from the stream, and no byte behind it.
+async fn read(stream: &mut TcpStream) -> io::Result<ProxyHeader> {
+    let mut bytes = vec![0; MAX_PREAMBLE];
+    let mut taken = 0;
+    loop {
+        let come = stream.peek(bytes.get_mut(taken..).unwrap_or_default()).await?;
+        if come == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let seen = bytes.get(..taken + come).unwrap_or_default();
+        let whole = proxy_header::parse(seen).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let end = whole.map_or(taken + come, |header| header.length);
+        stream.read_exact(bytes.get_mut(taken..end).unwrap_or_default()).await?;
+        taken = end;
+        if let Some(header) = whole {
+            return Ok(header);
+        }
+    }
+}

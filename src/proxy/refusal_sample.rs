@@ -1,0 +1,147 @@
+//! What is told of a request that was refused or failed: texts that are made only where they will be kept.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::request_context::{RefusalSample, RequestContext};
+use crate::http1::request::RequestHead;
+use crate::limit::display::ShortDisplay;
+use crate::limit::units::{Fingerprint, Timestamp};
+use crate::plan::admission::{BindingLimit, LimitCheck, Refusal, RefusalCause};
+use crate::plan::resolve::RoutedRequest;
+use crate::telemetry::metrics::RequestOutcome;
+use crate::telemetry::refusal_samples::{self, RefusingLimit};
+
+/// Characters of a host or a path.
+const MOST: usize = 200;
+
+impl RequestContext {
+    /// A limit refuses the request.
+    pub(crate) fn sample_refusal(
+        &mut self,
+        routed: &RoutedRequest<'_, '_>,
+        refusal: &Refusal<'_>,
+        tightest: Option<&BindingLimit<'_>>,
+    ) {
+        let uses = routed.route.limits.iter().zip(&routed.charges.checks);
+        let refuses = |(_, used): &(_, &LimitCheck<'_>)| std::ptr::eq(used.limit, refusal.limit);
+        let Some((limit, used)) = uses.into_iter().find(refuses) else { return };
+        if self.keeps(Some(limit.limit.0)) {
+            let mut kept = self.look(routed.head(), routed.request().host);
+            let label = |owner: Fingerprint| {
+                let mut label = String::new();
+                self.write_label(routed, used.limit, &mut label);
+                (owner, label)
+            };
+            kept.by = Some(RefusingLimit {
+                limit: Arc::clone(&used.limit.name),
+                key: routed.charges.owner(used).map(label),
+                cost: tightest.map(|tightest| tightest.cost.units()),
+                retry_after: refusal.retry_after(),
+            });
+            kept.reason = reason(refusal, tightest);
+            self.refusal_sample = RefusalSample::Kept(kept);
+        }
+    }
+
+    /// The request is refused before any limit is asked, or since none can be.
+    pub(crate) fn sample_rejection(&mut self, head: &RequestHead<'_>, host: &str) {
+        if matches!(self.refusal_sample, RefusalSample::Undecided) && self.keeps(None) {
+            self.refusal_sample = RefusalSample::Kept(self.look(head, host));
+        }
+    }
+
+    /// Whether another is kept. If not, it is counted.
+    fn keeps(&mut self, limit: Option<usize>) -> bool {
+        let worker = &self.worker;
+        let keeps = worker.shared.refusals.admits(worker.index(), limit, self.started);
+        self.refusal_sample = RefusalSample::Waived;
+        keeps
+    }
+
+    /// Its texts, while its head is there.
+    #[cold]
+    fn look(&self, head: &RequestHead<'_>, host: &str) -> Box<refusal_samples::SampledRefusal> {
+        Box::new(refusal_samples::SampledRefusal {
+            method: Some(head.method.clone()),
+            host: Some(cut(host)),
+            path: Some(cut(head.target.path)),
+            ..self.outline()
+        })
+    }
+
+    /// What is known of it without its head.
+    fn outline(&self) -> refusal_samples::SampledRefusal {
+        refusal_samples::SampledRefusal {
+            time: self.started,
+            method: None,
+            host: None,
+            path: None,
+            route: self.route.map(|route| Arc::clone(&self.plan.gateway.route(route).name)),
+            status: self.status,
+            client: self.client,
+            by: None,
+            reason: Cow::Borrowed(""),
+        }
+    }
+
+    /// The request is over, and was refused or failed.
+    #[inline(never)]
+    pub(crate) fn record_refusal(&mut self, fate: RequestOutcome) {
+        let mut kept = match std::mem::take(&mut self.refusal_sample) {
+            RefusalSample::Waived => return,
+            RefusalSample::Kept(kept) => *kept,
+            RefusalSample::Undecided if self.keeps(None) => self.remember(),
+            RefusalSample::Undecided => return,
+        };
+        kept.status = self.status;
+        if fate == RequestOutcome::Failed {
+            // Without an error of the gateway's own it is the backend's 5xx.
+            kept.reason = Cow::Borrowed(self.error.unwrap_or("answer of the backend"));
+        }
+        self.worker.shared.refusals.keep(kept);
+    }
+
+    /// What is known of it when its head is gone: what stands in its access record.
+    fn remember(&self) -> refusal_samples::SampledRefusal {
+        let outline = self.outline();
+        match &self.record {
+            // There may be more such: they are to have records, log or not.
+            None => {
+                self.worker.troubled.set(self.started);
+                outline
+            }
+            // Refused unread.
+            Some(record) if record.path == "-" => outline,
+            Some(record) => refusal_samples::SampledRefusal {
+                method: Some(record.method.clone()),
+                host: Some(cut(&record.host)),
+                path: record.path.split('?').next().map(cut),
+                client: Some(record.client),
+                ..outline
+            },
+        }
+    }
+}
+
+/// Why a limit refuses, in words.
+fn reason(refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) -> Cow<'static, str> {
+    match (refusal.why, tightest) {
+        (RefusalCause::Banned(until), _) => format!("banned until {}", time_of_day(until)).into(),
+        (RefusalCause::Repeated, _) => "a part of the key has several values".into(),
+        (RefusalCause::Over, Some(tightest)) => {
+            format!("over {}", ShortDisplay(&tightest.policy.algorithm)).into()
+        }
+        _ => "a part of the key is missing".into(),
+    }
+}
+
+/// `HH:MM:SS`, in UTC.
+fn time_of_day(at: Timestamp) -> String {
+    let second = at.0 / 1_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MOST).collect()
+}

@@ -1,0 +1,428 @@
+//! A request's body on its way from the client.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use http::StatusCode;
+
+use super::request_reader::{BodyDeadlines, BodyFault, RequestReader, Source};
+use super::response_writer::SocketWriter;
+use super::upstream_head::{put_passing_fields, put_status};
+use crate::http1::body::Body;
+use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, encode, encode_end};
+use crate::http1::fields::Fields;
+use crate::http1::request::RequestHead;
+use crate::http1::response::ResponseHead;
+use crate::http1::trailers::Trailers;
+use crate::net::Stream;
+use crate::plan::HeaderEdits;
+use crate::upstream::exchange::{self, BodyFailed};
+
+/// Bytes taken from the client at once.
+const PART: usize = 64 << 10;
+/// Bytes of interim answers that may wait for the client; it gets no more of them then.
+const MAX_HINTS: usize = 16 << 10;
+/// RFC 9110 §10.1.1.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// How a body is taken, as its request's head says. Outlives the head.
+#[derive(Debug)]
+pub(crate) struct BodyOptions {
+    body: Body,
+    /// The client waits to be told to continue.
+    expects_continue: bool,
+    trailers: Trailers,
+    wire: Wire,
+    pace: BodyDeadlines,
+}
+
+impl Default for BodyOptions {
+    /// There is no body.
+    fn default() -> Self {
+        let (trailers, wire, pace) = (Trailers::NONE, Wire::Http1, BodyDeadlines::Bytes);
+        Self { body: Body::EMPTY, expects_continue: false, trailers, wire, pace }
+    }
+}
+
+impl BodyOptions {
+    pub(crate) fn of(head: &RequestHead<'_>) -> Self {
+        let trailers = match head.body {
+            Body::Chunked => Trailers::declared(head.fields),
+            Body::Length(_) => Trailers::NONE,
+        };
+        Self { body: head.body, expects_continue: head.expects_continue(), trailers, ..Self::default() }
+    }
+
+    /// The body is a stream of messages, between which the client may be silent for so long.
+    pub(crate) fn turn_to_messages(&mut self, silence: Duration) {
+        self.pace = BodyDeadlines::Messages(silence);
+    }
+
+    /// The backend speaks HTTP/2. If the client does, too, trailers travel on without having been declared: see
+    /// [`Trailers::All`].
+    pub(crate) fn turn_to_http2(&mut self, client_http2: bool) {
+        self.wire = Wire::Http2;
+        if client_http2 {
+            self.trailers = Trailers::All;
+        }
+    }
+
+    /// How it is framed.
+    pub(crate) fn body(&self) -> Body {
+        self.body
+    }
+
+    /// Whether the client waits to be told to continue.
+    pub(crate) fn expects_continue(&self) -> bool {
+        self.expects_continue
+    }
+
+    /// How long the body is, if that is known; else at least 0.
+    pub(crate) fn length(&self) -> u64 {
+        match self.body {
+            Body::Length(length) => length,
+            Body::Chunked => 0,
+        }
+    }
+}
+
+/// What is left of a body.
+#[derive(Debug)]
+enum Rest {
+    Length(u64),
+    Chunked(ChunkDecoder),
+    /// What comes, until the stream of HTTP/2 ends.
+    Frames,
+    Nothing,
+}
+
+/// How a body is handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wire {
+    /// Framed as HTTP/1.1 has it.
+    Http1,
+    /// Bare: the frames of HTTP/2 carry it.
+    Http2,
+    /// Not at all: it is only counted.
+    Nowhere,
+}
+
+/// A request's body: read from the client, counted, bounded, framed anew.
+#[derive(Debug)]
+pub(crate) struct Upload<'c> {
+    reader: &'c mut RequestReader,
+    inbound: &'c mut BytesMut,
+    rest: Rest,
+    wire: Wire,
+    trailers: Trailers,
+    /// The trailers that came, as lines, where the body is handed on bare.
+    ending: Vec<u8>,
+    /// Bytes allowed; `None`: no bound.
+    limit: Option<u64>,
+    /// What is unsent of `100 Continue`.
+    interim: &'static [u8],
+    /// What is unsent of the backend's interim answers.
+    hints: BytesMut,
+    /// Bytes of interim answers that a stream of HTTP/2 was handed.
+    hinted: usize,
+    /// Sends both. Made when there is one to send: hardly any request needs it.
+    writer: Option<Box<SocketWriter>>,
+    /// How those are edited; `None`: the client gets none.
+    edits: Option<&'c HeaderEdits>,
+    bytes: u64,
+    touched: bool,
+    fault: Option<BodyFault>,
+}
+
+impl<'c> Upload<'c> {
+    /// The body that follows in `inbound` and from `reader`.
+    pub(crate) fn new(
+        terms: BodyOptions,
+        limit: Option<u64>,
+        reader: &'c mut RequestReader,
+        inbound: &'c mut BytesMut,
+    ) -> Self {
+        let rest = match (terms.body, reader.source()) {
+            (Body::EMPTY, _) => Rest::Nothing,
+            (Body::Length(length), _) => Rest::Length(length),
+            (Body::Chunked, Source::Http1(_)) => Rest::Chunked(ChunkDecoder::of_request()),
+            (Body::Chunked, Source::Http2(_)) => Rest::Frames,
+        };
+        reader.turn_to_body(terms.pace);
+        let interim = if terms.expects_continue { CONTINUE } else { b"" };
+        let trailers = terms.trailers;
+        Self {
+            reader,
+            inbound,
+            rest,
+            wire: terms.wire,
+            trailers,
+            ending: Vec::new(),
+            limit,
+            interim,
+            hints: BytesMut::new(),
+            hinted: 0,
+            writer: None,
+            edits: None,
+            bytes: 0,
+            touched: false,
+            fault: None,
+        }
+    }
+
+    /// The client understands interim answers (HTTP/1.0 knows none): it gets the backend's, edited like the answer.
+    pub(crate) fn pass_hints(&mut self, edits: &'c HeaderEdits) {
+        self.edits = Some(edits);
+    }
+
+    /// Bytes that came so far, without their framing.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Why it broke off, if it did.
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        self.fault
+    }
+
+    /// Whether it has come whole.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.rest, Rest::Nothing)
+    }
+
+    /// The answer begins: the client is not told to continue any more. What it has been told of that must be finished, and
+    /// hints go before the answer.
+    pub(crate) fn end_interim(&mut self, out: &mut BytesMut) {
+        self.reader.answer_begins();
+        let rest = std::mem::take(&mut self.interim);
+        // Nearly always there is neither.
+        if (1..CONTINUE.len()).contains(&rest.len()) {
+            out.extend_from_slice(rest);
+        }
+        if !self.hints.is_empty() {
+            out.extend_from_slice(&std::mem::take(&mut self.hints));
+        }
+    }
+
+    /// Sends what the client is to learn before its answer. Fails once the client has taken none of it for `write_timeout`.
+    fn poll_interim(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.interim.is_empty() && self.hints.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let stream = match self.reader.source() {
+            Source::Http1(stream) => Rc::clone(stream),
+            Source::Http2(stream) => {
+                let told = stream.send_interim(CONTINUE);
+                self.interim = b"";
+                return Poll::Ready(told.map_err(|_| io::ErrorKind::BrokenPipe.into()));
+            }
+        };
+        ready!(self.poll_hints(context, &stream))?;
+        while !self.interim.is_empty() {
+            let interim = self.interim;
+            let sent = ready!(self.writer(&stream).poll_write(context, interim, &[]))?;
+            self.interim = interim.get(sent..).unwrap_or_default();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_hints(&mut self, context: &mut Context<'_>, stream: &Rc<Stream>) -> Poll<io::Result<()>> {
+        while !self.hints.is_empty() {
+            let hints = std::mem::take(&mut self.hints);
+            let sent = self.writer(stream).poll_write(context, &hints, &[]);
+            self.hints = hints;
+            self.hints.advance(ready!(sent)?);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn writer(&mut self, stream: &Rc<Stream>) -> &mut SocketWriter {
+        let fresh = || Box::new(SocketWriter::new(Rc::clone(stream), self.reader.write_timeout()));
+        self.writer.get_or_insert_with(fresh)
+    }
+
+    /// The client did not take an interim answer.
+    fn interim_fault(&self) -> BodyFault {
+        let is_stalled = self.writer.as_ref().is_some_and(|writer| writer.is_stalled());
+        if is_stalled { BodyFault::Stalled } else { BodyFault::Gone }
+    }
+
+    /// Takes what has come. A body that broke off once is broken for ever.
+    fn take(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let before = self.inbound.len();
+        let taken = match self.rest {
+            Rest::Nothing => Ok(()),
+            Rest::Length(left) => {
+                self.take_length(left, out);
+                Ok(())
+            }
+            Rest::Chunked(_) => self.take_chunks(out),
+            Rest::Frames => self.take_frames(out),
+        };
+        let taken_bytes = before - self.inbound.len();
+        self.touched |= taken_bytes > 0;
+        self.reader.release(taken_bytes);
+        let is_too_large = self.limit.is_some_and(|limit| self.bytes > limit);
+        let taken = if is_too_large { Err(BodyFault::TooLarge) } else { taken };
+        taken.inspect_err(|&fault| self.fault = Some(fault))
+    }
+
+    fn take_length(&mut self, left: u64, out: &mut BytesMut) {
+        let here = usize::try_from(left).unwrap_or(usize::MAX).min(self.inbound.len()).min(PART);
+        out.extend_from_slice(&self.inbound[..here]);
+        self.inbound.advance(here);
+        self.bytes += here as u64;
+        let left = left - here as u64;
+        self.rest = if left == 0 { Rest::Nothing } else { Rest::Length(left) };
+    }
+
+    fn take_chunks(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
+        let wire = self.wire;
+        let Rest::Chunked(decoder) = &mut self.rest else { return Ok(()) };
+        while !self.inbound.is_empty() && !decoder.is_done() && out.len() < PART {
+            let (taken, data) = decoder.decode(self.inbound).map_err(|_| BodyFault::Malformed)?;
+            self.bytes += data.len() as u64;
+            wire.put(data, out);
+            self.inbound.advance(taken);
+        }
+        if decoder.is_done() {
+            let trailers = decoder.trailers(&self.trailers);
+            self.end(trailers, out);
+        }
+        Ok(())
+    }
+
+    /// The body has come whole, with these trailers behind it.
+    fn end(&mut self, trailers: Vec<u8>, out: &mut BytesMut) {
+        match self.wire {
+            Wire::Http1 => encode_end(&trailers, out),
+            Wire::Http2 => self.ending = trailers,
+            Wire::Nowhere => {}
+        }
+        self.rest = Rest::Nothing;
+    }
+
+    fn take_frames(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
+        let here = self.inbound.len().min(PART);
+        self.wire.put(&self.inbound[..here], out);
+        self.inbound.advance(here);
+        self.bytes += here as u64;
+        let Source::Http2(stream) = self.reader.source() else { return Ok(()) };
+        if self.inbound.is_empty()
+            && let Some(lines) = stream.trailers()
+        {
+            if lines.len() > MAX_TRAILERS {
+                return Err(BodyFault::Malformed);
+            }
+            self.end(self.trailers.pick(&lines), out);
+        }
+        Ok(())
+    }
+
+    /// Reads more of it. A client that is late or leaves has broken it off.
+    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
+        let mut read = ready!(self.reader.poll_body(context, self.inbound));
+        if self.inbound.is_empty() && !matches!(self.rest, Rest::Frames) {
+            // A stream of HTTP/2 ended before the length that its head had told.
+            read = read.and(Err(BodyFault::Gone));
+        }
+        Poll::Ready(read.inspect_err(|&fault| self.fault = Some(fault)))
+    }
+
+    /// Reads on and throws away. Ready once the body is at its end, or more than `max` bytes of it have come: false.
+    pub(crate) fn poll_drain(&mut self, context: &mut Context<'_>, max: u64) -> Poll<bool> {
+        self.wire = Wire::Nowhere;
+        let mut scratch = BytesMut::new();
+        loop {
+            if self.take(&mut scratch).is_err() || self.bytes > max {
+                return Poll::Ready(false);
+            }
+            scratch.clear();
+            if self.is_done() {
+                return Poll::Ready(true);
+            }
+            if ready!(self.poll_more(context)).is_err() {
+                return Poll::Ready(false);
+            }
+        }
+    }
+}
+
+impl Wire {
+    fn put(self, data: &[u8], out: &mut BytesMut) {
+        match self {
+            Self::Http1 => encode(data, out),
+            Self::Http2 => out.extend_from_slice(data),
+            Self::Nowhere => {}
+        }
+    }
+}
+
+impl exchange::RequestBody for Upload<'_> {
+    fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), BodyFailed>> {
+        self.touched = true;
+        let before = out.len();
+        loop {
+            self.take(out).map_err(|_| BodyFailed)?;
+            if out.len() > before || self.is_done() {
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(self.poll_interim(context)).is_err() {
+                self.fault = Some(self.interim_fault());
+                return Poll::Ready(Err(BodyFailed));
+            }
+            ready!(self.poll_more(context)).map_err(|_| BodyFailed)?;
+        }
+    }
+
+    fn take_ready(&mut self, out: &mut BytesMut) -> Result<(), BodyFailed> {
+        self.take(out).map_err(|_| BodyFailed)
+    }
+
+    fn interim(&mut self, context: &mut Context<'_>, head: &ResponseHead, fields: Fields<'_>) {
+        let Some(edits) = self.edits else { return };
+        // To continue is ours to say, and in one piece.
+        let saying = !self.interim.is_empty() && self.interim.len() < CONTINUE.len();
+        if head.status == StatusCode::CONTINUE
+            || saying
+            || self.hints.len() + self.hinted + head.length > MAX_HINTS
+        {
+            return;
+        }
+        put_status(&mut self.hints, head.status, None);
+        put_passing_fields(fields, edits, |_| false, &mut self.hints);
+        self.hints.extend_from_slice(b"\r\n");
+        let told = match self.reader.source().clone() {
+            // What the client does not take now goes before the answer.
+            Source::Http1(stream) => !matches!(self.poll_hints(context, &stream), Poll::Ready(Err(_))),
+            Source::Http2(stream) => {
+                self.hinted += self.hints.len();
+                let told = stream.send_interim(&self.hints).is_ok();
+                self.hints.clear();
+                told
+            }
+        };
+        if !told {
+            // The answer cannot be written either, which ends the exchange.
+            self.hints.clear();
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn is_untouched(&self) -> bool {
+        !self.touched
+    }
+
+    fn trailers(&self) -> &[u8] {
+        &self.ending
+    }
+}

@@ -1,0 +1,413 @@
+//! The client's sending side: heads and bodies, and how long they may take.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::time::Instant;
+
+use crate::clock::deadline::{Deadline, now};
+use crate::http1::request::RequestError;
+use crate::http1::scanner::HeadScanner;
+use crate::http2::connection::{PREFACE, StreamLost};
+use crate::http2::server_stream::ServerStream;
+use crate::net::{Alpn, Peek, Stream};
+use crate::plan::Server;
+
+/// Room made for one read of heads, and of bodies.
+const HEAD_READ: usize = 4 << 10;
+/// See [`HEAD_READ`].
+const BODY_READ: usize = 32 << 10;
+/// The least average rate of an awaited request body, in bytes a second, over [`RATE_WINDOW`].
+const LEAST_BODY_RATE: u64 = 256;
+/// See [`LEAST_BODY_RATE`].
+const RATE_WINDOW: Duration = Duration::from_secs(30);
+/// How often a waiting client that has sent ahead is looked at.
+const GONE_CHECK: Duration = Duration::from_millis(50);
+
+/// What came when a request was awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadEvent {
+    /// A whole head.
+    Head,
+    /// The preface of HTTP/2, by ALPN or with prior knowledge (RFC 9113 §3.3): on a fresh connection only.
+    Http2,
+    /// Something else where ALPN agreed on HTTP/2, or too little of the preface in time.
+    InvalidPreface,
+    /// What is no head, or took too long.
+    Fault(RequestError),
+    /// The client has closed its sending side, or the connection is broken: nothing more can come.
+    End,
+    /// Nothing more is waited for.
+    Nothing,
+}
+
+/// How fast a request body must come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyDeadlines {
+    /// Not silent for `body_timeout`, nor slower than [`LEAST_BODY_RATE`].
+    Bytes,
+    /// A stream of messages: silent for so long at most, until the answer begins.
+    Messages(Duration),
+    /// Any.
+    Any,
+}
+
+/// Why a request body broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFault {
+    /// It grew beyond the route's bound.
+    TooLarge,
+    /// Its chunks are malformed.
+    Malformed,
+    /// No byte for `body_timeout`, or too few.
+    Timeout,
+    /// The client closed its side.
+    Gone,
+    /// The client did not take an interim answer for `write_timeout`.
+    Stalled,
+}
+
+/// The bounds of a client's sending side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) max_header_bytes: usize,
+    pub(crate) header_timeout: Duration,
+    pub(crate) body_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) write_timeout: Duration,
+}
+
+impl Bounds {
+    pub(crate) fn of(server: &Server) -> Self {
+        Self {
+            max_header_bytes: server.max_header_bytes,
+            header_timeout: server.header_timeout,
+            body_timeout: server.body_timeout,
+            idle_timeout: server.idle_timeout,
+            write_timeout: server.write_timeout,
+        }
+    }
+}
+
+/// Where a client's requests come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// A connection of its own, for one request after the other.
+    Http1(Rc<Stream>),
+    /// A stream of a shared connection, for one request.
+    Http2(Rc<ServerStream>),
+}
+
+impl Source {
+    /// What TLS has settled about the protocol of a connection.
+    fn alpn(&self) -> Option<Alpn> {
+        match self {
+            Self::Http1(stream) => stream.alpn(),
+            Self::Http2(_) => None,
+        }
+    }
+}
+
+/// The client's sending side.
+#[derive(Debug)]
+pub(crate) struct RequestReader {
+    source: Source,
+    /// The protocol of the connection if TLS has settled it; else the first bytes do.
+    alpn: Option<Alpn>,
+    bounds: Bounds,
+    deadline: Deadline,
+    /// Since when a head, or its first byte, is awaited.
+    since: Instant,
+    /// Since when the next byte of a body is awaited.
+    silent_since: Option<Instant>,
+    /// No head has come yet.
+    fresh: bool,
+    /// A byte of the awaited head has come.
+    begun: bool,
+    pace: BodyDeadlines,
+    rate: Rate,
+}
+
+/// Since when, and how many bytes since, a body's rate is measured: from when it is awaited.
+#[derive(Debug, Default)]
+struct Rate(Option<(Instant, u64)>);
+
+impl Rate {
+    /// So many bytes came.
+    fn add(&mut self, come: usize) {
+        if let Some((_, bytes)) = &mut self.0 {
+            *bytes += come as u64;
+        }
+    }
+
+    /// Whether they came slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
+    fn crawls(&mut self, now: Instant) -> bool {
+        let (since, bytes) = *self.0.get_or_insert((now, 0));
+        if now - since < RATE_WINDOW {
+            return false;
+        }
+        self.0 = Some((now, 0));
+        bytes < LEAST_BODY_RATE * RATE_WINDOW.as_secs()
+    }
+}
+
+impl RequestReader {
+    pub(crate) fn new(source: Source, bounds: Bounds, now: Instant) -> Self {
+        Self {
+            alpn: source.alpn(),
+            source,
+            bounds,
+            deadline: Deadline::default(),
+            since: now,
+            fresh: true,
+            begun: false,
+            silent_since: None,
+            pace: BodyDeadlines::Bytes,
+            rate: Rate::default(),
+        }
+    }
+
+    /// Waits until `inbound` begins with a whole head, which comes on `stream`.
+    pub(crate) fn poll_head(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &Stream,
+        inbound: &mut BytesMut,
+        scanner: &mut HeadScanner,
+    ) -> Poll<ReadEvent> {
+        loop {
+            if self.alpn != Some(Alpn::Http2) {
+                skip_empty_lines(inbound, scanner);
+            }
+            if !inbound.is_empty()
+                && let Some(arrival) = self.recognise(inbound, scanner)
+            {
+                return Poll::Ready(arrival);
+            }
+            match stream.poll_read(context, inbound, HEAD_READ) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(ReadEvent::End),
+                Poll::Pending => {
+                    // A connection that never brought a head gets no longer than the head itself.
+                    let bounds = &self.bounds;
+                    let allowed =
+                        if self.fresh || self.begun { bounds.header_timeout } else { bounds.idle_timeout };
+                    ready!(self.deadline.poll(context, self.since + allowed));
+                    let overdue = match self.alpn {
+                        Some(Alpn::Http2) => ReadEvent::InvalidPreface,
+                        Some(Alpn::Http1) | None => ReadEvent::Fault(RequestError::HeadTimeout),
+                    };
+                    return Poll::Ready(if inbound.is_empty() { ReadEvent::Nothing } else { overdue });
+                }
+            }
+        }
+    }
+
+    /// What has come, if that can be told already.
+    fn recognise(&mut self, inbound: &[u8], scanner: &mut HeadScanner) -> Option<ReadEvent> {
+        if !std::mem::replace(&mut self.begun, true) && !self.fresh {
+            // The head's time runs from its first byte, not from the end of the last answer.
+            self.since = now();
+        }
+        if self.fresh {
+            match (self.alpn, may_be_http2(inbound)) {
+                (Some(Alpn::Http2), false) => return Some(ReadEvent::InvalidPreface),
+                // A part of the preface looks like a head.
+                (Some(Alpn::Http2) | None, true) => {
+                    return (inbound.len() >= PREFACE.len()).then_some(ReadEvent::Http2);
+                }
+                (Some(Alpn::Http1), _) | (None, false) => {}
+            }
+        }
+        match scanner.advance(inbound, self.bounds.max_header_bytes) {
+            Ok(false) => None,
+            Ok(true) => {
+                self.fresh = false;
+                Some(ReadEvent::Head)
+            }
+            Err(fault) => Some(ReadEvent::Fault(fault)),
+        }
+    }
+
+    /// How long the client may take nothing of an interim answer.
+    pub(crate) fn write_timeout(&self) -> Duration {
+        self.bounds.write_timeout
+    }
+
+    /// Since when a head, or its first byte, is awaited.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// The wait for the next request begins, since the last was answered just now.
+    pub(crate) fn turn_to_head(&mut self, now: Instant) {
+        self.since = now;
+        self.begun = false;
+    }
+
+    /// A body is read from now on.
+    pub(crate) fn turn_to_body(&mut self, pace: BodyDeadlines) {
+        self.silent_since = None;
+        self.rate = Rate::default();
+        self.pace = pace;
+    }
+
+    /// The answer has begun: from now on its own silence bounds a stream of messages.
+    pub(crate) fn answer_begins(&mut self) {
+        if matches!(self.pace, BodyDeadlines::Messages(_)) {
+            self.pace = BodyDeadlines::Any;
+        }
+    }
+
+    /// Where the body comes from.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// So many bytes of a body were taken: the client may send as many more.
+    pub(crate) fn release(&self, bytes: usize) {
+        if let Source::Http2(stream) = &self.source {
+            stream.release(bytes);
+        }
+    }
+
+    /// Reads more of a body. Whoever is late, or sends slower than [`LEAST_BODY_RATE`], has broken it off.
+    pub(crate) fn poll_body(
+        &mut self,
+        context: &mut Context<'_>,
+        inbound: &mut BytesMut,
+    ) -> Poll<Result<(), BodyFault>> {
+        let read = match &self.source {
+            Source::Http1(stream) => match stream.poll_read(context, inbound, BODY_READ) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(BodyFault::Gone)),
+                read => read.map(Result::unwrap_or_default),
+            },
+            Source::Http2(stream) => match stream.poll_read(context, inbound) {
+                Poll::Ready(Err(StreamLost)) => return Poll::Ready(Err(BodyFault::Gone)),
+                read => read.map(Result::unwrap_or_default),
+            },
+        };
+        match read {
+            Poll::Ready(read) => {
+                self.silent_since = None;
+                self.rate.add(read);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                let now = now();
+                let since = *self.silent_since.get_or_insert(now);
+                let pace = self.pace;
+                let silence = match pace {
+                    BodyDeadlines::Any => return Poll::Pending,
+                    BodyDeadlines::Messages(silence) => silence,
+                    BodyDeadlines::Bytes => self.bounds.body_timeout,
+                };
+                if pace != BodyDeadlines::Bytes || !self.rate.crawls(now) {
+                    ready!(self.deadline.poll(context, since + silence));
+                }
+                Poll::Ready(Err(BodyFault::Timeout))
+            }
+        }
+    }
+
+    /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are unread.
+    pub(crate) async fn gone(&self) {
+        let stream = match &self.source {
+            Source::Http1(stream) => stream,
+            Source::Http2(stream) => return poll_fn(|context| stream.poll_reset(context)).await,
+        };
+        let Some(socket) = stream.socket() else {
+            poll_fn(|context| stream.poll_peek(context)).await;
+            return;
+        };
+        // Bytes that nobody reads yet would make the socket ready at once, again and again: look now and then instead.
+        loop {
+            match socket.ready(tokio::io::Interest::READABLE).await {
+                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(GONE_CHECK).await,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Whether it begins as the preface does, as far as it goes.
+fn may_be_http2(inbound: &[u8]) -> bool {
+    inbound.iter().zip(PREFACE).all(|(come, expected)| come == expected)
+}
+
+/// RFC 9112 §2.2: empty lines before the request line are ignored.
+fn skip_empty_lines(inbound: &mut BytesMut, scanner: &mut HeadScanner) {
+    while inbound.starts_with(b"\r\n") {
+        inbound.advance(2);
+        *scanner = HeadScanner::default();
+    }
+}
+
+/// Notices that a client breaks its connection off while its answer is awaited. One that merely closes its sending side
+/// still wants the answer.
+#[derive(Debug)]
+pub(crate) struct DisconnectWatch {
+    source: Source,
+    watching: bool,
+}
+
+impl DisconnectWatch {
+    pub(crate) fn new(reader: &RequestReader) -> Self {
+        Self { source: reader.source.clone(), watching: true }
+    }
+
+    /// Ready once the connection is broken.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.watching {
+            return Poll::Pending;
+        }
+        let stream = match &self.source {
+            Source::Http1(stream) => stream,
+            Source::Http2(stream) => return stream.poll_reset(context),
+        };
+        match ready!(stream.poll_peek(context)) {
+            Peek::Broken => Poll::Ready(()),
+            // What has been sent ahead hides what comes behind it.
+            Peek::Silence | Peek::Bytes | Peek::End => {
+                self.watching = false;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a body of so many bytes a second, one part a second, is broken off, and after how many seconds.
+    fn broken_off_after(each: usize) -> Option<u64> {
+        let (mut rate, begin) = (Rate::default(), now());
+        (0..600).find(|second| {
+            let crawls = rate.crawls(begin + Duration::from_secs(*second));
+            rate.add(each);
+            crawls
+        })
+    }
+
+    #[test]
+    fn a_body_that_drips_is_broken_off_after_the_first_window_and_a_slow_one_never() {
+        assert_eq!(broken_off_after(1), Some(30));
+        assert_eq!(broken_off_after(255), Some(30));
+        assert_eq!(broken_off_after(256), None);
+        assert_eq!(broken_off_after(1 << 20), None);
+    }
+
+    #[test]
+    fn a_quick_start_does_not_pay_for_later() {
+        let (mut rate, begin) = (Rate::default(), now());
+        assert!(!rate.crawls(begin));
+        rate.add(1 << 30);
+        assert!(!rate.crawls(begin + Duration::from_secs(30)), "the first window was quick");
+        rate.add(1);
+        assert!(rate.crawls(begin + Duration::from_secs(60)), "the second was not");
+    }
+}

@@ -1,0 +1,341 @@
+//! A backend's body on its way to the client.
+
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::time::Instant;
+
+use super::request_reader::BodyFault;
+use super::response_writer::{ResponseWriter, SocketWriter};
+use crate::clock::deadline::{Deadline, now};
+use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, MalformedChunk, encode, encode_end};
+use crate::http1::response::Framing;
+use crate::http1::trailers::Trailers;
+use crate::http2::connection::StreamLost;
+use crate::http2::server_stream::ServerStream;
+use crate::upstream::exchange::{BODY_READ, Exchange, RequestBody};
+
+/// Bytes of a chunked body that are framed anew at once.
+const PART: usize = 32 << 10;
+/// Body bytes that are copied behind the head, to be sent with it in one piece.
+const SMALL: usize = 4 << 10;
+
+/// Why the client did not get the whole body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RelayError {
+    /// The backend broke it off, was silent for too long, or sent what is no body.
+    Backend,
+    /// The body is malformed from its first byte on, and nothing of the head went out.
+    Unsent,
+    /// The client left, or takes nothing.
+    Client,
+    /// The client's messages broke a bound: who awaits the next would wait in vain.
+    Messages(BodyFault),
+}
+
+/// How a body is framed for the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFraming {
+    /// As the backend's bytes stand: it has a length, or ends with the connection.
+    Plain,
+    /// In chunks, with trailers or without.
+    Chunked,
+    /// In frames of HTTP/2, which end by themselves.
+    Frames,
+}
+
+/// A body being passed on.
+#[derive(Debug)]
+pub(crate) struct Download {
+    rest: Rest,
+    form: BodyFraming,
+    trailers: Trailers,
+    /// Body bytes handed to the client's socket, or framed for it.
+    sent: u64,
+    /// The client's socket took a byte of the answer.
+    begun: bool,
+    /// The rest of the body is malformed.
+    malformed: bool,
+    /// How long it may be silent.
+    read_timeout: Duration,
+    silent_since: Option<Instant>,
+    /// The trailers of a body whose end no framing tells, or that goes out in frames, once that has come.
+    ending: Option<Vec<u8>>,
+    /// What is unsent of the chunks of a body that goes out in frames.
+    unchunked: BytesMut,
+}
+
+/// What is still to come.
+#[derive(Debug)]
+enum Rest {
+    Nothing,
+    Length(u64),
+    Chunked(ChunkDecoder),
+    /// Until the connection ends, or the stream of HTTP/2.
+    UntilClose,
+}
+
+impl Download {
+    pub(crate) fn new(
+        framing: Framing,
+        form: BodyFraming,
+        trailers: Trailers,
+        read_timeout: Duration,
+    ) -> Self {
+        let rest = match framing {
+            Framing::None | Framing::Length(0) => Rest::Nothing,
+            Framing::Length(length) => Rest::Length(length),
+            Framing::Chunked => Rest::Chunked(ChunkDecoder::of_response()),
+            Framing::UntilClose => Rest::UntilClose,
+        };
+        Self {
+            rest,
+            form,
+            trailers,
+            sent: 0,
+            begun: false,
+            malformed: false,
+            read_timeout,
+            silent_since: None,
+            ending: None,
+            unchunked: BytesMut::new(),
+        }
+    }
+
+    /// Body bytes sent so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Sends `outbound`, where the head stands, and the body behind it, as it comes. Of a body that is malformed, what comes before
+    /// the fault is sent.
+    pub(crate) fn poll_pass<U: RequestBody>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        outbound: &mut BytesMut,
+        writer: &mut ResponseWriter,
+        deadline: &mut Deadline,
+    ) -> Poll<Result<(), RelayError>> {
+        exchange.send_on(context);
+        match writer {
+            ResponseWriter::Http1(writer) => self.poll_http1(context, exchange, outbound, writer, deadline),
+            ResponseWriter::Http2(stream) => self.poll_http2(context, exchange, outbound, stream, deadline),
+        }
+    }
+
+    fn poll_http2<U: RequestBody>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        outbound: &mut BytesMut,
+        stream: &ServerStream,
+        deadline: &mut Deadline,
+    ) -> Poll<Result<(), RelayError>> {
+        loop {
+            let come = &mut exchange.answer().bytes;
+            self.unchunk(come);
+            let straight = self.straight(come.len());
+            let empty = straight == 0 && self.unchunked.is_empty();
+            if self.malformed && empty {
+                return Poll::Ready(Err(if self.begun { RelayError::Backend } else { RelayError::Unsent }));
+            }
+            if !std::mem::replace(&mut self.begun, true) {
+                let ended = empty && self.ends_behind(0);
+                stream.send_head(outbound, ended).map_err(|StreamLost| RelayError::Client)?;
+                outbound.clear();
+                if ended {
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            if !empty {
+                let last = self.ends_behind(straight);
+                let unchunked = !self.unchunked.is_empty();
+                let from = if unchunked { &mut self.unchunked } else { come };
+                let whole = if unchunked { from.len() } else { straight };
+                let mut rest = &from[..whole];
+                let polled = stream.poll_send(context, &mut rest, last);
+                let sent = whole - rest.len();
+                from.advance(sent);
+                self.passed(sent);
+                ready!(polled).map_err(|StreamLost| RelayError::Client)?;
+                if last {
+                    return Poll::Ready(Ok(()));
+                }
+            } else if self.ending.is_some() || matches!(self.rest, Rest::Nothing) {
+                let trailers = self.ending.take().unwrap_or_default();
+                return Poll::Ready(stream.end(&trailers).map_err(|StreamLost| RelayError::Client));
+            } else {
+                // What the client has no room for is left to the backend.
+                let room =
+                    ready!(stream.poll_room(context, BODY_READ)).map_err(|StreamLost| RelayError::Client)?;
+                ready!(self.poll_more(context, exchange, deadline, room))?;
+            }
+        }
+    }
+
+    /// Whether the body is over behind so many bytes as they stand, or behind what is unchunked, and no trailers follow.
+    fn ends_behind(&self, straight: usize) -> bool {
+        let bare = self.ending.as_ref().is_none_or(Vec::is_empty);
+        match self.rest {
+            Rest::Nothing => bare,
+            Rest::Length(left) => left == straight as u64,
+            Rest::UntilClose => bare && self.ending.is_some(),
+            Rest::Chunked(_) => false,
+        }
+    }
+
+    /// Takes chunks apart that go out in frames.
+    fn unchunk(&mut self, come: &mut BytesMut) {
+        let Rest::Chunked(decoder) = &mut self.rest else { return };
+        while !come.is_empty() && !decoder.is_done() && self.unchunked.len() < PART && !self.malformed {
+            match decoder.decode(come) {
+                Ok((taken, data)) => {
+                    self.unchunked.extend_from_slice(data);
+                    come.advance(taken);
+                }
+                Err(MalformedChunk) => self.malformed = true,
+            }
+        }
+        if decoder.is_done() {
+            self.ending = Some(decoder.trailers(&self.trailers));
+            self.rest = Rest::Nothing;
+        }
+    }
+
+    /// Reads at most `most` bytes more of the body, or its end.
+    fn poll_more<U: RequestBody>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        deadline: &mut Deadline,
+        most: usize,
+    ) -> Poll<Result<(), RelayError>> {
+        match exchange.poll_body(context, most) {
+            Poll::Ready(Ok(read)) if read > 0 || matches!(self.rest, Rest::UntilClose) => {
+                self.silent_since = None;
+                if matches!(self.rest, Rest::UntilClose) {
+                    let lines = exchange.trailers();
+                    if lines.as_ref().is_some_and(|lines| lines.len() > MAX_TRAILERS) {
+                        return Poll::Ready(Err(RelayError::Backend));
+                    }
+                    let trailers = lines.map(|lines| self.trailers.pick(&lines));
+                    self.ending = trailers.or_else(|| (read == 0).then(Vec::new));
+                }
+            }
+            Poll::Ready(_) => return Poll::Ready(Err(RelayError::Backend)),
+            Poll::Pending => {
+                let since = *self.silent_since.get_or_insert_with(now);
+                ready!(deadline.poll(context, since + self.read_timeout));
+                return Poll::Ready(Err(RelayError::Backend));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_http1<U: RequestBody>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        outbound: &mut BytesMut,
+        writer: &mut SocketWriter,
+        deadline: &mut Deadline,
+    ) -> Poll<Result<(), RelayError>> {
+        loop {
+            let inbound = &mut exchange.answer().bytes;
+            if !self.malformed && self.reframe(inbound, outbound).is_err() {
+                if !self.begun && self.sent == 0 {
+                    return Poll::Ready(Err(RelayError::Unsent));
+                }
+                self.malformed = true;
+            }
+            let mut straight = self.straight(inbound.len());
+            if !outbound.is_empty() && straight <= SMALL {
+                // One slice is cheaper to send than two.
+                outbound.extend_from_slice(&inbound[..straight]);
+                inbound.advance(straight);
+                self.passed(straight);
+                straight = 0;
+            }
+            if outbound.len() + straight > 0 {
+                let written = writer.poll_write(context, outbound, &inbound[..straight]);
+                let written = ready!(written).map_err(|_| RelayError::Client)?;
+                self.begun |= written > 0;
+                let head = written.min(outbound.len());
+                outbound.advance(head);
+                inbound.advance(written - head);
+                self.passed(written - head);
+                continue;
+            }
+            // Nothing of it may lie here while more is awaited.
+            ready!(writer.poll_flush(context)).map_err(|_| RelayError::Client)?;
+            if self.malformed {
+                return Poll::Ready(Err(RelayError::Backend));
+            }
+            if matches!(self.rest, Rest::Nothing) {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.poll_more(context, exchange, deadline, BODY_READ))?;
+        }
+    }
+
+    /// How many bytes of the backend's can go to the client as they stand.
+    fn straight(&self, come: usize) -> usize {
+        match (&self.rest, self.form) {
+            (Rest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(come),
+            (Rest::UntilClose, BodyFraming::Plain | BodyFraming::Frames) => come,
+            _ => 0,
+        }
+    }
+
+    fn passed(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+        if let Rest::Length(left) = &mut self.rest {
+            *left -= bytes as u64;
+            if *left == 0 {
+                self.rest = Rest::Nothing;
+            }
+        }
+    }
+
+    /// Frames what cannot go as it stands.
+    fn reframe(&mut self, inbound: &mut BytesMut, outbound: &mut BytesMut) -> Result<(), MalformedChunk> {
+        match &mut self.rest {
+            Rest::Chunked(decoder) => {
+                while !inbound.is_empty() && !decoder.is_done() && outbound.len() < PART {
+                    let (taken, data) = decoder.decode(inbound)?;
+                    match self.form {
+                        BodyFraming::Plain | BodyFraming::Frames => outbound.extend_from_slice(data),
+                        BodyFraming::Chunked => encode(data, outbound),
+                    }
+                    self.sent += data.len() as u64;
+                    inbound.advance(taken);
+                }
+                if decoder.is_done() {
+                    let trailers = decoder.trailers(&self.trailers);
+                    self.end(&trailers, outbound);
+                }
+            }
+            Rest::UntilClose if self.form == BodyFraming::Chunked => {
+                encode(inbound, outbound);
+                self.sent += inbound.len() as u64;
+                inbound.clear();
+            }
+            _ => {}
+        }
+        if inbound.is_empty()
+            && let Some(trailers) = self.ending.take()
+        {
+            self.end(&trailers, outbound);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: &[u8], outbound: &mut BytesMut) {
+        self.rest = Rest::Nothing;
+        if self.form == BodyFraming::Chunked {
+            encode_end(trailers, outbound);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The client's receiving side.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::time::Instant;
+
+use crate::clock::deadline::{Deadline, now};
+use crate::http2::server_stream::ServerStream;
+use crate::net::{AckTimeout, Stream};
+
+/// Where a client's answers go.
+#[derive(Debug)]
+pub(crate) enum ResponseWriter {
+    /// To a connection of its own.
+    Http1(SocketWriter),
+    /// To its request's stream.
+    Http2(Rc<ServerStream>),
+}
+
+impl ResponseWriter {
+    /// Sends an answer of our own, as HTTP/1.1 has it; its last `body` bytes are its body.
+    pub(crate) async fn send(&mut self, answer: &mut BytesMut, body: usize) -> io::Result<()> {
+        let stream = match self {
+            Self::Http1(writer) => return writer.flush(answer).await,
+            Self::Http2(stream) => stream,
+        };
+        let lost = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let (head, data) = answer.split_at(answer.len() - body);
+        stream.send_head(head, body == 0).map_err(|_| lost())?;
+        if body > 0 {
+            let mut rest = data;
+            poll_fn(|context| stream.poll_send(context, &mut rest, true)).await.map_err(|_| lost())?;
+        }
+        answer.clear();
+        Ok(())
+    }
+
+    /// Whether the client acknowledged no byte for `write_timeout`.
+    pub(crate) fn is_stalled(&self) -> bool {
+        match self {
+            Self::Http1(writer) => writer.is_stalled(),
+            Self::Http2(stream) => stream.is_stalled(),
+        }
+    }
+
+    /// Makes the close a reset, so that the client knows that something is missing. A stream tells by itself.
+    pub(crate) fn reset(&self) {
+        if let Self::Http1(writer) = self {
+            writer.reset();
+        }
+    }
+
+    /// See [`Writer::lift_timeout`]. No stream is ever joined to a backend.
+    pub(crate) fn lift_timeout(&self) {
+        if let Self::Http1(writer) = self {
+            writer.lift_timeout();
+        }
+    }
+
+    /// The client took nothing of what another writer of this connection had for it.
+    pub(crate) fn give_up(&mut self) {
+        if let Self::Http1(writer) = self {
+            writer.give_up();
+        }
+    }
+}
+
+/// The receiving side of a client's connection.
+#[derive(Debug)]
+pub(crate) struct SocketWriter {
+    stream: Rc<Stream>,
+    write_timeout: Duration,
+    /// `write_timeout` as the kernel measures it: by what the client acknowledges.
+    ack_timeout: AckTimeout,
+    /// For a socket that cannot be told so.
+    deadline: Deadline,
+    /// Since when the client's socket takes no byte, and what it had taken by then.
+    blocked: Option<(Instant, u64)>,
+    /// The client acknowledged none for `write_timeout`.
+    stalled: bool,
+}
+
+impl SocketWriter {
+    pub(crate) fn new(stream: Rc<Stream>, write_timeout: Duration) -> Self {
+        let ack_timeout = AckTimeout::new(write_timeout);
+        let deadline = Deadline::default();
+        Self { stream, write_timeout, ack_timeout, deadline, blocked: None, stalled: false }
+    }
+
+    /// Sends what the client's socket takes of two slices. Fails once the client has acknowledged nothing for
+    /// `write_timeout`.
+    pub(crate) fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.stream.poll_write(context, first, second) {
+            Poll::Pending => self.poll_write_timeout(context),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.fail(error))),
+            written => {
+                self.blocked = None;
+                written
+            }
+        }
+    }
+
+    /// Ready once the socket has taken all that was sent. Fails as [`Self::poll_write`] does.
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.stream.poll_flush(context) {
+            Poll::Pending => self.poll_write_timeout(context),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.fail(error))),
+            flushed => {
+                self.blocked = None;
+                flushed
+            }
+        }
+    }
+
+    /// Where the kernel does not judge: fails once the client has taken nothing for `write_timeout`.
+    fn poll_write_timeout<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let taken = self.stream.bytes_written();
+        let since = match self.blocked {
+            Some((since, before)) if before == taken => since,
+            _ => now(),
+        };
+        self.blocked = Some((since, taken));
+        if self.ack_timeout.enforce(&self.stream) {
+            return Poll::Pending;
+        }
+        ready!(self.deadline.poll(context, since + self.write_timeout));
+        self.stalled = true;
+        self.reset();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Notes whether the connection failed because the client acknowledged nothing for `write_timeout`.
+    #[cold]
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        // The kernel tells its reason once. If a read was told, a write fails as on any connection that is over.
+        let told = error.kind() == io::ErrorKind::BrokenPipe;
+        let waited = || self.blocked.is_some_and(|(since, _)| now() >= since + self.write_timeout);
+        self.stalled |= error.kind() == io::ErrorKind::TimedOut || told && waited();
+        error
+    }
+
+    /// From now on the client may leave bytes unacknowledged for as long as the kernel's own rule says.
+    pub(crate) fn lift_timeout(&self) {
+        self.ack_timeout.lift(&self.stream);
+    }
+
+    /// Sends all of `outbound`.
+    pub(crate) async fn flush(&mut self, outbound: &mut BytesMut) -> io::Result<()> {
+        while !outbound.is_empty() {
+            let written = poll_fn(|context| self.poll_write(context, outbound, &[])).await?;
+            outbound.advance(written);
+        }
+        poll_fn(|context| self.poll_flush(context)).await
+    }
+
+    /// Whether the client acknowledged no byte for `write_timeout`.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
+    /// The client took nothing of what another writer of this connection had for it.
+    pub(crate) fn give_up(&mut self) {
+        self.stalled = true;
+        self.reset();
+    }
+
+    /// Makes the close a reset, so that the client knows that something is missing.
+    pub(crate) fn reset(&self) {
+        self.stream.reset_on_close();
+    }
+}

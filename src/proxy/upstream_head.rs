@@ -1,0 +1,454 @@
+//! Heads on their way through: hop-by-hop fields stay behind, forwarding fields are set, the route's edits are made.
+//!
+//! A head is copied once, from where it was read to where it is sent from.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use bytes::{BufMut as _, BytesMut};
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use super::tracer::RequestTrace;
+use crate::http1::body::Body;
+use crate::http1::fields::{Field, Fields};
+use crate::http1::mentioned::MentionedNames;
+use crate::http1::name::{Name, with_hyphens};
+use crate::http1::request::{RequestHead, is_authority};
+use crate::http1::syntax::is_token;
+use crate::plan::loop_mark::LoopMark;
+use crate::plan::{HeaderEdits, Upstream};
+use crate::route::client::ClientSource;
+
+/// Appends `name: value`.
+pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
+    out.put_slice(name);
+    out.put_slice(b": ");
+    out.put_slice(value);
+    out.put_slice(b"\r\n");
+}
+
+/// Appends lines that are made already. Nearly always there are none.
+#[inline]
+pub(crate) fn put_lines(out: &mut BytesMut, lines: &[u8]) {
+    if !lines.is_empty() {
+        out.extend_from_slice(lines);
+    }
+}
+
+/// Appends a field whose value is a number.
+#[inline]
+pub(crate) fn put_number(out: &mut BytesMut, name: &[u8], value: u64) {
+    put_field(out, name, itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Appends a status line. Without a reason of the backend's own, the usual one. The version is ours, whatever the client's
+/// (RFC 9110 §2.5): what an HTTP/1.0 client does not understand is not sent to it.
+pub(crate) fn put_status(out: &mut BytesMut, status: StatusCode, reason: Option<&[u8]>) {
+    let reason = reason.unwrap_or_else(|| status.canonical_reason().unwrap_or_default().as_bytes());
+    out.reserve(15 + reason.len());
+    out.put_slice(b"HTTP/1.1 ");
+    out.put_slice(status.as_str().as_bytes());
+    out.put_u8(b' ');
+    out.put_slice(reason);
+    out.put_slice(b"\r\n");
+}
+
+/// What the backend is to learn beside what the client sent.
+#[derive(Debug)]
+pub(crate) struct UpstreamRequestHead<'a> {
+    /// Path and query that the backend sees.
+    pub(crate) target: Cow<'a, str>,
+    /// Gives the Host that it sees: its own, else the client's.
+    pub(crate) upstream: &'a Upstream,
+    /// The peer's address as text.
+    pub(crate) peer: &'a [u8],
+    /// `http` or `https`: how the client reached us.
+    pub(crate) scheme: &'static str,
+    /// Whether the peer is a trusted proxy.
+    pub(crate) trusted: bool,
+    /// Where trusted proxies name the client.
+    pub(crate) source: &'a ClientSource,
+    /// The client, as far as it is known.
+    pub(crate) client: Option<IpAddr>,
+    /// `x-request-id`.
+    pub(crate) request_id: &'a [u8],
+    /// What shows this process that a request has passed it before.
+    pub(crate) loop_mark: &'a LoopMark,
+    /// The protocol that the client may switch to.
+    pub(crate) upgrade: Option<&'a [u8]>,
+    /// The client takes trailers, and gets those of the answer.
+    pub(crate) trailers: bool,
+    /// Whether to append this proxy to `via`.
+    pub(crate) via: bool,
+    /// The request's place in a trace; `None`: what the client says of one passes as any other field.
+    pub(crate) trace: Option<&'a RequestTrace>,
+    /// The route's edits.
+    pub(crate) edits: &'a HeaderEdits,
+}
+
+impl UpstreamRequestHead<'_> {
+    /// Writes the head that the backend is to see (RFC 9110 §7.6).
+    pub(crate) fn write(&self, head: &RequestHead<'_>, out: &mut BytesMut) {
+        self.put_request_line(head, out);
+        // The target's authority wins where there is one (RFC 9112 §3.2.2).
+        let sent = head.target.authority.map(str::as_bytes).or_else(|| head.fields.known(Name::Host));
+        self.put_own(
+            out,
+            b"host",
+            self.upstream
+                .host
+                .as_ref()
+                .map(HeaderValue::as_bytes)
+                .or(sent)
+                .unwrap_or_else(|| fallback_host(self.upstream)),
+        );
+        let nominations = ConnectionOptions::of(head.fields);
+        let keeps = |field: &Field<'_>| self.passes(field) && !nominations.name(field.name);
+        head.fields.copy_lines(keeps, |text| out.extend_from_slice(text));
+        match head.body {
+            Body::Chunked => put_field(out, b"transfer-encoding", b"chunked"),
+            Body::Length(length) if head.fields.known(Name::ContentLength).is_some() => {
+                put_number(out, b"content-length", length);
+            }
+            Body::Length(_) => {}
+        }
+        self.put_own(out, b"x-request-id", self.request_id);
+        if let Some(trace) = self.trace {
+            self.put_own(out, b"traceparent", &trace.onward());
+        }
+        // Neither the client's `connection` nor the route's edits remove it: a loop would go unseen.
+        self.loop_mark.write(head.fields, |text| out.extend_from_slice(text));
+        self.put_forwarded(head.fields, sent, &nominations, out);
+        self.put_connection_options(out);
+        if self.via {
+            // RFC 9110 §7.6.3.
+            self.put_own(out, b"via", b"1.1 tollgate");
+        }
+        put_edits(out, self.edits);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// What concerns the connection to the backend only, named in `connection` as it must be (RFC 9110 §7.6.1, §10.1.4).
+    fn put_connection_options(&self, out: &mut BytesMut) {
+        match (self.upgrade, self.trailers) {
+            (None, false) => {}
+            (None, true) => out.extend_from_slice(b"connection: te\r\nte: trailers\r\n"),
+            (Some(protocol), _) => {
+                put_field(out, b"connection", b"upgrade");
+                put_field(out, b"upgrade", protocol);
+            }
+        }
+    }
+
+    fn put_request_line(&self, head: &RequestHead<'_>, out: &mut BytesMut) {
+        out.extend_from_slice(head.method.as_str().as_bytes());
+        out.extend_from_slice(b" ");
+        out.extend_from_slice(self.target.as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+    }
+
+    /// Whether a field goes on as it came. Those that are written anew do not.
+    fn passes(&self, field: &Field<'_>) -> bool {
+        match field.known {
+            Name::Other if self.is_twin(field.name) || self.is_false_source(field.name) => return false,
+            Name::Other | Name::Date | Name::Trailer => {}
+            Name::Host | Name::CdnLoop | Name::ContentLength | Name::Expect | Name::XRequestId => {
+                return false;
+            }
+            Name::XForwardedFor | Name::XRealIp => return false,
+            // A proxy that does not write it passes it as the client sent it.
+            Name::Forwarded if !(self.trusted && *self.source == ClientSource::Forwarded) => return false,
+            // What an untrusted peer says of the client that it speaks for.
+            Name::XForwardedHost | Name::XForwardedProto if !self.trusted => return false,
+            Name::Traceparent if self.trace.is_some() => return false,
+            // What belongs to a trace that is not followed.
+            Name::Tracestate if self.trace.is_some_and(|trace| !trace.continued) => return false,
+            known if known.is_hop_by_hop() => return false,
+            _ => {}
+        }
+        !touches(self.edits, field.name)
+    }
+
+    /// Whether many a backend takes it for a field that has a meaning here, or that the route edits: CGI and its heirs read
+    /// `x_forwarded_for` as `x-forwarded-for`, `content_length` as the length.
+    fn is_twin(&self, name: &[u8]) -> bool {
+        with_hyphens(name).is_some_and(|twin| Name::of(&twin) != Name::Other || touches(self.edits, &twin))
+    }
+
+    /// Whether this is the header that trusted proxies name the client in, from a peer that is not trusted.
+    fn is_false_source(&self, name: &[u8]) -> bool {
+        match self.source {
+            ClientSource::Header(source) if !self.trusted => is_same(source, name),
+            _ => false,
+        }
+    }
+
+    /// Sets `x-forwarded-*`: anew for an untrusted peer, continued for a trusted proxy. An `x-real-ip` of a trusted proxy is replaced.
+    fn put_forwarded(
+        &self,
+        fields: Fields<'_>,
+        host: Option<&[u8]>,
+        nominations: &ConnectionOptions<'_>,
+        out: &mut BytesMut,
+    ) {
+        let kept = |name: &[u8]| self.trusted && !nominations.name(name);
+        let (list, proto, for_host) = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host");
+        if !touches(self.edits, list) {
+            out.extend_from_slice(b"x-forwarded-for: ");
+            if kept(list) && *self.source == ClientSource::XForwardedFor {
+                // One line: what came, in order, and the peer behind it.
+                for value in fields.all_known(Name::XForwardedFor) {
+                    out.extend_from_slice(value);
+                    out.extend_from_slice(b", ");
+                }
+            } else if self.trusted {
+                // What is believed of the way: the client, unless it is the peer itself.
+                self.put_client(b", ", out);
+            }
+            out.extend_from_slice(self.peer);
+            out.extend_from_slice(b"\r\n");
+        }
+        let real_ip = b"x-real-ip";
+        if kept(real_ip) && fields.known(Name::XRealIp).is_some() && !touches(self.edits, real_ip) {
+            out.extend_from_slice(b"x-real-ip: ");
+            if !self.put_client(b"\r\n", out) {
+                out.extend_from_slice(self.peer);
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        if !(kept(proto) && fields.known(Name::XForwardedProto).is_some()) {
+            self.put_own(out, proto, self.scheme.as_bytes());
+        }
+        match host {
+            Some(host) if !(kept(for_host) && fields.known(Name::XForwardedHost).is_some()) => {
+                self.put_own(out, for_host, host);
+            }
+            _ => {}
+        }
+    }
+
+    /// The client's address and `end`; nothing if the peer is the client.
+    fn put_client(&self, end: &[u8], out: &mut BytesMut) -> bool {
+        let Some(client) = self.client else { return false };
+        let before = out.len();
+        let is_other = write!(out, "{client}").is_ok() && out.get(before..) != Some(self.peer);
+        if is_other {
+            out.extend_from_slice(end);
+        } else {
+            out.truncate(before);
+        }
+        is_other
+    }
+
+    /// A field of ours, unless the route's edits have the last word on it.
+    fn put_own(&self, out: &mut BytesMut, name: &[u8], value: &[u8]) {
+        if !touches(self.edits, name) {
+            put_field(out, name, value);
+        }
+    }
+}
+
+/// The Host for a request without one, as an HTTP/1.0 client may send: the upstream's name, or its first server where the name
+/// cannot be a host.
+#[cold]
+fn fallback_host(upstream: &Upstream) -> &[u8] {
+    let name = upstream.name.as_bytes();
+    let server = upstream.endpoints().first().map(|endpoint| endpoint.authority.as_bytes());
+    if is_authority(name) { name } else { server.unwrap_or_default() }
+}
+
+/// The protocol that the client asks to switch to, if it is one: of a list, the backend could choose what was not looked at.
+/// HTTP and TLS are not passed on: requests behind such a tunnel would go unseen.
+pub(crate) fn wanted_upgrade<'h>(head: &RequestHead<'h>) -> Option<&'h [u8]> {
+    if !head.upgrade {
+        return None;
+    }
+    let protocol = only(head.fields.all_known(Name::Upgrade))?;
+    let mut parts = protocol.split(|&byte| byte == b'/');
+    let is_part = |part: &[u8]| !part.is_empty() && part.iter().all(|&byte| is_token(byte));
+    let is_protocol = parts.clone().all(is_part) && parts.clone().count() <= 2;
+    let name = parts.next()?;
+    let begins = |with: &[u8]| name.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    (is_protocol && !begins(b"h2") && !begins(b"http") && !begins(b"tls")).then_some(protocol)
+}
+
+/// The value, if there is exactly one.
+pub(crate) fn only<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<&'h [u8]> {
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// Writes the fields of an answer that the client may see: not those of the backend's hop, those that the route edits,
+/// and those that `replaced` names.
+pub(crate) fn put_answer_fields(
+    fields: Fields<'_>,
+    edits: &HeaderEdits,
+    replaced: impl Fn(&[u8]) -> bool,
+    out: &mut BytesMut,
+) {
+    put_passing_fields(fields, edits, replaced, out);
+    put_edits(out, edits);
+}
+
+/// Of those, the backend's.
+pub(crate) fn put_passing_fields(
+    fields: Fields<'_>,
+    edits: &HeaderEdits,
+    replaced: impl Fn(&[u8]) -> bool,
+    out: &mut BytesMut,
+) {
+    let nominations = ConnectionOptions::of(fields);
+    let passes = |field: &Field<'_>| {
+        let framing = field.known == Name::ContentLength || field.known.is_hop_by_hop();
+        !framing && !nominations.name(field.name) && !touches(edits, field.name) && !replaced(field.name)
+    };
+    fields.copy_lines(passes, |text| out.extend_from_slice(text));
+}
+
+/// The fields that `connection` names: they concern one connection only (RFC 9110 §7.6.1).
+#[derive(Debug)]
+struct ConnectionOptions<'h> {
+    /// `None`: there are none, as nearly always.
+    named: Option<MentionedNames<'h>>,
+}
+
+impl<'h> ConnectionOptions<'h> {
+    fn of(fields: Fields<'h>) -> Self {
+        // `keep-alive`, `close` and `upgrade` name no other field, and nearly always stand alone.
+        let names_none = |value: &[u8]| match value.len() {
+            5 => value.eq_ignore_ascii_case(b"close"),
+            7 => value.eq_ignore_ascii_case(b"upgrade"),
+            10 => value.eq_ignore_ascii_case(b"keep-alive"),
+            _ => false,
+        };
+        let usual = fields.all_known(Name::Connection).all(names_none);
+        Self { named: (!usual).then(|| Self::look(fields)) }
+    }
+
+    #[cold]
+    fn look(fields: Fields<'h>) -> MentionedNames<'h> {
+        let mut named = MentionedNames::of(fields.iter().map(|field| field.name));
+        fields.all_known(Name::Connection).for_each(|list| named.mark(list));
+        named
+    }
+
+    fn name(&self, name: &[u8]) -> bool {
+        self.named.as_ref().is_some_and(|named| named.has(name))
+    }
+}
+
+/// Whether the route removes or sets this field.
+#[inline]
+pub(crate) fn touches(edits: &HeaderEdits, name: &[u8]) -> bool {
+    // Most routes edit nothing.
+    !(edits.remove.is_empty() && edits.set.is_empty()) && is_edited(edits, name)
+}
+
+#[inline(never)]
+fn is_edited(edits: &HeaderEdits, name: &[u8]) -> bool {
+    edits.remove.iter().any(|edited| is_same(edited, name))
+        || edits.set.iter().any(|(edited, _)| is_same(edited, name))
+}
+
+fn is_same(one: &HeaderName, name: &[u8]) -> bool {
+    one.as_str().as_bytes().eq_ignore_ascii_case(name)
+}
+
+fn put_edits(out: &mut BytesMut, edits: &HeaderEdits) {
+    for (name, value) in &edits.set {
+        put_field(out, name.as_str().as_bytes(), value.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::upstream;
+    use super::*;
+
+    /// The head that a backend sees of this one, sent by 192.0.2.1.
+    fn onward(head: &str, trusted: bool) -> String {
+        onward_from(head, trusted, &ClientSource::XForwardedFor)
+    }
+
+    /// The same, of the client 198.51.100.1 if the peer is trusted.
+    fn onward_from(head: &str, trusted: bool, source: &ClientSource) -> String {
+        let mut spans = Vec::new();
+        let head = RequestHead::parse(head.as_bytes(), &mut spans).expect("a good head");
+        let onward = UpstreamRequestHead {
+            target: head.target.text.into(),
+            upstream: &upstream(([127, 0, 0, 1], 1).into()),
+            peer: b"192.0.2.1",
+            scheme: "http",
+            trusted,
+            source,
+            client: Some(if trusted { [198, 51, 100, 1] } else { [192, 0, 2, 1] }.into()),
+            request_id: b"7",
+            loop_mark: &LoopMark::new(0xab),
+            upgrade: None,
+            trailers: false,
+            via: false,
+            trace: None,
+            edits: &HeaderEdits::default(),
+        };
+        let mut out = BytesMut::new();
+        onward.write(&head, &mut out);
+        String::from_utf8(out.to_vec()).expect("text")
+    }
+
+    #[test]
+    fn nominated_fields_are_dropped_but_never_framing_or_host() {
+        let sent = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\nx-foo: 1\r\nx-bar: 2\r\nconnection: close, X-Foo,host\r\n\
+                    connection: content-length , keep-alive\r\n\r\n";
+        assert_eq!(
+            onward(sent, false),
+            "POST / HTTP/1.1\r\nhost: a\r\nx-bar: 2\r\ncontent-length: 3\r\nx-request-id: 7\r\n\
+             cdn-loop: tollgate-00000000000000ab\r\nx-forwarded-for: 192.0.2.1\r\n\
+             x-forwarded-proto: http\r\nx-forwarded-host: a\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_stranger_is_not_believed_and_a_trusted_proxy_is_continued() {
+        let sent = "GET / HTTP/1.1\r\nhost: h\r\nx-forwarded-for: 6.6.6.6\r\nx-forwarded-proto: https\r\nforwarded: for=6.6.6.6\r\n\
+                    X-Real-IP: 6.6.6.6\r\n\r\n";
+        assert_eq!(
+            onward(sent, false),
+            "GET / HTTP/1.1\r\nhost: h\r\nx-request-id: 7\r\n\
+             cdn-loop: tollgate-00000000000000ab\r\nx-forwarded-for: 192.0.2.1\r\nx-forwarded-proto: http\r\n\
+             x-forwarded-host: h\r\n\r\n"
+        );
+        assert_eq!(
+            onward(sent, true),
+            "GET / HTTP/1.1\r\nhost: h\r\nx-forwarded-proto: https\r\nx-request-id: 7\r\n\
+             cdn-loop: tollgate-00000000000000ab\r\n\
+             x-forwarded-for: 6.6.6.6, 192.0.2.1\r\nx-real-ip: 198.51.100.1\r\nx-forwarded-host: h\r\n\r\n"
+        );
+        assert_eq!(
+            onward_from(sent, true, &ClientSource::Forwarded),
+            "GET / HTTP/1.1\r\nhost: h\r\nx-forwarded-proto: https\r\nforwarded: for=6.6.6.6\r\nx-request-id: 7\r\n\
+             cdn-loop: tollgate-00000000000000ab\r\n\
+             x-forwarded-for: 198.51.100.1, 192.0.2.1\r\nx-real-ip: 198.51.100.1\r\nx-forwarded-host: h\r\n\r\n"
+        );
+        let nominated =
+            "GET / HTTP/1.1\r\nhost: h\r\nx-forwarded-for: 6.6.6.6\r\nconnection: x-forwarded-for\r\n\r\n";
+        assert!(onward(nominated, true).contains("x-forwarded-for: 198.51.100.1, 192.0.2.1\r\n"));
+    }
+
+    #[test]
+    fn the_header_that_names_the_client_passes_from_trusted_proxies_only() {
+        let source = ClientSource::Header(HeaderName::from_static("cf-connecting-ip"));
+        let sent = "GET / HTTP/1.1\r\nhost: h\r\nCF-Connecting-IP: 198.51.100.1\r\ntrue-client-ip: 6.6.6.6\r\n\
+                    x-forwarded-for: 6.6.6.6\r\n\r\n";
+        let trusted = onward_from(sent, true, &source);
+        assert!(
+            trusted.contains("CF-Connecting-IP: 198.51.100.1\r\ntrue-client-ip: 6.6.6.6\r\n"),
+            "{trusted}"
+        );
+        assert!(trusted.contains("x-forwarded-for: 198.51.100.1, 192.0.2.1\r\n"), "{trusted}");
+        assert!(!trusted.contains("x-real-ip"), "it did not come: {trusted}");
+        let stranger = onward_from(sent, false, &source);
+        assert!(!stranger.contains("CF-Connecting-IP") && stranger.contains("true-client-ip"), "{stranger}");
+        assert!(stranger.contains("x-forwarded-for: 192.0.2.1\r\n"), "{stranger}");
+    }
+}

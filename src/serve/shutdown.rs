@@ -1,0 +1,93 @@
+//! The end: told to stop or taken over, the process drains.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::signals::Signals;
+use super::systemd::Systemd;
+use super::takeover::{Offer, Successor};
+use super::workers::Workers;
+use super::{Ended, ServeError};
+use crate::shared::{Life, Shared};
+
+/// What is needed to end.
+#[derive(Debug)]
+pub(super) struct Shutdown {
+    pub(super) signals: Signals,
+    pub(super) workers: Workers,
+    pub(super) life: watch::Sender<Life>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) admin: Option<JoinHandle<()>>,
+    pub(super) supervisor: Systemd,
+    /// Somebody asked for the end at the admin listener.
+    pub(super) asked: mpsc::Receiver<()>,
+}
+
+/// Why the process ends.
+enum Cause {
+    /// This signal came, or the same was asked for.
+    Signal(&'static str),
+    /// Another process has its sockets.
+    Successor(Successor),
+}
+
+impl Shutdown {
+    /// Waits for the first signal or a successor, then for the requests in flight.
+    pub(super) async fn wait(mut self, offer: Offer) -> Result<Ended, ServeError> {
+        let cause = tokio::select! {
+            signal = self.signals.stop() => Cause::Signal(signal),
+            Some(()) = self.asked.recv() => Cause::Signal("POST /api/v1/drain"),
+            successor = offer.taken() => Cause::Successor(successor),
+            end = self.workers.next_end() => return Err(ServeError::Worker(end)),
+        };
+        // It holds the ports open, and the names that a successor needs.
+        drop(offer);
+        self.explain(cause).await;
+        self.drain().await
+    }
+
+    /// Tells whoever it concerns.
+    async fn explain(&mut self, cause: Cause) {
+        let patience = self.shared.gateway.load().server.drain_timeout;
+        match cause {
+            Cause::Signal(signal) => {
+                tracing::info!("{signal}: draining, requests in flight have {patience:?} to finish");
+                self.supervisor.stopping("draining");
+            }
+            Cause::Successor(successor) => {
+                let process = successor.process;
+                tracing::info!(
+                    "process {process} has taken over: draining, requests in flight have {patience:?} to finish"
+                );
+                self.supervisor.handed_over_to(process);
+                // Whoever asks now wants to know of the successor.
+                if let Some(admin) = &self.admin {
+                    admin.abort();
+                }
+                successor.acknowledge().await;
+            }
+        }
+    }
+
+    async fn drain(&mut self) -> Result<Ended, ServeError> {
+        let patience = self.shared.gateway.load().server.drain_timeout;
+        self.life.send_replace(Life::Draining);
+        tokio::select! {
+            biased;
+            signal = self.signals.stop() => {
+                tracing::warn!("{signal} again: leaving at once");
+                return Ok(Ended::AtOnce);
+            }
+            drained = self.workers.all_drained() => drained.map_err(ServeError::Worker)?,
+            () = tokio::time::sleep(patience) => {
+                let open = self.shared.connections.load(Ordering::Relaxed);
+                tracing::warn!("drain_timeout is over: {open} connections are cut off");
+            }
+        }
+        tracing::info!("stopped");
+        Ok(Ended::Drained)
+    }
+}

@@ -1,0 +1,177 @@
+//! The worker threads, and that none of them ends unnoticed.
+
+use std::io;
+use std::thread::Builder;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::proxy::Listeners;
+
+/// All workers.
+#[derive(Debug)]
+pub(super) struct Workers {
+    /// One message from each worker at most.
+    ends: UnboundedReceiver<WorkerEnd>,
+    /// The same, when it takes connections.
+    ups: UnboundedReceiver<()>,
+    left: usize,
+}
+
+/// What a worker calls when it takes connections.
+#[derive(Debug)]
+pub(super) struct ReadySignal(UnboundedSender<()>);
+
+impl ReadySignal {
+    pub(super) fn call(self) {
+        // The control thread is gone only when the process ends anyway.
+        let _ = self.0.send(());
+    }
+}
+
+/// A worker thread ended.
+#[derive(Debug, thiserror::Error)]
+#[error("worker {worker} ended: {}", .outcome.describe())]
+pub struct WorkerEnd {
+    worker: usize,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    /// Told to drain, it has drained.
+    Drained,
+    Failed(io::Error),
+    /// The panic's own message is on standard error already.
+    Panicked,
+}
+
+impl Workers {
+    /// Starts one thread for each list of listeners, and `work` on it with the worker's number, its listeners and what it
+    /// calls when it takes connections.
+    pub(super) fn start<W>(listeners: Vec<Listeners>, work: W) -> io::Result<Self>
+    where
+        W: Fn(usize, Listeners, ReadySignal) -> io::Result<()> + Clone + Send + 'static,
+    {
+        let (sender, ends) = unbounded_channel();
+        let (up, ups) = unbounded_channel();
+        let left = listeners.len();
+        for (worker, listeners) in listeners.into_iter().enumerate() {
+            let report = Report { worker, ends: sender.clone(), outcome: Outcome::Panicked };
+            let (work, up) = (work.clone(), ReadySignal(up.clone()));
+            Builder::new()
+                .name(format!("worker-{worker}"))
+                .spawn(move || report.send(work(worker, listeners, up)))?;
+        }
+        Ok(Self { ends, ups, left })
+    }
+
+    /// Waits until every worker takes connections; an error is one that ended instead.
+    pub(super) async fn all_up(&mut self) -> Result<(), WorkerEnd> {
+        for _ in 0..self.left {
+            tokio::select! {
+                biased;
+                Some(end) = self.ends.recv() => return Err(end),
+                Some(()) = self.ups.recv() => {}
+                // Every worker calls or ends.
+                else => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a worker ends. Before draining, none should. May be cancelled: an end is then told the next time.
+    pub(super) async fn next_end(&mut self) -> WorkerEnd {
+        let end = self.ends.recv().await;
+        self.left = self.left.saturating_sub(1);
+        // Every worker reports once, so the channel is closed only when all have.
+        end.unwrap_or(WorkerEnd { worker: 0, outcome: Outcome::Drained })
+    }
+
+    /// Waits until all have drained; an error is the first that ended otherwise.
+    pub(super) async fn all_drained(&mut self) -> Result<(), WorkerEnd> {
+        while self.left > 0 {
+            let end = self.next_end().await;
+            if !matches!(end.outcome, Outcome::Drained) {
+                return Err(end);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Outcome {
+    fn describe(&self) -> String {
+        match self {
+            Self::Drained => "nobody had asked it to".to_owned(),
+            Self::Failed(error) => error.to_string(),
+            Self::Panicked => "it panicked".to_owned(),
+        }
+    }
+}
+
+/// Reports a worker's end when it is dropped, which a panic does too.
+struct Report {
+    worker: usize,
+    ends: UnboundedSender<WorkerEnd>,
+    outcome: Outcome,
+}
+
+impl Report {
+    fn send(mut self, result: io::Result<()>) {
+        self.outcome = result.map_or_else(Outcome::Failed, |()| Outcome::Drained);
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let outcome = std::mem::replace(&mut self.outcome, Outcome::Panicked);
+        // The control thread is gone only when the process ends anyway.
+        let _ = self.ends.send(WorkerEnd { worker: self.worker, outcome });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workers(work: fn(usize) -> io::Result<()>) -> Workers {
+        Workers::start(vec![Vec::new(), Vec::new()], move |worker, _, _| work(worker)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn all_have_drained_when_every_worker_has() {
+        let mut workers = workers(|_| Ok(()));
+        workers.all_drained().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_cancelled_loses_no_end() {
+        let (ready, listeners) = (std::time::Duration::ZERO, vec![Vec::new()]);
+        let (go, gone) = std::sync::mpsc::sync_channel(0);
+        let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
+        let mut workers =
+            Workers::start(listeners, move |_, _, _| gone.lock().unwrap().recv().map_err(io::Error::other))
+                .unwrap();
+        assert!(tokio::time::timeout(ready, workers.next_end()).await.is_err());
+        assert!(tokio::time::timeout(ready, workers.all_drained()).await.is_err(), "one still works");
+        go.send(()).unwrap();
+        workers.all_drained().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_fails_or_panics_is_named() {
+        for (work, words) in [
+            (
+                (|worker| if worker == 1 { Err(io::Error::other("no memory")) } else { Ok(()) })
+                    as fn(usize) -> _,
+                "worker 1 ended: no memory",
+            ),
+            (
+                |worker| if worker == 1 { panic!("a test's panic") } else { Ok(()) },
+                "worker 1 ended: it panicked",
+            ),
+        ] {
+            assert_eq!(workers(work).all_drained().await.unwrap_err().to_string(), words);
+        }
+    }
+}

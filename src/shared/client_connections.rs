@@ -1,0 +1,61 @@
+//! How many connections each client has open, over all workers; held against `max_connections_per_client`.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Clients with open connections, by network. Locked when a connection opens or closes, and only where there is a bound.
+/// No larger than the number of open connections; its keys are hashed with a secret.
+#[derive(Debug, Default)]
+pub struct ClientConnections(Mutex<HashMap<IpAddr, usize>>);
+
+/// One of a client's connections. Dropped, it makes room.
+#[derive(Debug)]
+pub struct ClientConnection {
+    connections: Arc<ClientConnections>,
+    network: IpAddr,
+}
+
+impl ClientConnections {
+    /// A place for another connection of this client, unless it has `most` already.
+    pub fn admit(self: &Arc<Self>, network: IpAddr, most: usize) -> Option<ClientConnection> {
+        let mut clients = self.0.lock();
+        let open = clients.entry(network).or_default();
+        // With `most` at least 1, an entry that was just made is never left at 0.
+        (*open < most.max(1)).then(|| {
+            *open += 1;
+            ClientConnection { connections: Arc::clone(self), network }
+        })
+    }
+}
+
+impl Drop for ClientConnection {
+    fn drop(&mut self) {
+        let mut clients = self.connections.0.lock();
+        if let Some(open) = clients.get_mut(&self.network) {
+            *open -= 1;
+            if *open == 0 {
+                clients.remove(&self.network);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_has_left_is_forgotten() {
+        let connections = Arc::new(ClientConnections::default());
+        let [one, other] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(IpAddr::from);
+        let places: Vec<_> = (0..2).map(|_| connections.admit(one, 2).expect("room")).collect();
+        assert!(connections.admit(one, 2).is_none());
+        assert!(connections.admit(other, 2).is_some());
+        drop(places);
+        assert!(connections.0.lock().is_empty());
+        assert!(connections.admit(one, 1).is_some());
+    }
+}

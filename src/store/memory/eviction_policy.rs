@@ -1,0 +1,128 @@
+//! Who may stay when there is no room: how much each stored state has used, and to which policy it belongs.
+
+use std::cell::OnceCell;
+
+use super::logs::Logs;
+use super::registry::{PolicyUsage, RegisteredPolicy, Registry, RegistryReader};
+use super::slot::{Content, CounterSlot, Tag};
+use crate::limit::units::Timestamp;
+use crate::limit::{Algorithm, State};
+use crate::store::{Charge, ParamsId};
+
+/// The view that one request takes of its neighbours when it needs room.
+pub(super) struct EvictionPolicy<'a> {
+    /// When.
+    pub(super) now: Timestamp,
+    /// The request's own charges, whose keys are not evicted.
+    charges: &'a [Charge<'a>],
+    registry: &'a Registry,
+    /// What numbers mean. Opened when the first are met that are not the request's own, or a counter comes or goes.
+    known: OnceCell<RegistryReader<'a>>,
+}
+
+/// Less is evicted sooner: the least used, and of equals the one that is forgotten soonest anyway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EvictionRank {
+    used: u32,
+    forget_at: Timestamp,
+}
+
+/// Policies that were looked up lately, by the low bits of their numbers: neighbours often have the same.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PolicyCache<'c>([Option<(ParamsId, Option<&'c RegisteredPolicy>)>; 32]);
+
+impl<'a> EvictionPolicy<'a> {
+    /// The view of a request with these charges.
+    pub(super) fn new(charges: &'a [Charge<'a>], registry: &'a Registry, now: Timestamp) -> Self {
+        Self { now, charges, registry, known: OnceCell::new() }
+    }
+
+    /// The algorithm behind `numbers`, unless they are forgotten.
+    pub(super) fn algorithm(&self, numbers: ParamsId) -> Option<&Algorithm> {
+        self.own_algorithm(numbers).or_else(|| Some(&self.policy(numbers)?.algorithm))
+    }
+
+    /// How much of the store the policy behind `numbers` holds, unless they are forgotten.
+    pub(super) fn usage(&self, numbers: ParamsId) -> Option<&PolicyUsage> {
+        Some(&self.policy(numbers)?.usage)
+    }
+
+    /// How much the slot has used, and the usage of its policy. A slot whose numbers are forgotten has no claim, but is not taken
+    /// for expired.
+    pub(super) fn rank<'c>(
+        &'c self,
+        slot: &CounterSlot,
+        logs: &Logs,
+        cache: &mut PolicyCache<'c>,
+    ) -> (EvictionRank, Option<&'c PolicyUsage>) {
+        let policy = self.cached_policy(slot.numbers(), cache);
+        let algorithm = policy.map(|policy| &policy.algorithm).or_else(|| self.own_algorithm(slot.numbers()));
+        let standing = match algorithm {
+            None => EvictionRank { used: 0, forget_at: Timestamp(u64::MAX) },
+            Some(algorithm) => with_state(slot, algorithm, logs, |state| {
+                let forget_at = algorithm.forget_at(state);
+                let used = if forget_at <= self.now { 0 } else { algorithm.used(state, self.now) };
+                EvictionRank { used, forget_at }
+            }),
+        };
+        (standing, policy.map(|policy| &*policy.usage))
+    }
+
+    /// Whether the slot is a counter of the policy with this usage.
+    pub(super) fn is_of<'c>(
+        &'c self,
+        slot: &CounterSlot,
+        usage: &PolicyUsage,
+        cache: &mut PolicyCache<'c>,
+    ) -> bool {
+        self.cached_policy(slot.numbers(), cache).is_some_and(|policy| std::ptr::eq(&*policy.usage, usage))
+    }
+
+    /// Whether the slot equals an absent one.
+    pub(super) fn is_expired(&self, slot: &CounterSlot, logs: &Logs) -> bool {
+        self.algorithm(slot.numbers()).is_some_and(|algorithm| {
+            with_state(slot, algorithm, logs, |state| algorithm.forget_at(state) <= self.now)
+        })
+    }
+
+    /// The same of a slot with this standing.
+    pub(super) fn has_expired(&self, standing: EvictionRank) -> bool {
+        standing.forget_at <= self.now
+    }
+
+    /// Whether the slot may make room for this request: any but its own keys and empty ones.
+    pub(super) fn is_evictable(&self, slot: &CounterSlot) -> bool {
+        !slot.is_empty() && !self.charges.iter().any(|charge| slot.is_of(Tag::of(charge.key)))
+    }
+
+    fn own_algorithm(&self, numbers: ParamsId) -> Option<&Algorithm> {
+        Some(self.charges.iter().find(|charge| charge.numbers == numbers)?.algorithm)
+    }
+
+    fn policy(&self, numbers: ParamsId) -> Option<&RegisteredPolicy> {
+        self.known.get_or_init(|| self.registry.read()).get(numbers)
+    }
+
+    fn cached_policy<'c>(
+        &'c self,
+        numbers: ParamsId,
+        cache: &mut PolicyCache<'c>,
+    ) -> Option<&'c RegisteredPolicy> {
+        let place = &mut cache.0[numbers.0 as usize % 32];
+        match *place {
+            Some((before, policy)) if before == numbers => policy,
+            _ => {
+                let policy = self.policy(numbers);
+                *place = Some((numbers, policy));
+                policy
+            }
+        }
+    }
+}
+
+fn with_state<T>(slot: &CounterSlot, algorithm: &Algorithm, logs: &Logs, ask: impl FnOnce(&State) -> T) -> T {
+    match slot.content() {
+        Content::State(state) => ask(&algorithm.unpacked(state)),
+        Content::Log { id, .. } => logs.ask(id, ask),
+    }
+}

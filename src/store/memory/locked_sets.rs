@@ -1,0 +1,219 @@
+//! The sets that one request has locked, and its states in them.
+
+use smallvec::SmallVec;
+
+use super::eviction_policy::EvictionPolicy;
+use super::set::Locked;
+use super::slot::{Content, CounterSlot, Tag};
+use super::table::CounterTable;
+use super::transaction::LoadedState;
+use crate::limit::State;
+use crate::limit::units::Fingerprint;
+use crate::store::Charge;
+
+/// The sets that one request touches, locked until it is dropped.
+pub(super) struct LockedSets<'a> {
+    pub(super) table: &'a CounterTable,
+    /// Places and sets. Those of the charges first; what is visited to make room comes after them.
+    pub(super) sets: SmallVec<[(usize, Locked<'a>); 8]>,
+}
+
+/// Where a slot stands: which of the held sets, which of its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SlotRef {
+    pub(super) set: usize,
+    pub(super) slot: usize,
+}
+
+type SetIndices = SmallVec<[usize; 8]>;
+
+impl<'a> LockedSets<'a> {
+    /// Locks the sets of the charges' keys: the one in which a key stands, or both where it may come to stand.
+    pub(super) fn new(table: &'a CounterTable, charges: &[Charge<'_>]) -> Self {
+        let mut places = SetIndices::new();
+        for Charge { key, .. } in charges {
+            let (both, tag) = (table.places(*key), Tag::of(*key));
+            match both.into_iter().find(|place| table.set(*place).find(tag).is_some()) {
+                Some(place) => places.push(place),
+                None => places.extend(both),
+            }
+        }
+        let held = Self::lock(table, places);
+        if charges.iter().all(|charge| held.has(charge.key)) {
+            return held;
+        }
+        // A key has moved or gone while nothing was locked yet.
+        drop(held);
+        Self::lock(table, charges.iter().flat_map(|charge| table.places(charge.key)).collect())
+    }
+
+    /// Locks each place once and in ascending order: no two requests can wait for each other.
+    fn lock(table: &'a CounterTable, mut places: SetIndices) -> Self {
+        places.sort_unstable();
+        places.dedup();
+        let sets = places.into_iter().map(|place| (place, table.set(place).lock())).collect();
+        Self { table, sets }
+    }
+
+    /// Whether all that can be said of the key stands here.
+    fn has(&self, key: Fingerprint) -> bool {
+        self.find(key).is_some() || self.own(key).count() == 2
+    }
+
+    /// Which of the held sets stands at `place`.
+    pub(super) fn index(&self, place: usize) -> Option<usize> {
+        self.sets.iter().position(|(held, _)| *held == place)
+    }
+
+    /// Which of the held sets are the key's.
+    pub(super) fn own(&self, key: Fingerprint) -> impl Iterator<Item = usize> + use<> {
+        self.table.places(key).map(|place| self.index(place)).into_iter().flatten()
+    }
+
+    /// Where the key stands.
+    pub(super) fn find(&self, key: Fingerprint) -> Option<SlotRef> {
+        let tag = Tag::of(key);
+        let seat_in = |set: usize| {
+            let slot = self.sets[set].1.find(tag)?;
+            Some(SlotRef { set, slot })
+        };
+        self.own(key).find_map(seat_in)
+    }
+
+    pub(super) fn get(&self, seat: SlotRef) -> CounterSlot {
+        self.sets[seat.set].1.get(seat.slot)
+    }
+
+    pub(super) fn put(&mut self, seat: SlotRef, slot: CounterSlot) {
+        self.sets[seat.set].1.put(seat.slot, slot);
+    }
+
+    /// A copy of the state of the charge's key, as the charge's algorithm reads it.
+    pub(super) fn copy(&self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> LoadedState {
+        let found = self.find(charge.key).map(|seat| self.get(seat).numbers());
+        let state = self.load(charge, policy, |id| self.table.logs.copy(id));
+        LoadedState { state, converted: found.is_some_and(|numbers| numbers != charge.numbers) }
+    }
+
+    /// The same, but a log is taken out: it must be stored again before the lock is dropped.
+    pub(super) fn take(&self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> State {
+        self.load(charge, policy, |id| self.table.logs.take(id))
+    }
+
+    fn load(
+        &self,
+        charge: &Charge<'_>,
+        policy: &EvictionPolicy<'_>,
+        log: impl FnOnce(u64) -> State,
+    ) -> State {
+        let Some(slot) = self.find(charge.key).map(|seat| self.get(seat)) else { return State::Fresh };
+        let same = slot.numbers() == charge.numbers;
+        // Converted if it was written under other numbers, fresh if those are forgotten.
+        let Some(from) = (if same { Some(charge.algorithm) } else { policy.algorithm(slot.numbers()) })
+        else {
+            return State::Fresh;
+        };
+        let state = match slot.content() {
+            Content::State(state) => from.unpacked(state),
+            Content::Log { id, .. } => log(id),
+        };
+        if same { state } else { charge.algorithm.convert(from, state, policy.now) }
+    }
+
+    /// Stores `state` for the charge's key: in its slot, in that of an expired neighbour, in free room, or in place of the
+    /// least used neighbour. A fresh state takes no slot. If there is nobody to evict, `state` itself is dropped, and
+    /// counted as evicted.
+    pub(super) fn store(&mut self, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
+        match (self.find(charge.key), weigh(&state)) {
+            (Some(seat), 0) => self.free(seat, policy),
+            (Some(seat), weight) => self.replace(seat, weight, charge, state, policy),
+            (None, 0) => {}
+            (None, weight) => self.insert(weight, charge, state, policy),
+        }
+    }
+
+    fn replace(
+        &mut self,
+        seat: SlotRef,
+        weight: u64,
+        charge: &Charge<'_>,
+        state: State,
+        policy: &EvictionPolicy<'_>,
+    ) {
+        let before = self.get(seat).weight();
+        let missing = weight.saturating_sub(before);
+        let room = self.make_room(charge, missing, policy);
+        if room < missing {
+            self.table.count_eviction();
+            self.table.room.give_back(room);
+            return self.free(seat, policy);
+        }
+        self.fill(seat, charge, state, policy);
+        self.table.room.give_back(before + room - weight);
+    }
+
+    fn insert(&mut self, weight: u64, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
+        let mut room = self.make_room(charge, weight, policy);
+        let seat = if room < weight { None } else { self.vacancy(charge, policy) };
+        match seat {
+            Some(seat) => {
+                self.fill(seat, charge, state, policy);
+                room -= weight;
+            }
+            None => self.table.count_eviction(),
+        }
+        self.table.room.give_back(room);
+    }
+
+    /// Writes the slot. A log stays under its id.
+    fn fill(&mut self, seat: SlotRef, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
+        let before = self.get(seat);
+        let events = weigh(&state);
+        if before.numbers() != charge.numbers || before.weight() != events {
+            discount(&before, policy);
+            policy.usage(charge.numbers).inspect(|usage| usage.add(events));
+        }
+        let content = match (state.packed(), before.log()) {
+            (None, Some(id)) => {
+                self.table.logs.put(id, state);
+                Content::Log { id, events }
+            }
+            (None, None) => Content::Log { id: self.table.logs.insert(state), events },
+            (Some(packed), _) => {
+                self.table.empty(&before);
+                Content::State(packed)
+            }
+        };
+        self.put(seat, CounterSlot::new(Tag::of(charge.key), charge.numbers, content));
+    }
+
+    /// Empties the slot and gives its room back.
+    fn free(&mut self, seat: SlotRef, policy: &EvictionPolicy<'_>) {
+        let room = self.clear(seat, policy);
+        self.table.room.give_back(room);
+    }
+
+    /// Empties the slot and says how much room that makes.
+    pub(super) fn clear(&mut self, seat: SlotRef, policy: &EvictionPolicy<'_>) -> u64 {
+        let before = self.get(seat);
+        discount(&before, policy);
+        let room = self.table.empty(&before);
+        self.put(seat, CounterSlot::EMPTY);
+        room
+    }
+}
+
+/// Takes what the slot holds from the usage of its policy.
+fn discount(slot: &CounterSlot, policy: &EvictionPolicy<'_>) {
+    if !slot.is_empty() {
+        policy.usage(slot.numbers()).inspect(|usage| usage.remove(slot.weight()));
+    }
+}
+
+/// How much of the bound a state takes: nothing of it if nothing is used.
+fn weigh(state: &State) -> u64 {
+    match state.packed() {
+        Some(packed) => u64::from(packed.used > 0),
+        None => state.weight() as u64,
+    }
+}

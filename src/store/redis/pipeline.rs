@@ -1,0 +1,199 @@
+//! One worker's connection to one server: all its calls share it, and go out together.
+//!
+//! A call writes its command behind those that wait and sleeps until its own answer has come. The link's task ([`driver`]) sends
+//! what has gathered in a tick at once, hands the answers out in order, and keeps the connection: it alone connects, gives up and
+//! tries again. A call costs no task, no timer, no channel and no allocation.
+//!
+//! - A call has `timeout` from when it is asked, whatever it waits for: a connection, its turn, the answer, the script.
+//! - While the server is known to be away a call fails at once.
+//! - A call whose connection breaks after it was sent fails: it may have been charged, so it is not sent again.
+//! - A server that has forgotten the script is handed it once for all calls that find out, and they are asked again.
+//!
+//! What is not here: which server to ask ([`nodes`](super::nodes)), what to do without an answer (the store).
+
+mod driver;
+mod pending;
+mod queue;
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+
+use super::endpoint::RedisEndpoint;
+use super::errors::CallError;
+use super::handshake;
+use super::health::ServerHealths;
+use super::resp::{Command, Integers, RespValue};
+use super::script::Script;
+use super::server_error::{ClusterRedirect, ErrorKind, ServerError};
+use super::settings::RedisSettings;
+use super::slot::HashSlot;
+use crate::clock::deadline::now;
+use driver::ConnectionDriver;
+use pending::{ReplySlot, TimedReply};
+use queue::PipelineQueue;
+
+/// So often one call is asked again behind the script.
+const MOST_LOADS: u32 = 5;
+
+/// A connection that keeps itself. Closed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    queue: Rc<RefCell<PipelineQueue>>,
+    script: Arc<Script>,
+    timeout: Duration,
+    task: AbortHandle,
+}
+
+/// What a server says to a call.
+#[derive(Debug)]
+pub(super) enum PipelineReply {
+    /// It has decided; this came then.
+    Decided(Integers, Instant),
+    /// In a cluster: another node has the slot.
+    Moved(HashSlot, ClusterRedirect),
+    /// In a cluster: another node is to be asked this time.
+    Ask(ClusterRedirect),
+}
+
+/// Whether a cluster's node is asked on behalf of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallMode {
+    /// The node has the slot.
+    Own,
+    /// The node is about to take the slot over.
+    Asking,
+}
+
+impl Pipeline {
+    /// Begins to connect. To be called on a local runtime.
+    pub(super) fn open(
+        target: RedisEndpoint,
+        settings: &Arc<RedisSettings>,
+        script: &Arc<Script>,
+        healths: &ServerHealths,
+    ) -> Self {
+        let queue = Rc::new(RefCell::new(PipelineQueue::new()));
+        let health = healths.of(&target.name());
+        let driver = ConnectionDriver::new(
+            Rc::clone(&queue),
+            target,
+            Arc::clone(settings),
+            Arc::clone(script),
+            health,
+        );
+        let task = tokio::task::spawn_local(driver.run()).abort_handle();
+        Self { queue, script: Arc::clone(script), timeout: settings.timeout, task }
+    }
+
+    /// Asks, at `asked`, which is now. `write` writes the command: once, or again where the script was forgotten.
+    pub(super) async fn ask(
+        &self,
+        asked: Instant,
+        mode: CallMode,
+        write: &impl Fn(&mut Command<'_>),
+    ) -> Result<PipelineReply, CallError> {
+        let loads = self.queue.borrow().loads();
+        match self.call(asked, mode, write)?.await {
+            (Ok(RespValue::Refused(ServerError::NoScript)), _) => {
+                let again = self.ask_again(loads, mode, write);
+                read(timeout_at(asked + self.timeout, again).await.map_err(|_| CallError::Timeout)??)
+            }
+            told => read(told),
+        }
+    }
+
+    /// Asks behind the script, which the first of those hands over that found it forgotten: `loads` is how often it had been before.
+    /// Somebody may have it forgotten again just then.
+    async fn ask_again(
+        &self,
+        mut loads: u64,
+        mode: CallMode,
+        write: &impl Fn(&mut Command<'_>),
+    ) -> Result<TimedReply, CallError> {
+        let mut tries = 0;
+        loop {
+            let asked = now();
+            loads = self.hand_over(asked, loads);
+            let told = self.call(asked, mode, write)?.await;
+            tries += 1;
+            if tries == MOST_LOADS || !matches!(told, (Ok(RespValue::Refused(ServerError::NoScript)), _)) {
+                return Ok(told);
+            }
+        }
+    }
+
+    /// Hands the script over, unless that has been done since it had been `loads` times. How often it has been now.
+    fn hand_over(&self, asked: Instant, loads: u64) -> u64 {
+        let mut queue = self.queue.borrow_mut();
+        if queue.loads() == loads {
+            queue.command(asked, |out| handshake::load(out, &self.script));
+            queue.count_load();
+        }
+        queue.loads()
+    }
+
+    fn call(
+        &self,
+        asked: Instant,
+        mode: CallMode,
+        write: &impl Fn(&mut Command<'_>),
+    ) -> Result<Call<'_>, CallError> {
+        let mut queue = self.queue.borrow_mut();
+        if mode == CallMode::Asking {
+            queue.command(asked, |out| Command::write(out, |command| command.word(b"ASKING")));
+        }
+        Ok(Call { queue: &self.queue, place: Some(queue.call(asked, write)?) })
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn read((told, at): TimedReply) -> Result<PipelineReply, CallError> {
+    match told? {
+        RespValue::Integers(integers) => Ok(PipelineReply::Decided(integers, at)),
+        RespValue::Refused(ServerError::Moved(slot, node)) => Ok(PipelineReply::Moved(slot, node)),
+        RespValue::Refused(ServerError::Ask(node)) => Ok(PipelineReply::Ask(node)),
+        RespValue::Refused(ServerError::NoScript) => Err(CallError::Refused(ErrorKind::NOSCRIPT)),
+        RespValue::Refused(ServerError::Other(code)) => Err(CallError::Refused(code)),
+        _ => Err(CallError::Unreadable),
+    }
+}
+
+/// A call that waits for its answer.
+#[derive(Debug)]
+struct Call<'l> {
+    queue: &'l RefCell<PipelineQueue>,
+    place: Option<ReplySlot>,
+}
+
+impl Future for Call<'_> {
+    type Output = TimedReply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TimedReply> {
+        let Some(place) = self.place else { return Poll::Pending };
+        let told = self.queue.borrow_mut().callers.poll(place, context);
+        if told.is_ready() {
+            self.place = None;
+        }
+        told
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.queue.borrow_mut().callers.forget(place);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What is on its way over one connection: commands to be sent, and who waits for which answer. No socket, no clock.
+//!
+//! Answers come in the order of the commands, so one queue says whose each is. All calls have the same time to wait, so they also expire in
+//! that order: those in front that have expired already are only counted.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::time::Instant;
+
+use super::pending::{PendingReplies, ReplySlot};
+use crate::store::redis::errors::CallError;
+use crate::store::redis::resp::{Command, RespValue};
+
+/// Answers that are awaited at a time.
+const MOST_AWAITED: usize = 8_192;
+/// Bytes that wait to be sent; the last call may exceed it.
+const MOST_BYTES: usize = 1 << 20;
+/// A buffer that has grown beyond this is given back when it is empty.
+const MOST_KEPT: usize = 64 << 10;
+
+/// The calls of one link.
+#[derive(Debug)]
+pub(super) struct PipelineQueue {
+    /// Who waits, or has been told and does not know it yet.
+    pub(super) callers: PendingReplies,
+    /// What is not sent yet.
+    pub(super) outbound: BytesMut,
+    /// The end of `outbound`, counted in bytes since the beginning.
+    end: u64,
+    awaited: VecDeque<Awaited>,
+    /// So many of those in front have expired.
+    expired: usize,
+    /// Takes calls: the server may be asked.
+    open: bool,
+    /// How often the server was handed the script.
+    loads: u64,
+    /// Wakes the task that sends.
+    sender: Option<Waker>,
+}
+
+/// An answer that is to come.
+#[derive(Debug)]
+struct Awaited {
+    whose: CommandOwner,
+    asked: Instant,
+    /// Where its command begins, as `Queue::end` counts.
+    start: u64,
+}
+
+/// Whose an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommandOwner {
+    /// A caller's.
+    Caller(ReplySlot),
+    /// A caller's that was told that it is too late.
+    Late,
+    /// Nobody's: it only has to come.
+    Nobody,
+}
+
+impl PipelineQueue {
+    /// Open, and empty.
+    pub(super) fn new() -> Self {
+        Self {
+            callers: PendingReplies::default(),
+            outbound: BytesMut::new(),
+            end: 0,
+            awaited: VecDeque::new(),
+            expired: 0,
+            open: true,
+            loads: 0,
+            sender: None,
+        }
+    }
+
+    /// Queues a call. `asked` is never earlier than an earlier call's.
+    pub(super) fn call(
+        &mut self,
+        asked: Instant,
+        write: impl FnOnce(&mut Command<'_>),
+    ) -> Result<ReplySlot, CallError> {
+        if !self.open {
+            return Err(CallError::Down);
+        }
+        if self.awaited.len() >= MOST_AWAITED || self.outbound.len() >= MOST_BYTES {
+            return Err(CallError::Busy);
+        }
+        let place = self.callers.enter();
+        self.queue(CommandOwner::Caller(place), asked, |out| Command::write(out, write));
+        Ok(place)
+    }
+
+    /// Queues a command whose answer nobody waits for.
+    pub(super) fn command(&mut self, asked: Instant, write: impl FnOnce(&mut BytesMut)) {
+        if self.open && self.awaited.len() < MOST_AWAITED {
+            self.queue(CommandOwner::Nobody, asked, write);
+        }
+    }
+
+    fn queue(&mut self, whose: CommandOwner, asked: Instant, write: impl FnOnce(&mut BytesMut)) {
+        let (start, waiting) = (self.end, self.outbound.len());
+        write(&mut self.outbound);
+        self.end += (self.outbound.len() - waiting) as u64;
+        self.awaited.push_back(Awaited { whose, asked, start });
+        // What waits already has woken the sender.
+        if waiting == 0 {
+            self.sender.iter().for_each(Waker::wake_by_ref);
+        }
+    }
+
+    /// How often the server was handed the script so far.
+    pub(super) fn loads(&self) -> u64 {
+        self.loads
+    }
+
+    /// The server is handed the script, by a command or by a handshake.
+    pub(super) fn count_load(&mut self) {
+        self.loads += 1;
+    }
+
+    /// Who is woken when there is something to send.
+    pub(super) fn set_sender(&mut self, waker: &Waker) {
+        match &mut self.sender {
+            Some(sender) => sender.clone_from(waker),
+            None => self.sender = Some(waker.clone()),
+        }
+    }
+
+    /// An answer has come: whose? `None` if none was awaited.
+    pub(super) fn next(&mut self) -> Option<CommandOwner> {
+        let front = self.awaited.pop_front()?;
+        self.expired = self.expired.saturating_sub(1);
+        Some(front.whose)
+    }
+
+    /// Hands out what has come.
+    pub(super) fn tell(&mut self, whose: CommandOwner, told: Result<RespValue, CallError>, at: Instant) {
+        if let CommandOwner::Caller(place) = whose {
+            self.callers.fulfil(place, (told, at));
+        }
+    }
+
+    /// When the first was asked that has not expired.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.awaited.get(self.expired).map(|front| front.asked)
+    }
+
+    /// Those that were asked at `until` or before have waited too long. How many calls that are.
+    pub(super) fn expire(&mut self, until: Instant, now: Instant) -> usize {
+        let mut calls = 0;
+        while let Some(awaited) = self.awaited.get_mut(self.expired).filter(|it| it.asked <= until) {
+            if let CommandOwner::Caller(place) = std::mem::replace(&mut awaited.whose, CommandOwner::Late) {
+                self.callers.fulfil(place, (Err(CallError::Timeout), now));
+                calls += 1;
+            }
+            self.expired += 1;
+        }
+        calls
+    }
+
+    /// Forgets those that have expired. Only while there is no connection: nothing of what waits has been sent then.
+    pub(super) fn forget_expired(&mut self) {
+        self.awaited.drain(..self.expired);
+        self.expired = 0;
+        self.drop_unasked();
+    }
+
+    /// The connection is gone: those whose command was sent, be it in part, get no answer. The others wait for the next connection.
+    pub(super) fn lose(&mut self, now: Instant) {
+        let sent = self.end - self.outbound.len() as u64;
+        while let Some(awaited) = self.awaited.pop_front_if(|front| front.start < sent) {
+            self.tell(awaited.whose, Err(CallError::Lost), now);
+        }
+        self.expired = 0;
+        self.drop_unasked();
+    }
+
+    /// The server is not to be asked: all calls fail, now and until it is opened again.
+    pub(super) fn shut(&mut self, now: Instant) {
+        self.open = false;
+        while let Some(whose) = self.next() {
+            self.tell(whose, Err(CallError::Down), now);
+        }
+        self.drop_unasked();
+    }
+
+    /// The server may be asked again.
+    pub(super) fn open(&mut self) {
+        self.open = true;
+    }
+
+    /// Gives back memory that only a crowd needed.
+    pub(super) fn shrink(&mut self) {
+        if self.outbound.is_empty() && self.outbound.capacity() > MOST_KEPT {
+            self.outbound = BytesMut::new();
+        }
+    }
+
+    /// Drops the bytes in front that belong to no awaited answer.
+    fn drop_unasked(&mut self) {
+        let start = self.awaited.front().map_or(self.end, |front| front.start);
+        let kept = usize::try_from(self.end - start).unwrap_or(0);
+        self.outbound.advance(self.outbound.len().saturating_sub(kept));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::deadline::now;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn call(queue: &mut PipelineQueue, asked: Instant, word: &str) -> ReplySlot {
+        queue.call(asked, |command| command.word(word.as_bytes())).unwrap()
+    }
+
+    /// What a caller is told; `None` while it waits.
+    fn told(queue: &mut PipelineQueue, place: ReplySlot) -> Option<Result<RespValue, CallError>> {
+        match queue.callers.poll(place, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready((told, _)) => Some(told),
+            Poll::Pending => None,
+        }
+    }
+
+    fn words(queue: &PipelineQueue) -> String {
+        String::from_utf8_lossy(&queue.outbound).replace("*1\r\n$1\r\n", "").replace("\r\n", " ")
+    }
+
+    #[test]
+    fn answers_are_handed_out_in_the_order_of_the_commands() {
+        let (mut queue, now) = (PipelineQueue::new(), now());
+        let (a, b) = (call(&mut queue, now, "a"), call(&mut queue, now, "b"));
+        queue.command(now, |out| Command::write(out, |command| command.word(b"x")));
+        assert_eq!(words(&queue), "a b x ");
+        for number in [1, 2] {
+            let whose = queue.next().unwrap();
+            queue.tell(whose, Ok(RespValue::Integer(number)), now);
+        }
+        assert_eq!(told(&mut queue, b), Some(Ok(RespValue::Integer(2))));
+        assert_eq!(told(&mut queue, a), Some(Ok(RespValue::Integer(1))));
+        assert_eq!((queue.next(), queue.next()), (Some(CommandOwner::Nobody), None));
+    }
+
+    #[test]
+    fn a_call_that_expired_still_takes_its_answer() {
+        let (mut queue, start) = (PipelineQueue::new(), now());
+        let (a, b) = (call(&mut queue, start, "a"), call(&mut queue, start + MS, "b"));
+        queue.outbound.clear();
+        assert_eq!(queue.oldest(), Some(start));
+        assert_eq!(queue.expire(start, start), 1);
+        assert_eq!(told(&mut queue, a), Some(Err(CallError::Timeout)));
+        assert_eq!(queue.oldest(), Some(start + MS));
+        assert_eq!(queue.next(), Some(CommandOwner::Late));
+        assert_eq!(queue.oldest(), Some(start + MS));
+        assert_eq!(queue.next(), Some(CommandOwner::Caller(b)));
+        assert_eq!(queue.oldest(), None);
+    }
+
+    #[test]
+    fn who_was_sent_in_part_is_lost_and_who_waits_goes_on_waiting() {
+        let (mut queue, now) = (PipelineQueue::new(), now());
+        let [a, b, c] = ["a", "b", "c"].map(|word| call(&mut queue, now, word));
+        queue.outbound.advance("*1\r\n$1\r\na\r\n*1".len());
+        queue.lose(now);
+        assert_eq!(told(&mut queue, a), Some(Err(CallError::Lost)));
+        assert_eq!(told(&mut queue, b), Some(Err(CallError::Lost)));
+        assert_eq!(told(&mut queue, c), None);
+        assert_eq!(words(&queue), "c ");
+        assert_eq!(queue.next(), Some(CommandOwner::Caller(c)));
+    }
+
+    #[test]
+    fn who_expires_without_a_connection_is_never_sent() {
+        let (mut queue, start) = (PipelineQueue::new(), now());
+        let (a, _) = (call(&mut queue, start, "a"), call(&mut queue, start + MS, "b"));
+        queue.expire(start, start);
+        queue.forget_expired();
+        assert_eq!(told(&mut queue, a), Some(Err(CallError::Timeout)));
+        assert_eq!(words(&queue), "b ");
+        queue.expire(start + MS, start);
+        queue.forget_expired();
+        assert_eq!((words(&queue).as_str(), queue.oldest()), ("", None));
+    }
+
+    #[test]
+    fn all_calls_fail_while_it_is_shut() {
+        let (mut queue, now) = (PipelineQueue::new(), now());
+        let a = call(&mut queue, now, "a");
+        queue.shut(now);
+        assert_eq!(told(&mut queue, a), Some(Err(CallError::Down)));
+        assert_eq!(queue.call(now, |command| command.word(b"b")), Err(CallError::Down));
+        assert!(queue.outbound.is_empty());
+        queue.open();
+        call(&mut queue, now, "c");
+        assert_eq!(words(&queue), "c ");
+    }
+
+    #[test]
+    fn calls_and_bytes_are_bounded() {
+        let (mut queue, now) = (PipelineQueue::new(), now());
+        let fill = |queue: &mut PipelineQueue, word: &[u8]| {
+            (0..=MOST_AWAITED).map_while(|_| queue.call(now, |command| command.word(word)).ok()).count()
+        };
+        assert_eq!(fill(&mut queue, b"a"), MOST_AWAITED);
+        assert_eq!(queue.call(now, |command| command.word(b"a")), Err(CallError::Busy));
+        queue.shut(now);
+        queue.open();
+        assert_eq!(fill(&mut queue, &[b'a'; 1 << 19]), 2);
+        queue.shut(now);
+        queue.shrink();
+        assert!(queue.outbound.capacity() <= MOST_KEPT);
+    }
+}

@@ -1,0 +1,211 @@
+//! Who has which part of a cluster, and the links there: one worker's picture of it, and the task that keeps the picture.
+//!
+//! The picture is taken at start and whenever somebody has seen that it is wrong or may be: a node that names another, a link that breaks.
+//! It is taken at most about ten times a second, from whoever of the nodes answers. What a node says in passing (`MOVED`) is drawn in at
+//! once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{sleep_until, timeout};
+
+use super::backoff::Backoff;
+use super::endpoint::RedisEndpoint;
+use super::errors::{CallError, ConnectionTrouble};
+use super::handshake::ask_once;
+use super::health::{OutageGuard, ServerHealths};
+use super::pipeline::Pipeline;
+use super::resp::RespValue;
+use super::script::Script;
+use super::server_error::ErrorKind;
+use super::settings::{RedisServer, RedisSettings};
+use super::shared_slots::SharedSlotMap;
+use super::slot::HashSlot;
+use super::slots::SlotMap;
+use crate::clock::deadline::now;
+
+/// How long one node may take to tell.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Nodes that are asked for one picture.
+const MOST_ASKED: usize = 32;
+
+/// A picture of a cluster.
+#[derive(Debug)]
+pub(super) struct Topology {
+    listed: Vec<RedisServer>,
+    settings: Arc<RedisSettings>,
+    script: Arc<Script>,
+    healths: Arc<ServerHealths>,
+    map: Rc<SharedSlotMap>,
+    /// By the places in the map; opened when first needed.
+    nodes: RefCell<Vec<Option<Rc<Node>>>>,
+    sight: Cell<Sight>,
+    /// The first picture was taken, or there is none to be had.
+    first: Notify,
+}
+
+/// A node that was asked.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) server: RedisServer,
+    pub(super) link: Pipeline,
+}
+
+/// Whether there is a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    /// Not yet.
+    Awaited,
+    Clear,
+    /// None is to be had.
+    None,
+}
+
+impl Topology {
+    pub(super) fn new(
+        listed: Vec<RedisServer>,
+        settings: &Arc<RedisSettings>,
+        script: &Arc<Script>,
+        healths: &Arc<ServerHealths>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            listed,
+            settings: Arc::clone(settings),
+            script: Arc::clone(script),
+            healths: Arc::clone(healths),
+            map: Rc::new(SharedSlotMap::new()),
+            nodes: RefCell::default(),
+            sight: Cell::new(Sight::Awaited),
+            first: Notify::new(),
+        })
+    }
+
+    /// Takes pictures until the task is aborted.
+    pub(super) async fn run(self: Rc<Self>) -> Infallible {
+        let (mut teller, mut backoff, mut down): (_, _, Option<OutageGuard>) =
+            (None, Backoff::default(), None);
+        loop {
+            let start = now();
+            match self.look(&mut teller).await {
+                Ok(map) => {
+                    self.adopt(map);
+                    self.sight.set(Sight::Clear);
+                    down.take().into_iter().for_each(OutageGuard::over);
+                    backoff.reset();
+                }
+                Err(trouble) => {
+                    tracing::debug!("{trouble}");
+                    if self.sight.get() != Sight::Clear {
+                        self.sight.set(Sight::None);
+                        down.get_or_insert_with(|| self.healths.of(&self.name()).down(&trouble));
+                    }
+                    self.map.suspect();
+                }
+            }
+            self.first.notify_waiters();
+            sleep_until(start + backoff.next(fastrand::u64(..))).await;
+            self.map.suspected().await;
+        }
+    }
+
+    /// The node that has the slot.
+    ///
+    /// # Errors
+    /// Nobody has it, or is known to.
+    pub(super) fn node(&self, slot: HashSlot) -> Result<Rc<Node>, CallError> {
+        match (self.map.owner(slot), self.sight.get()) {
+            (Some(place), _) => self.node_at(place),
+            (None, Sight::Clear) => {
+                self.map.suspect();
+                Err(CallError::Refused(ErrorKind::CLUSTERDOWN))
+            }
+            (None, Sight::Awaited | Sight::None) => Err(CallError::Down),
+        }
+    }
+
+    /// Ready when it is known whether there is a picture.
+    pub(super) async fn first_look(&self) {
+        while self.sight.get() == Sight::Awaited {
+            self.first.notified().await;
+        }
+    }
+
+    /// The node, which from now on has the slot.
+    pub(super) fn learn(&self, slot: HashSlot, server: &RedisServer) -> Result<Rc<Node>, CallError> {
+        self.map.suspect();
+        self.node_at(self.map.learn(slot, server).ok_or(CallError::Busy)?)
+    }
+
+    /// The node, whatever it has.
+    pub(super) fn node_called(&self, server: &RedisServer) -> Result<Rc<Node>, CallError> {
+        self.node_at(self.map.place_of(server).ok_or(CallError::Busy)?)
+    }
+
+    fn node_at(&self, place: usize) -> Result<Rc<Node>, CallError> {
+        let mut nodes = self.nodes.borrow_mut();
+        if nodes.len() <= place {
+            nodes.resize(place + 1, None);
+        }
+        let entry = nodes.get_mut(place).ok_or(CallError::Down)?;
+        if let Some(node) = entry {
+            return Ok(Rc::clone(node));
+        }
+        let server = self.map.master(place).ok_or(CallError::Down)?;
+        let target = RedisEndpoint::Node { server: server.clone(), map: Rc::clone(&self.map) };
+        let link = Pipeline::open(target, &self.settings, &self.script, &self.healths);
+        Ok(Rc::clone(entry.insert(Rc::new(Node { server, link }))))
+    }
+
+    /// The new picture. Links to nodes that are not on it any more are closed, once the calls on them are over.
+    fn adopt(&self, map: SlotMap) {
+        let masters = map.masters().to_vec();
+        let Some(before) = self.map.replace(map) else { return };
+        let mut nodes = self.nodes.borrow_mut();
+        let old = std::mem::take(&mut *nodes);
+        let mut known: HashMap<_, _> = before.masters().iter().cloned().zip(old).collect();
+        *nodes = masters.iter().map(|server| known.remove(server).flatten()).collect();
+    }
+
+    /// Asks for the map: first who told it last, then the listed nodes, then those that were learned.
+    async fn look(&self, teller: &mut Option<RedisServer>) -> Result<SlotMap, ConnectionTrouble> {
+        let learned = self.map.masters();
+        let candidates: Vec<_> =
+            teller.take().into_iter().chain(self.listed.iter().cloned()).chain(learned).collect();
+        let mut last = ConnectionTrouble::Odd("there is no node");
+        for server in candidates.into_iter().take(MOST_ASKED) {
+            match timeout(PATIENCE, self.ask(&server))
+                .await
+                .unwrap_or(Err(ConnectionTrouble::Silence(PATIENCE)))
+            {
+                Ok(map) => {
+                    *teller = Some(server);
+                    return Ok(map);
+                }
+                Err(trouble) => last = trouble,
+            }
+        }
+        Err(ConnectionTrouble::NoMap(Box::new(last)))
+    }
+
+    async fn ask(&self, server: &RedisServer) -> Result<SlotMap, ConnectionTrouble> {
+        let told = ask_once(server, &self.settings.dial, &[b"CLUSTER", b"SLOTS"]).await;
+        let no_cluster = ConnectionTrouble::Odd("it is no node of a cluster, or of one without slots");
+        match told {
+            Ok(RespValue::Integers(_)) => Err(no_cluster),
+            Err(ConnectionTrouble::Refused(code)) if code == ErrorKind::ERR => Err(no_cluster),
+            told => SlotMap::read(&told?, server)
+                .ok_or(ConnectionTrouble::Odd("its map of the cluster can't be read")),
+        }
+    }
+
+    /// What the cluster is called as long as its nodes are not known.
+    fn name(&self) -> String {
+        let names: Vec<_> = self.listed.iter().map(ToString::to_string).collect();
+        names.join(", ")
+    }
+}

@@ -1,0 +1,163 @@
+//! What happened second by second: the last five minutes, for people who look at them as curves.
+//!
+//! The control thread takes one column a second from the workers' counters, by difference ([`Tap`]); the workers know nothing of it.
+//! A column holds what was used in its second, so that routes nobody asks for cost nothing.
+
+mod hourly;
+mod second;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use hourly::HourlyHistory;
+pub use second::{Requests, SecondSample, StoreSecond, Times, UpstreamSecond};
+
+use crate::clock::deadline;
+use crate::limit::units::Timestamp;
+use crate::plan::{Backend, Plan};
+use crate::store::Store;
+use crate::telemetry::metrics::{Decided, DeltaReader, Metrics, ServerCounts, ServerName};
+use crate::upstream::server_registry::ServerRegistry;
+use crate::upstream::server_state::ServerState;
+use second::StoreTotal;
+
+/// Seconds that are kept.
+pub const KEPT: usize = 300;
+/// Seconds of the shorter of the two spans that are told of limits.
+const MINUTE: usize = 60;
+
+/// The last seconds.
+#[derive(Debug, Default)]
+pub struct History {
+    tap: DeltaReader,
+    store: StoreTotal,
+    /// Oldest first.
+    columns: VecDeque<SecondSample>,
+    /// The number of the newest.
+    seq: u64,
+    /// When the newest began, in seconds since 1970; 0: there was none.
+    newest: u64,
+    hours: HourlyHistory,
+}
+
+/// Where counts come from.
+#[derive(Clone, Copy, Debug)]
+pub struct HistorySources<'a> {
+    /// The workers' counters.
+    pub metrics: &'a Metrics,
+    /// The plan in force.
+    pub gateway: &'a Plan,
+    /// The servers.
+    pub registry: &'a ServerRegistry,
+    /// The store.
+    pub store: &'a Store,
+}
+
+impl History {
+    /// Ends all seconds before the one of `now`. What was counted since the last call belongs to the first of them; if there are
+    /// more, this process was held, and the others are empty.
+    pub fn take(&mut self, now: Timestamp, sources: HistorySources<'_>) {
+        let newest = seconds(now).saturating_sub(1);
+        if self.newest == 0 {
+            self.newest = newest.saturating_sub(1);
+        }
+        if newest <= self.newest {
+            return;
+        }
+        let news = sources.metrics.draw(&mut self.tap);
+        self.hours.count(self.newest + 1, &news.limits);
+        let up = || ups(sources);
+        let column = SecondSample::new(news, self.store.draw(sources.store), up());
+        self.push(column);
+        // Whatever was before a long hold is too old anyway.
+        self.seq += (newest - self.newest).saturating_sub(KEPT as u64);
+        self.newest = self.newest.max(newest.saturating_sub(KEPT as u64));
+        while self.newest < newest {
+            self.push(SecondSample::empty(StoreSecond::idle(sources.store), up()));
+        }
+    }
+
+    fn push(&mut self, column: SecondSample) {
+        (self.seq, self.newest) = (self.seq + 1, self.newest + 1);
+        self.columns.push_back(column);
+        while self.columns.len() > KEPT {
+            self.columns.pop_front();
+        }
+    }
+
+    /// The number of the newest column; 0: there is none yet.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// When the newest column began, in seconds since 1970.
+    pub fn time(&self) -> u64 {
+        self.newest
+    }
+
+    /// All columns, oldest first.
+    pub fn all(&self) -> impl Iterator<Item = &SecondSample> {
+        self.columns.iter()
+    }
+
+    /// The columns behind the one of this number, oldest first; all of them if that is not kept, or none is named.
+    pub fn since(&self, seq: Option<u64>) -> impl ExactSizeIterator<Item = &SecondSample> {
+        let first = self.seq - self.columns.len() as u64;
+        let known = seq.filter(|seq| (first..=self.seq).contains(seq)).unwrap_or(first);
+        // No more than `KEPT`.
+        self.columns.range(usize::try_from(known - first).unwrap_or(0)..)
+    }
+
+    /// What a limit said in the last 60 whole seconds.
+    pub fn minute(&self, limit: &str) -> Decided {
+        let mut sum = Decided::default();
+        let last = self.columns.iter().rev().take(MINUTE);
+        last.filter_map(|column| column.limit(limit)).for_each(|said| sum.add(said));
+        sum
+    }
+
+    /// What each server answered in the last 60 whole seconds; nothing of servers that answered nothing.
+    pub fn servers_minute(&self) -> HashMap<&ServerName, ServerCounts> {
+        let mut sums: HashMap<&ServerName, ServerCounts> = HashMap::new();
+        for (name, counts) in self.columns.iter().rev().take(MINUTE).flat_map(SecondSample::servers) {
+            sums.entry(name).or_default().add(counts);
+        }
+        sums
+    }
+
+    /// What each upstream did in the last whole seconds together, without times and without how many servers were up.
+    pub fn upstreams_recent(&self, seconds: usize) -> HashMap<Arc<str>, UpstreamSecond> {
+        let mut sums: HashMap<Arc<str>, UpstreamSecond> = HashMap::new();
+        for (name, second) in self.columns.iter().rev().take(seconds).flat_map(SecondSample::upstreams) {
+            let sum = sums.entry(Arc::clone(name)).or_default();
+            sum.answers += second.answers;
+            sum.failed += second.failed;
+            sum.counts.add(&second.counts);
+        }
+        sums
+    }
+
+    /// What it said in the last 60 minutes, of which the one that runs counts as far as it has come.
+    pub fn hour(&self, limit: &str) -> Decided {
+        self.hours.sum(self.newest, limit)
+    }
+}
+
+/// How many servers of each upstream are up now.
+fn ups(sources: HistorySources<'_>) -> Vec<(Arc<str>, u32)> {
+    let now = deadline::now();
+    let up = |upstream: &Arc<crate::plan::Upstream>| {
+        let is_up = |server: &&Arc<ServerState>| server.down(now, upstream.down_after()).is_none();
+        let up = match upstream.backend {
+            Backend::Echo => 1,
+            Backend::Servers(_) => sources.registry.states(upstream).iter().filter(is_up).count(),
+        };
+        (Arc::clone(&upstream.name), u32::try_from(up).unwrap_or(u32::MAX))
+    };
+    sources.gateway.upstreams.iter().map(up).collect()
+}
+
+/// The second that a moment lies in, since 1970.
+pub fn seconds(at: Timestamp) -> u64 {
+    at.0 / 1_000_000
+}

@@ -1,0 +1,207 @@
+//! One second.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::counter::{CallTime, HistogramTotal, Scale};
+use crate::store::Store;
+use crate::store::redis::SharedStore;
+use crate::telemetry::metrics::{
+    Answered, Attempts, Decided, Delta, RequestOutcome, ServerCounts, ServerName,
+};
+
+/// Routes, limits and upstreams of which one second is kept, each; those with the most requests.
+const MOST: usize = 1_000;
+
+/// One second. Lists are in the order of their names.
+#[derive(Debug, Default)]
+pub struct SecondSample {
+    /// All requests that ended in it.
+    pub all: Requests,
+    routes: Vec<(Arc<str>, Requests)>,
+    limits: Vec<(Arc<str>, Decided)>,
+    upstreams: Vec<(Arc<str>, UpstreamSecond)>,
+    servers: Vec<(ServerName, ServerCounts)>,
+    /// The store.
+    pub store: StoreSecond,
+}
+
+/// Requests that ended in a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Requests {
+    /// In the order of [`Fate::ALL`].
+    pub fates: [u64; RequestOutcome::ALL.len()],
+    /// How long they took, without waits in queues of leaky buckets; `None`: there were none.
+    pub times: Option<Times>,
+    /// How long the delayed ones waited there; `None`: there were none.
+    pub delays: Option<Times>,
+}
+
+/// How long things took that happened in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// No longer than so many microseconds took half of them.
+    pub p50: u32,
+    /// The same, of 99 of 100.
+    pub p99: u32,
+}
+
+/// An upstream in a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UpstreamSecond {
+    /// Attempts that were answered.
+    pub answers: u64,
+    /// Attempts that were not.
+    pub failed: u64,
+    /// Until the response head.
+    pub times: Option<Times>,
+    /// Responses by class, and retries, of all servers together.
+    pub counts: ServerCounts,
+    /// Servers that are up, at its end.
+    pub up: u32,
+}
+
+/// The store in a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreSecond {
+    /// Counters held in this process, at its end.
+    pub keys: u64,
+    /// Live ones evicted.
+    pub evictions: u64,
+    /// Requests that were decided without the shared store.
+    pub errors: u64,
+    /// How long the shared store took.
+    pub times: Option<Times>,
+}
+
+impl StoreSecond {
+    /// Nothing happened.
+    pub(super) fn idle(store: &Store) -> Self {
+        Self { keys: store.keys(), ..Self::default() }
+    }
+}
+
+impl SecondSample {
+    pub(super) fn new(news: Delta, store: StoreSecond, up: Vec<(Arc<str>, u32)>) -> Self {
+        let mut all = Answered::default();
+        news.routes.values().for_each(|route| all.add(route));
+        let mut upstreams: HashMap<Arc<str>, UpstreamSecond> =
+            news.upstreams.into_iter().map(|(name, attempts)| (name, attempts.into())).collect();
+        for (name, up) in up {
+            upstreams.entry(name).or_default().up = up;
+        }
+        for ((upstream, _), counts) in &news.servers {
+            if let Some(upstream) = upstreams.get_mut(upstream) {
+                upstream.counts.add(counts);
+            }
+        }
+        let routes = news.routes.into_iter().map(|(name, route)| (name, Requests::from(&route)));
+        Self {
+            all: Requests::from(&all),
+            routes: busiest(routes, |route| route.fates.iter().sum()),
+            limits: busiest(news.limits.into_iter(), |limit| limit.words.iter().sum()),
+            upstreams: busiest(upstreams.into_iter(), |upstream| upstream.answers + upstream.failed),
+            servers: busiest(news.servers.into_iter(), ServerCounts::responses),
+            store,
+        }
+    }
+
+    /// Nothing happened.
+    pub(super) fn empty(store: StoreSecond, up: Vec<(Arc<str>, u32)>) -> Self {
+        Self::new(Delta::default(), store, up)
+    }
+
+    /// The routes that were asked for.
+    pub fn routes(&self) -> &[(Arc<str>, Requests)] {
+        &self.routes
+    }
+
+    /// The limits that said something.
+    pub fn limits(&self) -> &[(Arc<str>, Decided)] {
+        &self.limits
+    }
+
+    /// The upstreams, used or not.
+    pub fn upstreams(&self) -> &[(Arc<str>, UpstreamSecond)] {
+        &self.upstreams
+    }
+
+    /// The servers that answered something, or failed an attempt that was tried again.
+    pub(super) fn servers(&self) -> &[(ServerName, ServerCounts)] {
+        &self.servers
+    }
+
+    pub(super) fn limit(&self, name: &str) -> Option<&Decided> {
+        let place = self.limits.binary_search_by(|(one, _)| (**one).cmp(name)).ok()?;
+        self.limits.get(place).map(|(_, said)| said)
+    }
+}
+
+/// At most so many of them, in the order of their names.
+fn busiest<K: Ord, T>(items: impl Iterator<Item = (K, T)>, weight: impl Fn(&T) -> u64) -> Vec<(K, T)> {
+    let mut kept: Vec<_> = items.collect();
+    if kept.len() > MOST {
+        kept.sort_by_key(|(_, item)| std::cmp::Reverse(weight(item)));
+        kept.truncate(MOST);
+    }
+    kept.sort_by(|one, other| one.0.cmp(&other.0));
+    kept.shrink_to_fit();
+    kept
+}
+
+impl Times {
+    fn of<S: Scale>(durations: &HistogramTotal<S>) -> Option<Self> {
+        let quantile = |thousandths| {
+            durations.quantile(thousandths).map(|span| u32::try_from(span.0).unwrap_or(u32::MAX))
+        };
+        Some(Self { p50: quantile(500)?, p99: quantile(990)? })
+    }
+}
+
+impl From<&Answered> for Requests {
+    fn from(answered: &Answered) -> Self {
+        Self {
+            fates: answered.fates,
+            times: Times::of(&answered.latency),
+            delays: Times::of(&answered.delay),
+        }
+    }
+}
+
+impl From<Attempts> for UpstreamSecond {
+    fn from(attempts: Attempts) -> Self {
+        let Attempts { duration, failed } = attempts;
+        Self { answers: duration.count(), failed, times: Times::of(&duration), ..Self::default() }
+    }
+}
+
+/// What was seen last of the store.
+#[derive(Debug, Default)]
+pub(super) struct StoreTotal {
+    evictions: u64,
+    errors: u64,
+    duration: HistogramTotal<CallTime>,
+}
+
+impl StoreTotal {
+    fn of(store: &Store) -> Self {
+        let counts = store.shared().as_deref().map(SharedStore::counts).unwrap_or_default();
+        let mut duration = HistogramTotal::default();
+        counts.iter().for_each(|counts| duration.add(&counts.duration));
+        let errors = counts.iter().map(|counts| counts.errors.get()).sum();
+        Self { evictions: store.evictions(), errors, duration }
+    }
+
+    /// What happened since this was asked last.
+    pub(super) fn draw(&mut self, store: &Store) -> StoreSecond {
+        let total = Self::of(store);
+        let last = std::mem::replace(self, total);
+        StoreSecond {
+            keys: store.keys(),
+            evictions: self.evictions.saturating_sub(last.evictions),
+            // A reload to another shared store begins anew.
+            errors: self.errors.checked_sub(last.errors).unwrap_or(self.errors),
+            times: Times::of(&self.duration.since(&last.duration)),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What is counted together: the cells of a route, a limit, a listener. One thread writes them, any thread may read.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use http::StatusCode;
+
+use super::{ConnectionRejectReason, DecisionLabel, LimitVerdict, RequestOutcome, StatusClass};
+use crate::counter::{Counter, Histogram, RequestTime};
+use crate::limit::units::Micros;
+use crate::upstream::Failure;
+
+/// What a route answered. Aligned, like the others below, so that no two workers' counters share a cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct RouteCounters {
+    pub(super) codes: StatusCounters,
+    /// Durations of requests that no leaky bucket delayed. Those of the others are in `delayed`.
+    pub(super) duration: Histogram<RequestTime>,
+    /// Made by the first delayed request: most routes have none.
+    delayed: OnceLock<Box<DelayCounters>>,
+    /// Bytes of the requests' bodies.
+    pub(super) received: Counter,
+    /// Bytes of the answers' bodies.
+    pub(super) sent: Counter,
+    fates: [Counter; RequestOutcome::ALL.len()],
+}
+
+/// Durations of requests that waited in the queue of a leaky bucket.
+#[derive(Debug, Default)]
+pub(super) struct DelayCounters {
+    /// The whole duration, with the wait.
+    pub(super) duration: Histogram<RequestTime>,
+    /// The duration without the wait.
+    pub(super) latency: Histogram<RequestTime>,
+    /// The wait.
+    pub(super) delay: Histogram<RequestTime>,
+}
+
+impl RouteCounters {
+    /// Only one thread may call this; see [`Counter::add`]. `delay` is the part of `duration` that the request waited for a limit.
+    pub(super) fn record(&self, duration: Micros, delay: Micros) {
+        if delay == Micros(0) {
+            return self.duration.record(duration);
+        }
+        let delayed = self.delayed.get_or_init(Box::default);
+        let delay = delay.min(duration);
+        delayed.duration.record(duration);
+        delayed.latency.record(Micros(duration.0 - delay.0));
+        delayed.delay.record(delay);
+    }
+
+    /// Of the requests that were delayed, if there were any.
+    pub(super) fn delayed(&self) -> Option<&DelayCounters> {
+        self.delayed.get().map(Box::as_ref)
+    }
+
+    pub(super) fn fate(&self, fate: RequestOutcome) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.fates[fate as usize]
+    }
+}
+
+/// What came of requests to an upstream.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct UpstreamCounters {
+    pub(super) duration: Histogram<RequestTime>,
+    failed: [Counter; Failure::ALL.len()],
+    /// Attempts that were not answered, those that another followed included.
+    pub(super) failed_attempts: Counter,
+}
+
+impl UpstreamCounters {
+    pub(super) fn failed(&self, why: Failure) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.failed[why as usize]
+    }
+}
+
+/// What came of attempts at one server of an upstream.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct ServerCounters {
+    classes: [Counter; StatusClass::ALL.len()],
+    retried: [Counter; Failure::ALL.len()],
+}
+
+impl ServerCounters {
+    pub(super) fn class(&self, class: StatusClass) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.classes[class as usize]
+    }
+
+    /// Failed attempts that another followed.
+    pub(super) fn retried(&self, why: Failure) -> &Counter {
+        // As above.
+        &self.retried[why as usize]
+    }
+}
+
+/// What a limit said on a route.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct DecisionCounters {
+    labels: [Counter; DecisionLabel::ALL.len()],
+    /// What was said where the store could not be asked, which is all that the label tells then.
+    unasked: [Counter; LimitVerdict::ALL.len()],
+}
+
+impl DecisionCounters {
+    pub(super) fn of(&self, decision: DecisionLabel) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.labels[decision as usize]
+    }
+
+    pub(super) fn unasked(&self, word: LimitVerdict) -> &Counter {
+        // As above.
+        &self.unasked[word as usize]
+    }
+}
+
+/// Connections to a listener.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct ConnectionCounters {
+    pub(super) opened: Counter,
+    pub(super) closed: Counter,
+    turned_away: [Counter; ConnectionRejectReason::ALL.len()],
+}
+
+impl ConnectionCounters {
+    pub(super) fn turned_away(&self, why: ConnectionRejectReason) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.turned_away[why as usize]
+    }
+
+    pub(super) fn open(&self) -> u64 {
+        // `closed` first: a connection that opens and closes in between then counts as open, not as minus one.
+        let closed = self.closed.get();
+        self.opened.get().saturating_sub(closed)
+    }
+}
+
+/// A counter for each status code that occurs. Most routes see two or three, so they stand in a short list that is
+/// searched from the front and grows by another list; 900 codes exist, so it ends.
+#[derive(Debug, Default)]
+pub(super) struct StatusCounters {
+    slots: [CodeSlot; 5],
+    more: OnceLock<Box<Self>>,
+}
+
+#[derive(Debug, Default)]
+struct CodeSlot {
+    /// 0 while it is free.
+    code: AtomicU16,
+    count: Counter,
+}
+
+impl StatusCounters {
+    /// Only one thread may call this; see [`Counter::add`].
+    pub(super) fn count(&self, status: StatusCode) {
+        let mut list = self;
+        loop {
+            for slot in &list.slots {
+                let code = slot.code.load(Ordering::Relaxed);
+                if code == 0 {
+                    slot.code.store(status.as_u16(), Ordering::Relaxed);
+                }
+                if code == 0 || code == status.as_u16() {
+                    return slot.count.add(1);
+                }
+            }
+            list = list.more.get_or_init(Box::default);
+        }
+    }
+
+    pub(super) fn add_to(&self, totals: &mut BTreeMap<u16, u64>) {
+        let mut next = Some(self);
+        while let Some(list) = next {
+            for slot in &list.slots {
+                let (code, count) = (slot.code.load(Ordering::Relaxed), slot.count.get());
+                if code != 0 {
+                    *totals.entry(code).or_default() += count;
+                }
+            }
+            next = list.more.get().map(Box::as_ref);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_own_count() {
+        let codes = StatusCounters::default();
+        for code in 100..1000 {
+            for _ in 0..code % 3 + 1 {
+                codes.count(StatusCode::from_u16(code).unwrap());
+            }
+        }
+        let mut totals = BTreeMap::new();
+        codes.add_to(&mut totals);
+        assert_eq!(totals.len(), 900);
+        assert!(totals.iter().all(|(code, count)| *count == u64::from(code % 3 + 1)));
+    }
+
+    #[test]
+    fn a_failure_counts_under_its_own_label() {
+        let exchanges = UpstreamCounters::default();
+        for why in Failure::ALL {
+            assert_eq!(exchanges.failed(why).get(), 0, "{why:?}");
+            exchanges.failed(why).add(1);
+        }
+        let responses = ServerCounters::default();
+        for why in Failure::ALL {
+            assert_eq!(responses.retried(why).get(), 0, "{why:?}");
+            responses.retried(why).add(1);
+        }
+        for code in 100..1000 {
+            responses.class(StatusClass::of(StatusCode::from_u16(code).unwrap())).add(1);
+        }
+        assert_eq!(StatusClass::ALL.map(|class| responses.class(class).get()), [100, 100, 100, 100, 500]);
+    }
+
+    #[test]
+    fn a_decision_counts_under_its_own_label() {
+        let decisions = DecisionCounters::default();
+        for label in DecisionLabel::ALL {
+            assert_eq!(decisions.of(label).get(), 0, "{label:?}");
+            decisions.of(label).add(1);
+        }
+        for word in LimitVerdict::ALL {
+            assert_eq!(decisions.unasked(word).get(), 0, "{word:?}");
+            decisions.unasked(word).add(1);
+        }
+        let answers = RouteCounters::default();
+        for fate in RequestOutcome::ALL {
+            assert_eq!(answers.fate(fate).get(), 0, "{fate:?}");
+            answers.fate(fate).add(1);
+        }
+    }
+}

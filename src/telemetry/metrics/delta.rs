@@ -1,0 +1,363 @@
+//! What was counted since the last time that somebody looked: the workers' counters by difference, so that they do nothing for it
+//! but count.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::counters::{DecisionCounters, RouteCounters, ServerCounters, UpstreamCounters};
+use super::series::{Named, RouteSeries, Series, UpstreamSeries};
+use super::{DecisionLabel, LimitVerdict, Metrics, RequestOutcome, StatusClass};
+use crate::counter::{HistogramTotal, RequestTime};
+use crate::upstream::Failure;
+
+/// Remembers what was seen last.
+#[derive(Debug, Default)]
+pub struct DeltaReader {
+    workers: Vec<Seen>,
+}
+
+/// What was counted in between, by name; of what nothing was counted, nothing.
+#[derive(Debug, Default)]
+pub struct Delta {
+    /// Of routes.
+    pub routes: HashMap<Arc<str>, Answered>,
+    /// Of limits, on all routes together.
+    pub limits: HashMap<Arc<str>, Decided>,
+    /// Of upstreams.
+    pub upstreams: HashMap<Arc<str>, Attempts>,
+    /// Of their servers.
+    pub servers: HashMap<ServerName, ServerCounts>,
+}
+
+/// An upstream's name and a server's `host:port`.
+pub type ServerName = (Arc<str>, Arc<str>);
+
+/// Requests that ended.
+#[derive(Clone, Debug, Default)]
+pub struct Answered {
+    /// In the order of [`Fate::ALL`].
+    pub fates: [u64; RequestOutcome::ALL.len()],
+    /// How long they took, without the time that they waited in queues of leaky buckets.
+    pub latency: HistogramTotal<RequestTime>,
+    /// How long those that leaky buckets delayed waited there.
+    pub delay: HistogramTotal<RequestTime>,
+}
+
+/// What a limit said. Nothing of requests that are exempt, or that another limit refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// In the order of [`Word::ALL`].
+    pub words: [u64; LimitVerdict::ALL.len()],
+}
+
+/// Attempts at an upstream.
+#[derive(Clone, Debug, Default)]
+pub struct Attempts {
+    /// Those that were answered: until the response head.
+    pub duration: HistogramTotal<RequestTime>,
+    /// Those that were not.
+    pub failed: u64,
+}
+
+/// What one server answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// Final responses, in the order of [`StatusClass::ALL`].
+    pub classes: [u64; StatusClass::ALL.len()],
+    /// Failed attempts that another followed.
+    pub retries: u64,
+}
+
+impl ServerCounts {
+    /// Final responses of all classes.
+    pub fn responses(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+
+    /// Final responses of this class.
+    pub fn class(&self, class: StatusClass) -> u64 {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        self.classes[class as usize]
+    }
+
+    /// With those of another server or another time.
+    pub fn add(&mut self, other: &Self) {
+        add(&mut self.classes, &other.classes);
+        self.retries += other.retries;
+    }
+}
+
+impl Decided {
+    /// What it said so often.
+    pub fn of(&self, word: LimitVerdict) -> u64 {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        self.words[word as usize]
+    }
+
+    /// With what was said elsewhere or later.
+    pub fn add(&mut self, other: &Self) {
+        add(&mut self.words, &other.words);
+    }
+}
+
+/// What some cells count, as numbers.
+trait Total: Default {
+    type Cells;
+    fn of(cells: &Self::Cells) -> Self;
+    fn since(&self, earlier: &Self) -> Self;
+    fn merge(&mut self, other: &Self);
+    fn is_nothing(&self) -> bool;
+}
+
+fn add<const N: usize>(sums: &mut [u64; N], more: &[u64; N]) {
+    sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+}
+
+fn less<const N: usize>(counts: &[u64; N], earlier: &[u64; N]) -> [u64; N] {
+    std::array::from_fn(|place| counts[place].saturating_sub(earlier[place]))
+}
+
+impl Total for Answered {
+    type Cells = RouteCounters;
+
+    fn of(cells: &RouteCounters) -> Self {
+        let (mut latency, mut delay) = (HistogramTotal::default(), HistogramTotal::default());
+        latency.add(&cells.duration);
+        if let Some(delayed) = cells.delayed() {
+            latency.add(&delayed.latency);
+            delay.add(&delayed.delay);
+        }
+        Self { fates: RequestOutcome::ALL.map(|fate| cells.fate(fate).get()), latency, delay }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            fates: less(&self.fates, &earlier.fates),
+            latency: self.latency.since(&earlier.latency),
+            delay: self.delay.since(&earlier.delay),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        add(&mut self.fates, &other.fates);
+        self.latency.merge(&other.latency);
+        self.delay.merge(&other.delay);
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.fates.iter().all(|count| *count == 0) && self.latency.count() == 0 && self.delay.count() == 0
+    }
+}
+
+impl Answered {
+    /// With those of another route.
+    pub fn add(&mut self, other: &Self) {
+        self.merge(other);
+    }
+}
+
+impl Total for Decided {
+    type Cells = DecisionCounters;
+
+    fn of(cells: &DecisionCounters) -> Self {
+        let label = |label| cells.of(label).get();
+        let admitted = label(DecisionLabel::Allowed);
+        let delayed = label(DecisionLabel::Delayed);
+        let refused = label(DecisionLabel::Limited) + label(DecisionLabel::ShadowLimited);
+        let mut words = [admitted, delayed, refused];
+        add(&mut words, &LimitVerdict::ALL.map(|word| cells.unasked(word).get()));
+        Self { words }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self { words: less(&self.words, &earlier.words) }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.add(other);
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.words.iter().all(|count| *count == 0)
+    }
+}
+
+impl Total for Attempts {
+    type Cells = UpstreamCounters;
+
+    fn of(cells: &UpstreamCounters) -> Self {
+        let mut duration = HistogramTotal::default();
+        duration.add(&cells.duration);
+        Self { duration, failed: cells.failed_attempts.get() }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            duration: self.duration.since(&earlier.duration),
+            failed: self.failed.saturating_sub(earlier.failed),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.duration.merge(&other.duration);
+        self.failed += other.failed;
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.failed == 0 && self.duration.count() == 0
+    }
+}
+
+impl Total for ServerCounts {
+    type Cells = ServerCounters;
+
+    fn of(cells: &ServerCounters) -> Self {
+        Self {
+            classes: StatusClass::ALL.map(|class| cells.class(class).get()),
+            retries: Failure::ALL.iter().map(|why| cells.retried(*why).get()).sum(),
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            classes: less(&self.classes, &earlier.classes),
+            retries: self.retries.saturating_sub(earlier.retries),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.add(other);
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.retries == 0 && self.responses() == 0
+    }
+}
+
+/// What was seen last of a name; nothing until it is used.
+type Last<T> = Option<Box<T>>;
+
+/// What was seen of one worker.
+#[derive(Debug, Default)]
+struct Seen {
+    series: Arc<Series>,
+    unrouted: Last<Answered>,
+    routes: Vec<RouteSeen>,
+    upstreams: Vec<UpstreamSeen>,
+}
+
+#[derive(Debug, Default)]
+struct UpstreamSeen {
+    attempts: Last<Attempts>,
+    servers: Vec<Last<ServerCounts>>,
+}
+
+#[derive(Debug, Default)]
+struct RouteSeen {
+    answers: Last<Answered>,
+    limits: Vec<Last<Decided>>,
+}
+
+impl Metrics {
+    /// What was counted since `tap` looked last, or since the start. Exact: each count is in one answer. But what a request counts that
+    /// is under way while a reload takes its route away is in none, as it is in no metric.
+    pub fn draw(&self, tap: &mut DeltaReader) -> Delta {
+        let mut news = Delta::default();
+        tap.workers.resize_with(self.workers.len(), Seen::default);
+        for (seen, series) in tap.workers.iter_mut().zip(&self.workers) {
+            let series = series.load_full();
+            // What is about to be forgotten has counted until now.
+            seen.draw(&mut news);
+            if !Arc::ptr_eq(&seen.series, &series) {
+                *seen = std::mem::take(seen).under(series);
+                seen.draw(&mut news);
+            }
+        }
+        news
+    }
+}
+
+impl Seen {
+    fn draw(&mut self, news: &mut Delta) {
+        let Self { series, unrouted, routes, upstreams } = self;
+        let name = |name: &Arc<str>| Arc::clone(name);
+        draw(&series.unrouted, unrouted, name, &mut news.routes);
+        for (route, seen) in series.routes.iter().zip(routes) {
+            draw(&route.answers, &mut seen.answers, name, &mut news.routes);
+            for (limit, seen) in route.limits.iter().zip(&mut seen.limits) {
+                draw(limit, seen, name, &mut news.limits);
+            }
+        }
+        for (upstream, seen) in series.upstreams.iter().zip(upstreams) {
+            draw(&upstream.exchanges, &mut seen.attempts, name, &mut news.upstreams);
+            let server_name = |server: &Arc<str>| (Arc::clone(&upstream.exchanges.name), Arc::clone(server));
+            for (server, seen) in upstream.servers.iter().zip(&mut seen.servers) {
+                draw(server, seen, server_name, &mut news.servers);
+            }
+        }
+    }
+
+    /// The same of the worker's next plan.
+    fn under(self, series: Arc<Series>) -> Self {
+        let unrouted = if self.series.unrouted.is_same(&series.unrouted) { self.unrouted } else { None };
+        let mut routes: HashMap<&str, (&RouteSeries, RouteSeen)> =
+            self.series.routes.iter().zip(self.routes).map(|pair| (&*pair.0.answers.name, pair)).collect();
+        let routes = series.routes.iter().map(|route| match routes.remove(&*route.answers.name) {
+            None => RouteSeen { answers: None, limits: route.limits.iter().map(|_| None).collect() },
+            Some((old, seen)) => RouteSeen {
+                answers: seen.answers.filter(|_| old.answers.is_same(&route.answers)),
+                limits: carry(&old.limits, seen.limits, &route.limits),
+            },
+        });
+        let mut upstreams: HashMap<&str, (&UpstreamSeries, UpstreamSeen)> = self
+            .series
+            .upstreams
+            .iter()
+            .zip(self.upstreams)
+            .map(|pair| (&*pair.0.exchanges.name, pair))
+            .collect();
+        let upstreams =
+            series.upstreams.iter().map(|upstream| match upstreams.remove(&*upstream.exchanges.name) {
+                None => {
+                    UpstreamSeen { attempts: None, servers: upstream.servers.iter().map(|_| None).collect() }
+                }
+                Some((old, seen)) => UpstreamSeen {
+                    attempts: seen.attempts.filter(|_| old.exchanges.is_same(&upstream.exchanges)),
+                    servers: carry(&old.servers, seen.servers, &upstream.servers),
+                },
+            });
+        Self {
+            unrouted,
+            routes: routes.collect(),
+            upstreams: upstreams.collect(),
+            series: Arc::clone(&series),
+        }
+    }
+}
+
+fn draw<T: Total, K: Eq + Hash>(
+    named: &Named<T::Cells>,
+    last: &mut Last<T>,
+    key: impl FnOnce(&Arc<str>) -> K,
+    news: &mut HashMap<K, T>,
+) {
+    let Some(cells) = named.used() else { return };
+    let (total, last) = (T::of(cells), last.get_or_insert_default());
+    let since = total.since(last);
+    if !since.is_nothing() {
+        news.entry(key(&named.name)).or_default().merge(&since);
+        **last = total;
+    }
+}
+
+/// What was seen last of the same counters under another plan.
+fn carry<T: Total>(old: &[Named<T::Cells>], last: Vec<Last<T>>, new: &[Named<T::Cells>]) -> Vec<Last<T>> {
+    let mut seen: HashMap<&str, (&Named<T::Cells>, Last<T>)> =
+        old.iter().zip(last).map(|pair| (&*pair.0.name, pair)).collect();
+    let mut last_of = |named: &Named<T::Cells>| {
+        let (old, last) = seen.remove(&*named.name)?;
+        last.filter(|_| old.is_same(named))
+    };
+    new.iter().map(&mut last_of).collect()
+}

@@ -1,0 +1,240 @@
+//! The last requests that were refused or failed, with whom and why: few of them, so that a flood costs next to nothing.
+//!
+//! A worker asks [`Refusals::admits`] before it writes any text; what is kept is handed over under a lock that is taken a few times a
+//! second.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use http::{Method, StatusCode};
+use parking_lot::Mutex;
+
+use crate::counter::Counter;
+use crate::limit::units::{Fingerprint, Timestamp};
+use crate::telemetry::history::seconds;
+
+/// Refusals that are kept.
+const KEPT: usize = 200;
+/// Kept of one second; beyond them only the first of each limit.
+const A_SECOND: u64 = 20;
+/// Limits that are told apart there. Of more, some share their first.
+const LIMITS: usize = 255;
+
+/// A request that was refused or failed.
+#[derive(Clone, Debug)]
+pub struct SampledRefusal {
+    /// When its head had come.
+    pub time: Timestamp,
+    /// As sent; `None` where it is not known any more, as with the two after it.
+    pub method: Option<Method>,
+    /// As routed.
+    pub host: Option<String>,
+    /// Without its query.
+    pub path: Option<String>,
+    /// The route's name.
+    pub route: Option<Arc<str>>,
+    /// The answer's.
+    pub status: StatusCode,
+    /// As identified.
+    pub client: Option<IpAddr>,
+    /// The limit that refused; `None`: none did.
+    pub by: Option<RefusingLimit>,
+    /// In words.
+    pub reason: Cow<'static, str>,
+}
+
+/// Which limit refused whom.
+#[derive(Clone, Debug)]
+pub struct RefusingLimit {
+    /// The limit's name.
+    pub limit: Arc<str>,
+    /// Whose allowance was used up, and what that key is called; `None`: a part of the key is missing.
+    pub key: Option<(Fingerprint, String)>,
+    /// What the request would have cost there.
+    pub cost: Option<u32>,
+    /// Seconds; `None`: waiting does not help.
+    pub retry_after: Option<u64>,
+}
+
+/// A refusal that is kept.
+#[derive(Debug)]
+pub struct KeptRefusal {
+    /// Counted from 1.
+    pub seq: u64,
+    /// What it is.
+    pub refusal: SampledRefusal,
+    /// How many had been skipped before it.
+    skipped: u64,
+}
+
+/// The last ones.
+#[derive(Debug)]
+pub struct RefusalSamples {
+    /// The second, and in the lowest 8 bits how many were kept of it.
+    spent: AtomicU64,
+    /// The second in which one of this limit was kept last, by the limit's place; at last that of failures. A second has 32 bits here,
+    /// which is enough until 2106, and for telling it from the one before ever after.
+    firsts: [AtomicU32; LIMITS + 1],
+    /// What each worker skipped: its thread alone writes it.
+    skipped: Vec<Skipped>,
+    kept: Mutex<Last>,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Skipped(Counter);
+
+#[derive(Debug, Default)]
+struct Last {
+    /// Oldest first.
+    kept: VecDeque<Arc<KeptRefusal>>,
+    seq: u64,
+}
+
+/// What is told of the refusals behind one.
+#[derive(Debug)]
+pub struct RefusalPage {
+    /// The number of the newest; 0: there is none.
+    pub seq: u64,
+    /// How many were skipped behind the one that was named, else behind the first of these.
+    pub skipped: u64,
+    /// Oldest first.
+    pub refusals: Vec<Arc<KeptRefusal>>,
+}
+
+impl RefusalSamples {
+    /// Of so many workers.
+    pub fn new(workers: usize) -> Self {
+        Self {
+            spent: AtomicU64::new(0),
+            firsts: std::array::from_fn(|_| AtomicU32::new(0)),
+            skipped: (0..workers).map(|_| Skipped::default()).collect(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Whether to keep a refusal by the limit at this place (`None`: a failure) of this moment: 20 a second, and the first of each limit.
+    /// Those that are not kept are counted. Only the worker's own thread may call this.
+    pub fn admits(&self, worker: usize, limit: Option<usize>, at: Timestamp) -> bool {
+        let second = seconds(at);
+        let first = &self.firsts[limit.map_or(LIMITS, |limit| limit % LIMITS)];
+        // Cannot fail.
+        let short = u32::try_from(second & u64::from(u32::MAX)).unwrap_or(0);
+        if first.load(Ordering::Relaxed) != short && first.swap(short, Ordering::Relaxed) != short {
+            self.spend(second);
+            return true;
+        }
+        let kept = self.spend(second);
+        if let (false, Some(Skipped(skipped))) = (kept, self.skipped.get(worker)) {
+            skipped.add(1);
+        }
+        kept
+    }
+
+    /// Takes one of the second's refusals, if there is one left.
+    fn spend(&self, second: u64) -> bool {
+        let left = |spent: u64| match spent >> 8 {
+            last if last < second => Some(second << 8 | 1),
+            // A worker may be a little behind: it spends of the present second.
+            _ => (spent & 0xff < A_SECOND).then_some(spent + 1),
+        };
+        // Looked at first: in a flood nobody writes here.
+        left(self.spent.load(Ordering::Relaxed)).is_some()
+            && self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+    }
+
+    /// Keeps one that was admitted.
+    pub fn keep(&self, refusal: SampledRefusal) {
+        let mut last = self.kept.lock();
+        last.seq += 1;
+        let kept = KeptRefusal { seq: last.seq, refusal, skipped: self.skipped() };
+        if last.kept.len() >= KEPT {
+            last.kept.pop_front();
+        }
+        last.kept.push_back(Arc::new(kept));
+    }
+
+    /// Those behind the one of this number; all of them if that is not kept, or none is named.
+    pub fn since(&self, seq: Option<u64>) -> RefusalPage {
+        let (seq, newest, kept) = {
+            let last = self.kept.lock();
+            (seq, last.seq, last.kept.iter().cloned().collect::<Vec<_>>())
+        };
+        let named = kept.iter().find(|kept| Some(kept.seq) == seq);
+        let before = named.or(kept.first()).map_or(0, |kept| kept.skipped);
+        let behind = named.map_or(0, |kept| kept.seq);
+        RefusalPage {
+            seq: newest,
+            skipped: self.skipped().saturating_sub(before),
+            refusals: kept.into_iter().filter(|kept| kept.seq > behind).collect(),
+        }
+    }
+
+    fn skipped(&self) -> u64 {
+        self.skipped.iter().map(|Skipped(counter)| counter.get()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal() -> SampledRefusal {
+        SampledRefusal {
+            time: Timestamp(0),
+            method: None,
+            host: None,
+            path: None,
+            route: None,
+            status: StatusCode::TOO_MANY_REQUESTS,
+            client: None,
+            by: None,
+            reason: "for a test".into(),
+        }
+    }
+
+    /// Of so many refusals by a limit in a second, how many are kept.
+    fn kept(refusals: &RefusalSamples, limit: Option<usize>, second: u64, count: usize) -> usize {
+        let at = Timestamp(second * 1_000_000);
+        let admitted = (0..count).filter(|_| refusals.admits(0, limit, at));
+        admitted.map(|_| refusals.keep(refusal())).count()
+    }
+
+    #[test]
+    fn twenty_a_second_and_the_first_of_each_limit() {
+        let refusals = RefusalSamples::new(1);
+        assert_eq!(kept(&refusals, Some(0), 1_000, 10_000), 20);
+        assert_eq!(kept(&refusals, Some(1), 1_000, 10_000), 1);
+        assert_eq!(kept(&refusals, None, 1_000, 10_000), 1);
+        assert_eq!(kept(&refusals, Some(0), 1_001, 5), 5);
+        assert_eq!(kept(&refusals, Some(1), 1_001, 100), 15);
+        let told = refusals.since(None);
+        assert_eq!((told.seq, told.refusals.len()), (42, 42));
+        assert_eq!(told.skipped, 3 * 10_000 + 105 - 42);
+    }
+
+    #[test]
+    fn what_is_behind_one_is_told() {
+        let refusals = RefusalSamples::new(1);
+        assert_eq!(refusals.since(Some(7)).refusals.len(), 0);
+        for second in 1..=30 {
+            kept(&refusals, Some(0), second, 100);
+        }
+        let all = refusals.since(None);
+        assert_eq!((all.seq, all.refusals.len()), (600, KEPT), "the last of them");
+        let (first, last) = (all.refusals[0].seq, all.refusals[KEPT - 1].seq);
+        assert_eq!((first, last), (401, 600));
+        let some = refusals.since(Some(590));
+        assert_eq!(
+            some.refusals.iter().map(|kept| kept.seq).collect::<Vec<_>>(),
+            (591..=600).collect::<Vec<_>>()
+        );
+        assert_eq!(refusals.since(Some(600)).refusals.len(), 0);
+        for strange in [0, 5, 601, u64::MAX] {
+            assert_eq!(refusals.since(Some(strange)).refusals.len(), KEPT, "{strange}");
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The keys that ask most, in constant memory: a Space-Saving sketch.
+//!
+//! A. Metwally, D. Agrawal, A. El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT 2005). As many
+//! keys as there is room for are counted. One more takes the place of the key with the least count, and that count with it, as the most
+//! that it may have asked before: so no count is ever too low, and none is too high by more than the least of them, which is at most
+//! the requests ÷ the keys. What was admitted and refused is counted from nothing instead, and may be too low by as much.
+//!
+//! The paper keeps keys of one count in linked buckets, which each request changes. Here a request only counts; the order is put
+//! right when somebody is to make room. Each correction there is for at least one request since the last, so a request costs O(1), and
+//! O(log keys) together with those.
+
+mod ranking;
+
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::limit::units::{Fingerprint, Timestamp};
+pub use ranking::{RankBy, Ranking, TopKey};
+
+/// Keys that are followed at once.
+pub const FOLLOWED: usize = 1_000;
+
+/// Counts the keys of one limit. About 200 bytes a key, and its label.
+#[derive(Debug, Default)]
+pub struct TopKeys {
+    /// Where a key stands among `keys`. Fingerprints are spread evenly, so half of one is enough.
+    places: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
+    keys: Vec<Key>,
+    /// The requests of each key, or fewer, and its place: made when first somebody is to make room.
+    order: BinaryHeap<Reverse<(u32, u32)>>,
+    total: Tally,
+}
+
+/// Requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Those that passed, at once or later.
+    pub admitted: u64,
+    /// Those that did not.
+    pub refused: u64,
+}
+
+/// One key. More than 4 billion requests of one key do not come while a sketch lives.
+#[derive(Debug)]
+struct Key {
+    owner: Fingerprint,
+    admitted: u32,
+    refused: u32,
+    /// How often it may have asked before it was followed.
+    error: u32,
+    last: Timestamp,
+    label: String,
+}
+
+/// What a sketch knows, to be put together with others.
+#[derive(Clone, Debug, Default)]
+pub struct Sketch {
+    /// The keys that are followed.
+    pub counts: Vec<KeyCount>,
+    /// How often at most a key has asked that is not.
+    pub error: u32,
+    /// All requests.
+    pub total: Tally,
+}
+
+/// What a sketch knows of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyCount {
+    /// Who.
+    pub owner: Fingerprint,
+    /// Never too high.
+    pub admitted: u32,
+    /// Never too high.
+    pub refused: u32,
+    /// How much too low both may be, together.
+    pub error: u32,
+    /// Last seen.
+    pub last: Timestamp,
+}
+
+impl TopKeys {
+    /// A request of this key was admitted or refused. `label` writes what the key is called, for a key that was not followed; it finds the
+    /// text empty.
+    #[inline]
+    pub fn count(
+        &mut self,
+        owner: Fingerprint,
+        refused: bool,
+        now: Timestamp,
+        label: impl FnOnce(&mut String),
+    ) {
+        self.total.count(refused);
+        match self.places.get(&half(owner)).and_then(|place| self.keys.get_mut(*place as usize)) {
+            Some(key) => key.count(refused, now),
+            None => self.follow(owner, refused, now, label),
+        }
+    }
+
+    /// A request was refused or admitted that had no key.
+    pub fn count_unkeyed(&mut self, refused: bool) {
+        self.total.count(refused);
+    }
+
+    /// Follows a key that was not followed.
+    #[inline(never)]
+    fn follow(&mut self, owner: Fingerprint, refused: bool, now: Timestamp, label: impl FnOnce(&mut String)) {
+        let place = if self.keys.len() < FOLLOWED {
+            self.keys.push(Key::default());
+            self.keys.len() - 1
+        } else {
+            self.least()
+        };
+        let Some(key) = self.keys.get_mut(place) else { return };
+        if key.requests() > 0 {
+            self.places.remove(&half(key.owner));
+        }
+        *key = Key { owner, error: key.requests(), label: std::mem::take(&mut key.label), ..Key::default() };
+        key.label.clear();
+        label(&mut key.label);
+        key.count(refused, now);
+        self.places.insert(half(owner), u32::try_from(place).unwrap_or(u32::MAX));
+    }
+
+    /// The place of the key with the fewest requests.
+    fn least(&mut self) -> usize {
+        if self.order.is_empty() {
+            let ranks = (0..).zip(&self.keys).map(|(place, key)| Reverse((key.requests(), place)));
+            self.order = ranks.collect();
+        }
+        while let Some(mut top) = self.order.peek_mut() {
+            let Reverse((known, place)) = *top;
+            let now = self.keys.get(place as usize).map_or(0, Key::requests);
+            if now == known {
+                return place as usize;
+            }
+            *top = Reverse((now, place));
+            // Put where it belongs.
+            drop::<PeekMut<'_, _>>(top);
+        }
+        0
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What is known.
+    pub fn sketch(&self) -> Sketch {
+        let full = self.keys.len() >= FOLLOWED;
+        let least = self.keys.iter().map(Key::requests).min().filter(|_| full);
+        let count = |key: &Key| KeyCount {
+            owner: key.owner,
+            admitted: key.admitted,
+            refused: key.refused,
+            error: key.error,
+            last: key.last,
+        };
+        Sketch { counts: self.keys.iter().map(count).collect(), error: least.unwrap_or(0), total: self.total }
+    }
+
+    /// What a key is called, if it is followed.
+    pub fn label(&self, owner: Fingerprint) -> Option<&str> {
+        let place = self.places.get(&half(owner))?;
+        self.keys.get(*place as usize).map(|key| &*key.label)
+    }
+}
+
+impl Tally {
+    #[inline]
+    fn count(&mut self, refused: bool) {
+        self.refused += u64::from(refused);
+        self.admitted += u64::from(!refused);
+    }
+}
+
+impl Key {
+    /// Never too low.
+    fn requests(&self) -> u32 {
+        self.error + self.admitted + self.refused
+    }
+
+    #[inline]
+    fn count(&mut self, refused: bool, now: Timestamp) {
+        self.refused += u32::from(refused);
+        self.admitted += u32::from(!refused);
+        self.last = now;
+    }
+}
+
+impl Default for Key {
+    /// Nobody, who never asked.
+    fn default() -> Self {
+        let (owner, last) = (Fingerprint(0), Timestamp(0));
+        Self { owner, admitted: 0, refused: 0, error: 0, last, label: String::new() }
+    }
+}
+
+impl KeyCount {
+    /// Never too low.
+    pub fn requests(&self) -> u32 {
+        self.error + self.admitted + self.refused
+    }
+}
+
+/// 64 of the 128 bits.
+pub(super) fn half(owner: Fingerprint) -> u64 {
+    u64::try_from(owner.0 >> 64).unwrap_or(0)
+}
+
+/// Hashes what is a hash already, under a key that no client knows.
+#[derive(Debug, Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Not used: keys are `u64`.
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A key as spread as a fingerprint is.
+    pub(super) fn owner(number: u64) -> Fingerprint {
+        let spread = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Fingerprint(u128::from(spread) << 64 | u128::from(number))
+    }
+
+    /// Counts requests of these keys, of which every third is refused. The true counts: all, refused.
+    pub(super) fn told(numbers: &[u64]) -> (TopKeys, HashMap<Fingerprint, (u32, u32)>) {
+        let (mut top_keys, mut truth) = (TopKeys::default(), HashMap::<_, (u32, u32)>::new());
+        for (at, number) in (1..).zip(numbers) {
+            let refused = at % 3 == 0;
+            top_keys.count(owner(*number), refused, Timestamp(at), |label| {
+                assert!(label.is_empty());
+                label.push_str(&number.to_string());
+            });
+            let (all, no) = truth.entry(owner(*number)).or_default();
+            (*all, *no) = (*all + 1, *no + u32::from(refused));
+        }
+        (top_keys, truth)
+    }
+
+    fn check(top_keys: &TopKeys, truth: &HashMap<Fingerprint, (u32, u32)>, asked: usize) {
+        let sketch = top_keys.sketch();
+        assert!(sketch.counts.len() <= FOLLOWED);
+        assert!(sketch.error as usize <= asked / FOLLOWED, "{} of {asked}", sketch.error);
+        assert_eq!(sketch.total.admitted + sketch.total.refused, asked as u64);
+        for count in &sketch.counts {
+            let (all, refused) = truth[&count.owner];
+            assert!(all <= count.requests() && count.requests() <= all + sketch.error);
+            assert!(count.refused <= refused && refused <= count.refused + sketch.error);
+            assert!(count.admitted <= all - refused && all - refused <= count.admitted + sketch.error);
+            assert!(count.error <= sketch.error);
+            let number = u64::try_from(count.owner.0 & u128::from(u64::MAX)).unwrap();
+            assert_eq!(top_keys.label(count.owner), Some(&*number.to_string()), "its own label");
+        }
+        let followed: HashMap<_, _> = sketch.counts.iter().map(|count| (count.owner, count)).collect();
+        assert_eq!(followed.len(), sketch.counts.len(), "nobody is followed twice");
+        for (owner, (all, _)) in truth {
+            assert!(*all <= sketch.error || followed.contains_key(owner), "a heavy hitter is missed");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn no_count_is_too_low_and_none_too_high_by_more_than_the_error(
+            steps in proptest::collection::vec((0_usize..4, any::<u64>()), 1..20_000),
+        ) {
+            // Keys of four kinds: few that ask much, some, many, and such that come once.
+            let number = |(kind, random): &(usize, u64)| [random % 10, random % 500, random % 5_000, *random][*kind];
+            let numbers: Vec<u64> = steps.iter().map(number).collect();
+            let (top_keys, truth) = told(&numbers);
+            check(&top_keys, &truth, numbers.len());
+        }
+    }
+
+    #[test]
+    fn up_to_so_many_keys_are_counted_exactly() {
+        let numbers: Vec<u64> = (0..FOLLOWED as u64 * 5).map(|step| step % FOLLOWED as u64).collect();
+        let (top_keys, truth) = told(&numbers);
+        let sketch = top_keys.sketch();
+        assert_eq!((sketch.counts.len(), sketch.error.min(4)), (FOLLOWED, 4), "full, so the least is told");
+        for count in sketch.counts {
+            assert_eq!((count.requests(), count.refused), truth[&count.owner]);
+            assert_eq!(count.error, 0);
+        }
+    }
+
+    #[test]
+    fn a_flood_of_new_keys_hides_no_heavy_one_and_takes_no_memory() {
+        let numbers: Vec<u64> =
+            (0..200_000).map(|step| if step % 10 == 0 { step / 10 % 7 } else { 1_000_000 + step }).collect();
+        let (top_keys, truth) = told(&numbers);
+        check(&top_keys, &truth, numbers.len());
+        assert!((0..7).all(|heavy| top_keys.label(owner(heavy)).is_some()));
+        assert!(top_keys.places.capacity() <= 4 * FOLLOWED && top_keys.keys.capacity() <= 2 * FOLLOWED);
+        assert_eq!(top_keys.order.len(), FOLLOWED);
+    }
+
+    #[test]
+    fn who_has_no_key_counts_in_all() {
+        let (mut top_keys, _) = told(&[1]);
+        top_keys.count_unkeyed(true);
+        assert_eq!(top_keys.sketch().total, Tally { admitted: 1, refused: 1 });
+        top_keys.clear();
+        assert_eq!(top_keys.sketch().total, Tally::default());
+        assert_eq!(top_keys.label(owner(1)), None);
+    }
+}

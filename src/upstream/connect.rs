@@ -1,0 +1,94 @@
+//! A new connection to a server: to one of its addresses, and TLS on it where the server speaks that.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Failure;
+use super::dns::HostAddress;
+use crate::clock::deadline::now;
+use crate::net::Stream;
+use crate::plan::Endpoint;
+
+/// Addresses that are tried for one connection. More would leave too little time for each.
+const MAX_TRIES: usize = 3;
+/// An older connection serves no further request, so that what balances connections before the servers can move them.
+pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    /// Refused, unreachable, or its name does not resolve.
+    #[error("no connection: {0}")]
+    Connect(io::Error),
+    /// No address took a connection, or TLS was not agreed on, in time.
+    #[error("no connection in time")]
+    Timeout,
+    /// No TLS: its certificate is not to be trusted, it refuses ours, or it speaks none.
+    #[error("no TLS: {0}")]
+    Tls(io::Error),
+}
+
+impl ConnectError {
+    /// What a request makes of it.
+    pub(super) fn failure(&self) -> Failure {
+        match self {
+            Self::Connect(_) => Failure::Connect,
+            Self::Timeout => Failure::ConnectTimeout,
+            Self::Tls(_) => Failure::Tls,
+        }
+    }
+}
+
+/// Connects to the server's address whose `turn` it is, or to one of the next, and agrees on TLS; all within `patience`.
+pub(super) async fn connect(
+    endpoint: &Endpoint,
+    site: &HostAddress,
+    turn: usize,
+    patience: Duration,
+) -> Result<(Stream, IpAddr), ConnectError> {
+    let end = now() + patience;
+    let dialling = async {
+        let addresses = site.addresses().await;
+        let (socket, address) = open_socket(&addresses, turn, endpoint.port, end).await?;
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a socket that refuses works, but small requests wait for acknowledgements"
+        )]
+        let _ = socket.set_nodelay(true);
+        Ok((secure(endpoint, socket).await?, address))
+    };
+    timeout_at(end, dialling).await.unwrap_or(Err(ConnectError::Timeout))
+}
+
+/// An address that does not answer leaves the next as much time as it had itself.
+async fn open_socket(
+    addresses: &[IpAddr],
+    turn: usize,
+    port: u16,
+    end: Instant,
+) -> Result<(TcpStream, IpAddr), ConnectError> {
+    let mut left = u32::try_from(addresses.len().min(MAX_TRIES)).unwrap_or(1);
+    let turn = turn.checked_rem(addresses.len()).unwrap_or(0);
+    let mut fault = ConnectError::Connect(io::Error::new(io::ErrorKind::NotFound, "its name has no address"));
+    for &address in addresses.iter().cycle().skip(turn).take(addresses.len().min(MAX_TRIES)) {
+        let share = end.saturating_duration_since(now()) / left.max(1);
+        left = left.saturating_sub(1);
+        fault = match timeout(share, TcpStream::connect((address, port))).await {
+            Ok(Ok(socket)) => return Ok((socket, address)),
+            Ok(Err(error)) => ConnectError::Connect(error),
+            Err(_) => ConnectError::Timeout,
+        };
+    }
+    Err(fault)
+}
+
+async fn secure(endpoint: &Endpoint, socket: TcpStream) -> Result<Stream, ConnectError> {
+    let Some(trust) = &endpoint.tls else { return Ok(Stream::Plain(socket)) };
+    let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no certificate can be for its name");
+    let name = trust.name(&endpoint.host).ok_or_else(|| ConnectError::Tls(nameless()))?;
+    Stream::connect_tls(socket, trust.config.clone(), name).await.map_err(ConnectError::Tls)
+}

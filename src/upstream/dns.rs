@@ -1,0 +1,235 @@
+//! The addresses behind servers' names: asked for in the background, so that no request waits for a resolver.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use tokio::net::lookup_host;
+use tokio::sync::Notify;
+
+use crate::plan::{Endpoint, Upstream};
+
+/// How often a name is looked up again. The system's resolver does not tell for how long an answer is good.
+const REFRESH: Duration = Duration::from_secs(30);
+/// After a failure, and twice as long after each further one, up to [`REFRESH`].
+const RETRY: Duration = Duration::from_secs(1);
+
+/// All names of the process, which workers and health checks look at.
+#[derive(Debug, Default)]
+pub(super) struct Resolver(Mutex<HashMap<Box<str>, Arc<ResolvedName>>>);
+
+impl Resolver {
+    /// Where a server is. Takes a lock: for who adopts a plan.
+    pub(super) fn address_of(&self, endpoint: &Endpoint) -> HostAddress {
+        if let Ok(address) = endpoint.host.parse() {
+            return HostAddress::Address(address);
+        }
+        let mut names = self.0.lock();
+        let fresh = || Arc::new(ResolvedName::new(&endpoint.host));
+        HostAddress::Name(Arc::clone(names.entry(endpoint.host.as_str().into()).or_insert_with(fresh)))
+    }
+
+    /// The names of a plan's servers. All others are forgotten.
+    pub(super) fn adopt(&self, upstreams: &[Arc<Upstream>]) -> Vec<Arc<ResolvedName>> {
+        let endpoints = upstreams.iter().flat_map(|upstream| upstream.endpoints());
+        let mut named: Vec<Arc<ResolvedName>> = Vec::new();
+        for site in endpoints.map(|endpoint| self.address_of(endpoint)) {
+            match site {
+                HostAddress::Name(name) if !named.iter().any(|known| Arc::ptr_eq(known, &name)) => {
+                    named.push(name)
+                }
+                HostAddress::Name(_) | HostAddress::Address(_) => {}
+            }
+        }
+        self.0.lock().retain(|_, name| named.iter().any(|known| Arc::ptr_eq(known, name)));
+        named
+    }
+}
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub(super) enum HostAddress {
+    /// The file says it.
+    Address(IpAddr),
+    /// The resolver does.
+    Name(Arc<ResolvedName>),
+}
+
+impl HostAddress {
+    /// Its addresses; none if its name does not resolve. Waits only until the resolver has answered for the first time.
+    pub(super) async fn addresses(&self) -> Arc<Vec<IpAddr>> {
+        match self {
+            Self::Address(address) => Arc::new(vec![*address]),
+            Self::Name(name) => name.addresses().await,
+        }
+    }
+
+    /// Its addresses, as far as is known. Waits for nothing.
+    pub(super) fn known(&self) -> Option<Arc<Vec<IpAddr>>> {
+        match self {
+            Self::Address(_) => None,
+            Self::Name(name) => name.known.load_full(),
+        }
+    }
+
+    /// Whether it is still there, as far as is known.
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        match self {
+            Self::Address(_) => true,
+            Self::Name(name) => name.known.load().as_ref().is_none_or(|known| known.contains(&address)),
+        }
+    }
+
+    /// Whether both are told of the same answers.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Address(one), Self::Address(other)) => one == other,
+            (Self::Name(one), Self::Name(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// A name, and what the resolver said last.
+#[derive(Debug)]
+pub(super) struct ResolvedName {
+    pub(super) host: Box<str>,
+    /// `None` until the resolver has answered; empty until it has named an address.
+    known: ArcSwapOption<Vec<IpAddr>>,
+    learned: Notify,
+}
+
+impl ResolvedName {
+    pub(super) fn new(host: &str) -> Self {
+        Self { host: host.into(), known: ArcSwapOption::empty(), learned: Notify::new() }
+    }
+
+    async fn addresses(&self) -> Arc<Vec<IpAddr>> {
+        loop {
+            // Made before the look, so that nothing learned in between is missed.
+            let learned = self.learned.notified();
+            if let Some(known) = self.known.load_full() {
+                return known;
+            }
+            learned.await;
+        }
+    }
+
+    /// Takes an answer in; a failure leaves the last one as it is. What there is to tell a person.
+    pub(super) fn update(&self, answer: io::Result<Vec<IpAddr>>) -> Result<(), io::Error> {
+        let none = || io::Error::new(io::ErrorKind::NotFound, "it has no address");
+        let answer = answer.and_then(|found| if found.is_empty() { Err(none()) } else { Ok(found) });
+        let (known, learned) = match answer {
+            Ok(found) => (Some(found), Ok(())),
+            Err(error) => (self.known.load().is_none().then(Vec::new), Err(error)),
+        };
+        if let Some(known) = known {
+            self.known.store(Some(Arc::new(known)));
+            self.learned.notify_waiters();
+        }
+        learned
+    }
+
+    /// Looks it up again and again, until it is aborted.
+    pub(super) async fn keep_up(self: Arc<Self>) {
+        let mut failures = 0_u32;
+        loop {
+            let learned = self.update(look_up(&self.host).await);
+            self.warn_of_change(&learned, failures);
+            failures = if learned.is_ok() { 0 } else { failures.saturating_add(1) };
+            let pause = match failures {
+                0 => REFRESH,
+                failures => RETRY.saturating_mul(1 << (failures - 1).min(5)).min(REFRESH),
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn warn_of_change(&self, learned: &Result<(), io::Error>, failures: u32) {
+        let Self { host, known, .. } = self;
+        match learned {
+            Err(error) if failures == 0 => {
+                let last = known.load().as_ref().map_or(0, |known| known.len());
+                tracing::warn!(
+                    "the server name `{host}` can not be looked up: {error}; addresses from before: {last}"
+                );
+            }
+            Ok(()) if failures > 0 => tracing::info!("the server name `{host}` is known again"),
+            _ => {}
+        }
+    }
+}
+
+/// Asks the system's resolver; each address once, in its order.
+async fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
+    let mut found = Vec::new();
+    for address in lookup_host((host, 0)).await? {
+        if !found.contains(&address.ip()) {
+            found.push(address.ip());
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(last: &[u8]) -> Vec<IpAddr> {
+        last.iter().map(|last| [10, 0, 0, *last].into()).collect()
+    }
+
+    fn silence() -> io::Result<Vec<IpAddr>> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    #[tokio::test]
+    async fn the_last_answer_stays_good_while_the_resolver_fails() {
+        let name = Arc::new(ResolvedName::new("a.test"));
+        let site = HostAddress::Name(Arc::clone(&name));
+        name.update(Ok(addresses(&[1, 2]))).expect("it is known");
+        assert!(name.update(silence()).is_err() && name.update(Ok(Vec::new())).is_err());
+        assert_eq!(*site.addresses().await, addresses(&[1, 2]));
+        name.update(Ok(addresses(&[2, 3]))).expect("it is known");
+        assert_eq!([1, 2, 3].map(|last| site.has([10, 0, 0, last].into())), [false, true, true]);
+    }
+
+    #[tokio::test]
+    async fn only_the_first_answer_is_waited_for() {
+        let name = Arc::new(ResolvedName::new("a.test"));
+        let site = HostAddress::Name(Arc::clone(&name));
+        let waiting = tokio::spawn(async move { site.addresses().await });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        assert!(name.update(silence()).is_err());
+        assert_eq!(
+            *waiting.await.expect("no panic"),
+            addresses(&[]),
+            "then it is known that nothing is known"
+        );
+    }
+
+    #[test]
+    fn all_who_ask_for_a_name_are_told_the_same() {
+        let names = Resolver::default();
+        let endpoint = |host: &str, port| Endpoint {
+            host: host.to_owned(),
+            port,
+            authority: format!("{host}:{port}").into(),
+            weight: 1,
+            tls: None,
+        };
+        let site = names.address_of(&endpoint("a.test", 1));
+        assert!(
+            site.is(&names.address_of(&endpoint("a.test", 2)))
+                && !site.is(&names.address_of(&endpoint("b.test", 1)))
+        );
+        assert!(names.adopt(&[]).is_empty());
+        assert!(!site.is(&names.address_of(&endpoint("a.test", 1))), "nobody looked it up in between");
+        assert!(matches!(names.address_of(&endpoint("::1", 1)), HostAddress::Address(_)));
+    }
+}

@@ -1,0 +1,188 @@
+//! The state of all servers, by name: it outlives plans, and all workers, the health checks and the metrics look at the same.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::ServerName;
+use super::connection_limit::{ConnectionLimit, Usage};
+use super::dns::Resolver;
+use super::server_state::{FailedAttempt, ServerState};
+use crate::clock::deadline;
+use crate::plan::{Eject, MaxConnections, Upstream};
+
+/// All servers of the process.
+#[derive(Debug)]
+pub struct ServerRegistry {
+    epoch: Instant,
+    servers: Mutex<HashMap<ServerName, Arc<ServerState>>>,
+    /// How many connections upstreams may have, by name.
+    bounds: Mutex<HashMap<Arc<str>, Arc<ConnectionLimit>>>,
+    /// Where they are.
+    pub(super) names: Resolver,
+    /// Held while a server is ejected.
+    ejecting: Arc<Mutex<()>>,
+}
+
+/// The servers of one upstream, in the order of the plan.
+#[derive(Clone, Debug)]
+pub struct ServerStates {
+    servers: Vec<Arc<ServerState>>,
+    ejecting: Arc<Mutex<()>>,
+}
+
+impl Default for ServerRegistry {
+    /// Nothing is known of any server.
+    fn default() -> Self {
+        Self {
+            epoch: deadline::now(),
+            servers: Mutex::default(),
+            bounds: Mutex::default(),
+            names: Resolver::default(),
+            ejecting: Arc::default(),
+        }
+    }
+}
+
+impl ServerRegistry {
+    /// The servers of an upstream. Takes a lock: for who adopts a plan or shows what is known, not for each request.
+    pub fn states(&self, upstream: &Upstream) -> ServerStates {
+        let mut servers = self.servers.lock();
+        let mut fitness_of = |authority: &Arc<str>| {
+            let name = (Arc::clone(&upstream.name), Arc::clone(authority));
+            Arc::clone(servers.entry(name).or_insert_with(|| Arc::new(ServerState::new(self.epoch))))
+        };
+        ServerStates {
+            servers: upstream.endpoints().iter().map(|server| fitness_of(&server.authority)).collect(),
+            ejecting: Arc::clone(&self.ejecting),
+        }
+    }
+
+    /// The bound on an upstream's connections, if it has one. Takes a lock: for who adopts a plan.
+    pub(super) fn bound(&self, upstream: &Upstream) -> Option<Arc<ConnectionLimit>> {
+        let most = upstream.max_connections?;
+        let mut bounds = self.bounds.lock();
+        let bound =
+            bounds.entry(Arc::clone(&upstream.name)).or_insert_with(|| Arc::new(ConnectionLimit::new(most)));
+        Some(Arc::clone(bound))
+    }
+
+    /// How much of the bound on an upstream's connections is used, if it has one.
+    pub fn usage(&self, upstream: &Upstream) -> Option<Usage> {
+        self.bound(upstream).map(|bound| bound.usage())
+    }
+
+    /// Goes over to a plan's bounds, and forgets all others.
+    pub(super) fn rebound(&self, upstreams: &[Arc<Upstream>]) {
+        let most: HashMap<&str, MaxConnections> = upstreams
+            .iter()
+            .filter_map(|upstream| Some((&*upstream.name, upstream.max_connections?)))
+            .collect();
+        self.bounds
+            .lock()
+            .retain(|upstream, bound| most.get(&**upstream).inspect(|most| bound.resize(**most)).is_some());
+    }
+
+    /// Forgets the servers that a plan does not name.
+    pub fn retain(&self, upstreams: &[Arc<Upstream>]) {
+        let named: HashSet<(&str, &str)> = upstreams
+            .iter()
+            .flat_map(|upstream| {
+                upstream.endpoints().iter().map(|server| (&*upstream.name, &*server.authority))
+            })
+            .collect();
+        self.servers.lock().retain(|(upstream, server), _| named.contains(&(&**upstream, &**server)));
+    }
+}
+
+impl ServerStates {
+    /// The server at `place`.
+    pub fn get(&self, place: usize) -> Option<&Arc<ServerState>> {
+        self.servers.get(place)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ServerState>> {
+        self.servers.iter()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// The server at `place` failed an attempt. It is ejected if that is due and enough others are left: at least half of
+    /// them not ejected, and one that is fit. Without a `rule` none is ejected.
+    pub(super) fn failed(&self, place: usize, attempt: FailedAttempt, down_after: u32, rule: Option<Eject>) {
+        let due = self.get(place).filter(|server| server.failed(attempt, down_after));
+        // One alone stays, whatever it does.
+        let Some((server, rule)) = due.zip(rule.filter(|_| self.len() > 1)) else { return };
+        let now = attempt.ended;
+        let _alone = self.ejecting.lock();
+        let ejected = self.iter().filter(|peer| peer.is_ejected(now)).count();
+        let others = self.iter().filter(|peer| !Arc::ptr_eq(peer, server));
+        let spared = others.filter(|peer| peer.is_available(now)).count() > 0;
+        // Another worker may have been faster.
+        if spared && ejected < self.len() / 2 && !server.is_ejected(now) {
+            server.eject(now, rule);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::super::cause::Cause;
+    use super::super::server_state::DownReason;
+    use super::*;
+
+    /// So many servers of which nothing is known.
+    pub(in crate::upstream) fn peers(count: usize) -> ServerStates {
+        let epoch = deadline::now();
+        let servers = (0..count).map(|_| Arc::new(ServerState::new(epoch))).collect();
+        ServerStates { servers, ejecting: Arc::default() }
+    }
+
+    const RULE: Eject = Eject { failures: 2, span: Duration::from_secs(10) };
+
+    fn fail(peers: &ServerStates, place: usize, now: Instant) {
+        let attempt = FailedAttempt { begun: now, ended: now, cause: Cause::Refused };
+        peers.failed(place, attempt, RULE.failures, Some(RULE));
+    }
+
+    #[test]
+    fn one_alone_is_never_ejected_nor_the_last_fit_one() {
+        let (alone, now) = (peers(1), deadline::now());
+        (0..100).for_each(|_| fail(&alone, 0, now));
+        assert!(alone.servers[0].is_available(now));
+        assert_eq!(alone.servers[0].down(now, RULE.failures), Some(DownReason::Failing));
+        let three = peers(3);
+        three.servers[0].set_unhealthy(String::new());
+        three.servers[1].set_unhealthy(String::new());
+        (0..100).for_each(|_| fail(&three, 2, now));
+        assert!(three.servers[2].is_available(now));
+        assert_eq!(three.servers[2].down(now, RULE.failures), Some(DownReason::Failing));
+    }
+
+    proptest! {
+        #[test]
+        fn at_least_half_and_one_stay(
+            count in 1_usize..9,
+            steps in proptest::collection::vec((0_usize..9, 0_u64..15), 0..200),
+        ) {
+            let peers = peers(count);
+            let mut now = deadline::now();
+            for (place, seconds) in steps {
+                now += Duration::from_secs(seconds / 3);
+                fail(&peers, place % count, now);
+                let ejected = peers.iter().filter(|peer| peer.is_ejected(now)).count();
+                prop_assert!(ejected <= count / 2 && ejected < count);
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Whether a server is fit to be chosen: what its answers to requests and to health checks say. One for the whole process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::cause::Cause;
+use crate::plan::Eject;
+
+/// A server is never ejected for longer, unless the file's own `for` is longer.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// What is known of one server.
+///
+/// Every request reads it and hardly any writes to it, so that the workers' copies of the cache line stay valid. What one
+/// worker writes another sees a moment later, which is soon enough.
+#[derive(Debug)]
+pub struct ServerState {
+    /// What `until` counts from.
+    epoch: Instant,
+    /// As the health checks say; true where there are none.
+    healthy: AtomicBool,
+    /// Failures since the last answer; they are counted up to those that make it count as down.
+    failures: AtomicU32,
+    /// What the last failed attempt met; see [`Cause::code`].
+    cause: AtomicU8,
+    /// Ejections since the last answer.
+    ejected: AtomicU32,
+    /// When the last ejection ends, in microseconds; 0 = it never was ejected.
+    until: AtomicU64,
+    /// Ejections ever.
+    ejections: AtomicU64,
+    /// Requests under way; counted only where the balance asks for it.
+    in_flight: AtomicU32,
+    /// The program log says that it is down. Only the control thread reads and writes this.
+    reported_down: AtomicBool,
+    /// What the last health check found wrong. Only the control thread writes this, and only when that changes.
+    ill: Mutex<Option<Box<str>>>,
+}
+
+/// Why a server counts as down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DownReason {
+    /// It fails its health checks.
+    Unhealthy,
+    /// It is ejected for its failures.
+    Ejected,
+    /// It failed too often in a row and has not answered since. It gets requests all the same: no other server is
+    /// left, or its ejection is over.
+    Failing,
+}
+
+impl DownReason {
+    /// The `why` of the admin API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unhealthy => "unhealthy",
+            Self::Ejected => "ejected",
+            Self::Failing => "failing",
+        }
+    }
+}
+
+/// An attempt that a server did not answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedAttempt {
+    pub(super) begun: Instant,
+    pub(super) ended: Instant,
+    pub(super) cause: Cause,
+}
+
+impl ServerState {
+    /// A server of which nothing is known is fit. `epoch` is any moment not after those of later calls.
+    pub fn new(epoch: Instant) -> Self {
+        Self {
+            epoch,
+            healthy: AtomicBool::new(true),
+            failures: AtomicU32::new(0),
+            cause: AtomicU8::new(Cause::Unknown.code()),
+            ejected: AtomicU32::new(0),
+            until: AtomicU64::new(0),
+            ejections: AtomicU64::new(0),
+            in_flight: AtomicU32::new(0),
+            reported_down: AtomicBool::new(false),
+            ill: Mutex::default(),
+        }
+    }
+
+    /// Why it counts as down; `None`: it is up. `down_after` is [`Upstream::down_after`](crate::gateway::Upstream).
+    pub fn down(&self, now: Instant, down_after: u32) -> Option<DownReason> {
+        match () {
+            () if !self.is_healthy() => Some(DownReason::Unhealthy),
+            () if self.is_ejected(now) => Some(DownReason::Ejected),
+            () if self.is_failing(down_after) => Some(DownReason::Failing),
+            () => None,
+        }
+    }
+
+    /// What is wrong with it, in words.
+    pub fn reason(&self, down: DownReason) -> String {
+        match down {
+            DownReason::Unhealthy => {
+                self.ill.lock().as_deref().unwrap_or("it failed its health check").to_owned()
+            }
+            DownReason::Ejected | DownReason::Failing => self.cause().as_str().to_owned(),
+        }
+    }
+
+    /// What the last failed attempt met.
+    pub(super) fn cause(&self) -> Cause {
+        Cause::from_code(self.cause.load(Relaxed))
+    }
+
+    /// Whether it failed too often in a row, or was ejected, and has not answered since.
+    pub(super) fn is_failing(&self, down_after: u32) -> bool {
+        self.ejected.load(Relaxed) > 0 || self.failures.load(Relaxed) >= down_after
+    }
+
+    /// Whether the program log says that it is down.
+    pub(super) fn is_reported_down(&self) -> bool {
+        self.reported_down.load(Relaxed)
+    }
+
+    pub(super) fn set_reported_down(&self, told: bool) {
+        self.reported_down.store(told, Relaxed);
+    }
+
+    /// Whether it is to be chosen: healthy and not ejected.
+    pub fn is_available(&self, now: Instant) -> bool {
+        self.is_healthy() && !self.is_ejected(now)
+    }
+
+    /// What the health checks say.
+    pub fn is_healthy(&self) -> bool {
+        self.healthy.load(Relaxed)
+    }
+
+    /// Whether failures keep it from being chosen.
+    pub fn is_ejected(&self, now: Instant) -> bool {
+        let until = self.until.load(Relaxed);
+        until > 0 && self.micros(now) < until
+    }
+
+    /// How often it was ejected.
+    pub fn ejections(&self) -> u64 {
+        self.ejections.load(Relaxed)
+    }
+
+    /// Requests under way, as far as they are counted.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// It fails its health checks, with this fault.
+    pub(super) fn set_unhealthy(&self, fault: String) {
+        *self.ill.lock() = Some(fault.into());
+        self.healthy.store(false, Relaxed);
+    }
+
+    /// It passes its health checks, or has none any more.
+    pub(super) fn set_healthy(&self) {
+        self.healthy.store(true, Relaxed);
+        *self.ill.lock() = None;
+    }
+
+    /// It answered an attempt that began at `begun`: its failures are forgotten.
+    pub(super) fn answered(&self, begun: Instant) {
+        let trusted = self.failures.load(Relaxed) == 0 && self.ejected.load(Relaxed) == 0;
+        if !trusted && self.is_newer(begun) {
+            self.failures.store(0, Relaxed);
+            self.ejected.store(0, Relaxed);
+        }
+    }
+
+    /// It failed an attempt. Whether it is to be ejected: after `down_after` failures in a row, or after the first since
+    /// it came back.
+    pub(super) fn failed(&self, attempt: FailedAttempt, down_after: u32) -> bool {
+        if !self.is_newer(attempt.begun) {
+            return false;
+        }
+        let code = attempt.cause.code();
+        if self.cause.load(Relaxed) != code {
+            self.cause.store(code, Relaxed);
+        }
+        // A server that is down anyway is not written to: all workers read this cache line.
+        let failures = self.failures.load(Relaxed);
+        failures >= down_after
+            || self.failures.fetch_add(1, Relaxed).saturating_add(1) >= down_after
+            || self.ejected.load(Relaxed) > 0
+    }
+
+    /// Ejects it: for the rule's span, and for twice as long each time that it fails on its return.
+    pub(super) fn eject(&self, now: Instant, rule: Eject) {
+        let times = self.ejected.fetch_add(1, Relaxed).min(31);
+        let span = rule.span.saturating_mul(1 << times).min(LONGEST.max(rule.span));
+        self.until.store(self.micros(now + span), Relaxed);
+        self.failures.store(0, Relaxed);
+        self.ejections.fetch_add(1, Relaxed);
+    }
+
+    /// What began before the last ejection was over says nothing of the server that came back.
+    fn is_newer(&self, begun: Instant) -> bool {
+        self.micros(begun) >= self.until.load(Relaxed)
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.epoch).as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A request under way at a server, counted as long as this lives.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<ServerState>);
+
+impl InFlight {
+    pub(super) fn at(server: &Arc<ServerState>) -> Self {
+        server.in_flight.fetch_add(1, Relaxed);
+        Self(Arc::clone(server))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: Eject = Eject { failures: 3, span: Duration::from_secs(10) };
+
+    fn fresh() -> (ServerState, impl Fn(u64) -> Instant) {
+        let epoch = crate::clock::deadline::now();
+        (ServerState::new(epoch), move |seconds| epoch + Duration::from_secs(seconds))
+    }
+
+    fn failure(at: Instant) -> FailedAttempt {
+        FailedAttempt { begun: at, ended: at, cause: Cause::Refused }
+    }
+
+    fn fail(state: &ServerState, at: Instant) -> bool {
+        let due = state.failed(failure(at), RULE.failures);
+        if due {
+            state.eject(at, RULE);
+        }
+        due
+    }
+
+    #[test]
+    fn only_failures_in_a_row_count() {
+        let (state, at) = fresh();
+        for second in 0..20 {
+            assert!(!fail(&state, at(second)) && !fail(&state, at(second)), "two are too few");
+            state.answered(at(second));
+        }
+        assert!(!fail(&state, at(20)) && !fail(&state, at(20)) && fail(&state, at(20)));
+        assert!(state.is_ejected(at(29)) && !state.is_available(at(29)) && state.is_healthy());
+        assert!(state.is_available(at(30)));
+        assert_eq!(state.ejections(), 1);
+    }
+
+    #[test]
+    fn down_after_failures_in_a_row_until_an_answer() {
+        let (state, at) = fresh();
+        let down = |second| state.down(at(second), RULE.failures);
+        (0..2).for_each(|_| _ = state.failed(failure(at(0)), RULE.failures));
+        assert_eq!(down(0), None, "two are too few");
+        // It cannot be left out: nothing ejects it.
+        (0..9).for_each(|_| assert!(state.failed(failure(at(1)), RULE.failures)));
+        assert_eq!(down(1_000), Some(DownReason::Failing), "time alone changes nothing");
+        assert_eq!(state.reason(DownReason::Failing), "connection refused");
+        assert!(state.is_available(at(1)), "it still gets requests");
+        state.answered(at(1_000));
+        assert_eq!(down(1_000), None);
+    }
+
+    #[test]
+    fn an_ejected_server_is_down_until_it_answers() {
+        let (state, at) = fresh();
+        (0..3).for_each(|_| _ = fail(&state, at(0)));
+        assert_eq!(state.down(at(9), RULE.failures), Some(DownReason::Ejected));
+        assert_eq!(
+            state.down(at(10), RULE.failures),
+            Some(DownReason::Failing),
+            "it is tried, and has not answered"
+        );
+        state.answered(at(11));
+        assert_eq!(state.down(at(11), RULE.failures), None);
+        state.set_unhealthy("it answered 500".to_owned());
+        assert_eq!(state.down(at(11), RULE.failures), Some(DownReason::Unhealthy));
+        assert_eq!(state.reason(DownReason::Unhealthy), "it answered 500");
+        state.set_healthy();
+        assert_eq!(state.down(at(11), RULE.failures), None);
+    }
+
+    #[test]
+    fn the_back_off_doubles_up_to_five_minutes_until_it_answers() {
+        let (state, at) = fresh();
+        let (mut now, mut spans) = (0, Vec::new());
+        (0..2).for_each(|_| assert!(!fail(&state, at(now))));
+        for _ in 0..8 {
+            assert!(fail(&state, at(now)), "the first failure after its return is enough");
+            let back = (now..).find(|second| state.is_available(at(*second))).unwrap();
+            spans.push(back - now);
+            now = back;
+        }
+        assert_eq!(spans, [10, 20, 40, 80, 160, 300, 300, 300]);
+        state.answered(at(now));
+        assert!(!fail(&state, at(now)), "it is trusted again");
+    }
+
+    #[test]
+    fn what_began_before_its_return_says_nothing() {
+        let (state, at) = fresh();
+        (0..3).for_each(|_| _ = fail(&state, at(5)));
+        assert!((0..9).all(|_| !fail(&state, at(6)) && !fail(&state, at(14))));
+        assert!(state.is_available(at(15)), "failures while it is away do not keep it away");
+        state.answered(at(14));
+        assert!(fail(&state, at(15)), "an old answer does not make it trusted");
+        assert!(state.is_ejected(at(34)) && state.is_available(at(35)));
+    }
+
+    #[test]
+    fn a_span_beyond_five_minutes_stays_as_it_is() {
+        let (state, at) = fresh();
+        let rule = Eject { failures: 1, span: Duration::from_secs(1_000) };
+        for begin in [0, 1_000, 2_000] {
+            assert!(state.failed(failure(at(begin)), rule.failures));
+            state.eject(at(begin), rule);
+            assert!(state.is_ejected(at(begin + 999)) && !state.is_ejected(at(begin + 1_000)));
+        }
+    }
+}
