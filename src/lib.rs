@@ -3,7 +3,7 @@
 //! > A limit is a pure function of *(state, now, cost)* → *(state', decision)*.
 //! > Everything else exists to fetch a state, supply the time, and act on the answer.
 //!
-//! This page is the map; there is no logic here. Imports only go down (`tests/it/imports.rs` fences it):
+//! This page is the map; there is no logic here. Imports only go down (`tests/it/structure/imports.rs` fences it):
 //!
 //! ```text
 //!  cli                     what a person types; one function per command

@@ -1,0 +1,10 @@
+//! Attacks on resources: floods, slow peers, invented keys.
+
+mod connections;
+mod faults;
+mod fields;
+mod hints;
+mod http2;
+mod keys;
+mod memory;
+mod slow_readers;

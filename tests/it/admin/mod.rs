@@ -1,0 +1,11 @@
+//! The admin listener: its API and the dashboard.
+
+mod dashboard;
+mod endpoints;
+mod keys;
+mod limits;
+mod masking;
+mod refusals;
+mod samples;
+mod steer;
+mod talkers;

@@ -1,0 +1,187 @@
+//! What the admin API tells second by second: no request is lost or told twice, whatever the second it falls into.
+
+use serde_json::Value;
+
+use crate::harness::api::{FATES, api, samples_with, sum};
+use crate::harness::{Backend, Gateway, Load, eventually, everything_to};
+
+const ADMIN: &str = "\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+
+fn limited(backend: &Backend, more: &str) -> String {
+    let toml = everything_to(
+        backend,
+        "limits = [\"five\"]\n[limits.five]\nalgorithm = \"token-bucket\"\nkey = \"header:x-key\"\nrate = \"1/day\"\nburst = 5\n",
+    );
+    toml + more + ADMIN
+}
+
+fn keyed(number: usize, keys: usize) -> String {
+    format!("GET /a?b=c HTTP/1.1\r\nhost: test\r\nx-key: a-long-key-{}\r\n\r\n", number % keys)
+}
+
+#[test]
+fn each_request_is_in_exactly_one_second() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&limited(&backend, ""));
+    let load = Load { requests: 400, concurrency: 8 };
+    let statuses = load.run(gateway.addr(), |number| keyed(number, 10));
+    assert_eq!((statuses[&200], statuses[&429]), (50, 350));
+    let samples = samples_with(&gateway, 400);
+    let count = samples["count"].as_u64().unwrap();
+    for (place, admitted, refused) in [(&samples["all"], 50, 350), (&samples["routes"]["all"], 50, 350)] {
+        let sums = FATES.map(|fate| sum(&place[fate]));
+        assert_eq!(sums, [admitted, 0, refused, 0], "{place}");
+        for list in FATES.iter().chain(&["p50_ms", "p99_ms"]) {
+            assert_eq!(place[list].as_array().unwrap().len() as u64, count, "{list}");
+        }
+        let times = place["p99_ms"].as_array().unwrap();
+        assert!(times.iter().any(Value::is_f64) && times.iter().all(|time| time.is_f64() || time.is_null()));
+    }
+    assert_eq!(sum(&samples["limits"]["five"]["refused"]), 350);
+    let upstream = &samples["upstreams"]["api"];
+    assert_eq!((sum(&upstream["answers"]), sum(&upstream["failed"])), (50, 0));
+    assert_eq!(upstream["up"].as_array().unwrap().last().unwrap(), 1);
+    let server = serde_json::json!([{
+        "server": backend.addr().to_string(), "up": true, "why": null, "reason": null,
+        "minute": { "1xx": 0, "2xx": 50, "3xx": 0, "4xx": 0, "5xx": 0 }, "retries": 0,
+    }]);
+    assert_eq!(upstream["servers"], server);
+    let store = &samples["store"];
+    assert_eq!(store["keys"].as_array().unwrap().last().unwrap(), 10);
+    assert!(store["p50_ms"].as_array().unwrap().iter().all(Value::is_null), "in memory");
+    assert_eq!(samples["config"], api(&gateway, "status")["config"]["version"]);
+}
+
+#[test]
+fn only_what_is_newer_comes_back() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&limited(&backend, ""));
+    let first = eventually("a second", || Some(api(&gateway, "samples")).filter(|told| told["count"] != 0));
+    let seq = first["seq"].as_u64().unwrap();
+    assert_eq!(first["count"], seq, "all that there are");
+    gateway.get("/").expect(200);
+    let (mut last, mut told) = (first, 0);
+    while told == 0 {
+        let since = last["seq"].as_u64().unwrap();
+        let next = api(&gateway, &format!("samples?since={since}"));
+        let (seq, count) = (next["seq"].as_u64().unwrap(), next["count"].as_u64().unwrap());
+        assert_eq!(seq, since + count, "numbered without gaps");
+        assert_eq!(
+            next["time"].as_u64().unwrap(),
+            last["time"].as_u64().unwrap() + count,
+            "second by second"
+        );
+        told += sum(&next["all"]["admitted"]);
+        last = next;
+    }
+    assert_eq!(told, 1);
+    for strange in [u64::MAX, last["seq"].as_u64().unwrap() + 1_000] {
+        let all = api(&gateway, &format!("samples?since={strange}"));
+        assert_eq!(all["count"], all["seq"], "of another process: all");
+    }
+    for wrong in ["-1", "a", "", "1.5", "99999999999999999999"] {
+        let fault = gateway.admin(&format!("/api/v1/samples?since={wrong}")).expect(400);
+        assert!(fault.text().contains("`since`"), "{}", fault.text());
+    }
+}
+
+#[test]
+fn what_the_gateway_answers_itself_has_failed_and_attempts_count() {
+    let backend = Backend::ok();
+    let closed = [0; 2].map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [one, two] = closed.map(|listener| listener.local_addr().unwrap());
+    let toml = format!(
+        "[upstreams]\napi = \"{}\"\n[upstreams.gone]\nservers = [\"http://{one}\", \"http://{two}\"]\n\
+         [[routes]]\npath = \"/good\"\nupstream = \"api\"\n[[routes]]\nname = \"gone\"\npath = \"/gone\"\nupstream = \"gone\"\n{ADMIN}",
+        backend.url()
+    );
+    let gateway = Gateway::start(&toml);
+    gateway.get("/good").expect(200);
+    gateway.get("/gone").expect(502);
+    gateway.get("/nothing").expect(404);
+    crate::harness::send(gateway.addr(), "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n").expect(400);
+    let samples = samples_with(&gateway, 4);
+    assert_eq!((sum(&samples["all"]["admitted"]), sum(&samples["all"]["failed"])), (1, 3));
+    assert_eq!(sum(&samples["routes"]["gone"]["failed"]), 1);
+    assert_eq!(sum(&samples["routes"]["none"]["failed"]), 2);
+    let gone = &samples["upstreams"]["gone"];
+    assert_eq!((sum(&gone["answers"]), sum(&gone["failed"])), (0, 2), "the second attempt, too");
+}
+
+#[test]
+fn a_delayed_request_counts_as_such() {
+    let backend = Backend::ok();
+    let toml = everything_to(
+        &backend,
+        "limits = [\"slow\"]\n[limits.slow]\nalgorithm = \"leaky-bucket\"\nkey = \"ip\"\nrate = \"10/s\"\nqueue = 5\n",
+    ) + ADMIN;
+    let gateway = Gateway::start(&toml);
+    for _ in 0..3 {
+        gateway.get("/").expect(200);
+    }
+    let samples = samples_with(&gateway, 3);
+    assert_eq!((sum(&samples["all"]["admitted"]), sum(&samples["all"]["delayed"])), (1, 2));
+    let slow = &api(&gateway, "limits")["limits"][0];
+    assert_eq!((&slow["minute"]["admitted"], &slow["minute"]["delayed"]), (&1.into(), &2.into()));
+}
+
+#[test]
+fn waits_in_a_leaky_bucket_are_told_apart_from_latency() {
+    let backend = Backend::ok();
+    let toml = everything_to(
+        &backend,
+        "limits = [\"slow\"]\n[limits.slow]\nalgorithm = \"leaky-bucket\"\nkey = \"ip\"\nrate = \"1/s\"\nqueue = 5\n",
+    ) + ADMIN;
+    let gateway = Gateway::start(&toml);
+    for _ in 0..3 {
+        gateway.get("/").expect(200);
+    }
+    let samples = samples_with(&gateway, 3);
+    let told = |place: &Value, name: &str| -> Vec<f64> {
+        place[name].as_array().unwrap().iter().filter_map(Value::as_f64).collect()
+    };
+    for place in [&samples["all"], &samples["routes"]["all"]] {
+        for name in ["delay_p50_ms", "delay_p99_ms"] {
+            let delays = told(place, name);
+            // Each waits up to a second, but for what passed between the answer and the next request.
+            assert!(
+                !delays.is_empty() && delays.iter().all(|delay| (250.0..=1_000.0).contains(delay)),
+                "{delays:?}"
+            );
+        }
+        let latency = told(place, "p99_ms");
+        assert!(!latency.is_empty() && latency.iter().all(|time| *time < 500.0), "{latency:?}");
+    }
+    let backend = told(&samples["upstreams"]["api"], "p99_ms");
+    assert!(!backend.is_empty() && backend.iter().all(|time| *time < 500.0), "{backend:?}");
+    // The metric tells what clients see.
+    let all = gateway.metric("tollgate_request_duration_seconds_sum", &["route=\"all\""]);
+    assert!(all > 1.0, "{all}");
+    let count = gateway.metric("tollgate_request_duration_seconds_count", &["route=\"all\""]);
+    assert!((count - 3.0).abs() < 0.1, "{count}");
+}
+
+#[test]
+fn a_reload_keeps_what_stays_and_brings_what_is_new() {
+    let backend = Backend::ok();
+    let toml = limited(&backend, "");
+    let gateway = Gateway::start(&toml);
+    gateway.get("/").expect(200);
+    let before = samples_with(&gateway, 1);
+    let next =
+        toml.replace("[admin]", "[[routes]]\nname = \"new\"\npath = \"/new\"\nupstream = \"api\"\n[admin]");
+    gateway.reload(&next, "reloaded");
+    for path in ["/", "/new", "/new"] {
+        gateway.get(path).expect(200);
+    }
+    let after = samples_with(&gateway, 4);
+    assert_ne!(before["config"], after["config"]);
+    assert!(before["routes"]["new"].is_null());
+    assert_eq!((sum(&after["routes"]["all"]["admitted"]), sum(&after["routes"]["new"]["admitted"])), (2, 2));
+    gateway.reload(&toml, "reloaded");
+    gateway.get("/").expect(200);
+    let again = samples_with(&gateway, 5);
+    assert!(again["routes"]["new"].is_null(), "it is not in the file");
+    assert_eq!(sum(&again["routes"]["all"]["admitted"]), 3);
+    assert_eq!(again["started"], before["started"]);
+}

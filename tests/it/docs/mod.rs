@@ -1,0 +1,4 @@
+//! What the documents say holds.
+
+mod examples;
+mod security_page;

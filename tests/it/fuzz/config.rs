@@ -1,0 +1,234 @@
+//! Whatever a file says, the loader answers: a plan or a report, never a panic, and within reasonable time.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use tollgate::limit::Algorithm;
+use tollgate::limit::units::Micros;
+
+use crate::harness::config::{files, parse};
+
+/// Generous: the machine may be busy, and tests are not optimised. A quadratic loader would take many times as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What stands in files, good and bad.
+const TOKENS: [&str; 48] = [
+    "[server]",
+    "[admin]",
+    "[store]",
+    "[log]",
+    "[upstreams]",
+    "[upstreams.a]",
+    "[limits.a]",
+    "[limits.\"\"]",
+    "[[routes]]",
+    "[routes]",
+    "[[server.tls]]",
+    "listen",
+    "path",
+    "name",
+    "upstream",
+    "limits",
+    "cost",
+    "rate",
+    "key",
+    "algorithm",
+    "burst",
+    "reject",
+    "hosts",
+    "methods",
+    "headers",
+    "servers",
+    "retry",
+    "strip_prefix",
+    "max_body_bytes",
+    " = ",
+    " = ",
+    " = ",
+    "\"10/s\"",
+    "\"/*\"",
+    "\"a\"",
+    "\"ip\"",
+    "\"gcra\"",
+    "\"leaky-bucket\"",
+    "\"builtin:echo\"",
+    "\"${A}\"",
+    "1",
+    "-0x1",
+    "[",
+    "]",
+    "{",
+    "}",
+    ", ",
+    "\n",
+];
+
+/// Loads the file. Either way there is something to show.
+fn answer(bytes: &[u8]) {
+    match parse(bytes) {
+        Ok(loaded) => {
+            assert_eq!(loaded.warnings.errors(), 0);
+            loaded.warnings.render(true);
+        }
+        Err(report) => {
+            assert!(report.errors() > 0);
+            assert!(report.render(false).starts_with("error: ") || report.warnings() > 0, "{report}");
+            report.render(true);
+        }
+    }
+}
+
+/// One way to spoil a text: what to do, and where (in shares of its length).
+fn spoil(bytes: &mut Vec<u8>, (what, from, length, token): (u8, f64, usize, usize)) {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a length")]
+    let start = (from * bytes.len() as f64) as usize;
+    let end = (start + length).min(bytes.len());
+    let span = bytes[start..end].to_vec();
+    let word = TOKENS[token % TOKENS.len()].bytes();
+    match what % 5 {
+        0 => drop(bytes.drain(start..end)),
+        1 => drop(bytes.splice(start..start, span)),
+        2 => drop(bytes.splice(start..end, word)),
+        3 => drop(bytes.splice(start..start, word)),
+        _ => swap_lines(bytes, start, end),
+    }
+}
+
+/// Swaps the lines on which the two places stand.
+fn swap_lines(bytes: &mut Vec<u8>, one: usize, other: usize) {
+    let number = |at: usize| bytes[..at].iter().filter(|&&byte| byte == b'\n').count();
+    let (one, other) = (number(one), number(other));
+    let mut lines: Vec<&[u8]> = bytes.split(|&byte| byte == b'\n').collect();
+    lines.swap(one, other);
+    *bytes = lines.join(&b'\n');
+}
+
+fn spoils() -> impl Strategy<Value = Vec<(u8, f64, usize, usize)>> {
+    prop::collection::vec((any::<u8>(), 0.0..1.0_f64, 0..60_usize, any::<usize>()), 1..6)
+}
+
+/// The rate of a limit as the loader reads it, if it does.
+fn rate(text: &str) -> Option<(u64, Micros)> {
+    let limit = format!("[limits.a]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = {}\n", quoted(text));
+    let file = format!(
+        "{limit}[upstreams]\na = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\nlimits = [\"a\"]\n"
+    );
+    let gateway = parse(file).ok()?.gateway;
+    let algorithm: &Algorithm = &gateway.limits[0].policies[0].algorithm;
+    Some((algorithm.quota(), algorithm.window()))
+}
+
+/// A timeout of `[server]` as the loader reads it, if it does.
+fn duration(text: &str) -> Option<Duration> {
+    let file = format!("[server]\ndrain_timeout = {}\n{ROUTE}", quoted(text));
+    parse(file).ok().map(|loaded| loaded.gateway.server.drain_timeout)
+}
+
+/// A bound on bodies as the loader reads it, if it does.
+fn size(text: &str) -> Option<Option<u64>> {
+    let file = format!("[server]\nmax_body_bytes = {}\n{ROUTE}", quoted(text));
+    parse(file).ok().map(|loaded| loaded.gateway.routes[0].max_body_bytes)
+}
+
+const ROUTE: &str = "[upstreams]\na = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\n";
+
+/// A TOML string of any text.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        answer(&bytes);
+    }
+
+    #[test]
+    fn random_tokens_are_answered(tokens in prop::collection::vec(prop::sample::select(&TOKENS[..]), 0..60)) {
+        answer(tokens.concat().as_bytes());
+    }
+
+    #[test]
+    fn spoiled_files_are_answered(which in any::<prop::sample::Index>(), spoils in spoils()) {
+        let valid = files("valid", "toml");
+        let (_, mut bytes) = valid[which.index(valid.len())].clone();
+        for one in spoils {
+            spoil(&mut bytes, one);
+        }
+        answer(&bytes);
+    }
+
+    #[test]
+    fn random_quantities_are_answered(text in "[0-9]{0,22}[ a-zA-Z/.µ$-]{0,4}[0-9]{0,3}[a-z/]{0,4}") {
+        rate(&text);
+        duration(&text);
+        size(&text);
+    }
+
+    #[test]
+    fn any_text_as_a_quantity_is_answered(text in any::<String>()) {
+        rate(&text);
+        duration(&text);
+        size(&text);
+    }
+
+    #[test]
+    fn quantities_mean_what_they_say(count in 1..=1_000_000_000_u32, number in 1..=366_u32, unit in 0..5_usize) {
+        let (name, milliseconds) =
+            [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("day", 86_400_000)][unit];
+        let span = u64::from(number) * milliseconds;
+        prop_assert_eq!(duration(&format!("{number}{name}")), Some(Duration::from_millis(span)));
+        prop_assert_eq!(rate(&format!("{count}/{number}{name}")), Some((count.into(), Micros(span * 1_000))));
+        prop_assert_eq!(rate(&format!("{count}/{name}")), Some((count.into(), Micros(milliseconds * 1_000))));
+        let (name, factor) = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)][unit];
+        prop_assert_eq!(size(&format!("{count}{name}")), Some(Some(u64::from(count) * factor)));
+    }
+}
+
+#[test]
+fn deep_nesting_is_a_fault_and_no_overflow() {
+    for (open, close) in [("[", "]"), ("{a=", "}"), ("[[", "]]"), ("a.", ""), ("\"", ""), ("[a.", "]")] {
+        for prefix in ["a = ", "", "[limits."] {
+            let deep = format!("{prefix}{}1{}\n", open.repeat(100_000), close.repeat(100_000));
+            answer(deep.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_routes_and_limits_load() {
+    let mut file = String::from("[upstreams]\na = \"builtin:echo\"\n");
+    for number in 0..10_000 {
+        write!(
+            file,
+            "[limits.l{number}]\nalgorithm = \"gcra\"\nkey = \"header:x-key\"\nrate = \"1/s\"\n\
+             [[routes]]\npath = \"/r{number}/*\"\nupstream = \"a\"\nlimits = [\"l{number}\"]\n"
+        )
+        .unwrap();
+    }
+    let started = Instant::now();
+    let gateway = parse(file).unwrap_or_else(|report| panic!("{report}")).gateway;
+    assert_eq!((gateway.routes.len(), gateway.limits.len()), (10_000, 10_000));
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+}
+
+#[test]
+fn ten_thousand_faults_are_counted_in_reasonable_time() {
+    let mut file = String::from("[limits]\n");
+    for number in 0..1_000 {
+        writeln!(file, "some-quite-long-name-{number} = 1").unwrap();
+    }
+    for number in 0..10_000 {
+        writeln!(
+            file,
+            "[[routes]]\npath = \"/{number}\"\nupstream = \"a\"\nlimits = [\"another-name-{number}\"]"
+        )
+        .unwrap();
+    }
+    let started = Instant::now();
+    assert!(parse(file).unwrap_err().errors() >= 21_000);
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+}

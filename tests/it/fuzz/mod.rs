@@ -1,0 +1,6 @@
+//! Random and mutated input.
+
+mod config;
+mod http1;
+mod http2;
+mod targets;

@@ -1,0 +1,3 @@
+//! gRPC through the gateway.
+
+mod calls;

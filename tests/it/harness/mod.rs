@@ -1,0 +1,126 @@
+//! What black-box tests stand on: the real binary, a raw client and scripted backends.
+//!
+//! Nothing here interprets HTTP more kindly than the RFCs do: the client's parser panics on any answer that a strict
+//! peer would refuse, and the backend records requests byte for byte. Every wait is bounded by [`PATIENCE`].
+
+pub(crate) mod api;
+pub(crate) mod asker;
+mod backend;
+pub(crate) mod busy;
+pub(crate) mod cases;
+pub(crate) mod charges;
+mod client;
+mod collector;
+pub(crate) mod config;
+pub(crate) mod corpus;
+mod drop_proxy;
+pub(crate) mod exposition;
+mod fleet;
+pub(crate) mod fleet_config;
+pub(crate) mod frames;
+mod front;
+mod gateway;
+mod grpc;
+pub(crate) mod hpack;
+mod http2;
+mod http2_client;
+mod load;
+mod promtool;
+mod redis;
+mod redis_cluster;
+mod redis_sentinel;
+mod redis_tls;
+mod response;
+pub(crate) mod sample_request;
+pub(crate) mod script;
+pub(crate) mod servers;
+pub(crate) mod shown;
+pub(crate) mod sources;
+mod tls;
+pub(crate) mod trace;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+pub(crate) use backend::{Backend, Next, Recorded};
+pub(crate) use client::{Client, refuses_connections};
+pub(crate) use collector::{Collector, SpanKind, Told, only as only_span};
+pub(crate) use drop_proxy::DropProxy;
+pub(crate) use fleet::Fleet;
+pub(crate) use front::Front;
+pub(crate) use gateway::Gateway;
+pub(crate) use grpc::{GrpcClient, GrpcServer};
+pub(crate) use http2::{Frame, FrameServer, Frames, Http2Backend, send_all};
+pub(crate) use http2_client::{Body, Http2, get as h2_get, reason as h2_reason};
+pub(crate) use load::Load;
+pub(crate) use promtool::promtool;
+pub(crate) use redis::{Answer, Connection, Redis};
+pub(crate) use redis_cluster::Cluster;
+pub(crate) use redis_sentinel::Sentinel;
+pub(crate) use redis_tls::{Certificates, TlsRedis};
+pub(crate) use response::{Fault, Response};
+pub(crate) use tls::{Authority, session as tls_session};
+
+/// The longest that any single step may take before a test fails. Generous: the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sends `bytes` on a connection of its own and reads one response (interim ones are kept in `interim`).
+pub(crate) fn send(address: SocketAddr, bytes: impl AsRef<[u8]>) -> Response {
+    Client::connect(address).exchange(bytes)
+}
+
+/// `GET path` with further fields (`"x-api-key: a\r\n"`), on a connection of its own.
+pub(crate) fn get_with(address: SocketAddr, path: &str, fields: &str) -> Response {
+    send(address, format!("GET {path} HTTP/1.1\r\nhost: test\r\n{fields}\r\n"))
+}
+
+/// `GET path`, on a connection of its own.
+pub(crate) fn get(address: SocketAddr, path: &str) -> Response {
+    get_with(address, path, "")
+}
+
+/// A configuration with one route that sends everything to `backend`. `rest` follows the route's own lines, so it may
+/// begin with more of them (`limits = ["a"]`) and go on with other tables.
+pub(crate) fn everything_to(backend: &Backend, rest: &str) -> String {
+    let url = backend.url();
+    format!(
+        "[upstreams]\napi = \"{url}\"\n[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\"\n{rest}\n"
+    )
+}
+
+/// Waits until `condition` gives something; panics with `what` when it never does.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The harness against itself, so that a fault in it is not taken for one of the gateway's.
+#[test]
+fn the_client_and_the_backend_understand_each_other() {
+    let backend = Backend::start(|exchange| {
+        let body = exchange.read_body();
+        exchange
+            .write("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+        exchange.write(format!("{:x}\r\n", body.len()));
+        exchange.write(&body);
+        exchange.write("\r\n0\r\nx-sum: 1\r\n\r\n");
+        if exchange.earlier == 1 { Next::Reset } else { Next::KeepAlive }
+    });
+    let mut client = Client::connect(backend.addr());
+    client.write_bytewise("POST /a HTTP/1.1\r\ncontent-length: 2\r\n\r\nhi", Duration::ZERO);
+    let response = client.read().expect(200);
+    assert_eq!((response.text().as_str(), response.interim.len(), response.closed), ("hi", 1, false));
+    assert_eq!(response.trailers, [("x-sum".to_owned(), "1".to_owned())]);
+    client.write("POST /b HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nt: 1\r\n\r\n");
+    assert_eq!(client.read().text(), "abc");
+    assert_eq!(backend.latest().trailers, "t: 1\r\n");
+    assert_eq!(backend.latest().raw_body, b"3\r\nabc\r\n0\r\nt: 1\r\n\r\n");
+    assert!(client.closes(), "the backend resets after its second answer");
+}

@@ -1,0 +1,136 @@
+//! What the tests of the shared store stand on: the script in a real server, with a clock that the test holds.
+//!
+//! The script that gateways use knows no clock but the server's. The tests change its text: the module that asks for the time
+//! takes it from the last argument instead, and keys outlive any test, as the test's time may stand still.
+
+use std::cell::RefCell;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
+use tollgate::limit::{Algorithm, Decision};
+use tollgate::store::Charge;
+use tollgate::store::redis::call::{self, Correction};
+use tollgate::store::redis::key::Version;
+use tollgate::store::redis::reply::{self, Reply};
+use tollgate::store::redis::script::Script;
+
+use crate::harness::charges;
+use crate::harness::{Answer, Connection, Redis};
+
+/// A server that decides at any moment it is told.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    connection: Connection,
+    sha1: String,
+    keys: u64,
+    _redis: Redis,
+}
+
+impl Shared {
+    pub(crate) fn start() -> Self {
+        let redis = Redis::start();
+        let mut connection = redis.connect();
+        let sha1 = connection.call(["SCRIPT", "LOAD", &with_clock_in_hand(&Script::new())]).text();
+        Self { connection, sha1, keys: 0, _redis: redis }
+    }
+
+    /// A key that nobody has used.
+    pub(crate) fn new_key(&mut self) -> Fingerprint {
+        self.keys += 1;
+        charges::key(0, self.keys)
+    }
+
+    pub(crate) fn decide(&mut self, charges: &[Charge<'_>], now: Timestamp) -> Vec<Decision> {
+        let mut arguments = Vec::new();
+        call::decide(charges, |argument| arguments.push(argument.to_vec()));
+        self.evaluate(charges.iter().map(named).collect(), arguments, now)
+    }
+
+    pub(crate) fn peek(&mut self, charges: &[Charge<'_>], now: Timestamp) -> Vec<Decision> {
+        let mut arguments = Vec::new();
+        call::peek(charges, |argument| arguments.push(argument.to_vec()));
+        self.evaluate(charges.iter().map(named).collect(), arguments, now)
+    }
+
+    pub(crate) fn grant(&mut self, charge: &Charge<'_>, units: Cost, now: Timestamp) -> u64 {
+        let mut arguments = Vec::new();
+        call::grant(&[*charge], units, |argument| arguments.push(argument.to_vec()));
+        let answer = self.call(&[named(charge)], arguments, now).integers();
+        reply::granted(&answer, 1).unwrap()[0]
+    }
+
+    pub(crate) fn settle(&mut self, corrections: &[Correction<'_>], admitted_at: Timestamp, now: Timestamp) {
+        let mut arguments = Vec::new();
+        call::settle(corrections, admitted_at, |argument| arguments.push(argument.to_vec()));
+        let keys = corrections.iter().map(|it| name(it.key, it.algorithm)).collect::<Vec<_>>();
+        let answer = self.call(&keys, arguments, now).integers();
+        assert_eq!(reply::read(&answer, 0).map(|reply| reply.now), Ok(now));
+    }
+
+    /// Any other command.
+    pub(crate) fn command(&mut self, words: &[&str]) -> Answer {
+        self.connection.call(words)
+    }
+
+    fn evaluate(&mut self, keys: Vec<String>, arguments: Vec<Vec<u8>>, now: Timestamp) -> Vec<Decision> {
+        let answer = self.call(&keys, arguments, now).integers();
+        let Reply { now: used, outcome } = reply::read(&answer, keys.len()).unwrap();
+        assert_eq!(used, now);
+        outcome.decisions.to_vec()
+    }
+
+    fn call(&mut self, keys: &[String], mut arguments: Vec<Vec<u8>>, now: Timestamp) -> Answer {
+        arguments.push(now.0.to_string().into_bytes());
+        self.connection.call(evalsha(&self.sha1, keys, arguments))
+    }
+}
+
+/// The words of an `EVALSHA`.
+pub(crate) fn evalsha(sha1: &str, keys: &[String], arguments: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let head = ["EVALSHA".to_owned(), sha1.to_owned(), keys.len().to_string()];
+    head.into_iter().chain(keys.iter().cloned()).map(String::into_bytes).chain(arguments).collect()
+}
+
+/// A charge's key in the server.
+pub(crate) fn named(charge: &Charge<'_>) -> String {
+    name(charge.key, charge.algorithm)
+}
+
+/// A key in the server.
+pub(crate) fn name(key: Fingerprint, algorithm: &Algorithm) -> String {
+    format!("test:{}:{{{:032x}}}", Version(algorithm), key.0)
+}
+
+/// An enforced charge.
+pub(crate) fn charge(
+    algorithm: &Algorithm,
+    key: Fingerprint,
+    cost: tollgate::limit::units::Cost,
+) -> Charge<'_> {
+    crate::harness::charges::charge(algorithm, key, cost.units())
+}
+
+/// Holds `test` against so many samples, all on one server.
+pub(crate) fn hold<S: Strategy>(cases: u32, samples: S, test: impl Fn(&mut Shared, S::Value)) {
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let shared = RefCell::new(Shared::start());
+    let told = TestRunner::new(config).run(&samples, |sample| {
+        test(&mut shared.borrow_mut(), sample);
+        Ok(())
+    });
+    if let Err(told) = told {
+        panic!("{told}");
+    }
+}
+
+fn with_clock_in_hand(script: &Script) -> String {
+    let clock = include_str!("../../../src/store/redis/clock.lua");
+    let in_hand = "local now = tonumber(ARGV[#ARGV])\n";
+    replaced(&replaced(script.text(), clock, in_hand), "local SLACK = 1000\n", "local SLACK = 1000000000\n")
+}
+
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert_eq!(text.matches(from).count(), 1, "the script has changed: {from}");
+    text.replace(from, to)
+}

@@ -1,0 +1,7 @@
+//! HTTP/2 on the side of the client.
+
+mod clients;
+mod life;
+mod malformed;
+mod requests;
+mod tools;

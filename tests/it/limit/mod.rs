@@ -1,0 +1,18 @@
+//! Limits: the algorithms by themselves, and what clients see of limits through the gateway.
+
+mod answers;
+mod bounds;
+mod convert;
+mod definitions;
+mod exact;
+mod grant;
+mod keys;
+mod promises;
+mod resume;
+mod seed;
+mod settle;
+mod traces;
+mod vectors;
+
+// Files of the store that `store::loom` builds name this module of the library from the root.
+pub(crate) use tollgate::limit::{packed, units};

@@ -1,0 +1,20 @@
+//! Requests and responses on their way through the gateway.
+
+mod behind_proxies;
+mod client_address;
+mod connection_life;
+mod connections;
+mod cors;
+mod forward;
+mod headers;
+mod identity;
+mod integrity;
+mod loops;
+mod passage;
+mod proxy_protocol;
+mod redirect;
+mod request_ids;
+mod retry;
+mod statuses;
+mod streaming;
+mod upgrade;

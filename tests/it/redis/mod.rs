@@ -1,0 +1,11 @@
+//! One worker and a real Redis: the script, and the connections that carry it.
+
+mod ballot;
+mod cluster;
+mod link;
+mod login;
+mod logs;
+mod numbers;
+mod script;
+mod traces;
+mod twins;

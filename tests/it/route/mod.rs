@@ -1,0 +1,12 @@
+//! Routes and keys: which route a request takes, and which counter it is charged to.
+
+mod explain;
+mod key_claim;
+mod key_exemption;
+mod key_named;
+mod key_words;
+mod path;
+mod pattern;
+mod spelling;
+mod table;
+mod unreachable;

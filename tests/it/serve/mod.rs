@@ -1,0 +1,8 @@
+//! The process: start, reload, takeover, drain, service managers.
+
+mod activation;
+mod deploy;
+mod drain;
+mod reload;
+mod supervisor;
+mod takeover;

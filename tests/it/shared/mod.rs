@@ -1,0 +1,15 @@
+//! Several gateways that count in one shared store.
+
+mod access;
+mod calm;
+mod check;
+mod cluster;
+mod exact;
+mod keys;
+mod outage;
+mod queue;
+mod refusals;
+mod reload;
+mod sentinel;
+mod steering;
+mod valkey;

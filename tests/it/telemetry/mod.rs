@@ -1,0 +1,14 @@
+//! Metrics, logs and traces.
+
+mod access_log;
+mod alerts;
+mod dashboard;
+mod log_file;
+mod log_sample;
+mod metrics;
+mod samples;
+mod scrape;
+mod trace_context;
+mod trace_export;
+mod trace_life;
+mod trace_spans;

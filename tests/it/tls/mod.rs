@@ -1,0 +1,8 @@
+//! TLS on the side of the client.
+
+mod alpn;
+mod certificates;
+mod clients;
+mod handshake;
+mod reload;
+mod traffic;
