@@ -14,7 +14,7 @@ help: ## this list
 run: ## start the gateway with gateway.toml
 	cargo run --release -- run -c gateway.toml
 
-tools: ## install what the tests need beside Rust: a Redis server, gRPC and httpx for Python, curl, nghttp2, Node, Java, promtool, Chromium
+tools: ## install what the tests need beside Rust: a Redis server, gRPC and httpx for Python, curl, nghttp2, Node, Java, promtool, Chromium, systemd
 	@.ci/tools
 
 test: tools fmt clippy units docs ## everything that must hold before a commit lands
@@ -28,6 +28,7 @@ clippy:
 	cargo clippy --locked --all-targets -- -D warnings
 
 units:
+	@if [ -n "$${TOLLGATE_TEST_WITHOUT:-}" ]; then echo "not tested, as TOLLGATE_TEST_WITHOUT says: $$TOLLGATE_TEST_WITHOUT"; fi
 ifeq ($(NEXTEST),yes)
 	cargo nextest run --locked
 else

@@ -3,14 +3,15 @@
 //! Both are told in Python, whose standard library steers the browser: `tests/dashboard/`. Each test there is one here, so that they run
 //! beside each other and each has its own time limit.
 
-use std::process::Command;
+use crate::harness::tools;
 
 fn plays(script: &str, arguments: &[&str]) {
-    let output = Command::new("python3")
+    tools::assert_browser();
+    let output = tools::needed("python3")
         .arg(format!("tests/dashboard/{script}"))
         .args(arguments)
         .output()
-        .expect("python3 is installed");
+        .expect("it can be run");
     assert!(
         output.status.success(),
         "{script} failed\n{}{}",

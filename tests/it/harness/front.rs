@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use super::eventually;
+use super::{eventually, tools};
 
 /// A running proxy, killed when dropped.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Front {
             )
         };
         Self::start(configuration, |file| {
-            let mut nginx = Command::new("nginx");
+            let mut nginx = tools::needed("nginx");
             nginx.args(["-e", "stderr", "-c", file]);
             nginx
         })
@@ -45,7 +45,7 @@ impl Front {
             )
         };
         Self::start(configuration, |file| {
-            let mut haproxy = Command::new("haproxy");
+            let mut haproxy = tools::needed("haproxy");
             haproxy.args(["-db", "-f", file]);
             haproxy
         })
@@ -64,11 +64,8 @@ impl Front {
             let address = free_address();
             let file = format!("{place}/front.conf");
             std::fs::write(&file, configuration(address, &place)).expect("the file can be written");
-            let mut child = command(&file)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("the proxy starts; `make tools` installs what the tests need");
+            let mut child =
+                command(&file).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the proxy starts");
             let listens = eventually("the proxy to listen or to exit", || {
                 if child.try_wait().expect("it can be asked").is_some() {
                     return Some(false);

@@ -5,13 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use super::{Authority, Gateway};
+use super::{Authority, Gateway, tools};
 
-/// The system's own Python, for which `make tools` installs gRPC.
+/// A script of `tests/grpc`.
 fn python(script: &str) -> Command {
-    let python = std::env::var("TOLLGATE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/grpc").join(script);
-    let mut command = Command::new(python);
+    let mut command = tools::python(&["grpc"]);
     // No proxy of the environment's has a part in it.
     command.arg(script).env("no_proxy", "*").stdin(Stdio::null()).stdout(Stdio::piped());
     command
@@ -39,9 +38,9 @@ impl GrpcServer {
     }
 
     fn run(mut command: Command, scheme: &'static str) -> Self {
-        let mut child = command.spawn().expect("there is a Python; `make tools` installs it");
+        let mut child = command.spawn().expect("there is a Python");
         let port = Lines::of(&mut child).next();
-        let port = port.parse().expect("the server's port; `make tools` installs gRPC for Python");
+        let port = port.parse().expect("the server's port");
         Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)), scheme }
     }
 

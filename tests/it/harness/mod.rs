@@ -37,6 +37,7 @@ pub(crate) mod servers;
 pub(crate) mod shown;
 pub(crate) mod sources;
 mod tls;
+pub(crate) mod tools;
 pub(crate) mod trace;
 
 use std::net::SocketAddr;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{PATIENCE, eventually};
+use super::{PATIENCE, eventually, tools};
 
 /// A running server with nothing in it, killed when dropped.
 ///
@@ -40,9 +40,7 @@ impl Redis {
     /// As [`Self::start_with`], another program.
     pub(crate) fn start_program(program: &str, arguments: &[&str]) -> Self {
         // Another process may take the port first; then the server exits and the next port is tried.
-        (0..10)
-            .find_map(|_| Self::start_on(program, free_port(), arguments))
-            .expect("no Redis server starts; `make tools` installs what the tests need")
+        (0..10).find_map(|_| Self::start_on(program, free_port(), arguments)).expect("no Redis server starts")
     }
 
     /// As [`Self::start_with`], on this port. None if it is taken.
@@ -199,6 +197,7 @@ pub(crate) fn free_port() -> u16 {
 
 fn spawn(arguments: &[String], port: u16, directory: &Path) -> Child {
     let (program, rest) = arguments.split_first().expect("a program");
+    tools::needed(program);
     // The server must not outlive a test that is killed, so it asks to be killed with it.
     Command::new("setpriv")
         .args(["--pdeathsig", "KILL", program])

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Authority, Backend, Gateway, Next};
+use crate::harness::{Authority, Backend, Gateway, Next, tools};
 
 /// The path, and the status with which it is answered.
 const OK: (&str, u16) = ("/ok", 200);
@@ -115,18 +115,18 @@ upstream = "api"
 
     /// Has a client of `tests/clients` do these jobs. `tls`: by ALPN, else with prior knowledge.
     #[track_caller]
-    fn drive(&self, program: &[&str], tls: bool, jobs: &[Job]) {
+    fn drive(&self, mut command: Command, script: &[&str], tls: bool, jobs: &[Job]) {
         let (base, ca) = if tls {
             (format!("https://{}", self.secure()), self.authority.path("ca.pem"))
         } else {
             (format!("http://{}", self.plain()), PathBuf::from("-"))
         };
-        let [program, arguments @ .., script] = program else { panic!("a program and its script") };
+        let program = command.get_program().to_string_lossy().into_owned();
+        let [arguments @ .., script] = script else { panic!("a script") };
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
-        let mut command = Command::new(program);
         command.args(arguments).arg(script).arg(base).arg(ca);
         command.args(jobs.iter().map(|job| format!("{}:{}:{}", job.path, job.size, job.count)));
-        let said = output(command, program);
+        let said = output(command, &program);
         let mut results = Results::new();
         for line in said.lines() {
             let mut words = line.splitn(3, ' ');
@@ -136,7 +136,7 @@ upstream = "api"
             };
             note(&mut results, path, size, result);
         }
-        judge(program, jobs, &results);
+        judge(&program, jobs, &results);
     }
 }
 
@@ -197,7 +197,7 @@ fn judge(client: &str, jobs: &[Job], results: &Results) {
 #[track_caller]
 fn output(mut command: Command, program: &str) -> String {
     let output = command.env("no_proxy", "*").stdin(Stdio::null()).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error}; `make tools` installs it"));
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!said.is_empty(), "{program} said nothing, and on standard error:\n{errors}");
@@ -231,7 +231,7 @@ fn curl(site: &Site, tls: bool, how: Curl, jobs: &[Job]) {
         let base =
             if tls { format!("https://{}", site.secure()) } else { format!("http://{}", site.plain()) };
         let run = |urls: &[String]| {
-            let mut command = Command::new("curl");
+            let mut command = tools::needed("curl");
             command.args(["--silent", "--max-time", "20", "--request", "POST"]);
             command.args(urls.iter().flat_map(|url| ["--output", "/dev/null", url]));
             command.args(["--write-out", "%{http_code} %{http_version} %{exitcode} %{errormsg}\n"]);
@@ -245,7 +245,7 @@ fn curl(site: &Site, tls: bool, how: Curl, jobs: &[Job]) {
             }
             if how == Curl::Unsized {
                 command.args(["--upload-file", "-"]).stdin(std::fs::File::open(&file).expect("it is there"));
-                let output = command.output().expect("curl; `make tools` installs it");
+                let output = command.output().expect("it can be run");
                 return String::from_utf8_lossy(&output.stdout).into_owned();
             }
             command.arg("--data-binary").arg(format!("@{}", file.display()));
@@ -300,10 +300,8 @@ fn curl_that_sends_slowly() {
     curl(&Site::start(), true, Curl::Slow, &slow.concat());
 }
 
-/// The system's own Python, for which `make tools` installs httpx.
 #[test]
 fn httpx_by_alpn_and_with_prior_knowledge() {
-    let python = std::env::var("TOLLGATE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
     let site = Site::start();
     // It takes more than half a second for each megabyte, and a minute for 100 of them.
     let few = |_, size| match size {
@@ -311,18 +309,21 @@ fn httpx_by_alpn_and_with_prior_knowledge() {
         60_000 | 100_000 => 5,
         _ => 10,
     };
-    site.drive(&[&python, "httpx_client.py"], true, &jobs(2 * MEGABYTE, few));
-    site.drive(&[&python, "httpx_client.py"], false, &jobs(2 * MEGABYTE, few));
+    let python = || tools::python(&["httpx", "h2"]);
+    site.drive(python(), &["httpx_client.py"], true, &jobs(2 * MEGABYTE, few));
+    site.drive(python(), &["httpx_client.py"], false, &jobs(2 * MEGABYTE, few));
 }
 
 #[test]
 fn java_by_alpn() {
-    Site::start().drive(&["java", "JavaClient.java"], true, &jobs(LARGEST, by_size));
+    let Some(java) = tools::tool("java") else { return };
+    Site::start().drive(java, &["JavaClient.java"], true, &jobs(LARGEST, by_size));
 }
 
 #[test]
 fn node_by_alpn_and_with_prior_knowledge() {
+    let (Some(first), Some(second)) = (tools::tool("node"), tools::tool("node")) else { return };
     let site = Site::start();
-    site.drive(&["node", "node_client.js"], true, &jobs(LARGEST, by_size));
-    site.drive(&["node", "node_client.js"], false, &jobs(LARGEST, |_, _| 5));
+    site.drive(first, &["node_client.js"], true, &jobs(LARGEST, by_size));
+    site.drive(second, &["node_client.js"], false, &jobs(LARGEST, |_, _| 5));
 }

@@ -1,15 +1,11 @@
-//! HTTP/2 as common tools speak it, where they are installed (`make tools`).
+//! HTTP/2 as common tools speak it.
 
-use std::process::Command;
+use crate::harness::{Authority, Backend, Gateway, everything_to, tools};
 
-use crate::harness::{Authority, Backend, Gateway, everything_to};
-
-/// What a tool says on standard output. `None`: it is not installed.
+/// What a tool says on standard output. `None`: `TOLLGATE_TEST_WITHOUT` names it.
+#[track_caller]
 fn run(tool: &str, arguments: &[&str]) -> Option<String> {
-    let Ok(output) = Command::new(tool).args(arguments).output() else {
-        eprintln!("{tool} is not installed, so nothing is tested with it: make tools");
-        return None;
-    };
+    let output = tools::tool(tool)?.args(arguments).output().expect("it can be run");
     assert!(output.status.success(), "{tool} ended with {}", output.status);
     Some(String::from_utf8(output.stdout).expect("text"))
 }

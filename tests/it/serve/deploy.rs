@@ -6,6 +6,8 @@ use std::process::Command;
 use serde::Deserialize as _;
 use serde_yaml_ng::Value;
 
+use crate::harness::tools;
+
 const BINARY: &str = env!("CARGO_BIN_EXE_tollgate");
 
 fn deploy(file: &str) -> PathBuf {
@@ -75,17 +77,13 @@ fn the_probes_are_answered_without_the_token() {
 
 #[test]
 fn systemd_finds_nothing_wrong_with_the_units() {
-    if Command::new("systemd-analyze").arg("--version").output().is_err() {
-        eprintln!("no systemd-analyze here");
-        return;
-    }
+    let Some(mut command) = tools::tool("systemd-analyze") else { return };
     let directory = tempfile::tempdir().expect("a temporary directory");
     let units = ["tollgate.service", "tollgate.socket"].map(|file| directory.path().join(file));
     for unit in &units {
         let file = unit.file_name().and_then(|name| name.to_str()).expect("a name");
         std::fs::write(unit, text(file).replace("/usr/local/bin/tollgate", BINARY)).expect("written");
     }
-    let mut command = Command::new("systemd-analyze");
     let output = command.args(["verify", "--man=no"]).args(&units).output().expect("it starts");
     let stderr = String::from_utf8_lossy(&output.stderr);
     // It may have something to say of this machine's own units, too.

@@ -1,18 +1,12 @@
-//! The other server of the same language, where this machine has it.
-
-use std::process::{Command, Stdio};
+//! The other server of the same language.
 
 use crate::harness::fleet_config::{AT_ONCE, Plan, of, shares, statuses};
-use crate::harness::{Backend, Fleet, Redis};
+use crate::harness::{Backend, Fleet, Redis, tools};
 
 #[test]
 fn valkey_counts_like_redis() {
     let program = "valkey-server";
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).status();
-    if found.is_err() {
-        eprintln!(
-            "no {program} on this machine, so nothing was tested (TOLLGATE_TEST_REDIS names another server)"
-        );
+    if tools::tool(program).is_none() {
         return;
     }
     let (backend, mut redis) = (Backend::ok(), Redis::start_program(program, &[]));

@@ -1,14 +1,14 @@
 //! TLS before the first request: which certificate, which version, who is kept waiting and who is refused.
 
 use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::{ClientConfig, HandshakeKind, ProtocolVersion};
 
 use crate::harness::shown::shown;
-use crate::harness::{Authority, Backend, Client, Gateway, eventually, everything_to};
+use crate::harness::{Authority, Backend, Client, Gateway, eventually, everything_to, tools};
 
 /// A client that checks no name, so that it sees what strangers are shown.
 fn careless() -> Arc<ClientConfig> {
@@ -127,14 +127,14 @@ fn a_client_that_knows_only_rsa_is_shown_an_rsa_certificate_whatever_name_it_ask
 /// The common name of the certificate that OpenSSL's client is shown when it offers RSA signatures only.
 fn shown_by_openssl(gateway: &Gateway, name: &str, version: &str) -> String {
     let address = gateway.addr().to_string();
-    let mut command = Command::new("openssl");
+    let mut command = tools::needed("openssl");
     command.args(["s_client", "-connect", &address, version, "-sigalgs", "rsa_pss_rsae_sha256:RSA+SHA256"]);
     if name.parse::<std::net::IpAddr>().is_ok() {
         command.arg("-noservername");
     } else {
         command.args(["-servername", name]);
     }
-    let output = command.stdin(Stdio::null()).output().expect("openssl; `make tools` installs it");
+    let output = command.stdin(Stdio::null()).output().expect("openssl");
     let said = String::from_utf8_lossy(&output.stdout);
     let subject = said.lines().find_map(|line| line.strip_prefix("subject=CN = "));
     subject

@@ -1,0 +1,110 @@
+//! The programs that tests need beside Rust. A test whose program is missing fails with the line that installs it.
+//!
+//! `TOLLGATE_TEST_WITHOUT=valkey-server,java` names programs that a machine cannot have: tests that get them by [`tool`] print
+//! that and test nothing.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Programs and modules of Python, and what installs them on Debian.
+const INSTALL: [(&str, &str); 17] = [
+    ("chromium", "apt-get install chromium"),
+    ("curl", "apt-get install curl"),
+    ("grpc", "apt-get install python3-grpcio"),
+    ("h2", "apt-get install python3-h2"),
+    ("h2load", "apt-get install nghttp2-client"),
+    ("haproxy", "apt-get install haproxy"),
+    ("httpx", "apt-get install python3-httpx"),
+    ("java", "apt-get install default-jdk-headless"),
+    ("nghttp", "apt-get install nghttp2-client"),
+    ("nginx", "apt-get install nginx-light"),
+    ("node", "apt-get install nodejs"),
+    ("openssl", "apt-get install openssl"),
+    ("promtool", ".ci/tools takes it out of Debian's package prometheus"),
+    ("python3", "apt-get install python3"),
+    ("redis-server", "apt-get install redis-server"),
+    ("systemd-analyze", "apt-get install systemd"),
+    ("valkey-server", "apt-get install valkey-server, which Debian has from version 13 on"),
+];
+
+/// A command of this program. `None`, which is printed, if `TOLLGATE_TEST_WITHOUT` names it; else it must be there.
+#[track_caller]
+pub(crate) fn tool(program: &str) -> Option<Command> {
+    let without = std::env::var("TOLLGATE_TEST_WITHOUT").unwrap_or_default();
+    if names(&without, program) {
+        eprintln!("not tested: TOLLGATE_TEST_WITHOUT names {program}");
+        return None;
+    }
+    assert!(
+        is_here(program),
+        "{}; a machine that cannot have it: TOLLGATE_TEST_WITHOUT={program}",
+        missing(program)
+    );
+    Some(Command::new(program))
+}
+
+/// The same of a program that many tests stand on: none does without it.
+#[track_caller]
+pub(crate) fn needed(program: &str) -> Command {
+    assert!(is_here(program), "{}", missing(program));
+    Command::new(program)
+}
+
+/// The system's own Python, or what `TOLLGATE_TEST_PYTHON` names, which must have these modules.
+#[track_caller]
+pub(crate) fn python(modules: &[&str]) -> Command {
+    let python = std::env::var("TOLLGATE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
+    for module in modules {
+        let status = needed(&python).args(["-c", &format!("import {module}")]).status();
+        assert!(status.is_ok_and(|status| status.success()), "{}", missing(module));
+    }
+    needed(&python)
+}
+
+/// The browser under one of its names.
+#[track_caller]
+pub(crate) fn assert_browser() {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    assert!(names.into_iter().any(is_here), "{}", missing("chromium"));
+}
+
+fn names(list: &str, program: &str) -> bool {
+    list.split(',').any(|name| name.trim() == program)
+}
+
+fn is_here(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    Path::new(program).is_file()
+        || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+/// What to do about a program that is missing, of which a path may be told.
+fn missing(program: &str) -> String {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let line = INSTALL.iter().find(|(known, _)| *known == name).map_or(".ci/tools", |(_, line)| line);
+    format!("`{program}` is missing: {line} (`make tools` installs what Debian has of all that tests need)")
+}
+
+#[test]
+fn a_missing_program_is_told_with_the_line_that_installs_it() {
+    let told = missing("h2load");
+    assert!(told.starts_with("`h2load` is missing: apt-get install nghttp2-client"), "{told}");
+    assert!(
+        missing("/usr/bin/python3").starts_with("`/usr/bin/python3` is missing: apt-get install python3")
+    );
+    assert!(names("node, valkey-server", "valkey-server") && !names("", "node") && !names("nodejs", "node"));
+    assert!(is_here("sh") && is_here("/bin/sh") && !is_here("no-such-program"));
+    std::panic::catch_unwind(|| needed("no-such-program")).expect_err("it is missing");
+}
+
+/// `.ci/tools` installs every package that a message names.
+#[test]
+fn each_package_is_installed_by_the_script() {
+    let script = super::sources::read(Path::new(".ci/tools"));
+    for (name, line) in INSTALL {
+        let package = line.strip_prefix("apt-get install ").unwrap_or("prometheus").split(',').next();
+        let package = package.expect("a package");
+        let words = || script.split(|char: char| !char.is_alphanumeric() && char != '-');
+        assert!(words().any(|word| word == package), ".ci/tools does not install {package} for {name}");
+    }
+}
