@@ -6,18 +6,21 @@ use crate::harness::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frame, Frames, HEADERS, PING, PREFACE, PRIORITY,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, get,
 };
-use crate::harness::{Backend, Client, Gateway, Next, eventually, everything_to};
+use crate::harness::{Backend, Client, Gateway, Next, PATIENCE, eventually, everything_to};
 
 /// RFC 9113 §7.
 const STREAM_CLOSED: u32 = 5;
+const FRAME_SIZE_ERROR: u32 = 6;
 const REFUSED_STREAM: u32 = 7;
+const COMPRESSION_ERROR: u32 = 9;
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 /// RFC 9113 §6.5.2.
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// What one client may have the gateway hold: windows of 1 MiB, and what allocators keep.
-const MEMORY_KIB: u64 = 8 << 10;
+/// What one client may have the gateway hold: half more than the window of a connection and what waits for its socket
+/// (docs/operations.md).
+const MEMORY_KIB: u64 = (1024 + 64) * 3 / 2;
 
 /// Answers `/` at once, anything else when the test opens the gate.
 fn backend() -> Backend {
@@ -79,20 +82,42 @@ fn rapid_reset_at_once() {
         attacker.client.write_within(&frames, Duration::from_secs(1));
         attacker.end()
     });
-    // Bytes that it still sends when it has been told may turn the end into a reset, which takes the telling with it.
-    assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{code:?}");
+    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
 }
 
+/// Requests that are served, and taken back before their answers.
 #[test]
 fn rapid_reset_paced() {
     let code = attack("paced resets", |attacker| {
-        for number in 0..400 {
-            attacker.client.write(request_and_reset(number * 2 + 1));
+        for batch in 0..40 {
+            let streams = || (0..20).map(move |number| (batch * 20 + number) * 2 + 1);
+            let head = get("/slow", &[]);
+            let requests =
+                streams().flat_map(|stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, &head));
+            let resets = streams().flat_map(|stream| frame(RST_STREAM, 0, stream, &CANCEL));
+            attacker.client.write_within(&requests.collect::<Vec<u8>>(), Duration::from_secs(1));
+            std::thread::sleep(Duration::from_millis(20));
+            attacker.client.write_within(&resets.collect::<Vec<u8>>(), Duration::from_secs(1));
             std::thread::sleep(Duration::from_millis(5));
         }
         attacker.end()
     });
-    assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{code:?}");
+    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
+}
+
+/// A request that comes with its reset, few at a time, costs its head to read and nothing else.
+#[test]
+fn requests_that_come_with_their_resets_are_not_served() {
+    let backend = backend();
+    let gateway = Gateway::start(&everything_to(&backend, ""));
+    let mut client = Frames::connect(gateway.addr());
+    for number in 0..400 {
+        client.client.write(request_and_reset(number * 2 + 1));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    client.request(801, &get("/", &[]));
+    assert_eq!(client.fate(801), Fate::Answered(200));
+    assert_eq!(backend.count(), 1, "no other request reached the backend");
 }
 
 #[test]
@@ -107,7 +132,7 @@ fn made_you_reset() {
         }
         attacker.end()
     });
-    assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{code:?}");
+    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
 }
 
 #[test]
@@ -118,7 +143,7 @@ fn continuation_flood() {
             flood(attacker, &frame(CONTINUATION, 0, 1, part), 3_000_000);
             attacker.end()
         });
-        assert_ne!(code, Some(0));
+        assert_eq!(code, Some(ENHANCE_YOUR_CALM));
     }
 }
 
@@ -134,13 +159,14 @@ fn hpack_bomb() {
         attacker.send(CONTINUATION, END_HEADERS, 1, &[0x80 | 62; 16_000]);
         attacker.fate(1)
     });
-    assert!(matches!(fate, Fate::Answered(431) | Fate::GoneAway(_) | Fate::Reset(_)), "{fate:?}");
+    assert_eq!(fate, Fate::Answered(431));
 }
 
+/// Empty frames are a flood; those of a byte are a slow upload, which is forwarded and harms no other request.
 #[test]
 fn empty_and_small_data() {
-    for part in [&b""[..], b"x"] {
-        attack("a flood of small DATA", |attacker| {
+    for (part, expected) in [(&b""[..], Fate::GoneAway(ENHANCE_YOUR_CALM)), (b"x", Fate::Answered(200))] {
+        let fate = attack("a flood of small DATA", |attacker| {
             let post = block(&[
                 (":method", "POST"),
                 (":scheme", "http"),
@@ -149,13 +175,18 @@ fn empty_and_small_data() {
             ]);
             attacker.send(HEADERS, END_HEADERS, 1, &post);
             flood(attacker, &frame(DATA, 0, 1, part), 3_000_000);
+            attacker
+                .client
+                .write_within(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/", &[])), PATIENCE);
+            attacker.fate(3)
         });
+        assert_eq!(fate, expected);
     }
 }
 
 #[test]
 fn padded_data() {
-    attack("a flood of padding", |attacker| {
+    let code = attack("a flood of padding", |attacker| {
         let post =
             block(&[(":method", "POST"), (":scheme", "http"), (":path", "/slow"), (":authority", "test")]);
         attacker.send(HEADERS, END_HEADERS, 1, &post);
@@ -163,25 +194,36 @@ fn padded_data() {
         padded.resize(256, 0);
         // PADDED.
         flood(attacker, &frame(DATA, 8, 1, &padded), 3_000_000);
+        attacker.end()
     });
+    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
+}
+
+/// Floods until the gateway takes no more, and reads only then: the reason is still told.
+fn assert_calmed(what: &str, frames: &[u8]) {
+    let code = attack(what, |attacker| {
+        flood(attacker, frames, 3_000_000);
+        attacker.end()
+    });
+    assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{what}");
 }
 
 #[test]
 fn floods_of_frames_that_ask_for_answers() {
     let setting = [0, 3, 0, 0, 0, 7];
-    attack("a flood of PING", |attacker| flood(attacker, &frame(PING, 0, 0, &[7; 8]), 3_000_000));
-    attack("a flood of SETTINGS", |attacker| flood(attacker, &frame(SETTINGS, 0, 0, &setting), 3_000_000));
-    attack("a flood of acknowledgements", |attacker| flood(attacker, &frame(PING, 1, 0, &[7; 8]), 3_000_000));
+    assert_calmed("a flood of PING", &frame(PING, 0, 0, &[7; 8]));
+    assert_calmed("a flood of SETTINGS", &frame(SETTINGS, 0, 0, &setting));
+    assert_calmed("a flood of acknowledgements", &frame(PING, 1, 0, &[7; 8]));
 }
 
 #[test]
 fn floods_of_frames_that_ask_for_nothing() {
     let priority = [0, 0, 0, 0, 16];
     let more: Vec<u8> = (0..500).flat_map(|number| frame(PRIORITY, 0, number * 2 + 1, &priority)).collect();
-    attack("a flood of PRIORITY", |attacker| flood(attacker, &more, 3_000_000));
+    assert_calmed("a flood of PRIORITY", &more);
     let window = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
-    attack("a flood of WINDOW_UPDATE", |attacker| flood(attacker, &window, 3_000_000));
-    attack("a flood of what nobody knows", |attacker| flood(attacker, &frame(99, 7, 3, b"?"), 3_000_000));
+    assert_calmed("a flood of WINDOW_UPDATE", &window);
+    assert_calmed("a flood of what nobody knows", &frame(99, 7, 3, b"?"));
 }
 
 /// The client is told why, where it reads.
@@ -265,7 +307,7 @@ fn data_of_a_stream_that_is_over() {
         flood(attacker, &frame(DATA, 0, 1, &[0; 1000]), 5_000_000);
         attacker.end()
     });
-    assert!(matches!(code, Some(STREAM_CLOSED | 1 | 3 | ENHANCE_YOUR_CALM) | None), "{code:?}");
+    assert_eq!(code, Some(STREAM_CLOSED));
 }
 
 #[test]
@@ -284,7 +326,8 @@ fn garbage() {
                 attacker.send(HEADERS, END_HEADERS | END_STREAM, 1, &bytes[..9000]);
             }
             attacker.client.write_within(&bytes, Duration::from_secs(1));
-            assert_ne!(attacker.end(), Some(0));
+            let expected = if round % 2 == 0 { COMPRESSION_ERROR } else { FRAME_SIZE_ERROR };
+            assert_eq!(attacker.end(), Some(expected));
         });
     }
 }
@@ -317,8 +360,9 @@ fn who_reads_nothing_and_leaves_a_head_open_is_left() {
 
 /// Connections, and streams on each, of clients that open no window.
 const CLOSED: (u32, u32) = (5, 100);
-/// What such a stream may have the gateway hold: its task, its head, and what was read of the answer with its head.
-const STREAM_KIB: u64 = 40;
+/// What such a stream may have the gateway hold: its task, its head, and what was read of the answer with its head. Half more than
+/// the 16 KiB that were measured.
+const STREAM_KIB: u64 = 24;
 
 /// What the client has no room for stays with the backend, and what was held is given back once the client has left.
 #[test]
@@ -345,6 +389,7 @@ fn closed_windows_hold_little_and_only_for_a_while() {
     std::thread::sleep(Duration::from_secs(1));
     let held = gateway.resident_kib().saturating_sub(before);
     let most = u64::from(connections * streams) * STREAM_KIB;
+    println!("{held} KiB for {} streams", connections * streams);
     assert!(held < most, "{held} KiB are held for clients that open no window");
     drop(clients);
     let given_back = || (gateway.resident_kib().saturating_sub(before) < held * 3 / 4).then_some(());
