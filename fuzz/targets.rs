@@ -10,6 +10,7 @@ use bytes::BytesMut;
 use tollgate::config;
 use tollgate::explain::{ExplainRequest, explain};
 use tollgate::http1::chunks::{ChunkDecoder, encode, encode_end};
+use tollgate::http1::fields::Fields;
 use tollgate::http1::request::RequestHead;
 use tollgate::http1::response::{HeadEnd, ResponseHead};
 use tollgate::http1::scanner::HeadScanner;
@@ -73,6 +74,7 @@ fn read_head(pieces: &[&[u8]]) -> Result<Option<usize>, u16> {
                     );
                 }
                 assert!(come[..head.length].ends_with(b"\r\n\r\n"));
+                assert_rewritten(&head);
                 return Ok(Some(head.length));
             }
             Err(fault) => {
@@ -84,7 +86,32 @@ fn read_head(pieces: &[&[u8]]) -> Result<Option<usize>, u16> {
     Ok(None)
 }
 
-/// A request's head means the same however it is cut.
+/// A head written anew from what was read of it is read as the same.
+fn assert_rewritten(head: &RequestHead<'_>) {
+    let version = if head.http_11 { "1.1" } else { "1.0" };
+    let mut text = format!("{} {} HTTP/{version}\r\n", head.method, head.target.text).into_bytes();
+    put_fields(head.fields, &mut text);
+    let mut spans = Vec::new();
+    let again = RequestHead::parse(&text, &mut spans)
+        .unwrap_or_else(|fault| panic!("{}: {}", text.escape_ascii(), fault.reason()));
+    assert_eq!((&again.method, again.target, again.http_11), (&head.method, head.target, head.http_11));
+    assert_eq!((again.body, again.upgrade, again.keep_alive), (head.body, head.upgrade, head.keep_alive));
+    assert!(pairs(again.fields).eq(pairs(head.fields)) && again.length == text.len());
+}
+
+fn pairs(fields: Fields<'_>) -> impl Iterator<Item = (&[u8], &[u8])> {
+    fields.iter().map(|field| (field.name, field.value))
+}
+
+/// Writes the fields and the end of a head.
+fn put_fields(fields: Fields<'_>, text: &mut Vec<u8>) {
+    for (name, value) in pairs(fields) {
+        text.extend([name, b": ", value, b"\r\n"].concat());
+    }
+    text.extend(b"\r\n");
+}
+
+/// A request's head means the same however it is cut, and written anew.
 pub(crate) fn request_head(data: &[u8]) {
     let (head, at) = cut(data);
     // The gateway skips empty lines before a head.
@@ -94,7 +121,7 @@ pub(crate) fn request_head(data: &[u8]) {
     assert_eq!(read_head(&[&head[..at], &head[at..]]), read_head(&[head]), "cut at {at}");
 }
 
-/// A response's head means the same however it is cut.
+/// A response's head means the same however it is cut, and written anew.
 pub(crate) fn response_head(data: &[u8]) {
     let (head, at) = cut(data);
     let mut end = HeadEnd::default();
@@ -109,6 +136,21 @@ pub(crate) fn response_head(data: &[u8]) {
             let mut spans = Vec::new();
             if let Ok(parsed) = ResponseHead::parse(&head[..length], to_head, &mut spans) {
                 assert_eq!(parsed.length, length);
+                let (start, end) = parsed.reason;
+                let reason = head[start..end].to_vec();
+                let version = &head[..8];
+                let status = parsed.status.as_str().as_bytes();
+                let mut text = [version, b" ", status, b" ", &reason, b"\r\n"].concat();
+                let fields = Fields::new(&head[..length], &spans);
+                put_fields(fields, &mut text);
+                let mut spans = Vec::new();
+                let again = ResponseHead::parse(&text, to_head, &mut spans)
+                    .unwrap_or_else(|fault| panic!("{}: {fault}", text.escape_ascii()));
+                let meaning = |head: ResponseHead| {
+                    (head.status, head.framing, head.content_length, head.kept, head.private, head.keep_alive)
+                };
+                assert_eq!(meaning(again), meaning(parsed), "{}", text.escape_ascii());
+                assert!(pairs(Fields::new(&text, &spans)).eq(pairs(fields)));
             }
         }
     }
@@ -183,7 +225,12 @@ pub(crate) fn trailers(data: &[u8]) {
         );
     }
     let picked = Trailers::Declared(declared.to_vec()).pick(lines);
-    assert!(picked.len() <= all.len() && Trailers::NONE.pick(lines).is_empty());
+    assert!(Trailers::NONE.pick(lines).is_empty());
+    let mut rest = all.split_inclusive(|&byte| byte == b'\n');
+    for line in picked.split_inclusive(|&byte| byte == b'\n') {
+        assert!(rest.any(|other| other == line), "each is one of all, in their order");
+    }
+    assert_eq!(Trailers::All.pick(&all), all, "what was picked is picked again");
 }
 
 /// Of a PROXY preamble, the shortest prefix that means something decides.
@@ -292,15 +339,16 @@ pub(crate) fn traceparent(data: &[u8]) {
 
 /// Of a Redis server's answer, the shortest prefix that is one decides; of a map of slots, any value may be read.
 pub(crate) fn redis_reply(data: &[u8]) {
-    let mut decided = false;
+    let mut decided = None;
     for end in 0..=data.len().min(300) {
-        match resp::read(&data[..end]) {
-            Ok(None) => assert!(!decided, "after {end} bytes"),
-            Ok(Some((_, length))) => {
-                assert!(length <= end);
-                decided = true;
-            }
-            Err(_) => decided = true,
+        let now = resp::read(&data[..end]);
+        if let Ok(Some((_, length))) = &now {
+            assert!(*length <= end);
+        }
+        match &decided {
+            None if now == Ok(None) => {}
+            None => decided = Some(now),
+            Some(before) => assert_eq!(&now, before, "after {end} bytes"),
         }
     }
     if let Ok(Some((value, _))) = resp::read(data) {
@@ -311,15 +359,23 @@ pub(crate) fn redis_reply(data: &[u8]) {
     }
 }
 
-/// A file is a plan or a report.
+/// A file is a plan without faults or a report with some; a comment behind it changes neither the plan nor its warnings.
 pub(crate) fn gateway_toml(data: &[u8]) {
     let variable = |name: &str| (name == "SET").then(|| "x".to_owned());
-    if let Err(report) = config::parse(data, "gateway.toml", &variable) {
-        assert!(!report.render(false).is_empty());
-    }
+    let loaded = match config::parse(data, "gateway.toml", &variable) {
+        Ok(loaded) => loaded,
+        Err(report) => return assert!(report.errors() > 0 && !report.render(false).is_empty()),
+    };
+    let more = [data, b"\n# the end\n"].concat();
+    let again = config::parse(&more, "gateway.toml", &variable).unwrap_or_else(|report| panic!("{report}"));
+    let summary = |loaded: &config::Loaded| config::summary(&loaded.gateway, "gateway.toml");
+    assert_eq!(summary(&again), summary(&loaded));
+    assert_eq!((loaded.warnings.errors(), again.warnings.errors()), (0, 0));
+    assert_eq!(again.warnings.warning_lines(), loaded.warnings.warning_lines());
 }
 
-/// A request that a person describes is explained or refused.
+/// A request that a person describes is explained, in the same words each time, or refused: it has a route, or an answer that
+/// says why not.
 pub(crate) fn explain_request(data: &[u8]) {
     const FILE: &[u8] = include_bytes!("explain.toml");
     thread_local! {
@@ -334,6 +390,11 @@ pub(crate) fn explain_request(data: &[u8]) {
             PLAN.with(|plan| {
                 let told = explain(&plan.gateway, &request);
                 assert!(!told.to_string().is_empty());
+                assert_eq!(explain(&plan.gateway, &request), told);
+                assert!(told.route.is_some() || told.answer.is_some(), "a route, or why there is none");
+                for applied in told.route.iter().flat_map(|route| &route.limits) {
+                    assert!(applied.policies.len() == 1 && !applied.name.is_empty());
+                }
             });
         }
     }
