@@ -131,6 +131,38 @@ fn size(text: &str) -> Option<Option<u64>> {
     parse(file).ok().map(|loaded| loaded.gateway.routes[0].max_body_bytes)
 }
 
+const SPANS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("day", 86_400_000)];
+const SIZES: [(&str, u64); 5] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
+
+/// A number and a unit, read as plainly as can be.
+fn plainly(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let unit = text.trim().trim_start_matches(|char: char| char.is_ascii_digit());
+    let number: u64 = text.trim().strip_suffix(unit)?.parse().ok()?;
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit.trim())?;
+    number.checked_mul(*factor)
+}
+
+/// A quantity that the loader takes is the one that the text says.
+fn assert_meant(text: &str) {
+    if let Some(span) = duration(text) {
+        let said = plainly(text, &SPANS).map(Duration::from_millis);
+        assert_eq!(Some(span), said, "{text:?}");
+    }
+    if let Some(size) = size(text) {
+        assert_eq!(Some(size.unwrap_or(0)), plainly(text, &SIZES), "{text:?}");
+    }
+    if let Some((count, window)) = rate(text) {
+        let (said, period) = text.split_once('/').expect("a rate has a slash");
+        let period = plainly(period, &SPANS).or_else(|| plainly(&format!("1{}", period.trim()), &SPANS));
+        assert_eq!(
+            (Some(count), Some(window)),
+            (plainly(said, &SIZES[4..]), period.map(|span| Micros(span * 1_000))),
+            "{text:?}"
+        );
+    }
+}
+
 const ROUTE: &str = "[upstreams]\na = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\n";
 
 /// A TOML string of any text.
@@ -163,27 +195,23 @@ proptest! {
 
     #[test]
     fn random_quantities_are_answered(text in "[0-9]{0,22}[ a-zA-Z/.µ$-]{0,4}[0-9]{0,3}[a-z/]{0,4}") {
-        rate(&text);
-        duration(&text);
-        size(&text);
+        assert_meant(&text);
     }
 
     #[test]
     fn any_text_as_a_quantity_is_answered(text in any::<String>()) {
-        rate(&text);
-        duration(&text);
-        size(&text);
+        assert_meant(&text);
     }
 
     #[test]
     fn quantities_mean_what_they_say(count in 1..=1_000_000_000_u32, number in 1..=366_u32, unit in 0..5_usize) {
         let (name, milliseconds) =
-            [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("day", 86_400_000)][unit];
+            SPANS[unit];
         let span = u64::from(number) * milliseconds;
         prop_assert_eq!(duration(&format!("{number}{name}")), Some(Duration::from_millis(span)));
         prop_assert_eq!(rate(&format!("{count}/{number}{name}")), Some((count.into(), Micros(span * 1_000))));
         prop_assert_eq!(rate(&format!("{count}/{name}")), Some((count.into(), Micros(milliseconds * 1_000))));
-        let (name, factor) = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)][unit];
+        let (name, factor) = SIZES[unit];
         prop_assert_eq!(size(&format!("{count}{name}")), Some(Some(u64::from(count) * factor)));
     }
 }
