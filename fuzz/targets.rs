@@ -368,7 +368,7 @@ pub(crate) fn gateway_toml(data: &[u8]) {
     };
     let more = [data, b"\n# the end\n"].concat();
     let again = config::parse(&more, "gateway.toml", &variable).unwrap_or_else(|report| panic!("{report}"));
-    let summary = |loaded: &config::Loaded| config::summary(&loaded.gateway, "gateway.toml");
+    let summary = |loaded: &config::LoadedConfig| config::summary(&loaded.gateway, "gateway.toml");
     assert_eq!(summary(&again), summary(&loaded));
     assert_eq!((loaded.warnings.errors(), again.warnings.errors()), (0, 0));
     assert_eq!(again.warnings.warning_lines(), loaded.warnings.warning_lines());
