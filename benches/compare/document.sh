@@ -54,10 +54,12 @@ version() {
 
 # The case `keys`, which has the most to tell.
 configurations() {
-  local name
+  local name info
   free=8080 backend=9001 work=/run
   for name in tollgate nginx haproxy; do
-    printf '<details><summary>%s</summary>\n\n```\n%s\n```\n</details>\n\n' "$name" "$("${name}_config" keys | sed '/^ *$/d')"
+    info="text configuration of $name"
+    if [ "$name" = tollgate ]; then info='toml with a warning'; fi
+    printf '<details><summary>%s</summary>\n\n```%s\n%s\n```\n</details>\n\n' "$name" "$info" "$("${name}_config" keys | sed '/^ *$/d')"
   done
 }
 

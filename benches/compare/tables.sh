@@ -228,5 +228,5 @@ bench() {
   echo "  cargo bench --bench $1" >&2
   cargo bench --locked --quiet --bench "$1" >"$work/bench" 2>"$work/bench.log" || fail "$(cat "$work/bench.log")"
   sed -n 's/^must: //p' "$work/bench" >>"$work/musts"
-  printf '```text\n%s\n```\n' "$(sed '/^must: /d' "$work/bench")"
+  printf '```text output of the benchmark\n%s\n```\n' "$(sed '/^must: /d' "$work/bench")"
 }
