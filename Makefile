@@ -43,7 +43,7 @@ deny:
 	@if command -v cargo-deny >/dev/null; then cargo deny check; \
 	else echo "cargo-deny is not installed, so dependencies go unchecked: cargo install cargo-deny --locked"; fi
 
-bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md (20 minutes)
+bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md and docs/benchmarks/ (20 minutes)
 	benches/compare.sh all
 
 soak: ## ten minutes of mixed traffic while backends die, clients break off and the file is reloaded

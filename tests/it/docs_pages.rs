@@ -121,7 +121,7 @@ fn anchor(heading: &str) -> String {
 /// The longest line of prose, in characters.
 const MAX_LINE: usize = 120;
 
-/// Tables and lines that are one long URL may be longer, and so may comments, between which pages are generated.
+/// Tables, lines with a long URL, and the comments between which pages are generated may be longer.
 #[test]
 fn docs_lines_of_prose_are_at_most_120_characters() {
     let mut long = Vec::new();
@@ -145,7 +145,8 @@ fn docs_name_the_subject_of_a_sentence() {
     let mut found = Vec::new();
     for page in pages() {
         for (number, line) in page.prose() {
-            let lower = line.to_lowercase();
+            // Names in code spans stay as they are.
+            let lower = line.split('`').step_by(2).collect::<String>().to_lowercase();
             let words = lower.split(|char: char| !char.is_alphanumeric());
             let words = words.filter(|word| vague.contains(word));
             found.extend(words.map(|word| format!("{}:{number}: {word}", page.path)));
@@ -188,7 +189,7 @@ fn docs_pages_have_at_most_400_lines() {
     let long: Vec<_> = pages()
         .iter()
         .map(|page| (page.path.clone(), page.text.lines().count()))
-        .filter(|(path, lines)| *lines > 400 && path != "docs/benchmarks.md")
+        .filter(|(_, lines)| *lines > 400)
         .collect();
     assert!(long.is_empty(), "split these pages by task: {long:?}");
 }
