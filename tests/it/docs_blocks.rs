@@ -7,7 +7,7 @@
 //! | `toml fragment` | completed with the upstreams, limits and routes that it lacks: no faults |
 //! | `toml fragment of [[routes]]` | the same, below this header |
 //! | `console` | each `$ command` is run beside a gateway with the shipped gateway.toml; the output is compared |
-//! | `sh` | run in the same way, exit status 0; only parsed by `bash -n` where [`NOT_RUN`] says why |
+//! | `sh` | run in the same way, each command must succeed; only parsed by `bash -n` where [`NOT_RUN`] says why |
 //! | `promql` | each line is parsed by promtool |
 //! | `json`, `yaml` | parsed |
 //! | `text from FILE` | the block stands in that file of the repository |
@@ -323,7 +323,7 @@ fn run_all(blocks: &[Block]) -> Vec<String> {
     let mut faults = Vec::new();
     for block in blocks {
         if kind(block) == "sh" {
-            let (printed, good) = shell.run(&block.text);
+            let (printed, good) = shell.run(&format!("set -e\n{}", block.text));
             if !good {
                 faults.push(format!("{}: the commands fail:\n{printed}", block.place()));
             }
