@@ -14,7 +14,7 @@ help: ## this list
 run: ## start the gateway with gateway.toml
 	cargo run --release -- run -c gateway.toml
 
-tools: ## install what the tests need beside Rust: a Redis server, gRPC and httpx for Python, curl, nghttp2, Node, Java, promtool, Chromium, systemd
+tools: ## install what the tests need beside Rust: a Redis server, gRPC and httpx for Python, curl, jq, nghttp2, Node, Java, promtool, Chromium, systemd
 	@.ci/tools
 
 test: tools fmt clippy units docs ## everything that must hold before a commit lands
@@ -44,7 +44,7 @@ deny:
 	@if command -v cargo-deny >/dev/null; then cargo deny check; \
 	else echo "cargo-deny is not installed, so dependencies go unchecked: cargo install cargo-deny --locked"; fi
 
-bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md (20 minutes)
+bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md and docs/benchmarks/ (20 minutes)
 	benches/compare.sh all
 
 soak: ## ten minutes of mixed traffic while backends die, clients break off and the file is reloaded

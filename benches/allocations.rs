@@ -33,7 +33,9 @@ fn main() {
     for case in ["unlimited", "admitted", "refused"] {
         let admitted = measure(gateway, case);
         if case == "admitted" {
-            println!("must: allocations per GET without body, a limit that admits | {MUST} | {admitted:.2}");
+            println!(
+                "must: allocations of a GET without a body, with a limit that admits | {MUST} | {admitted:.2}"
+            );
         }
     }
 }

@@ -2,27 +2,27 @@
 # Measures tollgate beside nginx and HAProxy, in turn and before the same nginx backend, and prints tables.
 #
 #   benches/compare.sh TABLE…    some of them
-#   benches/compare.sh all       all of them, and writes them into docs/benchmarks.md: about 20 minutes
+#   benches/compare.sh all       all of them, written into docs/benchmarks.md and docs/benchmarks/*.md: about 20 minutes
 #
 #   proxied       CPU a proxied request, without a limit and with one that never refuses
 #   keys          the same with a million keys
 #   refused       CPU a refused request
-#   latency       percentiles at half of what nginx bears
-#   flood         percentiles of a client while others bring new keys
-#   slow          percentiles of a client while 10000 others send a byte now and then
-#   shared        CPU and percentiles with counters in a local Redis beside counters in memory (wants redis-server)
-#   syscalls      system calls a proxied request (wants strace)
+#   latency       percentiles at half of nginx's maximum rate
+#   flood         percentiles of a client while other clients use new keys
+#   slow          percentiles of a client while 10000 slow clients send a byte now and then
+#   shared        CPU and percentiles with counters in a local Redis beside counters in memory (needs redis-server)
+#   syscalls      system calls a proxied request (needs perf or strace)
 #   allocations   allocations a request
-#   inside        what `cargo bench` prints of decisions, the store, routes and keys
+#   inside        the output of `cargo bench` for decisions, the store, routes and keys
 #
 # From the environment:
 #   ROUNDS=5  SECONDS_EACH=4  CONNECTIONS=64  KEYS=1000000
-#   RATE=12000                    for latency and flood, instead of half of what nginx bears
+#   RATE=12000                    for latency and flood, instead of half of nginx's maximum rate
 #   TOLLGATE=/path/to/tollgate    measures this one instead of building it
 #   BASELINE=/path/to/tollgate    measures another one beside it
 #   GATEWAYS='tollgate nginx'     measures only these
 #
-# Everything stays on the loopback, on free ports, and ends with the script. The method is told in docs/benchmarks.md.
+# All processes use the loopback and free ports, and end with the script. docs/benchmarks.md describes the method.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
@@ -41,8 +41,8 @@ load() {
   "$load" "127.0.0.1:${port[$name]}" --connections "$connections" --seconds "$seconds" --watch "${process[$name]}" "$@"
 }
 
-# record CASE NAME ROUND STATUS: takes a load's output for the results, if all answers were as the case wants them.
-# A gateway that answers otherwise would be compared with nothing.
+# record CASE NAME ROUND STATUS: adds a load's output to the results, if all responses had the expected status.
+# Figures of a gateway with other responses could not be compared.
 record() {
   local output
   output=$(cat)
@@ -58,8 +58,8 @@ record() {
     }' <<<"$output" >&2
 }
 
-# in_turn ROUND NAME…: the names, backwards every other round, then with another one in front: nobody always has the same
-# place or comes after the same neighbour.
+# in_turn ROUND NAME…: the names, reversed every other round, then starting with another one, so that no gateway always has
+# the same position or the same neighbour.
 in_turn() {
   local round=$1 first
   shift
@@ -85,7 +85,7 @@ cpu_table() {
   table 'cpu_us:CPU_µs/request:2 user_us:user:2 system_us:system:2 requests_per_second:requests/s:0' 'nginx haproxy'
 }
 
-# table COLUMNS REFERENCES: of the results so far, which are then forgotten.
+# table COLUMNS REFERENCES: prints the table of the results so far and deletes the results.
 table() {
   LC_ALL=C awk -v columns="$1" -v references="$2" -v ratios="$work/ratios" -f benches/compare/table.awk "$work/results"
   rm "$work/results"
@@ -103,7 +103,7 @@ build() {
 
 missing() { echo "compare.sh: \`$1\` is missing, so it is left out: apt-get install $1" >&2; }
 
-# Sets `gateways`, those that have a part in every table, and two sorts that have it in some: `headers` and `others`.
+# Sets `gateways`, those in every table, and `headers` and `others`, those in some tables.
 find_gateways() {
   local name
   command -v nginx >/dev/null || fail "nginx is missing, and it is the backend too: apt-get install nginx"
@@ -117,7 +117,7 @@ find_gateways() {
   if [ -n "${GATEWAYS:-}" ]; then return 0; fi
   headers=(headers)
   for name in envoy traefik caddy; do
-    # One that is too old or too new for its configuration is left out.
+    # A version that does not accept its configuration is left out.
     if command -v "$name" >/dev/null && start "$name" unlimited; then
       stop "$name"
       others+=("$name")
@@ -140,7 +140,7 @@ find_gateways
 touch "$work/ratios" "$work/musts"
 for name in "${wanted[@]}"; do
   echo "$name" >&2
-  # Not through a pipe: what runs in a subshell could not be ended from here.
+  # Not through a pipe: processes of a subshell could not be ended from here.
   "$name" >"$work/$name.md"
   printf '\n%s\n\n' "$(cat "$work/$name.md")"
 done

@@ -60,10 +60,7 @@ fn main() {
         println!("  {at_once:>9}{calls:>14.0}");
         reference = reference.max(calls);
     }
-    println!(
-        "must: calls a second of redis-benchmark, to decisions a second | 1.20 | {:.2}",
-        reference / most
-    );
+    println!("must: calls/s of redis-benchmark, to decisions/s | 1.20 | {:.2}", reference / most);
     println!("a refusal that is remembered");
     let closed = Limit::new(Algorithm::fixed_window(Rate::new(1, Rate::MAX_PERIOD).unwrap(), <_>::default()));
     println!("  {:.0} ns", remembered(&redis, &closed));

@@ -37,8 +37,8 @@ fn main() {
         println!("  {:16}{:10.1}{:10.1}", open.name(), figures.0, figures.1);
         (admitted, refused) = (admitted.max(figures.0), refused.max(figures.1));
     }
-    println!("must: ns a decision on a hot key, admitted, the slowest algorithm | 30 | {admitted:.1}");
-    println!("must: ns a decision on a hot key, refused, the slowest algorithm | 20 | {refused:.1}");
+    println!("must: ns for a decision on a hot key, admitted, slowest algorithm | 30 | {admitted:.1}");
+    println!("must: ns for a decision on a hot key, refused, slowest algorithm | 20 | {refused:.1}");
     let given: Vec<u64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     for keys in if given.is_empty() { vec![1_000_000, 10_000_000] } else { given } {
         many(keys);
@@ -90,10 +90,10 @@ fn many(keys: u64) {
     }
     if keys >= 10_000_000 {
         println!(
-            "must: a decision on one of {keys} keys, to governor, the slowest algorithm | 0.5 | {slowest:.2}"
+            "must: a decision on one of {keys} keys, to governor, slowest algorithm | 0.5 | {slowest:.2}"
         );
     }
-    println!("must: bytes a key of a full store of {keys}, the largest | 40 | {largest:.1}");
+    println!("must: bytes a key in a full store of {keys} keys, largest | 40 | {largest:.1}");
     println!(
         "  ns a new key of one of 20 limits of equal size, in a full store: {:.0}",
         among_limits(&algorithms[0], keys)

@@ -1,30 +1,31 @@
-# What docs/benchmarks.md says beside the tables, and putting all of it there. Sourced by ../compare.sh.
+# The targets, the machine and the configurations, and the writing of all parts into docs/benchmarks.md and
+# docs/benchmarks/*.md. Sourced by ../compare.sh.
 
-# Each target of which something was measured: whether it holds.
+# Each target with a measured value, and whether it is reached.
 targets() {
-  judge 'CPU a proxied request, no limit, to nginx' 1.00 unlimited tollgate nginx
-  judge 'CPU a proxied request, no limit, to HAProxy' 0.85 unlimited tollgate haproxy
-  judge 'CPU a proxied request, with a limit, to nginx' 1.00 admitted tollgate nginx
-  judge 'CPU a proxied request, with a limit, to HAProxy' 0.85 admitted tollgate haproxy
+  judge 'CPU of a proxied request without a limit, to nginx' 1.00 unlimited tollgate nginx
+  judge 'CPU of a proxied request without a limit, to HAProxy' 0.85 unlimited tollgate haproxy
+  judge 'CPU of a proxied request with a limit, to nginx' 1.00 admitted tollgate nginx
+  judge 'CPU of a proxied request with a limit, to HAProxy' 0.85 admitted tollgate haproxy
   judge "the same with $many keys, to nginx" 0.95 keys tollgate nginx
   judge "the same with $many keys, to HAProxy" 0.80 keys tollgate haproxy
-  judge 'CPU a refused request, to nginx' 0.95 refused tollgate nginx
-  judge 'CPU a refused request, to HAProxy' 0.75 refused tollgate haproxy
-  judge "p99 at half of nginx's most, to nginx" 1.00 half tollgate nginx
-  judge 'p99.9 while every request brings a new key, to idle' 2.00 flood flooded idle
-  judge 'p99 beside 10000 slow clients, to none' 1.50 slow slow idle
-  judge 'system calls a proxied request' 4.6 syscalls tollgate -
+  judge 'CPU of a refused request, to nginx' 0.95 refused tollgate nginx
+  judge 'CPU of a refused request, to HAProxy' 0.75 refused tollgate haproxy
+  judge "p99 at half of nginx's maximum rate, to nginx" 1.00 half tollgate nginx
+  judge 'p99.9 during a flood of new keys, to idle' 2.00 flood flooded idle
+  judge 'p99 beside 10000 slow clients, to idle' 1.50 slow slow idle
+  judge 'system calls of a proxied request' 4.6 syscalls tollgate -
   cat "$work/musts"
 }
 
-# judge WHAT BOUND CASE GATEWAY REFERENCE: `WHAT | BOUND | VALUE`, if it was measured.
+# judge FIGURE BOUND CASE GATEWAY REFERENCE: `FIGURE | BOUND | VALUE`, if the value was measured.
 judge() {
-  awk -v what="$1" -v bound="$2" -v wanted="$3 $4 $5" '
-    $1 " " $2 " " $3 == wanted { printf "%s | %s | %.2f\n", what, bound, $4 }' "$work/ratios"
+  awk -v figure="$1" -v bound="$2" -v wanted="$3 $4 $5" '
+    $1 " " $2 " " $3 == wanted { printf "%s | %s | %.2f\n", figure, bound, $4 }' "$work/ratios"
 }
 
 targets_table() {
-  echo '| what | must be at most | measured | holds |'
+  echo '| figure | at most | measured | reached |'
   echo '|---|---:|---:|---|'
   targets | awk -F ' [|] ' '{ printf "| %s | %s | %s | %s |\n", $1, $2, $3, $3 + 0 <= $2 + 0 ? "yes" : "**no**" }'
 }
@@ -52,30 +53,32 @@ version() {
   grep -oE '[0-9]+\.[0-9.]*[0-9]' <<<"${text:-none}" | sed -n 1p
 }
 
-# The case `keys`, which has the most to tell.
+# The case `keys`, whose configurations have the most settings.
 configurations() {
-  local name
+  local name info
   free=8080 backend=9001 work=/run
   for name in tollgate nginx haproxy; do
-    printf '<details><summary>%s</summary>\n\n```\n%s\n```\n</details>\n\n' "$name" "$("${name}_config" keys | sed '/^ *$/d')"
+    info="text configuration of $name"
+    if [ "$name" = tollgate ]; then info='toml with a warning'; fi
+    printf '<details><summary>%s</summary>\n\n```%s\n%s\n```\n</details>\n\n' "$name" "$info" "$("${name}_config" keys | sed '/^ *$/d')"
   done
 }
 
-# Puts each part that was made, `PART.md`, between `<!-- PART -->` and `<!-- /PART -->`.
+# Puts each part that was made, `PART.md`, between `<!-- PART -->` and `<!-- /PART -->` on the page that has these marks.
 write_document() {
-  local part document=docs/benchmarks.md
+  local part name page
   targets_table >"$work/targets.md"
   machine >"$work/machine.md"
   (configurations) >"$work/configurations.md"
-  cp "$document" "$work/document"
   for part in "$work"/*.md; do
-    awk -v file="$part" -v name="$(basename "$part" .md)" '
+    name=$(basename "$part" .md)
+    page=$(grep -lxF "<!-- $name -->" docs/benchmarks.md docs/benchmarks/*.md) || fail "no page has a mark for $name"
+    awk -v file="$part" -v name="$name" '
       $0 == "<!-- /" name " -->" { inside = 0 }
       !inside
       $0 == "<!-- " name " -->" { inside = 1; while ((getline line < file) > 0) print line }
-    ' "$work/document" >"$work/next"
-    mv "$work/next" "$work/document"
+    ' "$page" >"$work/next"
+    cp "$work/next" "$page"
   done
-  cp "$work/document" "$document"
-  echo "compare.sh: wrote $document" >&2
+  echo "compare.sh: wrote docs/benchmarks.md and docs/benchmarks/*.md" >&2
 }

@@ -1,5 +1,5 @@
-# What each gateway is told, as someone who knows it well would: two workers, connections kept alive on both sides, no log
-# line for a request or a refusal. Sourced by ../compare.sh.
+# The configuration of each gateway, as an expert in it would write it: two workers, connections kept alive on both sides,
+# no log line for a request or a refusal. Sourced by ../compare.sh.
 #
 # GATEWAY_config CASE prints a configuration for the port `free` before the backend at `backend`; GATEWAY_run FILE runs it
 # in the foreground. The cases:
@@ -8,7 +8,7 @@
 #   keys       a limit by `x-api-key` that never refuses: a unit takes a minute to come back, so that keys stay live
 #   refused    a limit by client address that is used up
 #   slow       (tollgate) no limit, and room for many connections
-#   flood      (tollgate) a limit by `x-api-key` whose keys stay live for a day, in a store that holds just so many
+#   flood      (tollgate) a limit by `x-api-key` whose keys stay live for a day, in a store of exactly that size
 
 start_backend() {
   find_free_port
@@ -69,7 +69,7 @@ CONF
 }
 tollgate_run() { exec "$TOLLGATE" run -c "$1"; }
 
-# The same, telling clients of their limits in both families of fields, which the others cannot.
+# The same, with both families of rate-limit headers, which the others cannot send.
 headers_config() { ratelimit_headers=both tollgate_config "$1"; }
 headers_run() { tollgate_run "$1"; }
 
@@ -83,7 +83,7 @@ start_redis() {
   run_server store redis-server --port "$redis" --bind 127.0.0.1 --save '' --appendonly no
 }
 
-# Another build of tollgate, to see what a change has brought.
+# Another build of tollgate, to measure the effect of a change.
 baseline_config() { tollgate_config "$1"; }
 baseline_run() { exec "$BASELINE" run -c "$1"; }
 
@@ -165,7 +165,7 @@ CONF
 }
 haproxy_run() { exec haproxy -db -f "$1"; }
 
-# The others know no limit like these out of the box, or count it otherwise: they are measured without one.
+# The others have no comparable limit by default, or count it otherwise, so they are measured without one.
 envoy_config() {
   cat <<CONF
 static_resources:

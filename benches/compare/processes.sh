@@ -1,4 +1,4 @@
-# Servers that are started for a measurement, and surely ended. Sourced by ../compare.sh.
+# Servers that are started for a measurement and always ended. Sourced by ../compare.sh.
 
 work=$(mktemp -d)
 # Process id and port of each running server, by name.
@@ -23,7 +23,7 @@ fail() {
 
 listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# A port on which nobody listens, below those that the system gives to outgoing connections. Sets `free`.
+# Sets `free`: a port without a listener, below the range for outgoing connections.
 find_free_port() {
   for _ in $(seq 100); do
     free=$((12000 + RANDOM % 18000))
@@ -48,7 +48,7 @@ run_server() {
   return 1
 }
 
-# stop NAME…: ends servers and waits for it. Nobody is connected any more, so none has anything to drain.
+# stop NAME…: ends servers and waits for their end. No client is connected any more, so there is nothing to drain.
 stop() {
   local name
   for name in "$@"; do

@@ -1,10 +1,10 @@
-# Makes a Markdown table of measurements: `CASE GATEWAY ROUND METRIC VALUE` a line, in any order.
+# Makes a Markdown table of measurements. Each line of the input is `CASE GATEWAY ROUND METRIC VALUE`, in any order.
 #
-#   -v columns='METRIC:TITLE:DECIMALS…'    medians over the rounds, of the first column with the least and the most
-#   -v references='GATEWAY…'               how the first column compares with theirs: the ratio of each round, median and range
-#   -v ratios=FILE                         gets those medians too: `CASE GATEWAY REFERENCE RATIO` a line
+#   -v columns='METRIC:TITLE:DECIMALS…'    medians over the rounds; the first column with minimum and maximum
+#   -v references='GATEWAY…'               the first column's ratio to theirs in each round: median and range
+#   -v ratios=FILE                         also receives those medians: `CASE GATEWAY REFERENCE RATIO` a line
 #
-# Wants LC_ALL=C: widths are counted in bytes.
+# Needs LC_ALL=C: widths are counted in bytes.
 
 {
   if (!(($1, $2) in seen)) { seen[$1, $2]; row_of[++rows] = $1 " " $2 }
@@ -13,7 +13,7 @@
   if ($3 > rounds) rounds = $3
 }
 
-# Sets median, least and most of what `list` holds at 1 to n.
+# Sets median, least and most of the values at 1 to n of `list`.
 function describe(list, n,    i, j, swap) {
   for (i = 2; i <= n; i++)
     for (j = i; j > 1 && list[j] < list[j - 1]; j--) { swap = list[j]; list[j] = list[j - 1]; list[j - 1] = swap }

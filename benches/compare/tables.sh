@@ -1,4 +1,4 @@
-# The tables: what is started, how it is loaded, what is shown. Sourced by ../compare.sh.
+# The tables: the gateways to start, the load, and the columns. Sourced by ../compare.sh.
 
 # Without a limit, and with one that never refuses.
 proxied() {
@@ -35,7 +35,7 @@ fill() {
   load "$1" --warmup 0 --seconds 600 --requests "$many" --first-key 0 >/dev/null
 }
 
-# A constant rate, half of what nginx bears: open loop, each latency from when the request was due.
+# A constant rate, half of nginx's maximum: open loop, each latency measured from the moment the request was due.
 latency() {
   find_half_rate
   local name round
@@ -58,8 +58,8 @@ find_half_rate() {
   stop nginx
 }
 
-# One client's latency, alone (idle) and beside many that send a byte of a head now and then (slow). Those are cut by
-# `header_timeout`, and come back.
+# One client's latency, alone (idle) and beside many clients that send a byte of a head now and then (slow). These are cut
+# by `header_timeout` and connect again.
 slow() {
   local round name probe=2000 many_slow=${SLOW:-10000}
   start tollgate slow idle
@@ -82,13 +82,14 @@ slow() {
     done
   done
   stop idle slow
-  echo "A client at $probe requests/s, alone and beside $many_slow that send a byte of a head every 5 s and are cut after 10 s:"
+  echo "The client sends $probe requests/s, alone and beside $many_slow slow clients."
+  echo 'A slow client sends a byte of a head every 5 s and is cut after 10 s:'
   echo
   table 'p99_us:p99_µs:0 p50_us:p50_µs:0 p99.9_us:p99.9_µs:0 cpu_us:CPU_µs/request:2' 'idle'
 }
 
-# One client's latency beside other traffic: the others use one key (idle), or bring a new key with every request to a store
-# that is full (flooded). Both at half of what nginx bears in all.
+# One client's latency beside other traffic: the others use one key (idle), or a new key for every request to a store
+# that is full (flooded). Both at half of nginx's maximum rate in all.
 flood() {
   find_half_rate
   local round name probe=2000 others
@@ -110,15 +111,15 @@ flood() {
     done
   done
   stop idle flooded
-  echo "A client at $probe requests/s beside other traffic at $others/s:"
+  echo "The client sends $probe requests/s, the other traffic is $others requests/s:"
   echo
-  # What the other traffic saw is checked, not shown.
+  # The results of the other traffic are checked, not shown.
   sed -i '/^traffic /d' "$work/results"
   table 'p99.9_us:p99.9_µs:0 p99_us:p99_µs:0 p50_us:p50_µs:0' idle
 }
 
-# Counters in a local Redis beside counters in memory: at a constant rate that both bear, a third of what nginx does alone; a gate
-# that is closed, as fast as it goes; then the decisions by themselves.
+# Counters in a local Redis beside counters in memory: at a constant rate, a third of nginx's maximum; a limit that is used
+# up, at saturation; then the decisions by themselves.
 shared() {
   command -v redis-server >/dev/null || { missing redis-server; return 0; }
   find_half_rate
@@ -133,7 +134,7 @@ shared() {
   done
   fresh refused 429 tollgate redis
   stop store
-  echo "\`at-a-rate\`: $rate requests/s, all admitted. \`refused\`: as many as it answers."
+  echo "\`at-a-rate\`: $rate requests/s, all admitted. \`refused\`: as many as the gateway answers."
   echo
   table 'p99_us:p99_µs:0 p50_us:p50_µs:0 cpu_us:CPU_µs/request:2 requests_per_second:requests/s:0' tollgate
   bench shared
@@ -163,8 +164,8 @@ syscalls() {
   done
 }
 
-# Sets `tracer`. perf counts without slowing anything down. strace does slow a gateway down, so much that it finds a crowd
-# of connections ready whenever it asks, and asks less often: it counts too few calls of epoll_wait.
+# Sets `tracer`. perf counts without slowing anything down. strace does slow a gateway down, so much that many
+# connections are ready at each call of epoll_wait: strace therefore counts too few of these calls.
 find_tracer() {
   tracer=perf
   if perf stat -e raw_syscalls:sys_enter true >/dev/null 2>&1; then return 0; fi
@@ -223,10 +224,10 @@ inside() {
   done
 }
 
-# bench NAME: what one prints. Its lines `must: WHAT | BOUND | VALUE` go to the targets.
+# bench NAME: the output of one benchmark. Its lines `must: FIGURE | BOUND | VALUE` go to the targets.
 bench() {
   echo "  cargo bench --bench $1" >&2
   cargo bench --locked --quiet --bench "$1" >"$work/bench" 2>"$work/bench.log" || fail "$(cat "$work/bench.log")"
   sed -n 's/^must: //p' "$work/bench" >>"$work/musts"
-  printf '```text\n%s\n```\n' "$(sed '/^must: /d' "$work/bench")"
+  printf '```text output of the benchmark\n%s\n```\n' "$(sed '/^must: /d' "$work/bench")"
 }

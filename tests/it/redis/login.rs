@@ -122,7 +122,8 @@ fn over_tls_in_a_crowd() {
     let redis = TlsRedis::start(&certificates, false);
     let dial = tls(&certificates, "ca.pem", false);
     run(async {
-        let asker = Asker::open(RedisSettings { dial, ..settings(RedisServers::Single(server(redis.addr()))) });
+        let asker =
+            Asker::open(RedisSettings { dial, ..settings(RedisServers::Single(server(redis.addr()))) });
         let answers = crate::harness::asker::together(&asker, 1_000, 1).await;
         let expected: Vec<_> = (0..1_000).map(|number| Ok(999_999 - number)).collect();
         assert_eq!(answers, expected);
