@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::pages::{Page, pages};
 use crate::harness::api::api;
-use crate::harness::{Authority, Backend, Client, Gateway, everything_to};
+use crate::harness::{Authority, Backend, Gateway, everything_to};
 
 fn text(file: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect("it is there")

@@ -3,4 +3,4 @@
 mod config;
 mod http1;
 mod http2;
-mod targets;
+mod parsers;
