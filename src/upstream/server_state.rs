@@ -167,7 +167,7 @@ impl ServerState {
         *self.ill.lock() = None;
     }
 
-    /// It answered an attempt that began at `begun`: its failures are forgotten.
+    /// Records that the server answered an attempt that began at `begun`: its failures are reset.
     pub(super) fn answered(&self, begun: Instant) {
         let trusted = self.failures.load(Relaxed) == 0 && self.ejected.load(Relaxed) == 0;
         if !trusted && self.is_newer(begun) {
