@@ -1,7 +1,8 @@
-//! The admin listener: is it alive, is it ready, what has it counted; the API and the dashboard.
+//! The admin listener: liveness, readiness and metrics; the API and the dashboard.
 //!
-//! It lives on the control thread with a small bound of its own, so that traffic cannot starve it nor it traffic.
-//! Every connection serves one request and has [`WHOLE_TIMEOUT`] for all of it: there is nothing to keep idle.
+//! It runs on the control thread with a small connection limit of its own, so that neither traffic nor admin requests
+//! can starve the other. Every connection serves one request and has [`WHOLE_TIMEOUT`] for all of it, so no connection
+//! is idle.
 
 mod answer;
 mod api;
@@ -27,18 +28,18 @@ use crate::plan::Admin;
 use crate::shared::Shared;
 use guard::Guard;
 
-/// Connections at once. For one more, the oldest that has sent no whole request head makes room; where there is none, the new
-/// one is closed unanswered.
+/// The maximum number of connections. For one more, the oldest without a whole request head is evicted; if there is
+/// none, the new one is closed unanswered.
 const MAX_CONNECTIONS: usize = 64;
-/// First byte to whole head.
+/// From the first byte to the whole head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// From accepting a connection to its end, a slow reader of a large page included.
+/// From accepting a connection to its end, including a slow reader of a large page.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a request head; hyper takes no less.
 const MAX_HEAD: usize = 8_192;
 /// Fields of a request.
 const MAX_FIELDS: usize = 64;
-/// How long accepting rests when the process is out of descriptors or memory.
+/// How long accepting pauses when the process is out of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The listener, ready to be served.
@@ -61,13 +62,13 @@ impl AdminListener {
         Ok(Self { listener: TcpListener::from_std(listener)?, guard })
     }
 
-    /// The same socket once more, for another process.
+    /// A duplicate of the socket, for another process.
     pub fn socket(&self) -> io::Result<std::net::TcpListener> {
         use std::os::fd::AsFd as _;
         self.listener.as_fd().try_clone_to_owned().map(Into::into)
     }
 
-    /// Where it listens: port 0 is resolved.
+    /// The address it listens on: port 0 is resolved.
     pub fn address(&self) -> SocketAddr {
         self.guard.listen()
     }
@@ -103,17 +104,17 @@ impl AdminListener {
     }
 }
 
-/// One open connection, which its task and the list of all hold.
+/// One open connection, shared by its task and the list of all.
 #[derive(Debug, Default)]
 struct Seat {
-    /// A whole request head has come.
+    /// A whole request head was received.
     asked: AtomicBool,
-    /// The connection is to make room.
+    /// The connection is to be closed for another.
     evicted: Notify,
 }
 
-/// Whether there is room for one more connection, if need be that of the oldest one without a request: silent connections
-/// must not keep probes out. `open` is in the order of accepting.
+/// Whether there is room for one more connection, if necessary by evicting the oldest without a request: silent
+/// connections must not keep probes out. `open` is in the order of accepting.
 fn has_room(open: &mut Vec<Arc<Seat>>) -> bool {
     open.retain(|seat| Arc::strong_count(seat) > 1);
     if open.len() < MAX_CONNECTIONS {
@@ -137,6 +138,6 @@ async fn serve(stream: TcpStream, peer: SocketAddr, guard: &Guard, shared: &Shar
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_FIELDS)
         .serve_connection(TokioIo::new(stream), service);
-    // How a connection ends is its client's business: nobody could act on it.
+    // The way a connection ends is not logged, since an operator could not act on it.
     let _ = tokio::time::timeout(WHOLE_TIMEOUT, connection).await;
 }

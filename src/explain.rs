@@ -1,4 +1,4 @@
-//! Why a request falls under its route and its limits, without running anything: `tollgate explain`, and the admin API.
+//! Explains which route and limits a request gets, without running anything: `tollgate explain`, and the admin API.
 
 mod description;
 mod request;
@@ -19,42 +19,43 @@ use crate::route::key::{KeySecret, Missing};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, Match, RouteIndex};
 
-/// Of more routes than this only those are told that have the request's path, and no more than this.
+/// Of more routes than this only those with the request's path are listed, and no more than this.
 const MAX_TOLD: usize = 20;
 
-/// Why a request falls under its route and its limits. As text through `Display`.
+/// Why a request gets its route and its limits. As text through `Display`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The request: `GET api.example.com/search?q=1`.
     pub request: String,
-    /// Who asks.
+    /// The client's address.
     pub client: ClientAddress,
-    /// How that was found out.
+    /// How the client was identified.
     pub identified: String,
-    /// The answer that it gets before any limit is asked; `None`: the limits decide.
+    /// The response before any limit is checked; `None`: the limits decide.
     pub answer: Option<ExplainedAnswer>,
     /// The route, if it has one.
     pub route: Option<Taken>,
-    /// Other routes by name, and why each is not the one; of more than 20 only those that have the request's path.
+    /// Other routes by name, with the reason why each does not match; of more than 20 routes only those with the
+    /// request's path.
     pub others: Vec<(String, String)>,
-    /// How many more routes there are.
+    /// The number of further routes.
     pub untold: usize,
 }
 
 /// The route that a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Which route.
+    /// The index of the route.
     pub index: RouteIndex,
     /// Its name.
     pub name: String,
     /// Its conditions by name (`path`, `host`, …), and why each holds.
     pub conditions: Vec<(&'static str, String)>,
-    /// Who answers: `api (127.0.0.1:9001)`.
+    /// The upstream: `api (127.0.0.1:9001)`.
     pub upstream: String,
-    /// Where the request is sent, uncharged, if it comes without TLS.
+    /// The URL that a request without TLS is redirected to, uncharged.
     pub redirect: Option<String>,
-    /// The target that the upstream sees.
+    /// The target forwarded to the upstream.
     pub forwarded: String,
     /// Its limits, in file order.
     pub limits: Vec<Applied>,
@@ -63,34 +64,34 @@ pub struct Taken {
 /// A limit on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Which limit.
+    /// The index of the limit.
     pub index: LimitIndex,
     /// Its name.
     pub name: String,
-    /// Whose counters it charges; `None`: nobody's.
+    /// The owner of the counters that it charges; `None`: it charges none.
     pub owner: Option<Fingerprint>,
-    /// The values of its key, as [`Key::label`](crate::route::key::Key::label) tells them.
+    /// The values of its key, in the form of [`Key::label`](crate::route::key::Key::label).
     pub label: Vec<String>,
     /// Refuse, or only count.
     pub mode: Mode,
-    /// What it does with the request.
+    /// Its effect on the request.
     pub standing: AppliedStatus,
     /// The key's parts and values, masked unless the limit reveals them.
     pub key: Vec<(String, Option<String>)>,
-    /// What happens to requests that lack the key, if some can.
+    /// The rule for requests without the key, if there can be some.
     pub missing: Option<Missing>,
-    /// Each policy in words.
+    /// Each policy as text.
     pub policies: Vec<String>,
 }
 
-/// What a limit does with a request.
+/// The effect of a limit on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppliedStatus {
-    /// Charges so much.
+    /// Charges this cost.
     Charged(Cost),
-    /// Nothing: the route costs nothing there.
+    /// Nothing: the route has no cost there.
     Free,
-    /// Nothing: this exemption holds.
+    /// Nothing: this exemption applies.
     Exempt(String),
     /// Nothing: a part of the key is missing.
     Skipped,
@@ -100,34 +101,34 @@ pub enum AppliedStatus {
     Repeated,
 }
 
-/// The answer that a request gets before any limit is asked.
+/// The response to a request before any limit is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainedAnswer {
     /// Its status.
     pub status: StatusCode,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What a running gateway adds: with its `secret`, owners are those of its counters; with its `ids`, masked values have the short ids
-/// that its other views show; with its `loop_mark`, requests that go round in a circle are found.
+/// Data of a running gateway. With its `secret`, owners are those of its counters. With its `ids`, masked values have
+/// the short ids of its other views. With its `loop_mark`, forwarding loops are detected.
 #[derive(Clone, Copy, Debug)]
 pub struct Running<'a> {
     /// Keys the fingerprints of clients' keys.
     pub secret: &'a KeySecret,
     /// Keys the short ids of masked values.
     pub ids: &'a ShortIds,
-    /// What shows the process that a request has passed it before.
+    /// Shows the process that a request has passed it before.
     pub loop_mark: &'a LoopMark,
 }
 
 /// Explains what the gateway would do with the request. Pure: no counter is read or charged.
 pub fn explain(gateway: &Plan, request: &ExplainRequest) -> Explanation {
-    // Owners are of no use without a running gateway, so any secret will do.
+    // Owners are not used without a running gateway, so any secret will do.
     explain_with(gateway, request, &KeySecret::Process([0; 16]), None)
 }
 
-/// The same of a gateway that runs.
+/// The same for a running gateway.
 pub fn explain_live(gateway: &Plan, request: &ExplainRequest, running: Running<'_>) -> Explanation {
     explain_with(gateway, request, running.secret, Some(running))
 }
@@ -143,7 +144,7 @@ fn explain_with(
         Ok(head) => head,
         Err(fault) => return Explanation::refused(gateway, request, fault),
     };
-    // Over TLS, so that what is behind a redirect is told, too.
+    // With TLS, so that the route behind a redirect is explained too.
     let peer = Peer { address: request.peer, secure: true, subject: None };
     let loop_mark = running.map(|running| running.loop_mark);
     let resolution = resolve(gateway, secret, loop_mark, &head, peer);
@@ -281,7 +282,7 @@ impl AppliedStatus {
     }
 }
 
-/// The other routes, and why each is not the one; and how many are left out.
+/// The other routes, with the reason why each does not match; and the number left out.
 fn others(gateway: &Plan, request: &route::RouteRequest<'_>) -> (Vec<(String, String)>, usize) {
     let matches = gateway.table.explain(request);
     let all = matches.len() <= MAX_TOLD;

@@ -1,9 +1,10 @@
 //! HTTP/2 (RFC 9113): connections of clients and to backends, and their streams as requests use them.
 //!
-//! Frames, HPACK and flow control are this room's own. A head that comes is written as HTTP/1.1 has it and read by the grammar that
-//! every head must pass; a head that goes out is such text, too. Bodies are data and trailers. The room has no timers: its callers do.
+//! Frames, HPACK and flow control are implemented here. A received head is rewritten as HTTP/1.1 and parsed by the same
+//! grammar as every head; a head to be sent is given as such text, too. Bodies are data and trailers. This module has
+//! no timers: its callers have them.
 
-// An error that was dropped here let requests be smuggled: none is dropped without a word.
+// A dropped error once allowed request smuggling, so no error is dropped silently.
 #![warn(clippy::let_underscore_must_use)]
 
 pub mod connection;

@@ -1,4 +1,4 @@
-//! The compiled, immutable plan: what `gateway.toml` means. `config` builds it, `proxy` runs it.
+//! The compiled, immutable plan: the meaning of `gateway.toml`. `config` builds it, `proxy` runs it.
 
 pub mod admission;
 pub mod certificates;
@@ -42,7 +42,7 @@ pub struct Plan {
     pub store: StoreSettings,
     /// `[log]`.
     pub log: Log,
-    /// `[trace]`, if any: without it nothing is traced.
+    /// `[trace]`, if any: without it no request is traced.
     pub trace: Option<Arc<Trace>>,
     /// `[limits.*]` in file order.
     pub limits: Vec<Limit>,
@@ -54,50 +54,50 @@ pub struct Plan {
     pub table: RouteTable,
 }
 
-/// A limit's place in [`Gateway::limits`].
+/// A limit's index in [`Plan::limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LimitIndex(pub usize);
 
-/// An upstream's place in [`Gateway::upstreams`].
+/// An upstream's index in [`Plan::upstreams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamIndex(pub usize);
 
 /// `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where to listen; port 0 picks one. At least one.
+    /// The addresses to listen on; port 0 picks one. At least one.
     pub listen: Vec<Listener>,
-    /// `[[server.tls]]`. There is one wherever a listener speaks TLS.
+    /// `[[server.tls]]`. Present if any listener uses TLS.
     pub tls: Option<ListenerTls>,
     /// Worker threads; at least 1.
     pub workers: usize,
-    /// Whose word is believed, and how wide a client is.
+    /// The trusted proxies, and the network prefix that counts as one client.
     pub client: ClientRule,
     /// How the paths of routes are compared with those of requests.
     pub path_matching: PathMatching,
-    /// Connections at once, all workers together.
+    /// Maximum number of connections, all workers together.
     pub max_connections: usize,
-    /// Of one client at once, trusted proxies excepted; `None`: no bound.
+    /// Maximum number of connections of one client, except trusted proxies; `None`: no limit.
     pub max_connections_per_client: Option<usize>,
-    /// Bytes of a request head.
+    /// Maximum bytes of a request head.
     pub max_header_bytes: usize,
-    /// First byte to whole head.
+    /// From the first byte to the whole head.
     pub header_timeout: Duration,
-    /// No request body byte for so long.
+    /// Maximum time without a byte of a request body.
     pub body_timeout: Duration,
-    /// Kept-alive connections.
+    /// How long an idle client connection is kept.
     pub idle_timeout: Duration,
-    /// Client takes no byte for so long.
+    /// Maximum time in which a client accepts no byte.
     pub write_timeout: Duration,
-    /// Requests on one connection; `None`: no bound.
+    /// Requests on one connection; `None`: no limit.
     pub max_requests_per_connection: Option<u64>,
     /// How long a connection serves new requests.
     pub max_connection_age: Duration,
     /// How long requests in flight may take to finish on shutdown.
     pub drain_timeout: Duration,
-    /// Which rate-limit fields responses carry.
+    /// The rate-limit headers of responses.
     pub ratelimit_headers: RatelimitHeaders,
-    /// Which answers carry `x-request-id`.
+    /// The responses that have `x-request-id`.
     pub request_id: RequestIds,
     /// Append `via` to requests.
     pub via: bool,
@@ -106,24 +106,24 @@ pub struct Server {
 /// An item of `server.listen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Where; port 0 picks one.
+    /// The address; port 0 picks one.
     pub address: SocketAddr,
-    /// Whether clients speak TLS there.
+    /// Whether clients use TLS there.
     pub tls: bool,
-    /// Whether trusted proxies say there, by PROXY protocol and before TLS, whom they speak for.
+    /// Whether trusted proxies send a PROXY protocol header there, before TLS.
     pub proxy_protocol: bool,
 }
 
-/// How TLS is spoken to clients.
+/// TLS to clients.
 #[derive(Clone, Debug)]
 pub struct ListenerTls {
-    /// Our certificates, and what we ask of clients.
+    /// The gateway's certificates, and the requirements for clients' certificates.
     pub config: Arc<ServerConfig>,
-    /// A hash of all that it was made of.
+    /// A hash of all files it was made of.
     pub files: [u8; 32],
     /// Whether clients are asked for a certificate.
     pub asks_clients: bool,
-    /// When the first of our certificates expires.
+    /// When the first of the gateway's certificates expires.
     pub first_expiry: Timestamp,
 }
 
@@ -135,7 +135,7 @@ impl PartialEq for ListenerTls {
 
 impl Eq for ListenerTls {}
 
-/// Which rate-limit fields responses carry.
+/// The rate-limit headers of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RatelimitHeaders {
     /// `ratelimit-policy` and `ratelimit` of draft-ietf-httpapi-ratelimit-headers.
@@ -148,10 +148,10 @@ pub enum RatelimitHeaders {
     Off,
 }
 
-/// Which answers carry `x-request-id`.
+/// The responses that have `x-request-id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestIds {
-    /// Those that the gateway makes itself.
+    /// The gateway's own responses.
     Own,
     /// All.
     All,
@@ -162,7 +162,7 @@ pub enum RequestIds {
 /// `[admin]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
     /// The bearer token, read from the environment variable `token_env` when the file was loaded.
     pub token: Option<Token>,
@@ -183,7 +183,7 @@ impl std::fmt::Debug for Token {
 pub struct StoreSettings {
     /// The hard bound on entries of the memory store.
     pub max_keys: usize,
-    /// `backend = "redis"`: where the counters are shared. Where that cannot be asked, the memory store goes on counting.
+    /// `backend = "redis"`: the shared store. While it is unavailable, the memory store goes on counting.
     pub shared: Option<Arc<redis::RedisSettings>>,
 }
 
@@ -192,48 +192,48 @@ pub struct StoreSettings {
 pub struct Upstream {
     /// Its name.
     pub name: Arc<str>,
-    /// Who answers.
+    /// The servers, or the built-in echo.
     pub backend: Backend,
-    /// What its servers speak.
+    /// The protocol of its servers.
     pub protocol: Protocol,
-    /// To connect; to wait for a connection where they have a bound.
+    /// The timeout for connecting, and for waiting at the connection limit.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
-    /// The Host that the backend sees; `None`: the client's.
+    /// The Host for the backend; `None`: the client's.
     pub host: Option<HeaderValue>,
-    /// When another attempt is made.
+    /// The rule for retries.
     pub retry: Retry,
-    /// Which server is next.
+    /// The load balancing.
     pub balance: Balance,
-    /// When a server that fails requests is left alone; `None`: never.
+    /// The rule for ejecting a failing server; `None`: never.
     pub eject: Option<Eject>,
-    /// How servers are asked whether they are well; `None`: not at all.
+    /// The health checks of servers; `None`: none.
     pub health: Option<HealthCheck>,
-    /// How many connections there may be; `None`: any number.
+    /// The connection limit; `None`: no limit.
     pub max_connections: Option<MaxConnections>,
 }
 
-/// How many connections an upstream may have, all servers and workers together.
+/// The connection limit of an upstream, all servers and workers together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxConnections {
-    /// Used or not; at least 1.
+    /// Used or idle; at least 1.
     pub connections: usize,
-    /// Requests that wait for one.
+    /// Requests that may wait for a connection.
     pub pending: usize,
 }
 
-/// What a backend speaks.
+/// The protocol of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1.
     Http1,
-    /// HTTP/2: by ALPN where there is TLS, else with prior knowledge.
+    /// HTTP/2: by ALPN with TLS, else with prior knowledge.
     Http2,
 }
 
 impl Protocol {
-    /// Its name where it is agreed on with TLS (RFC 7301).
+    /// Its ALPN name (RFC 7301).
     pub fn alpn(self) -> &'static [u8] {
         match self {
             Self::Http1 => b"http/1.1",
@@ -242,62 +242,62 @@ impl Protocol {
     }
 }
 
-/// Which server is next.
+/// The load balancing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balance {
-    /// In turn, by weight.
+    /// Round robin, by weight.
     RoundRobin,
-    /// Of two drawn by weight, the one with fewer requests in flight for its weight.
+    /// Of two servers drawn by weight, the one with fewer requests in flight for its weight.
     LeastRequests,
-    /// Drawn by weight.
+    /// A random server, by weight.
     Random,
-    /// The same for all requests with the same key.
+    /// The same server for all requests with the same key.
     Hash(Key),
 }
 
-/// When a server that fails requests is left alone.
+/// The rule for ejecting a failing server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eject {
     /// Failures in a row; at least 1.
     pub failures: u32,
-    /// For how long at first; at least 1 ms.
+    /// The duration of the first ejection; at least 1 ms.
     pub span: Duration,
 }
 
 impl Eject {
-    /// What holds where the file has no `eject`.
+    /// The rule where the file has no `eject`.
     pub const DEFAULT: Self = Self { failures: 5, span: Duration::from_secs(10) };
 }
 
 impl Upstream {
     /// After this many failures in a row a server counts as down, whether or not it can be ejected. Where the file
-    /// switches ejection off, the default still tells a server that is away.
+    /// disables ejection, the default still identifies a server that is down.
     pub fn down_after(&self) -> u32 {
         self.eject.unwrap_or(Eject::DEFAULT).failures
     }
 }
 
-/// How servers are asked whether they are well.
+/// The health checks of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// Path and query, in origin-form.
     pub path: Box<str>,
-    /// From one question to the next; at least 1 ms.
+    /// From one check to the next; at least 1 ms.
     pub interval: Duration,
-    /// From connecting to the answer's head; at least 1 ms.
+    /// From connecting to the response head; at least 1 ms.
     pub timeout: Duration,
-    /// Good answers in a row that make a server healthy again; at least 1.
+    /// Successful checks in a row that make a server healthy again; at least 1.
     pub healthy: u32,
-    /// Bad ones that make it unhealthy; at least 1.
+    /// Failed checks in a row that make it unhealthy; at least 1.
     pub unhealthy: u32,
 }
 
-/// Who answers for an upstream.
+/// The backend of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// `builtin:echo`: tollgate itself.
+    /// `builtin:echo`: the gateway itself.
     Echo,
-    /// Servers, taken in turn by weight. At least one.
+    /// Servers, selected by the load balancing. At least one.
     Servers(Vec<Endpoint>),
 }
 
@@ -308,15 +308,15 @@ pub struct Endpoint {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// `host:port` as a Host field would carry it; also its label in metrics.
+    /// `host:port` as in a Host header; also its label in metrics.
     pub authority: Arc<str>,
     /// Its share of the requests; at least 1.
     pub weight: u32,
-    /// `https://`: how TLS is spoken to it.
+    /// `https://`: TLS to the server.
     pub tls: Option<TlsClientConfig>,
 }
 
-/// When another attempt is made.
+/// The rule for retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
     /// Attempts in all, the first included; 1 = never retry.
@@ -334,17 +334,17 @@ pub struct Limit {
     pub name: Arc<str>,
     /// One per rate; at least one.
     pub policies: Vec<Policy>,
-    /// Whose allowance.
+    /// The key that is limited.
     pub key: Key,
-    /// Who is exempt.
+    /// The requests that are exempt.
     pub exempt: Exemptions,
     /// Refuse, or only count.
     pub mode: Mode,
-    /// What happens where a shared store cannot be asked.
+    /// The rule for when a shared store is unavailable.
     pub on_error: OnError,
-    /// How a refusal looks, if not the default.
+    /// The form of a refusal, if not the default.
     pub reject: Option<Arc<Reject>>,
-    /// Whether admin views show key values whole.
+    /// Whether admin views show key values unmasked.
     pub reveal: bool,
 }
 
@@ -353,13 +353,13 @@ pub struct Limit {
 pub struct Policy {
     /// Its name in responses: the limit's, or with several rates `NAME:RATE` (`per-client:100/min`).
     pub name: Arc<str>,
-    /// Names limit, algorithm, key and the policy's place: a reload keeps its counters while this stays.
+    /// Names limit, algorithm, key and the policy's index: a reload keeps its counters while this is unchanged.
     pub remote: SharedKeyInfo,
-    /// Decides.
+    /// The algorithm with its parameters.
     pub algorithm: Algorithm,
-    /// The version of its numbers, as the store knows it.
+    /// The id of its parameters in the store.
     pub numbers: ParamsId,
-    /// `ratelimit-policy` and `ratelimit`, as lines of a head, up to the number of what remains.
+    /// `ratelimit-policy` and `ratelimit`, as header lines, up to the remaining number.
     pub standard: Box<str>,
     /// `x-ratelimit-limit` and `x-ratelimit-remaining`, up to the same.
     pub legacy: Box<str>,
@@ -370,11 +370,11 @@ pub struct Policy {
 pub enum Mode {
     /// Refuse.
     Enforce,
-    /// Decide, count, log, but let through.
+    /// Decide, count, log, but forward.
     Shadow,
 }
 
-/// How a refusal looks.
+/// The form of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reject {
     /// 400 to 599.
@@ -383,7 +383,7 @@ pub struct Reject {
     pub content_type: Option<HeaderValue>,
     /// The body; `None`: the default problem+json.
     pub body: Option<Bytes>,
-    /// Further fields.
+    /// Further headers.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -392,66 +392,66 @@ pub struct Reject {
 pub struct Route {
     /// Its name.
     pub name: Arc<str>,
-    /// When it matches.
+    /// The conditions under which it matches.
     pub conditions: Conditions,
-    /// Who answers.
+    /// The upstream that requests are forwarded to.
     pub upstream: UpstreamIndex,
     /// The route's cost; `None` = 0, never charged.
     pub cost: Option<Cost>,
-    /// Which limits apply, in file order.
+    /// The limits that apply, in file order.
     pub limits: Vec<LimitUse>,
-    /// Request sent whole → response head.
+    /// From the end of the request to the response head.
     pub timeout: Duration,
-    /// Silence inside a response body.
+    /// Maximum silence within a response body.
     pub read_timeout: Duration,
-    /// Silence of an upgraded connection, in both directions.
+    /// Maximum silence of an upgraded connection, in both directions.
     pub tunnel_timeout: Duration,
-    /// Bytes of a request body; `None`: no bound.
+    /// Maximum bytes of a request body; `None`: no limit.
     pub max_body_bytes: Option<u64>,
     /// Removed from the front of the path before forwarding.
     pub strip_prefix: Option<Box<str>>,
-    /// Edits of the request's fields.
+    /// Edits of the request's headers.
     pub request_headers: HeaderEdits,
-    /// Edits of the response's fields.
+    /// Edits of the response's headers.
     pub response_headers: HeaderEdits,
-    /// Where requests are sent that came another way than they should; `None`: all are served.
+    /// The redirect of some requests; `None`: all are served.
     pub redirect: Option<Redirect>,
-    /// Which sites' scripts may read its answers; `None`: the backend's business.
+    /// The sites with scripts that may read responses; `None`: left to the backend.
     pub cors: Option<Box<cors::Cors>>,
-    /// How a refusal looks; wins over the limit's.
+    /// The form of a refusal; overrides the limit's.
     pub reject: Option<Arc<Reject>>,
 }
 
-/// Where requests are sent that came another way than they should.
+/// A redirect of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redirect {
-    /// Those without TLS come again with it.
+    /// Requests without TLS are redirected to https.
     Https,
 }
 
 /// A limit as a route uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUse {
-    /// Which.
+    /// The limit.
     pub limit: LimitIndex,
-    /// What a request costs there; `None` = 0, never charged.
+    /// The cost of a request for this limit; `None` = 0, never charged.
     pub cost: Option<Cost>,
 }
 
-/// Edits of header fields: first removed, then set.
+/// Edits of headers: first removed, then set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderEdits {
-    /// Replaced by this one value.
+    /// Replaced by this single value.
     pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Dropped.
+    /// Removed.
     pub remove: Vec<HeaderName>,
 }
 
-/// Keys the hash that chooses servers: known to all, so that all gateways of a fleet choose the same.
+/// Keys the hash that selects servers: public, so that all gateways of a fleet select the same.
 const AFFINITY: KeySecret = KeySecret::Process([0; 16]);
 
 impl Route {
-    /// The path that the backend sees: as the client spelled it, less the route's prefix.
+    /// The path for the backend: as the client spelled it, without the route's prefix.
     pub fn forwarded_path<'p>(&self, path: &'p Path<'_>) -> &'p str {
         let merge_slashes = self.conditions.merge_slashes;
         match self.strip_prefix.as_deref() {
@@ -470,7 +470,7 @@ impl Upstream {
         }
     }
 
-    /// What a hash chooses the server by: equal for requests whose `hash_key` is. 0 where none is asked for.
+    /// The hash that selects the server: equal for requests with equal `hash_key`. 0 if the load balancing uses none.
     pub fn affinity(&self, request: &route::RouteRequest<'_>, route: &Route) -> u64 {
         let Balance::Hash(key) = &self.balance else { return 0 };
         match key.claim(&AFFINITY, request, &route.name, route.conditions.merge_slashes) {

@@ -1,13 +1,13 @@
-//! The data plane: takes requests, asks the plan and the store, forwards or refuses.
+//! The data plane: receives requests, asks the plan and the store, forwards or refuses.
 //!
-//! One worker is one thread: its own listeners, its own connections to backends, its own counters. Nothing in the
-//! request path is shared but the store and the plan.
+//! One worker is one thread: its own listeners, its own connections to backends, its own counters. On the request path,
+//! workers share only the store and the plan.
 //!
-//! A request's way: [`listen`] → `handshake` where TLS is spoken → `connection` (waits at the `reader` for a head) → `service` (the story: what is it resolved to,
-//! what do the limits say) → `forward` (`headers`, `upload`, `download`) or `refuse` → `writer`; `turn` and
-//! `accounting` count and log.
+//! A request's path: [`listen`] → `handshake` for TLS → `connection` (waits at the `request_reader` for a head) →
+//! `service` (resolves the request and checks the limits) → `forward` (`upstream_head`, `request_body`,
+//! `response_body`) or `local_response_writer` → `response_writer`; `request_context` and `accounting` count and log.
 
-// An error that was dropped here let requests be smuggled: none is dropped without a word.
+// A dropped error once allowed request smuggling, so no error is dropped silently.
 #![warn(clippy::let_underscore_must_use)]
 
 mod accept;

@@ -1,7 +1,7 @@
-//! `tollgate run`: starts the workers, steers them, and ends them.
+//! `tollgate run`: starts, controls and ends the workers.
 //!
-//! The workers carry the traffic, one thread each. The main thread is the control thread: it takes signals, reloads
-//! the file and answers the admin listener, on a small runtime of its own.
+//! The workers carry the traffic, one thread each. The main thread is the control thread: it handles signals, reloads
+//! the config file and serves the admin listener, on a small runtime of its own.
 
 mod descriptors;
 mod reload;
@@ -51,11 +51,11 @@ use systemd::Systemd;
 use takeover::{Offer, Predecessor};
 use workers::{ReadySignal, WorkerEnd, Workers};
 
-/// How long the access log may take for its last lines, should its reader be stuck.
+/// How long the access log may take for its last lines, if its reader is stuck.
 const LAST_LINES: Duration = Duration::from_secs(2);
-/// The same when somebody asked twice to stop.
+/// The same after a second request to stop.
 const LAST_LINES_AT_ONCE: Duration = Duration::from_millis(100);
-/// How long the collector may take for the last spans; it is not told of them if somebody asked twice to stop.
+/// How long the exporter may take for the last spans; after a second request to stop they are dropped.
 const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// How to start, and when to reload.
@@ -63,46 +63,47 @@ const LAST_SPANS: Duration = Duration::from_secs(2);
 pub struct RunOptions {
     /// Reload when the file changes.
     pub watch: bool,
-    /// Take the listening sockets of the process that runs, and let it go.
+    /// Take the listening sockets over from the running process, and have it end.
     pub takeover: bool,
 }
 
-/// How a gateway ended that was asked to.
+/// How a gateway ended that was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Requests in flight finished, or `drain_timeout` was over; also of one that was taken over.
+    /// Requests in flight finished, or `drain_timeout` was over; also after a takeover.
     Drained,
-    /// Asked a second time, it left at once.
+    /// Told to stop a second time, it ended at once.
     AtOnce,
 }
 
-/// Why a gateway did not start, or fell over.
+/// Why a gateway did not start, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The file has faults.
+    /// The config file has errors.
     #[error("{0}")]
     Config(Report),
-    /// An address cannot be listened on.
+    /// An address could not be listened on.
     #[error("{0}")]
     Listen(String),
-    /// The process that runs could not be taken over. It runs on.
+    /// The running process could not be taken over. It goes on running.
     #[error("cannot take over from the process that runs: {0}")]
     Takeover(String),
-    /// The system refused something else that is needed.
+    /// Another required system call failed.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
-    /// A worker ended by itself. The others would carry on with less, unnoticed, so the process ends instead.
+    /// A worker ended by itself. The others would serve on with less capacity, unnoticed, so the process ends instead.
     #[error("{0}")]
     Worker(WorkerEnd),
 }
 
-/// Runs the gateway that `file` describes until it is told to stop, or another process has taken over.
-/// Blocks the calling thread, which becomes the control thread.
+/// Runs the gateway that `file` describes until it is told to stop, or another process has taken over. Blocks the
+/// calling thread, which becomes the control thread.
 ///
 /// # Errors
-/// See [`Fault`].
+///
+/// See [`ServeError`].
 pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
-    // Before the file is loaded, so that no change in between is missed.
+    // Read before the file is loaded, so that no change in between is missed.
     let seen = manner.watch.then(|| watch::contents(file));
     let loaded = config::load(file).map_err(ServeError::Config)?;
     let mut inherited = socket_activation::of_service_manager(&loaded.gateway)?;
@@ -133,12 +134,12 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
         }
         running.control(file, named, log, receiver).await
     });
-    // A resolver may be slow to answer: nobody waits for it any more.
+    // A resolver may be slow to answer, and its answer is no longer needed.
     runtime.shutdown_background();
     ended
 }
 
-/// The other end of what [`Steering`] asks.
+/// The receiving side of [`Control`].
 struct ControlReceiver {
     due: mpsc::Receiver<()>,
     drain: mpsc::Receiver<()>,
@@ -146,7 +147,7 @@ struct ControlReceiver {
 }
 
 impl ControlReceiver {
-    /// With this file in force.
+    /// The state with this file active.
     fn new(file: &Path, version: String) -> (Self, Control) {
         let started = Clock::system().now();
         let (reload, due) = mpsc::channel(1);
@@ -162,7 +163,7 @@ impl ControlReceiver {
     }
 }
 
-/// Everything that runs.
+/// The components of a running gateway.
 struct Running {
     shared: Arc<Shared>,
     settled: RestartOnlySettings,
@@ -177,7 +178,7 @@ struct Running {
 }
 
 impl Running {
-    /// Listens on every address, starts the workers, and lets the process before this one go. Needs a tokio runtime around
+    /// Listens on every address, starts the workers, and lets the previous process end. Needs a tokio runtime around
     /// it.
     async fn start(
         mut gateway: Plan,
@@ -215,7 +216,7 @@ impl Running {
         Ok(Self { shared, settled, life, signals, rotation, workers, admin, access_log, offer, supervisor })
     }
 
-    /// Reloads and answers until it is told to stop, then drains.
+    /// Reloads and serves until it is told to stop, then drains.
     async fn control(
         self,
         file: &Path,
@@ -249,7 +250,7 @@ impl Running {
     }
 }
 
-/// Asks the process that runs for its listening sockets. `None`: there is none.
+/// Asks the running process for its listening sockets. `None`: there is no such process.
 fn take_over(gateway: &Plan, sockets: &mut Vec<TcpListener>) -> Result<Option<Predecessor>, ServeError> {
     let addresses = gateway.server.listen.iter().map(|listener| listener.address);
     let addresses = addresses.chain(gateway.admin.as_ref().map(|admin| admin.listen));
@@ -273,19 +274,19 @@ fn take_over(gateway: &Plan, sockets: &mut Vec<TcpListener>) -> Result<Option<Pr
     Ok(Some(predecessor))
 }
 
-/// The process before this one may go.
+/// Lets the previous process end.
 fn hand_over(predecessor: Predecessor) {
     let process = predecessor.process;
     match predecessor.relieve() {
         Ok(()) => tracing::info!("took over from process {process}, which drains"),
-        // Its sockets are shared with this process: what it no longer accepts comes here.
+        // Its sockets are shared with this process: connections that it no longer accepts are accepted here.
         Err(error) => {
             tracing::warn!(%error, "process {process} does not say that it leaves: it is gone, or hangs and should be killed");
         }
     }
 }
 
-/// All listening sockets once more, for a process that takes over.
+/// Duplicates of all listening sockets, for a process that takes over.
 fn duplicate_sockets(listeners: &[Listeners], admin: Option<&AdminListener>) -> io::Result<Vec<TcpListener>> {
     let workers = listeners.iter().flatten().map(|(_, listener)| listener.try_clone());
     workers.chain(admin.map(AdminListener::socket)).collect()
@@ -354,7 +355,7 @@ fn bind_admin(admin: &Admin, inherited: &mut Vec<TcpListener>) -> Result<AdminLi
     })
 }
 
-/// Adds what a person can do about it.
+/// Adds a remedy to the message.
 fn with_remedy(message: String, error: &io::Error) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -370,7 +371,7 @@ fn with_remedy(message: String, error: &io::Error) -> String {
     format!("{message}\n  = help: {remedy}")
 }
 
-/// Where the listeners are, in the order of `server.listen`: all workers' are at the same addresses.
+/// The addresses of the listeners, in the order of `server.listen`: all workers listen on the same addresses.
 fn addresses(listeners: &[Listeners], places: usize) -> Result<Vec<SocketAddr>, ServeError> {
     let of_first = listeners.first().map(Vec::as_slice).unwrap_or_default();
     let at = |place| of_first.iter().find(|(of, _)| *of == place);
@@ -381,7 +382,7 @@ fn addresses(listeners: &[Listeners], places: usize) -> Result<Vec<SocketAddr>, 
         .map_err(|error| ServeError::System("ask for a listener's address", error))
 }
 
-/// One line for each listener, which scripts may wait for.
+/// Logs one line for each listener, which scripts may wait for.
 fn announce(gateway: &Plan, admin: Option<&AdminListener>) {
     for Listener { address, tls, .. } in &gateway.server.listen {
         tracing::info!("listening on {address}{}", if *tls { " (TLS)" } else { "" });

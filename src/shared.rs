@@ -1,7 +1,7 @@
-//! What the workers, the admin listener and the control thread share while the gateway runs.
+//! State that the workers, the admin listener and the control thread share while the gateway runs.
 //!
-//! Nothing else is shared in the request path: the plan is read through a cached pointer, the store decides, and the
-//! counters are one set per worker.
+//! On the request path nothing else is shared: the plan is read through a cached pointer, the store decides, and each
+//! worker has a set of counters.
 
 pub mod client_connections;
 pub mod control;
@@ -33,37 +33,37 @@ use worker_commands::WorkerCommands;
 /// One value for the whole process, behind an `Arc`.
 #[derive(Debug)]
 pub struct Shared {
-    /// The plan in force; a reload swaps it. A request keeps the one it began with.
+    /// The active plan; a reload swaps it. A request keeps the plan that it began with.
     pub gateway: Arc<ArcSwap<Plan>>,
     /// The counters of all limits.
     pub store: Store,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
     /// Keys the fingerprints of clients' keys, unless a shared store has a secret for the whole fleet.
     pub secret: KeySecret,
-    /// What shows that a request has passed this process before.
+    /// Shows that a request has passed this process before.
     pub loop_mark: LoopMark,
-    /// The counters of what happened.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
-    /// The same second by second. The control thread alone locks it.
+    /// The history, second by second. Only the control thread locks it.
     pub samples: Mutex<History>,
-    /// The last requests that were refused or failed.
+    /// Samples of the last requests that were refused or failed.
     pub refusals: RefusalSamples,
-    /// Which servers of the upstreams are fit.
+    /// The states of the upstreams' servers.
     pub server_registry: ServerRegistry,
     /// The access log.
     pub access_log: AccessLogger,
-    /// Where finished spans go.
+    /// The queue of finished spans.
     pub spans: Spans,
-    /// Clients' connections open now, over all workers; held against `max_connections`.
+    /// Client connections open now, over all workers; limited by `max_connections`.
     pub connections: AtomicUsize,
-    /// The same by client; held against `max_connections_per_client`.
+    /// The same by client; limited by `max_connections_per_client`.
     pub client_connections: Arc<ClientConnections>,
-    /// Clients' connections above which descriptors are scarce; `usize::MAX` if they are not.
+    /// The number of client connections above which descriptors are scarce; `usize::MAX` if they are not.
     pub scarce_above: AtomicUsize,
-    /// What workers are to do for the admin listener.
+    /// Commands of the admin listener to workers.
     pub worker_commands: WorkerCommands,
-    /// What is in force, and how to change it.
+    /// The active configuration, and the ways to change it.
     pub control: Control,
     /// Running or draining.
     pub life: watch::Receiver<Life>,
@@ -75,18 +75,18 @@ impl Shared {
         gateway.store.shared.as_ref().map_or(self.secret, |shared| KeySecret::Fleet(shared.secret.0))
     }
 
-    /// Keys the short ids of masked values under this plan: the same in all gateways of a fleet that has a secret, else of this
-    /// process alone.
+    /// Keys the short ids of masked values under this plan: the same in all gateways of a fleet with a secret, else of
+    /// this process alone.
     pub fn short_ids(&self, gateway: &Plan) -> ShortIds {
         let fleet = gateway.store.shared.as_ref().filter(|shared| shared.has_secret);
         ShortIds::new(&fleet.map_or(self.secret, |shared| KeySecret::Fleet(shared.secret.0)))
     }
 }
 
-/// Where the process stands in its life.
+/// The phase of the process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Taking connections.
+    /// Accepting connections.
     Running,
     /// No new connections; requests in flight finish; connections close after their response.
     Draining,

@@ -1,4 +1,4 @@
-//! Where counters live: one call decides all limits of a request, all or none.
+//! The storage of counters: one call decides all limits of a request, all or none.
 
 pub mod bans;
 pub mod memory;
@@ -22,16 +22,17 @@ use memory::{MemoryStore, OutOfMemory};
 use redis::settings::RedisSettings;
 use redis::{RedisClient, SharedStore};
 
-/// At most so many charges in one request: limits of a route, times their rates. `config` refuses more.
+/// The maximum number of charges in one request: limits of a route, times their rates. `config` refuses more.
 pub const MAX_CHARGES: usize = 32;
 
-/// A hash of an algorithm and its numbers, equal in every process: the version that a stored state carries.
+/// A hash of an algorithm and its parameters, equal in every process: the version of a stored state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParamsId(pub u32);
 
 impl ParamsId {
-    /// The id of an algorithm's numbers: SipHash-1-3 with key zero over their `Debug` text, which names the algorithm and
-    /// every number of it. A test holds some ids fast, as processes of different builds have to agree on them.
+    /// The id of an algorithm's parameters: SipHash-1-3 with key zero over their `Debug` text, which names the
+    /// algorithm and all its parameters. A test pins some ids, since processes of different builds have to agree on
+    /// them.
     pub fn of(algorithm: &Algorithm) -> Self {
         let mut text = Hashed(SipHasher13::new());
         // Infallible: `Hashed` takes anything, and a derived `Debug` fails only where its writer does.
@@ -40,8 +41,8 @@ impl ParamsId {
         Self(u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// The id of a policy's numbers: two policies with equal numbers have different ids, so that a stored state shows its policy.
-    /// `identity` is the policy's [`Remote::identity`].
+    /// The id of a policy's parameters: two policies with equal parameters have different ids, so that a stored state
+    /// identifies its policy. `identity` is the policy's [`SharedKeyInfo::identity`].
     pub fn of_policy(algorithm: &Algorithm, identity: u128) -> Self {
         let folded = (identity >> 64) ^ identity;
         #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
@@ -50,7 +51,7 @@ impl ParamsId {
     }
 }
 
-/// Hashes what is written to it, without keeping it.
+/// Hashes the bytes written to it, without keeping them.
 struct Hashed(SipHasher13);
 
 impl fmt::Write for Hashed {
@@ -60,100 +61,105 @@ impl fmt::Write for Hashed {
     }
 }
 
-/// One policy that a request is charged to. Charges of one request may share a key: then the second sees the first. A key
-/// names its policy, so charges of one key have one algorithm.
+/// One policy that a request is charged to. Charges of one request may share a key: then the second sees the first. A
+/// key names its policy, so charges of one key have one algorithm.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
-    /// The policy's algorithm and numbers.
+    /// The policy's algorithm and parameters.
     pub algorithm: &'a Algorithm,
-    /// Its [`NumbersId::of_policy`], so that a state written under other numbers is noticed and converted.
+    /// The policy's [`ParamsId::of_policy`], so that a state written under other parameters is detected and converted.
     pub numbers: ParamsId,
-    /// Whose allowance: a hash of limit, policy and key.
+    /// The key of the counter: a hash of limit, policy and owner.
     pub key: Fingerprint,
-    /// How much.
+    /// The cost in units.
     pub cost: Cost,
-    /// Who decides together.
+    /// The charges that are decided together.
     pub group: Group,
-    /// What only a shared store asks after.
+    /// Data that only a shared store needs.
     pub remote: &'a SharedKeyInfo,
 }
 
-/// How a shared store knows a policy's counters, and what happens where it cannot be asked.
+/// The policy's data for a shared store, and its rule for when that store is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedKeyInfo {
-    /// Names the policy and the format of its states, the same in all gateways of a fleet.
+    /// The name of the policy and of the format of its states, the same in all gateways of a fleet.
     pub name: Cow<'static, str>,
-    /// A hash of what a reload must leave as it is for the counters to stay: it makes a [`Charge::key`] of an owner.
+    /// A hash of the settings that a reload must not change for the counters to stay: it makes a [`Charge::key`] of an
+    /// owner.
     pub identity: u128,
-    /// What happens where the store cannot be asked.
+    /// The rule for when the store is unavailable.
     pub on_error: OnError,
 }
 
 impl SharedKeyInfo {
-    /// Of charges that no shared store will ever see.
+    /// The data of charges that never go to a shared store.
     pub const NONE: &Self =
         &const { Self { name: Cow::Borrowed(""), identity: 0, on_error: OnError::Local } };
 }
 
 impl Charge<'_> {
-    /// Whose allowance, whichever limit counts: the hash of the key's parts alone, the same in all gateways of a fleet.
+    /// The owner of the counter, whatever the limit: the hash of the key's parts alone, the same in all gateways of a
+    /// fleet.
     pub fn owner(&self) -> Fingerprint {
         self.key.of_policy(self.remote.identity)
     }
 }
 
-/// What a limit does where the shared store cannot be asked.
+/// The rule of a limit for when the shared store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// Goes on counting in this process, with the full limit, from what is known.
+    /// Go on counting in this process, with the full limit, from the known state.
     #[default]
     Local,
-    /// Lets everything through.
+    /// Admit everything.
     Allow,
-    /// Refuses: 503, for it is not the client's fault.
+    /// Refuse with 503, since the client is not at fault.
     Deny,
 }
 
 /// Charges of one group are admitted all or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// The limits that are enforced: together they admit or refuse the request.
+    /// The enforced limits: together they admit or refuse the request.
     Enforced,
-    /// One shadow limit (its place on the route): decides alone, is charged only when the enforced ones admit and it would.
+    /// One shadow limit (its index on the route): decided separately, and charged only if it and all enforced limits
+    /// admit.
     Shadow(u8),
 }
 
-/// What the store says of a request: one decision per charge, in the order of the charges.
+/// The store's decision on a request: one decision per charge, in the order of the charges.
 ///
-/// A charge that said yes but was held back by another keeps verdict `Allow` (or `Delay`) and reports its `remaining` without the charge.
-/// A refused request is charged nowhere; but a sliding log with `count_denied` records the attempts that it refuses itself. It
-/// records none that another limit refuses, and none in shadow when the enforced limits refuse.
+/// A charge that was admitted but rolled back because of another keeps the verdict `Allow` (or `Delay`) and reports its
+/// `remaining` without the charge. A refused request is charged nowhere; but a sliding log with `count_denied` records
+/// the attempts that it refuses itself. It records none that another limit refuses, and none in shadow when the
+/// enforced limits refuse.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// One per charge.
     pub decisions: Decisions,
-    /// The charges that were decided without the shared store, by what [`OnError`] says: it could not be asked.
+    /// The charges that were decided by [`OnError`], without the shared store: it was unavailable.
     pub unasked: ChargeSet,
-    /// One of those is enforced and says [`OnError::Deny`]: the request may not pass, whatever the decisions say. Nothing was charged.
+    /// One of those is enforced and has [`OnError::Deny`]: the request is refused, whatever the decisions. Nothing was
+    /// charged.
     pub unavailable: bool,
 }
 
-/// The shared store could not be asked.
+/// The shared store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the shared store can not be asked at the moment")]
 pub struct Unreachable;
 
-/// Some of a request's charges, by their places.
+/// Some of a request's charges, by index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChargeSet(u32);
 
 impl ChargeSet {
-    /// With the charge at `place`, which is below [`MAX_CHARGES`].
+    /// Adds the charge at index `place`, which is below [`MAX_CHARGES`].
     pub fn insert(&mut self, place: usize) {
         self.0 |= 1 << (place % MAX_CHARGES);
     }
 
-    /// Whether it has the charge at `place`.
+    /// Whether it contains the charge at index `place`.
     pub fn contains(self, place: usize) -> bool {
         place < MAX_CHARGES && self.0 & 1 << place != 0
     }
@@ -165,20 +171,20 @@ impl ChargeSet {
 }
 
 impl From<Decisions> for Outcome {
-    /// What the store itself decided.
+    /// The outcome of the store's own decisions.
     #[inline]
     fn from(decisions: Decisions) -> Self {
         Self { decisions, unasked: ChargeSet::default(), unavailable: false }
     }
 }
 
-/// A list of decisions. One alone, which is the usual case, is written and moved as such: a list in its place cost as much as the
-/// decision itself.
+/// A list of decisions. A single one, which is the usual case, is written and moved without a list: a list cost as much
+/// as the decision itself.
 #[derive(Clone, Debug)]
 pub enum Decisions {
-    /// Of a request with one charge.
+    /// The decision on a request with one charge.
     Alone(Decision),
-    /// Of any other.
+    /// The decisions on any other request.
     Together(SmallVec<[Decision; 4]>),
 }
 
@@ -208,28 +214,29 @@ impl PartialEq for Decisions {
 
 impl Eq for Decisions {}
 
-/// Where counters live: one for the process.
+/// The store of counters: one for the process.
 #[derive(Debug)]
 pub struct Store {
-    /// All counters; beside a shared store those that go on where it can't be asked.
+    /// All counters; beside a shared store, the counters for when it is unavailable.
     memory: Arc<MemoryStore>,
     shared: ArcSwapOption<SharedStore>,
     bans: Bans,
 }
 
-/// One worker's way to the counters. Stays on its thread.
+/// One worker's access to the counters. Stays on its thread.
 #[derive(Debug)]
 pub enum Counters {
-    /// They live in this process.
+    /// Counters in this process.
     Memory(Arc<MemoryStore>),
-    /// They live in a server that other gateways ask, too.
+    /// Counters in a server that other gateways share.
     Shared(Box<RedisClient>),
 }
 
 impl Store {
-    /// Counters in this process with a hard bound of `max_keys` entries; with `shared`, in a server.
+    /// A store in this process with a hard bound of `max_keys` entries; with `shared`, in a server.
     ///
     /// # Errors
+    ///
     /// The system does not reserve the memory for them.
     pub fn new(max_keys: usize, shared: Option<Arc<RedisSettings>>) -> Result<Self, OutOfMemory> {
         let memory = Arc::new(MemoryStore::new(max_keys)?);
@@ -237,7 +244,7 @@ impl Store {
         Ok(Self { memory, shared, bans: Bans::default() })
     }
 
-    /// The way to the counters of the worker with this number. With a shared store this needs the worker's runtime around it, and
+    /// The counters for the worker with this number. With a shared store this needs the worker's runtime around it, and
     /// connects. Each number belongs to one thread.
     pub fn open(&self, worker: usize) -> Counters {
         match self.shared() {
@@ -246,19 +253,20 @@ impl Store {
         }
     }
 
-    /// Remembers an algorithm's numbers, so that states written under them can be converted after a reload. Called
+    /// Registers an algorithm's parameters, so that states written under them can be converted after a reload. Called
     /// once for every policy of a plan before the plan is used, never per request. `identity` is the policy's
-    /// [`Remote::identity`].
+    /// [`SharedKeyInfo::identity`].
     pub fn register(&self, algorithm: &Algorithm, identity: u128) {
         self.memory.register_policy(algorithm, identity);
     }
 
-    /// From now on counters are opened there; those that are open stay where they are. Nothing happens where they are there already.
+    /// Changes the shared store: from now on counters are opened there; open ones stay where they are. Does nothing if
+    /// the settings are unchanged.
     pub fn share(&self, settings: Option<&Arc<RedisSettings>>) {
         let last = self.shared();
         if last.as_ref().map(|last| last.settings()) != settings {
             if last.is_some() != settings.is_some() {
-                // Keys are named by another secret there.
+                // Another store's keys are named by another secret.
                 self.bans.replace([]);
             }
             let next = settings.map(|settings| SharedStore::after(last.as_deref(), Arc::clone(settings)));
@@ -271,7 +279,7 @@ impl Store {
         self.shared.load_full()
     }
 
-    /// Who is refused for a time, as far as this process knows.
+    /// The bans known to this process.
     #[inline(always)]
     pub fn bans(&self) -> &Bans {
         &self.bans
@@ -282,22 +290,23 @@ impl Store {
         self.memory.keys()
     }
 
-    /// No more entries than so many are held in this process.
+    /// The maximum number of entries held in this process.
     pub fn max_keys(&self) -> u64 {
         self.memory.max_keys()
     }
 
-    /// Live entries evicted so far because this process' memory for them was full.
+    /// Live entries evicted so far because this process's memory for them was full.
     pub fn evictions(&self) -> u64 {
         self.memory.evictions()
     }
 }
 
 impl Counters {
-    /// What the policies of one owner would decide, each as if alone. Nothing is charged. `now` as for [`Self::decide`].
+    /// What the policies of one owner would decide, each separately. Nothing is charged. `now` as for [`Self::decide`].
     ///
     /// # Errors
-    /// The shared store could not be asked.
+    ///
+    /// The shared store is unavailable.
     pub async fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Decisions, Unreachable> {
         match self {
             Self::Memory(memory) => Ok(memory.look(charges, now)),
@@ -305,11 +314,12 @@ impl Counters {
         }
     }
 
-    /// Makes the counters of one owner as new, in all policies of the charges. Whether any was not. `now` as for
+    /// Resets the counters of one owner, in all policies of the charges. Returns whether any was in use. `now` as for
     /// [`Self::decide`].
     ///
     /// # Errors
-    /// The shared store could not be asked: nothing has changed, unless it did not answer in time.
+    ///
+    /// The shared store is unavailable: nothing has changed, unless it did not reply in time.
     pub async fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<bool, Unreachable> {
         match self {
             Self::Memory(memory) => Ok(memory.reset(charges, now)),
@@ -317,10 +327,11 @@ impl Counters {
         }
     }
 
-    /// Gives so many units back to one owner, in each policy of the charges, but no more than are in use there: see
-    /// [`Algorithm::grant`]. How many that were, where the most were. `now` as for [`Self::decide`].
+    /// Gives `units` back to one owner, in each policy of the charges, but no more than are in use there: see
+    /// [`Algorithm::grant`]. Returns the units given back, where they were the most. `now` as for [`Self::decide`].
     ///
     /// # Errors
+    ///
     /// As [`Self::reset`].
     pub async fn grant(
         &self,
@@ -334,9 +345,11 @@ impl Counters {
         }
     }
 
-    /// Bans a key for so long, or ends its ban (`None`): `bans` knows of it when this is over. `now` is this machine's time.
+    /// Bans a key for `span`, or ends its ban (`None`): afterwards `bans` contains the change. `now` is this machine's
+    /// time.
     ///
     /// # Errors
+    ///
     /// See [`BanFault`].
     pub async fn ban(
         &self,
@@ -355,22 +368,24 @@ impl Counters {
         }
     }
 
-    /// Brings what is known of bans up to date: to be called about once a second by one worker. `now` is this machine's time.
+    /// Reads the bans of the shared store: to be called about once a second by one worker. `now` is this machine's
+    /// time.
     pub async fn keep_bans(&self, bans: &Bans, now: Timestamp) {
         if let Self::Shared(client) = self {
-            // Where they can't be asked after, those that are known go on.
+            // If they cannot be read, the known ones stay.
             let _ = client.read_bans(bans, now).await;
         }
         bans.sweep(now);
     }
 
-    /// Decides all charges of a request at once. At most [`MAX_CHARGES`]. `now` is this machine's time; a shared store takes its own.
+    /// Decides all charges of a request at once. At most [`MAX_CHARGES`]. `now` is this machine's time; a shared store
+    /// uses its own.
     pub async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match self {
             Self::Memory(memory) => memory.decide(charges, now),
             Self::Shared(client) => match client.recall(charges, now) {
                 Some(outcome) => outcome,
-                // Its state would else be part of every connection's, where it is not even used.
+                // Boxed: otherwise its state would be part of every connection's, even where it is not used.
                 None => boxed_cold(|| client.decide(charges, now)).await,
             },
         }

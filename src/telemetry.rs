@@ -1,5 +1,5 @@
-//! What happened: counters for `/metrics`, the last minutes for the dashboard, records for the access log, traces, and the program's
-//! own log.
+//! Telemetry: counters for `/metrics`, the history for the dashboard, records for the access log, traces, and the
+//! program log.
 
 pub mod access_log;
 pub mod history;

@@ -1,6 +1,6 @@
 //! The backends: connections to them, kept per worker, and the exchange of one request for one response.
 
-// An error that was dropped here let requests be smuggled: none is dropped without a word.
+// A dropped error once allowed request smuggling, so no error is dropped silently.
 #![warn(clippy::let_underscore_must_use)]
 
 mod abort_reason;
@@ -47,28 +47,30 @@ use server_state::{FailedAttempt, InFlight, ServerState};
 /// Why a backend gave no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nobody was asked: the health checks say that no server is well.
+    /// No server was tried: all fail their health checks.
     NoneHealthy,
-    /// The upstream has as many connections as it may have, and too many requests wait for one, or this did for too long.
+    /// The upstream has reached its connection limit, and too many requests wait for a connection, or this one waited
+    /// too long.
     Full,
-    /// No connection: refused, unreachable, or its name does not resolve.
+    /// No connection: refused, unreachable, or the server's name does not resolve.
     Connect,
     /// No connection within `connect_timeout`, TLS included.
     ConnectTimeout,
-    /// A connection, but no TLS: its certificate is not to be trusted, it refuses ours, or it speaks none.
+    /// A connection, but no TLS: the server's certificate is not trusted, the server rejects the gateway's, or speaks
+    /// no TLS.
     Tls,
     /// No response head within `timeout`.
     Timeout,
-    /// It closed the connection before its response head was complete.
+    /// The backend closed the connection before its response head was complete.
     Reset,
-    /// What it sent is not HTTP/1, or has two readings.
+    /// The response is not valid HTTP, or is ambiguous.
     Protocol,
-    /// The request's body broke off: not the backend's fault.
+    /// The request body broke off: not the backend's fault.
     Upload,
 }
 
 impl Failure {
-    /// All of them, in the order of their declaration.
+    /// All failures, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::NoneHealthy,
         Self::Full,
@@ -97,14 +99,14 @@ impl Failure {
     }
 }
 
-/// A failure, and which server it came from.
+/// A failure, and the server that it came from.
 #[derive(Debug)]
 pub struct Failed {
     /// Why.
     pub failure: Failure,
     /// `host:port` of the last server tried, if any was.
     pub authority: Option<Arc<str>>,
-    /// How often the request was sent, or a connection for it was tried.
+    /// How often the request was sent, or a connection for it was attempted.
     pub attempts: u32,
 }
 
@@ -117,15 +119,15 @@ pub struct Pools {
 /// An upstream's name and `host:port`.
 type ServerName = (Arc<str>, Arc<str>);
 
-/// Connections that were closed in the meantime, for one request: a kept one, and those that it shares may all come to their
-/// end at about the same time.
+/// The maximum number of stale connections for one request: a kept connection, and those that it shares, may all end at
+/// about the same time.
 const MAX_STALE: u32 = 2;
 
-/// Servers that failed a request, in order. More than these few are rarely tried.
+/// The indices of servers that failed a request, in order. More than these few are rarely tried.
 type Tried = SmallVec<[usize; 4]>;
 
 impl Pools {
-    /// The runtime of every upstream of a plan, in order. Pools of servers that the plan no longer names are dropped.
+    /// The client of every upstream of a plan, in order. Pools of servers that the plan no longer names are dropped.
     pub fn adopt(
         &self,
         upstreams: &[Arc<Upstream>],
@@ -164,7 +166,7 @@ impl Pools {
     }
 }
 
-/// One worker's connections to one server, where they are shared: its part of those that the upstream may have.
+/// One worker's HTTP/2 connections to one server: the worker's share of the upstream's connection limit.
 fn links(upstream: &Upstream, workers: usize) -> Option<Http2Pool> {
     let sharers = workers.max(1) * upstream.endpoints().len().max(1);
     let most = upstream.max_connections.map_or(MAX_LINKS, |limit| (limit.connections / sharers).max(1));
@@ -180,9 +182,9 @@ pub struct UpstreamClient {
     peers: ServerStates,
     choice: RefCell<Balancer>,
     budget: RefCell<RetryBudget>,
-    /// Attempts that were not answered, and not told of yet.
+    /// Failed attempts not reported yet.
     failed_attempts: Cell<u32>,
-    /// Retries that were not told of yet: which server failed, and how.
+    /// Retries not reported yet: the index of the server that failed, and the failure.
     retries: RefCell<Vec<(usize, Failure)>>,
 }
 
@@ -205,25 +207,26 @@ impl UpstreamClient {
         }
     }
 
-    /// The attempts that were not answered since this was asked last. Not among them are those whose kept connection had been
-    /// closed in the meantime, and what was the client's fault.
+    /// The failed attempts since the last call. Excluded are attempts on a kept connection that had been closed in the
+    /// meantime, and failures caused by the client.
     pub fn take_failed_attempts(&self) -> u32 {
         self.failed_attempts.take()
     }
 
-    /// The retries since this was asked last: the place of the server that failed, and how it failed. A request that goes out again
-    /// because its kept connection had been closed in the meantime is none. Empty, and without an allocation, on the hot path.
+    /// The retries since the last call: the index of the server that failed, and the failure. A request sent again
+    /// since its kept connection had been closed in the meantime is no retry. Empty, and without an allocation, on the
+    /// hot path.
     pub fn take_retries(&self) -> Vec<(usize, Failure)> {
         self.retries.take()
     }
 
-    /// Sends a request and waits for the response head, trying again by the upstream's rule: on another server when no
-    /// byte was written, or when the method is idempotent, the request's body was not begun and no byte of an answer was
-    /// seen.
+    /// Sends a request and waits for the response head, with retries by the upstream's rule. A retry goes to another
+    /// server, and only if no byte was written, or if the method is idempotent, the request body was not begun and no
+    /// byte of a response was received.
     ///
-    /// A kept-alive connection that the server closed in the meantime is no failure of the server: the request goes out
-    /// on a fresh connection to the same one. `timeout` runs from the moment the request is sent whole; `now` is the
-    /// present one.
+    /// A kept-alive connection that the server closed in the meantime is no failure of the server: the request is sent
+    /// on a fresh connection to the same server. `timeout` runs from the moment the request is sent completely; `now`
+    /// is the present time.
     pub async fn send<'r, U: RequestBody>(
         &self,
         mut request: UpstreamRequest<'r, U>,
@@ -232,7 +235,7 @@ impl UpstreamClient {
         timer: &mut Deadline,
     ) -> Result<(Exchange<'r, U>, ResponseHead), Failed> {
         self.budget.borrow_mut().request(now);
-        // What cannot be sent twice is sent on a connection that was looked at just now.
+        // A request that cannot be retried is sent on a connection that was checked just now.
         let careful = !(request.idempotent && request.body.is_done());
         if let Err(BodyFailed) = request.body.take_ready(request.message) {
             return Err(Failed { failure: Failure::Upload, authority: None, attempts: 0 });
@@ -294,11 +297,11 @@ impl UpstreamClient {
         }
     }
 
-    /// The server for the next attempt: one that was not tried and is fit; else one that was not tried and is healthy, though
-    /// ejected; else a healthy one that is not the last tried.
+    /// The server for the next attempt: one that was not tried and is available; else one that was not tried and is
+    /// healthy, though ejected; else a healthy one other than the last tried.
     fn choose(&self, affinity: u64, tried: &[usize], now: Instant) -> Option<usize> {
         if let ([_], []) = (&*self.pools, tried) {
-            // It is never ejected.
+            // The only server is never ejected.
             return self.peers.get(0).filter(|server| server.is_healthy()).map(|_| 0);
         }
         let mut choice = self.choice.borrow_mut();
@@ -315,7 +318,7 @@ impl UpstreamClient {
         self.peers.get(place).is_some_and(|server| server.is_healthy())
     }
 
-    /// The server failed an attempt that began at `begun`.
+    /// Records that the server failed an attempt that began at `begun`.
     fn report_failure(&self, place: usize, failure: Failure, begun: Instant, now: Instant) {
         self.failed_attempts.set(self.failed_attempts.get() + 1);
         let cause = Cause::of(failure, self.pools[place].connect_error());
@@ -323,20 +326,20 @@ impl UpstreamClient {
         self.peers.failed(place, attempt, self.upstream.down_after(), self.upstream.eject);
     }
 
-    /// The server failed, and another attempt follows.
+    /// Records that the server failed, and that another attempt follows.
     #[cold]
     fn note_retry(&self, place: usize, failure: Failure) {
         self.retries.borrow_mut().push((place, failure));
     }
 
-    /// The server answered an attempt that began at `begun`.
+    /// Records that the server answered an attempt that began at `begun`.
     fn report_success(&self, place: usize, begun: Instant) {
         if let Some(server) = self.peers.get(place) {
             server.answered(begun);
         }
     }
 
-    /// A kept connection to the server at `place`, the client's own before others, or a new one.
+    /// A kept connection to the server at this index, preferably the client's own, or a new one.
     async fn connection(
         &self,
         place: usize,
@@ -350,20 +353,21 @@ impl UpstreamClient {
         let kept = if fresh { None } else { own.take(pool).or_else(|| pool.idle_connection(careful)) };
         let mut connection = match kept {
             Some(kept) => kept,
-            // All that waiting for a connection needs would else be moved with each request.
+            // Boxed: otherwise the whole state of the wait for a connection would be moved with each request.
             None => boxed_cold(|| pool.connection(fresh, self.upstream.connect_timeout)).await?,
         };
         connection.in_flight = in_flight;
         Ok(connection)
     }
 
-    /// A server that has too many requests may be asked again if there is no other.
+    /// Whether to try a server with too many requests again, since there is no other.
     fn retry_busy(&self, tried: &Tried, place: usize, ending: AbortReason, now: Instant) -> Option<usize> {
         let left = tried.len() < self.upstream.retry.attempts as usize;
         (ending == AbortReason::Busy && left && self.budget.borrow_mut().spend(now)).then_some(place)
     }
 
-    /// Where another attempt may go, after those that failed: to another server, within the attempts and the budget.
+    /// The index of the server for another attempt: another server, within the maximum of attempts and the retry
+    /// budget.
     fn retry_place(&self, tried: &mut Tried, failed: usize, affinity: u64, now: Instant) -> Option<usize> {
         tried.push(failed);
         if self.pools.len() < 2 || tried.len() >= self.upstream.retry.attempts as usize {

@@ -1,4 +1,4 @@
-//! What the admin listener answers at each path.
+//! The routing of the admin listener: the response at each path.
 
 use std::net::SocketAddr;
 
@@ -46,7 +46,7 @@ pub(super) async fn answer(
     }
 }
 
-/// To HEAD, hyper sends the head of this answer alone.
+/// For HEAD, hyper sends only the head of this response.
 fn only_read(method: &Method, answer: AdminResponse) -> AdminResponse {
     match *method {
         Method::GET | Method::HEAD => answer,

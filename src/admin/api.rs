@@ -1,4 +1,4 @@
-//! `/api/v1/`: what the gateway knows, and what can be changed while it runs. `docs/api.md` says what is answered.
+//! `/api/v1/`: the state of the gateway, and changes to it while it runs. `docs/api.md` describes the responses.
 
 mod ban;
 mod bans;
@@ -33,22 +33,22 @@ use crate::store::Unreachable;
 use key::KeyRef;
 use query::Query;
 
-/// What the paths of all this begin with.
+/// The prefix of all API paths.
 pub(super) const PREFIX: &str = "/api/v1/";
-/// Bytes of a body.
+/// The maximum number of bytes of a body.
 const MOST_BODY: usize = 16 << 10;
 
-/// What is answered: a status and a value, or what is wrong.
+/// The response: a status and a value, or an error.
 type ApiResult = Result<(StatusCode, Value), ApiError>;
 
-/// Why something is not answered, for whoever asked.
+/// Why an API request fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ApiError {
     status: StatusCode,
     detail: String,
 }
 
-/// What can be asked for. Names of limits and keys as they stand in the path: see [`decoded`].
+/// The endpoints. Names of limits and keys are as written in the path: see [`decoded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint<'p> {
     Status,
@@ -56,7 +56,7 @@ enum Endpoint<'p> {
     Bans,
     Routes,
     Limits,
-    /// Of the limit with this name.
+    /// The keys of the limit with this name.
     Keys(&'p str),
     Refusals,
     Explain,
@@ -67,14 +67,14 @@ enum Endpoint<'p> {
     Grant(&'p str, &'p str),
 }
 
-/// A question.
+/// A request to the API.
 struct ApiRequest<'a> {
     shared: &'a Shared,
-    /// Who asks.
+    /// The client's address.
     peer: SocketAddr,
-    /// What stands behind the `?`.
+    /// The query string.
     query: Query<'a>,
-    /// Of a POST; `{}` if it had none.
+    /// The body of a POST; `{}` if it had none.
     body: Value,
 }
 
@@ -188,7 +188,7 @@ impl From<Unreachable> for ApiError {
     }
 }
 
-/// How a key is named in paths and answers: it is never shortened, and says nothing of the key.
+/// The id of a key in paths and responses: never shortened, and without information about the key.
 fn key_id(owner: Fingerprint) -> String {
     format!("id:{:032x}", owner.0)
 }
@@ -203,14 +203,14 @@ impl ApiError {
     }
 }
 
-/// A segment of a path, or a part of a key, as it was meant.
+/// A segment of a path, or a part of a key, percent-decoded.
 fn decoded(segment: &str) -> Result<String, ApiError> {
     let text = percent_decode_str(segment).decode_utf8();
     text.map(|text| text.into_owned())
         .map_err(|_| ApiError::bad("the path is not UTF-8 once it is percent-decoded"))
 }
 
-/// The limit of this name, as it stands in a path.
+/// The limit of this name, as written in a path.
 fn limit_named(gateway: &Plan, segment: &str) -> Result<LimitIndex, ApiError> {
     let name = decoded(segment)?;
     gateway.limit_named(&name).ok_or_else(|| {
@@ -218,7 +218,7 @@ fn limit_named(gateway: &Plan, segment: &str) -> Result<LimitIndex, ApiError> {
     })
 }
 
-/// The body of a POST: a JSON object, or nothing. No form of a web page can send this content type unasked.
+/// The body of a POST: a JSON object, or empty. No form of a web page can send this content type without permission.
 async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, ApiError> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -245,7 +245,7 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, ApiError> {
     }
 }
 
-/// Refuses fields that are not known: who misspells one is told.
+/// Refuses unknown fields, so that a misspelt one is reported.
 fn only(body: &Value, known: &[&str]) -> Result<(), ApiError> {
     let names = body.as_object().into_iter().flatten().map(|(name, _)| name);
     match names.into_iter().find(|name| !known.contains(&name.as_str())) {

@@ -1,4 +1,4 @@
-//! Who may ask: not a web page that a browser was lured to, and nobody without the token.
+//! Access control: no requests of foreign web pages in a browser, and none without the token.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::plan::Token;
 
-/// What the admin listener demands of requests.
+/// The requirements for requests to the admin listener.
 #[derive(Debug)]
 pub(super) struct Guard {
     listen: SocketAddr,
@@ -25,9 +25,9 @@ impl Guard {
         self.listen
     }
 
-    /// Whether the request was meant for this machine. A browser on it can be made to send requests to loopback (by a
-    /// foreign page, or by a name that an attacker resolves to 127.0.0.1), but it then says so in `Origin` or `Host`.
-    /// Elsewhere the token alone decides: which names lead here is not known.
+    /// Whether the request was meant for this machine. A browser on the machine can be made to send requests to
+    /// loopback (by a foreign page, or by a name that an attacker resolves to 127.0.0.1), but then `Origin` or `Host`
+    /// show it. For other addresses only the token decides: the names that lead there are unknown.
     pub(super) fn is_local(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         if !self.listen.ip().is_loopback() {
             return true;
@@ -43,12 +43,12 @@ impl Guard {
         hosts && origins && uri.host().is_none_or(|host| self.is_own(host))
     }
 
-    /// Whether the request carries the token, if there is one.
+    /// Whether the request has the token, if one is required.
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
         let Some(token) = &self.token else { return true };
         let sent = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
         let Some((scheme, sent)) = sent.split_at_checked("bearer ".len()) else { return false };
-        // In constant time, so that the answer's delay does not tell how much of a guess was right.
+        // In constant time, so that the response time does not reveal how much of a guess was right.
         scheme.eq_ignore_ascii_case(b"bearer ") && bool::from(sent.trim_ascii().ct_eq(token.0.as_bytes()))
     }
 

@@ -1,11 +1,11 @@
-//! The dashboard's files, which are part of the program. They hold nothing but the page: what it shows it asks of the API.
+//! The dashboard's files, which are part of the program. They contain only the page; it loads its data from the API.
 
 use http::StatusCode;
 use http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 
 use super::response::{AdminResponse, text, with};
 
-/// Nothing but these files, no frames around it, nothing sent elsewhere.
+/// Allows only these files, no frames around the page, and no requests elsewhere.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";

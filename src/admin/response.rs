@@ -1,4 +1,4 @@
-//! The forms of an answer of the admin listener: a text, a problem, a refused method.
+//! The forms of a response of the admin listener: a text, a problem, a refused method.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
@@ -7,7 +7,7 @@ use http_body_util::Full;
 
 pub(super) type AdminResponse = Response<Full<Bytes>>;
 
-/// `allowed` lists the methods that are.
+/// `allowed` lists the allowed methods.
 pub(super) fn not_allowed(allowed: &'static str) -> AdminResponse {
     let detail =
         format!("only {} {} understood here", allowed, if allowed.contains(',') { "are" } else { "is" });

@@ -1,4 +1,4 @@
-//! Reasons in words.
+//! Reasons as text.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::route::client::{ClientAddress, ClientRule, ClientSource};
 use crate::route::pattern::HostPattern;
 use crate::route::{self, Conditions, Match};
 
-/// How the client was found out.
+/// How the client was identified.
 pub(super) fn identified(
     rule: &ClientRule,
     peer: IpAddr,
@@ -67,14 +67,14 @@ pub(super) fn why(conditions: &Conditions, request: &route::RouteRequest<'_>) ->
         [] => ("method", "any".into()),
         methods => ("method", format!("`{}` is {}", request.method, one_of(methods))),
     });
-    // Without the value: it may be a secret of the file.
+    // Without the value: it may be a secret of the config file.
     let fields = conditions.headers.iter();
     reasons
         .extend(fields.map(|(name, _)| ("field", format!("`{name}` has the value that the route asks for"))));
     reasons
 }
 
-/// Why a route is not the one.
+/// Why a route does not match.
 pub(super) fn why_not(
     gateway: &Plan,
     conditions: &Conditions,
@@ -111,7 +111,7 @@ fn one_of(choices: &[impl ToString]) -> String {
     }
 }
 
-/// Who answers.
+/// The upstream's name and servers.
 pub(super) fn upstream(upstream: &Upstream) -> String {
     match &upstream.backend {
         Backend::Echo => format!("`{}` (the built-in echo)", upstream.name),
@@ -122,7 +122,7 @@ pub(super) fn upstream(upstream: &Upstream) -> String {
     }
 }
 
-/// What a policy allows, and whether so high a cost can ever pass.
+/// The rate of a policy, and whether this cost can ever be admitted.
 pub(super) fn policy(policy: &Policy, cost: Option<Cost>) -> String {
     let words = format!("{}: {}", policy.algorithm.name(), policy.algorithm);
     let most = policy.algorithm.max_cost();

@@ -1,37 +1,38 @@
-//! The request that `tollgate explain` is asked about, as a client would send it.
+//! The request that `tollgate explain` explains, as a client would send it.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::http1::fields::FieldSpan;
 use crate::http1::request::{RequestError, RequestHead};
 
-/// A request as a person describes it, as the head that a client would send. The gateway's own parser reads it.
+/// A request as described by a user, written as the head that a client would send. The gateway's own parser reads it.
 #[derive(Clone, Debug)]
 pub struct ExplainRequest {
-    /// The head, as HTTP/1.1 has it. Without a host it is one of HTTP/1.0, which needs none.
+    /// The head in HTTP/1.1 syntax. Without a host it is one of HTTP/1.0, which needs none.
     text: Vec<u8>,
-    /// What the method and the target are called where they cannot be read.
+    /// The text for method and target where they cannot be read.
     pub(super) title: String,
-    /// Who connects to the gateway.
+    /// The address that connects to the gateway.
     pub(super) peer: IpAddr,
 }
 
-/// What is wrong with the request, and what would be right.
+/// The fault of a described request, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ExplainFault {
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What would be right.
+    /// The remedy.
     pub help: String,
 }
 
 impl ExplainRequest {
     /// Reads a method, a URL (`http://host/path?query` or only `/path?query`) and headers (`name: value`). `ip` is the
-    /// peer: who connects to the gateway, which is the client unless it is a trusted proxy; 127.0.0.1 if not given.
+    /// peer's address, which is the client unless it is a trusted proxy; 127.0.0.1 if not given.
     ///
     /// # Errors
-    /// That is no head that a client could send. What the gateway refuses is explained, and no error.
+    ///
+    /// The parts are no head that a client could send. A request that the gateway refuses is explained, and no error.
     pub fn new(
         method: &str,
         url: &str,
@@ -49,7 +50,7 @@ impl ExplainRequest {
             }
             lines.extend([name, ": ", value, "\r\n"]);
         }
-        // A host beside that of the URL stands there twice, which the parser refuses.
+        // A host beside that of the URL is written twice, which the parser refuses.
         let of_url =
             authority.filter(|authority| !host.is_some_and(|host| host.eq_ignore_ascii_case(authority)));
         let version = if host.or(authority).is_some() { "1.1" } else { "1.0" };
@@ -65,6 +66,7 @@ impl ExplainRequest {
     /// The head, as the gateway reads it.
     ///
     /// # Errors
+    ///
     /// The gateway refuses it.
     pub(super) fn head<'r>(&'r self, spans: &'r mut Vec<FieldSpan>) -> Result<RequestHead<'r>, RequestError> {
         RequestHead::parse(&self.text, spans)

@@ -1,4 +1,4 @@
-//! The explanation as text, for whoever is on call.
+//! The explanation as text, for operators.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -33,7 +33,7 @@ impl Display for Explanation {
 }
 
 impl Explanation {
-    /// Whether it could be read, and no route matches.
+    /// Whether the request could be read, and no route matches.
     fn is_unrouted(&self) -> bool {
         self.route.is_none()
             && self.answer.as_ref().is_some_and(|answer| answer.status == StatusCode::NOT_FOUND)

@@ -1,7 +1,8 @@
-//! A connection of HTTP/2 (RFC 9113): it reads frames, keeps the state of its streams, and sends what they have.
+//! An HTTP/2 connection (RFC 9113): reads frames, keeps the state of its streams, and sends their data.
 //!
-//! One task drives the connection ([`Connection::poll`]). Each stream is used through a [`StreamHandle`] by the task of its request:
-//! what it sends is put into the connection's buffer at once, and the driving task writes that buffer to the socket.
+//! One task drives the connection ([`Http2Codec::poll`]). Each stream is used through a [`StreamHandle`] by the task of
+//! its request: its data are put into the connection's buffer at once, and the driving task writes that buffer to the
+//! socket.
 
 mod blocks;
 mod end;
@@ -40,26 +41,27 @@ use settings::PeerSettings;
 use streams::StreamMap;
 use waiting::Waiting;
 
-/// What a client sends before its first frame (RFC 9113 §3.4).
+/// The preface of a client, sent before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes that are read at once, and between two writes.
+/// Bytes read at once, and between two writes.
 const READ: usize = 16 << 10;
-/// Bytes of bodies that may wait for the socket. Streams with more wait until it has taken them.
+/// Maximum bytes of bodies that may wait for the socket. Streams with more data wait until it has accepted them.
 const MAX_OUTBOUND: usize = 64 << 10;
-/// The same while much waits in other connections.
+/// The same while many bytes wait in other connections.
 const SCARCE_OUTBOUND: usize = 8 << 10;
-/// Bytes of answers to control frames that may wait for the socket. Nothing is read until it has taken them.
+/// Maximum bytes of replies to control frames that may wait for the socket. No frame is read until it has accepted
+/// them.
 const MAX_REPLIES: usize = 16 << 10;
 /// A buffer of this size is kept while streams are open.
 const KEPT_BUFFER: usize = 8 << 10;
-/// Bytes of the dynamic table of HPACK (RFC 7541 §4.2), as nothing else is said.
+/// The size of HPACK's dynamic table in bytes (RFC 7541 §4.2): the default.
 const HEADER_TABLE: usize = 4 << 10;
-/// The payloads of our PING frames: one asks whether the peer is there, the other follows the first GOAWAY.
+/// The payload of the gateway's PING that checks the peer.
 const PING_ALIVE: [u8; 8] = *b"tollgate";
-/// See [`PING_ALIVE`].
+/// The payload of the PING that follows the first GOAWAY.
 const PING_GOAWAY: [u8; 8] = *b"shutdown";
 
-/// Which side of the connection this is.
+/// The gateway's role on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The peer opens streams.
@@ -68,14 +70,14 @@ pub enum Role {
     Client,
 }
 
-/// A request whose head has come.
+/// A request with a complete head.
 #[derive(Debug)]
 pub struct ReceivedRequest {
     /// Its stream.
     pub stream: StreamHandle,
-    /// Its head, or why there is none.
+    /// Its head, or why it is invalid.
     pub head: Result<ReceivedHead, HeadError>,
-    /// No body follows.
+    /// The request has no body.
     pub ended: bool,
 }
 
@@ -85,68 +87,68 @@ pub struct Http2Codec {
     socket: Rc<Stream>,
     traffic: Rc<Traffic>,
     state: RefCell<State>,
-    /// Of the task that drives the connection.
+    /// The waker of the task that drives the connection.
     driver: RefCell<Option<Waker>>,
-    /// The peer has answered the PING that asked whether it is there.
+    /// The peer has acknowledged the last checking PING.
     ponged: Cell<bool>,
 }
 
-/// What changes as frames come and go.
+/// The state that frames change.
 #[derive(Debug)]
 struct State {
     role: Role,
-    /// What came and is not a whole frame yet.
+    /// Received bytes that are not a whole frame yet.
     inbound: BytesMut,
-    /// Bytes of the client's preface that were not skipped yet.
+    /// Bytes of the client's preface not skipped yet.
     preface: usize,
-    /// The peer's first frame has come: SETTINGS.
+    /// The peer's first frame was received: SETTINGS.
     greeted: bool,
-    /// The DATA frame whose payload comes.
+    /// The DATA frame with a payload being received.
     payload: Option<Payload>,
     /// The header block that is open.
     block: Option<Block>,
     decoder: Decoder,
     max_header_list: usize,
     receive_window: ReceiveWindow,
-    /// Frames that were not sent yet.
+    /// Frames not sent yet.
     outbound: BytesMut,
-    /// Of these, bytes of answers to control frames, at most.
+    /// The maximum of these that are replies to control frames, in bytes.
     replies: usize,
-    /// The peer wants a smaller dynamic table: the next header block has to say so.
+    /// The peer wants a smaller dynamic table: the next header block has to announce it.
     table_update: bool,
     send_window: SendWindow,
     peer: PeerSettings,
-    /// The window of a new stream for what the peer sends, and of one whose body is taken.
+    /// The receive window of a new stream, and of one with a body being read.
     stream_windows: (u32, u32),
-    /// Bytes of bodies that came and were not taken.
+    /// Bytes of bodies received and not read.
     held: usize,
     waiting: Waiting,
     streams: StreamMap,
-    /// Requests that were not taken up yet: the stream, its head, and whether that is all.
+    /// Requests not returned yet: the stream, its head, and whether it has no body.
     requests: VecDeque<(u32, Result<ReceivedHead, HeadError>, bool)>,
-    /// Frames of a client that carry nothing.
+    /// The client's overhead frames.
     overhead: Overhead,
     opened: Instant,
-    /// Streams that were reset for the peer's faults.
+    /// Streams reset for the peer's errors.
     error_resets: u32,
-    /// Streams that were reset in the read that opened them, of the present read.
+    /// Streams reset in the same read that opened them, in the present read.
     early_resets: u32,
-    /// The last stream of the GOAWAY that was sent.
+    /// The last stream of the GOAWAY sent.
     goaway_sent: Option<u32>,
-    /// The last stream of the GOAWAY that came.
+    /// The last stream of the GOAWAY received.
     goaway_received: Option<u32>,
     /// Streams that wait for room to send.
     room_waiters: Vec<u32>,
-    /// How often room was shared.
+    /// The number of rounds of sharing room.
     round: u64,
     /// Tasks that wait to open a stream.
     open_waiters: Vec<Waker>,
-    /// Nothing is read any more.
+    /// No more frames are read.
     end: Option<ConnectionEnd>,
 }
 
 impl Http2Codec {
-    /// The gateway's side of a client's connection. `inbound` was read from it already and begins with the preface.
+    /// A client's connection. `inbound` was read from it already and begins with the preface.
     pub fn server(
         socket: Rc<Stream>,
         inbound: BytesMut,
@@ -156,7 +158,7 @@ impl Http2Codec {
         Self::new(Role::Server, socket, inbound, traffic, settings)
     }
 
-    /// The gateway's side of a backend's connection.
+    /// A connection to a backend.
     pub fn client(socket: Rc<Stream>, settings: &LocalSettings) -> Rc<Self> {
         Self::new(Role::Client, socket, BytesMut::new(), Rc::default(), settings)
     }
@@ -218,13 +220,13 @@ impl Http2Codec {
         })
     }
 
-    /// What is seen of it from outside.
+    /// Observations of the connection from outside.
     pub fn traffic(&self) -> &Rc<Traffic> {
         &self.traffic
     }
 
-    /// Drives the connection: reads frames, and sends what there is. Ready with a request that has come, or with `None` once the
-    /// connection has ended: by a fault, by the peer, or by GOAWAY after its last stream.
+    /// Drives the connection: reads frames, and sends pending ones. Ready with a received request, or with `None` once
+    /// the connection has ended: by an error, by the peer, or by GOAWAY after its last stream.
     pub fn poll(self: &Rc<Self>, context: &mut Context<'_>) -> Poll<Option<ReceivedRequest>> {
         self.register(context);
         let mut budget = READ * 4;
@@ -263,27 +265,27 @@ impl Http2Codec {
         }
     }
 
-    /// Has the driving task run.
+    /// Wakes the driving task.
     fn wake(&self) {
         if let Some(waker) = &*self.driver.borrow() {
             waker.wake_by_ref();
         }
     }
 
-    /// Asks the peer whether it is there: see [`Self::take_pong`].
+    /// Sends a PING: see [`Self::has_ponged`].
     pub fn ping(&self) {
         self.ponged.set(false);
         put_ping(false, PING_ALIVE, &mut self.state.borrow_mut().outbound);
         self.wake();
     }
 
-    /// Whether the peer has answered the last [`Self::ping`].
+    /// Whether the peer has acknowledged the last [`Self::ping`].
     pub fn has_ponged(&self) -> bool {
         self.ponged.get()
     }
 
-    /// Tells the peer to open no more streams (RFC 9113 §6.8). Those that it opens before it knows are served: the GOAWAY that names
-    /// the last one follows once the peer has answered a PING.
+    /// Sends GOAWAY, so that the peer opens no more streams (RFC 9113 §6.8). Streams that the peer opens before it has
+    /// read that are served: the GOAWAY with the last stream follows once the peer has acknowledged a PING.
     pub fn shut_down(&self) {
         let mut state = self.state.borrow_mut();
         if state.goaway_sent.is_none() {
@@ -294,13 +296,13 @@ impl Http2Codec {
         self.wake();
     }
 
-    /// Ends all streams now, and the connection once the peer has been told why.
+    /// Ends all streams now, and the connection once the peer was sent the reason.
     pub fn abort(&self, code: ErrorCode) {
         self.state.borrow_mut().fail(code, "");
         self.wake();
     }
 
-    /// How the connection ended, if it did.
+    /// How the connection ended, if it has.
     pub fn end(&self) -> Option<ConnectionEnd> {
         self.state.borrow().end
     }
@@ -308,13 +310,14 @@ impl Http2Codec {
     /// Closes the sending side of the connection, which has ended.
     ///
     /// # Errors
+    ///
     /// The socket is closed.
     pub fn close_sending(&self) -> io::Result<()> {
         self.socket.close_sending()
     }
 
-    /// Whether the client has sent more frames that carry nothing than any honest one does, or has had too many streams reset for
-    /// its own faults (CVE-2025-8671).
+    /// Whether the client has sent more overhead frames than any honest client does, or has had too many streams reset
+    /// for its own errors (CVE-2025-8671).
     pub fn is_flood(&self) -> bool {
         let state = self.state.borrow();
         let age = || (now() - state.opened).as_secs();

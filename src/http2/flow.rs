@@ -1,15 +1,15 @@
-//! Flow control (RFC 9113 §5.2, §6.9): how many bytes of DATA either side may send.
+//! Flow control (RFC 9113 §5.2, §6.9): the number of bytes of DATA that either side may send.
 
 use super::frame::MAX_31_BITS;
 
 /// The window before either side changes it (RFC 9113 §6.9.2).
 pub const DEFAULT_WINDOW: u32 = 65_535;
 
-/// A window grew above 2^31 - 1, or the peer sent more than a window has: FLOW_CONTROL_ERROR.
+/// A window exceeds 2^31 - 1, or the peer sent more than its window: FLOW_CONTROL_ERROR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowControlError;
 
-/// Bytes that the peer takes. SETTINGS of the peer may make it negative (RFC 9113 §6.9.2).
+/// Bytes that the peer accepts. SETTINGS of the peer may make it negative (RFC 9113 §6.9.2).
 #[derive(Clone, Copy, Debug)]
 pub struct SendWindow(i64);
 
@@ -48,24 +48,25 @@ impl SendWindow {
 /// Bytes that the peer may send.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveWindow {
-    /// What the window holds when all that came was released.
+    /// The size of the window when all received bytes are released.
     size: u32,
     /// Bytes that the peer may still send.
     available: u32,
-    /// Bytes that were released and of which the peer was not told.
+    /// Bytes released and not announced to the peer yet.
     released: u32,
 }
 
 impl ReceiveWindow {
-    /// A window of this size, of which the peer knows.
+    /// A window of this size, which the peer knows.
     pub fn new(size: u32) -> Self {
         Self { size, available: size, released: 0 }
     }
 
-    /// Counts bytes that came.
+    /// Counts received bytes.
     ///
     /// # Errors
-    /// The peer was not allowed to send so many.
+    ///
+    /// The peer was not allowed to send that many.
     #[inline]
     pub fn receive(&mut self, bytes: usize) -> Result<(), FlowControlError> {
         let bytes = u32::try_from(bytes).map_err(|_| FlowControlError)?;
@@ -73,8 +74,8 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// Lets the peer send as many bytes again as have been used. Gives the increment for a WINDOW_UPDATE once half of the window was
-    /// released: fewer frames say the same.
+    /// Releases bytes that have been used. Returns the increment for a WINDOW_UPDATE once half of the window is
+    /// released, which saves frames.
     #[inline]
     pub fn release(&mut self, bytes: usize) -> Option<u32> {
         let used = self.size - self.available - self.released;
@@ -98,7 +99,7 @@ impl ReceiveWindow {
 
 #[cfg(test)]
 impl ReceiveWindow {
-    /// Bytes that came and were not released.
+    /// Bytes received and not released.
     pub fn used(&self) -> u32 {
         self.size - self.available - self.released
     }

@@ -1,8 +1,8 @@
-//! Heads as header blocks, and as the text of HTTP/1.1 that the one grammar of this gateway reads.
+//! Heads as header blocks, and as HTTP/1.1 text for the gateway's only parser of heads.
 //!
-//! A received block becomes text, for the parser of HTTP/1.1 to judge. What only HTTP/2 knows is judged here (RFC 9113 §8.2, §8.3):
-//! pseudo-header fields, names in lower case, fields of a connection, and the length of the body. A head of ours is text already and
-//! becomes a block.
+//! A received block is converted to text and checked by the parser of HTTP/1.1. Rules specific to HTTP/2 are checked
+//! here (RFC 9113 §8.2, §8.3): pseudo-header fields, lower-case names, connection-specific fields, and the length of
+//! the body. A head to be sent is text already and is converted to a block.
 
 use std::borrow::Cow;
 
@@ -14,41 +14,41 @@ use super::hpack::encoder::{put_field, put_status};
 use crate::http1::name::Name;
 use crate::http1::syntax::is_token;
 
-/// Bytes that each field counts beside its name and value (RFC 9113 §10.5.1).
+/// Bytes counted for each field beside its name and value (RFC 9113 §10.5.1).
 const FIELD_OVERHEAD: usize = 32;
 
-/// What a header block is.
+/// The kind of a header block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     /// The head of a request.
     Request,
-    /// The head of a response, be it an interim one.
+    /// The head of a response, interim or final.
     Response,
-    /// Fields behind a body.
+    /// Trailers.
     Trailers,
 }
 
-/// Why a block is no head.
+/// Why a block is no valid head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     /// It is malformed (RFC 9113 §8.1.1): a stream error.
     Malformed,
-    /// Its fields are larger than they may be.
+    /// Its fields exceed the maximum size.
     TooLarge,
 }
 
-/// A head that came.
+/// A received head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedHead {
-    /// As HTTP/1.1 has it; trailers are lines only.
+    /// In HTTP/1.1 syntax; trailers are lines only.
     pub text: BytesMut,
-    /// Bytes of the body, if the head says so.
+    /// The length of the body, if the head declares it.
     pub content_length: Option<u64>,
     /// The status of a response, else 0.
     pub status: u16,
 }
 
-/// Where a value stands in [`HeadBuilder::values`].
+/// The position of a value in [`HeadBuilder::values`].
 type Place = (usize, usize);
 
 /// Builds a head from the fields of a block, in their order.
@@ -68,13 +68,13 @@ pub struct HeadBuilder {
     /// Cookies may come in several fields (RFC 9113 §8.2.3); HTTP/1.1 allows one.
     cookie: SmallVec<[u8; 64]>,
     content_length: Option<u64>,
-    /// Bytes that the fields may still count.
+    /// Bytes that the fields may still use.
     room: usize,
     error: Option<HeadError>,
 }
 
 impl HeadBuilder {
-    /// For a block whose fields may count `max_size` bytes, names, values and 32 each (RFC 9113 §6.5.2).
+    /// For a block with fields of at most `max_size` bytes: names, values and 32 each (RFC 9113 §6.5.2).
     pub fn new(kind: BlockKind, max_size: usize) -> Self {
         Self {
             kind,
@@ -135,7 +135,7 @@ impl HeadBuilder {
             self.begin()?;
         }
         let lower = |&byte: &u8| is_token(byte) && !byte.is_ascii_uppercase();
-        // Other characters that no value may have are found by the parser.
+        // Other characters that are invalid in a value are found by the parser.
         if name.is_empty() || !name.iter().all(lower) || memchr::memchr3(0, b'\r', b'\n', value).is_some() {
             return None;
         }
@@ -215,10 +215,11 @@ impl HeadBuilder {
         Some(())
     }
 
-    /// The head, once all its fields have come. `ended`: no body follows.
+    /// The head, after all its fields. `ended`: no body follows.
     ///
     /// # Errors
-    /// The block is no head.
+    ///
+    /// The block is no valid head.
     pub fn finish(mut self, ended: bool) -> Result<ReceivedHead, HeadError> {
         if !self.begun && self.error.is_none() && self.begin().is_none() {
             self.error = Some(HeadError::Malformed);
@@ -272,12 +273,12 @@ fn is_authority(authority: &[u8]) -> bool {
     !authority.is_empty() && !authority.iter().any(bad)
 }
 
-/// A head of ours is not the text that it should be.
+/// A head to be sent is not valid HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidHead;
 
-/// The fields of a head, up to the empty line, or of trailers: each line's name, and its value without the blanks around it. A line that
-/// is no field is an error: what stands behind it must not get lost.
+/// The fields of a head, up to the empty line, or of trailers: each line's name, and its value without the blanks
+/// around it. A line that is no field is an error, so that later fields are not lost.
 fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), InvalidHead>> {
     let mut rest = lines;
     std::iter::from_fn(move || {
@@ -289,7 +290,7 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), InvalidHe
             rest = behind;
             Ok((&line[..colon], line[colon + 1..].trim_ascii()))
         });
-        // Nothing is read behind an error.
+        // Nothing is read after an error.
         if field.is_err() {
             rest = &[];
         }
@@ -297,10 +298,11 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), InvalidHe
     })
 }
 
-/// Writes a response's head, as HTTP/1.1 has it, as a block. Fields of one connection are left out. Gives whether it answers a gRPC
-/// call, whose messages have their own lengths: `content-length` is left out then.
+/// Writes a response head, given as HTTP/1.1, as a block. Connection-specific fields are left out. Returns whether it
+/// answers a gRPC call, whose messages have their own lengths: `content-length` is left out then.
 ///
 /// # Errors
+///
 /// It has no status line, or a line that is no field.
 pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, InvalidHead> {
     let (line, lines) = first_line(head)?;
@@ -323,10 +325,11 @@ pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, InvalidHead
     Ok(grpc)
 }
 
-/// Writes a request's head, as HTTP/1.1 has it, as a block. Fields of one connection are left out; a target's characters that the
-/// grammar of a path lacks (`"`, `<`, `>`, …) are percent-encoded. `scheme` is `http` or `https`.
+/// Writes a request head, given as HTTP/1.1, as a block. Connection-specific fields are left out. Characters of a
+/// target that the grammar of a path lacks (`"`, `<`, `>`, …) are percent-encoded. `scheme` is `http` or `https`.
 ///
 /// # Errors
+///
 /// It has no request line, or a line that is no field.
 pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(), InvalidHead> {
     let (line, lines) = first_line(head)?;
@@ -336,12 +339,12 @@ pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(),
     put_field(b":scheme", scheme, out);
     put_field(b":path", &encoded(&line[blank + 1..]), out);
     let host = fields(lines).filter_map(Result::ok).find(|(name, _)| Name::of(name) == Name::Host);
-    // `host:` with nothing behind it is no authority.
+    // An empty `host:` is no authority.
     if let Some((_, host)) = host.filter(|(_, host)| !host.is_empty()) {
         put_field(b":authority", host, out);
     }
     let (mut length, mut chunked) = (None, false);
-    // An error that the search for the host passed over shows here.
+    // An error that the search for the host skipped shows here.
     for field in fields(lines) {
         let (name, value) = field?;
         match Name::of(name) {
@@ -355,7 +358,7 @@ pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(),
     if let Some(length) = length.filter(|_| !chunked) {
         put_field(b"content-length", length, out);
     }
-    // Whatever trailers come are read, and passed on where the client takes them. gRPC servers insist.
+    // All trailers are read, and forwarded if the client accepts them. gRPC servers require this.
     put_field(b"te", b"trailers", out);
     Ok(())
 }
@@ -373,8 +376,8 @@ fn first_line(head: &[u8]) -> Result<(&[u8], &[u8]), InvalidHead> {
     Ok((head[..end].strip_suffix(b"\r").ok_or(InvalidHead)?, &head[end + 1..]))
 }
 
-/// A target with what is no character of a path or query percent-encoded (RFC 3986 §3.3): clients send it, and HTTP/1.1 servers
-/// take it.
+/// A target with characters percent-encoded that a path or query lacks (RFC 3986 §3.3): clients send them, and HTTP/1.1
+/// servers accept them.
 fn encoded(target: &[u8]) -> Cow<'_, [u8]> {
     let is_foreign =
         |byte: &u8| matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..);

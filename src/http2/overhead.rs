@@ -1,25 +1,26 @@
-//! Frames that cost work and carry nothing: WINDOW_UPDATE, PRIORITY, PING, SETTINGS, RST_STREAM, empty DATA, unknown types. They are counted against the useful
-//! work of the connection.
+//! Overhead: frames that cost work and carry no data: WINDOW_UPDATE, PRIORITY, PING, SETTINGS, RST_STREAM, empty DATA,
+//! unknown types. They are compared with the useful work of the connection.
 //!
-//! The bounds are wider than Envoy's (two WINDOW_UPDATE frames for each ten of DATA sent and a hundred PRIORITY frames for each
-//! stream), and of nginx's kind (bytes of overhead against bytes of payload): an honest client sends at most two WINDOW_UPDATE
-//! frames for each DATA frame that it reads, and the smallest DATA frame with content has 10 bytes.
+//! The limits are wider than Envoy's (two WINDOW_UPDATE frames for each ten of DATA sent and a hundred PRIORITY frames
+//! for each stream), and of nginx's kind (bytes of overhead against bytes of payload): an honest client sends at most
+//! two WINDOW_UPDATE frames for each DATA frame that it reads, and the smallest DATA frame with content has 10 bytes.
 
 use super::frame::{FrameHeader, flag, kind};
 
-/// Frames that a connection may send without any other reason.
+/// Frames allowed to every connection.
 const BASE: u64 = 1_000;
-/// Frames more for each second of the connection's age: PING frames that ask whether the gateway is there.
+/// Frames allowed for each second of the connection's age: PINGs that check the gateway.
 const PER_SECOND: u64 = 10;
-/// Bytes sent to the client that allow it one frame more.
+/// Bytes sent to the client that allow it one more frame.
 const BYTES_PER_FRAME: u64 = 4;
-/// Frames more for each block of fields, which opens or ends a stream: PRIORITY, WINDOW_UPDATE, an empty DATA with END_STREAM, RST_STREAM.
+/// Frames allowed for each header block, which opens or ends a stream: PRIORITY, WINDOW_UPDATE, an empty DATA with
+/// END_STREAM, RST_STREAM.
 const PER_BLOCK: u64 = 4;
 
 /// Counts the frames of one client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overhead {
-    /// Frames without content, at their price.
+    /// The cost of the frames without content.
     cost: u64,
     blocks: u64,
 }
@@ -35,14 +36,14 @@ impl Overhead {
         }
     }
 
-    /// Whether there were more of them than a connection may send that is `age` seconds old and was sent `sent` bytes.
+    /// Whether the frames exceed the allowance of a connection that is `age` seconds old and was sent `sent` bytes.
     pub fn is_flood(&self, sent: u64, age: impl FnOnce() -> u64) -> bool {
         let earned = BASE + sent / BYTES_PER_FRAME + self.blocks * PER_BLOCK;
         self.cost > earned && self.cost > earned + age() * PER_SECOND
     }
 }
 
-/// What is answered costs as much more as its answer earns.
+/// A frame with a reply costs as much more as its reply would allow.
 fn cost(frame: &FrameHeader) -> u64 {
     match frame.kind {
         kind::DATA if frame.length > 0 => 0,

@@ -1,4 +1,4 @@
-//! One stream of a client's connection: its request's body as it comes, and its answer as it goes.
+//! One stream of a client connection: the body of its request, and its response.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, ready};
@@ -11,29 +11,29 @@ use super::connection::{StreamHandle, StreamLost};
 use super::frame::ErrorCode;
 use crate::clock::deadline::{Deadline, now};
 
-/// What a gRPC call is told when its answer breaks off.
+/// The trailers of a gRPC call with a truncated response.
 const UNAVAILABLE: &[u8] = b"grpc-status: 14\r\ngrpc-message: the upstream broke off\r\n";
 
-/// One stream of a client's connection. The parts of its request's task share it.
+/// One stream of a client connection, shared by the parts of its request's task.
 #[derive(Debug)]
 pub struct ServerStream {
     stream: StreamHandle,
-    /// How long the client's window may stay closed. While the connection's socket blocks, it is not known whether the client has
-    /// opened the window, and the kernel judges the client by what it acknowledges.
+    /// How long the client's flow-control window may stay closed. While the connection's socket blocks, it is unknown
+    /// whether the client has opened the window, and the kernel judges the client by acknowledged bytes.
     write_timeout: Duration,
     answer: Cell<Answer>,
     stall: RefCell<Stall>,
 }
 
-/// How far the answer is.
+/// The progress of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Awaited,
-    /// Its head went out. A gRPC call can still be told that something went wrong.
+    /// Its head was sent. A gRPC call can still be sent an error status.
     Begun {
         grpc: bool,
     },
-    /// All of it went out, or the stream was reset.
+    /// All of it was sent, or the stream was reset.
     Ended,
 }
 
@@ -45,30 +45,31 @@ struct Stall {
     deadline: Deadline,
 }
 
-/// How an answer ended.
+/// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseOutcome {
-    /// It went out whole, or the client was told that it did not.
+    /// It was sent completely, or the client was told that it is truncated.
     Told,
-    /// The client took its request back before the answer began, or there was none for it.
+    /// The client reset the stream before the response began, or there was no response.
     Unanswered,
 }
 
 impl ServerStream {
-    /// The stream of a request whose head has come.
+    /// The stream of a request with a complete head.
     pub fn new(stream: StreamHandle, write_timeout: Duration) -> Self {
         Self { stream, write_timeout, answer: Cell::new(Answer::Awaited), stall: RefCell::default() }
     }
 
-    /// Appends what has come of the request's body. Ready with 0 at its end.
+    /// Appends received bytes of the request body. Ready with 0 at its end.
     ///
     /// # Errors
-    /// The client has taken its request back.
+    ///
+    /// The client has reset the stream.
     pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, StreamLost>> {
         self.stream.poll_read(context, into)
     }
 
-    /// The lines of the trailers behind the request's body, once it has come whole and was taken.
+    /// The lines of the trailers after the request body, once it was received and read completely.
     pub fn trailers(&self) -> Option<BytesMut> {
         self.stream.trailers()
     }
@@ -83,15 +84,16 @@ impl ServerStream {
         self.stream.discard(context)
     }
 
-    /// Ready once the client has taken its request back, or the connection is lost.
+    /// Ready once the client has reset the stream, or the connection is lost.
     pub fn poll_reset(&self, context: &Context<'_>) -> Poll<()> {
         self.stream.poll_reset(context)
     }
 
-    /// Sends a head that only precedes the answer, as HTTP/1.1 has it.
+    /// Sends an interim head, given as HTTP/1.1.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    ///
+    /// The stream can no longer be used.
     pub fn send_interim(&self, head: &[u8]) -> Result<(), StreamLost> {
         match self.answer.get() {
             Answer::Awaited => self.stream.send_response(head, false).map(drop),
@@ -99,10 +101,11 @@ impl ServerStream {
         }
     }
 
-    /// Begins the answer, whose head is as HTTP/1.1 has it. `ended`: nothing follows the head.
+    /// Begins the response, with its head given as HTTP/1.1. `ended`: nothing follows the head.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    ///
+    /// The stream can no longer be used.
     pub fn send_head(&self, head: &[u8], ended: bool) -> Result<(), StreamLost> {
         if self.answer.get() != Answer::Awaited {
             return Err(StreamLost);
@@ -112,10 +115,11 @@ impl ServerStream {
         Ok(())
     }
 
-    /// Bytes, of `wanted`, that may be sent now: see [`StreamHandle::poll_room`].
+    /// The number of bytes, of `wanted`, that may be sent now: see [`StreamHandle::poll_room`].
     ///
     /// # Errors
-    /// The stream is of no use any more, or its window stayed closed for too long.
+    ///
+    /// The stream can no longer be used, or its window stayed closed for too long.
     pub fn poll_room(&self, context: &mut Context<'_>, wanted: usize) -> Poll<Result<usize, StreamLost>> {
         match self.stream.poll_room(context, wanted) {
             Poll::Pending => self.poll_stall(context).map_ok(|()| 0),
@@ -126,10 +130,12 @@ impl ServerStream {
         }
     }
 
-    /// Sends `data`, and takes what was sent off its front. Ready once all was sent. `last`: the answer ends behind it.
+    /// Sends `data`, and removes the bytes sent from its front. Ready once all was sent. `last`: the response ends
+    /// after it.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    ///
+    /// The stream can no longer be used.
     pub fn poll_send(
         &self,
         context: &mut Context<'_>,
@@ -160,10 +166,11 @@ impl ServerStream {
         Poll::Ready(Err(StreamLost))
     }
 
-    /// Ends the answer's body. `trailers` are lines; there may be none.
+    /// Ends the response body. `trailers` are lines; there may be none.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    ///
+    /// The stream can no longer be used.
     pub fn end(&self, trailers: &[u8]) -> Result<(), StreamLost> {
         match self.answer.get() {
             Answer::Begun { .. } => {
@@ -174,12 +181,12 @@ impl ServerStream {
         }
     }
 
-    /// Whether the client took nothing for too long.
+    /// Whether the client accepted nothing for too long.
     pub fn is_stalled(&self) -> bool {
         self.stall.borrow().stalled || self.stream.connection().traffic().is_stalled()
     }
 
-    /// Tells the client of an answer that is not whole, and how it ended.
+    /// Signals a truncated response to the client, and returns how it ended.
     pub fn finish(&self) -> ResponseOutcome {
         match self.answer.get() {
             Answer::Awaited => {

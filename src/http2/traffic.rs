@@ -1,4 +1,4 @@
-//! What is seen of a connection from outside, as long as it lives.
+//! Observations of a connection from outside, for its whole life.
 
 use std::cell::Cell;
 use std::io;
@@ -10,27 +10,27 @@ use tokio::time::Instant;
 use crate::clock::deadline::now;
 use crate::net::{AckTimeout, Stream};
 
-/// Bytes of a PING, which a dead connection takes, too.
+/// Bytes of a PING, which the socket of a dead connection accepts, too.
 const PING_FRAME: u64 = 17;
 
-/// What is seen of a connection from outside.
+/// Observations of a connection from outside.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// Since when a header block is open.
     open_since: Cell<Option<Instant>>,
     received: Cell<u64>,
     sent: Cell<u64>,
-    /// How long the peer may leave bytes unacknowledged, where that is bounded.
+    /// How long the peer may leave bytes unacknowledged, where that is limited.
     ack_timeout: Option<AckTimeout>,
-    /// The socket took nothing of what was written last, and the kernel judges how long that may go on.
+    /// The socket accepted nothing of the last write, and the kernel measures for how long.
     blocked: Cell<bool>,
-    /// When the socket went on after it had last been blocked.
+    /// When the socket accepted bytes after it had last been blocked.
     unblocked: Cell<Option<Instant>>,
-    /// The kernel has ended the connection, as the peer acknowledged nothing.
+    /// The kernel has ended the connection, since the peer acknowledged nothing.
     stalled: Cell<bool>,
 }
 
-/// How far traffic had come at some time.
+/// The state of the traffic at some time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
     received: u64,
@@ -38,12 +38,12 @@ pub struct Mark {
 }
 
 impl Traffic {
-    /// Of a peer that must acknowledge bytes within `timeout`. `None`: as long as the kernel waits.
+    /// For a peer that must acknowledge bytes within `timeout`. `None`: the kernel's default applies.
     pub fn new(timeout: Option<Duration>) -> Self {
         Self { ack_timeout: timeout.map(AckTimeout::new), ..Self::default() }
     }
 
-    /// Since when a header block is open, if one is: nothing else may come meanwhile, so all streams wait for its end
+    /// Since when a header block is open, if one is: no other frame may come meanwhile, so all streams wait for its end
     /// (RFC 9113 §6.10).
     pub fn open_since(&self) -> Option<Instant> {
         self.open_since.get()
@@ -58,27 +58,27 @@ impl Traffic {
         }
     }
 
-    /// Bytes that came.
+    /// Bytes received.
     pub fn received(&self) -> u64 {
         self.received.get()
     }
 
-    /// Counts bytes that came.
+    /// Counts bytes received.
     pub fn add_received(&self, bytes: usize) {
         self.received.set(self.received.get() + bytes as u64);
     }
 
-    /// Bytes that the socket took.
+    /// Bytes accepted by the socket.
     pub fn sent(&self) -> u64 {
         self.sent.get()
     }
 
-    /// Counts bytes that the socket took.
+    /// Counts bytes accepted by the socket.
     pub fn add_sent(&self, bytes: usize) {
         self.sent.set(self.sent.get() + bytes as u64);
     }
 
-    /// Whether the socket blocks. The kernel ends the connection then, unless the peer acknowledges bytes.
+    /// Whether the socket blocks. The kernel then ends the connection, unless the peer acknowledges bytes.
     pub fn is_blocked(&self) -> bool {
         self.blocked.get()
     }
@@ -88,12 +88,12 @@ impl Traffic {
         if self.is_blocked() { Some(now()) } else { self.unblocked.get() }
     }
 
-    /// Whether the kernel has ended the connection, as the peer acknowledged nothing for too long.
+    /// Whether the kernel has ended the connection, since the peer acknowledged nothing for too long.
     pub fn is_stalled(&self) -> bool {
         self.stalled.get()
     }
 
-    /// Has the kernel bound how long the peer may leave bytes unacknowledged. Whether it does.
+    /// Has the kernel limit how long the peer may leave bytes unacknowledged. Returns whether it does.
     pub fn enforce_ack_timeout(&self, stream: &Stream) -> bool {
         self.ack_timeout.as_ref().is_some_and(|timeout| timeout.enforce(stream))
     }
@@ -118,12 +118,12 @@ impl Traffic {
         }
     }
 
-    /// How far it is.
+    /// The present state.
     pub fn mark(&self) -> Mark {
         Mark { received: self.received.get(), sent: self.sent.get() }
     }
 
-    /// Whether the peer gave a sign of life since `mark`: it has sent something, or taken more than a PING.
+    /// Whether the peer showed activity since `mark`: it has sent bytes, or its socket accepted more than a PING.
     pub fn has_moved_since(&self, mark: Mark) -> bool {
         self.received.get() != mark.received || self.sent.get() - mark.sent > PING_FRAME
     }

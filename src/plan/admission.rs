@@ -1,4 +1,5 @@
-//! From a request to its charges, and from the store's outcome to a ruling. Pure: the store is asked in between.
+//! From a request to its charges, and from the store's outcome to the decision on admission. Pure: the store is called
+//! in between.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::route::key::{KeyResult, KeySecret};
 use crate::store::bans::{Banned, Bans};
 use crate::store::{Charge, Group, OnError, Outcome};
 
-/// What a request owes: one entry per limit of the route, and the charges to ask the store for.
+/// The charges of a request: one entry per limit of the route, and the charges for the store.
 #[derive(Debug)]
 pub struct RequestCharges<'a> {
     /// In the order of [`Route::limits`].
@@ -26,57 +27,58 @@ pub struct RequestCharges<'a> {
 pub struct LimitCheck<'a> {
     /// The limit.
     pub limit: &'a Limit,
-    /// Whether and how it applies.
+    /// Whether and how the limit applies.
     pub applicability: Applicability,
 }
 
 /// Whether and how a limit applies to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applicability {
-    /// Its policies are charged this much; their charges begin at this place.
+    /// Its policies are charged this cost; their charges begin at this index.
     Charged(Cost, usize),
-    /// The request costs nothing here.
+    /// The request's cost is 0.
     Free,
-    /// An exemption holds.
+    /// An exemption applies.
     Exempt,
-    /// A part of the key is missing, and the limit is skipped then.
+    /// A part of the key is missing, and the limit is skipped in that case.
     Skipped,
-    /// A part of the key is missing, and the request is refused then.
+    /// A part of the key is missing, and the request is refused in that case.
     Missing,
-    /// A part of the key has several values, and the request is refused then.
+    /// A part of the key has several values, and the request is refused in that case.
     Repeated,
 }
 
-/// What becomes of the request.
+/// The admission of a request.
 #[derive(Debug)]
 pub struct Admission<'a> {
-    /// Pass, wait, or refuse.
+    /// Admit, delay, or refuse.
     pub sentence: AdmissionDecision<'a>,
-    /// The tightest policy: the one that refused longest, else that with the least `remaining ÷ cost`. `None` if no enforced limit applied.
+    /// The binding policy: the refusing one with the longest wait, else the one with the least `remaining ÷ cost`.
+    /// `None` if no enforced limit applied.
     pub tightest: Option<BindingLimit<'a>>,
 }
 
-/// What a ban makes of a request.
+/// The refusal of a request because of a ban.
 #[derive(Debug)]
 pub struct BanRefusal<'a> {
-    /// The limit's place on the route.
+    /// The limit's index on the route.
     pub place: usize,
     /// The refusal.
     pub refusal: Refusal<'a>,
-    /// What the response shows: nothing is left until the ban is over.
+    /// The numbers in the response: nothing remains until the ban is over.
     pub tightest: BindingLimit<'a>,
 }
 
-/// Pass, wait, or refuse.
+/// Admit, delay, or refuse.
 #[derive(Debug)]
 pub enum AdmissionDecision<'a> {
-    /// Forward, after this span (zero: now).
+    /// Forward, after this delay (zero: now).
     Admit(Micros),
     /// Refuse.
     Refuse(Refusal<'a>),
 }
 
-/// Who refused, and for how long.
+/// The limits that refuse, and the wait.
 #[derive(Debug)]
 pub struct Refusal<'a> {
     /// The limit with the longest wait.
@@ -85,40 +87,40 @@ pub struct Refusal<'a> {
     pub wait: Option<Micros>,
     /// The names of all policies that refuse, longest wait first.
     pub violated: SmallVec<[&'a str; 2]>,
-    /// Why.
+    /// The cause.
     pub why: RefusalCause,
 }
 
 /// Why a limit refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
-    /// The allowance is used up, or the request costs more than there ever is.
+    /// The allowance is used up, or the cost exceeds the quota.
     Over,
-    /// A part of the limit's key is missing: the request was not even counted.
+    /// A part of the limit's key is missing: the request was not counted.
     Missing,
-    /// A part of the limit's key has several values: the request is malformed, and was not even counted.
+    /// A part of the limit's key has several values: the request is malformed, and was not counted.
     Repeated,
-    /// The key is banned until then: nothing was charged anywhere.
+    /// The key is banned until then: nothing was charged.
     Banned(Timestamp),
 }
 
-/// The numbers that a response shows.
+/// The rate-limit numbers of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct BindingLimit<'a> {
     /// The policy.
     pub policy: &'a Policy,
     /// The limit it belongs to.
     pub limit: &'a Limit,
-    /// What it decided.
+    /// Its decision.
     pub decision: Decision,
-    /// What the request costs there.
+    /// The request's cost for it.
     pub cost: Cost,
-    /// The store decided so; else it could not be asked, and this process did.
+    /// The store decided; otherwise it was unavailable, and this process decided.
     pub asked: bool,
 }
 
 impl<'a> RequestCharges<'a> {
-    /// Works out what a request to `route` owes. Look at [`Self::missing`] before the store is asked.
+    /// Computes the charges of a request to `route`. Check [`Self::missing`] before the store is called.
     pub fn new(gateway: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
         let mut assessment = Self { checks: SmallVec::new(), charges: SmallVec::new() };
         for (place, limit_use) in route.limits.iter().enumerate() {
@@ -129,7 +131,7 @@ impl<'a> RequestCharges<'a> {
         assessment
     }
 
-    /// How the limit stands; its charges are added if it applies whole.
+    /// The check of one limit; its charges are added if it applies.
     fn check(
         &mut self,
         place: usize,
@@ -146,7 +148,7 @@ impl<'a> RequestCharges<'a> {
         let first = self.charges.len();
         let group = match limit.mode {
             Mode::Enforce => Group::Enforced,
-            // `config` bounds the limits of a route far below 256.
+            // `config` allows a route far fewer than 256 limits.
             Mode::Shadow => Group::Shadow(u8::try_from(place).unwrap_or(u8::MAX)),
         };
         let owner = match limit.key.claim(secret, request, &route.name, route.conditions.merge_slashes) {
@@ -159,7 +161,8 @@ impl<'a> RequestCharges<'a> {
         Applicability::Charged(cost, first)
     }
 
-    /// The refusal of an enforced limit whose key is missing, or has several values, which goes first: the store need not be asked.
+    /// The refusal of an enforced limit with a missing key, or with several values, which takes precedence: the store
+    /// need not be called.
     pub fn missing(&self) -> Option<Refusal<'a>> {
         let refused = |standing| {
             let is_it =
@@ -179,9 +182,9 @@ impl<'a> RequestCharges<'a> {
         })
     }
 
-    /// The refusal of a client that is banned by one of the limits, shadow ones included, and that limit's place on the route; of
-    /// several bans the one that lasts longest. Where an exemption holds or nothing is charged, nobody is banned. The store need not
-    /// be asked.
+    /// The refusal of a client that is banned by one of the limits, including shadow ones, and that limit's index on
+    /// the route; of several bans the one that lasts longest. A limit with an exemption or without a charge does not
+    /// ban. The store need not be called.
     #[cold]
     #[inline(never)]
     pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<BanRefusal<'a>> {
@@ -210,7 +213,7 @@ impl<'a> RequestCharges<'a> {
         self.charges.get(first).map(Charge::owner)
     }
 
-    /// The first limit that the store could not be asked after; where the request is refused for that, one that wants it so.
+    /// The first limit that was decided without the store; if the request is refused for that, one that requires it.
     pub fn decided_locally(&self, outcome: &Outcome) -> Option<&'a Limit> {
         let is_it = |used: &&LimitCheck<'a>| {
             used.places().any(|place| outcome.unasked.contains(place))
@@ -219,7 +222,7 @@ impl<'a> RequestCharges<'a> {
         self.checks.iter().find(is_it).map(|used| used.limit)
     }
 
-    /// What follows from the store's outcome.
+    /// The admission that follows from the store's outcome.
     #[inline]
     pub fn decide(&self, outcome: &Outcome) -> Admission<'a> {
         let mut tightest: Option<BindingLimit<'a>> = None;
@@ -231,7 +234,7 @@ impl<'a> RequestCharges<'a> {
                 let Some(decision) = outcome.decisions.get(place) else { continue };
                 let asked = !outcome.unasked.contains(place);
                 if !asked && used.limit.on_error == OnError::Allow {
-                    // Nothing is known of it, so nothing is told.
+                    // There is no decision on it, so it is not reported.
                     continue;
                 }
                 let this = BindingLimit { policy, limit: used.limit, decision: *decision, cost, asked };
@@ -245,7 +248,7 @@ impl<'a> RequestCharges<'a> {
                 }
             }
         }
-        // Stable: of equal waits the first named on the route leads.
+        // Stable: of equal waits the first limit on the route leads.
         refused.sort_by_key(|&(wait, _)| std::cmp::Reverse(wait));
         match refused.first() {
             None => Admission { sentence: AdmissionDecision::Admit(delay), tightest },
@@ -263,17 +266,18 @@ impl<'a> RequestCharges<'a> {
 }
 
 impl Limit {
-    /// A key of this limit, as bans know it.
+    /// A key of this limit, as bans identify it.
     pub fn banned(&self, owner: Fingerprint) -> Banned {
         Banned { limit: self.identity(), owner }
     }
 
-    /// What bans know it by: its first policy's [`Remote::identity`](crate::store::Remote::identity).
+    /// The limit's identity for bans: its first policy's
+    /// [`SharedKeyInfo::identity`](crate::store::SharedKeyInfo::identity).
     pub fn identity(&self) -> u128 {
         self.policies.first().map_or(0, |policy| policy.remote.identity)
     }
 
-    /// What a request of this owner's is charged here: one charge a policy.
+    /// The charges of a request with this owner: one per policy.
     pub fn charges(&self, owner: Fingerprint, cost: Cost, group: Group) -> impl Iterator<Item = Charge<'_>> {
         self.policies.iter().map(move |policy| Charge {
             algorithm: &policy.algorithm,
@@ -287,14 +291,14 @@ impl Limit {
 }
 
 impl Refusal<'_> {
-    /// `retry-after`: whole seconds, rounded up, at least 1; `None` where waiting cannot help.
+    /// `retry-after`: whole seconds, rounded up, at least 1; `None` if waiting cannot help.
     pub fn retry_after(&self) -> Option<u64> {
         self.wait.map(|wait| wait.seconds_rounded_up().max(1))
     }
 }
 
 impl<'a> LimitCheck<'a> {
-    /// The places of this limit's charges; none if it was not charged.
+    /// The indices of this limit's charges; none if it was not charged.
     pub fn places(&self) -> Range<usize> {
         match self.applicability {
             Applicability::Charged(_, first) => first..first + self.limit.policies.len(),
@@ -302,7 +306,7 @@ impl<'a> LimitCheck<'a> {
         }
     }
 
-    /// The decisions on this limit's charges; empty if it was not charged or the store was not asked.
+    /// The decisions on this limit's charges; empty if it was not charged or the store was not called.
     pub fn decisions<'o>(&self, outcome: &'o Outcome) -> &'o [Decision] {
         outcome.decisions.get(self.places()).unwrap_or_default()
     }

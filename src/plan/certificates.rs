@@ -1,4 +1,4 @@
-//! Which certificate a client is shown: chosen by the name that it asks for.
+//! Selects the certificate for a client by the server name that it asks for (SNI).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,25 +8,26 @@ use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// Certificates with their keys, by the names that they are for.
+/// Certificates with their keys, by server name.
 pub struct Certificates {
-    /// All of them, in the order of the file. The first is the default: for a client that asks for no name, or for one that
-    /// no certificate is for.
+    /// All certificates, in the order of the file. The first is the default: for a client that asks for no name, or for
+    /// a name without a certificate.
     all: Vec<Arc<CertifiedKey>>,
-    /// Lower case. Several for one name differ in the kind of their key: the first that the client can check is shown.
+    /// Lower case. Several for one name differ in the type of their key: the first that the client supports is
+    /// selected.
     exact: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
-    /// What follows `*.`: `example.com` stands for all names with one label before it.
+    /// By the part after `*.`: `example.com` stands for all names with one label before it.
     wildcard: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
 }
 
 impl Certificates {
-    /// The first of `all` is the default. None is for a name yet.
+    /// The first of `all` is the default. No certificate has a name yet.
     pub fn new(all: Vec<Arc<CertifiedKey>>) -> Self {
         Self { all, exact: HashMap::new(), wildcard: HashMap::new() }
     }
 
-    /// Shows `key` to those who ask for `name`, or for one that fits it (`*.example.com`), unless one that was added before
-    /// suits them.
+    /// Selects `key` for clients that ask for `name`, or for a name that matches it (`*.example.com`), unless an
+    /// earlier one is suitable.
     pub fn add(&mut self, name: &str, key: &Arc<CertifiedKey>) {
         let name = name.to_ascii_lowercase();
         let (names, name) = match name.strip_prefix("*.") {
@@ -36,9 +37,9 @@ impl Certificates {
         names.entry(name.into()).or_default().push(Arc::clone(key));
     }
 
-    /// The certificate for a client that asks for `name`, in lower case, and can check these signatures: the first with such
-    /// a key of those for the name, then of those for a wildcard that fits it, or of all where none is for the name. Without
-    /// such a key the first of them is shown, since the client may be more capable than it says.
+    /// The certificate for a client that asks for `name`, in lower case, and supports these signatures. It is the first
+    /// with a suitable key of those for the name, then of those for a matching wildcard, or of all if none is for the
+    /// name. Without a suitable key the first of them is selected, since the client may support more than it announces.
     fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<&Arc<CertifiedKey>> {
         let exact = name.and_then(|name| self.exact.get(name));
         let wildcard = name.and_then(|name| self.wildcard.get(name.split_once('.')?.1));

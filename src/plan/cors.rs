@@ -1,43 +1,43 @@
-//! `cors` of a route: which sites' scripts may read its answers (the Fetch standard, "CORS protocol").
+//! `cors` of a route: the sites with scripts that may read its responses (the Fetch standard, "CORS protocol").
 
 use http::HeaderValue;
 
-/// The fields of ours that scripts may read; what else they may, the route names.
+/// The gateway's headers that scripts may read; the route names others.
 pub const EXPOSED: &str =
     "retry-after, ratelimit-policy, ratelimit, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset";
 
 /// `cors` of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
-    /// Whose scripts.
+    /// The allowed origins.
     pub origins: Origins,
     /// `access-control-allow-methods`.
     pub methods: HeaderValue,
-    /// Which fields a script may send.
+    /// The headers that a script may send.
     pub headers: AllowedHeaders,
     /// `access-control-expose-headers`.
     pub exposed: HeaderValue,
-    /// Whether cookies and the like may go along.
+    /// Whether credentials such as cookies are allowed.
     pub credentials: bool,
-    /// How many seconds a browser may keep the answer to a preflight.
+    /// How many seconds a browser may cache the response to a preflight.
     pub max_age: u64,
 }
 
-/// Whose scripts.
+/// The allowed origins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origins {
-    /// `["*"]`: everybody's.
+    /// `["*"]`: all origins.
     Any,
-    /// Those of one of these. At least one.
+    /// The listed origins. At least one.
     Listed(Vec<Origin>),
 }
 
 /// An origin of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// `https://app.example.com`, as browsers write it.
+    /// `https://app.example.com`, as browsers send it.
     Exact(Box<str>),
-    /// `https://*.example.com`: all names below, at any depth.
+    /// `https://*.example.com`: all subdomains, at any depth.
     Below {
         /// `https://`.
         scheme: Box<str>,
@@ -46,17 +46,17 @@ pub enum Origin {
     },
 }
 
-/// Which fields a script may send beside those that every script may.
+/// The headers that a script may send beside those that every script may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllowedHeaders {
-    /// `["*"]`: whatever it asks for.
+    /// `["*"]`: all requested headers.
     Asked,
     /// These; an empty value: none.
     Listed(HeaderValue),
 }
 
 impl Origins {
-    /// Whether scripts of `origin` are meant. `null`, which any site can send, is never listed.
+    /// Whether `origin` is allowed. `null`, which any site can send, is never listed.
     pub fn include(&self, origin: &[u8]) -> bool {
         match self {
             Self::Any => true,

@@ -1,21 +1,21 @@
-//! `[log]`: what is told of requests and of the program, in which form, and where.
+//! `[log]`: the form and output of the access log, and the level of the program log.
 
 use std::path::PathBuf;
 
 /// `[log]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// The access log's form.
+    /// The access log's format.
     pub access: AccessLog,
     /// Where the access log goes; `None`: standard output.
     pub file: Option<PathBuf>,
-    /// How many ordinary requests it tells of.
+    /// The share of ordinary requests that are logged.
     pub sample: Sample,
     /// The program log's filter: a level, or directives of tracing's `EnvFilter`.
     pub level: String,
 }
 
-/// The access log's form.
+/// The access log's format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLog {
     /// One JSON object a line, with these fields in this order; none is named twice.
@@ -27,13 +27,13 @@ pub enum AccessLog {
 }
 
 impl AccessLog {
-    /// JSON with the usual fields.
+    /// JSON with the default fields.
     pub fn json() -> Self {
         Self::Json(LogField::USUAL.into())
     }
 }
 
-/// A field of the JSON form.
+/// A field of the JSON format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the file, and the record says what they hold")]
 pub enum LogField {
@@ -59,7 +59,7 @@ pub enum LogField {
 }
 
 impl LogField {
-    /// Those that stand on a line unless the file says otherwise, in this order.
+    /// The default fields of a line, in this order.
     pub const USUAL: [Self; 18] = [
         Self::Time,
         Self::Method,
@@ -80,7 +80,7 @@ impl LogField {
         Self::Cost,
         Self::Error,
     ];
-    /// Those that stand on a line only where the file names them.
+    /// The fields of a line only if the file names them.
     pub const FURTHER: [Self; 1] = [Self::TraceId];
 
     /// All of them.
@@ -114,25 +114,25 @@ impl LogField {
     }
 }
 
-/// Which share of requests is chosen.
+/// Deterministic sampling of a share of requests.
 ///
-/// The fractions of *n*·φ (φ: the golden ratio) for *n* = 1, 2, 3, … fill the span from 0 to 1 evenly, whichever stretch of
-/// them is looked at, and also every second, third, … of them. A request is chosen if its fraction lies below the share. So
-/// the number chosen of any stretch is right to within a few, and requests that take turns are all chosen from, which a
-/// plain "every hundredth" would not do. It costs an addition and a comparison.
+/// The fractions of *n*·φ (φ: the golden ratio) for *n* = 1, 2, 3, … fill the range from 0 to 1 evenly, in any part of
+/// the sequence, and also for every second, third, … of them. A request is sampled if its fraction is below the share.
+/// So the number sampled of any part is right to within a few, and alternating requests are all sampled, which a plain
+/// "every hundredth" would not do. It costs an addition and a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Of 2^63, so that the whole is a number, too.
+    /// In units of 2^-63, so that 1 can be represented.
     share: u64,
 }
 
 impl Sample {
     /// Every request.
     pub const ALL: Self = Self { share: 1 << 63 };
-    /// The fraction of φ, of 2^64.
+    /// The fraction of φ, in units of 2^-64.
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-    /// `share`, which is from 0 to 1, of all requests; what lies outside is taken for the nearer end.
+    /// `share`, from 0 to 1, of all requests; values outside are clamped.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -149,7 +149,8 @@ impl Sample {
         self.share as f64 / Self::ALL.share as f64
     }
 
-    /// Takes the `phase` of one request to the next, whatever it was at first, and says whether that is chosen.
+    /// Advances the `phase` from one request to the next, with any start value, and returns whether that request is
+    /// sampled.
     pub const fn chooses(self, phase: &mut u64) -> bool {
         *phase = phase.wrapping_add(Self::STEP);
         *phase >> 1 < self.share

@@ -1,4 +1,4 @@
-//! Where the plan's routes, limits and upstreams are found.
+//! Look-ups of the plan's routes, limits and upstreams.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Plan {
 }
 
 impl Route {
-    /// How a refusal by `limit` looks on this route, if not as usual: the route's word goes before the limit's.
+    /// The form of a refusal by `limit` on this route, if not the default: the route's setting overrides the limit's.
     pub fn reject_of<'p>(&'p self, limit: &'p Limit) -> Option<&'p Reject> {
         self.reject.as_deref().or(limit.reject.as_deref())
     }

@@ -1,19 +1,19 @@
-//! Requests that come back: each that leaves for a backend carries an id of this process in `cdn-loop` (RFC 8586).
+//! Loop detection: each forwarded request carries an id of this process in `cdn-loop` (RFC 8586).
 
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::syntax::items;
 
-/// How the field begins.
+/// The start of the header line.
 const NAME: &[u8; 10] = b"cdn-loop: ";
-/// How the id begins.
+/// The prefix of the id.
 const PRODUCT: &[u8; 9] = b"tollgate-";
 /// Digits of the id.
 const DIGITS: usize = 16;
-/// The line, its end included.
+/// The length of the line, with its line end.
 const LENGTH: usize = NAME.len() + PRODUCT.len() + DIGITS + 2;
 
-/// An id of the process, as the line of a head.
+/// An id of the process, as a header line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopMark {
     line: [u8; LENGTH],
@@ -29,12 +29,12 @@ impl LoopMark {
         Self { line }
     }
 
-    /// The item of the list that is this process's.
+    /// This process's item of the list.
     fn id(&self) -> &[u8] {
         &self.line[NAME.len()..LENGTH - 2]
     }
 
-    /// How often a request with these fields has passed this process.
+    /// How often a request with these headers has passed this process.
     pub fn passes(&self, fields: Fields<'_>) -> usize {
         let of_list = |list| items(list).filter(|item| self.is_ours(item)).count();
         fields.all_known(Name::CdnLoop).map(of_list).sum()
@@ -46,7 +46,7 @@ impl LoopMark {
         id.trim_ascii().eq_ignore_ascii_case(self.id())
     }
 
-    /// Writes the field for the backend: what came, in one line, and this process behind it.
+    /// Writes the header for the backend: the received values, in one line, then this process.
     pub fn write(&self, fields: Fields<'_>, mut write: impl FnMut(&[u8])) {
         let mut came = fields.all_known(Name::CdnLoop).filter(|list| !list.is_empty()).peekable();
         if came.peek().is_none() {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::http1::request::RequestHead;
 
-    /// How often the request has passed, and what the backend sees.
+    /// How often the request has passed, and the header for the backend.
     fn seen(fields: &str) -> (usize, String) {
         let head = format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}\r\n");
         let mut spans = Vec::new();

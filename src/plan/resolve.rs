@@ -1,5 +1,5 @@
-//! From a request's head to its route, client and charges, or to the answer that it gets before any limit is asked. Pure, and the only
-//! way: the proxy, `explain` and the admin API go it.
+//! Resolves a request head to its route, client and charges, or to the response sent before any limit is checked. Pure,
+//! and used by all: the proxy, `explain` and the admin API.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -18,47 +18,48 @@ use crate::route::path::Path;
 use crate::route::pattern::bare_host;
 use crate::route::{RouteIndex, RouteRequest};
 
-/// How often a request may pass this process: a gateway before a cache and behind it is passed twice.
+/// How often a request may pass this process: a gateway both before and behind a cache is passed twice.
 const MAX_PASSES: usize = 3;
 
-/// The other side of the connection on which a request came.
+/// The peer of the connection that a request came on.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'r> {
     /// Its address.
     pub address: IpAddr,
-    /// It speaks TLS.
+    /// Whether it uses TLS.
     pub secure: bool,
     /// The subject of its certificate.
     pub subject: Option<&'r str>,
 }
 
-/// What a request's head comes down to.
+/// The result of resolving a request head.
 #[derive(Debug)]
 pub struct Resolution<'p, 'r> {
-    /// The client that it comes from.
+    /// The client of the request.
     pub client: ClientAddress,
-    /// The host that it names: lower case, without port and final dot. Empty if it names none, or none that can be read.
+    /// The host that the request names: lower case, without port and final dot. Empty if there is none, or it is
+    /// malformed.
     pub host: Cow<'r, str>,
-    /// Its route, if one was found: also where the answer comes before any limit is asked.
+    /// The request's route, if one was found: also if the response is sent before any limit is checked.
     pub route: Option<(RouteIndex, &'p Route)>,
-    /// As routes see it, where it goes no further and its path can be read.
+    /// The request as routes see it, if it is answered early and its path is valid.
     pub seen: Option<SeenRequest<'r>>,
-    /// What follows.
+    /// The next step.
     pub outcome: Result<RoutedRequest<'p, 'r>, EarlyResponse>,
 }
 
-/// A request with a route: what is known of it stays with it.
+/// A request with a route, and the data found for it.
 #[derive(Debug)]
 pub struct RoutedRequest<'p, 'r> {
-    /// The place of its route.
+    /// The index of its route.
     pub index: RouteIndex,
     /// Its route.
     pub route: &'p Route,
-    /// What it owes.
+    /// Its charges.
     pub charges: RequestCharges<'p>,
-    /// Path and query that the backend is to see.
+    /// The path and query for the backend.
     pub target: Cow<'r, str>,
-    /// What a hash chooses the server by.
+    /// The hash that selects the server.
     pub affinity: u64,
     seen: SeenRequest<'r>,
 }
@@ -73,21 +74,21 @@ pub struct SeenRequest<'r> {
     subject: Option<&'r str>,
 }
 
-/// The answer to a request that goes no further than its route.
+/// The response to a request that is not forwarded or charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EarlyResponse {
-    /// It is refused.
+    /// A refusal.
     Reject(RejectReason),
-    /// It is to come again, to this URL.
+    /// A redirect to this URL.
     Redirect(String),
-    /// It is a preflight of a browser, whose route has `cors`.
+    /// A response to a browser's preflight, on a route with `cors`.
     Preflight,
-    /// It asks what the server as a whole can do (RFC 9110 §9.3.7): routes are about paths.
+    /// A response to `OPTIONS *`, which concerns the server as a whole (RFC 9110 §9.3.7): routes are about paths.
     Options,
 }
 
 impl EarlyResponse {
-    /// The status of the answer.
+    /// The status of the response.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Reject(reason) => reason.status,
@@ -97,16 +98,16 @@ impl EarlyResponse {
         }
     }
 
-    /// For the access log, if the request is refused.
+    /// The error for the access log, if the request is refused.
     pub fn error(&self) -> Option<&'static str> {
         if let Self::Reject(reason) = self { Some(reason.error) } else { None }
     }
 }
 
-/// Why a request is refused before any limit is asked.
+/// Why a request is refused before any limit is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectReason {
-    /// The status of the answer.
+    /// The status of the response.
     pub status: StatusCode,
     /// For the client.
     pub detail: Cow<'static, str>,
@@ -114,7 +115,7 @@ pub struct RejectReason {
     pub error: &'static str,
 }
 
-/// What all steps look at.
+/// The input of all steps.
 #[derive(Clone, Copy)]
 struct Input<'p, 'r> {
     gateway: &'p Plan,
@@ -123,8 +124,8 @@ struct Input<'p, 'r> {
     client: ClientAddress,
 }
 
-/// Resolves a request, as the client sent it: keys are computed before anything is stripped. `loop_mark` is that of the process;
-/// without one no request has passed it before.
+/// Resolves a request, as the client sent it: keys are computed before anything is stripped. `loop_mark` is that of the
+/// process; without one, no request counts as having passed it before.
 pub fn resolve<'p, 'r>(
     gateway: &'p Plan,
     secret: &KeySecret,
@@ -161,7 +162,7 @@ pub fn resolve<'p, 'r>(
     Resolution { client, host, route, seen, outcome }
 }
 
-/// What the route adds to a request.
+/// The data that the route adds to a request.
 struct Routed<'p, 'r> {
     index: RouteIndex,
     route: &'p Route,
@@ -207,16 +208,16 @@ impl<'p, 'r> Input<'p, 'r> {
         Ok(Routed {
             index,
             route,
-            // Made in its place: it is large enough that moving it would show.
+            // Built in place: it is large enough that moving it costs measurably.
             assessment: RequestCharges::new(gateway, route, &request, secret),
             target: forwarded(head, &seen.path, route),
             affinity: gateway.upstream(route.upstream).affinity(&request, route),
         })
     }
 
-    /// Whether the client speaks TLS, to us or to the trusted proxy before us.
+    /// Whether the client uses TLS, to the gateway or to the trusted proxy before it.
     fn came_by_tls(self) -> bool {
-        // Of several, the first tells of the client; a client that could invent it would only spare itself the redirect.
+        // Of several, the first concerns the client; a client that forged it would only spare itself the redirect.
         let said = self.head.fields.known(Name::XForwardedProto);
         let said = said.and_then(|value| value.split(|byte| *byte == b',').next());
         let says_https = said.is_some_and(|said| said.trim_ascii().eq_ignore_ascii_case(b"https"));
@@ -225,7 +226,7 @@ impl<'p, 'r> Input<'p, 'r> {
 }
 
 impl RoutedRequest<'_, '_> {
-    /// As routes and keys look at it.
+    /// The request as routes and keys see it.
     pub fn request(&self) -> RouteRequest<'_> {
         self.seen.request()
     }
@@ -237,7 +238,7 @@ impl RoutedRequest<'_, '_> {
 }
 
 impl SeenRequest<'_> {
-    /// As routes and keys look at it.
+    /// The request as routes and keys see it.
     pub fn request(&self) -> RouteRequest<'_> {
         RouteRequest {
             method: &self.head.method,
@@ -251,15 +252,15 @@ impl SeenRequest<'_> {
     }
 }
 
-/// The route of a preflight: that of the request which the browser wants to send. `None` where that has no `cors`, or where this is no
-/// preflight: it is a request like any other.
+/// The route of a preflight: that of the announced request. `None` if that route has no `cors`, or if the request is no
+/// preflight: then it is routed like any other.
 fn preflight_route(gateway: &Plan, head: &RequestHead<'_>, request: &RouteRequest<'_>) -> Option<RouteIndex> {
     let method = asked_method(head)?;
     let index = gateway.table.find(&RouteRequest { method: &method, ..*request })?;
     gateway.route(index).cors.is_some().then_some(index)
 }
 
-/// The method that a browser asks to use, if the request is a preflight (the Fetch standard, "CORS protocol").
+/// The method announced by a preflight (the Fetch standard, "CORS protocol"); `None` if the request is none.
 fn asked_method(head: &RequestHead<'_>) -> Option<Method> {
     if head.method != Method::OPTIONS || head.fields.first(&header::ORIGIN).is_none() {
         return None;
@@ -268,7 +269,7 @@ fn asked_method(head: &RequestHead<'_>) -> Option<Method> {
     Method::from_bytes(asked).ok()
 }
 
-/// The same with TLS, on its usual port. Host and path have been checked: nothing in them ends a line.
+/// The same URL with TLS, on the default port. Host and path have been checked: they cannot end a line.
 fn https_location(
     head: &RequestHead<'_>,
     request: &RouteRequest<'_>,
@@ -284,7 +285,7 @@ fn https_location(
     })
 }
 
-/// The host that the request names: lower case, without port and final dot. Empty if it names none.
+/// The host that the request names: lower case, without port and final dot. Empty if there is none.
 fn host_of<'r>(head: &RequestHead<'r>) -> Result<Cow<'r, str>, RejectReason> {
     let named = match (head.target.authority, head.fields.known(Name::Host)) {
         (Some(authority), _) => authority,
@@ -295,7 +296,7 @@ fn host_of<'r>(head: &RequestHead<'r>) -> Result<Cow<'r, str>, RejectReason> {
     Ok(bare_host(named))
 }
 
-/// The target that the backend sees: the normalised path less the route's prefix, in origin-form.
+/// The target for the backend: the normalised path without the route's prefix, in origin-form.
 fn forwarded<'r>(head: &RequestHead<'r>, path: &Path<'_>, route: &Route) -> Cow<'r, str> {
     let path = route.forwarded_path(path);
     match head.target.query {
@@ -305,7 +306,7 @@ fn forwarded<'r>(head: &RequestHead<'r>, path: &Path<'_>, route: &Route) -> Cow<
     }
 }
 
-/// What a route demands of a request beyond its conditions.
+/// The route's requirements for a request beyond its conditions.
 fn check(head: &RequestHead<'_>, route: &Route) -> Result<(), RejectReason> {
     let expectation = head.fields.known(Name::Expect);
     if expectation.is_some_and(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
@@ -331,7 +332,7 @@ impl RejectReason {
         Self { status, detail: detail.into(), error }
     }
 
-    /// A limit that says `on_error = "deny"` could not be looked up.
+    /// The reason where a limit with `on_error = "deny"` could not be checked.
     pub fn unavailable() -> Self {
         Self::new(503, "the limits of this route can not be looked up at the moment", "store")
     }

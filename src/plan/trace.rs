@@ -1,4 +1,4 @@
-//! `[trace]`: which requests are traced, and who is told of them.
+//! `[trace]`: the requests that are traced, and the collector.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use super::log::Sample;
 /// `[trace]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Who takes the spans, by OTLP over HTTP.
+    /// The collector, which receives spans by OTLP over HTTP.
     pub collector: Endpoint,
-    /// Where it takes them.
+    /// The path at the collector.
     pub path: PathAndQuery,
-    /// Fields that each export carries: who we are, as a rule, so their values do not show in `Debug`.
+    /// Headers of each export. They usually hold credentials, so `Debug` omits their values.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// How many requests begin a trace, of those that do not belong to one.
+    /// The share of requests that begin a trace, of those without one.
     pub sample: Sample,
     /// The `service.name` of the spans.
     pub service_name: Arc<str>,
 }
 
 impl Trace {
-    /// The collector as a person writes it, without the fields.
+    /// The collector's URL, without the headers.
     pub fn url(&self) -> String {
         let scheme = if self.collector.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{}", self.collector.authority, self.path)

@@ -1,4 +1,4 @@
-//! How connections come to a worker: its thread, its listeners, and what is served, bounded or turned away.
+//! A worker's thread and listeners: accepts connections, then serves, bounds or rejects them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
@@ -26,17 +26,17 @@ use crate::net::Stream;
 use crate::shared::{Life, Shared};
 use crate::telemetry::metrics::ConnectionRejectReason;
 
-/// How long accepting rests when the process is out of descriptors or memory.
+/// How long accepting pauses when the process is out of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
-/// How often a worker says so at most.
+/// The minimum time between two such warnings of a worker.
 const WARN_EVERY: Duration = Duration::from_secs(10);
-/// Connections beyond `max_connections` that are told so; more are closed without a word.
+/// Connections beyond `max_connections` that are answered with 503; more are closed without a response.
 const MAX_WARNED: usize = 256;
-/// How often unused backend connections are looked through.
+/// How often unused backend connections are checked for expiry.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs one worker on the calling thread until it is drained. Builds its own single-threaded runtime. Calls `up` when it
-/// takes connections.
+/// Runs one worker on the calling thread until it is drained, in a single-threaded runtime of its own. Calls `up` when
+/// the worker accepts connections.
 pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl FnOnce()) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
@@ -62,12 +62,12 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
 
 fn adopt(listener: StdListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
-    // A listener of a service manager may lack it.
+    // A listener from a service manager may lack it.
     SockRef::from(&listener).set_tcp_nodelay(true)?;
     TcpListener::from_std(listener)
 }
 
-/// Takes connections until draining begins; the listener is closed then.
+/// Accepts connections until draining begins; then the listener is closed.
 async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
     let mut life = worker.life.clone();
     let reserve = DescriptorReserve::of_process();
@@ -99,9 +99,9 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
     }
 }
 
-/// Whether the socket did not have TCP_NODELAY from its listener; it has it afterwards. That is so where the system does not hand
-/// it on, and of connections that waited at an inherited listener before it was set there. As connections are accepted in the
-/// order in which they were made, nothing needs to be asked once one is found to have it.
+/// Whether the socket did not inherit TCP_NODELAY from its listener; it is set afterwards. Two cases lack it: systems
+/// on which sockets do not inherit it, and connections that waited at an inherited listener before it was set there.
+/// Connections are accepted in the order in which they were made, so nothing needs to be checked once one has it.
 fn lacks_nodelay(stream: &TcpStream) -> bool {
     let lacks = !stream.nodelay().unwrap_or(true);
     if lacks {
@@ -114,7 +114,7 @@ fn lacks_nodelay(stream: &TcpStream) -> bool {
     lacks
 }
 
-/// A warning, unless there was one just now: who causes it may do so as often as they like.
+/// Logs a warning unless one was logged just now: clients may cause it at any rate.
 fn warn_throttled(last: &mut Option<Instant>, what: &str) {
     let now = now();
     if last.is_none_or(|last| now - last >= WARN_EVERY) {
@@ -123,8 +123,8 @@ fn warn_throttled(last: &mut Option<Instant>, what: &str) {
     }
 }
 
-/// Waits until a connection more leaves the spared descriptors alone. The one that is idle for longest makes room; where
-/// none is, the next wait in the listener's queue.
+/// Waits until another connection leaves the reserved descriptors free. The connection that has been idle longest is
+/// evicted. Without an idle one, new connections wait in the listener's queue.
 async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &TcpListener, worker: &Worker) {
     while reserve.is_next(listener) && !worker.is_draining() {
         if worker.make_room() {
@@ -135,8 +135,9 @@ async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &TcpListener
     }
 }
 
-/// Serves a connection. Where there are too many, the one that is idle for longest makes room; where none is idle, the
-/// new one is turned away: without a word where it would cost a handshake, or where many are told already.
+/// Serves a connection. Over the maximum, the connection that has been idle longest is evicted. If none is idle, the
+/// new one is rejected: without a response where that would cost a handshake, or where many rejections are being sent
+/// already.
 fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
     let plan = worker.plan();
     let (most, open) =
@@ -163,7 +164,7 @@ fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
     }
 }
 
-/// Finds out who it is, and serves it unless it has too many connections already.
+/// Determines the client's address, and serves the connection unless the client has too many connections already.
 async fn serve_connection(
     tls: bool,
     mut stream: TcpStream,
@@ -178,8 +179,8 @@ async fn serve_connection(
         Ok(_crowded) => connection::serve(Stream::Plain(stream), handle, peer, worker).await,
         Err(most) => {
             worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::PerClient);
-            // To be told costs a connection for a while: where those are scarce, or a handshake comes first, it is
-            // closed at once.
+            // A rejection with a response keeps a connection open for a while. Where connections are scarce, or a
+            // handshake comes first, it is closed at once.
             if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
                 boxed_cold(|| connection::reject_connection(stream, handle, peer, worker)).await;
             }
@@ -193,10 +194,10 @@ fn is_the_clients(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-/// Counts a connection for as long as it is open, and lists it among those that can make room.
+/// Counts a connection for as long as it is open, and lists it among those that can be evicted.
 struct ConnectionGuard {
     place: usize,
-    /// It is listed at the worker.
+    /// The connection's entry in the worker's list.
     handle: Option<Rc<ConnectionHandle>>,
     worker: Rc<Worker>,
     plan: Rc<WorkerPlan>,
@@ -231,7 +232,7 @@ impl Drop for ConnectionGuard {
 async fn expire(worker: Rc<Worker>) {
     loop {
         tokio::time::sleep(EXPIRE_EVERY).await;
-        // A worker without requests lets go of what an old plan holds, too: its connections to the shared store.
+        // A worker without requests also drops an old plan's resources: its connections to the shared store.
         worker.plan();
         worker.pools.expire();
     }

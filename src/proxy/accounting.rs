@@ -1,4 +1,4 @@
-//! What is counted and logged of a request: as it becomes known, and once at its end.
+//! Counts and logs a request: as its data become known, and once at its end.
 
 use std::net::IpAddr;
 
@@ -55,8 +55,8 @@ impl Drop for RequestContext {
 }
 
 impl RequestContext {
-    /// Begins the access record, unless there is no access log, the request is not traced, and there is no trouble that is to be told
-    /// of. Without a head, it was refused unread.
+    /// Begins the access record, unless there is no access log, the request is not traced, and no request failed
+    /// recently. Without a head, the request was refused unread.
     pub(crate) fn open_record(&mut self, peer: &ConnectionPeer, head: Option<&RequestHead<'_>>) {
         let gateway = &self.plan.gateway;
         if let Some(trace) = &gateway.trace {
@@ -80,7 +80,7 @@ impl RequestContext {
         self.record = Some(record);
     }
 
-    /// Notes who asks, and what for.
+    /// Notes the client and the host.
     pub(crate) fn identify(&mut self, client: IpAddr, host: &str) {
         self.client = Some(client);
         if let Some(record) = &mut self.record {
@@ -97,7 +97,7 @@ impl RequestContext {
         }
     }
 
-    /// Notes and counts a server's answer to what was sent at `asked`.
+    /// Notes and counts a server's response to the request sent at `asked`.
     pub(crate) fn note_answer<U: RequestBody>(
         &mut self,
         upstream: UpstreamIndex,
@@ -124,7 +124,7 @@ impl RequestContext {
         self.trace_answer(upstream, failed.authority.as_ref(), failed.attempts, None);
     }
 
-    /// Notes which server was tried last, and the time to its response head if one came.
+    /// Notes the server tried last, and the time to its response head if one was received.
     fn note_server(&mut self, upstream: UpstreamIndex, authority: &str, took: Option<Micros>) {
         if let Some(record) = &mut self.record {
             let name = &*self.plan.gateway.upstream(upstream).name;
@@ -135,7 +135,7 @@ impl RequestContext {
         }
     }
 
-    /// Takes what the store says of the request; nothing where it was not asked, as a part of a key is missing.
+    /// Notes the store's decision. Without one, the store was not asked since a part of a key is missing.
     pub(crate) fn decided(&mut self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
         self.count(routed, outcome);
         if let (Some(limit), Some(record)) = (routed.charges.decided_locally(outcome), &mut self.record) {
@@ -147,7 +147,7 @@ impl RequestContext {
         }
     }
 
-    /// Counts what each limit of the route said, and to whom.
+    /// Counts each limit's verdict, and the key it concerns.
     fn count(&self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
         let assessment = &routed.charges;
         let admitted = assessment.missing().is_none()
@@ -173,7 +173,8 @@ impl RequestContext {
         }
     }
 
-    /// Counts a request that the limit at this place refuses because of a ban, also in shadow. The others have not been asked.
+    /// Counts a request that the limit at index `banned` refuses because of a ban, also in shadow. The other limits
+    /// were not asked.
     pub(crate) fn count_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
         for (place, used) in routed.charges.checks.iter().enumerate() {
             if used.applicability == Applicability::Exempt {
@@ -185,7 +186,7 @@ impl RequestContext {
         }
     }
 
-    /// Counts the request among those of its key.
+    /// Counts the request in its key's statistics.
     fn note_asker(&self, routed: &RoutedRequest<'_, '_>, place: usize, used: &LimitCheck<'_>, refused: bool) {
         let key_stats = routed.route.limits.get(place).and_then(|one| self.plan.key_stats.get(one.limit.0));
         let Some(key_stats) = key_stats else { return };
@@ -203,7 +204,8 @@ impl RequestContext {
         limit.key.write_label(&routed.request(), &route.name, merge_slashes, masking, label);
     }
 
-    /// A limit refuses the request. Without a decision, a part of the limit's key is missing or has several values.
+    /// Notes that a limit refuses the request. Without a decision, a part of the limit's key is missing or has several
+    /// values.
     pub(crate) fn refused(
         &mut self,
         routed: &RoutedRequest<'_, '_>,
@@ -219,7 +221,7 @@ impl RequestContext {
         self.sample_refusal(routed, refusal, tightest);
     }
 
-    /// Notes the tightest limit for the access log.
+    /// Notes the binding limit for the access log.
     pub(crate) fn note(&mut self, tightest: Option<&BindingLimit<'_>>) {
         if let (Some(record), Some(tightest)) = (&mut self.record, tightest) {
             (*tightest.limit.name).clone_into(&mut record.limit);
@@ -234,8 +236,8 @@ impl RequestContext {
         }
     }
 
-    /// What became of it in the end. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure: to the
-    /// client there is no difference.
+    /// The outcome of the request. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure:
+    /// for the client there is no difference.
     fn fate(&self) -> RequestOutcome {
         let failed = self.error.is_some() || self.status.is_server_error();
         match self.fate {
@@ -245,8 +247,8 @@ impl RequestContext {
     }
 }
 
-/// Begins the record of a request as it came; the rest is filled in as it becomes known. What was refused unread has
-/// neither method nor target: the record says `-`.
+/// Begins the record of a request; the rest is filled in as it becomes known. A request refused unread has neither
+/// method nor target: the record says `-`.
 fn begin(
     record: &mut Record,
     started: Timestamp,
@@ -266,7 +268,7 @@ fn begin(
     head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.path);
 }
 
-/// Notes what only the combined form tells.
+/// Notes the fields that only the combined format logs.
 fn note_agent(record: &mut Record, head: &RequestHead<'_>) {
     let field = |name| head.fields.first(name).unwrap_or_default();
     field(&header::REFERER).clone_into(&mut record.referer);
@@ -281,7 +283,7 @@ fn denies(used: &LimitCheck<'_>, outcome: &Outcome) -> bool {
     used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Deny(_)))
 }
 
-/// How a limit's word is counted; not at all if it neither charged nor refused.
+/// The label that a limit's verdict is counted under; none if it neither charged nor refused.
 fn label(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLabel> {
     let shadow = used.limit.mode == Mode::Shadow;
     let refused = if shadow { DecisionLabel::ShadowLimited } else { DecisionLabel::Limited };
@@ -300,7 +302,8 @@ fn label(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<Dec
     }
 }
 
-/// What a limit said where the store could not be asked; `None` if that did not count, as another limit refused, or the answer is 503.
+/// A limit's verdict where the store could not be asked; `None` if it did not count, since another limit refused, or
+/// the response is 503.
 #[cold]
 fn unasked_word(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<LimitVerdict> {
     let delays = |decision: &Decision| matches!(decision.verdict, Verdict::Delay(_));

@@ -1,4 +1,4 @@
-//! What a worker does for the admin listener, between requests.
+//! Executes the admin listener's commands on a worker, between requests.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use crate::store::{Charge, Decisions, Group, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
-/// How often it is asked whether another gateway has banned somebody.
+/// How often the shared store is asked for bans set by other gateways.
 const BANS_EVERY: Duration = Duration::from_secs(1);
 
-/// Does what comes, one after the other. Each is short: a call to a shared store has its time-out.
+/// Executes commands one after the other. Each is short: a call to a shared store has a timeout.
 pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
     while let Some(command) = inbox.recv().await {
         match command {
-            // Whoever does not wait for the answer any more needs none.
+            // A dropped receiver needs no result.
             WorkerCommand::Key(command, tell) => drop(tell.send(key(&command, &worker).await)),
             WorkerCommand::Change(command, tell) => drop(tell.send(change(&command, &worker).await)),
             WorkerCommand::Ban(banned, span, tell) => drop(tell.send(ban(banned, span, &worker).await)),
@@ -32,12 +32,12 @@ pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
     }
 }
 
-/// Keeps the bans of the process up to date: for one worker.
+/// Keeps the bans of the process up to date. One worker runs it.
 pub(super) async fn keep_bans(worker: Rc<Worker>) -> Infallible {
     loop {
         let counters = Rc::clone(&worker.plan().counters);
         counters.keep_bans(worker.shared.store.bans(), worker.shared.clock.now()).await;
-        // Not held while it waits: a reload may have done with it.
+        // Not held during the wait: a reload may have replaced the counters.
         drop(counters);
         tokio::time::sleep(BANS_EVERY).await;
     }

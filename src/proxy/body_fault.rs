@@ -1,10 +1,10 @@
-//! How a body that broke off is told of.
+//! The response to a body that broke off, and its names in the log.
 
 use http::StatusCode;
 
 use super::request_reader::BodyFault;
 
-/// What was wrong with the request's body: status, detail and the access log's `error`.
+/// The fault of a request body: status, detail and the access log's `error`.
 pub(super) fn upload_fault(fault: Option<BodyFault>) -> (StatusCode, &'static str, &'static str) {
     match fault {
         Some(BodyFault::TooLarge) => {

@@ -1,4 +1,4 @@
-//! The memory that a request needs while it is served. Idle connections hold none.
+//! The buffers that a request needs while it is served. Idle connections hold none.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use crate::http1::fields::FieldSpan;
 use crate::upstream::exchange::ResponseBuffer;
 
-/// Sets that a worker keeps for the next request.
+/// Buffer sets that a worker keeps for later requests.
 const MAX_SPARE: usize = 64;
 /// A buffer that has grown beyond this is not kept.
 const MAX_KEPT: usize = 64 << 10;
@@ -15,15 +15,15 @@ const MAX_KEPT: usize = 64 << 10;
 /// One connection's buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
-    /// What the client has sent and nobody has read yet.
+    /// Bytes received from the client and not consumed yet.
     pub(crate) inbound: BytesMut,
-    /// Where the fields of its head stand.
+    /// The positions of the header fields in the request head.
     pub(crate) spans: Vec<FieldSpan>,
-    /// What the backend is to be sent; the body of an answer of our own.
+    /// The bytes for the backend; the body of a local response.
     pub(crate) message: BytesMut,
-    /// What the backend has sent.
+    /// Bytes received from the backend.
     pub(crate) answer: ResponseBuffer,
-    /// What the client is to be sent.
+    /// Bytes to be sent to the client.
     pub(crate) outbound: BytesMut,
 }
 
@@ -38,7 +38,7 @@ impl BufferPool {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps the buffers for the next.
+    /// Keeps the buffers for a later request.
     pub(crate) fn put(&self, buffers: Option<Box<Buffers>>) {
         let mut spare = self.0.borrow_mut();
         let Some(mut buffers) = buffers.filter(|_| spare.len() < MAX_SPARE) else { return };

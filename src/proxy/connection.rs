@@ -1,4 +1,4 @@
-//! One client's connection, from accept to close.
+//! One client connection, from accept to close.
 
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
@@ -28,13 +28,13 @@ use crate::http1::scanner::HeadScanner;
 use crate::net::Stream;
 use crate::telemetry::metrics::ConnectionRejectReason;
 
-/// One client's connection.
+/// One client connection.
 #[derive(Debug)]
 struct Connection {
     session: Session,
     stream: Rc<Stream>,
     handle: Rc<ConnectionHandle>,
-    /// Requests taken up so far.
+    /// Requests received so far.
     requests: u64,
     life: Lifetime,
 }
@@ -53,16 +53,17 @@ impl Connection {
         Self { session, stream, handle, requests: 0, life }
     }
 
-    /// Whether the answer to the present request may leave the connection open.
+    /// Whether the connection may stay open after the present response.
     fn may_keep(&self) -> bool {
         let session = &self.session;
         !self.life.is_over(self.requests, session.reader.since()) && !session.worker.is_draining()
     }
 
-    /// Serves requests until the connection shall be kept no longer.
+    /// Serves requests until the connection is to be closed.
     async fn run(&mut self) -> NextAction {
         let worker = Rc::clone(&self.session.worker);
-        // Polled once, to be woken: what it waits for is looked up, which costs less than to ask it every time.
+        // Registers the waker once; afterwards the drain flag is read directly, since polling the future each time is
+        // slower.
         let mut woken = pin!(worker.drain_begins());
         let mut listening = false;
         loop {
@@ -81,7 +82,7 @@ impl Connection {
                 ReadEvent::Nothing => {
                     return if self.handle.is_evicted() { NextAction::Drop } else { NextAction::Close };
                 }
-                // Nothing can come behind the end, so there is nothing to read. TLS says goodbye.
+                // No bytes can follow the end, so there is nothing to read. TLS needs a close_notify.
                 ReadEvent::End if self.is_plain() => return NextAction::Drop,
                 ReadEvent::End => return NextAction::Close,
                 ReadEvent::Head => {
@@ -106,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the next head. While nothing of it has come, the connection holds no buffers and may be closed.
+    /// Waits for the next head. Until its first byte, the connection holds no buffers and may be closed.
     fn poll_arrival(&mut self, context: &mut Context<'_>, scanner: &mut HeadScanner) -> Poll<ReadEvent> {
         let Session { reader, worker, buffers, .. } = &mut self.session;
         let filled = buffers.get_or_insert_with(|| worker.spare.take());
@@ -124,20 +125,21 @@ impl Connection {
         arrival
     }
 
-    /// Whether the socket can be closed at once: the client sends no more, so that no reset destroys the answer on its way. If it is known
-    /// to have sent more all the same, that has to be read. TLS says goodbye in either direction.
+    /// Whether the socket can be closed at once: the client sends no more, so that no reset destroys the response on
+    /// its way. Bytes that the client is known to have sent have to be read first. TLS sends a close_notify in either
+    /// direction.
     fn is_finished(&self) -> bool {
         let Session { is_last, buffers, .. } = &self.session;
         let is_unread = buffers.as_ref().is_some_and(|buffers| !buffers.inbound.is_empty());
         *is_last && self.is_plain() && !is_unread && !self.stream.has_input()
     }
 
-    /// Whether the socket's bytes are those of HTTP.
+    /// Whether the socket's bytes are plain HTTP, without TLS.
     fn is_plain(&self) -> bool {
         matches!(*self.stream, Stream::Plain(_))
     }
 
-    /// Closes the connection so that what is under way to the client arrives.
+    /// Closes the connection so that data on its way to the client arrives.
     async fn linger(&mut self) {
         self.session.worker.spare.put(self.session.buffers.take());
         linger(&self.stream, &self.handle, &self.session.worker).await;
@@ -176,7 +178,7 @@ pub(crate) async fn serve(stream: Stream, handle: Rc<ConnectionHandle>, peer: Ip
     }
 }
 
-/// Answers a connection over the bound with 503, unread, and closes it.
+/// Answers a connection over the maximum with 503, without reading a request, and closes it.
 pub(crate) async fn reject_connection(
     stream: TcpStream,
     handle: Rc<ConnectionHandle>,
@@ -190,7 +192,7 @@ pub(crate) async fn reject_connection(
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = worker.date(worker.shared.clock.now());
     let form = ResponseOptions::unread(false);
-    // Not a request: no line of the access log has an id of it.
+    // There is no request, so no line of the access log has a request id.
     let (request_id, cors) = (&[], &[]);
     let page = LocalResponseWriter {
         scrap: &mut scrap,
@@ -202,7 +204,7 @@ pub(crate) async fn reject_connection(
     };
     let body = page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
     if let Ok(Ok(())) = timeout(SILENCE, writer.send(&mut outbound, body)).await {
-        // It counts as open, but is not listed among those that can make room.
+        // The connection counts as open, but is not in the list of those that can be evicted.
         linger_for(&stream, SILENCE).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A client's connection as the rest of its worker sees it: whether it is idle, and that it shall make room.
+//! A client connection as the rest of its worker sees it: whether it is idle, and whether it is to be evicted.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -14,21 +14,21 @@ use crate::clock::deadline::now;
 /// Listed at the worker for as long as the connection is open.
 #[derive(Debug)]
 pub(crate) struct ConnectionHandle {
-    /// The place in `server.listen` of the listener that took it.
+    /// The index in `server.listen` of the listener that accepted the connection.
     listener: usize,
-    /// Since when it waits for another request.
+    /// Since when the connection waits for another request.
     idle_since: Cell<Option<Instant>>,
-    /// It is to make room for another if it is still idle.
+    /// Set when the connection is to be closed to free capacity, if it is still idle.
     evicted: Cell<bool>,
     waiting: RefCell<Option<Waker>>,
-    /// Where the worker looks for one that can make room, while the connection is listed there.
+    /// The worker's list of connections that can be evicted, while this connection is in that list.
     list: RefCell<Option<Rc<IdleList<Self>>>>,
-    /// Its place there.
+    /// The index in that list.
     place: Cell<usize>,
 }
 
 impl ConnectionHandle {
-    /// A connection to the listener at this place of `server.listen`.
+    /// A connection accepted by the listener at this index of `server.listen`.
     pub(crate) fn new(listener: usize) -> Rc<Self> {
         Rc::new(Self {
             listener,
@@ -40,25 +40,25 @@ impl ConnectionHandle {
         })
     }
 
-    /// From now on the worker finds it there when it is idle.
+    /// Adds the connection to the worker's list. The worker can evict the connection from now on when it is idle.
     pub(super) fn enlist(self: &Rc<Self>, list: &Rc<IdleList<Self>>) {
         self.place.set(list.insert(Rc::clone(self)));
         *self.list.borrow_mut() = Some(Rc::clone(list));
     }
 
-    /// The connection is closed, or makes room for none any more.
+    /// Removes the connection from the list: it is closed, or can no longer be evicted.
     pub(super) fn unlist(&self) {
         if let Some(list) = self.list.take() {
             list.remove(self.place.replace(NONE));
         }
     }
 
-    /// The place in `server.listen` of the listener that took it.
+    /// The index in `server.listen` of the listener that accepted the connection.
     pub(crate) fn listener(&self) -> usize {
         self.listener
     }
 
-    /// The connection waits for another request since then.
+    /// Records that the connection waits for another request since `since`.
     pub(super) fn mark_idle(&self, since: Instant, context: &Context<'_>) {
         if self.idle_since.replace(Some(since)) != Some(since)
             && !self.is_evicted()
@@ -72,7 +72,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// What `future` brings, during which the connection counts as idle. `None`: it has to make room before.
+    /// Awaits `future`; meanwhile the connection counts as idle. `None`: the connection was evicted first.
     pub(super) async fn idle_during<F: Future>(&self, future: F) -> Option<F::Output> {
         let (mut future, since) = (pin!(future), now());
         poll_fn(|context| {
@@ -89,7 +89,7 @@ impl ConnectionHandle {
         .await
     }
 
-    /// A request has come.
+    /// Records that a request was received.
     pub(super) fn mark_active(&self) {
         if self.idle_since.take().is_some()
             && let Some(list) = &*self.list.borrow()
@@ -109,7 +109,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Whether it was told to make room.
+    /// Whether the connection was told to close to free capacity.
     pub(crate) fn is_evicted(&self) -> bool {
         self.evicted.get()
     }

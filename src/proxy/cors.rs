@@ -1,4 +1,4 @@
-//! The fields by which a browser lets a script read an answer (the Fetch standard, "CORS protocol").
+//! The headers by which a browser lets a script read a response (the Fetch standard, "CORS protocol").
 
 use bytes::BytesMut;
 use http::header;
@@ -7,29 +7,29 @@ use super::upstream_head::{put_field, put_number};
 use crate::http1::fields::Fields;
 use crate::plan::cors::{AllowedHeaders, Cors, Origins};
 
-/// What all fields of CORS begin with.
+/// The prefix of all CORS headers.
 const PREFIX: &[u8] = b"access-control-";
 
-/// Whether this is a field of CORS.
+/// Whether this is a CORS header.
 pub(crate) fn is_cors(name: &[u8]) -> bool {
     name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
 }
 
-/// The fields of an answer on a route with `cors`.
+/// The CORS headers of a response on a route with `cors`.
 pub(crate) fn put_actual(cors: &Cors, fields: Fields<'_>, out: &mut BytesMut) {
     if put_origin(cors, fields, out) {
         put_field(out, b"access-control-expose-headers", cors.exposed.as_bytes());
     }
 }
 
-/// The fields of the answer to a preflight.
+/// The CORS headers of the response to a preflight.
 pub(crate) fn put_preflight(cors: &Cors, fields: Fields<'_>, out: &mut BytesMut) {
     if !put_origin(cors, fields, out) {
         return;
     }
     put_field(out, b"access-control-allow-methods", cors.methods.as_bytes());
     let allowed = match &cors.headers {
-        // Named one by one: `*` would not hold for `authorization`, nor where there are credentials.
+        // Listed one by one: `*` would not cover `authorization`, nor requests with credentials.
         AllowedHeaders::Asked => fields.first(&header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default(),
         AllowedHeaders::Listed(listed) => listed.as_bytes(),
     };
@@ -39,11 +39,11 @@ pub(crate) fn put_preflight(cors: &Cors, fields: Fields<'_>, out: &mut BytesMut)
     put_number(out, b"access-control-max-age", cors.max_age);
 }
 
-/// Says whose scripts may read the answer. False if the asking site's may not.
+/// Writes the site that may read the response. False if the requesting site may not.
 fn put_origin(cors: &Cors, fields: Fields<'_>, out: &mut BytesMut) -> bool {
     let any = cors.origins == Origins::Any && !cors.credentials;
     if !any {
-        // A cache must not give one site the answer that was made for another, be it one without these fields.
+        // A cache must not give one site the response made for another, even one without these headers.
         put_field(out, b"vary", b"origin");
     }
     let Some(origin) = fields.first(&header::ORIGIN).filter(|origin| cors.origins.include(origin)) else {

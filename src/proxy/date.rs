@@ -18,7 +18,7 @@ impl Default for Date {
 }
 
 impl Date {
-    /// The date of that moment: the same, if it is in the same second.
+    /// The date of that moment: unchanged if it is in the same second.
     pub(super) fn at(self, now: Timestamp) -> Self {
         let second = now.0 / Micros::SECOND.0;
         if second == self.second { self } else { Self::of(second) }
@@ -30,7 +30,7 @@ impl Date {
 
     fn of(second: u64) -> Self {
         let text = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
-        // This form always has this length.
+        // This format always has this length.
         Self { second, text: text.as_bytes().first_chunk().copied().unwrap_or([b'0'; 29]) }
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies of requests that are read only to be thrown away.
+//! Request bodies that are read only to be discarded.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -14,23 +14,24 @@ use crate::http1::body::Body;
 
 /// An unread body up to this size is read before a refusal, so that the connection can stay open.
 const DRAIN_BYTES: u64 = 64 << 10;
-/// How long that may take.
+/// The time limit for that.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// What became of a request's body that is read only to be thrown away.
+/// The result of discarding a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drained {
-    /// Nothing of it is left: the connection can serve the next request.
+    /// The body was read to its end: the connection can serve the next request.
     Whole,
-    /// The connection cannot be kept: the rest is too large, too slow, or the client waits to be told to send it.
+    /// The connection cannot be kept: the rest is too large, too slow, or the client waits for `100 Continue`.
     Left,
-    /// It is no body, or a larger one than is allowed.
+    /// The body is malformed or larger than allowed.
     Broken(BodyFault),
 }
 
-/// Reads what is left of a small body, so that the connection can serve the next request; else it closes behind the answer.
+/// Reads the rest of a small body, so that the connection can serve the next request. After a larger body the
+/// connection closes after the response.
 pub(crate) async fn drain(session: &mut Session, ctx: &mut RequestContext) {
-    // A stream of HTTP/2 is answered first.
+    // An HTTP/2 stream is answered first.
     if session.peer.http2 {
         return;
     }
@@ -41,9 +42,9 @@ pub(crate) async fn drain(session: &mut Session, ctx: &mut RequestContext) {
     ctx.form.keep &= is_whole;
 }
 
-/// Reads a body and throws it away, up to `most` bytes of it. `limit`: beyond so many bytes it is too large.
+/// Reads and discards up to `most` bytes of a body. `limit`: a body of more bytes is too large.
 ///
-/// A client that waits for `100 Continue` is not asked for its body only to throw it away.
+/// A client that waits for `100 Continue` is not asked to send a body that would only be discarded.
 pub(crate) async fn read_whole(
     session: &mut Session,
     ctx: &mut RequestContext,

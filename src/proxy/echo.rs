@@ -1,4 +1,4 @@
-//! `builtin:echo`: answers by itself with the request as a backend would have seen it, for trying things out.
+//! `builtin:echo`: responds with the request as a backend would see it, for trials without a backend.
 
 use bytes::BytesMut;
 use http::StatusCode;
@@ -16,13 +16,13 @@ use super::upstream_head::{put_field, put_number, put_status};
 use crate::http1::fields::Fields;
 use crate::plan::RequestIds;
 
-/// Answers the request whose head for the backend stands in the message.
+/// Responds to the request; its head for the backend is in the message buffer.
 pub(crate) async fn answer(
     session: &mut Session,
     ctx: &mut RequestContext,
     delivery: &ForwardRequest<'_>,
 ) -> NextAction {
-    // As a backend that reads the whole request before it answers.
+    // Like a backend that reads the whole request before it responds.
     let drained = read_whole(session, ctx, u64::MAX, delivery.max_body_bytes()).await;
     ctx.form.keep &= drained == Drained::Whole;
     if let Drained::Broken(fault @ (BodyFault::Malformed | BodyFault::TooLarge)) = drained {
@@ -51,7 +51,7 @@ pub(crate) async fn answer(
     .await
 }
 
-/// A head as text, a line a field. Bytes that are not text are shown escaped.
+/// A head as text, one header a line. Bytes that are not text are escaped.
 fn as_text(head: &[u8]) -> String {
     let lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
     lines.filter(|line| !line.is_empty()).map(|line| format!("{}\n", line.escape_ascii())).collect()

@@ -1,27 +1,28 @@
-//! The last descriptors of the process: clients leave them to connections to backends, reloads, logs and the admin listener.
+//! The last file descriptors of the process: client connections leave them to backend connections, reloads, logs and
+//! the admin listener.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors that clients' connections leave free; of a small bound, a quarter.
+/// Descriptors that client connections leave free; a quarter where the limit is small.
 const SPARED: u64 = 64;
 
-/// What is noted while the spared descriptors are far: no number of connections is above it.
+/// The noted value while the reserve is far: no number of connections is above it.
 const NOT_SCARCE: usize = usize::MAX;
 
-/// Where the spared descriptors begin. The kernel gives out the lowest number that is free: if that is a high one, all below
-/// are taken, and nothing needs counting.
+/// Where the reserve begins. The kernel gives out the lowest free number: a high number means that all below are in
+/// use, and nothing needs counting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DescriptorReserve {
     begins: RawFd,
-    /// As many descriptors lie between this one and the first that is spared as are spared.
+    /// The descriptor that lies as far below the first reserved one as the reserve is large.
     nears: RawFd,
 }
 
 impl DescriptorReserve {
-    /// Under the bound on open files that holds now.
+    /// The reserve under the present limit on open files.
     pub(crate) fn of_process() -> Self {
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self::under(most)
@@ -33,18 +34,19 @@ impl DescriptorReserve {
         Self { begins: number(most - spared), nears: number(most - 2 * spared) }
     }
 
-    /// Notes in `scarce_above`, which is shared by all that accept, whether the descriptor that a connection was given is near the spared
-    /// ones, `open` connections being open. Costs no system call.
+    /// Notes in `scarce_above`, shared by all workers, whether the descriptor given to a connection is near the reserve
+    /// while `open` connections are open. Costs no system call.
     pub(crate) fn note(self, given: &impl AsRawFd, open: usize, scarce_above: &AtomicUsize) {
         if given.as_raw_fd() >= self.nears {
-            // A low number says nothing: it is a hole among those that are taken. But once as many connections fewer are open, there
-            // is as much room.
+            // A low number proves nothing: it is a hole among used ones. But once the number of connections has dropped
+            // by `room`, that much room is free.
             let room = usize::try_from(self.begins - self.nears).unwrap_or(0);
             scarce_above.store(open.saturating_sub(room), Ordering::Relaxed);
         }
     }
 
-    /// Whether the next descriptor may be one of them while so many connections are open, from what was noted. Costs no system call.
+    /// Whether the next descriptor may be a reserved one while `open` connections are open, by the noted value. Costs
+    /// no system call.
     pub(crate) fn may_be_next(open: usize, scarce_above: &AtomicUsize) -> bool {
         let above = scarce_above.load(Ordering::Relaxed);
         let holds = open > above;
@@ -54,7 +56,8 @@ impl DescriptorReserve {
         holds
     }
 
-    /// Whether the next descriptor would be one of them. Costs two system calls, as it takes one and gives it back.
+    /// Whether the next descriptor would be a reserved one. Costs two system calls, since it opens a descriptor and
+    /// closes it.
     pub(crate) fn is_next(self, any: impl AsFd) -> bool {
         rustix::io::dup(any).map_or(true, |next| next.as_raw_fd() >= self.begins)
     }

@@ -1,4 +1,4 @@
-//! An admitted request on its way to its backend, and the backend's answer on its way back.
+//! Forwards an admitted request to its backend, and relays the backend's response.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -33,7 +33,7 @@ use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::upstream::exchange::{Exchange, ResponseBuffer, UpstreamRequest};
 use crate::upstream::{Failed, Failure};
 
-/// Sends the request on, whose head stands in the message, and passes the answer back.
+/// Forwards the request, whose head is in the message buffer, and relays the response.
 pub(crate) async fn forward(
     session: &mut Session,
     ctx: &mut RequestContext,
@@ -106,7 +106,7 @@ pub(crate) async fn forward(
     fail(session, ctx, delivery, &failed, fault).await
 }
 
-/// Counts the attempts that were not answered, and those that another followed.
+/// Counts the attempts that were not answered, and those that were followed by a retry.
 fn count_attempts(plan: &WorkerPlan, upstream: UpstreamIndex) {
     let servers = &plan.servers[upstream.0];
     plan.metrics.failed_attempts(upstream, servers.take_failed_attempts());
@@ -115,7 +115,7 @@ fn count_attempts(plan: &WorkerPlan, upstream: UpstreamIndex) {
     }
 }
 
-/// Why a client whose body broke off cannot be told so: it has reset its stream, or takes nothing.
+/// Why a client with a broken-off body cannot be sent a response: it has reset its stream, or accepts nothing.
 fn lost_client(fault: Option<BodyFault>, http2: bool) -> Option<&'static str> {
     match fault {
         Some(BodyFault::Gone) if http2 => Some("client_gone"),
@@ -124,7 +124,7 @@ fn lost_client(fault: Option<BodyFault>, http2: bool) -> Option<&'static str> {
     }
 }
 
-/// An answer on its way from a backend to the client.
+/// A response being relayed from a backend to the client.
 struct ResponseRelay<'c, 'p> {
     delivery: &'c ForwardRequest<'p>,
     /// Both the client and the backend speak HTTP/2.
@@ -132,14 +132,15 @@ struct ResponseRelay<'c, 'p> {
     ctx: &'c mut RequestContext,
     outbound: &'c mut BytesMut,
     writer: &'c mut ResponseWriter,
-    /// A stream of HTTP/2 tells at once that the client takes it back; of a socket, only writing does.
+    /// An HTTP/2 stream reports a reset by the client at once; a socket reports a closed connection only on a write.
     watch: Option<DisconnectWatch>,
     deadline: &'c mut Deadline,
 }
 
 impl ResponseRelay<'_, '_> {
     /// # Errors
-    /// The answer is none, and nothing of it went out.
+    ///
+    /// The response is not valid, and nothing of it was sent.
     async fn run(
         mut self,
         mut exchange: Exchange<'_, Upload<'_>>,
@@ -149,7 +150,7 @@ impl ResponseRelay<'_, '_> {
             return Ok(self.switch(exchange, &head).await);
         }
         let may_keep = self.ctx.form.keep;
-        // An early answer: what is left of the request's body would have to be read before the next request.
+        // An early response: the rest of the request body would have to be read before the next request.
         self.ctx.form.keep &= exchange.body().is_done() && !self.ctx.worker.is_draining();
         let framing = self.frame(&head);
         let trailers = self.trailers(exchange.answer().fields(&head));
@@ -180,7 +181,7 @@ impl ResponseRelay<'_, '_> {
             }
             Err(RelayError::Unsent) => {
                 self.outbound.truncate(head_begins);
-                // Another answer takes its place, whose body ends otherwise.
+                // Another response replaces this one, and its body ends in another way.
                 self.ctx.form.keep = may_keep;
                 return Err(self.delivery.no_answer(self.ctx, &exchange));
             }
@@ -194,7 +195,7 @@ impl ResponseRelay<'_, '_> {
         })
     }
 
-    /// Ends a call in the middle of its answer, in the way that gRPC has for that.
+    /// Ends a call in the middle of its response with a gRPC status.
     fn end_call(self, fault: BodyFault) -> NextAction {
         let (status, detail, error) = upload_fault(Some(fault));
         self.ctx.error = Some(error);
@@ -224,7 +225,7 @@ impl ResponseRelay<'_, '_> {
         }
     }
 
-    /// Which trailers may travel on, if the client takes any.
+    /// The trailers that may be forwarded, if the client accepts any.
     fn trailers(&self, fields: Fields<'_>) -> Trailers {
         match self.delivery.trailers {
             false => Trailers::NONE,
@@ -233,7 +234,7 @@ impl ResponseRelay<'_, '_> {
         }
     }
 
-    /// Writes the backend's head as the client is to see it.
+    /// Writes the backend's head for the client.
     fn put_head(
         &mut self,
         answer: &ResponseBuffer,
@@ -255,7 +256,7 @@ impl ResponseRelay<'_, '_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// The backend agrees to switch protocols: what follows is not HTTP.
+    /// The backend agreed to switch protocols: the bytes that follow are not HTTP.
     async fn switch(self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> NextAction {
         let out = &mut *self.outbound;
         exchange.body().end_interim(out);
@@ -274,8 +275,8 @@ impl ResponseRelay<'_, '_> {
         }
     }
 
-    /// The head is out, the body will not come: only the connection can tell.
-    /// `unbounded`: as the end of the connection ends the body, too, only a reset says that it is not whole.
+    /// The head is sent, but the body cannot be completed: only closing the connection can signal that. `unbounded`:
+    /// the end of the connection ends the body too, so that only a reset shows that it is truncated.
     fn cut(self, cut: RelayError, unbounded: bool) -> NextAction {
         let client = if self.writer.is_stalled() { "write_timeout" } else { "client_gone" };
         self.ctx.error = Some(match cut {
@@ -290,7 +291,7 @@ impl ResponseRelay<'_, '_> {
     }
 }
 
-/// The answer where the backend gave none.
+/// Responds where the backend gave no response.
 async fn fail(
     session: &mut Session,
     ctx: &mut RequestContext,

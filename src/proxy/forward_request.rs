@@ -1,4 +1,4 @@
-//! An admitted request as it is to be forwarded: where it goes, and what its answer depends on.
+//! An admitted request to be forwarded: its destination, and the properties that its response depends on.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -28,21 +28,21 @@ use crate::plan::{RatelimitHeaders, RequestIds, Route, Upstream};
 use crate::upstream::exchange::{self, Exchange};
 use crate::upstream::{Failed, Failure};
 
-/// Where an admitted request goes, and what its answer depends on. Outlives the request's head.
+/// The destination of an admitted request, and the properties that its response depends on. Outlives the request head.
 pub(crate) struct ForwardRequest<'p> {
     pub(super) route: &'p Route,
     pub(super) tightest: Option<BindingLimit<'p>>,
-    /// Sending it twice does what sending it once does (RFC 9110 §9.2.2).
+    /// The method is idempotent (RFC 9110 §9.2.2).
     pub(super) idempotent: bool,
-    /// The protocol that the client may be told to switch to.
+    /// The protocol that the backend may switch the client to.
     pub(super) upgrade: Option<Box<[u8]>>,
-    /// It takes trailers.
+    /// The client accepts trailers.
     pub(super) trailers: bool,
-    /// What a hash chooses the server by.
+    /// The hash that selects the server.
     pub(super) affinity: u64,
-    /// It carries a login that holds for the backend's connection.
+    /// The request carries a login that is bound to the backend connection.
     pub(super) private: bool,
-    /// When it was admitted, and had waited for its ctx.
+    /// When the request was admitted, after any delay.
     pub(super) since: Timestamp,
 }
 
@@ -67,7 +67,7 @@ impl<'p> ForwardRequest<'p> {
         }
     }
 
-    /// Writes the head that the backend is to see.
+    /// Writes the head for the backend.
     pub(crate) fn write_head(
         &self,
         ctx: &mut RequestContext,
@@ -101,7 +101,7 @@ impl<'p> ForwardRequest<'p> {
         onward.write(head, out);
     }
 
-    /// A switch to a protocol that the client did not ask for is no answer.
+    /// A switch to a protocol that the client did not ask for is not a valid response.
     pub(super) fn is_answer<U: exchange::RequestBody>(
         &self,
         exchange: &Exchange<'_, U>,
@@ -115,7 +115,7 @@ impl<'p> ForwardRequest<'p> {
         self.upgrade.as_deref().is_some_and(is_asked)
     }
 
-    /// What the backend sent is no answer, though its head is one.
+    /// Turns a response with a well-formed head into a failed one.
     pub(super) fn no_answer<U: exchange::RequestBody>(
         &self,
         ctx: &RequestContext,
@@ -126,7 +126,7 @@ impl<'p> ForwardRequest<'p> {
         Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts() }
     }
 
-    /// Bytes that a request's body may have; `None`: no bound.
+    /// The maximum number of bytes of a request body; `None`: no limit.
     pub(super) fn max_body_bytes(&self) -> Option<u64> {
         self.route.max_body_bytes
     }
@@ -146,7 +146,7 @@ fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
 }
 
-/// Writes the fields of an answer that was admitted: the route's edits, and what the tightest limit says.
+/// Writes the headers of an admitted response: the route's edits, and the rate-limit headers of the binding limit.
 pub(super) fn put_fields(
     ctx: &RequestContext,
     delivery: &ForwardRequest<'_>,
@@ -175,7 +175,7 @@ pub(super) fn put_fields(
     }
 }
 
-/// Writes `x-request-id`, on which the route's edits have the last word.
+/// Writes `x-request-id`; the route's edits override it.
 pub(super) fn put_request_id(ctx: &RequestContext, delivery: &ForwardRequest<'_>, out: &mut BytesMut) {
     if !touches(&delivery.route.response_headers, b"x-request-id") {
         put_field(out, b"x-request-id", &ctx.request_id);

@@ -1,4 +1,4 @@
-//! gRPC calls (the protocol "gRPC over HTTP/2"): they learn of refusals in a form of their own.
+//! gRPC calls (the protocol "gRPC over HTTP/2"): refusals are sent as a gRPC status.
 
 use bytes::BytesMut;
 use http::header::CONTENT_TYPE;
@@ -12,13 +12,13 @@ pub(crate) fn is_call(head: &RequestHead<'_>) -> bool {
     head.method == Method::POST
         && head.fields.first(&CONTENT_TYPE).is_some_and(|value| {
             let rest = value.get(16..).filter(|_| value[..16].eq_ignore_ascii_case(b"application/grpc"));
-            // `application/grpc-web` is for browsers, which read a status.
+            // `application/grpc-web` is for browsers, which read an HTTP status.
             rest.is_some_and(|rest| matches!(rest, [] | [b'+' | b';' | b' ', ..]))
         })
 }
 
-/// The gRPC status that stands for an HTTP status of ours ("HTTP to gRPC Status Code Mapping"; but a refusal by a limit is
-/// RESOURCE_EXHAUSTED, and what came too late DEADLINE_EXCEEDED).
+/// The gRPC status for an HTTP status of a local response ("HTTP to gRPC Status Code Mapping"). Two differ: a refusal
+/// by a limit is RESOURCE_EXHAUSTED, a timeout is DEADLINE_EXCEEDED.
 fn code_of(status: StatusCode) -> u64 {
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::PAYLOAD_TOO_LARGE => 8,
@@ -32,8 +32,8 @@ fn code_of(status: StatusCode) -> u64 {
     }
 }
 
-/// Begins an answer without messages, whose trailers stand in its head (Trailers-Only). `message` writes what is ours:
-/// printable ASCII without `%`.
+/// Begins a response without messages, with its trailers in the head (Trailers-Only). `message` writes the gateway's
+/// own text: printable ASCII without `%`.
 pub(crate) fn put_trailers_only(status: StatusCode, message: impl FnOnce(&mut BytesMut), out: &mut BytesMut) {
     put_status(out, StatusCode::OK, None);
     put_field(out, b"content-type", b"application/grpc");

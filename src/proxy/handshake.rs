@@ -1,4 +1,4 @@
-//! TLS before the first request: bounded in time, and the first to go where there are too many connections.
+//! The TLS handshake before the first request: bounded in time. Connections in their handshake are evicted first.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use super::worker::Worker;
 use crate::net::Stream;
 use crate::telemetry::metrics::ConnectionRejectReason;
 
-/// Agrees on TLS with a client, then serves it.
+/// Performs the TLS handshake with a client, then serves the connection.
 pub(crate) async fn serve(socket: TcpStream, handle: Rc<ConnectionHandle>, peer: IpAddr, worker: Rc<Worker>) {
     match tls_handshake(socket, &handle, &worker).await {
         Ok(stream) => connection::serve(stream, handle, peer, worker).await,
         Err(_) if handle.is_evicted() => {}
-        // Anybody can cause it as often as they like: not for an operator's eyes.
+        // Any client can cause this at any rate, so it is not logged for operators.
         Err(error) => {
             worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::Handshake);
             tracing::debug!(%peer, %error, "no TLS");
@@ -26,7 +26,7 @@ pub(crate) async fn serve(socket: TcpStream, handle: Rc<ConnectionHandle>, peer:
     }
 }
 
-/// Fails after `header_timeout`, or when it has to make room.
+/// Fails after `header_timeout`, or when the connection is evicted.
 async fn tls_handshake(socket: TcpStream, handle: &ConnectionHandle, worker: &Worker) -> io::Result<Stream> {
     let plan = worker.plan();
     let server = &plan.gateway.server;

@@ -1,4 +1,4 @@
-//! A client's connection that speaks HTTP/2: its streams, how long it lives, and what it may not do.
+//! A client connection that speaks HTTP/2: its streams, its lifetime, and its limits against abuse.
 
 mod stream;
 mod stream_guard;
@@ -25,30 +25,30 @@ use crate::net::Stream;
 use crate::telemetry::metrics::ConnectionRejectReason;
 use stream_guard::{ClientStreams, StreamGuard};
 
-/// Streams at once; the client is told.
+/// The maximum number of concurrent streams, as announced to the client.
 const MAX_STREAMS: usize = 100;
-/// Bytes of a request's body that a client may send before we have taken any: of one stream, and of all together.
+/// The flow-control window of one stream; bytes of a request body that a client may send before any is consumed.
 const STREAM_WINDOW: u32 = 64 << 10;
-/// See [`STREAM_WINDOW`].
+/// The flow-control window of the connection, for all streams together.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// How often a client is asked whether it is there, and how long it may take to say so.
+/// The interval of PINGs, and how long the client may take to acknowledge one.
 const PING_EVERY: Duration = Duration::from_secs(20);
-/// A client to which more bytes than these were sent since the last question that it answered may be slow to find the next
-/// one behind them.
+/// A client that was sent more bytes than this since the last acknowledged PING may be slow to reach the next PING
+/// behind them.
 const MAY_HIDE_PING: u64 = 64 << 10;
-/// For so long at most. The kernel sees to it that it acknowledges bytes meanwhile.
+/// The maximum extra time for that. The kernel makes sure that the client acknowledges bytes meanwhile.
 const SLOW_PONG: Duration = Duration::from_secs(300);
-/// How long after GOAWAY a client may still open streams. They are refused once the client has answered the PING
+/// How long after GOAWAY a client may still open streams. They are refused once the client has acknowledged the PING
 /// that follows the first GOAWAY, which a client may never do.
 const GOAWAY_GRACE: Duration = Duration::from_secs(60);
-/// How long a connection that has nothing left to do may take to close.
+/// How long a connection without open streams may take to close.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The answer to a client that agreed on HTTP/2 and sends something else (RFC 9113 §3.4): the server's preface, an empty
-/// SETTINGS, and GOAWAY with PROTOCOL_ERROR.
+/// The response to a client that negotiated HTTP/2 and sends something else (RFC 9113 §3.4): the server's preface, an
+/// empty SETTINGS, and GOAWAY with PROTOCOL_ERROR.
 pub(super) const INVALID_PREFACE: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
 
-/// Serves a connection whose client has sent the preface: it stands in `come`.
+/// Serves a connection after the client's preface; the preface is in `come`.
 pub(super) async fn serve(
     stream: Rc<Stream>,
     come: BytesMut,
@@ -111,73 +111,73 @@ fn settings(max_header_bytes: usize) -> LocalSettings {
     }
 }
 
-/// One client's connection.
+/// One client connection.
 struct Client {
     connection: Rc<Http2Codec>,
     streams: Rc<ClientStreams>,
     stream: Rc<Stream>,
-    /// Taken up so far.
+    /// Requests received so far.
     requests: u64,
     life: Lifetime,
-    /// When the client was last asked whether it is there, or seen to be.
+    /// When the client was last sent a PING, or received from.
     pinged: Instant,
     awaits_pong: bool,
     asked: SentPing,
-    /// Of the bytes sent, those that the client has read for certain.
+    /// Of the bytes sent, those that the client has certainly read.
     read: u64,
     traffic: Rc<Traffic>,
-    /// How far that was when the client was last asked.
+    /// The traffic mark at the last PING.
     mark: Mark,
     stage: Stage,
-    /// The client has opened a stream long after it was told to open no more.
+    /// The client has opened a stream long after GOAWAY.
     ignores_goaway: bool,
     header_timeout: Duration,
     idle_timeout: Duration,
     deadline: Deadline,
 }
 
-/// The last question whether the client is there.
+/// The last PING.
 #[derive(Clone, Copy, Debug)]
 struct SentPing {
     at: Instant,
-    /// Bytes that the socket had taken before it.
+    /// Bytes that the socket had accepted before it.
     sent: u64,
 }
 
 impl SentPing {
-    /// Whether it may wait behind so many bytes that the client has perhaps not read.
+    /// Whether the PING may wait behind `unread` bytes that the client has perhaps not read.
     fn may_be_hidden(&self, unread: u64, now: Instant) -> bool {
         unread > MAY_HIDE_PING && now < self.at + SLOW_PONG
     }
 }
 
-/// How far the connection's end is.
+/// The phase of the connection's life.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Open,
-    /// Since then the client is told to open no more streams here.
+    /// GOAWAY was sent then: the client is to open no more streams.
     Leaving(Instant),
-    /// Since then all it has is to be told why.
+    /// The connection was aborted then; only the GOAWAY with the reason is left to send.
     Aborted(Instant),
 }
 
-/// What comes next for a connection.
+/// The next action for a connection.
 #[derive(Clone, Copy, Debug)]
 enum ConnAction {
-    /// The client is asked whether it is there.
+    /// Send a PING.
     Ping,
-    /// The client has not answered that.
+    /// The client has not acknowledged the PING.
     PingTimeout,
-    /// It is to open no more streams; those that are open may finish.
+    /// Send GOAWAY; open streams may finish.
     Leave,
-    /// All ends for this reason.
+    /// Abort with this reason.
     Abort(ErrorCode),
-    /// The client is not there: closed without a word.
+    /// The client is gone: close without sending anything.
     Close,
 }
 
 impl Client {
-    /// Ready once the connection is of no use any more.
+    /// Ready once the connection can be closed.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             while let Poll::Ready(request) = self.connection.poll(context) {
@@ -202,7 +202,7 @@ impl Client {
             };
             match fate {
                 ConnAction::Ping => self.ping(),
-                // What it takes slowly may stand before our question.
+                // Bytes that the client reads slowly may precede the PING.
                 ConnAction::PingTimeout if self.traffic.has_moved_since(self.mark) || self.is_slow() => {
                     self.wait_on()
                 }
@@ -219,7 +219,7 @@ impl Client {
         }
     }
 
-    /// What does not wait for a time.
+    /// An action due at once.
     fn due_action(&self) -> Option<ConnAction> {
         let worn_out = self.requests >= self.life.requests;
         match self.stage {
@@ -235,17 +235,17 @@ impl Client {
         }
     }
 
-    /// Whether the client does harm by the number of its frames.
+    /// Whether the number of the client's frames amounts to a flood.
     fn is_flood(&self) -> bool {
         self.streams.is_flood() || self.connection.is_flood()
     }
 
-    /// What time brings next.
+    /// The next timed action.
     fn next_action(&self) -> (Instant, ConnAction) {
         let leaving = match self.stage {
             Stage::Open => None,
             Stage::Leaving(since) => Some(since),
-            // A client that takes nothing is not told, and not waited for.
+            // A client that accepts nothing cannot be sent the reason, and is not waited for.
             Stage::Aborted(since) => return (since + LINGER, ConnAction::Close),
         };
         let idle_since = self.streams.idle_since();
@@ -267,14 +267,14 @@ impl Client {
             .fold(ping, |first, next| if next.0 < first.0 { next } else { first })
     }
 
-    /// Until when bytes of ended streams waited for the socket: now, if they still do. A connection that is to make room does
-    /// not wait for them.
+    /// Until when bytes of ended streams waited for the socket: now, if they still do. An evicted connection does not
+    /// wait for them.
     fn unsent_until(&self, idle_since: Instant) -> Instant {
         let blocked = self.traffic.last_blocked().filter(|_| !self.streams.is_evicted());
         blocked.unwrap_or(idle_since)
     }
 
-    /// Whether the client may be reading steadily and has not come to our question yet.
+    /// Whether the client may be reading steadily and has not reached the PING yet.
     fn is_slow(&self) -> bool {
         let unread = self.traffic.sent() - self.read;
         self.traffic.is_blocked()

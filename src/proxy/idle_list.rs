@@ -1,4 +1,5 @@
-//! The connections of one worker, of which those that are idle are in order: the one that is idle for longest makes room.
+//! The connections of one worker. The idle ones are in order: the connection that has been idle longest is evicted
+//! first.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,11 +7,12 @@ use std::rc::Rc;
 use slab::Slab;
 use tokio::time::Instant;
 
-/// The place of no connection. No list is so long.
+/// The index of no connection. No list is this long.
 pub(super) const NONE: usize = usize::MAX;
 
-/// All connections of a worker that can make room, each at a place that it keeps while it is open. The idle ones are linked in the
-/// order in which they became so: neither marking one nor finding the first depends on how many there are, or allocates.
+/// All connections of a worker that can be evicted, each at an index that it keeps while it is open. The idle ones are
+/// linked in the order in which they became idle. Neither marking a connection nor finding the first depends on the
+/// number of connections, or allocates.
 #[derive(Debug)]
 pub(crate) struct IdleList<T>(RefCell<Links<T>>);
 
@@ -19,7 +21,7 @@ struct Links<T> {
     entries: Slab<Entry<T>>,
     first: usize,
     last: usize,
-    /// Entries that were looked at for their order.
+    /// Entries compared to find their order.
     #[cfg(test)]
     steps: u64,
 }
@@ -27,7 +29,7 @@ struct Links<T> {
 #[derive(Debug)]
 struct Entry<T> {
     connection: Rc<T>,
-    /// Since when it is idle. `None`: it is not linked.
+    /// Since when the connection is idle. `None`: it is not linked.
     since: Option<Instant>,
     previous: usize,
     next: usize,
@@ -46,32 +48,32 @@ impl<T> Default for IdleList<T> {
 }
 
 impl<T> IdleList<T> {
-    /// Takes a connection in, which is not idle. Returns its place.
+    /// Inserts a connection that is not idle. Returns its index.
     pub(super) fn insert(&self, connection: Rc<T>) -> usize {
         let entry = Entry { connection, since: None, previous: NONE, next: NONE };
         self.0.borrow_mut().entries.insert(entry)
     }
 
-    /// The connection is closed.
+    /// Removes a closed connection.
     pub(super) fn remove(&self, place: usize) {
         let links = &mut *self.0.borrow_mut();
         links.unlink(place);
         drop(links.entries.try_remove(place));
     }
 
-    /// The connection is idle since then.
+    /// Marks the connection as idle since `since`.
     pub(super) fn link(&self, place: usize, since: Instant) {
         let links = &mut *self.0.borrow_mut();
         links.unlink(place);
         links.link(place, since);
     }
 
-    /// The connection is idle no more.
+    /// Marks the connection as no longer idle.
     pub(super) fn unlink(&self, place: usize) {
         self.0.borrow_mut().unlink(place);
     }
 
-    /// The connection that is idle for longest.
+    /// The connection that has been idle longest.
     pub(super) fn longest(&self) -> Option<Rc<T>> {
         let links = self.0.borrow();
         links.entries.get(links.first).map(|entry| Rc::clone(&entry.connection))
@@ -79,8 +81,9 @@ impl<T> IdleList<T> {
 }
 
 impl<T> Links<T> {
-    /// Links the entry behind those that are idle for longer or as long. What becomes idle comes last, so that the search
-    /// from there ends at once: only readings of the clock that were taken in another order make it go on.
+    /// Links the entry after those that have been idle longer or as long. The newest idle connection nearly always
+    /// belongs last, so the search from the end stops at once. It goes on only where clock readings were taken in
+    /// another order.
     fn link(&mut self, place: usize, since: Instant) {
         let mut previous = self.last;
         while let Some(entry) = self.entries.get(previous)
@@ -108,12 +111,12 @@ impl<T> Links<T> {
         }
     }
 
-    /// What tells the entry behind this one; behind none is the first.
+    /// The field with the index of the entry after this one; after none comes the first.
     fn next_of(&mut self, place: usize) -> &mut usize {
         self.entries.get_mut(place).map_or(&mut self.first, |entry| &mut entry.next)
     }
 
-    /// What tells the entry before this one; before none is the last.
+    /// The field with the index of the entry before this one; before none comes the last.
     fn previous_of(&mut self, place: usize) -> &mut usize {
         self.entries.get_mut(place).map_or(&mut self.last, |entry| &mut entry.previous)
     }
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
     use crate::clock::deadline::now;
 
-    /// So many connections.
+    /// Opens `count` connections.
     fn open(list: &Rc<IdleList<ConnectionHandle>>, count: usize) -> Vec<Rc<ConnectionHandle>> {
         let presences: Vec<_> = (0..count).map(|_| ConnectionHandle::new(0)).collect();
         presences.iter().for_each(|handle| handle.enlist(list));
@@ -139,7 +142,7 @@ mod tests {
         handle.mark_idle(since, &Context::from_waker(Waker::noop()));
     }
 
-    /// Evicts the one that is idle for longest. Returns its number.
+    /// Evicts the connection that has been idle longest. Returns its number.
     fn evict(list: &IdleList<ConnectionHandle>, presences: &[Rc<ConnectionHandle>]) -> Option<usize> {
         let longest = list.longest()?;
         longest.evict();
@@ -196,7 +199,7 @@ mod tests {
         assert_eq!(evict(&list, &presences), Some(0));
         rest(&presences[0], begin);
         presences[1].unlist();
-        // Its place goes to the next; it says nothing there any more.
+        // Its index is reused by the next connection; the removed one changes nothing there any more.
         let late = open(&list, 1);
         rest(&presences[1], begin);
         presences[1].mark_active();

@@ -4,18 +4,19 @@ use tokio::time::Instant;
 
 use crate::plan::Server;
 
-/// How long a connection serves requests: then the next answer says `connection: close`; over HTTP/2 it is GOAWAY by itself.
+/// How long a connection serves requests. At its end the next response carries `connection: close`; over HTTP/2, GOAWAY
+/// is sent without waiting for a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetime {
-    /// Requests in all.
+    /// The maximum number of requests.
     pub(super) requests: u64,
-    /// When it is old. Known from the start, so that a request only compares.
+    /// When the maximum age is reached. Computed once, so that a request only compares.
     pub(super) until: Instant,
 }
 
 impl Lifetime {
-    /// Of a connection that is opened at `now`. Up to a tenth of its age is left out, by `jitter` (of 256), so that connections
-    /// that were opened together are not closed together.
+    /// The lifetime of a connection opened at `now`. Up to a tenth of the age is subtracted, by `jitter` (of 256), so
+    /// that connections opened together are not closed together.
     pub(super) fn of(server: &Server, now: Instant, jitter: u8) -> Self {
         let age = server.max_connection_age;
         let until = now + (age - age / 10 * u32::from(jitter) / 256);

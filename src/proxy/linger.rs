@@ -1,6 +1,6 @@
-//! The end of a client's connection: FIN, then what the client still sends is read and dropped for a while. A socket that is
-//! closed with bytes unread is reset, and the reset destroys what is on its way to the client (RFC 9112 §9.6). A stream of HTTP/2
-//! ends in the same way, without the FIN.
+//! The end of a client connection: FIN, then bytes that the client still sends are read and dropped for a while. A
+//! socket closed with unread bytes is reset, and the reset destroys data on its way to the client (RFC 9112 §9.6). An
+//! HTTP/2 stream ends in the same way, without the FIN.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -17,18 +17,18 @@ use crate::net::Stream;
 
 /// How long a client may be silent before the connection or the stream is closed.
 pub(super) const SILENCE: Duration = Duration::from_secs(2);
-/// How long the connection is read in all, however much the client still sends.
+/// The maximum time that the connection is read, however much the client still sends.
 const TOTAL: Duration = Duration::from_secs(30);
-/// How long a stream of HTTP/2 is read in all. A stream costs little meanwhile, and there are clients that send 100 MB in a minute
-/// before they look at their answer.
+/// The maximum time that an HTTP/2 stream is read. A stream costs little meanwhile, and some clients send 100 MB in a
+/// minute before they read their response.
 const TOTAL_OF_STREAM: Duration = Duration::from_secs(300);
 /// Bytes read at once.
 const READ: usize = 4 << 10;
 
-/// Closes our sending side and reads on, until the client closes its own or is silent. Bytes that still wait in the socket are
-/// delivered by the kernel after that.
+/// Closes the gateway's sending side and reads on, until the client closes its own or is silent. The kernel delivers
+/// bytes that still wait in the socket after that.
 ///
-/// The connection counts as idle meanwhile: it makes room for others, and a drain does not wait for it.
+/// The connection counts as idle meanwhile: it can be evicted, and a drain does not wait for it.
 pub(super) async fn linger(stream: &Stream, handle: &ConnectionHandle, worker: &Worker) {
     if handle.is_evicted() {
         return linger_for(stream, SILENCE).await;
@@ -37,7 +37,7 @@ pub(super) async fn linger(stream: &Stream, handle: &ConnectionHandle, worker: &
     handle.idle_during(linger_for(stream, total)).await;
 }
 
-/// As [`linger`], for so long at most, and without making room.
+/// As [`linger`], for at most `total`, and without being evicted.
 pub(super) async fn linger_for(stream: &Stream, total: Duration) {
     if stream.close_sending().is_err() {
         return;
@@ -56,9 +56,9 @@ pub(super) async fn linger_for(stream: &Stream, total: Duration) {
     .await;
 }
 
-/// Reads and drops what is left of a request that was answered before it had come whole: some clients see an answer only once they
-/// have sent all. A stream that is dropped at once is reset in one write with its answer, which others take for a fault.
-/// A drain does not wait for a client that still sends.
+/// Reads and drops the rest of a request that was answered before its end was received: some clients read a response
+/// only once they have sent everything. A stream dropped at once is reset in one write with its response, which other
+/// clients treat as an error. A drain does not wait for a client that still sends.
 pub(super) async fn linger_stream(stream: &ServerStream, worker: &Worker) {
     let mut bounds = Bounds::new(TOTAL_OF_STREAM);
     poll_fn(|context| {
@@ -74,7 +74,7 @@ pub(super) async fn linger_stream(stream: &ServerStream, worker: &Worker) {
     .await;
 }
 
-/// How long a client is read: until it was silent for long enough, but not beyond an end.
+/// How long a client is read: until it has been silent for long enough, but not beyond an end.
 struct Bounds {
     end: Instant,
     silent_since: Instant,
@@ -87,7 +87,7 @@ impl Bounds {
         Self { end: begun + total, silent_since: begun, deadline: Deadline::default() }
     }
 
-    /// The client has sent something.
+    /// Records that the client has sent bytes.
     fn received(&mut self) {
         self.silent_since = now();
     }

@@ -1,4 +1,4 @@
-//! Listening sockets: one per worker and address, shared by SO_REUSEPORT among workers but not with strangers.
+//! Listening sockets: one per worker and address. Workers share an address by SO_REUSEPORT; other processes may not.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -8,12 +8,13 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 /// Connections that the kernel holds before they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// One worker's listeners, each with its place in `server.listen`: at least one for each place.
+/// One worker's listeners, each with its index in `server.listen`: at least one for each index.
 pub type Listeners = Vec<(usize, TcpListener)>;
 
-/// Listens on every address of `server.listen` with every worker; returns one list per worker. Takes all those of
-/// `inherited` that are bound to one of the addresses: no connection that waits in one of them is lost. Where there is none, it makes
-/// sure that no other process listens. Port 0 is resolved once; all workers share the port.
+/// Listens on every address of `server.listen` with every worker; returns one list per worker. All listeners of
+/// `inherited` that are bound to one of the addresses are used, so that no connection waiting in one of them is lost.
+/// Without an inherited listener, the function makes sure that no other process listens on the address. Port 0 is
+/// resolved once; all workers share the port.
 pub fn bind(
     addresses: impl Iterator<Item = SocketAddr>,
     workers: usize,
@@ -29,7 +30,7 @@ pub fn bind(
             let another = another(first, address).map_err(|error| at(address, &error))?;
             sockets.push(another);
         }
-        // More than there are workers: some serve several.
+        // There may be more sockets than workers: some workers serve several.
         for (number, socket) in sockets.into_iter().enumerate() {
             listeners[number % workers].push((place, socket));
         }
@@ -37,13 +38,13 @@ pub fn bind(
     Ok(listeners)
 }
 
-/// Takes out those that are bound to `address`.
+/// Removes the listeners bound to `address` from `inherited` and returns them.
 pub fn take(inherited: &mut Vec<TcpListener>, address: SocketAddr) -> Vec<TcpListener> {
     let is_there = |socket: &mut TcpListener| socket.local_addr().is_ok_and(|bound| bound == address);
     inherited.extract_if(.., is_there).collect()
 }
 
-/// One per worker, after making sure that no other process listens there.
+/// One listener per worker, after making sure that no other process listens on the address.
 fn fresh(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
     let mut address = claim(address)?.local_addr()?.as_socket().unwrap_or(address);
     let mut sockets = Vec::with_capacity(workers);
@@ -55,7 +56,7 @@ fn fresh(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
     Ok(sockets)
 }
 
-/// One more beside `first`: a socket of its own where that shares its address, else the same once more.
+/// One more listener beside `first`: a socket of its own if `first` shares its address, else a duplicate of `first`.
 fn another(first: &TcpListener, address: SocketAddr) -> io::Result<TcpListener> {
     if SockRef::from(first).reuse_port().unwrap_or(false)
         && let Ok(own) = listen(address)
@@ -65,8 +66,8 @@ fn another(first: &TcpListener, address: SocketAddr) -> io::Result<TcpListener> 
     first.try_clone()
 }
 
-/// Binds alone, without SO_REUSEPORT: fails if anybody listens there, even one who would share. Does not listen: whoever
-/// connected to this socket would be reset when it is closed.
+/// Binds without SO_REUSEPORT: fails if another process listens there, even one that would share the address. The
+/// socket does not listen: a client connected to it would be reset when it is closed.
 fn claim(address: SocketAddr) -> io::Result<Socket> {
     let socket = socket(address)?;
     socket.bind(&address.into())?;
@@ -77,7 +78,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = socket(address)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
-    // Accepted sockets have it from their listener, which saves a system call for each.
+    // Accepted sockets inherit it from their listener, which saves a system call for each.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -86,10 +87,10 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // Connections of the last run that linger in TIME_WAIT do not hold the port.
+    // Connections of the last run in TIME_WAIT do not block the port.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
-        // `[::]` means IPv6 only; who wants both lists both.
+        // `[::]` means IPv6 only; a file that wants IPv4 too lists both addresses.
         socket.set_only_v6(true)?;
     }
     Ok(socket)

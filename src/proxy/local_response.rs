@@ -1,4 +1,4 @@
-//! The form in which a client is answered, and the fields that every answer needs.
+//! The form of a response to a client, and the headers that every response needs.
 
 use bytes::{BufMut as _, BytesMut};
 use http::StatusCode;
@@ -7,45 +7,45 @@ use super::upstream_head::{put_field, put_number, put_status};
 
 /// The media type of a problem document (RFC 9457 §3).
 pub(crate) const PROBLEM_JSON: &[u8] = b"application/problem+json";
-/// The first lines of a usual refusal.
+/// The first lines of the default 429 response.
 const REFUSAL: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\n";
-/// Room for a head of ours, so that it is made at once.
+/// Capacity reserved for a local response head, so that one allocation suffices.
 const HEAD_ROOM: usize = 512;
 
-/// What the form of an answer depends on.
+/// The properties of a request that the form of its response depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseOptions {
     /// The client speaks HTTP/1.1 (else HTTP/1.0).
     pub(crate) http_11: bool,
-    /// It sent HEAD: the answer has no body.
+    /// The request is a HEAD: the response has no body.
     pub(crate) to_head: bool,
-    /// The connection stays open after the answer.
+    /// The connection stays open after the response.
     pub(crate) keep: bool,
-    /// It goes to a stream of HTTP/2, where nothing is said of the connection.
+    /// The response goes to an HTTP/2 stream, where `connection` headers are forbidden.
     pub(crate) http2: bool,
-    /// It is a gRPC call, which reads a status of its own.
+    /// The request is a gRPC call: the response carries a gRPC status.
     pub(crate) grpc: bool,
 }
 
 impl ResponseOptions {
-    /// The answer to what cannot be read as a request: the connection closes behind it.
+    /// The options for the response to bytes that are not a request. The connection closes after the response.
     pub(crate) const fn unread(http2: bool) -> Self {
         Self { http_11: true, to_head: false, keep: false, http2, grpc: false }
     }
 }
 
-/// An answer of our own.
+/// A response that the gateway makes itself.
 #[derive(Debug)]
 pub(crate) struct LocalResponse<'a> {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'a [u8],
     pub(crate) body: &'a [u8],
-    /// Whether a cache may keep it.
+    /// Whether to forbid caches to store the response.
     pub(crate) no_store: bool,
 }
 
 impl LocalResponse<'_> {
-    /// Writes the answer, with the `fields` that belong to this one.
+    /// Writes the response with its own `fields`.
     pub(crate) fn write(
         &self,
         form: ResponseOptions,
@@ -55,7 +55,7 @@ impl LocalResponse<'_> {
     ) {
         out.reserve(HEAD_ROOM + self.body.len());
         if self.is_usual_refusal() {
-            // What a flood is answered with, in one piece.
+            // The response sent most during a flood, written in one piece.
             out.put_slice(REFUSAL);
         } else {
             put_status(out, self.status, None);
@@ -74,13 +74,13 @@ impl LocalResponse<'_> {
         }
     }
 
-    // Compared, not matched: a pattern would be looked at byte by byte.
+    // Compared, not matched: a pattern would be compared byte by byte.
     fn is_usual_refusal(&self) -> bool {
         self.status == StatusCode::TOO_MANY_REQUESTS && self.no_store && self.content_type == PROBLEM_JSON
     }
 }
 
-/// Says whether the connection stays open, where the client would not expect it (RFC 9112 §9.3).
+/// Writes whether the connection stays open, where the client would not expect it (RFC 9112 §9.3).
 pub(crate) fn put_connection(form: ResponseOptions, out: &mut BytesMut) {
     match form {
         ResponseOptions { http2: true, .. } => {}

@@ -1,4 +1,4 @@
-//! Refusals: what a client reads when tollgate answers by itself.
+//! Local responses: refusals, errors, redirects and preflights that tollgate answers itself.
 
 use bytes::BytesMut;
 use http::StatusCode;
@@ -11,17 +11,17 @@ use crate::http1::syntax::is_named;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause};
 use crate::plan::{RatelimitHeaders, Reject};
 
-/// The methods that are served, as `allow` names them: what a backend takes beyond these, it may say itself.
+/// The methods for `allow`; a backend that accepts more may say so itself.
 const METHODS: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 const PLAIN_TEXT: &[u8] = b"text/plain; charset=utf-8";
 /// The problem type of draft-ietf-httpapi-ratelimit-headers §5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-/// How the usual refusal begins.
+/// The start of the default refusal's body.
 const TOO_MANY: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":""#;
-/// Room for a body of ours, so that it is made at once.
+/// Capacity reserved for a local body, so that one allocation suffices.
 const BODY_ROOM: usize = 512;
 
-/// Where an answer of our own is written: its body is made in `scrap` first, since its length stands before it.
+/// Writes a local response. The body is made in `scrap` first, since its length precedes it.
 #[derive(Debug)]
 pub(crate) struct LocalResponseWriter<'b> {
     pub(crate) scrap: &'b mut BytesMut,
@@ -30,26 +30,26 @@ pub(crate) struct LocalResponseWriter<'b> {
     pub(crate) date: &'b [u8],
     /// The value of `x-request-id`; empty: there is none.
     pub(crate) request_id: &'b [u8],
-    /// What scripts of another site need to read it, as lines of a head.
+    /// The CORS headers that scripts of another site need to read the response, as header lines.
     pub(crate) cors: &'b [u8],
     pub(crate) form: ResponseOptions,
 }
 
-/// A limit that refuses, and how that is told.
+/// A refusal by a limit, and how it is written.
 #[derive(Debug)]
 pub(crate) struct OverLimit<'a, 'p> {
     pub(crate) refusal: &'a Refusal<'p>,
-    /// What the rate-limit fields tell of.
+    /// The limit that the rate-limit headers describe.
     pub(crate) tightest: Option<&'a BindingLimit<'p>>,
-    /// How it looks, if not the default.
+    /// The configured form of the refusal, if not the default.
     pub(crate) reject: Option<&'a Reject>,
-    /// Which rate-limit fields there are.
+    /// The rate-limit headers to write.
     pub(crate) which: RatelimitHeaders,
 }
 
 impl LocalResponseWriter<'_> {
-    /// A short problem document (RFC 9457) that leaks no internals. `detail` is ours, never the client's or the backend's
-    /// text. Returns the length of its body.
+    /// A short problem document (RFC 9457) without internals. `detail` is the gateway's own text, never the client's or
+    /// the backend's. Returns the length of its body.
     pub(crate) fn problem(self, status: StatusCode, detail: &str) -> usize {
         if self.form.grpc {
             grpc::put_trailers_only(status, |out| put_all(out, &[detail]), self.outbound);
@@ -67,7 +67,7 @@ impl LocalResponseWriter<'_> {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
             if status == StatusCode::METHOD_NOT_ALLOWED {
-                // RFC 9110 §15.5.6 wants them named.
+                // RFC 9110 §15.5.6 requires the methods.
                 put_field(out, b"allow", METHODS);
             }
             if status == StatusCode::SERVICE_UNAVAILABLE {
@@ -77,13 +77,13 @@ impl LocalResponseWriter<'_> {
         self.scrap.len()
     }
 
-    /// The answer to a preflight. It has no body.
+    /// The response to a preflight. It has no body.
     pub(crate) fn preflight(self) -> usize {
         put_status(self.outbound, StatusCode::NO_CONTENT, None);
         self.end_head()
     }
 
-    /// The answer to `OPTIONS *`. It has no body.
+    /// The response to `OPTIONS *`. It has no body.
     pub(crate) fn options(self) -> usize {
         put_status(self.outbound, StatusCode::OK, None);
         put_field(self.outbound, b"allow", METHODS);
@@ -91,7 +91,7 @@ impl LocalResponseWriter<'_> {
         self.end_head()
     }
 
-    /// Ends the head of an answer without a body, whose length is 0.
+    /// Ends the head of a response without a body, of length 0.
     fn end_head(self) -> usize {
         put_request_id(self.request_id, self.outbound);
         put_lines(self.outbound, self.cors);
@@ -101,7 +101,7 @@ impl LocalResponseWriter<'_> {
         0
     }
 
-    /// Sends the client to `location`. The answer has no body.
+    /// Redirects the client to `location`. The response has no body.
     pub(crate) fn redirect(self, location: &str) -> usize {
         put_status(self.outbound, StatusCode::PERMANENT_REDIRECT, None);
         put_field(self.outbound, b"location", location.as_bytes());
@@ -109,7 +109,7 @@ impl LocalResponseWriter<'_> {
         self.end_head()
     }
 
-    /// The answer to a request that a limit refuses. Returns the length of its body.
+    /// The response to a request that a limit refuses. Returns the length of its body.
     pub(crate) fn over_limit(mut self, over: &OverLimit<'_, '_>) -> usize {
         if over.sets(b"x-request-id") {
             self.request_id = &[];
@@ -149,18 +149,18 @@ impl LocalResponseWriter<'_> {
 }
 
 impl OverLimit<'_, '_> {
-    /// The answer's status.
+    /// The response's status.
     pub(crate) fn status(&self) -> StatusCode {
         self.reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status)
     }
 
-    /// Whether the file gives the answer a field of this name.
+    /// Whether the config file sets a header of this name.
     fn sets(&self, name: &[u8]) -> bool {
         let mut fields = self.reject.iter().flat_map(|reject| &reject.headers);
         fields.any(|(own, _)| own.as_str().as_bytes() == name)
     }
 
-    /// `cors`: the route sets the fields of CORS, so that the refusal does not.
+    /// `cors`: the route sets CORS headers itself, so that the refusal does not.
     fn put_fields(&self, cors: bool, out: &mut BytesMut) {
         let seconds = self.refusal.retry_after();
         if let (Some(seconds), false) = (seconds, self.sets(b"retry-after")) {
@@ -212,7 +212,7 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
     put_all(out, &["}"]);
 }
 
-/// Why a limit refuses, in words.
+/// The reason for the refusal, as text.
 #[inline]
 fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) {
     let limit = &*refusal.limit.name;
@@ -228,7 +228,7 @@ fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) 
     }
 }
 
-/// How long a ban goes on, in the largest unit of which it is more than one, rounded up.
+/// The remaining time of a ban, in the largest unit of which it is more than one, rounded up.
 #[cold]
 fn put_ban(out: &mut BytesMut, seconds: u64) {
     const UNITS: [(u64, &str); 4] = [(86_400, " days"), (3_600, " hours"), (60, " minutes"), (1, " seconds")];
@@ -242,7 +242,7 @@ fn title_of(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Refused")
 }
 
-/// Whether the gateway sets this field where it sets any.
+/// Whether the gateway writes this header under `which`.
 pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
     let is_one_of = |names: &[&[u8]]| names.iter().any(|one| is_named(name, one));
     let standard = || is_one_of(&[b"ratelimit-policy", b"ratelimit"]);
@@ -255,7 +255,7 @@ pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
     }
 }
 
-/// Writes the rate-limit fields for the tightest policy. `retry_after` bounds the reset of a refusal.
+/// Writes the rate-limit headers for the binding policy. `retry_after` bounds the reset of a refusal.
 pub(crate) fn put_ratelimit(
     out: &mut BytesMut,
     which: RatelimitHeaders,

@@ -1,8 +1,8 @@
-//! Whether the access log tells of a request, and where its record comes from.
+//! Decides whether a request is logged, and provides its record.
 //!
-//! Whether a request is refused or fails shows only at its end, when what its client sent is long gone. So each has a
-//! record, but that of a request which nobody wants to know of is used again with the memory of its texts: it costs
-//! copies of a few short texts, no allocation.
+//! Whether a request is refused or fails is known only at its end, when the client's bytes are gone. So each request
+//! has a record. The record of a request that is not logged is reused with the memory of its texts: it costs copies of
+//! a few short texts, no allocation.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,7 +11,7 @@ use crate::telemetry::access_log::Record;
 
 /// Records that a worker keeps for the next request.
 const MAX_SPARE: usize = 64;
-/// A record whose texts of the client have together grown beyond this is not kept; bytes.
+/// A record is not kept if its client-sent texts have together grown beyond this; bytes.
 const MAX_KEPT: usize = 4 << 10;
 
 /// One worker's records.
@@ -26,7 +26,7 @@ pub(crate) struct LogSampling {
 }
 
 impl LogSampling {
-    /// Workers differ in where they begin, so that not all of them choose their first request.
+    /// Workers start at different points, so that not all of them sample their first request.
     pub(crate) fn new() -> Self {
         Self { phase: Cell::new(fastrand::u64(..)), spare: RefCell::default() }
     }
@@ -39,12 +39,12 @@ impl LogSampling {
         chosen
     }
 
-    /// A record of whatever: all of it is to be written anew.
+    /// A record with any content: all of it is to be overwritten.
     pub(crate) fn take(&self) -> Box<Record> {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a record that nobody wants for the next request.
+    /// Keeps an unlogged record for a later request.
     pub(crate) fn put(&self, record: Box<Record>) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < MAX_SPARE && sent_by_client(&record) <= MAX_KEPT {

@@ -1,20 +1,20 @@
-//! What becomes of a client's connection when a request has been answered.
+//! The fate of a client connection after a response.
 
 use std::time::Duration;
 
 use crate::upstream::pool;
 
-/// What becomes of the connection when a request has been answered.
+/// The action on a connection after a response.
 #[derive(Debug)]
 pub(crate) enum NextAction {
-    /// The next request is awaited.
+    /// Wait for the next request.
     Keep,
-    /// It is closed, once the client has had the time to read the answer.
+    /// Close, once the client has had time to read the response.
     Close,
-    /// It is closed at once: the client has left, takes nothing, or must learn that something is missing.
+    /// Close at once: the client has left, accepts nothing, or must detect a truncated response.
     Drop,
-    /// The client speaks HTTP/2 on it: nothing was taken of what has come.
+    /// Serve HTTP/2: none of the received bytes were consumed.
     Http2,
-    /// It is joined to this backend, until neither has moved a byte for so long.
+    /// Join to this backend connection, until neither side has transferred a byte for this long.
     Tunnel(pool::UpstreamConnection, Duration),
 }

@@ -1,4 +1,4 @@
-//! Who is on the other side of a client's connection, as all its requests see it.
+//! The peer of a client connection, as all its requests see it.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +8,10 @@ use crate::net::Stream;
 use crate::plan::resolve;
 use crate::route::client::{ClientAddress, ClientRule};
 
-/// Whether the log has told of a trusted proxy that names clients in another header than the one that is read.
+/// Whether the log has already warned of a trusted proxy that names clients in another header than the configured one.
 static OVERLOOKED: AtomicBool = AtomicBool::new(false);
 
-/// The other side of a client's connection.
+/// The peer of a client connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPeer {
     pub(crate) address: IpAddr,
@@ -19,14 +19,14 @@ pub(crate) struct ConnectionPeer {
     pub(crate) text: Box<str>,
     /// The subject of the client's certificate.
     pub(crate) subject: Option<Box<str>>,
-    /// `http` or `https`: how the client reached us.
+    /// `http` or `https`: the scheme of the connection to the gateway.
     pub(crate) scheme: &'static str,
-    /// It speaks HTTP/2: each request has a stream of its own.
+    /// The client speaks HTTP/2: each request has a stream of its own.
     pub(crate) http2: bool,
 }
 
 impl ConnectionPeer {
-    /// The other side of `stream`.
+    /// The peer of `stream`.
     pub(crate) fn new(address: IpAddr, stream: &Stream) -> Self {
         let address = address.to_canonical();
         Self {
@@ -38,13 +38,14 @@ impl ConnectionPeer {
         }
     }
 
-    /// As requests are resolved with it.
+    /// The peer as requests are resolved with it.
     pub(crate) fn as_seen(&self) -> resolve::Peer<'_> {
         let Self { address, subject, scheme, .. } = self;
         resolve::Peer { address: *address, secure: *scheme == "https", subject: subject.as_deref() }
     }
 
-    /// Warns about the first trusted proxy that names the client only in a header that is not read: it counts as one client.
+    /// Warns about the first trusted proxy that names the client only in a header that is not read: all its clients
+    /// count as one.
     pub(crate) fn check_client(&self, client: ClientAddress, rule: &ClientRule, fields: Fields<'_>) {
         if client.address == self.address && !rule.trusted_proxies.is_empty() {
             self.warn_if_overlooked(rule, fields);

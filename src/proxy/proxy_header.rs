@@ -1,5 +1,5 @@
-//! PROXY protocol, versions 1 and 2: how a proxy that passes bytes on says whose they are, before the first of them
-//! (HAProxy's `proxy-protocol.txt`). Bytes only; who is believed is told elsewhere.
+//! PROXY protocol, versions 1 and 2: a proxy that relays bytes sends the client's address before the first of them
+//! (HAProxy's `proxy-protocol.txt`). This module only parses; which peers are trusted is decided elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,29 +7,29 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Version 1 begins with this.
 const WORD: &[u8; 6] = b"PROXY ";
-/// The longest line of version 1, with its end.
+/// The longest line of version 1, with its line end.
 const MAX_LINE: usize = 107;
 /// Bytes of version 2 before the addresses.
 const FIXED: usize = 16;
-/// The most that may follow those: addresses, and values (TLVs) that are skipped.
+/// The maximum number of bytes after those: addresses, and TLVs, which are skipped.
 const MAX_REST: usize = 4 << 10;
-/// The longest preamble.
+/// The longest PROXY protocol header.
 pub const MAX_PREAMBLE: usize = FIXED + MAX_REST;
 
-/// A whole preamble.
+/// A whole PROXY protocol header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// Who connected to the proxy; `None`: the proxy speaks for itself, or does not know.
+    /// The address connected to the proxy; `None`: the proxy connects for itself, or does not know the address.
     pub source: Option<IpAddr>,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: usize,
 }
 
-/// What came is no preamble.
+/// The bytes are no PROXY protocol header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedProxyHeader;
 
-/// Reads the preamble that `bytes` begins with. `None`: all of them belong to it, and more must come.
+/// Reads the PROXY protocol header that `bytes` begins with. `None`: the header is incomplete.
 pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedProxyHeader> {
     if bytes.starts_with(SIGNATURE) {
         return parse_2(bytes);
@@ -52,7 +52,7 @@ fn parse_1(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedProxyHeader> {
     Ok(Some(ProxyHeader { source: source_1(line)?, length: end + 1 }))
 }
 
-/// `TCP4 192.0.2.1 192.0.2.2 56324 443`, `TCP6 …`, or `UNKNOWN` and whatever follows.
+/// `TCP4 192.0.2.1 192.0.2.2 56324 443`, `TCP6 …`, or `UNKNOWN` with any text after it.
 fn source_1(line: &str) -> Result<Option<IpAddr>, MalformedProxyHeader> {
     let mut words = line.split(' ');
     let mut next = || words.next().ok_or(MalformedProxyHeader);
@@ -114,7 +114,7 @@ mod tests {
         parse(line.as_bytes()).map(|whole| whole.map(|preamble| preamble.source))
     }
 
-    /// A preamble of version 2.
+    /// A PROXY protocol header of version 2.
     fn binary(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
         [SIGNATURE.as_slice(), &[command, family], &length, rest].concat()
@@ -180,7 +180,7 @@ mod tests {
         assert!(told(&binary(0x20, 0, &[0; MAX_REST])).is_ok());
     }
 
-    /// Reads a stream that comes in these segments: the preamble, or what is wrong with it, as soon as that is known.
+    /// Reads a stream that arrives in these segments: returns the header, or the error, as soon as it is known.
     fn in_segments(segments: &[&[u8]]) -> Result<Option<ProxyHeader>, MalformedProxyHeader> {
         let mut come = Vec::new();
         for segment in segments {
@@ -193,7 +193,7 @@ mod tests {
         Ok(None)
     }
 
-    /// Where the network cuts it, in two at every byte, in three at some, or byte by byte, does not matter.
+    /// The result does not depend on the segments: in two at every byte, in three at some, or byte by byte.
     fn is_read_the_same_under_every_cut(bytes: &[u8]) {
         let whole = in_segments(&[bytes]);
         for place in 1..bytes.len() {
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(in_segments(&each), whole, "{} byte by byte", bytes.escape_ascii());
     }
 
-    /// Preambles of both versions, whole but for what is done to them later, with a request behind them.
+    /// Headers of both versions, whole before a test changes them, followed by a request.
     fn preambles() -> Vec<Vec<u8>> {
         let addresses = [192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2];
         let lines = [
@@ -263,7 +263,7 @@ mod tests {
             match parse(&bytes) {
                 Ok(Some(preamble)) => {
                     prop_assert!(preamble.length <= bytes.len() && preamble.length <= MAX_PREAMBLE);
-                    // What stands behind it changes nothing, and without its last byte it is not whole.
+                    // Bytes after the header change nothing, and without its last byte the header is incomplete.
                     prop_assert_eq!(parse(&bytes[..preamble.length]), Ok(Some(preamble)));
                     prop_assert_eq!(parse(&bytes[..preamble.length - 1]), Ok(None));
                 }

@@ -1,4 +1,5 @@
-//! Who a connection is from, where a proxy in front says so (`proxy_protocol = true`).
+//! The client address of a connection, read from the PROXY protocol header of a proxy in front (`proxy_protocol =
+//! true`).
 
 use std::io;
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use super::worker::Worker;
 use crate::boxed_cold::boxed_cold;
 use crate::telemetry::metrics::ConnectionRejectReason;
 
-/// The address to take for the peer's. `None`: the connection is to be closed.
+/// The address to use as the peer's. `None`: the connection is to be closed.
 pub(crate) async fn peer(
     handle: &ConnectionHandle,
     stream: &mut TcpStream,
@@ -22,11 +23,11 @@ pub(crate) async fn peer(
 ) -> Option<IpAddr> {
     let listener = handle.listener();
     let told = worker.plan().gateway.server.listen.get(listener).is_some_and(|place| place.proxy_protocol);
-    // Where nobody says so, a connection needs no memory for it.
+    // Without the PROXY protocol, a connection needs no memory for reading the header.
     if told { boxed_cold(|| named(handle, stream, peer, worker)).await } else { Some(peer) }
 }
 
-/// The address that the connection's preamble names.
+/// The address in the connection's PROXY protocol header.
 async fn named(
     handle: &ConnectionHandle,
     stream: &mut TcpStream,
@@ -51,7 +52,7 @@ async fn named(
     }
 }
 
-/// Takes the header from the stream, and no byte behind it.
+/// Reads the header from the stream, and no byte after it.
 async fn read(stream: &mut TcpStream) -> io::Result<ProxyHeader> {
     let mut bytes = vec![0; MAX_PREAMBLE];
     let mut taken = 0;

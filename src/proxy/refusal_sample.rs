@@ -1,4 +1,4 @@
-//! What is told of a request that was refused or failed: texts that are made only where they will be kept.
+//! Samples of refused and failed requests. Their texts are made only where a sample is kept.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::plan::resolve::RoutedRequest;
 use crate::telemetry::metrics::RequestOutcome;
 use crate::telemetry::refusal_samples::{self, RefusingLimit};
 
-/// Characters of a host or a path.
+/// The maximum number of characters of a host or a path.
 const MOST: usize = 200;
 
 impl RequestContext {
-    /// A limit refuses the request.
+    /// Samples a request that a limit refuses.
     pub(crate) fn sample_refusal(
         &mut self,
         routed: &RoutedRequest<'_, '_>,
@@ -44,14 +44,14 @@ impl RequestContext {
         }
     }
 
-    /// The request is refused before any limit is asked, or since none can be.
+    /// Samples a request refused before any limit was checked, or since none can be.
     pub(crate) fn sample_rejection(&mut self, head: &RequestHead<'_>, host: &str) {
         if matches!(self.refusal_sample, RefusalSample::Undecided) && self.keeps(None) {
             self.refusal_sample = RefusalSample::Kept(self.look(head, host));
         }
     }
 
-    /// Whether another is kept. If not, it is counted.
+    /// Whether another sample is kept. If not, the request is only counted.
     fn keeps(&mut self, limit: Option<usize>) -> bool {
         let worker = &self.worker;
         let keeps = worker.shared.refusals.admits(worker.index(), limit, self.started);
@@ -59,7 +59,7 @@ impl RequestContext {
         keeps
     }
 
-    /// Its texts, while its head is there.
+    /// The sample's texts, made while the request head is there.
     #[cold]
     fn look(&self, head: &RequestHead<'_>, host: &str) -> Box<refusal_samples::SampledRefusal> {
         Box::new(refusal_samples::SampledRefusal {
@@ -70,7 +70,7 @@ impl RequestContext {
         })
     }
 
-    /// What is known of it without its head.
+    /// The data of the sample that need no head.
     fn outline(&self) -> refusal_samples::SampledRefusal {
         refusal_samples::SampledRefusal {
             time: self.started,
@@ -85,7 +85,7 @@ impl RequestContext {
         }
     }
 
-    /// The request is over, and was refused or failed.
+    /// Records the sample of a request that ended refused or failed.
     #[inline(never)]
     pub(crate) fn record_refusal(&mut self, fate: RequestOutcome) {
         let mut kept = match std::mem::take(&mut self.refusal_sample) {
@@ -96,17 +96,17 @@ impl RequestContext {
         };
         kept.status = self.status;
         if fate == RequestOutcome::Failed {
-            // Without an error of the gateway's own it is the backend's 5xx.
+            // Without an error of the gateway's own, it is the backend's 5xx.
             kept.reason = Cow::Borrowed(self.error.unwrap_or("answer of the backend"));
         }
         self.worker.shared.refusals.keep(kept);
     }
 
-    /// What is known of it when its head is gone: what stands in its access record.
+    /// The sample of a request without its head, made from its access record.
     fn remember(&self) -> refusal_samples::SampledRefusal {
         let outline = self.outline();
         match &self.record {
-            // There may be more such: they are to have records, log or not.
+            // More such requests may follow: they are to have records, with or without an access log.
             None => {
                 self.worker.troubled.set(self.started);
                 outline
@@ -124,7 +124,7 @@ impl RequestContext {
     }
 }
 
-/// Why a limit refuses, in words.
+/// The reason for the refusal, as text.
 fn reason(refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) -> Cow<'static, str> {
     match (refusal.why, tightest) {
         (RefusalCause::Banned(until), _) => format!("banned until {}", time_of_day(until)).into(),

@@ -1,4 +1,4 @@
-//! A request's body on its way from the client.
+//! A request body on its way from the client to the backend.
 
 use std::io;
 use std::rc::Rc;
@@ -21,18 +21,18 @@ use crate::net::Stream;
 use crate::plan::HeaderEdits;
 use crate::upstream::exchange::{self, BodyFailed};
 
-/// Bytes taken from the client at once.
+/// Bytes read from the client at once.
 const PART: usize = 64 << 10;
-/// Bytes of interim answers that may wait for the client; it gets no more of them then.
+/// Bytes of interim responses that may wait for the client. Further interim responses are dropped meanwhile.
 const MAX_HINTS: usize = 16 << 10;
 /// RFC 9110 §10.1.1.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// How a body is taken, as its request's head says. Outlives the head.
+/// How a body is read, as the request head says. Outlives the head.
 #[derive(Debug)]
 pub(crate) struct BodyOptions {
     body: Body,
-    /// The client waits to be told to continue.
+    /// The client waits for `100 Continue`.
     expects_continue: bool,
     trailers: Trailers,
     wire: Wire,
@@ -56,12 +56,12 @@ impl BodyOptions {
         Self { body: head.body, expects_continue: head.expects_continue(), trailers, ..Self::default() }
     }
 
-    /// The body is a stream of messages, between which the client may be silent for so long.
+    /// The body is a stream of messages; the client may be silent for `silence` between them.
     pub(crate) fn turn_to_messages(&mut self, silence: Duration) {
         self.pace = BodyDeadlines::Messages(silence);
     }
 
-    /// The backend speaks HTTP/2. If the client does, too, trailers travel on without having been declared: see
+    /// The backend speaks HTTP/2. If the client does too, trailers are forwarded even if not declared: see
     /// [`Trailers::All`].
     pub(crate) fn turn_to_http2(&mut self, client_http2: bool) {
         self.wire = Wire::Http2;
@@ -70,17 +70,17 @@ impl BodyOptions {
         }
     }
 
-    /// How it is framed.
+    /// The framing of the body.
     pub(crate) fn body(&self) -> Body {
         self.body
     }
 
-    /// Whether the client waits to be told to continue.
+    /// Whether the client waits for `100 Continue`.
     pub(crate) fn expects_continue(&self) -> bool {
         self.expects_continue
     }
 
-    /// How long the body is, if that is known; else at least 0.
+    /// The length of the body if it is known; else the least it can be, 0.
     pub(crate) fn length(&self) -> u64 {
         match self.body {
             Body::Length(length) => length,
@@ -89,28 +89,28 @@ impl BodyOptions {
     }
 }
 
-/// What is left of a body.
+/// The part of a body that is still to come.
 #[derive(Debug)]
 enum Rest {
     Length(u64),
     Chunked(ChunkDecoder),
-    /// What comes, until the stream of HTTP/2 ends.
+    /// Bytes until the HTTP/2 stream ends.
     Frames,
     Nothing,
 }
 
-/// How a body is handed on.
+/// How a body is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wire {
-    /// Framed as HTTP/1.1 has it.
+    /// With the framing of HTTP/1.1.
     Http1,
-    /// Bare: the frames of HTTP/2 carry it.
+    /// Without framing: HTTP/2 frames carry it.
     Http2,
-    /// Not at all: it is only counted.
+    /// Not at all: its bytes are only counted.
     Nowhere,
 }
 
-/// A request's body: read from the client, counted, bounded, framed anew.
+/// A request body: read from the client, counted, bounded and framed for the backend.
 #[derive(Debug)]
 pub(crate) struct Upload<'c> {
     reader: &'c mut RequestReader,
@@ -118,19 +118,19 @@ pub(crate) struct Upload<'c> {
     rest: Rest,
     wire: Wire,
     trailers: Trailers,
-    /// The trailers that came, as lines, where the body is handed on bare.
+    /// The trailers received, as lines, where the body is forwarded without framing.
     ending: Vec<u8>,
-    /// Bytes allowed; `None`: no bound.
+    /// The maximum number of bytes; `None`: no limit.
     limit: Option<u64>,
-    /// What is unsent of `100 Continue`.
+    /// The unsent part of `100 Continue`.
     interim: &'static [u8],
-    /// What is unsent of the backend's interim answers.
+    /// The unsent part of the backend's interim responses.
     hints: BytesMut,
-    /// Bytes of interim answers that a stream of HTTP/2 was handed.
+    /// Bytes of interim responses handed to an HTTP/2 stream.
     hinted: usize,
-    /// Sends both. Made when there is one to send: hardly any request needs it.
+    /// Sends both. Created with the first byte to send, since few requests need it.
     writer: Option<Box<SocketWriter>>,
-    /// How those are edited; `None`: the client gets none.
+    /// The header edits for interim responses; `None`: the client gets none.
     edits: Option<&'c HeaderEdits>,
     bytes: u64,
     touched: bool,
@@ -138,7 +138,7 @@ pub(crate) struct Upload<'c> {
 }
 
 impl<'c> Upload<'c> {
-    /// The body that follows in `inbound` and from `reader`.
+    /// The body that continues in `inbound` and is then read from `reader`.
     pub(crate) fn new(
         terms: BodyOptions,
         limit: Option<u64>,
@@ -173,32 +173,33 @@ impl<'c> Upload<'c> {
         }
     }
 
-    /// The client understands interim answers (HTTP/1.0 knows none): it gets the backend's, edited like the answer.
+    /// Forwards the backend's interim responses, with the response's header edits. The client must understand them:
+    /// HTTP/1.0 has none.
     pub(crate) fn pass_hints(&mut self, edits: &'c HeaderEdits) {
         self.edits = Some(edits);
     }
 
-    /// Bytes that came so far, without their framing.
+    /// Body bytes received so far, without their framing.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Why it broke off, if it did.
+    /// Why the body broke off, if it did.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         self.fault
     }
 
-    /// Whether it has come whole.
+    /// Whether the body was received to its end.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.rest, Rest::Nothing)
     }
 
-    /// The answer begins: the client is not told to continue any more. What it has been told of that must be finished, and
-    /// hints go before the answer.
+    /// The response begins: no `100 Continue` is started any more. One that was begun must be finished, and pending
+    /// interim responses go before the response.
     pub(crate) fn end_interim(&mut self, out: &mut BytesMut) {
         self.reader.answer_begins();
         let rest = std::mem::take(&mut self.interim);
-        // Nearly always there is neither.
+        // Nearly always neither is pending.
         if (1..CONTINUE.len()).contains(&rest.len()) {
             out.extend_from_slice(rest);
         }
@@ -207,7 +208,7 @@ impl<'c> Upload<'c> {
         }
     }
 
-    /// Sends what the client is to learn before its answer. Fails once the client has taken none of it for `write_timeout`.
+    /// Sends pending interim responses. Fails once the client has accepted none of their bytes for `write_timeout`.
     fn poll_interim(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.interim.is_empty() && self.hints.is_empty() {
             return Poll::Ready(Ok(()));
@@ -244,13 +245,13 @@ impl<'c> Upload<'c> {
         self.writer.get_or_insert_with(fresh)
     }
 
-    /// The client did not take an interim answer.
+    /// The fault of a client that did not accept an interim response.
     fn interim_fault(&self) -> BodyFault {
         let is_stalled = self.writer.as_ref().is_some_and(|writer| writer.is_stalled());
         if is_stalled { BodyFault::Stalled } else { BodyFault::Gone }
     }
 
-    /// Takes what has come. A body that broke off once is broken for ever.
+    /// Consumes received bytes. A body that broke off once stays failed.
     fn take(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -298,7 +299,7 @@ impl<'c> Upload<'c> {
         Ok(())
     }
 
-    /// The body has come whole, with these trailers behind it.
+    /// The body ended, with these trailers.
     fn end(&mut self, trailers: Vec<u8>, out: &mut BytesMut) {
         match self.wire {
             Wire::Http1 => encode_end(&trailers, out),
@@ -325,17 +326,17 @@ impl<'c> Upload<'c> {
         Ok(())
     }
 
-    /// Reads more of it. A client that is late or leaves has broken it off.
+    /// Reads more of the body. Fails if the client is too late or leaves.
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
         let mut read = ready!(self.reader.poll_body(context, self.inbound));
         if self.inbound.is_empty() && !matches!(self.rest, Rest::Frames) {
-            // A stream of HTTP/2 ended before the length that its head had told.
+            // An HTTP/2 stream ended before the length that its head declared.
             read = read.and(Err(BodyFault::Gone));
         }
         Poll::Ready(read.inspect_err(|&fault| self.fault = Some(fault)))
     }
 
-    /// Reads on and throws away. Ready once the body is at its end, or more than `max` bytes of it have come: false.
+    /// Reads and discards. Ready once the body is at its end, or more than `max` bytes of it were received: false.
     pub(crate) fn poll_drain(&mut self, context: &mut Context<'_>, max: u64) -> Poll<bool> {
         self.wire = Wire::Nowhere;
         let mut scratch = BytesMut::new();
@@ -387,7 +388,7 @@ impl exchange::RequestBody for Upload<'_> {
 
     fn interim(&mut self, context: &mut Context<'_>, head: &ResponseHead, fields: Fields<'_>) {
         let Some(edits) = self.edits else { return };
-        // To continue is ours to say, and in one piece.
+        // `100 Continue` is the gateway's to send, and must be sent in one piece.
         let saying = !self.interim.is_empty() && self.interim.len() < CONTINUE.len();
         if head.status == StatusCode::CONTINUE
             || saying
@@ -399,7 +400,7 @@ impl exchange::RequestBody for Upload<'_> {
         put_passing_fields(fields, edits, |_| false, &mut self.hints);
         self.hints.extend_from_slice(b"\r\n");
         let told = match self.reader.source().clone() {
-            // What the client does not take now goes before the answer.
+            // Bytes that the client does not accept now go before the response.
             Source::Http1(stream) => !matches!(self.poll_hints(context, &stream), Poll::Ready(Err(_))),
             Source::Http2(stream) => {
                 self.hinted += self.hints.len();
@@ -409,7 +410,7 @@ impl exchange::RequestBody for Upload<'_> {
             }
         };
         if !told {
-            // The answer cannot be written either, which ends the exchange.
+            // The response cannot be written either, which ends the exchange.
             self.hints.clear();
         }
     }

@@ -1,4 +1,4 @@
-//! One request's turn on its connection: what is known of it, and what is recorded when it is over, however it ends.
+//! The context of one request: its data, recorded when the request ends for any reason.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -22,56 +22,57 @@ use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::RequestOutcome;
 use crate::telemetry::refusal_samples;
 
-/// One request's ctx. Dropped, it is counted and logged (`accounting.rs`).
+/// The context of one request. When it is dropped, the request is counted and logged (`accounting.rs`).
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) worker: Rc<Worker>,
-    /// The plan that was in force when it began.
+    /// The plan that was active when the request began.
     pub(crate) plan: Rc<WorkerPlan>,
-    /// When its head had come.
+    /// When the request head was complete.
     pub(crate) started: Timestamp,
     pub(crate) route: Option<RouteIndex>,
-    /// The answer's; until there is one, that of a client that left.
+    /// The response's status; until there is one, that of a client that left.
     pub(crate) status: StatusCode,
-    /// Body bytes that came.
+    /// Body bytes received.
     pub(crate) received: u64,
-    /// Body bytes that went.
+    /// Body bytes sent.
     pub(crate) sent: u64,
-    /// Why tollgate itself answered, or why the answer is not whole; until there is one, that the client left.
+    /// Why tollgate itself responded, or why the response is truncated; until there is a response, that the client
+    /// left.
     pub(crate) error: Option<&'static str>,
-    /// What the limits made of it.
+    /// The limits' decision on the request.
     pub(crate) fate: RequestOutcome,
-    /// How long a leaky bucket has it wait in its queue.
+    /// How long a leaky bucket delays the request.
     pub(crate) delay: Micros,
-    /// What is told of it if it is refused or fails.
+    /// The sample to record if the request is refused or fails.
     pub(super) refusal_sample: RefusalSample,
-    /// Who asks, as soon as that is known.
+    /// The client's address, once known.
     pub(crate) client: Option<IpAddr>,
-    /// `x-request-id`: ours, or what a trusted proxy sent.
+    /// `x-request-id`: generated, or sent by a trusted proxy.
     pub(crate) request_id: SmallVec<[u8; 64]>,
-    /// What scripts of another site need to read the answer, as lines of its head.
+    /// The CORS headers that scripts of another site need to read the response, as header lines.
     pub(crate) cors: BytesMut,
     /// The rest of the access record, if there is an access log.
     pub(crate) record: Option<Box<Record>>,
-    /// Its place in a trace, if requests are traced.
+    /// The request's place in a trace, if requests are traced.
     pub(crate) trace: Option<RequestTrace>,
-    /// The log tells of this request even if it is an ordinary one.
+    /// The request is logged even if it is neither refused nor failed.
     pub(super) sampled: bool,
-    /// The form of its answer.
+    /// The form of its response.
     pub(crate) form: ResponseOptions,
-    /// How its body is taken, until it is.
+    /// How its body is read, until it is read.
     pub(crate) terms: BodyOptions,
 }
 
-/// What is to be told of a request if it is refused or fails.
+/// The data recorded of a request that is refused or fails.
 #[derive(Debug, Default)]
 pub(crate) enum RefusalSample {
-    /// It was not asked yet whether anything is.
+    /// Not decided yet.
     #[default]
     Undecided,
-    /// Nothing: there are enough of this second.
+    /// None: enough samples of this second are kept.
     Waived,
-    /// This.
+    /// A sample is kept.
     Kept(Box<refusal_samples::SampledRefusal>),
 }
 
@@ -100,7 +101,7 @@ impl RequestContext {
         }
     }
 
-    /// Takes from the head what outlives it. `may_keep`: the connection may stay open behind the answer.
+    /// Copies the data of the head that outlive it. `may_keep`: the connection may stay open after the response.
     pub(crate) fn take_head(&mut self, peer: &ConnectionPeer, head: &RequestHead<'_>, may_keep: bool) {
         self.keep_request_id(peer, head);
         self.form = ResponseOptions {
@@ -114,7 +115,7 @@ impl RequestContext {
         self.terms = BodyOptions::of(head);
     }
 
-    /// Takes the request id over that a trusted proxy has given the request.
+    /// Keeps the request id that a trusted proxy has given the request.
     fn keep_request_id(&mut self, peer: &ConnectionPeer, head: &RequestHead<'_>) {
         let Some(sent) = head.fields.known(Name::XRequestId).filter(|sent| !sent.is_empty()) else { return };
         if self.plan.gateway.server.client.trusts(peer.address) {
@@ -122,7 +123,7 @@ impl RequestContext {
         }
     }
 
-    /// The `x-request-id` of an answer that the gateway makes itself; empty if that has none.
+    /// The `x-request-id` of a local response; empty if it has none.
     pub(crate) fn own_request_id(&self) -> &[u8] {
         match self.plan.gateway.server.request_id {
             RequestIds::Own | RequestIds::All => &self.request_id,
@@ -130,14 +131,14 @@ impl RequestContext {
         }
     }
 
-    /// By ourselves, for this reason.
+    /// Notes that the gateway itself responded, for this reason.
     pub(crate) fn answered(&mut self, status: StatusCode, error: Option<&'static str>) {
         self.status = status;
         self.error = error;
     }
 }
 
-/// nginx's number for a client that left before its answer; nothing is sent with it.
+/// nginx's status for a client that left before its response; nothing is sent with it.
 pub(crate) fn client_gone_status() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }

@@ -1,4 +1,4 @@
-//! The client's sending side: heads and bodies, and how long they may take.
+//! The client's sending side: request heads and bodies, and their timeouts.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -16,61 +16,61 @@ use crate::http2::server_stream::ServerStream;
 use crate::net::{Alpn, Peek, Stream};
 use crate::plan::Server;
 
-/// Room made for one read of heads, and of bodies.
+/// Buffer capacity for one read of heads.
 const HEAD_READ: usize = 4 << 10;
-/// See [`HEAD_READ`].
+/// Buffer capacity for one read of bodies.
 const BODY_READ: usize = 32 << 10;
-/// The least average rate of an awaited request body, in bytes a second, over [`RATE_WINDOW`].
+/// The minimum average rate of an awaited request body, in bytes a second, over [`RATE_WINDOW`].
 const LEAST_BODY_RATE: u64 = 256;
 /// See [`LEAST_BODY_RATE`].
 const RATE_WINDOW: Duration = Duration::from_secs(30);
-/// How often a waiting client that has sent ahead is looked at.
+/// How often a waiting client that has sent ahead is checked for a closed connection.
 const GONE_CHECK: Duration = Duration::from_millis(50);
 
-/// What came when a request was awaited.
+/// The result of waiting for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadEvent {
     /// A whole head.
     Head,
     /// The preface of HTTP/2, by ALPN or with prior knowledge (RFC 9113 §3.3): on a fresh connection only.
     Http2,
-    /// Something else where ALPN agreed on HTTP/2, or too little of the preface in time.
+    /// Other bytes where ALPN negotiated HTTP/2, or too little of the preface in time.
     InvalidPreface,
-    /// What is no head, or took too long.
+    /// Bytes that are no request head, or a head that took too long.
     Fault(RequestError),
-    /// The client has closed its sending side, or the connection is broken: nothing more can come.
+    /// The client has closed its sending side, or the connection is broken: no more bytes can come.
     End,
-    /// Nothing more is waited for.
+    /// The wait was given up.
     Nothing,
 }
 
-/// How fast a request body must come.
+/// The required pace of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyDeadlines {
     /// Not silent for `body_timeout`, nor slower than [`LEAST_BODY_RATE`].
     Bytes,
-    /// A stream of messages: silent for so long at most, until the answer begins.
+    /// A stream of messages: silent for at most this long, until the response begins.
     Messages(Duration),
-    /// Any.
+    /// No deadline.
     Any,
 }
 
 /// Why a request body broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFault {
-    /// It grew beyond the route's bound.
+    /// The body exceeds the route's maximum.
     TooLarge,
     /// Its chunks are malformed.
     Malformed,
-    /// No byte for `body_timeout`, or too few.
+    /// No byte for `body_timeout`, or a rate below the minimum.
     Timeout,
     /// The client closed its side.
     Gone,
-    /// The client did not take an interim answer for `write_timeout`.
+    /// The client did not accept an interim response for `write_timeout`.
     Stalled,
 }
 
-/// The bounds of a client's sending side.
+/// The timeouts of a client's sending side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) max_header_bytes: usize,
@@ -92,17 +92,17 @@ impl Bounds {
     }
 }
 
-/// Where a client's requests come from.
+/// The source of a client's requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// A connection of its own, for one request after the other.
+    /// An HTTP/1 connection: one request after the other.
     Http1(Rc<Stream>),
-    /// A stream of a shared connection, for one request.
+    /// An HTTP/2 stream: one request.
     Http2(Rc<ServerStream>),
 }
 
 impl Source {
-    /// What TLS has settled about the protocol of a connection.
+    /// The protocol that TLS negotiated for the connection.
     fn alpn(&self) -> Option<Alpn> {
         match self {
             Self::Http1(stream) => stream.alpn(),
@@ -115,7 +115,7 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct RequestReader {
     source: Source,
-    /// The protocol of the connection if TLS has settled it; else the first bytes do.
+    /// The protocol of the connection if TLS negotiated it; else the first bytes decide.
     alpn: Option<Alpn>,
     bounds: Bounds,
     deadline: Deadline,
@@ -123,27 +123,27 @@ pub(crate) struct RequestReader {
     since: Instant,
     /// Since when the next byte of a body is awaited.
     silent_since: Option<Instant>,
-    /// No head has come yet.
+    /// No head was received yet.
     fresh: bool,
-    /// A byte of the awaited head has come.
+    /// The first byte of the awaited head was received.
     begun: bool,
     pace: BodyDeadlines,
     rate: Rate,
 }
 
-/// Since when, and how many bytes since, a body's rate is measured: from when it is awaited.
+/// The start of the present measurement and the bytes received since. The rate is measured while the body is awaited.
 #[derive(Debug, Default)]
 struct Rate(Option<(Instant, u64)>);
 
 impl Rate {
-    /// So many bytes came.
+    /// Adds bytes received.
     fn add(&mut self, come: usize) {
         if let Some((_, bytes)) = &mut self.0 {
             *bytes += come as u64;
         }
     }
 
-    /// Whether they came slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
+    /// Whether the bytes came slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
     fn crawls(&mut self, now: Instant) -> bool {
         let (since, bytes) = *self.0.get_or_insert((now, 0));
         if now - since < RATE_WINDOW {
@@ -170,7 +170,7 @@ impl RequestReader {
         }
     }
 
-    /// Waits until `inbound` begins with a whole head, which comes on `stream`.
+    /// Waits until `inbound` begins with a whole head; its bytes are read from `stream`.
     pub(crate) fn poll_head(
         &mut self,
         context: &mut Context<'_>,
@@ -191,7 +191,7 @@ impl RequestReader {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(ReadEvent::End),
                 Poll::Pending => {
-                    // A connection that never brought a head gets no longer than the head itself.
+                    // A connection that has sent no request yet gets no longer than the head itself.
                     let bounds = &self.bounds;
                     let allowed =
                         if self.fresh || self.begun { bounds.header_timeout } else { bounds.idle_timeout };
@@ -206,10 +206,10 @@ impl RequestReader {
         }
     }
 
-    /// What has come, if that can be told already.
+    /// The event that the received bytes amount to, if it can be decided already.
     fn recognise(&mut self, inbound: &[u8], scanner: &mut HeadScanner) -> Option<ReadEvent> {
         if !std::mem::replace(&mut self.begun, true) && !self.fresh {
-            // The head's time runs from its first byte, not from the end of the last answer.
+            // The head's timeout runs from its first byte, not from the end of the last response.
             self.since = now();
         }
         if self.fresh {
@@ -232,7 +232,7 @@ impl RequestReader {
         }
     }
 
-    /// How long the client may take nothing of an interim answer.
+    /// How long the client may accept nothing of an interim response.
     pub(crate) fn write_timeout(&self) -> Duration {
         self.bounds.write_timeout
     }
@@ -242,39 +242,39 @@ impl RequestReader {
         self.since
     }
 
-    /// The wait for the next request begins, since the last was answered just now.
+    /// Begins to wait for the next request, just after the last response.
     pub(crate) fn turn_to_head(&mut self, now: Instant) {
         self.since = now;
         self.begun = false;
     }
 
-    /// A body is read from now on.
+    /// Begins to read a body.
     pub(crate) fn turn_to_body(&mut self, pace: BodyDeadlines) {
         self.silent_since = None;
         self.rate = Rate::default();
         self.pace = pace;
     }
 
-    /// The answer has begun: from now on its own silence bounds a stream of messages.
+    /// The response has begun: from now on the response's own read timeout bounds a stream of messages.
     pub(crate) fn answer_begins(&mut self) {
         if matches!(self.pace, BodyDeadlines::Messages(_)) {
             self.pace = BodyDeadlines::Any;
         }
     }
 
-    /// Where the body comes from.
+    /// The source of the body.
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }
 
-    /// So many bytes of a body were taken: the client may send as many more.
+    /// Reports bytes of a body as consumed: the client may send as many more.
     pub(crate) fn release(&self, bytes: usize) {
         if let Source::Http2(stream) = &self.source {
             stream.release(bytes);
         }
     }
 
-    /// Reads more of a body. Whoever is late, or sends slower than [`LEAST_BODY_RATE`], has broken it off.
+    /// Reads more of a body. Fails for a client that is late, or sends slower than [`LEAST_BODY_RATE`].
     pub(crate) fn poll_body(
         &mut self,
         context: &mut Context<'_>,
@@ -323,7 +323,7 @@ impl RequestReader {
             poll_fn(|context| stream.poll_peek(context)).await;
             return;
         };
-        // Bytes that nobody reads yet would make the socket ready at once, again and again: look now and then instead.
+        // Unread bytes would make the socket ready at once, again and again, so it is checked at intervals instead.
         loop {
             match socket.ready(tokio::io::Interest::READABLE).await {
                 Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(GONE_CHECK).await,
@@ -333,7 +333,7 @@ impl RequestReader {
     }
 }
 
-/// Whether it begins as the preface does, as far as it goes.
+/// Whether the bytes received so far are a prefix of the HTTP/2 preface, or begin with it.
 fn may_be_http2(inbound: &[u8]) -> bool {
     inbound.iter().zip(PREFACE).all(|(come, expected)| come == expected)
 }
@@ -346,8 +346,8 @@ fn skip_empty_lines(inbound: &mut BytesMut, scanner: &mut HeadScanner) {
     }
 }
 
-/// Notices that a client breaks its connection off while its answer is awaited. One that merely closes its sending side
-/// still wants the answer.
+/// Detects that a client breaks its connection off while its response is awaited. A client that only closes its sending
+/// side still wants the response.
 #[derive(Debug)]
 pub(crate) struct DisconnectWatch {
     source: Source,
@@ -370,7 +370,7 @@ impl DisconnectWatch {
         };
         match ready!(stream.poll_peek(context)) {
             Peek::Broken => Poll::Ready(()),
-            // What has been sent ahead hides what comes behind it.
+            // Bytes sent ahead hide what follows them.
             Peek::Silence | Peek::Bytes | Peek::End => {
                 self.watching = false;
                 Poll::Pending
@@ -383,7 +383,7 @@ impl DisconnectWatch {
 mod tests {
     use super::*;
 
-    /// Whether a body of so many bytes a second, one part a second, is broken off, and after how many seconds.
+    /// Whether a body of this many bytes a second, sent one part a second, is broken off, and after how many seconds.
     fn broken_off_after(each: usize) -> Option<u64> {
         let (mut rate, begin) = (Rate::default(), now());
         (0..600).find(|second| {

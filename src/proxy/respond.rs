@@ -1,4 +1,4 @@
-//! Answers that the gateway makes itself, on their way to the client.
+//! Sends the responses that the gateway makes itself.
 
 use http::StatusCode;
 
@@ -8,7 +8,7 @@ use super::next_action::NextAction;
 use super::request_context::RequestContext;
 use super::session::Session;
 
-/// Sends an answer of our own. `write` writes it and says how long its body is.
+/// Sends a local response. `write` writes it and returns the length of its body.
 pub(crate) async fn send(
     session: &mut Session,
     ctx: &mut RequestContext,
@@ -33,7 +33,7 @@ pub(crate) async fn send(
     }
 }
 
-/// Sends a problem document. `error` is the word for the access log, `detail` is for the client.
+/// Sends a problem document. `error` is the access log's error name, `detail` is for the client.
 pub(crate) async fn send_problem(
     session: &mut Session,
     ctx: &mut RequestContext,

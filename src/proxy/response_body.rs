@@ -1,4 +1,4 @@
-//! A backend's body on its way to the client.
+//! A response body on its way from the backend to the client.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -16,36 +16,37 @@ use crate::http2::connection::StreamLost;
 use crate::http2::server_stream::ServerStream;
 use crate::upstream::exchange::{BODY_READ, Exchange, RequestBody};
 
-/// Bytes of a chunked body that are framed anew at once.
+/// Bytes of a chunked body that are reframed at once.
 const PART: usize = 32 << 10;
-/// Body bytes that are copied behind the head, to be sent with it in one piece.
+/// A body up to this many bytes is copied after the head, to be sent with it in one write.
 const SMALL: usize = 4 << 10;
 
 /// Why the client did not get the whole body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RelayError {
-    /// The backend broke it off, was silent for too long, or sent what is no body.
+    /// The backend broke the body off, was silent for too long, or sent a malformed body.
     Backend,
-    /// The body is malformed from its first byte on, and nothing of the head went out.
+    /// The body is malformed from its first byte on, and nothing of the head was sent.
     Unsent,
-    /// The client left, or takes nothing.
+    /// The client left, or accepts nothing.
     Client,
-    /// The client's messages broke a bound: who awaits the next would wait in vain.
+    /// The client's message stream violated a bound. The call is ended, since it would wait in vain for the next
+    /// message.
     Messages(BodyFault),
 }
 
 /// How a body is framed for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFraming {
-    /// As the backend's bytes stand: it has a length, or ends with the connection.
+    /// The backend's bytes unchanged: the body has a length, or ends with the connection.
     Plain,
     /// In chunks, with trailers or without.
     Chunked,
-    /// In frames of HTTP/2, which end by themselves.
+    /// In HTTP/2 frames, which mark their end themselves.
     Frames,
 }
 
-/// A body being passed on.
+/// A response body being relayed.
 #[derive(Debug)]
 pub(crate) struct Download {
     rest: Rest,
@@ -53,26 +54,26 @@ pub(crate) struct Download {
     trailers: Trailers,
     /// Body bytes handed to the client's socket, or framed for it.
     sent: u64,
-    /// The client's socket took a byte of the answer.
+    /// The client's socket accepted a byte of the response.
     begun: bool,
     /// The rest of the body is malformed.
     malformed: bool,
-    /// How long it may be silent.
+    /// How long the backend may be silent.
     read_timeout: Duration,
     silent_since: Option<Instant>,
-    /// The trailers of a body whose end no framing tells, or that goes out in frames, once that has come.
+    /// The trailers, once the body has ended: of a body without an end in its framing, or of one sent in frames.
     ending: Option<Vec<u8>>,
-    /// What is unsent of the chunks of a body that goes out in frames.
+    /// The unsent payload of chunks, of a body sent in frames.
     unchunked: BytesMut,
 }
 
-/// What is still to come.
+/// The part of a body that is still to come.
 #[derive(Debug)]
 enum Rest {
     Nothing,
     Length(u64),
     Chunked(ChunkDecoder),
-    /// Until the connection ends, or the stream of HTTP/2.
+    /// Bytes until the connection or the HTTP/2 stream ends.
     UntilClose,
 }
 
@@ -108,8 +109,8 @@ impl Download {
         self.sent
     }
 
-    /// Sends `outbound`, where the head stands, and the body behind it, as it comes. Of a body that is malformed, what comes before
-    /// the fault is sent.
+    /// Sends `outbound`, which holds the head, and then the body as it is received. Of a malformed body, the bytes
+    /// before the fault are sent.
     pub(crate) fn poll_pass<U: RequestBody>(
         &mut self,
         context: &mut Context<'_>,
@@ -167,7 +168,7 @@ impl Download {
                 let trailers = self.ending.take().unwrap_or_default();
                 return Poll::Ready(stream.end(&trailers).map_err(|StreamLost| RelayError::Client));
             } else {
-                // What the client has no room for is left to the backend.
+                // Bytes that the client has no room for are left in the backend's socket.
                 let room =
                     ready!(stream.poll_room(context, BODY_READ)).map_err(|StreamLost| RelayError::Client)?;
                 ready!(self.poll_more(context, exchange, deadline, room))?;
@@ -175,7 +176,7 @@ impl Download {
         }
     }
 
-    /// Whether the body is over behind so many bytes as they stand, or behind what is unchunked, and no trailers follow.
+    /// Whether the body ends after `straight` unchanged bytes, or after the unchunked bytes, without trailers.
     fn ends_behind(&self, straight: usize) -> bool {
         let bare = self.ending.as_ref().is_none_or(Vec::is_empty);
         match self.rest {
@@ -186,7 +187,7 @@ impl Download {
         }
     }
 
-    /// Takes chunks apart that go out in frames.
+    /// Decodes chunks that are sent on in frames.
     fn unchunk(&mut self, come: &mut BytesMut) {
         let Rest::Chunked(decoder) = &mut self.rest else { return };
         while !come.is_empty() && !decoder.is_done() && self.unchunked.len() < PART && !self.malformed {
@@ -204,7 +205,7 @@ impl Download {
         }
     }
 
-    /// Reads at most `most` bytes more of the body, or its end.
+    /// Reads at most `most` more bytes of the body, or its end.
     fn poll_more<U: RequestBody>(
         &mut self,
         context: &mut Context<'_>,
@@ -268,7 +269,7 @@ impl Download {
                 self.passed(written - head);
                 continue;
             }
-            // Nothing of it may lie here while more is awaited.
+            // No byte of it may stay here while more is awaited.
             ready!(writer.poll_flush(context)).map_err(|_| RelayError::Client)?;
             if self.malformed {
                 return Poll::Ready(Err(RelayError::Backend));
@@ -280,7 +281,7 @@ impl Download {
         }
     }
 
-    /// How many bytes of the backend's can go to the client as they stand.
+    /// How many of the backend's bytes can be sent to the client unchanged.
     fn straight(&self, come: usize) -> usize {
         match (&self.rest, self.form) {
             (Rest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(come),
@@ -299,7 +300,7 @@ impl Download {
         }
     }
 
-    /// Frames what cannot go as it stands.
+    /// Reframes the bytes that cannot be sent unchanged.
     fn reframe(&mut self, inbound: &mut BytesMut, outbound: &mut BytesMut) -> Result<(), MalformedChunk> {
         match &mut self.rest {
             Rest::Chunked(decoder) => {

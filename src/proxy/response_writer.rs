@@ -13,17 +13,17 @@ use crate::clock::deadline::{Deadline, now};
 use crate::http2::server_stream::ServerStream;
 use crate::net::{AckTimeout, Stream};
 
-/// Where a client's answers go.
+/// The destination of a client's responses.
 #[derive(Debug)]
 pub(crate) enum ResponseWriter {
-    /// To a connection of its own.
+    /// An HTTP/1 connection.
     Http1(SocketWriter),
-    /// To its request's stream.
+    /// The stream of an HTTP/2 request.
     Http2(Rc<ServerStream>),
 }
 
 impl ResponseWriter {
-    /// Sends an answer of our own, as HTTP/1.1 has it; its last `body` bytes are its body.
+    /// Sends a local response, written as HTTP/1.1; its last `body` bytes are its body.
     pub(crate) async fn send(&mut self, answer: &mut BytesMut, body: usize) -> io::Result<()> {
         let stream = match self {
             Self::Http1(writer) => return writer.flush(answer).await,
@@ -48,21 +48,22 @@ impl ResponseWriter {
         }
     }
 
-    /// Makes the close a reset, so that the client knows that something is missing. A stream tells by itself.
+    /// Makes the close a reset, so that the client detects a truncated response. An HTTP/2 stream signals that by
+    /// itself.
     pub(crate) fn reset(&self) {
         if let Self::Http1(writer) = self {
             writer.reset();
         }
     }
 
-    /// See [`Writer::lift_timeout`]. No stream is ever joined to a backend.
+    /// See [`SocketWriter::lift_timeout`]. No HTTP/2 stream is ever joined to a backend.
     pub(crate) fn lift_timeout(&self) {
         if let Self::Http1(writer) = self {
             writer.lift_timeout();
         }
     }
 
-    /// The client took nothing of what another writer of this connection had for it.
+    /// Marks the client as stalled: it accepted nothing from another writer of this connection.
     pub(crate) fn give_up(&mut self) {
         if let Self::Http1(writer) = self {
             writer.give_up();
@@ -77,11 +78,11 @@ pub(crate) struct SocketWriter {
     write_timeout: Duration,
     /// `write_timeout` as the kernel measures it: by what the client acknowledges.
     ack_timeout: AckTimeout,
-    /// For a socket that cannot be told so.
+    /// Used for a socket that does not support the kernel's timeout.
     deadline: Deadline,
-    /// Since when the client's socket takes no byte, and what it had taken by then.
+    /// Since when the client's socket accepts no byte, and the bytes written by then.
     blocked: Option<(Instant, u64)>,
-    /// The client acknowledged none for `write_timeout`.
+    /// The client acknowledged no byte for `write_timeout`.
     stalled: bool,
 }
 
@@ -92,7 +93,7 @@ impl SocketWriter {
         Self { stream, write_timeout, ack_timeout, deadline, blocked: None, stalled: false }
     }
 
-    /// Sends what the client's socket takes of two slices. Fails once the client has acknowledged nothing for
+    /// Writes as much of two slices as the client's socket accepts. Fails once the client has acknowledged nothing for
     /// `write_timeout`.
     pub(crate) fn poll_write(
         &mut self,
@@ -110,7 +111,7 @@ impl SocketWriter {
         }
     }
 
-    /// Ready once the socket has taken all that was sent. Fails as [`Self::poll_write`] does.
+    /// Ready once the socket has accepted all bytes. Fails as [`Self::poll_write`] does.
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.stream.poll_flush(context) {
             Poll::Pending => self.poll_write_timeout(context),
@@ -122,7 +123,8 @@ impl SocketWriter {
         }
     }
 
-    /// Where the kernel does not judge: fails once the client has taken nothing for `write_timeout`.
+    /// For sockets without the kernel's timeout: fails once the client's socket has accepted nothing for
+    /// `write_timeout`.
     fn poll_write_timeout<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let taken = self.stream.bytes_written();
         let since = match self.blocked {
@@ -142,14 +144,14 @@ impl SocketWriter {
     /// Notes whether the connection failed because the client acknowledged nothing for `write_timeout`.
     #[cold]
     fn fail(&mut self, error: io::Error) -> io::Error {
-        // The kernel tells its reason once. If a read was told, a write fails as on any connection that is over.
+        // The kernel reports its reason once. If a read received the reason, a write fails as on any closed connection.
         let told = error.kind() == io::ErrorKind::BrokenPipe;
         let waited = || self.blocked.is_some_and(|(since, _)| now() >= since + self.write_timeout);
         self.stalled |= error.kind() == io::ErrorKind::TimedOut || told && waited();
         error
     }
 
-    /// From now on the client may leave bytes unacknowledged for as long as the kernel's own rule says.
+    /// From now on only the kernel's default rule bounds how long the client may leave bytes unacknowledged.
     pub(crate) fn lift_timeout(&self) {
         self.ack_timeout.lift(&self.stream);
     }
@@ -168,13 +170,13 @@ impl SocketWriter {
         self.stalled
     }
 
-    /// The client took nothing of what another writer of this connection had for it.
+    /// Marks the client as stalled: it accepted nothing from another writer of this connection.
     pub(crate) fn give_up(&mut self) {
         self.stalled = true;
         self.reset();
     }
 
-    /// Makes the close a reset, so that the client knows that something is missing.
+    /// Makes the close a reset, so that the client detects a truncated response.
     pub(crate) fn reset(&self) {
         self.stream.reset_on_close();
     }

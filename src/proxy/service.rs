@@ -1,4 +1,4 @@
-//! The story of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
+//! The steps of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -30,33 +30,33 @@ use crate::plan::resolve::{self, EarlyResponse, RejectReason, Resolution, Routed
 use crate::store::Outcome;
 use crate::telemetry::metrics::RequestOutcome;
 
-/// What is to be done with a request.
+/// The action for a request.
 enum RequestAction<'p, 'h> {
-    /// It goes to its backend, which sees this path and query.
+    /// Forward to the backend, with this path and query.
     Forward(ForwardRequest<'p>, Cow<'h, str>),
-    /// It is answered before any limit is asked.
+    /// Respond before any limit is checked.
     Early(EarlyResponse),
     /// A limit refuses.
     Refuse(OverLimitRequest<'p>),
-    /// The client left while it waited: its slot passes unused.
+    /// The client left during its delay: its slot is unused.
     GiveUp,
 }
 
 /// A limit's refusal.
 struct OverLimitRequest<'p> {
     refusal: Refusal<'p>,
-    /// What the rate-limit fields tell of.
+    /// The limit that the rate-limit headers describe.
     tightest: Option<BindingLimit<'p>>,
     route: &'p Route,
 }
 
-/// Answers the request whose head stands at the front of what has come.
+/// Serves the request with the head at the front of the buffer.
 pub(crate) async fn answer(session: &mut Session) -> NextAction {
     let mut ctx = RequestContext::begin(&session.worker, &session.peer);
     let plan = Rc::clone(&ctx.plan);
     let Session { reader, peer, buffers, may_keep, is_last, .. } = &mut *session;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
-    // Looked at where it stands: it is large enough that moving it would show.
+    // Parsed in place: it is large enough that moving it costs measurably.
     let parsed = RequestHead::parse(inbound, spans);
     let head = match &parsed {
         Ok(head) => head,
@@ -85,7 +85,7 @@ pub(crate) async fn answer(session: &mut Session) -> NextAction {
     }
 }
 
-/// Finds the route, asks the limits, and says what follows.
+/// Finds the route, checks the limits, and decides the action.
 async fn judge<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
@@ -146,7 +146,7 @@ impl<'p> RequestAction<'p, '_> {
     }
 }
 
-/// Resolves the request, and notes what is known of it then.
+/// Resolves the request, and notes the data known then.
 fn resolve<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
@@ -174,7 +174,7 @@ fn resolve<'p, 'r>(
     outcome
 }
 
-/// Asks the store, at the moment that the request's head had come. Nothing to ask: nothing said.
+/// Asks the store, with the time at which the request head was complete. Without charges, the store is not asked.
 async fn decide(ctx: &RequestContext, assessment: &RequestCharges<'_>) -> Outcome {
     if assessment.charges.is_empty() {
         return Outcome::default();
@@ -182,7 +182,7 @@ async fn decide(ctx: &RequestContext, assessment: &RequestCharges<'_>) -> Outcom
     ctx.plan.counters.decide(&assessment.charges, ctx.started).await
 }
 
-/// Waits for the request's ctx. False if the client left meanwhile.
+/// Waits for the request's delay. False if the client left meanwhile.
 async fn wait(ctx: &mut RequestContext, delay: Micros, reader: &RequestReader) -> bool {
     ctx.delay = delay;
     ctx.trace_delay(delay);
@@ -195,7 +195,7 @@ async fn wait(ctx: &mut RequestContext, delay: Micros, reader: &RequestReader) -
     true
 }
 
-/// Answers what came in place of a head. Nothing can be read behind it.
+/// Responds to bytes that are no request head. No bytes can be read after them.
 pub(crate) async fn refuse_unread(session: &mut Session, fault: RequestError) -> NextAction {
     let mut ctx = RequestContext::begin(&session.worker, &session.peer);
     refuse(session, &mut ctx, fault).await
@@ -208,7 +208,7 @@ async fn refuse(session: &mut Session, ctx: &mut RequestContext, fault: RequestE
     send_problem(session, ctx, (fault.status(), fault.reason(), fault.reason())).await
 }
 
-/// Answers a request that is neither charged nor forwarded.
+/// Responds to a request that is neither charged nor forwarded.
 async fn early(session: &mut Session, ctx: &mut RequestContext, response: &EarlyResponse) -> NextAction {
     drain(session, ctx).await;
     ctx.answered(response.status(), response.error());

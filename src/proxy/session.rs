@@ -1,4 +1,4 @@
-//! The client's side of a request: a connection of HTTP/1.1, or a stream of HTTP/2.
+//! The client's side of a request: an HTTP/1.1 connection, or an HTTP/2 stream.
 
 use std::rc::Rc;
 
@@ -12,23 +12,23 @@ use super::worker::Worker;
 use crate::clock::deadline::Deadline;
 use crate::upstream::private::PrivateConnections;
 
-/// The client's side of a request, and what is kept for its next.
+/// The client's side of a request, with the state kept for its next.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) worker: Rc<Worker>,
     pub(crate) peer: Rc<ConnectionPeer>,
     pub(crate) reader: RequestReader,
     pub(crate) writer: ResponseWriter,
-    /// For waits on backends; armed lazily, so it is kept from request to request.
+    /// For waits on backends; armed lazily, so that it is reused from request to request.
     pub(crate) backend_deadline: Deadline,
     /// Backend connections that carry this client's logins.
     pub(crate) private: PrivateConnections,
     /// Empty while no request is under way.
     pub(crate) buffers: Option<Box<Buffers>>,
-    /// The answer to the present request may leave the connection open.
+    /// The connection may stay open after the present response.
     pub(crate) may_keep: bool,
-    /// The client has said that it sends nothing after the present request (RFC 9112 §9.6), which has no body: old clients send an
-    /// empty line behind one (§2.2).
+    /// The client has declared that it sends nothing after the present request (RFC 9112 §9.6), which has no body. Old
+    /// clients send an empty line after one (§2.2).
     pub(crate) is_last: bool,
 }
 

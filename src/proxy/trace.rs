@@ -1,4 +1,4 @@
-//! What the spans of a traced request tell.
+//! Writes what is known of a traced request to its spans.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ impl RequestContext {
         self.trace.as_mut()?.span.as_deref_mut()
     }
 
-    /// Notes how long the request has to wait for its ctx.
+    /// Notes how long the request is delayed by a leaky bucket.
     pub(crate) fn trace_delay(&mut self, delay: Micros) {
         if let Some(span) = self.span() {
             span.delay = Some(delay);
         }
     }
 
-    /// Notes that the request goes to a backend, which will see this target.
+    /// Notes that the request is forwarded to an upstream, with this target.
     pub(crate) fn trace_way(&mut self, upstream: UpstreamIndex, target: &str, since: Timestamp) {
         if !self.trace.as_ref().is_some_and(RequestTrace::is_recorded) {
             return;
@@ -52,8 +52,8 @@ impl RequestContext {
         }
     }
 
-    /// Notes which server was tried last, how often one was, and what it answered when. Nobody was asked where there was no
-    /// server.
+    /// Notes the server tried last, the number of attempts, the response's status and its time. Without a server, no
+    /// attempt was made.
     pub(crate) fn trace_answer(
         &mut self,
         upstream: UpstreamIndex,
@@ -82,7 +82,7 @@ impl RequestContext {
         }
     }
 
-    /// Hands the spans over, with what the access log tells of the request.
+    /// Ends the spans and hands them to the exporter, with the data of the access record.
     pub(super) fn end_trace(&mut self, record: &Record) {
         let Some(mut span) = self.trace.take().and_then(|traced| traced.span) else { return };
         span.record = kept(record);
@@ -93,14 +93,14 @@ impl RequestContext {
         if let Some(way) = &mut span.forwarded
             && way.server.is_none()
         {
-            // The client left before it was known who would answer.
+            // The client left before a server was chosen.
             way.until = end;
         }
         self.worker.shared.spans.record(span);
     }
 }
 
-/// What a span keeps of a record, which may be long.
+/// The part of a record that a span keeps; a record may be long.
 fn kept(record: &Record) -> Record {
     let name = record.method.as_str().as_bytes();
     let method = name.get(..MAX_METHOD).and_then(|start| Method::from_bytes(start).ok());

@@ -1,4 +1,4 @@
-//! Whether a request is traced, and under which names.
+//! Decides whether a request is traced, and assigns its ids.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,18 +15,18 @@ use crate::telemetry::access_log::Record;
 use crate::telemetry::trace::context::{Context, SpanId, TraceId};
 use crate::telemetry::trace::span::{RequestSpan, bounded};
 
-/// Requests a second of which a worker believes strangers that their trace is recorded. What more of them come are like
-/// requests of no trace: else anybody could make the collector take whatever they send.
+/// Requests a second for which a worker follows an untrusted client's `sampled` flag. Further ones are treated like
+/// requests without a trace: otherwise any client could make the collector receive everything it sends.
 const MAX_BELIEVED: u32 = 100;
 
-/// One worker's source of names and choices.
+/// One worker's source of ids and sampling decisions.
 #[derive(Debug)]
 pub(crate) struct Tracer {
-    /// Keyed at random, so that no other worker makes the same names.
+    /// Keyed at random, so that no other worker generates the same ids.
     names: RandomState,
     made: Cell<u64>,
     phase: Cell<u64>,
-    /// The second in which strangers were believed last, and how often.
+    /// The second in which untrusted flags were last followed, and how often.
     believed: Cell<(u64, u32)>,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Tracer {
 #[derive(Debug)]
 pub(crate) struct RequestTrace {
     context: Context,
-    /// It came with a `traceparent` that is followed.
+    /// The request has a `traceparent` that is followed.
     pub(super) continued: bool,
-    /// What is to be exported, if it is recorded.
+    /// The span to be exported, if the trace is recorded.
     pub(super) span: Option<Box<RequestSpan>>,
 }
 
@@ -47,7 +47,7 @@ impl Tracer {
         Self { names, made: Cell::new(0), phase, believed: Cell::default() }
     }
 
-    /// Gives a request its place: in the trace that it names, or in a new one. Without a head, it names none.
+    /// Places a request in the trace that it names, or in a new one. Without a head, it names none.
     pub(crate) fn begin(
         &self,
         gateway: &Plan,
@@ -91,7 +91,7 @@ impl Tracer {
         chosen
     }
 
-    /// Whether a stranger's word is taken once more in this second.
+    /// Whether an untrusted client's flag is followed once more in this second.
     fn believes(&self, now: Timestamp) -> bool {
         let second = now.0 / Micros::SECOND.0;
         let (last, count) = self.believed.get();
@@ -119,7 +119,7 @@ impl Tracer {
         }
     }
 
-    /// A number that is random to all who do not know the keys.
+    /// A number that is random without knowledge of the keys.
     fn number(&self) -> u64 {
         let made = self.made.get();
         self.made.set(made.wrapping_add(1));
@@ -127,7 +127,7 @@ impl Tracer {
     }
 }
 
-/// Whom the request comes from; two that say so say nothing.
+/// The parent span; a request with two `traceparent` headers has none.
 fn parent(fields: Fields<'_>) -> Option<Context> {
     let mut parents = fields.all_known(Name::Traceparent);
     let parent = parents.next()?;
@@ -146,12 +146,12 @@ impl RequestTrace {
         self.span.is_some()
     }
 
-    /// Which trace it belongs to.
+    /// The trace's id.
     pub(crate) fn id(&self) -> TraceId {
         self.context.trace
     }
 
-    /// What the backend is to see: the span that the request is sent by.
+    /// The `traceparent` for the backend: the span that the request is sent by.
     pub(crate) fn onward(&self) -> [u8; 55] {
         let way = self.span.as_ref().and_then(|span| span.forwarded.as_ref());
         Context { span: way.map_or(self.context.span, |way| way.span), ..self.context }.text()

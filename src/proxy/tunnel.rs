@@ -1,5 +1,5 @@
-//! An upgraded connection (RFC 9110 §7.8): bytes pass both ways until one side closes, both
-//! are silent for too long, one acknowledges nothing for as long, or the worker is drained.
+//! An upgraded connection (RFC 9110 §7.8). Bytes are relayed both ways until one side closes, both are silent for too
+//! long, one acknowledges nothing for as long, or the worker is drained.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,18 +13,18 @@ use crate::clock::deadline::{Deadline, now};
 use crate::net::{AckTimeout, Stream};
 use crate::upstream::pool::UpstreamConnection;
 
-/// Bytes taken from one side at once.
+/// Bytes read from one side at once.
 const PART: usize = 16 << 10;
 
-/// Joins client and backend. What either has sent behind its head stands in the buffers.
-/// When neither has moved a byte for `silence`, both are closed. Whether a side that blocks moves is judged by the kernel.
+/// Joins client and backend. Bytes that either sent after its head are in the buffers. When neither has transferred a
+/// byte for `silence`, both are closed. For a blocked side, the kernel measures the time without acknowledged bytes.
 pub(crate) async fn run(
     client: &Stream,
     backend: UpstreamConnection,
     mut buffers: Box<Buffers>,
     silence: Duration,
 ) {
-    // A stream of HTTP/2 switches to nothing.
+    // An HTTP/2 stream is never upgraded.
     let Some(backend) = backend.stream() else { return };
     let (mut up, mut down) = (Direction::new(silence), Direction::new(silence));
     let (mut deadline, mut moved, mut last) = (Deadline::default(), 0, now());
@@ -54,16 +54,16 @@ pub(crate) async fn run(
     .await;
 }
 
-/// One of a tunnel's two directions.
+/// One of the two directions of a tunnel.
 #[derive(Debug)]
 struct Direction {
     ended: bool,
     closed: bool,
     /// Bytes read and bytes written.
     moved: u64,
-    /// How long the side that is written to may acknowledge nothing.
+    /// How long the receiving side may acknowledge nothing.
     ack_timeout: AckTimeout,
-    /// That side takes nothing at present, and the kernel judges for how long.
+    /// The receiving side's socket accepts no bytes at present, and the kernel measures for how long.
     blocked: bool,
 }
 
@@ -73,7 +73,7 @@ impl Direction {
         Self { ended: false, closed: false, moved: 0, ack_timeout, blocked: false }
     }
 
-    /// Ready once one side has closed and the other has been told.
+    /// Ready once one side has closed and the close was passed on to the other.
     fn poll(
         &mut self,
         context: &mut Context<'_>,

@@ -1,6 +1,6 @@
-//! Heads on their way through: hop-by-hop fields stay behind, forwarding fields are set, the route's edits are made.
+//! Heads to be forwarded: hop-by-hop headers are removed, forwarding headers are set, the route's edits are applied.
 //!
-//! A head is copied once, from where it was read to where it is sent from.
+//! A head is copied once, from the buffer it was read into to the buffer it is sent from.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
     out.put_slice(b"\r\n");
 }
 
-/// Appends lines that are made already. Nearly always there are none.
+/// Appends lines made earlier. Nearly always there are none.
 #[inline]
 pub(crate) fn put_lines(out: &mut BytesMut, lines: &[u8]) {
     if !lines.is_empty() {
@@ -37,14 +37,14 @@ pub(crate) fn put_lines(out: &mut BytesMut, lines: &[u8]) {
     }
 }
 
-/// Appends a field whose value is a number.
+/// Appends a numeric field.
 #[inline]
 pub(crate) fn put_number(out: &mut BytesMut, name: &[u8], value: u64) {
     put_field(out, name, itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Appends a status line. Without a reason of the backend's own, the usual one. The version is ours, whatever the client's
-/// (RFC 9110 §2.5): what an HTTP/1.0 client does not understand is not sent to it.
+/// Appends a status line, with the usual reason if the backend gave none. The version is HTTP/1.1 whatever the client's
+/// (RFC 9110 §2.5): features that an HTTP/1.0 client does not understand are not sent to it.
 pub(crate) fn put_status(out: &mut BytesMut, status: StatusCode, reason: Option<&[u8]>) {
     let reason = reason.unwrap_or_else(|| status.canonical_reason().unwrap_or_default().as_bytes());
     out.reserve(15 + reason.len());
@@ -55,41 +55,41 @@ pub(crate) fn put_status(out: &mut BytesMut, status: StatusCode, reason: Option<
     out.put_slice(b"\r\n");
 }
 
-/// What the backend is to learn beside what the client sent.
+/// The data for the backend beside the client's own headers.
 #[derive(Debug)]
 pub(crate) struct UpstreamRequestHead<'a> {
-    /// Path and query that the backend sees.
+    /// The path and query for the backend.
     pub(crate) target: Cow<'a, str>,
-    /// Gives the Host that it sees: its own, else the client's.
+    /// Provides the Host for the backend: its own, else the client's.
     pub(crate) upstream: &'a Upstream,
     /// The peer's address as text.
     pub(crate) peer: &'a [u8],
-    /// `http` or `https`: how the client reached us.
+    /// `http` or `https`: the scheme of the client's connection.
     pub(crate) scheme: &'static str,
     /// Whether the peer is a trusted proxy.
     pub(crate) trusted: bool,
-    /// Where trusted proxies name the client.
+    /// The header in which trusted proxies name the client.
     pub(crate) source: &'a ClientSource,
-    /// The client, as far as it is known.
+    /// The client's address, if known.
     pub(crate) client: Option<IpAddr>,
     /// `x-request-id`.
     pub(crate) request_id: &'a [u8],
-    /// What shows this process that a request has passed it before.
+    /// Shows this process that a request has passed it before.
     pub(crate) loop_mark: &'a LoopMark,
     /// The protocol that the client may switch to.
     pub(crate) upgrade: Option<&'a [u8]>,
-    /// The client takes trailers, and gets those of the answer.
+    /// The client accepts trailers, and gets those of the response.
     pub(crate) trailers: bool,
     /// Whether to append this proxy to `via`.
     pub(crate) via: bool,
-    /// The request's place in a trace; `None`: what the client says of one passes as any other field.
+    /// The request's place in a trace; `None`: the client's trace headers are forwarded like any other.
     pub(crate) trace: Option<&'a RequestTrace>,
     /// The route's edits.
     pub(crate) edits: &'a HeaderEdits,
 }
 
 impl UpstreamRequestHead<'_> {
-    /// Writes the head that the backend is to see (RFC 9110 §7.6).
+    /// Writes the head for the backend (RFC 9110 §7.6).
     pub(crate) fn write(&self, head: &RequestHead<'_>, out: &mut BytesMut) {
         self.put_request_line(head, out);
         // The target's authority wins where there is one (RFC 9112 §3.2.2).
@@ -118,7 +118,7 @@ impl UpstreamRequestHead<'_> {
         if let Some(trace) = self.trace {
             self.put_own(out, b"traceparent", &trace.onward());
         }
-        // Neither the client's `connection` nor the route's edits remove it: a loop would go unseen.
+        // Neither the client's `connection` nor the route's edits remove it: a loop would stay undetected.
         self.loop_mark.write(head.fields, |text| out.extend_from_slice(text));
         self.put_forwarded(head.fields, sent, &nominations, out);
         self.put_connection_options(out);
@@ -130,7 +130,7 @@ impl UpstreamRequestHead<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// What concerns the connection to the backend only, named in `connection` as it must be (RFC 9110 §7.6.1, §10.1.4).
+    /// The headers for the backend connection only, named in `connection` as they must be (RFC 9110 §7.6.1, §10.1.4).
     fn put_connection_options(&self, out: &mut BytesMut) {
         match (self.upgrade, self.trailers) {
             (None, false) => {}
@@ -149,7 +149,7 @@ impl UpstreamRequestHead<'_> {
         out.extend_from_slice(b" HTTP/1.1\r\n");
     }
 
-    /// Whether a field goes on as it came. Those that are written anew do not.
+    /// Whether a header is forwarded unchanged. Headers that are written anew are not.
     fn passes(&self, field: &Field<'_>) -> bool {
         match field.known {
             Name::Other if self.is_twin(field.name) || self.is_false_source(field.name) => return false,
@@ -158,12 +158,12 @@ impl UpstreamRequestHead<'_> {
                 return false;
             }
             Name::XForwardedFor | Name::XRealIp => return false,
-            // A proxy that does not write it passes it as the client sent it.
+            // A proxy that does not write it forwards it as the client sent it.
             Name::Forwarded if !(self.trusted && *self.source == ClientSource::Forwarded) => return false,
-            // What an untrusted peer says of the client that it speaks for.
+            // Claims of an untrusted peer about the client it forwards for.
             Name::XForwardedHost | Name::XForwardedProto if !self.trusted => return false,
             Name::Traceparent if self.trace.is_some() => return false,
-            // What belongs to a trace that is not followed.
+            // Headers of a trace that is not continued.
             Name::Tracestate if self.trace.is_some_and(|trace| !trace.continued) => return false,
             known if known.is_hop_by_hop() => return false,
             _ => {}
@@ -171,13 +171,13 @@ impl UpstreamRequestHead<'_> {
         !touches(self.edits, field.name)
     }
 
-    /// Whether many a backend takes it for a field that has a meaning here, or that the route edits: CGI and its heirs read
-    /// `x_forwarded_for` as `x-forwarded-for`, `content_length` as the length.
+    /// Whether many backends read the name as that of a header that has a meaning here, or that the route edits: CGI
+    /// and its successors read `x_forwarded_for` as `x-forwarded-for`, `content_length` as the length.
     fn is_twin(&self, name: &[u8]) -> bool {
         with_hyphens(name).is_some_and(|twin| Name::of(&twin) != Name::Other || touches(self.edits, &twin))
     }
 
-    /// Whether this is the header that trusted proxies name the client in, from a peer that is not trusted.
+    /// Whether this is the header in which trusted proxies name the client, sent by a peer that is not trusted.
     fn is_false_source(&self, name: &[u8]) -> bool {
         match self.source {
             ClientSource::Header(source) if !self.trusted => is_same(source, name),
@@ -185,7 +185,8 @@ impl UpstreamRequestHead<'_> {
         }
     }
 
-    /// Sets `x-forwarded-*`: anew for an untrusted peer, continued for a trusted proxy. An `x-real-ip` of a trusted proxy is replaced.
+    /// Sets `x-forwarded-*`: anew for an untrusted peer, continued for a trusted proxy. An `x-real-ip` of a trusted
+    /// proxy is replaced.
     fn put_forwarded(
         &self,
         fields: Fields<'_>,
@@ -198,13 +199,13 @@ impl UpstreamRequestHead<'_> {
         if !touches(self.edits, list) {
             out.extend_from_slice(b"x-forwarded-for: ");
             if kept(list) && *self.source == ClientSource::XForwardedFor {
-                // One line: what came, in order, and the peer behind it.
+                // One line: the received values in order, then the peer.
                 for value in fields.all_known(Name::XForwardedFor) {
                     out.extend_from_slice(value);
                     out.extend_from_slice(b", ");
                 }
             } else if self.trusted {
-                // What is believed of the way: the client, unless it is the peer itself.
+                // The trusted part of the path: the client, unless it is the peer itself.
                 self.put_client(b", ", out);
             }
             out.extend_from_slice(self.peer);
@@ -229,7 +230,7 @@ impl UpstreamRequestHead<'_> {
         }
     }
 
-    /// The client's address and `end`; nothing if the peer is the client.
+    /// Writes the client's address and `end`; nothing if the peer is the client.
     fn put_client(&self, end: &[u8], out: &mut BytesMut) -> bool {
         let Some(client) = self.client else { return false };
         let before = out.len();
@@ -242,7 +243,7 @@ impl UpstreamRequestHead<'_> {
         is_other
     }
 
-    /// A field of ours, unless the route's edits have the last word on it.
+    /// Writes a field of the gateway, unless the route's edits override it.
     fn put_own(&self, out: &mut BytesMut, name: &[u8], value: &[u8]) {
         if !touches(self.edits, name) {
             put_field(out, name, value);
@@ -250,8 +251,8 @@ impl UpstreamRequestHead<'_> {
     }
 }
 
-/// The Host for a request without one, as an HTTP/1.0 client may send: the upstream's name, or its first server where the name
-/// cannot be a host.
+/// The Host for a request without one, as an HTTP/1.0 client may send: the upstream's name, or its first server if the
+/// name is no valid host.
 #[cold]
 fn fallback_host(upstream: &Upstream) -> &[u8] {
     let name = upstream.name.as_bytes();
@@ -259,8 +260,8 @@ fn fallback_host(upstream: &Upstream) -> &[u8] {
     if is_authority(name) { name } else { server.unwrap_or_default() }
 }
 
-/// The protocol that the client asks to switch to, if it is one: of a list, the backend could choose what was not looked at.
-/// HTTP and TLS are not passed on: requests behind such a tunnel would go unseen.
+/// The protocol that the client asks to switch to, if it names exactly one: from a list, the backend could choose one
+/// that was not checked. HTTP and TLS are not forwarded: requests in such a tunnel would bypass the limits.
 pub(crate) fn wanted_upgrade<'h>(head: &RequestHead<'h>) -> Option<&'h [u8]> {
     if !head.upgrade {
         return None;
@@ -279,8 +280,8 @@ pub(crate) fn only<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<&'h
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Writes the fields of an answer that the client may see: not those of the backend's hop, those that the route edits,
-/// and those that `replaced` names.
+/// Writes the response fields for the client: not those of the backend's hop, those that the route edits, or those that
+/// `replaced` names.
 pub(crate) fn put_answer_fields(
     fields: Fields<'_>,
     edits: &HeaderEdits,
@@ -291,7 +292,7 @@ pub(crate) fn put_answer_fields(
     put_edits(out, edits);
 }
 
-/// Of those, the backend's.
+/// Writes the backend's share of those.
 pub(crate) fn put_passing_fields(
     fields: Fields<'_>,
     edits: &HeaderEdits,
@@ -306,16 +307,16 @@ pub(crate) fn put_passing_fields(
     fields.copy_lines(passes, |text| out.extend_from_slice(text));
 }
 
-/// The fields that `connection` names: they concern one connection only (RFC 9110 §7.6.1).
+/// The fields that `connection` names: they apply to one connection only (RFC 9110 §7.6.1).
 #[derive(Debug)]
 struct ConnectionOptions<'h> {
-    /// `None`: there are none, as nearly always.
+    /// `None`: there are none, which is the usual case.
     named: Option<MentionedNames<'h>>,
 }
 
 impl<'h> ConnectionOptions<'h> {
     fn of(fields: Fields<'h>) -> Self {
-        // `keep-alive`, `close` and `upgrade` name no other field, and nearly always stand alone.
+        // `keep-alive`, `close` and `upgrade` name no other field, and nearly always are the only value.
         let names_none = |value: &[u8]| match value.len() {
             5 => value.eq_ignore_ascii_case(b"close"),
             7 => value.eq_ignore_ascii_case(b"upgrade"),
@@ -366,7 +367,7 @@ mod tests {
     use super::super::fixtures::upstream;
     use super::*;
 
-    /// The head that a backend sees of this one, sent by 192.0.2.1.
+    /// The head for the backend of this one, sent by 192.0.2.1.
     fn onward(head: &str, trusted: bool) -> String {
         onward_from(head, trusted, &ClientSource::XForwardedFor)
     }

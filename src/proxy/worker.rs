@@ -1,4 +1,4 @@
-//! What the connections of one worker share.
+//! State shared by the connections of one worker.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,40 +27,40 @@ use crate::telemetry::key_stats::KeyStats;
 use crate::telemetry::metrics::WorkerMetrics;
 use crate::upstream::{Pools, UpstreamClient};
 
-/// How long requests have records though there is no access log, once one failed: so that the next that fail can be told with their
-/// paths. A record costs about a twentieth of a request.
+/// How long requests have records without an access log, after one failed: the next failures can then be reported with
+/// their paths. A record costs about a twentieth of a request.
 const TROUBLE: Micros = Micros(10 * Micros::SECOND.0);
 
-/// How long a new connection has for its first byte, its TLS handshake included, once draining has begun. It was made
-/// before, and its client knows of nothing.
+/// How long a new connection has for its first byte, its TLS handshake included, once draining has begun. It was opened
+/// before, and its client does not know of the drain.
 const FIRST_BYTE: Duration = Duration::from_secs(2);
 
-/// What all connections of a worker share. Lives on its thread.
+/// State shared by all connections of a worker. Lives on the worker's thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(super) life: watch::Receiver<Life>,
     draining: Cell<bool>,
-    /// Draining has gone on for longer than new connections are waited for.
+    /// Draining has gone on for longer than the wait for new connections.
     late: Cell<bool>,
     drain: Notify,
     plan: RefCell<Rc<WorkerPlan>>,
-    /// Notices a new plan without touching what the workers share.
+    /// Detects a new plan without touching memory that the workers share.
     newest: RefCell<Cache<Arc<ArcSwap<Plan>>, Arc<Plan>>>,
     pub(super) pools: Pools,
-    /// Clients' connections open now.
+    /// Client connections open now.
     pub(super) open: Cell<usize>,
-    /// The same, but those turned away.
+    /// The same, without the rejected ones.
     pub(super) idle: Rc<IdleList<ConnectionHandle>>,
-    /// Buffers that no connection needs now.
+    /// Buffers not in use.
     pub(crate) spare: BufferPool,
     pub(crate) recorder: LogSampling,
     pub(crate) tracer: Tracer,
     date: Cell<Date>,
-    /// When the last answer was complete.
+    /// When the last response was complete.
     pub(super) last_answer: Cell<Timestamp>,
-    /// When a request failed last of which there was no record.
+    /// When a request without a record failed last.
     pub(super) troubled: Cell<Timestamp>,
     /// Connections accepted so far.
     pub(super) accepted: Cell<u64>,
@@ -69,15 +69,15 @@ pub(crate) struct Worker {
     request_id: RefCell<[u8; 32]>,
 }
 
-/// The plan in force, with what a worker needs at hand to run it.
+/// The active plan, with the worker's own state for it.
 #[derive(Debug)]
 pub(crate) struct WorkerPlan {
     pub(crate) gateway: Arc<Plan>,
     pub(crate) metrics: WorkerMetrics,
-    /// In the order of the plan's upstreams.
+    /// Upstream clients, in the order of the plan's upstreams.
     pub(crate) servers: Vec<Rc<UpstreamClient>>,
     pub(crate) counters: Rc<Counters>,
-    /// Who asks of each limit, in the order of the plan's.
+    /// The key statistics of each limit, in the order of the plan's limits.
     pub(crate) key_stats: Vec<Rc<RefCell<KeyStats>>>,
     /// Keys the fingerprints of clients' keys.
     pub(crate) secret: KeySecret,
@@ -113,17 +113,17 @@ impl Worker {
         }
     }
 
-    /// Its number among the workers.
+    /// The worker's number.
     pub(super) fn index(&self) -> usize {
         self.index
     }
 
-    /// Whether requests failed lately of which there was no record.
+    /// Whether requests without a record failed recently.
     pub(super) fn is_troubled(&self, now: Timestamp) -> bool {
         now.since(self.troubled.get()) < TROUBLE
     }
 
-    /// The plan in force now. A request keeps the one it began with.
+    /// The active plan. A request keeps the plan that it began with.
     pub(crate) fn plan(&self) -> Rc<WorkerPlan> {
         let mut newest = self.newest.borrow_mut();
         let newest = newest.load();
@@ -136,11 +136,11 @@ impl Worker {
         Rc::clone(&plan)
     }
 
-    /// A request id that no other request of this process, and hardly one of another, has.
+    /// A request id that is unique in this process, and almost certainly among all.
     pub(crate) fn next_request_id(&self) -> [u8; 32] {
-        // Counted where it stands: of a copy, the compiler would keep each digit in a place of its own.
+        // Incremented in place: of a copy, the compiler would keep each digit in a place of its own.
         let mut text = self.request_id.borrow_mut();
-        // In digits, of which one changes as a rule: cheaper than to write a number out.
+        // As digits, one of which changes as a rule: cheaper than to format a number.
         for digit in text.iter_mut().rev() {
             match digit {
                 b'f' => *digit = b'0',
@@ -154,13 +154,13 @@ impl Worker {
         *text
     }
 
-    /// A number that spreads the ends of connections; each connection has another.
+    /// A number that spreads the ends of connections; it differs for each connection.
     pub(super) fn jitter(&self) -> u8 {
-        // Neighbours are far apart, and all values are equally frequent: steps of the golden ratio.
+        // Steps of the golden ratio: neighbours are far apart, and all values are equally frequent.
         self.accepted.get().wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
     }
 
-    /// The value of `date` at `now`; made once a second.
+    /// The value of `date` at `now`; formatted once a second.
     pub(crate) fn date(&self, now: Timestamp) -> [u8; 29] {
         let date = self.date.get().at(now);
         self.date.set(date);
@@ -172,22 +172,22 @@ impl Worker {
         self.draining.get()
     }
 
-    /// Whether to wait no longer for the first request of a connection.
+    /// Whether to stop waiting for the first request of a connection.
     pub(crate) fn is_late(&self) -> bool {
         self.late.get()
     }
 
-    /// Ends when draining begins; who asks after that looks at [`Self::is_draining`] first.
+    /// Ends when draining begins. A caller first checks [`Self::is_draining`].
     pub(crate) async fn drain_begins(&self) {
         self.drain.notified().await;
     }
 
-    /// Closes the connection that is idle for longest. False if none of this worker's is.
+    /// Closes the connection that has been idle longest. False if none of this worker's is idle.
     pub(super) fn make_room(&self) -> bool {
         self.idle.longest().inspect(|handle| handle.evict()).is_some()
     }
 
-    /// A place among the client's connections, if they are bounded; over the bound, how many connections there may be in all.
+    /// A permit among the client's connections, if they are bounded; over the bound, the maximum number of connections.
     pub(super) fn admit_client(&self, peer: IpAddr) -> Result<Option<ClientConnection>, usize> {
         let plan = self.plan();
         let server = &plan.gateway.server;
@@ -219,18 +219,18 @@ impl Worker {
 }
 
 impl WorkerPlan {
-    /// Counters that stay where they are stay open.
+    /// Servers and counters that stay in place keep their connections.
     fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Plan>, last: Option<&Self>) -> Self {
         let metrics = shared.metrics.worker(index, &gateway);
         let servers = pools.adopt(&gateway.upstreams, &shared.server_registry, gateway.server.workers);
-        // Keys have other fingerprints where the secret is another.
+        // Keys have other fingerprints if the secret differs.
         let same_store = last.filter(|last| last.gateway.store.shared == gateway.store.shared);
         let counters =
             same_store.map_or_else(|| Rc::new(shared.store.open(index)), |last| Rc::clone(&last.counters));
         let key_stats = same_store.map(Self::key_stats_by_name).unwrap_or_default();
         let stays = |limit: &Limit| {
             let (last, key_stats) = key_stats.get(&*limit.name)?;
-            // Those of other keys, or that are called otherwise, are other people.
+            // Statistics of other keys, or of keys shown otherwise, are not carried over.
             (last.key == limit.key && last.reveal == limit.reveal).then(|| Rc::clone(key_stats))
         };
         let key_stats = gateway.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
@@ -243,7 +243,7 @@ impl WorkerPlan {
         each.map(|(limit, key_stats)| (&*limit.name, (limit, key_stats))).collect()
     }
 
-    /// Who asks of the limit of this name.
+    /// The key statistics of the limit of this name.
     pub(crate) fn key_stats_of(&self, name: &str) -> Option<&Rc<RefCell<KeyStats>>> {
         let limit = self.gateway.limit_named(name)?;
         self.key_stats.get(limit.0)

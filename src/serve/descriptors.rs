@@ -1,4 +1,4 @@
-//! The bound on open files, which bounds connections.
+//! The limit on open files, which bounds connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

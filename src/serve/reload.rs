@@ -1,4 +1,4 @@
-//! Another plan under the running traffic.
+//! Reload: replaces the plan under running traffic.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -21,16 +21,16 @@ use crate::telemetry::access_log::Output;
 use crate::telemetry::program_log::{ProgramLog, colour_on};
 use crate::upstream::health::HealthChecks;
 
-/// How long triggers gather: however many come, there is one reload in this time.
+/// How long triggers are collected: several in this time are one reload.
 const GATHER: Duration = Duration::from_millis(50);
-/// At most so many names are told of what changed.
+/// The maximum number of changed names that are logged.
 const MAX_NAMES: usize = 10;
 
-/// Loads the file again whenever that is due.
+/// Reloads the config file when triggered.
 #[derive(Debug)]
 pub(super) struct Reloader {
     file: PathBuf,
-    /// Is told which other files the file names.
+    /// Receives the other files that the config file names.
     named: Sender<Vec<NamedFile>>,
     shared: Arc<Shared>,
     settled: RestartOnlySettings,
@@ -40,19 +40,19 @@ pub(super) struct Reloader {
     standing: Sender<ConfigStatus>,
 }
 
-/// What is to be told of a file that was adopted.
+/// The log data of an adopted file.
 struct Adopted {
     version: String,
     warnings: Vec<String>,
 }
 
-/// Why everything stays as it was: in short, and fault by fault.
+/// Why the old plan stays: a summary, and each error.
 struct Refused {
     why: String,
     lines: Vec<String>,
 }
 
-/// What is settled when the process starts: a reload cannot change it.
+/// The settings that a reload cannot change.
 #[derive(Clone, Debug)]
 pub(super) struct RestartOnlySettings {
     /// `server.listen` as written.
@@ -77,7 +77,7 @@ impl RestartOnlySettings {
         }
     }
 
-    /// Makes a plan say what is settled, so that a plan in force always tells the truth.
+    /// Sets these settings in a new plan, so that the active plan always shows the effective ones.
     pub(super) fn impose_on(&self, gateway: &mut Plan) {
         gateway.server.listen.clone_from(&self.resolved);
         gateway.server.workers = self.workers;
@@ -85,7 +85,7 @@ impl RestartOnlySettings {
         gateway.store.max_keys = self.max_keys;
     }
 
-    /// Which settings of `gateway` wait for a restart.
+    /// The settings of `gateway` that take effect only after a restart.
     fn unlike(&self, gateway: &Plan) -> Vec<&'static str> {
         let settings = [
             ("server.listen", gateway.server.listen != self.listen),
@@ -98,7 +98,7 @@ impl RestartOnlySettings {
 }
 
 impl Reloader {
-    /// Begins to look after the servers, too. Needs the control thread's runtime around it.
+    /// Begins the health checks, too. Needs the control thread's runtime around it.
     pub(super) fn new(
         file: PathBuf,
         named: Sender<Vec<NamedFile>>,
@@ -113,7 +113,7 @@ impl Reloader {
         Self { file, named, shared, settled, log, supervisor, checks, standing }
     }
 
-    /// Reloads for each trigger, or for several that come close together.
+    /// Reloads for each trigger, or once for several in quick succession.
     pub(super) async fn run(mut self, mut due: Receiver<()>) {
         while due.recv().await.is_some() {
             tokio::time::sleep(GATHER).await;
@@ -125,7 +125,7 @@ impl Reloader {
         }
     }
 
-    /// What runs, for the service manager.
+    /// The state for the service manager.
     pub(super) fn status(&self) -> String {
         let gateway = self.shared.gateway.load();
         let addresses: Vec<_> =
@@ -133,7 +133,7 @@ impl Reloader {
         format!("{} routes on {}", gateway.routes.len(), addresses.join(", "))
     }
 
-    /// Puts the file's plan in force, or leaves everything as it is if the file has faults. Whether it had none.
+    /// Activates the file's plan, or leaves everything as it is if the file has errors. Returns whether it had none.
     fn reload(&mut self) -> bool {
         self.standing.send_modify(|standing| standing.begun += 1);
         let adopted = self.try_reload();
@@ -163,7 +163,7 @@ impl Reloader {
         Ok(Adopted { version: loaded.version, warnings: loaded.warnings.warning_lines() })
     }
 
-    /// Tells the admin listener what became of it.
+    /// Publishes the result for the admin listener.
     fn note(&self, adopted: Result<Adopted, Refused>) {
         let time = self.shared.clock.now();
         self.standing.send_modify(|standing| {
@@ -177,7 +177,7 @@ impl Reloader {
         });
     }
 
-    /// Where the access log is to go if not where it goes now.
+    /// The access log's new output, if it changes.
     fn other_output(&self, log: &Log) -> Result<Option<Output>, String> {
         if log.file == self.shared.gateway.load().log.file {
             return Ok(None);
@@ -202,29 +202,29 @@ impl Reloader {
     }
 }
 
-/// Where no certificate has changed, what clients resume their sessions with stays good. Where there are none any more,
-/// listeners that speak TLS go on with those of before.
+/// With unchanged certificates, TLS sessions of clients can still be resumed. If the file has no certificates any more,
+/// TLS listeners go on with the previous ones.
 fn keep_sessions(gateway: &mut Plan, last: &Plan) {
     if gateway.server.tls.is_none() || gateway.server.tls == last.server.tls {
         gateway.server.tls.clone_from(&last.server.tls);
     }
 }
 
-/// Makes all policies of a plan known to the store, which must be done before the plan is used.
+/// Registers all policies of a plan with the store, which must be done before the plan is used.
 pub(super) fn register(store: &Store, gateway: &Plan) {
     for policy in gateway.limits.iter().flat_map(|limit| &limit.policies) {
         store.register(&policy.algorithm, policy.remote.identity);
     }
 }
 
-/// Shows a report to whoever looks at standard error; an empty one says nothing.
+/// Writes a report to standard error; an empty one writes nothing.
 pub(super) fn tell(report: &Report) {
     let stderr = std::io::stderr();
-    // Nobody there to read it: nothing to be done.
+    // If standard error is closed, the report is lost.
     let _ = stderr.lock().write_all(report.render(colour_on(&stderr)).as_bytes());
 }
 
-/// What came and went, by name.
+/// The names added and removed.
 fn changes(last: &Plan, next: &Plan) -> String {
     let routes = |gateway: &Plan| gateway.routes.iter().map(|route| Arc::clone(&route.name)).collect();
     let limits = |gateway: &Plan| gateway.limits.iter().map(|limit| Arc::clone(&limit.name)).collect();

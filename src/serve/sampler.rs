@@ -1,4 +1,4 @@
-//! Takes a sample of what happened, once a second.
+//! Adds a second to the history, once a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::limit::units::Micros;
 use crate::shared::Shared;
 use crate::telemetry::history::HistorySources;
 
-/// Until the process ends. Where it comes late, the samples know how to fill the gap.
+/// Runs until the process ends. If a call is late, the history fills the gap.
 pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         let now = shared.clock.now();

@@ -1,4 +1,4 @@
-//! The end: told to stop or taken over, the process drains.
+//! Shutdown: the process drains when it is told to stop or was taken over.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use super::workers::Workers;
 use super::{Ended, ServeError};
 use crate::shared::{Life, Shared};
 
-/// What is needed to end.
+/// The data needed for the shutdown.
 #[derive(Debug)]
 pub(super) struct Shutdown {
     pub(super) signals: Signals,
@@ -22,15 +22,15 @@ pub(super) struct Shutdown {
     pub(super) shared: Arc<Shared>,
     pub(super) admin: Option<JoinHandle<()>>,
     pub(super) supervisor: Systemd,
-    /// Somebody asked for the end at the admin listener.
+    /// Requests to drain, from the admin listener.
     pub(super) asked: mpsc::Receiver<()>,
 }
 
 /// Why the process ends.
 enum Cause {
-    /// This signal came, or the same was asked for.
+    /// This signal was received, or the same was requested through the API.
     Signal(&'static str),
-    /// Another process has its sockets.
+    /// Another process has taken the sockets over.
     Successor(Successor),
 }
 
@@ -43,13 +43,13 @@ impl Shutdown {
             successor = offer.taken() => Cause::Successor(successor),
             end = self.workers.next_end() => return Err(ServeError::Worker(end)),
         };
-        // It holds the ports open, and the names that a successor needs.
+        // The offer holds the ports open, and the names that a successor needs.
         drop(offer);
         self.explain(cause).await;
         self.drain().await
     }
 
-    /// Tells whoever it concerns.
+    /// Reports the cause to the log and the service manager.
     async fn explain(&mut self, cause: Cause) {
         let patience = self.shared.gateway.load().server.drain_timeout;
         match cause {
@@ -63,7 +63,7 @@ impl Shutdown {
                     "process {process} has taken over: draining, requests in flight have {patience:?} to finish"
                 );
                 self.supervisor.handed_over_to(process);
-                // Whoever asks now wants to know of the successor.
+                // From now on the successor serves the admin listener.
                 if let Some(admin) = &self.admin {
                     admin.abort();
                 }

@@ -1,4 +1,4 @@
-//! What the system and its people tell the process.
+//! Signals to the process.
 
 use std::io;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Takes them over: SIGTERM and SIGINT no longer end the process by themselves. Needs a tokio runtime around it.
+    /// Handles the signals: SIGTERM and SIGINT no longer end the process by themselves. Needs a tokio runtime around
+    /// it.
     pub(super) fn take() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next SIGTERM or SIGINT and gives its name.
+    /// Waits for the next SIGTERM or SIGINT and returns its name.
     pub(super) async fn stop(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -31,8 +32,8 @@ impl Signals {
     }
 }
 
-/// Triggers a reload for each SIGHUP. A storm of them finds the channel full, and is one reload. Needs a tokio runtime
-/// around it.
+/// Triggers a reload for each SIGHUP. Several SIGHUPs in quick succession find the channel full, and are one reload.
+/// Needs a tokio runtime around it.
 pub(super) fn reload_on_hangup(triggers: Sender<()>) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
@@ -49,13 +50,13 @@ pub(super) fn reload_on_hangup(triggers: Sender<()>) -> io::Result<()> {
 pub(super) struct Rotation(Signal);
 
 impl Rotation {
-    /// Takes it over: it no longer ends the process. Needs a tokio runtime around it.
+    /// Handles the signal: it no longer ends the process. Needs a tokio runtime around it.
     pub(super) fn take() -> io::Result<Self> {
         signal(SignalKind::user_defined1()).map(Self)
     }
 
-    /// Opens the access log's file again for each, which may have got another name since, or be gone. Where it can not be
-    /// opened, and without a file, the log goes on where it is.
+    /// Reopens the access log's file after each signal, since the file may have been renamed or removed. If it cannot
+    /// be opened, and without a file, the log goes on where it is.
     pub(super) async fn reopen(mut self, shared: Arc<Shared>) {
         while self.0.recv().await.is_some() {
             let gateway = shared.gateway.load();

@@ -1,7 +1,7 @@
-//! Listening sockets that a service manager opened for us (systemd's socket activation, `sd_listen_fds(3)`).
+//! Listening sockets opened by a service manager (systemd's socket activation, `sd_listen_fds(3)`).
 //!
-//! A socket belongs to whatever the file names its address for. Its name (`FileDescriptorName=`) matters only if it is
-//! `admin`: it must then be the admin listener's.
+//! A socket is used for the listener with its address in the config file. Its name (`FileDescriptorName=`) matters only
+//! if it is `admin`: then its address must be the admin listener's.
 
 use std::env;
 use std::io;
@@ -16,10 +16,11 @@ use crate::plan::Plan;
 /// The name of the admin listener's socket.
 const ADMIN: &str = "admin";
 
-/// The sockets that were opened for this process. Called once, before there are threads: it clears the environment.
+/// The sockets opened for this process. Called once, before there are threads: it clears the environment.
 ///
 /// # Errors
-/// One that does not listen on TCP, or whose address the file does not name.
+///
+/// A socket that does not listen on TCP, or has an address that the file does not name.
 pub(super) fn of_service_manager(gateway: &Plan) -> Result<Vec<TcpListener>, ServeError> {
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut passed = ListenFd::from_env();

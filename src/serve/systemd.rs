@@ -1,4 +1,4 @@
-//! Tells a service manager how we are (`sd_notify(3)`). Without one, nothing is said.
+//! Notifies a service manager of the process's state (`sd_notify(3)`). Without one, nothing is sent.
 
 use std::env;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::clock;
 
-/// How long a message may take. A service manager that is busy for longer misses it.
+/// The timeout for a message. A service manager that is busy for longer misses it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The service manager, if there is one.
@@ -20,7 +20,7 @@ pub(super) struct Systemd {
 }
 
 impl Systemd {
-    /// The one that the environment names.
+    /// The service manager named in the environment.
     pub(super) fn from_environment() -> Self {
         let named = env::var("NOTIFY_SOCKET").ok();
         let address = named.as_deref().and_then(|named| match named.strip_prefix('@') {
@@ -30,27 +30,27 @@ impl Systemd {
         Self { address }
     }
 
-    /// Connections are taken, by this process. Also the end of a reload.
+    /// Reports that this process accepts connections. Also the end of a reload.
     pub(super) fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nMAINPID={}\nSTATUS={status}", process::id()));
     }
 
-    /// A reload has begun.
+    /// Reports that a reload has begun.
     pub(super) fn reloading(&self) {
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", clock::monotonic().0));
     }
 
-    /// The process drains and ends.
+    /// Reports that the process drains and ends.
     pub(super) fn stopping(&self, status: &str) {
         self.tell(&format!("STOPPING=1\nSTATUS={status}"));
     }
 
-    /// Another process is the service's now.
+    /// Reports that another process is now the service's main process.
     pub(super) fn handed_over_to(&self, process: i32) {
         self.tell(&format!("MAINPID={process}"));
     }
 
-    /// Says that we are alive, twice as often as is asked for. Ends at once where nobody asks.
+    /// Sends watchdog notifications, twice as often as required. Ends at once if none are required.
     pub(super) async fn keep_watchdog(self) {
         let number = |name| env::var(name).ok().and_then(|text: String| text.parse::<u64>().ok());
         let is_ours = number("WATCHDOG_PID").is_none_or(|process| process == u64::from(process::id()));

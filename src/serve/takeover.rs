@@ -1,14 +1,16 @@
-//! A new process takes the listening sockets of the running one, so that no connection is refused or lost between them.
+//! A new process takes over the listening sockets of the running one, so that no connection is refused or lost in
+//! between.
 //!
-//! The running process waits at one Unix socket for each of its addresses, in the abstract namespace (which is as wide as
-//! that of its ports, and leaves no files behind). Any user of the machine may have taken a name before: the running process then
-//! waits under the same with random digits behind it, and the new one looks at all such names that there are, passing over those
-//! of other users. The new one connects there. Then:
+//! The running process waits at one Unix socket for each of its addresses, in the abstract namespace (which has the
+//! same scope as that of its ports, and leaves no files behind). Any user of the machine may have taken a name before:
+//! then the running process waits under the same name with random digits appended. The new process tries all such names
+//! that exist, and skips those of other users. After the new process has connected:
+//!
 //! 1. running: [`HELLO`], the number of its sockets, and the sockets, [`BATCH`] at a time;
-//! 2. new: [`SERVING`], when its workers take connections;
-//! 3. running: [`LEAVING`]; it is at its sockets no more, drains and ends.
+//! 2. new: [`SERVING`], when its workers accept connections;
+//! 3. running: [`LEAVING`]; it no longer accepts connections, drains and ends.
 //!
-//! Whatever breaks before 2 leaves the running process as it was.
+//! Any failure before step 2 leaves the running process as it was.
 
 mod ask;
 mod offer;
@@ -20,15 +22,15 @@ use std::time::Duration;
 pub(super) use ask::{Predecessor, ask};
 pub(super) use offer::{Offer, Successor};
 
-/// How the running process begins: the name and the version of what follows.
+/// The running process's first bytes: name and version of the protocol.
 const HELLO: &[u8; 4] = b"TGT1";
 /// Sockets in one message; the kernel takes up to 253.
 const BATCH: usize = 64;
-/// More than any process has.
+/// The maximum number of sockets, more than any process has.
 const MOST_SOCKETS: usize = 1 << 16;
-/// What the new process says.
+/// The new process's message.
 const SERVING: u8 = b'S';
-/// What the running one answers.
+/// The running process's reply.
 const LEAVING: u8 = b'L';
 /// How long the new process waits for the running one, at each step.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,20 +39,20 @@ const STARTING: Duration = Duration::from_secs(20);
 
 /// The kernel's list of Unix sockets, in this network namespace.
 const SOCKETS: &str = "/proc/net/unix";
-/// How that marks a socket that takes connections.
+/// The mark of a listening socket in that list.
 const LISTENS: &str = "00010000";
 
-/// Where the process of this user waits that listens on `address`, unless the name is taken.
+/// The name at which this user's process with the listener `address` waits, unless it is taken.
 fn name(user: impl Display, address: SocketAddr) -> String {
     format!("tollgate/{user}/{address}")
 }
 
-/// Whether to deal with a process of this user: our own, or root's.
+/// Whether to trust a process of this user: the own user, or root.
 fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// The name, and what of it stands in the kernel's list with random digits behind it.
+/// The plain name, and those names in the kernel's list that have random digits appended.
 fn names(plain: String, sockets: &str) -> Vec<String> {
     let listening = sockets.lines().filter(|line| line.split_whitespace().nth(3) == Some(LISTENS));
     let others = listening.filter_map(|line| line.split_whitespace().nth(7)?.strip_prefix('@'));

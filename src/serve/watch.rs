@@ -1,9 +1,9 @@
-//! `--watch`: notices that the file has changed, or one that it names (a certificate).
+//! `--watch`: detects that the config file, or a file that it names (a certificate), has changed.
 //!
-//! The system's notices make it prompt. They are about the file's folder, because editors and Kubernetes replace
-//! files instead of writing them; and since they miss some changes (network file systems, files mounted singly into
-//! containers, symbolic links to elsewhere, certificates in other folders), it also looks by itself now and then. Either
-//! way the contents decide.
+//! Notifications of the system make the detection prompt. They watch the file's directory, because editors and
+//! Kubernetes replace files instead of writing them. Some changes cause no notification (network file systems, files
+//! mounted singly into containers, symbolic links to elsewhere, certificates in other directories), so the files are
+//! also read at intervals. In both cases the contents decide.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,13 +16,13 @@ use tokio::sync::watch;
 
 use crate::config::{MAX_FILE_BYTES, NamedFile};
 
-/// How long a file must have been left alone: editors write in several steps.
+/// How long a file must be unchanged: editors write in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How often it looks without being told to.
+/// The interval of checks without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Triggers a reload whenever `file` no longer has the contents that were `seen`, or one of the `named` files those with
-/// which it was loaded. Needs a tokio runtime around it.
+/// Triggers a reload whenever `file` no longer has the contents that were `seen`, or one of the `named` files no longer
+/// has those with which it was loaded. Needs a tokio runtime around it.
 pub(super) fn start(
     file: PathBuf,
     seen: Option<Vec<u8>>,
@@ -44,7 +44,7 @@ pub(super) fn start(
     });
 }
 
-/// What the file holds; `None` if it cannot be read.
+/// The contents of the file; `None` if it cannot be read.
 pub(super) fn contents(file: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = u64::try_from(MAX_FILE_BYTES + 1).unwrap_or(u64::MAX);
@@ -73,26 +73,26 @@ async fn run(
         let changed = found != last;
         (seen, files) = found;
         if changed {
-            // Full: a reload is due anyway, and it will read what was found here.
+            // Full: a reload is due anyway, and it will read the contents found here.
             let _ = triggers.try_send(());
         }
     }
 }
 
-/// Waits until there was no notice for [`SETTLE`], but no longer than until it would look by itself.
+/// Waits until there was no notification for [`SETTLE`], but no longer than until the next check.
 async fn settle(noticed: &mut Receiver<()>) {
     let quiet = async {
         while tokio::time::timeout(SETTLE, noticed.recv()).await.is_ok_and(|more| more.is_some()) {}
     };
-    // Whether it became quiet or was cut short, the file is looked at next.
+    // Whether the wait ended quietly or was cut short, the file is checked next.
     let _ = tokio::time::timeout(LOOK_EVERY, quiet).await;
 }
 
 fn watcher(file: &Path, notices: Sender<()>) -> notify::Result<RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Reading the file is noticed too; it must not make us read it again.
+        // Reading the file causes a notification too, which must not cause another read.
         if event.is_ok_and(|event| !event.kind.is_access()) {
-            // Full: somebody looks soon.
+            // Full: a check is due anyway.
             let _ = notices.try_send(());
         }
     })?;

@@ -1,4 +1,4 @@
-//! The worker threads, and that none of them ends unnoticed.
+//! The worker threads, and the detection of one that ends.
 
 use std::io;
 use std::thread::Builder;
@@ -10,14 +10,14 @@ use crate::proxy::Listeners;
 /// All workers.
 #[derive(Debug)]
 pub(super) struct Workers {
-    /// One message from each worker at most.
+    /// At most one message from each worker.
     ends: UnboundedReceiver<WorkerEnd>,
-    /// The same, when it takes connections.
+    /// The same, when a worker accepts connections.
     ups: UnboundedReceiver<()>,
     left: usize,
 }
 
-/// What a worker calls when it takes connections.
+/// Called by a worker when it accepts connections.
 #[derive(Debug)]
 pub(super) struct ReadySignal(UnboundedSender<()>);
 
@@ -38,7 +38,7 @@ pub struct WorkerEnd {
 
 #[derive(Debug)]
 enum Outcome {
-    /// Told to drain, it has drained.
+    /// The worker has drained, as it was told to.
     Drained,
     Failed(io::Error),
     /// The panic's own message is on standard error already.
@@ -46,8 +46,8 @@ enum Outcome {
 }
 
 impl Workers {
-    /// Starts one thread for each list of listeners, and `work` on it with the worker's number, its listeners and what it
-    /// calls when it takes connections.
+    /// Starts one thread for each list of listeners, and `work` on it with the worker's number, its listeners and its
+    /// ready signal.
     pub(super) fn start<W>(listeners: Vec<Listeners>, work: W) -> io::Result<Self>
     where
         W: Fn(usize, Listeners, ReadySignal) -> io::Result<()> + Clone + Send + 'static,
@@ -65,21 +65,21 @@ impl Workers {
         Ok(Self { ends, ups, left })
     }
 
-    /// Waits until every worker takes connections; an error is one that ended instead.
+    /// Waits until every worker accepts connections; an error is a worker that ended instead.
     pub(super) async fn all_up(&mut self) -> Result<(), WorkerEnd> {
         for _ in 0..self.left {
             tokio::select! {
                 biased;
                 Some(end) = self.ends.recv() => return Err(end),
                 Some(()) = self.ups.recv() => {}
-                // Every worker calls or ends.
+                // Every worker signals or ends.
                 else => return Ok(()),
             }
         }
         Ok(())
     }
 
-    /// Waits until a worker ends. Before draining, none should. May be cancelled: an end is then told the next time.
+    /// Waits until a worker ends. Before draining, none should. May be cancelled: the next call then returns the end.
     pub(super) async fn next_end(&mut self) -> WorkerEnd {
         let end = self.ends.recv().await;
         self.left = self.left.saturating_sub(1);
@@ -87,7 +87,7 @@ impl Workers {
         end.unwrap_or(WorkerEnd { worker: 0, outcome: Outcome::Drained })
     }
 
-    /// Waits until all have drained; an error is the first that ended otherwise.
+    /// Waits until all workers have drained; an error is the first one that ended otherwise.
     pub(super) async fn all_drained(&mut self) -> Result<(), WorkerEnd> {
         while self.left > 0 {
             let end = self.next_end().await;
@@ -109,7 +109,7 @@ impl Outcome {
     }
 }
 
-/// Reports a worker's end when it is dropped, which a panic does too.
+/// Reports a worker's end when it is dropped, also after a panic.
 struct Report {
     worker: usize,
     ends: UnboundedSender<WorkerEnd>,

@@ -1,4 +1,4 @@
-//! How many connections each client has open, over all workers; held against `max_connections_per_client`.
+//! The number of open connections of each client, over all workers; limited by `max_connections_per_client`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Clients with open connections, by network. Locked when a connection opens or closes, and only where there is a bound.
-/// No larger than the number of open connections; its keys are hashed with a secret.
+/// Clients with open connections, by network. Locked when a connection opens or closes, and only where there is a
+/// limit. No larger than the number of open connections; its keys are hashed with a secret.
 #[derive(Debug, Default)]
 pub struct ClientConnections(Mutex<HashMap<IpAddr, usize>>);
 
-/// One of a client's connections. Dropped, it makes room.
+/// One of a client's connections, counted until it is dropped.
 #[derive(Debug)]
 pub struct ClientConnection {
     connections: Arc<ClientConnections>,
@@ -19,11 +19,11 @@ pub struct ClientConnection {
 }
 
 impl ClientConnections {
-    /// A place for another connection of this client, unless it has `most` already.
+    /// Counts another connection of this client, unless it has `most` already.
     pub fn admit(self: &Arc<Self>, network: IpAddr, most: usize) -> Option<ClientConnection> {
         let mut clients = self.0.lock();
         let open = clients.entry(network).or_default();
-        // With `most` at least 1, an entry that was just made is never left at 0.
+        // With `most` at least 1, a new entry never stays at 0.
         (*open < most.max(1)).then(|| {
             *open += 1;
             ClientConnection { connections: Arc::clone(self), network }

@@ -1,52 +1,53 @@
-//! The wheel: what is in force, what became of the last reload, and how to ask for another or for the end.
+//! Control of the process: the active configuration, the result of the last reload, and the triggers for a reload and a
+//! drain.
 
 use tokio::sync::{mpsc, watch};
 
 use crate::limit::units::Timestamp;
 
-/// What people and the admin listener steer the process with.
+/// The control interface for operators and the admin listener.
 #[derive(Debug)]
 pub struct Control {
-    /// The configuration, as it stands.
+    /// The state of the configuration.
     pub standing: watch::Receiver<ConfigStatus>,
-    /// Asks for a reload. Full: one is due anyway.
+    /// Triggers a reload. Full: one is due anyway.
     pub reload: mpsc::Sender<()>,
-    /// Asks for the end, by whoever asks for it. Full: it has been asked for.
+    /// Triggers a drain; the value is the client that requested it. Full: a drain was triggered already.
     pub drain: mpsc::Sender<()>,
-    /// When the process began.
+    /// When the process started.
     pub started: Timestamp,
 }
 
-/// The configuration in force, and the last reload.
+/// The active configuration, and the last reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigStatus {
     /// The file's name as it was given.
     pub file: String,
     /// Eight hexadecimal digits of a hash of the file as it was loaded: the same file has the same version everywhere.
     pub version: String,
-    /// Since when it is in force.
+    /// When it was activated.
     pub loaded: Timestamp,
-    /// How many reloads have begun.
+    /// The number of reloads begun.
     pub begun: u64,
-    /// What became of the last that has ended.
+    /// The result of the last reload that has ended.
     pub last: Option<Reload>,
 }
 
-/// What became of a reload.
+/// The result of a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reload {
-    /// Which: counted from 1.
+    /// The number of the reload, from 1.
     pub number: u64,
     /// When it ended.
     pub time: Timestamp,
-    /// The faults for which everything stayed as it was, one line each; or the warnings, likewise.
+    /// The errors for which the old configuration stays, one line each; or the warnings, likewise.
     pub result: Result<Warnings, Vec<String>>,
 }
 
-/// What a reload that succeeded had to say.
+/// The warnings of a successful reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings {
-    /// The file says something else than before.
+    /// The file differs from the previous one.
     pub changed: bool,
     /// One line each.
     pub lines: Vec<String>,

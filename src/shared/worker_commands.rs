@@ -1,6 +1,7 @@
-//! What the admin listener has workers do: only they have connections to a shared store, and what each has seen is its own.
+//! Commands of the admin listener to workers: only workers have connections to a shared store, and each worker has key
+//! statistics of its own.
 //!
-//! It lies on a worker's sender between requests, and is answered from there: the request path knows nothing of it.
+//! A command waits in a worker's queue and is executed between requests: the request path does not check for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,89 +18,90 @@ use crate::store::{Decisions, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
-/// Errands that wait on one sender; one more is not taken.
+/// The maximum number of commands in one queue; more are not accepted.
 const MOST_WAITING: usize = 64;
-/// How long an answer is waited for.
+/// How long a result is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Something that a worker is to do, and whom it tells.
+/// A command to a worker, with the channel for its result.
 #[derive(Debug)]
 pub enum WorkerCommand {
-    /// Something with one key of one limit.
+    /// An operation on one key of one limit.
     Key(KeyCommand, oneshot::Sender<Result<Decisions, Unreachable>>),
-    /// A change of one key's counters. The answer is how many units were given back: see [`Counters::grant`](crate::store::Counters::grant).
+    /// A change of one key's counters. The result is the number of units given back: see
+    /// [`Counters::grant`](crate::store::Counters::grant).
     Change(KeyCommand<Change>, oneshot::Sender<Result<u64, Unreachable>>),
-    /// A ban for so long, or its end.
+    /// A ban for this time, or the end of one.
     Ban(Banned, Option<Micros>, oneshot::Sender<Result<(), BanFault>>),
-    /// Tells who asks of the limit of this name.
+    /// Returns the top keys of the limit of this name.
     Talkers(Arc<str>, oneshot::Sender<Vec<Sketch>>),
-    /// Tells what these keys of the limit of this name are called, as far as they are known.
+    /// Returns the texts of these keys of the limit of this name, as far as they are known.
     Labels(Arc<str>, Arc<[Fingerprint]>, oneshot::Sender<Vec<(Fingerprint, String)>>),
-    /// Tells which keys were refused in the last minute and hour, limit by limit.
+    /// Returns the keys refused in the last minute and hour, limit by limit.
     RefusedKeys(oneshot::Sender<Vec<(Arc<str>, [HyperLogLogUnion; 2])>>),
 }
 
-/// Something with one key of one limit, wherever its counters are.
+/// An operation on one key of one limit, wherever its counters are.
 #[derive(Clone)]
 pub struct KeyCommand<D = KeyOperation> {
     /// The plan that `limit` belongs to.
     pub gateway: Arc<Plan>,
-    /// Which limit.
+    /// The limit.
     pub limit: LimitIndex,
-    /// Whose counters; see [`Charge::owner`](crate::store::Charge::owner).
+    /// The owner of the counters; see [`Charge::owner`](crate::store::Charge::owner).
     pub owner: Fingerprint,
-    /// What is to be done.
+    /// The operation.
     pub deed: D,
 }
 
-/// What is to be done with a key's counters. The answer is one decision a policy.
+/// A read of a key's counters. The result is one decision a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyOperation {
-    /// Nothing: it is seen what a request of this cost would meet.
+    /// The decision that a request of this cost would get; nothing is charged.
     Look(Cost),
-    /// Nothing: it is seen what a request would meet that takes the whole allowance.
+    /// The decision on a request for the whole allowance; nothing is charged.
     LookAtWhole,
 }
 
-/// What is to become of a key's counters.
+/// A change of a key's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// They begin anew.
+    /// Reset them.
     Reset,
-    /// So many units are given back.
+    /// Give back this many units.
     Grant(Cost),
 }
 
-/// What one worker is to do.
+/// The queue of one worker's commands.
 pub type CommandReceiver = mpsc::Receiver<WorkerCommand>;
 
-/// The senders of all workers.
+/// The queues of all workers.
 #[derive(Debug)]
 pub struct WorkerCommands {
     senders: Vec<mpsc::Sender<WorkerCommand>>,
-    /// Until its worker has taken it.
+    /// Each receiver until its worker takes it.
     inboxes: Mutex<Vec<Option<CommandReceiver>>>,
 }
 
 impl WorkerCommands {
-    /// One for each of so many workers.
+    /// One queue for each of the workers.
     pub fn new(workers: usize) -> Self {
         let (senders, inboxes) =
             (0..workers).map(|_| mpsc::channel(MOST_WAITING)).unzip::<_, _, Vec<_>, Vec<_>>();
         Self { senders, inboxes: Mutex::new(inboxes.into_iter().map(Some).collect()) }
     }
 
-    /// What the worker with this number is to do: for that worker, once.
+    /// The queue of the worker with this number: for that worker, once.
     pub fn inbox(&self, worker: usize) -> Option<CommandReceiver> {
         self.inboxes.lock().get_mut(worker)?.take()
     }
 
-    /// Has one worker, whichever it is, do something. `None`: none has, in time.
+    /// Has one worker, any of them, execute a command. `None`: none has, in time.
     pub async fn ask_one<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> WorkerCommand) -> Option<T> {
         ask(self.senders.first()?, command).await
     }
 
-    /// Has all workers do something. Those that do not answer in time are left out.
+    /// Has all workers execute a command. Those that do not answer in time are left out.
     pub async fn ask_all<T>(&self, command: impl Fn(oneshot::Sender<T>) -> WorkerCommand) -> Vec<T> {
         let mut answers = Vec::new();
         for sender in &self.senders {

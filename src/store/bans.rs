@@ -1,7 +1,7 @@
-//! Who is refused for a time, whatever the counters say: by the keys of limits.
+//! Temporary bans by the keys of limits. A banned key is refused whatever its counters are.
 //!
-//! A request looks only whether there are any bans; where there are, at a list that is never changed in place, so nobody waits. With a
-//! shared store the list is a copy of what stands there; see `redis/bans.rs`.
+//! A request first checks whether there are any bans. If so, it reads a list that is never changed in place, so no
+//! request waits. With a shared store the list is a copy of the store's; see `redis/bans.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::limit::units::{Fingerprint, Timestamp};
 /// One key of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Banned {
-    /// The [`Remote::identity`](super::Remote::identity) of the limit's first policy: so a ban outlives a reload for as long as the
-    /// limit's counters do.
+    /// The [`SharedKeyInfo::identity`](super::SharedKeyInfo::identity) of the limit's first policy: a ban outlives a
+    /// reload for as long as the limit's counters do.
     pub limit: u128,
-    /// Whose allowance; see [`Charge::owner`](super::Charge::owner).
+    /// The owner of the key; see [`Charge::owner`](super::Charge::owner).
     pub owner: Fingerprint,
 }
 
-/// Why there is no ban.
+/// Why a ban failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BanFault {
-    /// The shared store keeps them.
+    /// The shared store, which keeps the bans, is unavailable.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// There are [`Bans::MOST`].
+    /// There are [`Bans::MOST`] bans already.
     #[error("there are {} bans, and there can be no more", Bans::MOST)]
     TooMany,
 }
@@ -39,25 +39,25 @@ pub enum BanFault {
 pub struct Bans {
     /// Whether there are any.
     any: AtomicBool,
-    /// And until when each holds, by this process's clock.
+    /// The end of each ban, by this process's clock.
     list: ArcSwap<List>,
-    /// What the banned keys are called, as far as that was told here. For lists only: requests never look at it.
+    /// The text of banned keys, as far as it was given to this process. For lists only: requests never read it.
     labels: Mutex<HashMap<Banned, Arc<str>>>,
 }
 
 type List = HashMap<Banned, Timestamp>;
 
 impl Bans {
-    /// No more at once, of all limits together.
+    /// The maximum number of bans at once, of all limits together.
     pub const MOST: usize = 10_000;
 
-    /// Whether nobody is banned: all that a request costs then.
+    /// Whether there are no bans: the only check of a request in that case.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Until when this key is banned, if it is at `now`.
+    /// The end of the ban of this key, if it is banned at `now`.
     pub fn until(&self, banned: Banned, now: Timestamp) -> Option<Timestamp> {
         if self.is_empty() {
             return None;
@@ -65,14 +65,14 @@ impl Bans {
         self.list.load().get(&banned).copied().filter(|until| *until > now)
     }
 
-    /// The keys of this limit that are banned at `now`, and until when each is. In no order.
+    /// The keys of this limit that are banned at `now`, with the end of each ban. Unordered.
     pub fn of_limit(&self, limit: u128, now: Timestamp) -> Vec<(Fingerprint, Timestamp)> {
         let list = self.list.load();
         let its = list.iter().filter(|(banned, until)| banned.limit == limit && **until > now);
         its.map(|(banned, until)| (banned.owner, *until)).collect()
     }
 
-    /// How many there are of each limit at `now`; limits without any are left out.
+    /// The number of bans of each limit at `now`; limits without any are left out.
     pub fn counts(&self, now: Timestamp) -> HashMap<u128, usize> {
         let mut counts = HashMap::new();
         let list = self.list.load();
@@ -85,6 +85,7 @@ impl Bans {
     /// Bans a key until then, in place of an earlier ban.
     ///
     /// # Errors
+    ///
     /// [`BanFault::TooMany`].
     pub fn insert(&self, banned: Banned, until: Timestamp, now: Timestamp) -> Result<(), BanFault> {
         let mut full = false;
@@ -105,7 +106,7 @@ impl Bans {
         });
     }
 
-    /// Keeps what a banned key is called, for as long as it is banned.
+    /// Keeps the text of a banned key, for as long as it is banned.
     pub fn name(&self, banned: Banned, label: impl Into<Arc<str>>) {
         let mut labels = self.labels.lock();
         if self.list.load().contains_key(&banned) {
@@ -113,19 +114,19 @@ impl Bans {
         }
     }
 
-    /// What a banned key is called, if that was told.
+    /// The text of a banned key, if it was given.
     pub fn label(&self, banned: Banned) -> Option<Arc<str>> {
         self.labels.lock().get(&banned).cloned()
     }
 
-    /// Forgets the bans that are over.
+    /// Removes expired bans.
     pub fn sweep(&self, now: Timestamp) {
         if !self.is_empty() && self.list.load().values().any(|until| *until <= now) {
             self.change(|list| list.retain(|_, until| *until > now));
         }
     }
 
-    /// These, and no others.
+    /// Replaces all bans.
     pub fn replace(&self, list: impl IntoIterator<Item = (Banned, Timestamp)>) {
         let list: List = list.into_iter().collect();
         self.change(|known| known.clone_from(&list));

@@ -1,17 +1,19 @@
 //! The memory store: counters of this process, bounded, exact under concurrency.
 //!
-//! What is lost when it is full: `max_keys` states are kept, whatever comes. A new key takes the slot of an expired counter or of the
-//! least used one (used ÷ quota, now) of its own policy among some 32 neighbours, whose counter thereby starts afresh. So a flood
-//! of new keys resets no counter of another policy; of its own, each used a little, neither an exhausted counter nor one that
-//! used more than the flood's keys did, as long as one of the neighbours used less. A policy with few counters takes the slot from
-//! the largest one instead (see `eviction.rs`). Up to 64 keys the choice is among all.
+//! Eviction: at most `max_keys` states are kept. A new key takes the slot of an expired counter, or of the least used
+//! one (used ÷ quota, now) of its own policy among some 32 neighbours; that counter then starts afresh. So a flood of
+//! new keys resets no counter of another policy. Of its own policy, a flood of keys that each use little resets neither
+//! an exhausted counter nor one that used more than the flood's keys did, as long as one of the neighbours used less. A
+//! policy with few counters takes the slot from the largest one instead (see `eviction.rs`). With up to 64 keys, the
+//! choice is among all.
 //!
-//! Room is one thing, a place another: a key stands in one of ten slots. While there is room, others move so that one of the ten
-//! is free; the chance that none can is below 10^-9 for a key, and then the least used of the ten goes and is counted.
+//! Capacity and slots are separate: a key is stored in one of ten slots. While there is capacity, other keys are moved
+//! so that one of the ten is free. The chance that none can be moved is below 10^-9 for a key; then the least used of
+//! the ten is evicted and counted.
 //!
-//! A sliding log takes as much of the bound as it keeps events. It grows at the expense of the least used others; when there is
-//! no other left to evict (a single log of more than `max_keys` events), the log itself is dropped and starts afresh,
-//! so configuration should refuse a sliding log whose count exceeds `max_keys`.
+//! A sliding log uses one entry of the capacity for each of its events. It grows at the expense of the least used
+//! others. When there is no other left to evict (a single log of more than `max_keys` events), the log itself is
+//! dropped and starts afresh, so configuration should refuse a sliding log whose count exceeds `max_keys`.
 
 mod atomic;
 mod backing_memory;
@@ -38,7 +40,7 @@ use slot::{Content, CounterSlot, Tag};
 use table::CounterTable;
 use transaction::Transaction;
 
-/// The system has no memory for so many counters.
+/// The system has no memory for this many counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the system has no memory for that many")]
 pub struct OutOfMemory;
@@ -51,22 +53,23 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store that never holds more than `max_keys` entries (at least one). It takes memory page by page as keys
-    /// come, 28 bytes for each of `max_keys` when it is full.
+    /// An empty store that never holds more than `max_keys` entries (at least one). It uses memory page by page as keys
+    /// are added, 28 bytes for each of `max_keys` when it is full.
     ///
     /// # Errors
-    /// The system does not reserve that much.
+    ///
+    /// The system does not reserve that much memory.
     pub fn new(max_keys: usize) -> Result<Self, OutOfMemory> {
         let table = CounterTable::new(max_keys).ok_or(OutOfMemory)?;
         Ok(Self { table, registry: Registry::default() })
     }
 
-    /// [`Self::register_policy`] of a policy without an identity: its id is [`NumbersId::of`].
+    /// [`Self::register_policy`] of a policy without an identity: its id is [`ParamsId::of`].
     pub fn register(&self, algorithm: &Algorithm) {
         self.register_policy(algorithm, 0);
     }
 
-    /// See [`crate::store::Store::register`]. Remembers at least the last 32,768 policies.
+    /// See [`crate::store::Store::register`]. Keeps at least the last 32,768 policies.
     pub fn register_policy(&self, algorithm: &Algorithm, identity: u128) {
         let numbers = ParamsId::of_policy(algorithm, identity);
         if let Registered::Ambiguous(before) = self.registry.register(numbers, algorithm, identity) {
@@ -84,8 +87,8 @@ impl MemoryStore {
         }
     }
 
-    /// Takes over what a shared store has decided, so that this one counts on from there: see [`Algorithm::resume`]. `now` is by
-    /// this process's clock, as for [`Self::decide`]. What stood under the key is forgotten. A key that is new takes room for one
+    /// Copies a decision of the shared store, so that this store counts on from there: see [`Algorithm::resume`]. `now`
+    /// is by this process's clock, as for [`Self::decide`]. The state under the key is replaced. A new key takes one
     /// entry, as with a decision.
     #[inline]
     pub fn adopt(&self, charge: &Charge<'_>, decision: &Decision, now: Timestamp) {
@@ -111,7 +114,7 @@ impl MemoryStore {
         let mut changed = false;
         for charge in charges {
             let peek = |state: &State| charge.algorithm.peek(state, now, charge.cost);
-            // What has run full by itself stands there still, but is as new.
+            // A counter that has refilled by itself is still stored, but equals an unused one.
             changed |= peek(&held.copy(charge, &policy).state) != peek(&State::Fresh);
             held.store(charge, State::Fresh, &policy);
         }
@@ -146,13 +149,13 @@ impl MemoryStore {
         self.table.evictions()
     }
 
-    /// The usual case: one limit, so its algorithm's word is final.
+    /// The usual case: one limit, so its algorithm's verdict is final.
     #[inline]
     pub fn decide_alone(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         self.decide_in_place(charge, now).unwrap_or_else(|| self.decide_anew(charge, now))
     }
 
-    /// The hot path: a known key whose state keeps its size. `None` for any other.
+    /// The hot path: a stored key whose state keeps its size. `None` for any other.
     #[inline(always)]
     fn decide_in_place(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
         if charge.algorithm.keeps_events() {
@@ -169,7 +172,7 @@ impl MemoryStore {
         }
     }
 
-    /// A key that is new, was written under other numbers, or has a log.
+    /// A key that is new, was written under other parameters, or has a log.
     #[cold]
     fn decide_anew(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         let charges = std::slice::from_ref(charge);
@@ -180,7 +183,7 @@ impl MemoryStore {
         decision
     }
 
-    /// A known key whose state keeps its size. Says whether it was one.
+    /// Adopts a state of a stored key that keeps its size. Returns whether it was one.
     #[inline]
     fn adopt_in_place(&self, charge: &Charge<'_>, state: &State) -> bool {
         let Some(packed) = state.packed().filter(|packed| packed.used > 0) else { return false };
@@ -193,7 +196,7 @@ impl MemoryStore {
         }
     }
 
-    /// A key that is new, was written under other numbers, has a log, or has nothing used.
+    /// A key that is new, was written under other parameters, has a log, or is unused.
     #[cold]
     fn adopt_anew(&self, charge: &Charge<'_>, state: State, now: Timestamp) {
         let charges = std::slice::from_ref(charge);
@@ -225,7 +228,7 @@ mod tests {
     use crate::store::{Group, SharedKeyInfo};
 
     proptest! {
-        /// What the store says it holds is what stands in its sets, whatever is overwritten, evicted or forgotten.
+        /// The store's count equals the contents of its sets, whatever is overwritten, evicted or dropped.
         #[test]
         fn what_is_counted_is_what_is_held(
             max_keys in prop_oneof![1..20_usize, 60..300_usize],
@@ -247,7 +250,7 @@ mod tests {
                     |client| Charge { algorithm, numbers: numbers_id, key: key(client), cost, group, remote };
                 let outcome = store.decide(&[charge(one), charge(other)][..if one < 50 { 1 } else { 2 }], now);
                 if other < 50 {
-                    // Of another key, so that it may be new, known, fuller or emptier.
+                    // A decision on another key, so that the key may be new, stored, fuller or emptier.
                     store.adopt(&charge(other), &outcome.decisions[0], now);
                 }
                 prop_assert_eq!(store.keys(), store.table.recounted());

@@ -1,4 +1,5 @@
-//! The access log: workers hand records over a bounded queue to a thread that writes them; when it is full they are dropped and counted.
+//! The access log: workers pass records through a bounded queue to a thread that writes them. When the queue is full,
+//! records are dropped and counted.
 
 mod line;
 mod output;
@@ -17,7 +18,7 @@ use crate::plan::log::AccessLog;
 pub use line::Record;
 pub use output::Output;
 
-/// Records that wait to be written. A second of it is never waited for: the writer comes back every 10 ms.
+/// The capacity of the queue, in records. It need not hold a second's records: the writer returns every 10 ms.
 const QUEUE: usize = 8_192;
 
 /// The workers' end of the queue. Cheap to clone.
@@ -31,11 +32,11 @@ pub struct AccessLogger {
 #[derive(Debug)]
 pub struct AccessLogWriter {
     logger: AccessLogger,
-    /// Never sends; it disconnects when the thread ends.
+    /// Never sends; it is disconnected when the thread ends.
     ended: Receiver<()>,
 }
 
-/// What both ends see.
+/// State shared by both ends.
 #[derive(Debug, Default)]
 struct State {
     /// A change that found the queue full.
@@ -45,7 +46,7 @@ struct State {
     closing: AtomicBool,
 }
 
-/// What the writer is to do otherwise.
+/// A change of the writer's format or output.
 #[derive(Debug)]
 struct Change {
     form: Option<AccessLog>,
@@ -53,7 +54,7 @@ struct Change {
 }
 
 impl Change {
-    /// This one, with what an earlier one says beyond it.
+    /// This change, with the parts of an earlier one that it does not replace.
     fn after(self, earlier: Option<Self>) -> Self {
         match earlier {
             Some(Self { form, output }) => Self { form: self.form.or(form), output: self.output.or(output) },
@@ -65,7 +66,7 @@ impl Change {
 #[derive(Debug)]
 enum Message {
     Record(Box<Record>),
-    /// Holds for the records behind it.
+    /// Applies to the records after it.
     Change(Box<Change>),
     /// Only wakes the writer, so that it sees [`State::closing`].
     Wake,
@@ -74,7 +75,7 @@ enum Message {
 impl AccessLogger {
     /// A logger that never writes.
     pub fn disabled() -> Self {
-        // The other end is gone, so whatever is sent all the same is dropped.
+        // The other end is closed, so all records are dropped.
         Self::new(0).0
     }
 
@@ -95,18 +96,18 @@ impl AccessLogger {
         (Self { state: Arc::default(), queue }, receiver)
     }
 
-    /// Writes in this form from now on, and to `output` if it is given. What was handed over before is written as before,
-    /// unless the queue is full.
+    /// Changes the format, and the output if it is given. Records queued before are written as before, unless the queue
+    /// is full.
     pub fn change(&self, form: AccessLog, output: Option<Output>) {
         self.order(Change { form: Some(form), output });
     }
 
-    /// Writes there from now on. What was handed over before is still written where it was, unless the queue is full.
+    /// Changes the output. Records queued before are still written to the old one, unless the queue is full.
     pub fn redirect(&self, output: Output) {
         self.order(Change { form: None, output: Some(output) });
     }
 
-    /// Hands a record over; never blocks. It is dropped and counted if the queue is full.
+    /// Queues a record; never blocks. It is dropped and counted if the queue is full.
     pub fn record(&self, record: impl Into<Box<Record>>) {
         if self.queue.try_send(Message::Record(record.into())).is_err() {
             self.state.drop_records(1);
@@ -134,8 +135,8 @@ impl AccessLogWriter {
         self.logger.clone()
     }
 
-    /// Writes what still waits and ends the thread. Gives up after `patience`, should the output be stuck; whether
-    /// all is written.
+    /// Writes the waiting records and ends the thread. Gives up after `patience`, if the output is stuck. Returns
+    /// whether all records were written.
     pub fn finish(self, patience: Duration) -> bool {
         self.logger.state.closing.store(true, Ordering::Release);
         // If the queue is full, the writer is awake.

@@ -1,7 +1,7 @@
-//! What happened second by second: the last five minutes, for people who look at them as curves.
+//! The history: the last five minutes, second by second, for the curves of the dashboard.
 //!
-//! The control thread takes one column a second from the workers' counters, by difference ([`Tap`]); the workers know nothing of it.
-//! A column holds what was used in its second, so that routes nobody asks for cost nothing.
+//! The control thread adds one second at a time, as a difference of the workers' counters ([`DeltaReader`]); the
+//! workers only count. A second contains the names used in it, so unused routes cost no memory.
 
 mod hourly;
 mod second;
@@ -21,9 +21,9 @@ use crate::upstream::server_registry::ServerRegistry;
 use crate::upstream::server_state::ServerState;
 use second::StoreTotal;
 
-/// Seconds that are kept.
+/// The number of seconds kept.
 pub const KEPT: usize = 300;
-/// Seconds of the shorter of the two spans that are told of limits.
+/// Seconds of the shorter of the two periods for limits.
 const MINUTE: usize = 60;
 
 /// The last seconds.
@@ -35,17 +35,17 @@ pub struct History {
     columns: VecDeque<SecondSample>,
     /// The number of the newest.
     seq: u64,
-    /// When the newest began, in seconds since 1970; 0: there was none.
+    /// When the newest began, in seconds since 1970; 0: there is none.
     newest: u64,
     hours: HourlyHistory,
 }
 
-/// Where counts come from.
+/// The sources of the counts.
 #[derive(Clone, Copy, Debug)]
 pub struct HistorySources<'a> {
     /// The workers' counters.
     pub metrics: &'a Metrics,
-    /// The plan in force.
+    /// The active plan.
     pub gateway: &'a Plan,
     /// The servers.
     pub registry: &'a ServerRegistry,
@@ -54,8 +54,8 @@ pub struct HistorySources<'a> {
 }
 
 impl History {
-    /// Ends all seconds before the one of `now`. What was counted since the last call belongs to the first of them; if there are
-    /// more, this process was held, and the others are empty.
+    /// Ends all seconds before the one of `now`. The counts since the last call belong to the first of them; if there
+    /// are more, this process was suspended, and the others are empty.
     pub fn take(&mut self, now: Timestamp, sources: HistorySources<'_>) {
         let newest = seconds(now).saturating_sub(1);
         if self.newest == 0 {
@@ -69,7 +69,7 @@ impl History {
         let up = || ups(sources);
         let column = SecondSample::new(news, self.store.draw(sources.store), up());
         self.push(column);
-        // Whatever was before a long hold is too old anyway.
+        // All seconds before a long suspension are too old anyway.
         self.seq += (newest - self.newest).saturating_sub(KEPT as u64);
         self.newest = self.newest.max(newest.saturating_sub(KEPT as u64));
         while self.newest < newest {
@@ -85,22 +85,22 @@ impl History {
         }
     }
 
-    /// The number of the newest column; 0: there is none yet.
+    /// The number of the newest second; 0: there is none yet.
     pub fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// When the newest column began, in seconds since 1970.
+    /// When the newest second began, in seconds since 1970.
     pub fn time(&self) -> u64 {
         self.newest
     }
 
-    /// All columns, oldest first.
+    /// All seconds, oldest first.
     pub fn all(&self) -> impl Iterator<Item = &SecondSample> {
         self.columns.iter()
     }
 
-    /// The columns behind the one of this number, oldest first; all of them if that is not kept, or none is named.
+    /// The seconds after the one of this number, oldest first; all of them if that one is not kept, or none is named.
     pub fn since(&self, seq: Option<u64>) -> impl ExactSizeIterator<Item = &SecondSample> {
         let first = self.seq - self.columns.len() as u64;
         let known = seq.filter(|seq| (first..=self.seq).contains(seq)).unwrap_or(first);
@@ -108,7 +108,7 @@ impl History {
         self.columns.range(usize::try_from(known - first).unwrap_or(0)..)
     }
 
-    /// What a limit said in the last 60 whole seconds.
+    /// A limit's verdicts in the last 60 whole seconds.
     pub fn minute(&self, limit: &str) -> Decided {
         let mut sum = Decided::default();
         let last = self.columns.iter().rev().take(MINUTE);
@@ -116,7 +116,7 @@ impl History {
         sum
     }
 
-    /// What each server answered in the last 60 whole seconds; nothing of servers that answered nothing.
+    /// Each server's responses in the last 60 whole seconds; servers without responses are left out.
     pub fn servers_minute(&self) -> HashMap<&ServerName, ServerCounts> {
         let mut sums: HashMap<&ServerName, ServerCounts> = HashMap::new();
         for (name, counts) in self.columns.iter().rev().take(MINUTE).flat_map(SecondSample::servers) {
@@ -125,7 +125,8 @@ impl History {
         sums
     }
 
-    /// What each upstream did in the last whole seconds together, without times and without how many servers were up.
+    /// The counts of each upstream in the last whole seconds together, without times and without the number of servers
+    /// that are up.
     pub fn upstreams_recent(&self, seconds: usize) -> HashMap<Arc<str>, UpstreamSecond> {
         let mut sums: HashMap<Arc<str>, UpstreamSecond> = HashMap::new();
         for (name, second) in self.columns.iter().rev().take(seconds).flat_map(SecondSample::upstreams) {
@@ -137,13 +138,13 @@ impl History {
         sums
     }
 
-    /// What it said in the last 60 minutes, of which the one that runs counts as far as it has come.
+    /// A limit's verdicts in the last 60 minutes, including the present one so far.
     pub fn hour(&self, limit: &str) -> Decided {
         self.hours.sum(self.newest, limit)
     }
 }
 
-/// How many servers of each upstream are up now.
+/// The number of servers of each upstream that are up now.
 fn ups(sources: HistorySources<'_>) -> Vec<(Arc<str>, u32)> {
     let now = deadline::now();
     let up = |upstream: &Arc<crate::plan::Upstream>| {
@@ -157,7 +158,7 @@ fn ups(sources: HistorySources<'_>) -> Vec<(Arc<str>, u32)> {
     sources.gateway.upstreams.iter().map(up).collect()
 }
 
-/// The second that a moment lies in, since 1970.
+/// The second that contains a moment, since 1970.
 pub fn seconds(at: Timestamp) -> u64 {
     at.0 / 1_000_000
 }

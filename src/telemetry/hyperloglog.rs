@@ -1,17 +1,17 @@
-//! How many different keys there were, in constant memory: exactly as long as they are few, else estimated.
+//! HyperLogLog: the number of distinct keys, in constant memory. Few keys are counted exactly, more are estimated.
 //!
-//! P. Flajolet, É. Fusy, O. Gandouet, F. Meunier: "HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm" (2007),
-//! with 256 registers: off by 1.04 ÷ √256 = 6.5 % (one standard deviation). Hashes have 64 bits, so no correction is needed for large
-//! numbers; small ones are counted by the registers that are empty, as the paper does.
+//! P. Flajolet, É. Fusy, O. Gandouet, F. Meunier: "HyperLogLog: the analysis of a near-optimal cardinality estimation
+//! algorithm" (2007), with 256 registers: the error is 1.04 ÷ √256 = 6.5 % (one standard deviation). Hashes have 64
+//! bits, so no correction is needed for large numbers; small ones are counted by the empty registers, as in the paper.
 
-/// Registers.
+/// The number of registers.
 const REGISTERS: usize = 256;
-/// Keys that are counted exactly in one set.
+/// The maximum number of keys counted exactly in one set.
 const FEW: usize = 32;
 /// One standard deviation of an estimate, as a share.
 pub const ERROR: f64 = 0.065;
 
-/// Different keys, by their hashes.
+/// A set of distinct keys, by their hashes.
 #[derive(Clone, Debug, Default)]
 pub struct HyperLogLog {
     few: Vec<u64>,
@@ -22,16 +22,16 @@ pub struct HyperLogLog {
 #[derive(Clone, Debug)]
 struct Registers(Box<[u8; REGISTERS]>);
 
-/// Several sets put together. Exact as long as each of them is.
+/// The union of several sets. Exact as long as each of them is.
 #[derive(Clone, Debug, Default)]
 pub struct HyperLogLogUnion {
-    /// Some are there twice: whoever counts them sorts them out, for a worker has no time to.
+    /// Hashes, some of them repeated: duplicates are removed when they are counted, not by a worker.
     few: Vec<u64>,
     many: Option<Registers>,
 }
 
 impl HyperLogLog {
-    /// Takes in a key. `hash` is spread evenly over all 64 bits.
+    /// Adds a key. `hash` is spread evenly over all 64 bits.
     pub fn insert(&mut self, hash: u64) {
         if let Some(many) = &mut self.many {
             return many.insert(hash);
@@ -54,7 +54,7 @@ impl HyperLogLog {
 }
 
 impl HyperLogLogUnion {
-    /// Takes in the keys of a set.
+    /// Adds the keys of a set.
     pub fn add(&mut self, part: &HyperLogLog) {
         self.few.extend_from_slice(&part.few);
         if let Some(many) = &part.many {
@@ -62,7 +62,7 @@ impl HyperLogLogUnion {
         }
     }
 
-    /// Takes in the keys of another.
+    /// Adds the keys of another union.
     pub fn merge(&mut self, other: &Self) {
         self.few.extend_from_slice(&other.few);
         if let Some(many) = &other.many {
@@ -70,7 +70,7 @@ impl HyperLogLogUnion {
         }
     }
 
-    /// How many there are: exactly, or off by [`ERROR`].
+    /// The number of keys: exact, or with the error [`ERROR`].
     pub fn count(&self) -> u64 {
         let mut few = self.few.clone();
         few.sort_unstable();
@@ -158,7 +158,7 @@ mod tests {
         for size in [33_u64, 100, 600, 3_000, 100_000] {
             let errors = (0..60_u64).map(|key| {
                 let mut parts = vec![HyperLogLog::default(); 3];
-                // Each key comes twice, in different sets.
+                // Each key is added twice, in different sets.
                 for number in 0..2 * size {
                     parts[usize::try_from(number % 3).unwrap()].insert(hash(number % size, key));
                 }

@@ -1,50 +1,50 @@
-//! Who asks of one limit: the keys that ask most lately, and how many were refused. Each worker has its own, on its own thread: no
-//! lock, no atomics.
+//! Key statistics of one limit: the top keys of recent minutes, and the number of refused keys. Each worker has its
+//! own, on its own thread: no lock, no atomics.
 
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::telemetry::history::seconds;
 use crate::telemetry::hyperloglog::{HyperLogLog, HyperLogLogUnion};
 use crate::telemetry::top_keys::{Sketch, TopKeys, half};
 
-/// Seconds that a sketch counts. All workers begin the next together, at a multiple of this since 1970.
+/// Seconds counted by one sketch. All workers begin the next one together, at a multiple of this since 1970.
 const GENERATION: u64 = 300;
 /// Slots of a second, and of a minute.
 const SLOTS: usize = 60;
 
-/// Who asks of one limit.
+/// The key statistics of one limit.
 #[derive(Debug, Default)]
 pub struct KeyStats {
-    /// Which generation `present` counts, since 1970.
+    /// The generation that `present` counts, since 1970.
     generation: u64,
     present: TopKeys,
-    /// The generation before.
+    /// The previous generation.
     last: TopKeys,
-    /// Made when the limit refuses its first.
+    /// Created at the limit's first refusal.
     refused: Option<Box<RefusedKeys>>,
 }
 
-/// Different keys that were refused.
+/// Distinct refused keys.
 #[derive(Debug, Default)]
 struct RefusedKeys {
-    /// The key and the second that were put in last: who is refused is so over and over.
+    /// The key and the second inserted last: a refused key is often refused again at once.
     last: (u64, u64),
     seconds: Slots,
     minutes: Slots,
 }
 
-/// The last 60 spans of a length.
+/// The last 60 slots of equal length.
 #[derive(Debug)]
 struct Slots([Slot; SLOTS]);
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Which span, since 1970.
+    /// The number of the slot, since 1970.
     at: u64,
     keys: HyperLogLog,
 }
 
 impl KeyStats {
-    /// The limit admitted or refused a request of this key; see [`Talkers::count`].
+    /// Counts a request of this key that the limit admitted or refused; see [`TopKeys::count`].
     #[inline]
     pub fn note(
         &mut self,
@@ -60,16 +60,16 @@ impl KeyStats {
         }
     }
 
-    /// It refused a request that has no key.
+    /// Counts a refused request without a key.
     pub fn note_unkeyed(&mut self, now: Timestamp) {
         self.turn_to(now);
         self.present.count_unkeyed(true);
     }
 
-    /// A request that began earlier than others is counted where they are.
+    /// A request that began earlier than others is counted in their generation.
     #[inline]
     fn turn_to(&mut self, now: Timestamp) {
-        // As a product: a division costs more than all else here.
+        // As a product: a division costs more than everything else here.
         if now.0 >= (self.generation + 1) * GENERATION * 1_000_000 {
             self.begin(seconds(now) / GENERATION);
         }
@@ -84,19 +84,19 @@ impl KeyStats {
         self.generation = generation;
     }
 
-    /// What the present and the last generation know.
+    /// The sketches of the present and the last generation.
     pub fn sketches(&mut self, now: Timestamp) -> [Sketch; 2] {
         self.turn_to(now);
         [self.present.sketch(), self.last.sketch()]
     }
 
-    /// What a key is called, if it is followed.
+    /// The text of a key, if it is tracked.
     pub fn label(&self, owner: Fingerprint) -> Option<&str> {
         self.present.label(owner).or_else(|| self.last.label(owner))
     }
 
-    /// The keys that were refused in the last 60 whole seconds, and in the last 60 minutes, of which the one that runs counts as far as
-    /// it has come. `None`: there never was one.
+    /// The keys refused in the last 60 whole seconds, and in the last 60 minutes, including the present one so far.
+    /// `None`: the limit never refused.
     pub fn refused_keys(&self, now: Timestamp) -> Option<[HyperLogLogUnion; 2]> {
         let RefusedKeys { seconds: of_seconds, minutes, .. } = self.refused.as_deref()?;
         let second = seconds(now);
@@ -106,7 +106,7 @@ impl KeyStats {
     }
 }
 
-/// Since when the last generation and the present one count, in seconds since 1970.
+/// The beginning of the last generation's counts, in seconds since 1970.
 pub fn generations_begin(now: Timestamp) -> u64 {
     (seconds(now) / GENERATION).saturating_sub(1) * GENERATION
 }

@@ -1,10 +1,11 @@
 //! Counters and histograms, one set per worker, summed when they are scraped.
 //!
-//! Labels are bounded by the configuration: never a key, a path or an address of a client. A route that was never
-//! asked for has no series and costs a few machine words a worker.
+//! Labels are bounded by the configuration: never a key, a path or an address of a client. A route without requests has
+//! no series and costs a few machine words a worker.
 //!
-//! The counters are our own and not those of a metrics crate, because those are shared by all threads: a locked
-//! instruction and a travelling cache line per request. A worker's are written by its thread alone.
+//! The counters are the gateway's own and not those of a metrics crate, because those are shared by all threads: a
+//! locked instruction and a cache line moved between cores for each request. A worker's counters are written only by
+//! its thread.
 
 mod clients;
 mod counters;
@@ -32,17 +33,17 @@ use counters::{RouteCounters, ServerCounters};
 pub use delta::{Answered, Attempts, Decided, Delta, DeltaReader, ServerCounts, ServerName};
 use series::{Named, Series};
 
-/// The `route` label of requests that no route was found for. (A route that is given this name shares its series.)
+/// The `route` label of requests without a route. (A route of this name shares its series.)
 pub const NO_ROUTE: &str = "none";
 
 /// All counters of the process. They outlive plans: a reload keeps the counters of names that stay.
 #[derive(Debug)]
 pub struct Metrics {
-    /// What each worker counts under its present plan.
+    /// Each worker's counters under its present plan.
     workers: Vec<ArcSwap<Series>>,
     reloads_succeeded: AtomicU64,
     reloads_failed: AtomicU64,
-    /// The file was not put in force when it was last read.
+    /// The last reload failed.
     last_reload_failed: AtomicBool,
 }
 
@@ -55,7 +56,7 @@ pub struct WorkerMetrics {
     stays_on_its_thread: PhantomData<*const ()>,
 }
 
-/// What happened to a charge.
+/// The decision on a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecisionLabel {
     /// Admitted.
@@ -90,14 +91,14 @@ impl DecisionLabel {
     }
 }
 
-/// What a limit said, whoever decided.
+/// A limit's verdict, by the store or by this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitVerdict {
-    /// Pass.
+    /// Admit.
     Admitted,
-    /// Pass after a wait.
+    /// Admit after a delay.
     Delayed,
-    /// Not now; of a shadow limit, not if it were enforced.
+    /// Refuse; for a shadow limit, as if it were enforced.
     Refused,
 }
 
@@ -106,16 +107,16 @@ impl LimitVerdict {
     pub const ALL: [Self; 3] = [Self::Admitted, Self::Delayed, Self::Refused];
 }
 
-/// What became of a request in the end: exactly one of these.
+/// The outcome of a request: exactly one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// Forwarded at once and answered with less than 500, or sent elsewhere as the route says.
+    /// Forwarded at once and answered with less than 500, or redirected by the route.
     Admitted,
-    /// The same after a wait in a leaky bucket.
+    /// The same after a delay by a leaky bucket.
     Delayed,
     /// Refused by a limit.
     Refused,
-    /// Answered with a 5xx by the backend, answered with an error of the gateway's own, or broken off.
+    /// Answered with a 5xx by the backend, answered with an error of the gateway's own, or truncated.
     Failed,
 }
 
@@ -127,7 +128,7 @@ impl RequestOutcome {
 /// The first digit of a final response's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusClass {
-    /// 101: the connection goes over to another protocol.
+    /// 101: the connection switches to another protocol.
     Switching,
     /// 200 to 299.
     Success,
@@ -135,7 +136,7 @@ pub enum StatusClass {
     Redirection,
     /// 400 to 499.
     ClientError,
-    /// 500 and above: what no class is known for counts as an error of the server (RFC 9110 §15).
+    /// 500 and above: an unknown class counts as an error of the server (RFC 9110 §15).
     ServerError,
 }
 
@@ -167,20 +168,20 @@ impl StatusClass {
     }
 }
 
-/// Why a connection was not served, or served no further.
+/// Why a connection was rejected, or closed early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionRejectReason {
-    /// Where PROXY protocol is spoken, the peer is no trusted proxy.
+    /// On a listener with PROXY protocol, the peer is no trusted proxy.
     Untrusted,
-    /// The preamble of PROXY protocol did not come, or is malformed.
+    /// The PROXY protocol header is missing or malformed.
     Preamble,
-    /// Its client has `max_connections_per_client` already.
+    /// The client has `max_connections_per_client` already.
     PerClient,
     /// There are `max_connections` already, none of them idle.
     Crowd,
-    /// TLS was not agreed on, or not in time.
+    /// The TLS handshake failed, or was not complete in time.
     Handshake,
-    /// The client took nothing of an answer for `write_timeout`.
+    /// The client accepted nothing of a response for `write_timeout`.
     Stalled,
 }
 
@@ -203,7 +204,7 @@ impl ConnectionRejectReason {
 }
 
 impl Metrics {
-    /// Counters for so many workers.
+    /// Counters for this number of workers.
     pub fn new(workers: usize) -> Arc<Self> {
         Arc::new(Self {
             workers: (0..workers).map(|_| ArcSwap::default()).collect(),
@@ -213,10 +214,10 @@ impl Metrics {
         })
     }
 
-    /// A worker's counters for a plan. Called on the worker's thread when it starts and when it notices a new plan.
+    /// A worker's counters for a plan. Called on the worker's thread when it starts and when it detects a new plan.
     ///
-    /// Names that were in its last plan go on counting where they stood; the others are forgotten, so that reloads
-    /// cannot pile up series. A worker beyond those of [`Self::new`] counts, but is never scraped.
+    /// Names that were in its last plan keep their counts; the others are dropped, so that reloads cannot accumulate
+    /// series. A worker beyond those of [`Self::new`] counts, but is never scraped.
     pub fn worker(self: &Arc<Self>, worker: usize, gateway: &Plan) -> WorkerMetrics {
         let series = match self.workers.get(worker) {
             Some(current) => {
@@ -229,7 +230,7 @@ impl Metrics {
         WorkerMetrics { series, stays_on_its_thread: PhantomData }
     }
 
-    /// A reload succeeded or failed.
+    /// Records that a reload succeeded or failed.
     pub fn reloaded(&self, good: bool) {
         let counter = if good { &self.reloads_succeeded } else { &self.reloads_failed };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -238,22 +239,22 @@ impl Metrics {
 }
 
 impl WorkerMetrics {
-    /// A request was answered; `route` is `None` where none matched or none was looked for. `delay` is the part of `duration` that it
-    /// waited in the queue of a leaky bucket.
+    /// Counts a response; `route` is `None` if no route matched or none was looked up. `delay` is the part of
+    /// `duration` that a leaky bucket delayed the request.
     pub fn request(&self, route: Option<RouteIndex>, status: StatusCode, duration: Micros, delay: Micros) {
         let answers = self.answers(route);
         answers.codes.count(status);
         answers.record(duration, delay);
     }
 
-    /// So many bytes of bodies came and went with a request; see [`Self::request`].
+    /// Counts the body bytes received and sent with a request; see [`Self::request`].
     pub fn bodies(&self, route: Option<RouteIndex>, received: u64, sent: u64) {
         let answers = self.answers(route);
         answers.received.add(received);
         answers.sent.add(sent);
     }
 
-    /// What became of it in the end; see [`Self::request`].
+    /// Counts the outcome of a request; see [`Self::request`].
     pub fn outcome(&self, route: Option<RouteIndex>, fate: RequestOutcome) {
         self.answers(route).fate(fate).add(1);
     }
@@ -265,7 +266,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// A limit decided. `limit_use` is its place in the route's `limits`.
+    /// Counts a limit's decision. `limit_use` is its index in the route's `limits`.
     pub fn decision(&self, route: RouteIndex, limit_use: usize, decision: DecisionLabel) {
         let limits = self.series.routes.get(route.0).map(|route| &route.limits);
         if let Some(limit) = limits.and_then(|limits| limits.get(limit_use)) {
@@ -273,7 +274,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// The store could not be asked, and a limit said this all the same. See [`Self::decision`].
+    /// Counts a limit's verdict where the store could not be asked. See [`Self::decision`].
     pub fn decided_locally(&self, route: RouteIndex, limit_use: usize, word: LimitVerdict) {
         let limits = self.series.routes.get(route.0).map(|route| &route.limits);
         if let Some(limit) = limits.and_then(|limits| limits.get(limit_use)) {
@@ -281,21 +282,21 @@ impl WorkerMetrics {
         }
     }
 
-    /// An upstream answered (its response head came) after this long.
+    /// Counts a response head of an upstream, after this long.
     pub fn upstream(&self, upstream: UpstreamIndex, duration: Micros) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0) {
             upstream.exchanges.cells().duration.record(duration);
         }
     }
 
-    /// The server at this place of an upstream sent the head of its final response.
+    /// Counts a final response of the server at this index of an upstream.
     pub fn response(&self, upstream: UpstreamIndex, server: usize, status: StatusCode) {
         if let Some(responses) = self.responses(upstream, server) {
             responses.class(StatusClass::of(status)).add(1);
         }
     }
 
-    /// The server at this place of an upstream failed an attempt, and another followed.
+    /// Counts a failed attempt of the server at this index of an upstream that was retried.
     pub fn retry(&self, upstream: UpstreamIndex, server: usize, why: Failure) {
         if let Some(responses) = self.responses(upstream, server) {
             responses.retried(why).add(1);
@@ -306,35 +307,35 @@ impl WorkerMetrics {
         self.series.upstreams.get(upstream.0)?.servers.get(server).map(Named::cells)
     }
 
-    /// An upstream gave no answer. What was the client's fault is not counted.
+    /// Counts a request without a response from an upstream. Failures caused by the client are not counted.
     pub fn upstream_failed(&self, upstream: UpstreamIndex, why: Failure) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| why != Failure::Upload) {
             upstream.exchanges.cells().failed(why).add(1);
         }
     }
 
-    /// So many attempts at an upstream were not answered, those that another followed included.
+    /// Counts failed attempts at an upstream, including those that were retried.
     pub fn failed_attempts(&self, upstream: UpstreamIndex, count: u32) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| count > 0) {
             upstream.exchanges.cells().failed_attempts.add(count.into());
         }
     }
 
-    /// A client connected to the listener at this place of `server.listen`.
+    /// Counts a connection to the listener at this index of `server.listen`.
     pub fn connection_opened(&self, listener: usize) {
         if let Some(listener) = self.series.listeners.get(listener) {
             listener.cells().opened.add(1);
         }
     }
 
-    /// A connection to that listener is not served, or no further.
+    /// Counts a connection to that listener that is rejected, or closed early.
     pub fn connection_rejected(&self, listener: usize, why: ConnectionRejectReason) {
         if let Some(listener) = self.series.listeners.get(listener) {
             listener.cells().turned_away(why).add(1);
         }
     }
 
-    /// A client's connection ended.
+    /// Counts a closed client connection.
     pub fn connection_closed(&self, listener: usize) {
         if let Some(listener) = self.series.listeners.get(listener) {
             listener.cells().closed.add(1);

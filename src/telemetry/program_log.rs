@@ -1,6 +1,6 @@
-//! The program's own log: what it does and what goes wrong, in lines for people, on standard error.
+//! The program log: events and errors of the program, as text lines on standard error.
 //!
-//! Workers hardly ever log, and never for a request: a stuck reader of standard error must not stop traffic.
+//! Workers log very rarely, and never for a request: a stuck reader of standard error must not stop traffic.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 /// The filter when the configured one cannot be read.
 const DEFAULT: &str = "info";
 
-/// Steers the log that [`start`] started.
+/// Controls the log that [`start`] started.
 #[derive(Debug)]
 pub struct ProgramLog {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -25,14 +25,14 @@ pub fn start(level: &str) -> Result<ProgramLog, TryInitError> {
         .compact()
         .with_target(false)
         .with_ansi(colour_on(&io::stderr()))
-        // Else a closed standard error ends the process: the fault is itself printed there, with a panic.
+        // Otherwise a closed standard error would end the process: the fault itself is printed there, with a panic.
         .log_internal_errors(false)
         .with_writer(io::stderr);
     tracing_subscriber::registry().with(filter).with(lines).try_init()?;
     Ok(ProgramLog { filter: handle })
 }
 
-/// Whether `stream` gets colours: a terminal does, unless `NO_COLOR` is set to anything (<https://no-color.org>).
+/// Whether `stream` gets colours: a terminal does, unless `NO_COLOR` is set to any value (<https://no-color.org>).
 pub fn colour_on(stream: &impl io::IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -41,13 +41,14 @@ impl ProgramLog {
     /// Changes what is logged from now on.
     pub fn set_level(&self, level: &str) {
         if self.filter.reload(filter(level)).is_err() {
-            // The subscriber lives as long as the process, so this does not happen; if so, the old level stays.
+            // The subscriber lives as long as the process, so this does not happen; if it did, the old level would
+            // stay.
             tracing::warn!("the level of the log cannot be changed");
         }
     }
 }
 
 fn filter(level: &str) -> EnvFilter {
-    // `config` refuses what is not a filter; logging too much is better than nothing.
+    // `config` refuses invalid filters; too many log lines are better than none.
     EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new(DEFAULT))
 }

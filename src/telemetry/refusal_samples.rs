@@ -1,7 +1,8 @@
-//! The last requests that were refused or failed, with whom and why: few of them, so that a flood costs next to nothing.
+//! Samples of the last requests that were refused or failed, with the key and the reason. Only few are kept, so that a
+//! flood costs almost nothing.
 //!
-//! A worker asks [`Refusals::admits`] before it writes any text; what is kept is handed over under a lock that is taken a few times a
-//! second.
+//! A worker asks [`RefusalSamples::admits`] before it writes any text; a kept sample is added under a lock that is
+//! taken a few times a second.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -16,19 +17,19 @@ use crate::counter::Counter;
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::telemetry::history::seconds;
 
-/// Refusals that are kept.
+/// The number of samples kept.
 const KEPT: usize = 200;
-/// Kept of one second; beyond them only the first of each limit.
+/// The number of samples kept of one second; beyond them only the first of each limit.
 const A_SECOND: u64 = 20;
-/// Limits that are told apart there. Of more, some share their first.
+/// The number of limits distinguished for that. With more limits, some share their first sample.
 const LIMITS: usize = 255;
 
 /// A request that was refused or failed.
 #[derive(Clone, Debug)]
 pub struct SampledRefusal {
-    /// When its head had come.
+    /// When the request head was complete.
     pub time: Timestamp,
-    /// As sent; `None` where it is not known any more, as with the two after it.
+    /// As sent; `None` if no longer known, like the next two.
     pub method: Option<Method>,
     /// As routed.
     pub host: Option<String>,
@@ -36,49 +37,49 @@ pub struct SampledRefusal {
     pub path: Option<String>,
     /// The route's name.
     pub route: Option<Arc<str>>,
-    /// The answer's.
+    /// The response's status.
     pub status: StatusCode,
-    /// As identified.
+    /// The client as identified.
     pub client: Option<IpAddr>,
-    /// The limit that refused; `None`: none did.
+    /// The limit that refused; `None`: no limit did.
     pub by: Option<RefusingLimit>,
-    /// In words.
+    /// The reason, as text.
     pub reason: Cow<'static, str>,
 }
 
-/// Which limit refused whom.
+/// The refusing limit and the refused key.
 #[derive(Clone, Debug)]
 pub struct RefusingLimit {
     /// The limit's name.
     pub limit: Arc<str>,
-    /// Whose allowance was used up, and what that key is called; `None`: a part of the key is missing.
+    /// The key that was over the limit, and its text; `None`: a part of the key is missing.
     pub key: Option<(Fingerprint, String)>,
-    /// What the request would have cost there.
+    /// The request's cost for that limit.
     pub cost: Option<u32>,
     /// Seconds; `None`: waiting does not help.
     pub retry_after: Option<u64>,
 }
 
-/// A refusal that is kept.
+/// A kept sample.
 #[derive(Debug)]
 pub struct KeptRefusal {
     /// Counted from 1.
     pub seq: u64,
-    /// What it is.
+    /// The sample.
     pub refusal: SampledRefusal,
-    /// How many had been skipped before it.
+    /// The number of samples skipped before it.
     skipped: u64,
 }
 
-/// The last ones.
+/// The last samples.
 #[derive(Debug)]
 pub struct RefusalSamples {
-    /// The second, and in the lowest 8 bits how many were kept of it.
+    /// The second, and in the lowest 8 bits the number of samples kept of it.
     spent: AtomicU64,
-    /// The second in which one of this limit was kept last, by the limit's place; at last that of failures. A second has 32 bits here,
-    /// which is enough until 2106, and for telling it from the one before ever after.
+    /// The second in which a sample of this limit was kept last, by the limit's index; the last entry is for failures.
+    /// A second has 32 bits here, which is enough until 2106, and for distinguishing it from the one before ever after.
     firsts: [AtomicU32; LIMITS + 1],
-    /// What each worker skipped: its thread alone writes it.
+    /// The number of samples that each worker skipped: only its thread writes it.
     skipped: Vec<Skipped>,
     kept: Mutex<Last>,
 }
@@ -94,19 +95,19 @@ struct Last {
     seq: u64,
 }
 
-/// What is told of the refusals behind one.
+/// The samples after a given one.
 #[derive(Debug)]
 pub struct RefusalPage {
     /// The number of the newest; 0: there is none.
     pub seq: u64,
-    /// How many were skipped behind the one that was named, else behind the first of these.
+    /// The number of samples skipped after the given one, else after the first of these.
     pub skipped: u64,
     /// Oldest first.
     pub refusals: Vec<Arc<KeptRefusal>>,
 }
 
 impl RefusalSamples {
-    /// Of so many workers.
+    /// For this number of workers.
     pub fn new(workers: usize) -> Self {
         Self {
             spent: AtomicU64::new(0),
@@ -116,8 +117,8 @@ impl RefusalSamples {
         }
     }
 
-    /// Whether to keep a refusal by the limit at this place (`None`: a failure) of this moment: 20 a second, and the first of each limit.
-    /// Those that are not kept are counted. Only the worker's own thread may call this.
+    /// Whether to keep a sample of a refusal by the limit at this index (`None`: of a failure) at this moment: 20 a
+    /// second, and the first of each limit. Others are counted. Only the worker's own thread may call this.
     pub fn admits(&self, worker: usize, limit: Option<usize>, at: Timestamp) -> bool {
         let second = seconds(at);
         let first = &self.firsts[limit.map_or(LIMITS, |limit| limit % LIMITS)];
@@ -134,19 +135,19 @@ impl RefusalSamples {
         kept
     }
 
-    /// Takes one of the second's refusals, if there is one left.
+    /// Takes one of the second's samples, if one is left.
     fn spend(&self, second: u64) -> bool {
         let left = |spent: u64| match spent >> 8 {
             last if last < second => Some(second << 8 | 1),
-            // A worker may be a little behind: it spends of the present second.
+            // A worker may be slightly behind: it takes from the present second.
             _ => (spent & 0xff < A_SECOND).then_some(spent + 1),
         };
-        // Looked at first: in a flood nobody writes here.
+        // Read first: in a flood no thread writes here.
         left(self.spent.load(Ordering::Relaxed)).is_some()
             && self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 
-    /// Keeps one that was admitted.
+    /// Keeps a sample that was admitted.
     pub fn keep(&self, refusal: SampledRefusal) {
         let mut last = self.kept.lock();
         last.seq += 1;
@@ -157,7 +158,7 @@ impl RefusalSamples {
         last.kept.push_back(Arc::new(kept));
     }
 
-    /// Those behind the one of this number; all of them if that is not kept, or none is named.
+    /// The samples after the one of this number; all of them if that one is not kept, or none is named.
     pub fn since(&self, seq: Option<u64>) -> RefusalPage {
         let (seq, newest, kept) = {
             let last = self.kept.lock();
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Of so many refusals by a limit in a second, how many are kept.
+    /// The number of samples kept of this many refusals by a limit in a second.
     fn kept(refusals: &RefusalSamples, limit: Option<usize>, second: u64, count: usize) -> usize {
         let at = Timestamp(second * 1_000_000);
         let admitted = (0..count).filter(|_| refusals.admits(0, limit, at));

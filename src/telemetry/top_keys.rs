@@ -1,13 +1,14 @@
-//! The keys that ask most, in constant memory: a Space-Saving sketch.
+//! Top keys: the keys with the most requests, in constant memory, by a Space-Saving sketch.
 //!
-//! A. Metwally, D. Agrawal, A. El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT 2005). As many
-//! keys as there is room for are counted. One more takes the place of the key with the least count, and that count with it, as the most
-//! that it may have asked before: so no count is ever too low, and none is too high by more than the least of them, which is at most
-//! the requests ÷ the keys. What was admitted and refused is counted from nothing instead, and may be too low by as much.
+//! A. Metwally, D. Agrawal, A. El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT
+//! 2005). As many keys as there is room for are counted. A further key replaces the key with the least count and
+//! inherits that count, as the most requests that it may have had before. So no count is ever too low, and none is too
+//! high by more than the least count, which is at most the requests ÷ the keys. The numbers of admitted and refused
+//! requests start at zero instead, and may be too low by as much.
 //!
-//! The paper keeps keys of one count in linked buckets, which each request changes. Here a request only counts; the order is put
-//! right when somebody is to make room. Each correction there is for at least one request since the last, so a request costs O(1), and
-//! O(log keys) together with those.
+//! The paper keeps keys of one count in linked buckets, which each request changes. Here a request only counts; the
+//! order is corrected when a key has to be replaced. Each correction is for at least one request since the last, so a
+//! request costs O(1), and O(log keys) with the corrections.
 
 mod ranking;
 
@@ -19,56 +20,56 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::limit::units::{Fingerprint, Timestamp};
 pub use ranking::{RankBy, Ranking, TopKey};
 
-/// Keys that are followed at once.
+/// The number of keys tracked at once.
 pub const FOLLOWED: usize = 1_000;
 
-/// Counts the keys of one limit. About 200 bytes a key, and its label.
+/// The top keys of one limit. About 200 bytes a key, and its label.
 #[derive(Debug, Default)]
 pub struct TopKeys {
-    /// Where a key stands among `keys`. Fingerprints are spread evenly, so half of one is enough.
+    /// The index of a key in `keys`. Fingerprints are spread evenly, so half of one suffices.
     places: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     keys: Vec<Key>,
-    /// The requests of each key, or fewer, and its place: made when first somebody is to make room.
+    /// The requests of each key, or fewer, and its index: created when a key has to be replaced for the first time.
     order: BinaryHeap<Reverse<(u32, u32)>>,
     total: Tally,
 }
 
-/// Requests.
+/// The number of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Those that passed, at once or later.
+    /// Those admitted, at once or delayed.
     pub admitted: u64,
-    /// Those that did not.
+    /// Those refused.
     pub refused: u64,
 }
 
-/// One key. More than 4 billion requests of one key do not come while a sketch lives.
+/// One key. It does not get more than 4 billion requests in the lifetime of a sketch.
 #[derive(Debug)]
 struct Key {
     owner: Fingerprint,
     admitted: u32,
     refused: u32,
-    /// How often it may have asked before it was followed.
+    /// The most requests that it may have had before it was tracked.
     error: u32,
     last: Timestamp,
     label: String,
 }
 
-/// What a sketch knows, to be put together with others.
+/// A snapshot of a sketch, to be merged with others.
 #[derive(Clone, Debug, Default)]
 pub struct Sketch {
-    /// The keys that are followed.
+    /// The tracked keys.
     pub counts: Vec<KeyCount>,
-    /// How often at most a key has asked that is not.
+    /// The most requests that an untracked key may have had.
     pub error: u32,
     /// All requests.
     pub total: Tally,
 }
 
-/// What a sketch knows of one key.
+/// The counts of one key in a sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyCount {
-    /// Who.
+    /// The key.
     pub owner: Fingerprint,
     /// Never too high.
     pub admitted: u32,
@@ -76,13 +77,13 @@ pub struct KeyCount {
     pub refused: u32,
     /// How much too low both may be, together.
     pub error: u32,
-    /// Last seen.
+    /// The time of its last request.
     pub last: Timestamp,
 }
 
 impl TopKeys {
-    /// A request of this key was admitted or refused. `label` writes what the key is called, for a key that was not followed; it finds the
-    /// text empty.
+    /// Counts a request of this key. `label` writes the key's text, for a key that was not tracked; the buffer is
+    /// empty.
     #[inline]
     pub fn count(
         &mut self,
@@ -98,12 +99,12 @@ impl TopKeys {
         }
     }
 
-    /// A request was refused or admitted that had no key.
+    /// Counts a request without a key.
     pub fn count_unkeyed(&mut self, refused: bool) {
         self.total.count(refused);
     }
 
-    /// Follows a key that was not followed.
+    /// Begins to track a key.
     #[inline(never)]
     fn follow(&mut self, owner: Fingerprint, refused: bool, now: Timestamp, label: impl FnOnce(&mut String)) {
         let place = if self.keys.len() < FOLLOWED {
@@ -123,7 +124,7 @@ impl TopKeys {
         self.places.insert(half(owner), u32::try_from(place).unwrap_or(u32::MAX));
     }
 
-    /// The place of the key with the fewest requests.
+    /// The index of the key with the fewest requests.
     fn least(&mut self) -> usize {
         if self.order.is_empty() {
             let ranks = (0..).zip(&self.keys).map(|(place, key)| Reverse((key.requests(), place)));
@@ -136,18 +137,18 @@ impl TopKeys {
                 return place as usize;
             }
             *top = Reverse((now, place));
-            // Put where it belongs.
+            // Moves it to its position.
             drop::<PeekMut<'_, _>>(top);
         }
         0
     }
 
-    /// Forgets all.
+    /// Removes all keys.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// What is known.
+    /// A snapshot.
     pub fn sketch(&self) -> Sketch {
         let full = self.keys.len() >= FOLLOWED;
         let least = self.keys.iter().map(Key::requests).min().filter(|_| full);
@@ -161,7 +162,7 @@ impl TopKeys {
         Sketch { counts: self.keys.iter().map(count).collect(), error: least.unwrap_or(0), total: self.total }
     }
 
-    /// What a key is called, if it is followed.
+    /// The text of a key, if it is tracked.
     pub fn label(&self, owner: Fingerprint) -> Option<&str> {
         let place = self.places.get(&half(owner))?;
         self.keys.get(*place as usize).map(|key| &*key.label)
@@ -191,7 +192,7 @@ impl Key {
 }
 
 impl Default for Key {
-    /// Nobody, who never asked.
+    /// A placeholder without requests.
     fn default() -> Self {
         let (owner, last) = (Fingerprint(0), Timestamp(0));
         Self { owner, admitted: 0, refused: 0, error: 0, last, label: String::new() }
@@ -210,7 +211,7 @@ pub(super) fn half(owner: Fingerprint) -> u64 {
     u64::try_from(owner.0 >> 64).unwrap_or(0)
 }
 
-/// Hashes what is a hash already, under a key that no client knows.
+/// Passes a hash through: the value is a hash already, under a secret key.
 #[derive(Debug, Default)]
 struct AsItIs(u64);
 
@@ -237,13 +238,13 @@ mod tests {
 
     use super::*;
 
-    /// A key as spread as a fingerprint is.
+    /// A key spread like a fingerprint.
     pub(super) fn owner(number: u64) -> Fingerprint {
         let spread = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Fingerprint(u128::from(spread) << 64 | u128::from(number))
     }
 
-    /// Counts requests of these keys, of which every third is refused. The true counts: all, refused.
+    /// Counts requests of these keys; every third is refused. Returns the true counts: all, refused.
     pub(super) fn told(numbers: &[u64]) -> (TopKeys, HashMap<Fingerprint, (u32, u32)>) {
         let (mut top_keys, mut truth) = (TopKeys::default(), HashMap::<_, (u32, u32)>::new());
         for (at, number) in (1..).zip(numbers) {
@@ -285,7 +286,7 @@ mod tests {
         fn no_count_is_too_low_and_none_too_high_by_more_than_the_error(
             steps in proptest::collection::vec((0_usize..4, any::<u64>()), 1..20_000),
         ) {
-            // Keys of four kinds: few that ask much, some, many, and such that come once.
+            // Keys of four kinds: few with very many requests, some, many, and keys with one request.
             let number = |(kind, random): &(usize, u64)| [random % 10, random % 500, random % 5_000, *random][*kind];
             let numbers: Vec<u64> = steps.iter().map(number).collect();
             let (top_keys, truth) = told(&numbers);

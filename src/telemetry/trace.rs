@@ -1,5 +1,5 @@
-//! Traces: workers hand finished requests over a bounded queue to a task of the control thread that exports them by
-//! OTLP; when it is full they are dropped and counted.
+//! Traces: workers pass finished requests through a bounded queue to a task of the control thread that exports them by
+//! OTLP. When the queue is full, requests are dropped and counted.
 
 pub mod context;
 mod encoding;
@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 use crate::plan::trace::Trace;
 use span::RequestSpan;
 
-/// Requests that wait to be exported. Each takes some hundred bytes, and never more than about 10 KiB.
+/// The capacity of the queue, in requests. Each takes some hundred bytes, and never more than about 10 KiB.
 const QUEUE: usize = 4_096;
-/// Requests that are exported together: twice as many spans at most.
+/// The maximum number of requests in one export: at most twice as many spans.
 const BATCH: usize = 256;
 
 /// The workers' end of the queue. Cheap to clone.
@@ -28,24 +28,24 @@ pub struct Spans {
     state: Arc<State>,
 }
 
-/// What both ends see.
+/// State shared by both ends.
 #[derive(Debug, Default)]
 struct State {
     waiting: Mutex<VecDeque<Box<RequestSpan>>>,
-    /// The first of a batch waits, or the last.
+    /// Notified when a batch begins or is full.
     due: Notify,
     counts: SpanCounts,
 }
 
-/// What is exported together.
+/// Requests exported together.
 #[derive(Debug)]
 struct Batch {
-    /// Where it goes.
+    /// The destination.
     trace: Arc<Trace>,
     spans: Vec<RequestSpan>,
 }
 
-/// What became of spans, for `/metrics`.
+/// Counts of exported and dropped spans, for `/metrics`.
 #[derive(Debug, Default)]
 pub struct SpanCounts {
     dropped: AtomicU64,
@@ -54,17 +54,17 @@ pub struct SpanCounts {
 }
 
 impl SpanCounts {
-    /// Spans that nobody was told of: the queue was full, or an export failed.
+    /// Spans dropped: the queue was full, or an export failed.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Batches that the collector took.
+    /// Batches that the collector accepted.
     pub fn succeeded(&self) -> u64 {
         self.succeeded.load(Ordering::Relaxed)
     }
 
-    /// Batches that were given up.
+    /// Batches that were dropped.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
@@ -80,7 +80,7 @@ impl SpanCounts {
 }
 
 impl Spans {
-    /// Hands a request over; never waits for the collector. It is dropped and counted if the queue is full.
+    /// Queues a request; never waits for the collector. The request is dropped and counted if the queue is full.
     pub fn record(&self, span: Box<RequestSpan>) {
         let state = &*self.state;
         if let Err(refused) = state.put(span) {
@@ -88,14 +88,14 @@ impl Spans {
         }
     }
 
-    /// What became of spans so far.
+    /// The counts so far.
     pub fn counts(&self) -> &SpanCounts {
         &self.state.counts
     }
 }
 
 impl State {
-    /// Gives the span back if there is no room.
+    /// Returns the span if there is no room.
     fn put(&self, span: Box<RequestSpan>) -> Result<(), Box<RequestSpan>> {
         let waiting = {
             let mut waiting = self.waiting.lock();
@@ -105,37 +105,37 @@ impl State {
             waiting.push_back(span);
             waiting.len()
         };
-        // Twice a batch: to wake a thread costs more than all the rest.
+        // Twice a batch: waking a thread costs more than all the rest.
         if waiting == 1 || waiting % BATCH == 0 {
             self.due.notify_one();
         }
         Ok(())
     }
 
-    /// How many requests wait.
+    /// The number of waiting requests.
     fn len(&self) -> usize {
         self.waiting.lock().len()
     }
 
-    /// The next batch, if anything waits: requests whose spans go to the same collector.
+    /// The next batch, if any request waits: requests with the same collector.
     fn take(&self) -> Option<Batch> {
         let mut waiting = self.waiting.lock();
         let trace = Arc::clone(&waiting.front()?.trace);
         let count = waiting.iter().take(BATCH).take_while(|span| span.trace == trace).count();
         let spans = waiting.drain(..count).map(|span| *span).collect();
         if waiting.is_empty() {
-            // What a burst has taken is given back.
+            // Frees the memory of a burst.
             waiting.shrink_to(BATCH);
         }
         Some(Batch { trace, spans })
     }
 
-    /// Whether what came last goes elsewhere: a reload named another collector.
+    /// Whether the newest request has another collector: a reload changed it.
     fn is_left(&self, trace: &Trace) -> bool {
         self.waiting.lock().back().is_some_and(|last| *last.trace != *trace)
     }
 
-    /// Drops what waits for a collector that is no more in use.
+    /// Drops the waiting requests of a collector that is no longer in use.
     fn abandon(&self, trace: &Trace) {
         let mut waiting = self.waiting.lock();
         while let Some(span) = waiting.pop_front_if(|span| *span.trace == *trace) {
@@ -145,7 +145,7 @@ impl State {
 }
 
 impl Batch {
-    /// How many spans it is.
+    /// The number of spans.
     fn count(&self) -> u64 {
         self.spans.iter().map(RequestSpan::count).sum()
     }

@@ -1,20 +1,20 @@
-//! How a connection to a backend ends before its answer, and what that says of the request.
+//! How a connection to a backend ends before its response, and what that implies for the request.
 
-/// How a connection ended before its answer.
+/// How a connection ended before its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AbortReason {
-    /// Whatever the reason.
+    /// The connection was lost for any reason.
     Lost,
-    /// The backend gave up this very request.
+    /// The backend aborted this one request.
     Aborted,
-    /// It closes the connection, and has done nothing with the request.
+    /// The backend closes the connection, and has not processed the request.
     Closing,
-    /// It has done nothing with the request, since it has too many of them.
+    /// The backend has too many requests, and has not processed this one.
     Busy,
 }
 
 impl AbortReason {
-    /// Whether the backend has done nothing with the request.
+    /// Whether the backend has not processed the request.
     pub(super) fn is_refusal(self) -> bool {
         matches!(self, Self::Closing | Self::Busy)
     }

@@ -1,4 +1,4 @@
-//! Which server is next.
+//! Load balancing: selects the next server.
 
 use std::hash::Hasher as _;
 
@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 use super::server_registry::ServerStates;
 use crate::plan::{Balance, Endpoint};
 
-/// A worker's way to choose among the servers of one upstream.
+/// A worker's algorithm for choosing among the servers of one upstream.
 #[derive(Debug)]
 pub(super) enum Balancer {
     RoundRobin(RoundRobin),
@@ -17,7 +17,7 @@ pub(super) enum Balancer {
 }
 
 impl Balancer {
-    /// Over these servers.
+    /// A balancer for these servers.
     pub(super) fn new(balance: &Balance, servers: &[Endpoint]) -> Self {
         let weights = servers.iter().map(|server| server.weight);
         match balance {
@@ -28,8 +28,8 @@ impl Balancer {
         }
     }
 
-    /// The place of the next server among those that are `allowed`, if there is one. `key` is the request's, which only a
-    /// hash looks at.
+    /// The index of the next server among those that are `allowed`, if there is one. `key` is the request's hash, used
+    /// only by hashing.
     pub(super) fn next(
         &mut self,
         key: u64,
@@ -49,8 +49,8 @@ impl Balancer {
 
 /// Smooth weighted round robin: each server gets its share, spread out evenly (weights 5, 1, 1 give A A B A C A A).
 ///
-/// Every turn each server gains its weight; the one with the most is taken and pays the sum of all weights. One that is not
-/// allowed neither gains nor pays, so it does not come back with a claim to all it has missed.
+/// In every round each server gains its weight as credit. The server with the most credit is selected and pays the sum
+/// of all weights. A server that is not allowed neither gains nor pays, so that its return causes no burst.
 #[derive(Debug)]
 pub(super) struct RoundRobin {
     weights: Vec<i64>,
@@ -58,7 +58,7 @@ pub(super) struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// A round over servers with these weights.
+    /// A round robin over servers with these weights.
     fn new(weights: impl Iterator<Item = u32>) -> Self {
         let weights: Vec<i64> = weights.map(i64::from).collect();
         Self { credits: vec![0; weights.len()], weights }
@@ -83,7 +83,7 @@ impl RoundRobin {
     }
 }
 
-/// Drawn by lot, each server by its weight.
+/// Random choice, by weight.
 #[derive(Debug)]
 pub(super) struct WeightedRandom {
     weights: Vec<u32>,
@@ -105,7 +105,7 @@ impl WeightedRandom {
             return None;
         }
         let drawn = self.generator.u64(..total);
-        // Another worker may have changed what is allowed in between: then the last one it is.
+        // Another worker may have changed the allowed servers meanwhile: then the last one is selected.
         let (mut sum, mut last) = (0, None);
         for (place, weight) in weights() {
             sum += weight;
@@ -117,8 +117,8 @@ impl WeightedRandom {
         last
     }
 
-    /// Draws two and takes the one with fewer requests in flight for its weight: nearly as even as looking at all of them,
-    /// and no crowd runs to the one that just had the fewest. Of equals the first drawn.
+    /// Draws two servers and selects the one with fewer requests in flight for its weight. That is nearly as even as
+    /// comparing all, and the server with the fewest does not attract all requests at once. Of equals, the first drawn.
     fn lighter_of_two(
         &mut self,
         in_flight: impl Fn(usize) -> u32,
@@ -126,20 +126,20 @@ impl WeightedRandom {
     ) -> Option<usize> {
         let first = self.next(&allowed)?;
         let Some(second) = self.next(|place| place != first && allowed(place)) else { return Some(first) };
-        // Fractions are compared crosswise.
+        // Fractions are compared by cross-multiplication.
         let load = |place: usize, other: usize| u64::from(in_flight(place)) * u64::from(self.weights[other]);
         Some(if load(second, first) < load(first, second) { second } else { first })
     }
 }
 
-/// Rendezvous hashing by weight: every server scores each key by a hash of the two, and the highest takes it. When a server
-/// goes, only its keys move, each to its second best; when it comes back, they do.
+/// Rendezvous hashing by weight: each server has a score for each key, a hash of the two, and the highest score is
+/// selected. When a server goes, only its keys move, each to its second best server; when it returns, they move back.
 ///
-/// The hash is the same in every process and every release, and a server is known by its `host:port`: all gateways of a fleet
-/// send a key to the same server, in whatever order their files list them.
+/// The hash is the same in every process and every release, and a server is identified by its `host:port`. So all
+/// gateways of a fleet send a key to the same server, in whatever order their files list the servers.
 #[derive(Debug)]
 pub(super) struct Rendezvous {
-    /// What stands for each server, and its weight.
+    /// The hash of each server, and its weight.
     servers: Vec<(u64, f64)>,
 }
 
@@ -160,14 +160,15 @@ impl Rendezvous {
     }
 }
 
-/// With a number evenly spread over (0, 1) to the power of 1 ÷ weight the highest wins in proportion to its weight; this is its logarithm.
+/// A uniform number in (0, 1) to the power of 1 ÷ weight is the highest in proportion to the server's weight; this is
+/// its logarithm.
 fn score(hash: u64, weight: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     let even = ((mixed(hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     even.ln() / weight
 }
 
-/// Spreads each bit of a number over all of them, as the last step of `SplitMix64`.
+/// Spreads each bit of a number over all bits, like the last step of `SplitMix64`.
 fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -247,7 +248,7 @@ mod tests {
         assert!(near(&shares(3, 20_000, next), &[2_000, 4_000, 14_000]));
     }
 
-    /// Were this to change, a fleet that is half upgraded would send a key to two servers.
+    /// A changed hash would make a half-upgraded fleet send a key to two servers.
     #[test]
     fn the_hash_stays_what_it_is() {
         let rendezvous = Rendezvous::new(&servers(&[1; 8]));

@@ -1,15 +1,15 @@
-//! What a failed attempt at a server met, in the words of logs and the dashboard.
+//! The cause of a failed attempt at a server, as named in logs and on the dashboard.
 
 use std::io::ErrorKind;
 
 use super::Failure;
 
-/// Why an attempt failed: as [`Failure`], and more detail where there was no connection. Copied as one byte.
+/// Why an attempt failed: as [`Failure`], with more detail for connection failures. Copied as one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// Nothing failed yet.
     Unknown,
-    /// The server's machine refuses the connection.
+    /// The server's host refuses the connection.
     Refused,
     /// There is no route to the server.
     Unreachable,
@@ -19,7 +19,7 @@ pub(super) enum Cause {
     Connect,
     /// No connection within `connect_timeout`.
     ConnectTimeout,
-    /// TLS was not agreed on.
+    /// The TLS handshake failed.
     Tls,
     /// No response head within the route's `timeout`.
     Timeout,
@@ -30,7 +30,7 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    /// All of them, in the order of their declaration.
+    /// All causes, in the order of their declaration.
     const ALL: [Self; 10] = [
         Self::Unknown,
         Self::Refused,
@@ -44,7 +44,7 @@ impl Cause {
         Self::Protocol,
     ];
 
-    /// What a failure says; `error` is what the operating system said where there was no connection.
+    /// The cause of a failure; `error` is the operating system's error of a failed connection.
     pub(super) fn of(failure: Failure, error: ErrorKind) -> Self {
         match (failure, error) {
             (Failure::Connect, ErrorKind::ConnectionRefused) => Self::Refused,
@@ -62,7 +62,7 @@ impl Cause {
         }
     }
 
-    /// The cause that [`Self::code`] made this number of.
+    /// The cause with this number; the inverse of [`Self::code`].
     pub(super) fn from_code(code: u8) -> Self {
         Self::ALL.get(usize::from(code)).copied().unwrap_or(Self::Unknown)
     }
@@ -73,7 +73,7 @@ impl Cause {
         self as u8
     }
 
-    /// In words, for people.
+    /// The cause as text.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown failure",

@@ -1,4 +1,4 @@
-//! A new connection to a server: to one of its addresses, and TLS on it where the server speaks that.
+//! Opens a connection to a server: TCP to one of its addresses, then TLS if configured.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,25 +15,25 @@ use crate::plan::Endpoint;
 
 /// Addresses that are tried for one connection. More would leave too little time for each.
 const MAX_TRIES: usize = 3;
-/// An older connection serves no further request, so that what balances connections before the servers can move them.
+/// A connection older than this serves no further request, so that load balancers before the servers can move it.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    /// Refused, unreachable, or its name does not resolve.
+    /// The connection was refused, the server is unreachable, or its name does not resolve.
     #[error("no connection: {0}")]
     Connect(io::Error),
-    /// No address took a connection, or TLS was not agreed on, in time.
+    /// No address accepted a connection, or the TLS handshake did not end, in time.
     #[error("no connection in time")]
     Timeout,
-    /// No TLS: its certificate is not to be trusted, it refuses ours, or it speaks none.
+    /// TLS failed: the server's certificate is not trusted, the server rejects the gateway's, or speaks no TLS.
     #[error("no TLS: {0}")]
     Tls(io::Error),
 }
 
 impl ConnectError {
-    /// What a request makes of it.
+    /// The failure of a request that needed the connection.
     pub(super) fn failure(&self) -> Failure {
         match self {
             Self::Connect(_) => Failure::Connect,
@@ -43,7 +43,8 @@ impl ConnectError {
     }
 }
 
-/// Connects to the server's address whose `turn` it is, or to one of the next, and agrees on TLS; all within `patience`.
+/// Connects to the server's address number `turn`, or to one of the next, and performs the TLS handshake; all within
+/// `patience`.
 pub(super) async fn connect(
     endpoint: &Endpoint,
     site: &HostAddress,
@@ -64,7 +65,7 @@ pub(super) async fn connect(
     timeout_at(end, dialling).await.unwrap_or(Err(ConnectError::Timeout))
 }
 
-/// An address that does not answer leaves the next as much time as it had itself.
+/// Leaves the next address as much time as an address that does not answer had itself.
 async fn open_socket(
     addresses: &[IpAddr],
     turn: usize,

@@ -1,7 +1,7 @@
-//! How many connections an upstream may have, over all workers, and who waits for one.
+//! The connection limit of an upstream, over all workers, and the queue of requests that wait for a connection.
 //!
-//! Connections of an upstream with a bound are kept here when they are unused, not with a worker: none lies idle at one while
-//! a request waits at another.
+//! Unused connections of an upstream with a limit are kept here, not with a worker: no connection is idle at one worker
+//! while a request waits at another.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -16,16 +16,16 @@ use super::Failure;
 use crate::net::Detached;
 use crate::plan::{Endpoint, MaxConnections};
 
-/// The bound of one upstream, for the whole process.
+/// The connection limit of one upstream, for the whole process.
 #[derive(Debug)]
 pub(super) struct ConnectionLimit(Mutex<LimitState>);
 
-/// How much of a bound is used.
+/// The usage of a connection limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Connections, in use or not.
     pub connections: usize,
-    /// Requests that wait for one.
+    /// Requests that wait for a connection.
     pub pending: usize,
 }
 
@@ -34,9 +34,9 @@ struct LimitState {
     most: MaxConnections,
     /// Connections that are open or being opened, used or not.
     open: usize,
-    /// Unused, the last used at the end. Empty as long as anybody waits.
+    /// Unused connections, the last used at the end. Empty as long as a request waits.
     idle: Vec<IdleConnection>,
-    /// Who waits, in order. Nobody, as long as there are fewer connections than there may be.
+    /// The requests that wait, in order. Empty as long as there are fewer connections than the maximum.
     waiting: VecDeque<Waiter>,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct IdleConnection {
     pub(super) parked: Detached,
     pub(super) server: Arc<Endpoint>,
     pub(super) address: IpAddr,
-    /// When it was opened.
+    /// When the connection was opened.
     pub(super) since: Instant,
-    /// When it is closed.
+    /// When the connection is closed.
     pub(super) expiry: Instant,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct IdleConnection {
 #[derive(Debug)]
 struct Waiter {
     server: Arc<Endpoint>,
-    /// Takes an unused connection to its server, or the leave to open one.
+    /// Receives an unused connection to its server, or the permit to open one.
     grant: oneshot::Sender<Option<IdleConnection>>,
 }
 
@@ -65,11 +65,12 @@ impl ConnectionLimit {
         Self(Mutex::new(LimitState { most, open: 0, idle: Vec::new(), waiting: VecDeque::new() }))
     }
 
-    /// The leave to have one connection, with an unused one to this server if there is one and it is not to be `fresh`.
-    /// Requests that must wait for it are served in the order in which they came, each within `patience`.
+    /// A permit for one connection, with an unused connection to this server if there is one and it is not to be
+    /// `fresh`. Waiting requests are served in the order of their arrival, each within `patience`.
     ///
     /// # Errors
-    /// [`Failure::Full`]: too many wait already, or it took too long.
+    ///
+    /// [`Failure::Full`]: too many requests wait already, or the wait took too long.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         server: &Arc<Endpoint>,
@@ -90,13 +91,13 @@ impl ConnectionLimit {
         Ok((Permit(Some(Arc::clone(self))), kept))
     }
 
-    /// How many connections there are, and how many requests wait for one.
+    /// The number of connections, and of requests that wait for one.
     pub(super) fn usage(&self) -> Usage {
         let state = self.0.lock();
         Usage { connections: state.open, pending: state.waiting.len() }
     }
 
-    /// Closes unused connections whose time is over, and those that the server has closed.
+    /// Closes unused connections that have expired, and those that the server has closed.
     pub(super) fn expire(&self, now: Instant) {
         let mut state = self.0.lock();
         let before = state.idle.len();
@@ -104,7 +105,7 @@ impl ConnectionLimit {
         state.open -= before - state.idle.len();
     }
 
-    /// Goes over to other numbers. Connections that are too many now are closed when they are returned.
+    /// Changes the limits. Excess connections are closed when they are returned.
     pub(super) fn resize(&self, most: MaxConnections) {
         let state = &mut *self.0.lock();
         state.most = most;
@@ -116,7 +117,7 @@ impl ConnectionLimit {
 }
 
 impl LimitState {
-    /// `None` if nothing is free.
+    /// `None` if no permit is free.
     fn take(&mut self, server: &Arc<Endpoint>, fresh: bool) -> Option<Option<IdleConnection>> {
         if !self.waiting.is_empty() {
             return None;
@@ -129,7 +130,7 @@ impl LimitState {
             self.open += 1;
             return Some(None);
         }
-        // The one that was unused for longest makes room.
+        // The connection unused for longest is closed for the new one.
         (!self.idle.is_empty()).then(|| drop(self.idle.remove(0))).map(|()| None)
     }
 
@@ -139,14 +140,14 @@ impl LimitState {
         granted
     }
 
-    /// A connection is used no more: `kept`, or closed.
+    /// Passes a permit on from a connection that is `kept`, or closed.
     fn hand_on(&mut self, mut kept: Option<IdleConnection>) {
         if self.open > self.most.connections {
             self.open -= 1;
             return;
         }
         while let Some(Waiter { server, grant }) = self.waiting.pop_front() {
-            // One to another server is closed, so that the waiter can open its own.
+            // A connection to another server is closed, so that the waiting request can open its own.
             match grant.send(kept.filter(|kept| kept.leads_to(&server))) {
                 Ok(()) => return,
                 Err(back) => kept = back,
@@ -166,7 +167,7 @@ impl IdleConnection {
     }
 }
 
-/// A place among those who wait, given up with it.
+/// A place in the queue, released on drop.
 struct WaitGuard<'b> {
     bound: &'b ConnectionLimit,
     granted: oneshot::Receiver<Option<IdleConnection>>,
@@ -176,7 +177,7 @@ impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         let state = &mut *self.bound.0.lock();
         self.granted.close();
-        // What was granted to one that left in the same moment goes to the next.
+        // A permit granted to a request that left in the same moment goes to the next.
         if let Ok(kept) = self.granted.try_recv() {
             state.hand_on(kept);
         } else {
@@ -185,12 +186,12 @@ impl Drop for WaitGuard<'_> {
     }
 }
 
-/// The leave to have one connection, as long as this lives.
+/// The permit for one connection, as long as this lives.
 #[derive(Debug)]
 pub(super) struct Permit(Option<Arc<ConnectionLimit>>);
 
 impl Permit {
-    /// Leaves the connection to whoever needs one.
+    /// Leaves the connection to the next request that needs one.
     pub(super) fn keep(mut self, kept: IdleConnection) {
         if let Some(bound) = self.0.take() {
             bound.0.lock().hand_on(Some(kept));

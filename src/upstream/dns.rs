@@ -1,4 +1,4 @@
-//! The addresses behind servers' names: asked for in the background, so that no request waits for a resolver.
+//! The addresses of servers' host names. They are looked up in the background, so that no request waits for a resolver.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,17 +13,17 @@ use tokio::sync::Notify;
 
 use crate::plan::{Endpoint, Upstream};
 
-/// How often a name is looked up again. The system's resolver does not tell for how long an answer is good.
+/// How often a name is looked up again. The system's resolver does not report how long an answer is valid.
 const REFRESH: Duration = Duration::from_secs(30);
-/// After a failure, and twice as long after each further one, up to [`REFRESH`].
+/// The delay after a failed lookup. It doubles after each further failure, up to [`REFRESH`].
 const RETRY: Duration = Duration::from_secs(1);
 
-/// All names of the process, which workers and health checks look at.
+/// All host names of the process, shared by workers and health checks.
 #[derive(Debug, Default)]
 pub(super) struct Resolver(Mutex<HashMap<Box<str>, Arc<ResolvedName>>>);
 
 impl Resolver {
-    /// Where a server is. Takes a lock: for who adopts a plan.
+    /// The address of a server. Takes a lock: called when a plan is adopted, not per request.
     pub(super) fn address_of(&self, endpoint: &Endpoint) -> HostAddress {
         if let Ok(address) = endpoint.host.parse() {
             return HostAddress::Address(address);
@@ -33,7 +33,7 @@ impl Resolver {
         HostAddress::Name(Arc::clone(names.entry(endpoint.host.as_str().into()).or_insert_with(fresh)))
     }
 
-    /// The names of a plan's servers. All others are forgotten.
+    /// Returns the names of a plan's servers, and removes all others.
     pub(super) fn adopt(&self, upstreams: &[Arc<Upstream>]) -> Vec<Arc<ResolvedName>> {
         let endpoints = upstreams.iter().flat_map(|upstream| upstream.endpoints());
         let mut named: Vec<Arc<ResolvedName>> = Vec::new();
@@ -50,17 +50,17 @@ impl Resolver {
     }
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug)]
 pub(super) enum HostAddress {
-    /// The file says it.
+    /// An IP address in the config file.
     Address(IpAddr),
-    /// The resolver does.
+    /// A name that the resolver looks up.
     Name(Arc<ResolvedName>),
 }
 
 impl HostAddress {
-    /// Its addresses; none if its name does not resolve. Waits only until the resolver has answered for the first time.
+    /// The server's addresses; none if its name does not resolve. Waits only for the first answer of the resolver.
     pub(super) async fn addresses(&self) -> Arc<Vec<IpAddr>> {
         match self {
             Self::Address(address) => Arc::new(vec![*address]),
@@ -68,7 +68,7 @@ impl HostAddress {
         }
     }
 
-    /// Its addresses, as far as is known. Waits for nothing.
+    /// The server's addresses, as far as they are known. Never waits.
     pub(super) fn known(&self) -> Option<Arc<Vec<IpAddr>>> {
         match self {
             Self::Address(_) => None,
@@ -76,7 +76,7 @@ impl HostAddress {
         }
     }
 
-    /// Whether it is still there, as far as is known.
+    /// Whether the server still has this address, as far as is known.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         match self {
             Self::Address(_) => true,
@@ -84,7 +84,7 @@ impl HostAddress {
         }
     }
 
-    /// Whether both are told of the same answers.
+    /// Whether both are the same address, or the same name.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Address(one), Self::Address(other)) => one == other,
@@ -94,11 +94,11 @@ impl HostAddress {
     }
 }
 
-/// A name, and what the resolver said last.
+/// A name, and the resolver's last answer.
 #[derive(Debug)]
 pub(super) struct ResolvedName {
     pub(super) host: Box<str>,
-    /// `None` until the resolver has answered; empty until it has named an address.
+    /// `None` until the resolver has answered; empty until it has returned an address.
     known: ArcSwapOption<Vec<IpAddr>>,
     learned: Notify,
 }
@@ -110,7 +110,7 @@ impl ResolvedName {
 
     async fn addresses(&self) -> Arc<Vec<IpAddr>> {
         loop {
-            // Made before the look, so that nothing learned in between is missed.
+            // Created before the check, so that no answer in between is missed.
             let learned = self.learned.notified();
             if let Some(known) = self.known.load_full() {
                 return known;
@@ -119,7 +119,7 @@ impl ResolvedName {
         }
     }
 
-    /// Takes an answer in; a failure leaves the last one as it is. What there is to tell a person.
+    /// Stores an answer; after a failure the last addresses stay. Returns a change to be logged.
     pub(super) fn update(&self, answer: io::Result<Vec<IpAddr>>) -> Result<(), io::Error> {
         let none = || io::Error::new(io::ErrorKind::NotFound, "it has no address");
         let answer = answer.and_then(|found| if found.is_empty() { Err(none()) } else { Ok(found) });
@@ -134,7 +134,7 @@ impl ResolvedName {
         learned
     }
 
-    /// Looks it up again and again, until it is aborted.
+    /// Looks the name up at intervals, until the task is aborted.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let mut failures = 0_u32;
         loop {
@@ -164,7 +164,7 @@ impl ResolvedName {
     }
 }
 
-/// Asks the system's resolver; each address once, in its order.
+/// Asks the system's resolver. Returns each address once, in the resolver's order.
 async fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
     for address in lookup_host((host, 0)).await? {

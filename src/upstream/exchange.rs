@@ -1,4 +1,4 @@
-//! One request on one connection: it goes out while it comes in, and the answer comes back.
+//! One request and its response on one upstream connection. The request is sent while the client still sends it.
 
 mod http2;
 
@@ -21,81 +21,84 @@ use crate::http1::response::{HeadEnd, ResponseHead};
 use crate::http2::connection::StreamLost;
 use crate::net::Stream;
 
-/// Read at once until the answer's head is there, and after it.
+/// Bytes read at once until the response head is complete.
 const HEAD_READ: usize = 8 << 10;
-/// Room for one read of the answer's body.
+/// Buffer capacity for one read of the response body.
 pub const BODY_READ: usize = 32 << 10;
-/// Of a request on a shared connection, so many bytes are kept until they are answered.
+/// Bytes of a request on a shared connection that are kept for a retry until the backend responds.
 const MAX_KEPT: usize = 16 << 10;
-/// 1xx answers before the real one.
+/// The maximum number of 1xx responses before the final one.
 const MAX_INTERIM: u32 = 100;
-/// A backend that announces when it will close is left alone so long before that.
+/// A backend that announces its idle timeout is not sent a request within this time before the timeout.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 
-/// A request's body, as the backend is to read it.
+/// A request body, as the backend is to receive it.
 pub trait RequestBody {
-    /// Appends what has come, framed for a connection of HTTP/1.1 and bare for a stream of HTTP/2, behind at most 16 KiB. Ready once something was appended or the body has ended.
+    /// Appends received bytes, framed for an HTTP/1.1 connection and bare for an HTTP/2 stream, at most 16 KiB. Ready
+    /// once bytes were appended or the body has ended.
     ///
     /// # Errors
-    /// The body breaks off or grows too large. It is asked no more then.
+    ///
+    /// The body breaks off or grows too large. It is not polled again then.
     fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), BodyFailed>>;
 
-    /// Appends what has come already; asks for nothing.
+    /// Appends bytes received already; reads nothing.
     ///
     /// # Errors
+    ///
     /// As [`Self::poll_part`].
     fn take_ready(&mut self, out: &mut BytesMut) -> Result<(), BodyFailed>;
 
-    /// The backend sends this head before its answer (RFC 9110 §15.2).
+    /// The backend sends this interim response before its final one (RFC 9110 §15.2).
     fn interim(&mut self, _context: &mut Context<'_>, _head: &ResponseHead, _fields: Fields<'_>) {}
 
-    /// Whether all of it was appended.
+    /// Whether the whole body was appended.
     fn is_done(&self) -> bool;
 
-    /// Whether nothing of it was asked for or appended.
+    /// Whether no part of the body was polled or appended.
     fn is_untouched(&self) -> bool;
 
-    /// The lines of the trailers behind it, once all of it was appended without framing.
+    /// The lines of the trailers after the body, once all of it was appended without framing.
     fn trailers(&self) -> &[u8];
 }
 
-/// The client's body broke off, or is not what it may be: not the backend's fault.
+/// The client's body broke off, or is malformed or too large: not the backend's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct BodyFailed;
 
-/// A request to be sent.
+/// A request to be sent to a backend.
 #[derive(Debug)]
 pub struct UpstreamRequest<'r, U> {
-    /// The whole head; then parts of the body.
+    /// The whole head; later parts of the body.
     pub message: &'r mut BytesMut,
     /// The body.
     pub body: &'r mut U,
-    /// Where the answer is read to. Empty.
+    /// The buffer that the response is read into. Empty.
     pub answer: &'r mut ResponseBuffer,
-    /// Whether sending it twice does what sending it once does (RFC 9110 §9.2.2).
+    /// Whether the method is idempotent (RFC 9110 §9.2.2).
     pub idempotent: bool,
-    /// Whether it is a HEAD, whose answer has no body.
+    /// Whether the method is HEAD: the response has no body.
     pub to_head: bool,
-    /// What a hash chooses the server by.
+    /// The hash that selects the server.
     pub affinity: u64,
-    /// Whether it carries a login that holds for the connection (NTLM, Negotiate).
+    /// Whether the request carries a login that is bound to the connection (NTLM, Negotiate).
     pub private: bool,
-    /// The connections that carry such logins of this client.
+    /// This client's connections that carry such logins.
     pub own: &'r mut PrivateConnections,
 }
 
-/// What has come of an answer.
+/// The received part of a response.
 #[derive(Debug, Default)]
 pub struct ResponseBuffer {
-    /// The head until it is consumed, then the body as it was sent.
+    /// The head until it is consumed, then the body with its framing.
     pub bytes: BytesMut,
-    /// Where the head's fields stand.
+    /// The positions of the head's fields.
     pub spans: Vec<FieldSpan>,
 }
 
 impl ResponseBuffer {
-    /// The fields of the head, which has not been consumed.
+    /// The fields of the head, which must not be consumed yet.
     pub fn fields(&self, head: &ResponseHead) -> Fields<'_> {
         Fields::new(&self.bytes[..head.length], &self.spans)
     }
@@ -106,32 +109,32 @@ impl ResponseBuffer {
 pub struct Exchange<'r, U> {
     request: UpstreamRequest<'r, U>,
     connection: UpstreamConnection,
-    /// The server's place in the plan.
+    /// The server's index in the plan.
     place: usize,
-    /// Of the request so far, this one included.
+    /// Attempts of the request so far, this one included.
     attempts: u32,
-    /// Bytes of `message` that are sent.
+    /// Bytes of `message` sent so far.
     sent: usize,
     /// Whether a byte was sent.
     written: bool,
-    /// What TLS had sent when the request began.
+    /// Bytes that TLS had written when the request began.
     taken: u64,
     /// `message` still begins with the head.
     intact: bool,
-    /// The backend takes no more of the request.
+    /// The backend accepts no more of the request.
     deaf: bool,
-    /// The body broke off.
+    /// The request body broke off.
     broken: bool,
-    /// A byte of an answer came.
+    /// A byte of a response was received.
     answered: bool,
     ending: AbortReason,
-    /// Sending has begun in an earlier poll.
+    /// Sending began in an earlier poll.
     begun: bool,
-    /// When the backend last took something.
+    /// When the backend last accepted a byte.
     progress: Instant,
     end: HeadEnd,
     interim: u32,
-    /// The stream of HTTP/2 took no request.
+    /// Why the HTTP/2 stream did not accept the request.
     refused: Option<NoAnswer>,
 }
 
@@ -165,19 +168,19 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
     }
 
-    /// The request, if it may be sent again: no byte of it was written, or it is idempotent, its body was not begun and
-    /// nothing was answered.
+    /// Returns the request if it may be sent again: no byte of it was written; or it is idempotent, its body was not
+    /// begun, and no byte of a response was received.
     pub(super) fn into_retryable(self) -> Option<UpstreamRequest<'r, U>> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
-        // TLS that fails while it sends does not say how much it took.
+        // TLS that fails while it sends does not report how many bytes it wrote.
         let taken = self.connection.stream().map_or(0, Stream::bytes_written);
         let unsent = !self.written && taken == self.taken;
         let untaken = unsent || untouched || self.ending.is_refusal();
         (self.intact && !self.broken && untaken).then_some(self.request)
     }
 
-    /// Whether a failure to answer tells against the backend: not where a kept connection was closed in the meantime, nor where
-    /// the client had not sent its whole request in time.
+    /// Whether a failure counts against the backend. Two kinds do not: a kept connection that had been closed in the
+    /// meantime, and a client that had not sent its whole request in time.
     pub(super) fn is_server_failure(&self, failure: Failure) -> bool {
         match failure {
             Failure::Reset => !self.is_stale() && self.ending != AbortReason::Busy,
@@ -191,7 +194,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
     }
 
-    /// Whether the connection had been kept, and was closed in the meantime.
+    /// Whether the connection was a kept one that had been closed in the meantime.
     pub(super) fn is_stale(&self) -> bool {
         match self.ending {
             AbortReason::Lost => self.connection.reused,
@@ -205,7 +208,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         self.ending
     }
 
-    /// The backend's place among the servers of its upstream.
+    /// The server's index among the servers of its upstream.
     pub fn place(&self) -> usize {
         self.place
     }
@@ -215,12 +218,12 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         self.connection.pool.authority()
     }
 
-    /// How often the request was sent, or a connection for it was tried.
+    /// How often the request was sent, or a connection for it was attempted.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// Sends, and waits for the answer's head, at most `timeout` after the request was sent whole.
+    /// Sends the request and waits for the response head, for at most `timeout` after the request was sent completely.
     pub(super) fn poll_head(
         &mut self,
         context: &mut Context<'_>,
@@ -232,7 +235,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
         self.begun = true;
         match self.poll_answer(context) {
-            // The client has more to say, and bounds of its own.
+            // The client still sends its request, within timeouts of its own.
             Poll::Pending if self.awaits_client() => Poll::Pending,
             Poll::Pending => {
                 ready!(deadline.poll(context, self.progress + timeout));
@@ -253,7 +256,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             let Some(stream) = self.connection.stream() else { return Poll::Pending };
             match ready!(stream.poll_read(context, &mut self.request.answer.bytes, HEAD_READ)) {
                 Ok(1..) => self.answered = true,
-                // With TLS 1.3 a server refuses our certificate only now.
+                // With TLS 1.3 a server rejects the gateway's certificate only now.
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
                     return Poll::Ready(Err(Failure::Tls));
                 }
@@ -265,12 +268,12 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
     }
 
-    /// All that has come of the request is sent, and more of it is to come.
+    /// Whether all received bytes of the request are sent, and more are to come.
     fn awaits_client(&self) -> bool {
         !self.deaf && !self.request.body.is_done() && self.sent == self.request.message.len()
     }
 
-    /// The head, if it has come. Those that only precede it are shown to the body.
+    /// The response head, if complete. Interim heads are passed to the request body.
     fn take_head(&mut self, context: &mut Context<'_>) -> Result<Option<ResponseHead>, Failure> {
         let protocol = |_| Failure::Protocol;
         while let Some(length) = self.end.advance(&self.request.answer.bytes).map_err(protocol)? {
@@ -289,7 +292,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         Ok(None)
     }
 
-    /// Shows the body a head that only precedes the answer.
+    /// Passes an interim head to the request body.
     fn show_interim(&mut self, context: &mut Context<'_>, head: &ResponseHead) -> Result<(), Failure> {
         self.interim += 1;
         if self.interim > MAX_INTERIM {
@@ -299,8 +302,8 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         Ok(())
     }
 
-    /// Sends as much of the request as there is and as the backend takes. Ready once it is sent whole, or the backend
-    /// takes no more.
+    /// Sends as much of the request as was received and as the backend accepts. Ready once it is sent completely, or
+    /// the backend accepts no more.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFailed>> {
         let Some(stream) = self.connection.stream() else { return self.poll_send_http2(context) };
         #[expect(
@@ -313,7 +316,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             if self.sent < message.len() {
                 let rest = &message[self.sent..];
                 match ready!(stream.poll_write(context, rest, &[])) {
-                    // An answer may be on its way all the same.
+                    // A response may be on its way nevertheless.
                     Err(_) => self.deaf = true,
                     Ok(sent) => {
                         self.sent += sent;
@@ -337,7 +340,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads more of the answer's body, at most `most` bytes from a connection of HTTP/1.1. Ready with 0 at the end.
+    /// Reads more of the response body, at most `most` bytes from an HTTP/1.1 connection. Ready with 0 at the end.
     pub fn poll_body(&mut self, context: &mut Context<'_>, most: usize) -> Poll<std::io::Result<usize>> {
         let bytes = &mut self.request.answer.bytes;
         match self.connection.http2() {
@@ -351,17 +354,17 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
     }
 
-    /// Sends on what is left of the request. A body that breaks off now does not keep the answer from the client.
+    /// Sends the rest of the request. A body that breaks off now does not keep the response from the client.
     pub fn send_on(&mut self, context: &mut Context<'_>) {
         self.broken |= matches!(self.poll_send(context), Poll::Ready(Err(BodyFailed)));
     }
 
-    /// The fields of the answer's head, which has not been consumed.
+    /// The fields of the response head, which must not be consumed yet.
     pub fn fields(&self, head: &ResponseHead) -> Fields<'_> {
         self.request.answer.fields(head)
     }
 
-    /// What has come of the answer.
+    /// The received part of the response.
     pub fn answer(&mut self) -> &mut ResponseBuffer {
         self.request.answer
     }
@@ -376,8 +379,8 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         self.request.body.is_done() && self.sent == self.request.message.len()
     }
 
-    /// The answer was read to its end: keeps the connection for another request if both sides can, or for another of this client
-    /// if a login holds for it.
+    /// Ends the exchange after the whole response was read. The connection is kept for another request if both sides
+    /// allow that; a connection with a login is kept for this client only.
     pub fn finish(self, head: &ResponseHead, idle_timeout: Duration) {
         let clean = self.is_sent() && !self.deaf && self.request.answer.bytes.is_empty();
         let span = match head.keep_alive {
@@ -393,7 +396,8 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
     }
 
-    /// The connection of an exchange that ended in an upgrade. What the backend sent behind its head stays in the answer.
+    /// The connection of an exchange that ended in an upgrade. Bytes that the backend sent after its head stay in the
+    /// response buffer.
     pub fn into_connection(self) -> UpstreamConnection {
         self.connection
     }

@@ -1,4 +1,4 @@
-//! Active health checks: servers are asked, in the protocol that they speak, whether they are well, by tasks of the control thread.
+//! Active health checks. Tasks of the control thread send requests to servers, in the servers' protocol.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -21,16 +21,16 @@ use crate::http1::response::{HeadEnd, MalformedResponse, ResponseHead};
 use crate::net::TlsClientConfig;
 use crate::plan::{Endpoint, HealthCheck, Protocol, Upstream};
 
-/// Read at once of an answer.
+/// Bytes of a response read at once.
 const READ: usize = 4 << 10;
 
-/// The tasks that look after the servers of the plan in force.
+/// The health-check and lookup tasks for the servers of the active plan.
 #[derive(Debug, Default)]
 pub struct HealthChecks {
     running: HashMap<ServerName, UpstreamChecks>,
-    /// Look names up.
+    /// The tasks that look names up.
     names: HashMap<Box<str>, (Arc<ResolvedName>, AbortHandle)>,
-    /// Tells the program log which servers are down.
+    /// The task that logs which servers are down.
     outage_log: Option<AbortHandle>,
 }
 
@@ -45,7 +45,7 @@ struct UpstreamChecks {
 }
 
 impl HealthChecks {
-    /// Goes over to the servers of another plan: checks that stay as they are go on, others begin or end. Needs a local tokio
+    /// Switches to the servers of another plan: unchanged checks go on, others begin or end. Needs a local tokio
     /// runtime around it.
     pub fn adopt(&mut self, upstreams: &[Arc<Upstream>], registry: &ServerRegistry) {
         registry.retain(upstreams);
@@ -80,7 +80,7 @@ impl HealthChecks {
         }
         for ended in last.into_values() {
             ended.task.abort();
-            // Nobody will ask it again, so it has to count as healthy.
+            // The server is not checked any more, so it has to count as healthy.
             ended.server.set_healthy();
         }
         let telling =
@@ -137,20 +137,20 @@ fn request(upstream: &Upstream, endpoint: &Endpoint, rule: &HealthCheck) -> Vec<
     request
 }
 
-/// Asks one server again and again.
+/// The health check of one server.
 struct Check {
     upstream: Arc<str>,
     endpoint: Endpoint,
     protocol: Protocol,
     site: HostAddress,
-    /// What it is asked, byte for byte.
+    /// The request, byte for byte.
     request: Vec<u8>,
     rule: HealthCheck,
     server: Arc<ServerState>,
     down_after: u32,
 }
 
-/// What is wrong with a server, for people.
+/// Why a health check failed, for logs and the dashboard.
 #[derive(Debug, thiserror::Error)]
 enum CheckError {
     #[error(transparent)]
@@ -199,12 +199,12 @@ impl Check {
         }
     }
 
-    /// The server became healthy or ill. The line about that is the only one about the change.
+    /// Records that the server became healthy or unhealthy. The change is logged only here.
     fn change(&self, ill: Option<CheckError>) {
         let (upstream, authority, server) = (&self.upstream, &self.endpoint.authority, &self.server);
         match ill {
             None => {
-                // A server that comes back well has answered, unless an ejection still holds.
+                // A passed health check counts as an answer, unless an ejection still holds.
                 server.answered(deadline::now());
                 server.set_healthy();
                 server.set_reported_down(server.is_failing(self.down_after));
@@ -226,7 +226,7 @@ impl Check {
         }
     }
 
-    /// One question, on a connection of its own.
+    /// One check, on a connection of its own.
     async fn ask(&self, turn: usize) -> Result<(), CheckError> {
         let (stream, address) = connect(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
         if self.protocol == Protocol::Http2 {
@@ -258,11 +258,12 @@ fn verdict(status: StatusCode) -> Result<(), CheckError> {
     if status.is_success() || status.is_redirection() { Ok(()) } else { Err(CheckError::Status(status)) }
 }
 
-/// What a server's answers come to. The first alone decides; after it, only so many in a row change anything.
+/// The state derived from consecutive results. The first result alone decides; later, only the configured number of
+/// equal results in a row changes the state.
 #[derive(Debug)]
 struct ConsecutiveResults {
     healthy: bool,
-    /// Answers in a row that speak against `healthy`; `None` before the first.
+    /// Consecutive results that contradict `healthy`; `None` before the first result.
     against: Option<u32>,
 }
 
@@ -271,7 +272,7 @@ impl ConsecutiveResults {
         Self { healthy, against: None }
     }
 
-    /// Hears an answer. What the server is from now on, if that changes.
+    /// Records a result. Returns the new state if it changes.
     fn record(&mut self, good: bool, rule: &HealthCheck) -> Option<bool> {
         let needed = if good { rule.healthy } else { rule.unhealthy };
         let against = match self.against {

@@ -1,4 +1,4 @@
-//! Connections to one server that speak HTTP/2: many requests share one.
+//! HTTP/2 connections to one server; many requests share one.
 
 mod stream;
 
@@ -21,36 +21,37 @@ use crate::http2::frame::{ErrorCode, MAX_31_BITS};
 use crate::net::{Alpn, Stream};
 pub(super) use stream::{ClientStream, NoAnswer};
 
-/// Requests on one connection at once, if the server takes as many; more open another.
+/// Concurrent requests on one connection, if the server accepts as many; more open another connection.
 const MAX_STREAMS: usize = 100;
-/// Connections to one server by one worker, where the upstream has no bound of its own.
+/// Connections to one server by one worker, where the upstream has no connection limit.
 pub(super) const MAX_LINKS: usize = 8;
-/// Bytes of an answer that may wait for a client that reads nothing.
+/// The initial flow-control window of a stream: bytes of a response that may wait for a client that reads nothing.
 const STREAM_WINDOW: u32 = 16 << 10;
-/// Bytes of an answer that may wait for a client that has read some.
+/// The maximum window of a stream: bytes of a response that may wait for a client that has read some.
 const MAX_STREAM_WINDOW: u32 = 64 << 10;
-/// Room for as much of all answers of a connection: else a few slow clients would hold up all others.
+/// The connection's window allows as much for all responses together: otherwise a few slow clients would block all
+/// others.
 const CONNECTION_WINDOW: u32 = MAX_31_BITS;
-/// How often another connection may be opened for the sake of another address.
+/// The minimum time between two connections opened to reach another address.
 const SPREAD_EVERY: Duration = Duration::from_millis(100);
-/// For so long a connection may be silent while requests wait, before it is given up.
+/// A connection that is silent for this long while requests wait is no longer used.
 const DOUBT: Duration = Duration::from_secs(1);
-/// How long a connection that nothing uses any more may take to send what is left.
+/// How long an unused connection may take to send its last bytes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of the fields of an answer.
+/// The maximum size of a response's fields, in bytes.
 const MAX_FIELDS: usize = 64 << 10;
 
 /// One worker's connections to one server.
 #[derive(Debug)]
 pub(super) struct Http2Pool {
     links: RefCell<Vec<Rc<Http2Connection>>>,
-    /// More are not opened.
+    /// The maximum number of connections.
     most: usize,
-    /// How long one may be unused.
+    /// How long a connection may be unused.
     idle_timeout: Duration,
-    /// Held by whoever opens one: the others wait for that instead of opening their own.
+    /// Held while a connection is opened: other requests wait for that instead of opening their own.
     pub(super) dialling: Mutex<()>,
-    /// When one was last opened for the sake of another address.
+    /// When a connection was last opened to reach another address.
     spread: Cell<Option<Instant>>,
 }
 
@@ -60,22 +61,23 @@ pub(super) struct Http2Connection {
     connection: Rc<Http2Codec>,
     /// `http` or `https`.
     scheme: &'static [u8],
-    /// Where it leads to.
+    /// The address of its server.
     pub(super) address: IpAddr,
     pub(super) since: Instant,
-    /// Requests under way.
+    /// Requests in flight.
     open: Cell<usize>,
-    /// When the last ended.
+    /// When the last request ended.
     used: Cell<Instant>,
-    /// It takes no more requests: it has ended, the server wants it to end, or nothing comes through it any more.
+    /// The connection accepts no more requests: it has ended, the server is closing it, or no bytes are received any
+    /// more.
     retired: Cell<bool>,
-    /// Its upstream has a bound: another is not to be had as long as this is open.
+    /// The upstream has a connection limit: no other connection may be opened while this one is open.
     bounded: bool,
-    /// Since when a request waits, and how much had come by then.
+    /// Since when a request waits, and the bytes received by then.
     waiting: Cell<Option<(Instant, u64)>>,
 }
 
-/// What the gateway says to servers. Streams that they push are refused.
+/// The gateway's settings for servers. Server push is refused.
 const SETTINGS: LocalSettings = LocalSettings {
     max_streams: MAX_STREAMS,
     stream_window: STREAM_WINDOW,
@@ -95,13 +97,13 @@ impl Http2Pool {
         }
     }
 
-    /// Whether others would do the same.
+    /// Whether both pools have the same settings.
     pub(super) fn are_like(&self, others: &Self) -> bool {
         self.most == others.most && self.idle_timeout == others.idle_timeout
     }
 
-    /// The connection with the fewest requests; of several, the one that was unused for longest. `None` if another is to be
-    /// opened.
+    /// The connection with the fewest requests; of several, the one that was unused for longest. `None` if another is
+    /// to be opened.
     pub(super) fn pick(&self) -> Option<Rc<Http2Connection>> {
         let mut links = self.links.borrow_mut();
         let now = now();
@@ -110,7 +112,8 @@ impl Http2Pool {
         (least.has_room() || links.len() >= self.most).then(|| Rc::clone(least))
     }
 
-    /// Whether another may be opened now for the sake of `addresses` that none leads to. Not often: one may not answer.
+    /// Whether another connection may be opened now to reach `addresses` without one. Rate-limited, since an address
+    /// may not answer.
     pub(super) fn may_spread(&self, addresses: usize) -> bool {
         if self.links.borrow().len() >= addresses.min(self.most) {
             return false;
@@ -123,17 +126,18 @@ impl Http2Pool {
         due
     }
 
-    /// Whether one of them leads there.
+    /// Whether a connection leads to this address.
     pub(super) fn lead_to(&self, address: IpAddr) -> bool {
         self.links.borrow().iter().any(|link| link.address == address)
     }
 
-    /// Uses another one from now on.
+    /// Adds a connection to the pool.
     pub(super) fn add(&self, link: &Rc<Http2Connection>) {
         self.links.borrow_mut().push(Rc::clone(link));
     }
 
-    /// Lets go of those that are unused or too old, and of those that `leads` does not hold for. Requests under way go on.
+    /// Drops connections that are unused or too old, and those with an address that `leads` rejects. Requests in flight
+    /// go on.
     pub(super) fn expire(&self, now: Instant, leads: impl Fn(IpAddr) -> bool) {
         let idle = |link: &Http2Connection| {
             link.open.get() == 0 && now.saturating_duration_since(link.used.get()) > self.idle_timeout
@@ -143,8 +147,8 @@ impl Http2Pool {
 }
 
 impl Http2Connection {
-    /// Speaks HTTP/2 on a new connection. Ends with its last request, once nobody picks it any more; `slot` is held until
-    /// then. `tell`: what only a person can mend is said there.
+    /// Starts HTTP/2 on a new connection. It ends with its last request once it is retired; `slot` is held until then.
+    /// `tell` logs faults that only an operator can fix.
     pub(super) fn open(
         stream: Stream,
         address: IpAddr,
@@ -174,7 +178,7 @@ impl Http2Connection {
             if connection.close_sending().is_err() {
                 // The server has closed it before.
             }
-            // How it ends, its requests learn by themselves.
+            // The requests learn of its end through their streams.
             if let Some(ConnectionEnd::Fault(what)) = connection.end() {
                 tell(&format!("no HTTP/2: {what}"));
             }
@@ -195,7 +199,7 @@ impl Http2Connection {
             && (needed || now.saturating_duration_since(self.since) < MAX_AGE)
     }
 
-    /// A request goes out.
+    /// Records that a request was sent.
     fn wait(&self) {
         let heard = self.connection.traffic().received();
         if self.waiting.get().is_none_or(|(_, before)| before != heard) {
@@ -203,8 +207,8 @@ impl Http2Connection {
         }
     }
 
-    /// One went without an answer. The other side may be gone without a word: if nothing else came either, the next is
-    /// to find out on a connection of its own, if that is to be had.
+    /// Records that a request got no response. The server may be gone without closing the connection. If no bytes were
+    /// received either, the connection is retired, so that the next request opens another if the limit allows it.
     fn mark_suspect(&self) {
         let needed = self.bounded && self.open.get() > 1;
         if let Some((since, before)) = self.waiting.get()
@@ -217,21 +221,21 @@ impl Http2Connection {
     }
 
     fn has_room(&self) -> bool {
-        // What the server takes is known once it has said its first words.
+        // The server's limits are known once its SETTINGS were received.
         let silent = self.connection.traffic().received() == 0;
         let taken = if silent { MAX_STREAMS } else { self.connection.max_requests() };
         self.open.get() < MAX_STREAMS.min(taken)
     }
 }
 
-/// Nothing uses it any more.
+/// The last user of the connection is gone.
 impl Drop for Http2Connection {
     fn drop(&mut self) {
         self.connection.abort(ErrorCode::NO_ERROR);
     }
 }
 
-/// Drives a connection to its end. Once nothing uses it, the server has [`CLOSE_TIMEOUT`] to take what is left to be sent.
+/// Drives a connection to its end. Once it is unused, the server has [`CLOSE_TIMEOUT`] to accept the last bytes.
 async fn drive(connection: &Rc<Http2Codec>) {
     let (mut deadline, mut ended_since) = (Deadline::default(), None);
     poll_fn(|context| {
@@ -247,7 +251,7 @@ async fn drive(connection: &Rc<Http2Codec>) {
     .await;
 }
 
-/// Counts a request as long as it is under way.
+/// Counts a request as in flight as long as this lives.
 #[derive(Debug)]
 struct StreamPermit(Rc<Http2Connection>);
 
@@ -268,7 +272,7 @@ mod tests {
         let (ours, _theirs) = Pipe::new();
         let stream = Rc::new(Stream::Pipe(ours));
         let connection = Http2Codec::client(Rc::clone(&stream), &SETTINGS);
-        // The pipe is full: nothing of what HTTP/2 has to say goes out.
+        // The pipe is full: no frame can be sent.
         let filled = poll_fn(|context| {
             while stream.poll_write(context, &[0; 1 << 10], &[]).is_ready() {}
             Poll::Ready(())

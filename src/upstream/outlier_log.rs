@@ -1,5 +1,5 @@
-//! Tells the program log which servers are down and which are up again. The control thread looks once a second: workers
-//! log nothing for a request. What the health checks find they tell themselves.
+//! Logs which servers are down and which are up again. The control thread checks once a second, since workers log
+//! nothing for a request. The health checks log their own results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::server_state::ServerState;
 use crate::clock::deadline;
 use crate::plan::{Endpoint, Upstream};
 
-/// How often is looked.
+/// The interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A server whose state is told of. What was told of it stands in its [`Fitness`], which outlives a reload.
+/// A watched server. Its [`ServerState`], which outlives a reload, holds the state last logged.
 pub(super) struct WatchedServer {
     upstream: Arc<str>,
     authority: Arc<str>,
@@ -35,7 +35,7 @@ pub(super) fn watched(upstreams: &[Arc<Upstream>], registry: &ServerRegistry) ->
     upstreams.iter().flat_map(of_upstream).collect()
 }
 
-/// Tells of each change, until it is aborted.
+/// Logs each change, until the task is aborted.
 pub(super) async fn log_changes(servers: Vec<WatchedServer>) {
     while !servers.is_empty() {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -53,7 +53,7 @@ impl WatchedServer {
                 tracing::warn!("upstream `{upstream}`: {authority} is down{ejected}: {failures}, {cause}");
                 server.set_reported_down(true);
             }
-            // While it is unhealthy, the line of its health checks still holds.
+            // While the server is unhealthy, the log line of its health checks still holds.
             (false, true) if server.is_healthy() => {
                 tracing::info!("upstream `{upstream}`: {authority} is up again");
                 server.set_reported_down(false);

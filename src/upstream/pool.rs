@@ -19,44 +19,44 @@ use crate::clock::deadline;
 use crate::net::{Peek, Stream};
 use crate::plan::Endpoint;
 
-/// Unused connections kept for one server by one worker; more are closed.
+/// Unused connections that one worker keeps for one server; more are closed.
 const MAX_IDLE: usize = 1024;
-/// TLS or HTTP/2 that fails is told of once in so long, for each server and worker.
+/// The minimum time between two log lines about failing TLS or HTTP/2, for each server and worker.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// One server's connections that are not in use.
+/// One server's unused connections.
 #[derive(Debug)]
 pub struct EndpointPool {
     endpoint: Arc<Endpoint>,
     site: HostAddress,
-    /// How many connections the upstream may have. Where it is set, unused ones are kept there.
+    /// The upstream's connection limit. With a limit, unused connections are kept there.
     bound: Option<Arc<ConnectionLimit>>,
-    /// Whose turn it is among the server's addresses.
+    /// The index of the server's address to connect to next.
     turn: Cell<usize>,
-    /// The last used at the end: it is used next, so that the others can go.
+    /// The last used is at the end. It is used next, so that the others can expire.
     idle: RefCell<Vec<(Box<RawConnection>, Instant)>>,
-    /// Where the server speaks HTTP/2: its connections are shared instead.
+    /// Where the server speaks HTTP/2: its connections, which are shared.
     links: Option<Http2Pool>,
-    /// When a person was last told that TLS or HTTP/2 fails.
+    /// When a log line last reported failing TLS or HTTP/2.
     told: Cell<Option<Instant>>,
-    /// What the operating system said when a connection last failed.
+    /// The operating system's error when a connection last failed.
     connect_error: Cell<ErrorKind>,
 }
 
-/// An open connection, whoever uses it.
+/// An open HTTP/1.1 connection, in use or not.
 #[derive(Debug)]
 struct RawConnection {
     stream: Stream,
-    /// The address that it leads to.
+    /// The server's address.
     address: IpAddr,
     since: Instant,
 }
 
-/// What carries a request to a server.
+/// The connection or stream that carries a request to a server.
 #[derive(Debug)]
 enum Carrier {
-    /// A connection of its own. Boxed for as long as it is open: from the pool and back, and along with the exchange, a pointer
-    /// moves.
+    /// A connection of its own. Boxed for as long as it is open, since only a pointer moves: from the pool and back,
+    /// and along with the exchange.
     Http1(Box<RawConnection>),
     /// A stream of a shared connection.
     Http2(Box<ClientStream>),
@@ -66,20 +66,20 @@ enum Carrier {
 #[derive(Debug)]
 pub struct UpstreamConnection {
     carrier: Carrier,
-    /// Counts it, where they are counted.
+    /// Its permit, where connections are limited.
     slot: Option<Permit>,
-    /// Where it may go when it is not in use.
+    /// The pool that it returns to when it is not in use.
     pub(super) pool: Rc<EndpointPool>,
     /// Whether it has served a request before.
     pub(super) reused: bool,
-    /// Whether a login holds for it, so that it may serve one client only. It stays so.
+    /// Whether a login is bound to it, so that it may serve one client only. It stays so.
     pub(super) private: bool,
-    /// Counts the request that it is used for, where somebody wants to know.
+    /// Counts the request that it is used for, where the load balancing needs it.
     pub(super) in_flight: Option<InFlight>,
 }
 
 impl EndpointPool {
-    /// No connections yet.
+    /// A pool without connections.
     pub(super) fn new(
         endpoint: &Endpoint,
         site: HostAddress,
@@ -103,7 +103,7 @@ impl EndpointPool {
         &self.endpoint.authority
     }
 
-    /// What the operating system said when a connection last failed.
+    /// The operating system's error when a connection last failed.
     pub(super) fn connect_error(&self) -> ErrorKind {
         self.connect_error.get()
     }
@@ -125,12 +125,12 @@ impl EndpointPool {
         bound && same_protocol && self.endpoint.tls == endpoint.tls && self.site.is(site)
     }
 
-    /// A kept connection that nobody else may use, if there is one. `careful`: its socket itself is asked.
+    /// A kept connection that is not shared, if there is one. `careful`: the socket itself is checked.
     pub(super) fn idle_connection(self: &Rc<Self>, careful: bool) -> Option<UpstreamConnection> {
         if self.idle.borrow().is_empty() { None } else { self.take(careful) }
     }
 
-    /// A new connection, or one that others have kept or use, too, unless it is to be `fresh`.
+    /// A new connection, or a kept or shared one unless it is to be `fresh`.
     pub(super) async fn connection(
         self: &Rc<Self>,
         fresh: bool,
@@ -149,7 +149,7 @@ impl EndpointPool {
         }
     }
 
-    /// A stream of HTTP/2, on a connection that there is already, or on a new one.
+    /// An HTTP/2 stream, on an open connection or on a new one.
     async fn stream(
         self: &Rc<Self>,
         links: &Http2Pool,
@@ -188,8 +188,9 @@ impl EndpointPool {
         Ok(link)
     }
 
-    /// Behind a name there may be many servers. As few connections do for many requests, one to each is opened, so that
-    /// all have something to do: in the background, for no request depends on it.
+    /// Behind a name there may be many servers. Few connections suffice for many requests, so one to each address is
+    /// opened, and all servers get requests. The connections are opened in the background, since no request depends on
+    /// them.
     fn spread_http2(self: &Rc<Self>, links: &Http2Pool, connect_timeout: Duration) {
         let addresses = self.site.known().map_or(1, |known| known.len());
         if links.may_spread(addresses) {
@@ -207,7 +208,7 @@ impl EndpointPool {
         }
     }
 
-    /// The turn goes to the next address to which there is no connection, if there is one.
+    /// Selects the next address without a connection, if there is one.
     fn retire_unresolved(&self, links: &Http2Pool) {
         let Some(known) = self.site.known() else { return };
         let turn = self.turn.get();
@@ -222,22 +223,22 @@ impl EndpointPool {
         self.using(Carrier::Http2(Box::new(link.stream())), None, reused)
     }
 
-    /// A connection from elsewhere, if it is usable.
+    /// Adopts an unused connection of another worker, if it is usable.
     fn revive(
         &self,
         IdleConnection { parked, address, since, .. }: IdleConnection,
     ) -> Option<Box<RawConnection>> {
         let stream = parked.resume().ok().filter(|_| self.site.has(address))?;
-        // This thread's runtime knows nothing of it yet.
+        // This thread's runtime does not watch the socket yet.
         (stream.peek() == Peek::Silence).then(|| Box::new(RawConnection { stream, address, since }))
     }
 
-    /// A kept connection, if one is usable. `careful`: the socket itself is asked.
+    /// A kept connection, if one is usable. `careful`: the socket itself is checked.
     fn take(self: &Rc<Self>, careful: bool) -> Option<UpstreamConnection> {
         let mut idle = self.idle.borrow_mut();
         loop {
             let (line, _) = idle.pop()?;
-            // What has something to say unasked says that it closes.
+            // Input without a request means that the server closes the connection.
             if !line.stream.has_input() && (!careful || line.stream.peek() == Peek::Silence) {
                 return Some(self.use_raw(line, None, true));
             }
@@ -265,7 +266,8 @@ impl EndpointPool {
         }
     }
 
-    /// Closes connections whose time is over, those that the server has closed, and those to addresses that it has left.
+    /// Closes connections that have expired, those that the server has closed, and those to addresses that its name no
+    /// longer has.
     pub(super) fn expire(&self, now: Instant) {
         let is_good = |line: &RawConnection| self.site.has(line.address) && !line.stream.has_input();
         self.idle.borrow_mut().retain(|(line, expiry)| *expiry > now && is_good(line));
@@ -302,7 +304,7 @@ impl EndpointPool {
         }
     }
 
-    /// What is wrong with TLS or HTTP/2 only an operator can mend, and the access log does not say what it is.
+    /// Only an operator can fix failing TLS or HTTP/2, and the access log does not contain the reason.
     fn warn_connect_failure(&self, fault: &str) {
         let now = deadline::now();
         if self.told.get().is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
@@ -313,7 +315,7 @@ impl EndpointPool {
 }
 
 impl UpstreamConnection {
-    /// Its bytes. `None`: it is a stream of HTTP/2.
+    /// Its byte stream. `None`: it is an HTTP/2 stream.
     pub fn stream(&self) -> Option<&Stream> {
         match &self.carrier {
             Carrier::Http1(line) => Some(&line.stream),
@@ -321,7 +323,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// The stream of a shared connection that it is. `None`: it has a connection of its own.
+    /// Its HTTP/2 stream. `None`: it is an HTTP/1.1 connection.
     pub(super) fn http2(&mut self) -> Option<&mut ClientStream> {
         match &mut self.carrier {
             Carrier::Http1(_) => None,
@@ -329,13 +331,13 @@ impl UpstreamConnection {
         }
     }
 
-    /// Whether it is one of a bounded number.
+    /// Whether it holds a permit of a connection limit.
     pub(super) fn is_counted(&self) -> bool {
         self.slot.is_some()
     }
 
-    /// Until when it may serve another request, if it is kept for as long as `span` after `now`. `None` if it has grown old, the
-    /// server has left its address, or it is a stream of HTTP/2, which is used once.
+    /// Until when it may serve another request, if it is kept for `span` after `now`. `None` if it is too old, its
+    /// server's name no longer has its address, or it is an HTTP/2 stream, which is used once.
     pub(super) fn expiry(&self, now: Instant, span: Duration) -> Option<Instant> {
         let Carrier::Http1(line) = &self.carrier else { return None };
         let expiry = (now + span).min(line.since + MAX_AGE);
@@ -343,8 +345,8 @@ impl UpstreamConnection {
         usable.then_some(expiry)
     }
 
-    /// Keeps it for another request, for as long as `span` after `now`, unless it has grown old or the server has left its
-    /// address.
+    /// Keeps it for another request, for `span` after `now`, unless it is too old or its server's name no longer has
+    /// its address.
     pub(super) fn keep(self, now: Instant, span: Duration) {
         let Some(expiry) = self.expiry(now, span) else { return };
         let Self { carrier: Carrier::Http1(line), slot, pool, .. } = self else { return };
@@ -412,7 +414,7 @@ mod tests {
     #[tokio::test]
     async fn all_addresses_of_a_name_are_used_in_turn() {
         let (_listeners, name, pool) = listening(3);
-        // Nobody listens at the last.
+        // The last address has no listener.
         name.update(Ok(vec![at(1), at(2), at(3), at(9)])).expect("known");
         let mut reached = Vec::new();
         for _ in 0..8 {

@@ -1,5 +1,5 @@
-//! Connections to servers that carry the login of one client (NTLM, Negotiate): kept with that client's connection, never in a
-//! pool.
+//! Connections to servers that carry the login of one client (NTLM, Negotiate). They are kept with that client's
+//! connection, never in a pool.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::pool::{EndpointPool, UpstreamConnection};
 use crate::clock::deadline;
 use crate::net::Peek;
 
-/// Connections of one client; the oldest is closed for another. Each leads to another server.
+/// The maximum number of connections of one client; the oldest is closed for another. Each leads to another server.
 const MOST: usize = 4;
 
 /// One client's own connections to servers. Dropping it closes them.
@@ -18,7 +18,7 @@ const MOST: usize = 4;
 pub struct PrivateConnections(Vec<(UpstreamConnection, Instant)>);
 
 impl PrivateConnections {
-    /// The first of these servers to which there is a connection.
+    /// The index of the first of these servers with a connection.
     #[inline]
     pub(super) fn place(&self, pools: &[Rc<EndpointPool>]) -> Option<usize> {
         let (connection, _) = self.0.last()?;
@@ -43,8 +43,8 @@ impl PrivateConnections {
         usable.then_some(connection)
     }
 
-    /// Keeps a connection for as long as `span` after `now`. One that has a place among those that an upstream may have is
-    /// closed instead: others wait for that place.
+    /// Keeps a connection for `span` after `now`. A connection that holds a permit of a connection limit is closed
+    /// instead: other requests wait for that permit.
     #[cold]
     pub(super) fn keep(&mut self, mut connection: UpstreamConnection, now: Instant, span: Duration) {
         let Some(expiry) = connection.expiry(now, span).filter(|_| !connection.is_counted()) else { return };

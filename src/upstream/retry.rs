@@ -1,12 +1,12 @@
-//! How many retries an upstream may cost: a bounded share of its requests, so that retries never turn a hiccup into a flood.
+//! The retry budget of an upstream: a bounded share of its requests, so that retries never amplify a short outage.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The budget looks back so many slots of a second.
+/// The number of one-second slots that the budget covers.
 const SLOTS: usize = 10;
-/// Retries that are always allowed, a second, for the whole process.
+/// Retries a second that are always allowed, for the whole process.
 const FLOOR: u64 = 10;
 
 /// One upstream's retry budget in one worker: at most a share of the requests of the last 10 s, and at least 10 a second
@@ -16,7 +16,7 @@ pub struct RetryBudget {
     permille: u64,
     floor: u64,
     slots: [BudgetSlot; SLOTS],
-    /// When the newest slot began, and its place.
+    /// When the newest slot began, and its index.
     newest: Option<(Instant, usize)>,
 }
 
@@ -38,7 +38,7 @@ impl RetryBudget {
         }
     }
 
-    /// A request begins.
+    /// Counts a request.
     pub fn request(&mut self, now: Instant) {
         self.slot(now).requests += 1;
     }
@@ -55,7 +55,7 @@ impl RetryBudget {
         allowed
     }
 
-    /// The slot of `now`; slots that have passed are emptied on the way.
+    /// The slot of `now`; expired slots are emptied on the way.
     fn slot(&mut self, now: Instant) -> &mut BudgetSlot {
         let (mut began, mut place) = self.newest.unwrap_or((now, 0));
         let passed = now.saturating_duration_since(began).as_secs();

@@ -1,4 +1,4 @@
-//! The state of all servers, by name: it outlives plans, and all workers, the health checks and the metrics look at the same.
+//! The state of all servers, by name. It outlives plans; workers, health checks and metrics share it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::plan::{Eject, MaxConnections, Upstream};
 pub struct ServerRegistry {
     epoch: Instant,
     servers: Mutex<HashMap<ServerName, Arc<ServerState>>>,
-    /// How many connections upstreams may have, by name.
+    /// The connection limits of upstreams, by name.
     bounds: Mutex<HashMap<Arc<str>, Arc<ConnectionLimit>>>,
-    /// Where they are.
+    /// The servers' names and addresses.
     pub(super) names: Resolver,
     /// Held while a server is ejected.
     ejecting: Arc<Mutex<()>>,
@@ -34,7 +34,7 @@ pub struct ServerStates {
 }
 
 impl Default for ServerRegistry {
-    /// Nothing is known of any server.
+    /// The state of no server.
     fn default() -> Self {
         Self {
             epoch: deadline::now(),
@@ -47,7 +47,8 @@ impl Default for ServerRegistry {
 }
 
 impl ServerRegistry {
-    /// The servers of an upstream. Takes a lock: for who adopts a plan or shows what is known, not for each request.
+    /// The servers of an upstream. Takes a lock: called when a plan is adopted or a state is shown, not for each
+    /// request.
     pub fn states(&self, upstream: &Upstream) -> ServerStates {
         let mut servers = self.servers.lock();
         let mut fitness_of = |authority: &Arc<str>| {
@@ -60,7 +61,7 @@ impl ServerRegistry {
         }
     }
 
-    /// The bound on an upstream's connections, if it has one. Takes a lock: for who adopts a plan.
+    /// The connection limit of an upstream, if it has one. Takes a lock: called when a plan is adopted.
     pub(super) fn bound(&self, upstream: &Upstream) -> Option<Arc<ConnectionLimit>> {
         let most = upstream.max_connections?;
         let mut bounds = self.bounds.lock();
@@ -69,12 +70,12 @@ impl ServerRegistry {
         Some(Arc::clone(bound))
     }
 
-    /// How much of the bound on an upstream's connections is used, if it has one.
+    /// The usage of an upstream's connection limit, if it has one.
     pub fn usage(&self, upstream: &Upstream) -> Option<Usage> {
         self.bound(upstream).map(|bound| bound.usage())
     }
 
-    /// Goes over to a plan's bounds, and forgets all others.
+    /// Switches to a plan's connection limits, and removes all others.
     pub(super) fn rebound(&self, upstreams: &[Arc<Upstream>]) {
         let most: HashMap<&str, MaxConnections> = upstreams
             .iter()
@@ -85,7 +86,7 @@ impl ServerRegistry {
             .retain(|upstream, bound| most.get(&**upstream).inspect(|most| bound.resize(**most)).is_some());
     }
 
-    /// Forgets the servers that a plan does not name.
+    /// Removes the servers that a plan does not name.
     pub fn retain(&self, upstreams: &[Arc<Upstream>]) {
         let named: HashSet<(&str, &str)> = upstreams
             .iter()
@@ -98,26 +99,26 @@ impl ServerRegistry {
 }
 
 impl ServerStates {
-    /// The server at `place`.
+    /// The server at this index.
     pub fn get(&self, place: usize) -> Option<&Arc<ServerState>> {
         self.servers.get(place)
     }
 
-    /// All of them.
+    /// All servers.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ServerState>> {
         self.servers.iter()
     }
 
-    /// How many there are.
+    /// The number of servers.
     pub(super) fn len(&self) -> usize {
         self.servers.len()
     }
 
-    /// The server at `place` failed an attempt. It is ejected if that is due and enough others are left: at least half of
-    /// them not ejected, and one that is fit. Without a `rule` none is ejected.
+    /// Records a failed attempt of the server at this index. The server is ejected if that is due and enough others are
+    /// left: at least half of them not ejected, and one available. Without a `rule`, no server is ejected.
     pub(super) fn failed(&self, place: usize, attempt: FailedAttempt, down_after: u32, rule: Option<Eject>) {
         let due = self.get(place).filter(|server| server.failed(attempt, down_after));
-        // One alone stays, whatever it does.
+        // The only server is never ejected.
         let Some((server, rule)) = due.zip(rule.filter(|_| self.len() > 1)) else { return };
         let now = attempt.ended;
         let _alone = self.ejecting.lock();
@@ -141,7 +142,7 @@ pub(super) mod tests {
     use super::super::server_state::DownReason;
     use super::*;
 
-    /// So many servers of which nothing is known.
+    /// States of `count` servers without known failures.
     pub(in crate::upstream) fn peers(count: usize) -> ServerStates {
         let epoch = deadline::now();
         let servers = (0..count).map(|_| Arc::new(ServerState::new(epoch))).collect();

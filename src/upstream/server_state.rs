@@ -1,4 +1,4 @@
-//! Whether a server is fit to be chosen: what its answers to requests and to health checks say. One for the whole process.
+//! The state of a server: its health, its ejections and its failures. One for the whole process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -10,34 +10,34 @@ use tokio::time::Instant;
 use super::cause::Cause;
 use crate::plan::Eject;
 
-/// A server is never ejected for longer, unless the file's own `for` is longer.
+/// The maximum ejection, unless the config file's own `for` is longer.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What is known of one server.
+/// The state of one server.
 ///
-/// Every request reads it and hardly any writes to it, so that the workers' copies of the cache line stay valid. What one
-/// worker writes another sees a moment later, which is soon enough.
+/// Every request reads it and few write to it, so that the workers' copies of the cache line stay valid. A write by one
+/// worker is visible to others a moment later, which is soon enough.
 #[derive(Debug)]
 pub struct ServerState {
-    /// What `until` counts from.
+    /// The start of the time that `until` is measured in.
     epoch: Instant,
-    /// As the health checks say; true where there are none.
+    /// The result of the health checks; true without health checks.
     healthy: AtomicBool,
-    /// Failures since the last answer; they are counted up to those that make it count as down.
+    /// Failures since the last answer, counted up to the number at which the server counts as down.
     failures: AtomicU32,
-    /// What the last failed attempt met; see [`Cause::code`].
+    /// The cause of the last failed attempt; see [`Cause::code`].
     cause: AtomicU8,
     /// Ejections since the last answer.
     ejected: AtomicU32,
-    /// When the last ejection ends, in microseconds; 0 = it never was ejected.
+    /// When the last ejection ends, in microseconds; 0: the server was never ejected.
     until: AtomicU64,
-    /// Ejections ever.
+    /// All ejections.
     ejections: AtomicU64,
-    /// Requests under way; counted only where the balance asks for it.
+    /// Requests in flight; counted only where the load balancing needs it.
     in_flight: AtomicU32,
-    /// The program log says that it is down. Only the control thread reads and writes this.
+    /// The program log has reported the server as down. Only the control thread reads and writes this.
     reported_down: AtomicBool,
-    /// What the last health check found wrong. Only the control thread writes this, and only when that changes.
+    /// The fault that the last health check found. Only the control thread writes this, and only on a change.
     ill: Mutex<Option<Box<str>>>,
 }
 
@@ -48,8 +48,8 @@ pub enum DownReason {
     Unhealthy,
     /// It is ejected for its failures.
     Ejected,
-    /// It failed too often in a row and has not answered since. It gets requests all the same: no other server is
-    /// left, or its ejection is over.
+    /// It failed too often in a row and has not answered since. It still gets requests, since no other server is left,
+    /// or its ejection is over.
     Failing,
 }
 
@@ -64,7 +64,7 @@ impl DownReason {
     }
 }
 
-/// An attempt that a server did not answer.
+/// An attempt without an answer from the server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FailedAttempt {
     pub(super) begun: Instant,
@@ -73,7 +73,7 @@ pub(super) struct FailedAttempt {
 }
 
 impl ServerState {
-    /// A server of which nothing is known is fit. `epoch` is any moment not after those of later calls.
+    /// A server without known failures is available. `epoch` is any moment not after those of later calls.
     pub fn new(epoch: Instant) -> Self {
         Self {
             epoch,
@@ -89,7 +89,8 @@ impl ServerState {
         }
     }
 
-    /// Why it counts as down; `None`: it is up. `down_after` is [`Upstream::down_after`](crate::gateway::Upstream).
+    /// Why the server counts as down; `None`: it is up. `down_after` is
+    /// [`Upstream::down_after`](crate::plan::Upstream).
     pub fn down(&self, now: Instant, down_after: u32) -> Option<DownReason> {
         match () {
             () if !self.is_healthy() => Some(DownReason::Unhealthy),
@@ -99,7 +100,7 @@ impl ServerState {
         }
     }
 
-    /// What is wrong with it, in words.
+    /// The fault of the server, as text.
     pub fn reason(&self, down: DownReason) -> String {
         match down {
             DownReason::Unhealthy => {
@@ -109,17 +110,17 @@ impl ServerState {
         }
     }
 
-    /// What the last failed attempt met.
+    /// The cause of the last failed attempt.
     pub(super) fn cause(&self) -> Cause {
         Cause::from_code(self.cause.load(Relaxed))
     }
 
-    /// Whether it failed too often in a row, or was ejected, and has not answered since.
+    /// Whether the server failed too often in a row, or was ejected, and has not answered since.
     pub(super) fn is_failing(&self, down_after: u32) -> bool {
         self.ejected.load(Relaxed) > 0 || self.failures.load(Relaxed) >= down_after
     }
 
-    /// Whether the program log says that it is down.
+    /// Whether the program log has reported the server as down.
     pub(super) fn is_reported_down(&self) -> bool {
         self.reported_down.load(Relaxed)
     }
@@ -128,17 +129,17 @@ impl ServerState {
         self.reported_down.store(told, Relaxed);
     }
 
-    /// Whether it is to be chosen: healthy and not ejected.
+    /// Whether the server may be chosen: healthy and not ejected.
     pub fn is_available(&self, now: Instant) -> bool {
         self.is_healthy() && !self.is_ejected(now)
     }
 
-    /// What the health checks say.
+    /// The result of the health checks.
     pub fn is_healthy(&self) -> bool {
         self.healthy.load(Relaxed)
     }
 
-    /// Whether failures keep it from being chosen.
+    /// Whether the server is ejected for its failures.
     pub fn is_ejected(&self, now: Instant) -> bool {
         let until = self.until.load(Relaxed);
         until > 0 && self.micros(now) < until
@@ -149,24 +150,24 @@ impl ServerState {
         self.ejections.load(Relaxed)
     }
 
-    /// Requests under way, as far as they are counted.
+    /// Requests in flight, where they are counted.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight.load(Relaxed)
     }
 
-    /// It fails its health checks, with this fault.
+    /// Records that the server fails its health checks, with this fault.
     pub(super) fn set_unhealthy(&self, fault: String) {
         *self.ill.lock() = Some(fault.into());
         self.healthy.store(false, Relaxed);
     }
 
-    /// It passes its health checks, or has none any more.
+    /// Records that the server passes its health checks, or has none any more.
     pub(super) fn set_healthy(&self) {
         self.healthy.store(true, Relaxed);
         *self.ill.lock() = None;
     }
 
-    /// It answered an attempt that began at `begun`: its failures are forgotten.
+    /// Records that the server answered an attempt that began at `begun`: its failures are reset.
     pub(super) fn answered(&self, begun: Instant) {
         let trusted = self.failures.load(Relaxed) == 0 && self.ejected.load(Relaxed) == 0;
         if !trusted && self.is_newer(begun) {
@@ -175,8 +176,8 @@ impl ServerState {
         }
     }
 
-    /// It failed an attempt. Whether it is to be ejected: after `down_after` failures in a row, or after the first since
-    /// it came back.
+    /// Records a failed attempt. Returns whether the server is to be ejected: after `down_after` failures in a row, or
+    /// after the first one since its return.
     pub(super) fn failed(&self, attempt: FailedAttempt, down_after: u32) -> bool {
         if !self.is_newer(attempt.begun) {
             return false;
@@ -185,14 +186,14 @@ impl ServerState {
         if self.cause.load(Relaxed) != code {
             self.cause.store(code, Relaxed);
         }
-        // A server that is down anyway is not written to: all workers read this cache line.
+        // The state of a server that is down anyway is not written: all workers read this cache line.
         let failures = self.failures.load(Relaxed);
         failures >= down_after
             || self.failures.fetch_add(1, Relaxed).saturating_add(1) >= down_after
             || self.ejected.load(Relaxed) > 0
     }
 
-    /// Ejects it: for the rule's span, and for twice as long each time that it fails on its return.
+    /// Ejects the server: for the rule's span, and for twice as long each time that it fails on its return.
     pub(super) fn eject(&self, now: Instant, rule: Eject) {
         let times = self.ejected.fetch_add(1, Relaxed).min(31);
         let span = rule.span.saturating_mul(1 << times).min(LONGEST.max(rule.span));
@@ -201,7 +202,8 @@ impl ServerState {
         self.ejections.fetch_add(1, Relaxed);
     }
 
-    /// What began before the last ejection was over says nothing of the server that came back.
+    /// Whether the attempt began after the last ejection. An older attempt is no evidence about the server after its
+    /// return.
     fn is_newer(&self, begun: Instant) -> bool {
         self.micros(begun) >= self.until.load(Relaxed)
     }
@@ -211,7 +213,7 @@ impl ServerState {
     }
 }
 
-/// A request under way at a server, counted as long as this lives.
+/// A request in flight at a server, counted as long as this lives.
 #[derive(Debug)]
 pub(super) struct InFlight(Arc<ServerState>);
 
@@ -270,7 +272,7 @@ mod tests {
         let down = |second| state.down(at(second), RULE.failures);
         (0..2).for_each(|_| _ = state.failed(failure(at(0)), RULE.failures));
         assert_eq!(down(0), None, "two are too few");
-        // It cannot be left out: nothing ejects it.
+        // The only server is never ejected.
         (0..9).for_each(|_| assert!(state.failed(failure(at(1)), RULE.failures)));
         assert_eq!(down(1_000), Some(DownReason::Failing), "time alone changes nothing");
         assert_eq!(state.reason(DownReason::Failing), "connection refused");

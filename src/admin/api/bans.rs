@@ -1,4 +1,4 @@
-//! `GET bans`: the bans in force.
+//! `GET bans`: the active bans.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::limit::units::{Fingerprint, Timestamp};
 use crate::plan::{Limit, Plan};
 use crate::shared::Shared;
 
-/// Bans that are listed, unless another number is asked for.
+/// The number of bans returned, unless the request has another.
 const TOP: usize = 100;
-/// At most.
+/// The maximum number of bans returned.
 const MOST: usize = 1_000;
 
 /// A ban of a limit in the plan.
 type Ban<'g> = (&'g Limit, Fingerprint, Timestamp);
 
-/// Lists the bans that end first. Bans of limits that a reload took away are left out, as they refuse no request.
+/// Lists the bans that end first. Bans of limits that a reload removed are left out, since they refuse no request.
 pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
     let top = top(query)?;
     let gateway = shared.gateway.load_full();
@@ -51,7 +51,7 @@ fn in_force<'g>(shared: &Shared, gateway: &'g Plan) -> Vec<Ban<'g>> {
     bans
 }
 
-/// By limit, what its banned keys are called: as they were named when they were banned, else as workers know them.
+/// By limit, the texts of its banned keys: as named when they were banned, else as workers know them.
 async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerprint), String> {
     let mut labels = HashMap::new();
     let mut unnamed: HashMap<Arc<str>, (&Limit, Vec<Fingerprint>)> = HashMap::new();

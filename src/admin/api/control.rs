@@ -1,4 +1,4 @@
-//! `POST reload` and `POST drain`: what SIGHUP and SIGTERM do.
+//! `POST reload` and `POST drain`: the same as SIGHUP and SIGTERM.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::shared::control::Reload;
 
 /// How long a reload is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Faults that are told.
+/// The maximum number of errors in the response.
 const MOST_FAULTS: usize = 20;
 
-/// Waits for the end of a reload that began after this.
+/// Waits for the end of a reload that began after this call.
 pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
     let control = &asked.shared.control;
     let mut standing = control.standing.clone();
     let before = standing.borrow().begun;
     tracing::info!("{} asks for a reload at the admin listener", asked.peer);
-    // Full: one is due that has not begun.
+    // Full: a reload is due that has not begun.
     let _ = control.reload.try_send(());
     let done = standing.wait_for(|standing| standing.last.as_ref().is_some_and(|last| last.number > before));
     match tokio::time::timeout(PATIENCE, done).await {
@@ -50,15 +50,15 @@ fn reload_result(reload: &Reload, version: &str) -> (StatusCode, Value) {
     }
 }
 
-/// Never: what was waited for is there.
+/// Never happens: the awaited reload has a result.
 fn unknown() -> (StatusCode, Value) {
     (StatusCode::OK, Value::Null)
 }
 
-/// The process ends when its requests have.
+/// The process ends when its requests have ended.
 pub(super) fn drain(asked: &ApiRequest<'_>) -> (StatusCode, Value) {
     tracing::info!("{} asks for the end at the admin listener", asked.peer);
-    // Full: it has been asked for.
+    // Full: a drain was triggered already.
     let changed =
         *asked.shared.life.borrow() == Life::Running && asked.shared.control.drain.try_send(()).is_ok();
     (StatusCode::ACCEPTED, json!({ "life": "draining", "changed": changed }))

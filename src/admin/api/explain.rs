@@ -20,23 +20,23 @@ use crate::plan::{Mode, Plan};
 use crate::route::key::{LACKS, REPEATED};
 use crate::shared::Shared;
 
-/// What becomes of a request at one limit, or in all.
+/// The decision on a request at one limit, or in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ExplainVerdict {
     Admitted,
-    /// After this wait.
+    /// Admitted after this wait.
     Delayed(Micros),
     Refused(Wait),
-    /// For so long.
+    /// Banned for this long.
     Banned(Micros),
 }
 
-/// A limit's word.
+/// The decision of one limit.
 struct LimitOutcome<'e> {
     applied: &'e Applied,
     /// `None`: nothing is charged there.
     state: Option<PolicyState>,
-    /// Until when its key is banned, and for how long that is.
+    /// The end of its key's ban, and the time until then.
     banned: Option<(Timestamp, Micros)>,
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, ApiE
     Ok(tell(shared, &gateway, &explanation, &heard))
 }
 
-/// The request as it is described.
+/// The request described in the body.
 fn request(body: &Value) -> Result<ExplainRequest, ApiError> {
     only(body, &["method", "url", "headers", "ip"])?;
     let text = |name: &str| match body.get(name) {
@@ -77,7 +77,7 @@ fn bad(fault: ExplainFault) -> ApiError {
     ApiError::bad(format!("{fault}; {}", fault.help))
 }
 
-/// One field, or as many as it has values.
+/// One header, with one or several values.
 fn field((name, value): (&String, &Value)) -> Result<Vec<String>, ApiError> {
     let values = match value {
         Value::Array(values) => values.as_slice(),
@@ -150,7 +150,7 @@ impl ExplainVerdict {
         }
     }
 
-    /// `None`: no wait helps, or none is needed.
+    /// `None`: waiting does not help, or is not needed.
     fn wait(self) -> Option<Micros> {
         match self {
             Self::Admitted | Self::Refused(Wait::Never) => None,
@@ -170,7 +170,7 @@ fn standing(applied: &Applied) -> (&'static str, Option<String>) {
     }
 }
 
-/// The part of the key that is said to be so; it may be another that lacks, but one does.
+/// The part of the key that is named; another part may be missing as well.
 fn lacking(applied: &Applied, how: &str) -> String {
     let parts = || applied.key.iter().map(|(part, _)| part.as_str());
     let is = |how: &str| parts().find(|part| part.ends_with(how)).map(str::to_owned);
@@ -179,7 +179,7 @@ fn lacking(applied: &Applied, how: &str) -> String {
 
 fn tell(shared: &Shared, gateway: &Plan, explanation: &Explanation, heard: &[LimitOutcome<'_>]) -> Value {
     let refuses = |heard: &&LimitOutcome<'_>| heard.applied.mode == Mode::Enforce || heard.banned.is_some();
-    // Of equal waits the first on the route leads, as it does in a refusal.
+    // Of equal waits the first limit on the route leads, as in a refusal.
     let told = heard.iter().filter(refuses).rev().filter_map(|heard| Some((heard.fate()?, heard)));
     let worst = told.max_by_key(|(fate, _)| *fate);
     let (verdict, status) = outcome(gateway, explanation, worst.as_ref());
@@ -201,7 +201,7 @@ fn tell(shared: &Shared, gateway: &Plan, explanation: &Explanation, heard: &[Lim
     })
 }
 
-/// In a word, and the status that the gateway itself would answer.
+/// The decision as a word, and the status of the gateway's own response.
 fn outcome(
     gateway: &Plan,
     explanation: &Explanation,
@@ -228,7 +228,7 @@ fn outcome(
     }
 }
 
-/// What the route answers where this limit refuses.
+/// The route's response if this limit refuses.
 fn refusal(gateway: &Plan, route: &Taken, refuses: &Applied) -> u16 {
     if refuses.standing == AppliedStatus::Repeated {
         return StatusCode::BAD_REQUEST.as_u16();

@@ -16,9 +16,9 @@ use crate::telemetry::metrics::{
 };
 use crate::upstream::server_state::DownReason;
 
-/// Routes, limits and upstreams that are told of, each: the busiest.
+/// The maximum number of routes, limits and upstreams each: the busiest.
 const MOST: usize = 200;
-/// Servers of an upstream that are told of.
+/// The maximum number of servers of an upstream.
 const MOST_SERVERS: usize = 100;
 
 pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
@@ -66,7 +66,7 @@ fn upstreams(shared: &Shared, gateway: &Plan, samples: &History, columns: &[&Sec
     told
 }
 
-/// How busy each was in all seconds that are kept.
+/// The load of each over all stored seconds.
 fn weights<T>(
     samples: &History,
     items: impl Fn(&SecondSample) -> &[(Arc<str>, T)],
@@ -92,7 +92,7 @@ fn busiest<'n>(names: impl Iterator<Item = &'n str>, busy: &HashMap<Arc<str>, u6
     names.into_iter().collect()
 }
 
-/// By name, what `tell` makes of all seconds.
+/// By name, the result of `tell` for all seconds.
 fn lists<T: Copy + Default>(
     names: HashSet<&str>,
     columns: &[&SecondSample],
@@ -163,13 +163,13 @@ fn times<T>(
     list.iter().map(hundredths).collect()
 }
 
-/// By the name of each class, what `tell` says of it.
+/// By the name of each class, the result of `tell` for it.
 fn classes<T: Into<Value>>(tell: impl Fn(StatusClass) -> T) -> Value {
     let told = StatusClass::ALL.map(|class| (class.as_str().to_owned(), tell(class).into()));
     Value::Object(told.into_iter().collect::<Map<_, _>>())
 }
 
-/// Which servers there are now, why one is down, and what each answered in the last minute.
+/// The present servers, why one is down, and each one's responses in the last minute.
 fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerCounts>) -> Value {
     let (now, peers) = (deadline::now(), shared.server_registry.states(upstream));
     let servers = upstream.endpoints().iter().zip(peers.iter()).take(MOST_SERVERS);

@@ -1,4 +1,4 @@
-//! One key of one limit: what it has left, and what can be done about it. Every change answers what `GET` would answer afterwards.
+//! One key of one limit: its state, and the changes to it. Every change returns the same body as a later `GET`.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::shared::worker_commands::{Change, KeyCommand, WorkerCommand};
 use crate::store::Unreachable;
 use crate::store::bans::Banned;
 
-/// A key that was asked for.
+/// The key named in a request.
 pub(super) struct KeyRef {
     pub(super) gateway: Arc<Plan>,
     pub(super) index: LimitIndex,
     pub(super) owner: Fingerprint,
-    /// By which it was named; `None`: by its id.
+    /// The values that named it; `None`: it was named by its id.
     values: Option<Vec<String>>,
 }
 
-/// What is known of a key because it asks much.
+/// The top-keys entry of a key.
 #[derive(Debug, Default)]
 struct Followed {
     /// The values of its parts.
@@ -38,7 +38,7 @@ struct Followed {
 }
 
 impl KeyRef {
-    /// Finds it by limit and key as they stand in a path.
+    /// Finds the key by limit and key as given in a path.
     pub(super) fn find(shared: &Shared, limit: &str, key: &str) -> Result<Self, ApiError> {
         let gateway = shared.gateway.load_full();
         let index = limit_named(&gateway, limit)?;
@@ -61,7 +61,7 @@ impl KeyRef {
         self.limit().banned(self.owner)
     }
 
-    /// `GET`, and the answer to every change.
+    /// `GET`, and the response to every change.
     pub(super) async fn look(&self, asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
         let shared = asked.shared;
         let state = PolicyState::look(shared, &self.gateway, self.index, self.owner, Cost::ONE).await?;
@@ -100,7 +100,7 @@ impl KeyRef {
         Ok((status, seen))
     }
 
-    /// The answer to a change: the key as it is now, and whether anything is otherwise than before.
+    /// The response to a change: the key as it is now, and whether anything changed.
     pub(super) async fn changed(&self, asked: &ApiRequest<'_>, changed: bool) -> ApiResult {
         let mut seen = self.look(asked).await?;
         if let Some(fields) = seen.as_object_mut() {
@@ -109,7 +109,7 @@ impl KeyRef {
         super::good(seen)
     }
 
-    /// What lists call it, if that is known: its values, masked where they may be secrets.
+    /// The key's text in lists, if known: its values, masked where they may be secrets.
     pub(super) async fn label(&self, shared: &Shared) -> Option<String> {
         let (limit, rule) = (self.limit(), &self.gateway.server.client);
         match &self.values {
@@ -121,7 +121,7 @@ impl KeyRef {
         }
     }
 
-    /// Until when it is banned, if it is.
+    /// The end of its ban, if it is banned.
     pub(super) fn ban_ends(&self, shared: &Shared) -> Option<Timestamp> {
         shared.store.bans().until(self.banned(), shared.clock.now())
     }
@@ -133,13 +133,13 @@ impl KeyRef {
         answer.unwrap_or(Err(Unreachable))
     }
 
-    /// Tells the program log of a change. Not the key's values: they may be secrets.
+    /// Logs a change. Without the key's values: they may be secrets.
     pub(super) fn log(&self, asked: &ApiRequest<'_>, does: &str) {
         let (id, limit) = (key_id(self.owner), &self.limit().name);
         tracing::info!("{} {does} {id} of limit `{limit}` at the admin listener", asked.peer);
     }
 
-    /// What is known of it if it is among those that ask most; else only what it was called.
+    /// The key's entry if it is among the top keys; else only its text.
     async fn followed(&self, shared: &Shared) -> Followed {
         match top_keys::followed(shared, self.limit(), self.owner).await {
             None => {
@@ -147,7 +147,7 @@ impl KeyRef {
                 Followed { key: self.values.clone().or_else(named), ..Followed::default() }
             }
             Some((key, top_key)) => Followed {
-                // Whoever named it by its values knows them.
+                // A request that named the key by its values contains them.
                 key: Some(self.values.clone().unwrap_or(key)),
                 requests: Some(top_key.requests),
                 admitted: Some(top_key.admitted),
@@ -157,19 +157,19 @@ impl KeyRef {
     }
 }
 
-/// Until when, or `null`.
+/// The end, or `null`.
 pub(super) fn ends(until: Option<Timestamp>) -> Value {
     until.map_or(Value::Null, moment)
 }
 
-/// The owner whose id this is, but for its mark.
+/// The owner with this id, without the id's prefix.
 fn owner(digits: &str) -> Result<Fingerprint, ApiError> {
     let is_id = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_id);
     number.map(Fingerprint).ok_or_else(|| ApiError::bad("an id is `id:` and 32 hexadecimal digits"))
 }
 
-/// The form of paths in the limit's keys. Where `//` is `/` for some of its routes and not for others, it is not.
+/// The path form of the limit's keys. If `//` equals `/` for some of its routes and not for others, it does not here.
 fn path_form(gateway: &Plan, limit: LimitIndex) -> PathForm {
     let uses = |route: &&Route| route.limits.iter().any(|used| used.limit == limit);
     let merge_slashes = gateway.routes.iter().filter(uses).all(|route| route.conditions.merge_slashes);

@@ -1,4 +1,4 @@
-//! `GET limits`: each limit, and what it said lately.
+//! `GET limits`: each limit, and its recent verdicts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn users(gateway: &Plan) -> Vec<Vec<&str>> {
     users
 }
 
-/// The word of the file. All policies of a limit have one.
+/// The algorithm's name in the config file. All policies of a limit have the same one.
 fn algorithm(limit: &Limit) -> &'static str {
     limit.policies.first().map_or("", |policy| policy.algorithm.name())
 }

@@ -13,15 +13,15 @@ use crate::shared::Shared;
 use crate::shared::worker_commands::{KeyCommand, KeyOperation, WorkerCommand};
 use crate::store::{Decisions, Unreachable};
 
-/// What a request would meet now, and how full the allowance is. Nothing is charged.
+/// The decision that a request would get now, and the use of the allowance. Nothing is charged.
 pub(super) struct PolicyState {
     /// One a policy.
     pub(super) decisions: Decisions,
-    /// The same for a request that takes the whole allowance.
+    /// The same for a request for the whole allowance.
     whole: Decisions,
 }
 
-/// Has something done with one key's counters, wherever they are.
+/// Has a worker execute an operation on one key's counters.
 pub(super) async fn run(
     shared: &Shared,
     gateway: &Arc<Plan>,
@@ -34,7 +34,7 @@ pub(super) async fn run(
 }
 
 impl PolicyState {
-    /// Of a request of this cost.
+    /// The state for a request of this cost.
     pub(super) async fn look(
         shared: &Shared,
         gateway: &Arc<Plan>,
@@ -57,7 +57,7 @@ impl PolicyState {
         self.decisions.iter().map(|decision| decision.verdict).max_by_key(rank).unwrap_or(Verdict::Allow)
     }
 
-    /// As the API tells it.
+    /// The state in the API's format.
     pub(super) fn to_json(&self, limit: &Limit) -> Value {
         let each = limit.policies.iter().zip(self.decisions.iter().zip(self.whole.iter()));
         let told = each.map(|(policy, (decision, whole))| {
@@ -66,7 +66,7 @@ impl PolicyState {
                 "quota": policy.algorithm.quota(),
                 "remaining": decision.remaining,
                 "next_ms": wait(decision.verdict),
-                // Asked a moment later, it may be told a millisecond shorter.
+                // The wait may be a millisecond shorter, since it was read a moment later.
                 "full_ms": wait(later(whole.verdict, decision.verdict)),
             })
         });
@@ -74,7 +74,7 @@ impl PolicyState {
     }
 }
 
-/// The policies of a limit nothing of which is charged.
+/// The policies of a limit without any charge.
 pub(super) fn without_state(limit: &Limit) -> Value {
     let told = limit.policies.iter().map(|policy| {
         let (words, quota) = (ShortDisplay(&policy.algorithm).to_string(), policy.algorithm.quota());
@@ -83,7 +83,7 @@ pub(super) fn without_state(limit: &Limit) -> Value {
     Value::Array(told.collect())
 }
 
-/// In a word.
+/// The verdict as a word.
 pub(super) fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Allow => "admitted",
@@ -104,7 +104,7 @@ fn later(full: Verdict, next: Verdict) -> Verdict {
     }
 }
 
-/// In milliseconds: none, or how long; `null`: never.
+/// The wait in milliseconds: 0 for none; `null`: never.
 pub(super) fn wait(verdict: Verdict) -> Value {
     match verdict {
         Verdict::Allow => json!(0),

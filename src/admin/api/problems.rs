@@ -1,4 +1,4 @@
-//! What is wrong with the backends now, in sentences: part of the status, and the headline of the dashboard.
+//! The present problems of the backends, as sentences: part of the status, and the headline of the dashboard.
 
 use std::cmp::Reverse;
 
@@ -10,16 +10,16 @@ use crate::shared::Shared;
 use crate::telemetry::history::UpstreamSecond;
 use crate::telemetry::metrics::StatusClass;
 
-/// Seconds that "now" means.
+/// The number of seconds that count as "now".
 const RECENT: usize = 10;
-/// From this many failures in a hundred on, an upstream is in an outage: the threshold of `deploy/alerts.yml`, too.
+/// From this many failures in a hundred on, an upstream has an outage: the same threshold as in `deploy/alerts.yml`.
 const OUTAGE_PERCENT: u64 = 5;
-/// Problems that are told of, the worst first.
+/// The maximum number of problems, the worst first.
 const MOST: usize = 20;
-/// Servers that one problem names.
+/// The maximum number of servers named in one problem.
 const MOST_SERVERS: usize = 3;
 
-/// How bad a problem is; the worst last.
+/// The severity of a problem; the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
     /// Some requests are affected.
@@ -28,7 +28,7 @@ enum Severity {
     Bad,
 }
 
-/// Something that is wrong with an upstream.
+/// A problem of an upstream.
 #[derive(Debug)]
 struct Problem<'p> {
     severity: Severity,
@@ -65,7 +65,7 @@ impl Problem<'_> {
     }
 }
 
-/// Servers that are down, and why.
+/// Servers that are down, with the reason.
 fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
     let (now, down_after, peers) =
         (deadline::now(), upstream.down_after(), shared.server_registry.states(upstream));
@@ -97,21 +97,21 @@ fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
     Some(Problem { severity, kind: "down", upstream: name, text })
 }
 
-/// Answers that are 5xx.
+/// 5xx responses.
 fn errors<'p>(upstream: &'p str, second: &UpstreamSecond) -> Option<Problem<'p>> {
     let (severity, share) = share(second.counts.class(StatusClass::ServerError), second.counts.responses())?;
     let text = format!("Backend `{upstream}`: {share} of answers are 5xx");
     Some(Problem { severity, kind: "errors", upstream, text })
 }
 
-/// Attempts without an answer.
+/// Attempts without a response.
 fn unanswered<'p>(upstream: &'p str, second: &UpstreamSecond) -> Option<Problem<'p>> {
     let (severity, share) = share(second.failed, second.answers + second.failed)?;
     let text = format!("Backend `{upstream}`: {share} of attempts get no answer");
     Some(Problem { severity, kind: "unanswered", upstream, text })
 }
 
-/// How bad a share is, and the share in words; `None` if it is nothing.
+/// The severity of a share, and its text; `None` if it is zero.
 fn share(part: u64, whole: u64) -> Option<(Severity, String)> {
     let percent = (part * 100).checked_div(whole).filter(|_| part > 0)?;
     let severity = if percent >= OUTAGE_PERCENT { Severity::Bad } else { Severity::Warn };

@@ -1,4 +1,4 @@
-//! `GET refusals`: who was refused lately, and why.
+//! `GET refusals`: samples of recently refused requests, with the reasons.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `GET routes`: the routes of the plan in force.
+//! `GET routes`: the routes of the active plan.
 
 use serde_json::{Value, json};
 
@@ -32,12 +32,12 @@ fn limit(gateway: &Plan, used: &LimitUse) -> Value {
     json!({ "name": &*limit.name, "mode": mode(limit.mode), "cost": units(used.cost) })
 }
 
-/// A cost as it stands in the file.
+/// A cost as written in the config file.
 pub(super) fn units(cost: Option<Cost>) -> u32 {
     cost.map_or(0, Cost::units)
 }
 
-/// A mode as it stands in the file.
+/// A mode as written in the config file.
 pub(super) fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce",

@@ -1,4 +1,4 @@
-//! `GET status`: what runs.
+//! `GET status`: the state of the process.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::shared::control::Reload;
 use crate::shared::{Life, Shared};
 
-/// Characters of a fault that are told.
+/// The maximum number of characters of an error.
 const MOST_DETAIL: usize = 500;
 
 pub(super) fn get(shared: &Shared) -> Value {
@@ -33,13 +33,13 @@ pub(super) fn get(shared: &Shared) -> Value {
     })
 }
 
-/// In force, of the limits there are.
+/// The number of active bans of the present limits.
 fn bans(shared: &Shared, gateway: &Plan) -> usize {
     let counts = shared.store.bans().counts(shared.clock.now());
     gateway.limits.iter().filter_map(|limit| counts.get(&limit.identity())).sum()
 }
 
-/// The word for where the process stands in its life.
+/// The name of the process's phase.
 pub(super) fn life(shared: &Shared) -> &'static str {
     match *shared.life.borrow() {
         Life::Running => "serving",

@@ -1,4 +1,4 @@
-//! Moments and spans as the API tells them.
+//! Times and durations in the API's format.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ pub(super) fn moment(at: Timestamp) -> Value {
     json!(thousandths(at.0 / 1_000))
 }
 
-/// Milliseconds, rounded up: who waits as long as is told is not too early.
+/// Milliseconds, rounded up: a client that waits as long as this is not too early.
 pub(super) fn span(span: Micros) -> Value {
     json!(span.0.div_ceil(1_000))
 }

@@ -1,4 +1,4 @@
-//! `GET limits/{limit}/keys`: the keys that asked most.
+//! `GET limits/{limit}/keys`: the keys with the most requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::telemetry::history::seconds;
 use crate::telemetry::key_stats::generations_begin;
 use crate::telemetry::top_keys::{FOLLOWED, RankBy, Ranking, Sketch, TopKey};
 
-/// Keys that are told of, unless another number is asked for.
+/// The number of keys returned, unless the request has another.
 const TOP: usize = 20;
-/// At most.
+/// The maximum number of keys returned.
 const MOST: usize = 100;
 
 pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Result<Value, ApiError> {
@@ -29,7 +29,7 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
     let ranking = ranking(shared, limit).await;
     let bans = bans(shared, limit);
     let mut top_keys = ranking.top(top, by);
-    // Whoever is banned is told of, however little they ask.
+    // A banned key is listed however few requests it has.
     let rest = bans.keys().filter(|owner| top_keys.iter().all(|top_key| top_key.owner != **owner));
     let rest: Vec<Fingerprint> = rest.copied().take(MOST).collect();
     top_keys.extend(rest.iter().filter_map(|owner| ranking.top_key(*owner)));
@@ -72,14 +72,14 @@ fn span(shared: &Shared) -> u64 {
     seconds(now).saturating_sub(generations_begin(now).max(seconds(shared.control.started)))
 }
 
-/// What all workers know of the limit's keys.
+/// The key statistics of all workers.
 async fn ranking(shared: &Shared, limit: &Limit) -> Ranking {
     let command = |tell| WorkerCommand::Talkers(Arc::clone(&limit.name), tell);
     let sketches: Vec<Sketch> = shared.worker_commands.ask_all(command).await.into_iter().flatten().collect();
     Ranking::of(&sketches)
 }
 
-/// What these keys are called.
+/// The texts of these keys.
 pub(super) async fn labels(
     shared: &Shared,
     limit: &Limit,
@@ -89,7 +89,7 @@ pub(super) async fn labels(
     shared.worker_commands.ask_all(command).await.into_iter().flatten().collect()
 }
 
-/// One key, if it is followed: what it is called, and its requests.
+/// One key, if it is tracked: its text, and its requests.
 pub(super) async fn followed(
     shared: &Shared,
     limit: &Limit,
@@ -108,7 +108,7 @@ fn one(top_key: &TopKey, names: &HashMap<Fingerprint, String>) -> Value {
     })
 }
 
-/// A key that is banned and not followed.
+/// A key that is banned and not tracked.
 fn silent_key(owner: Fingerprint, label: Option<Arc<str>>) -> Value {
     json!({
         "id": key_id(owner), "key": label.map(|label| values(&label)), "requests": 0, "admitted": 0, "refused": 0,
@@ -116,12 +116,12 @@ fn silent_key(owner: Fingerprint, label: Option<Arc<str>>) -> Value {
     })
 }
 
-/// Who is banned, and until when.
+/// The banned keys, with the end of each ban.
 fn bans(shared: &Shared, limit: &Limit) -> HashMap<Fingerprint, Timestamp> {
     shared.store.bans().of_limit(limit.identity(), shared.clock.now()).into_iter().collect()
 }
 
-/// The values of the key's parts. A part that is the same for everybody has none.
+/// The values of the key's parts. A part with the same value for all clients has none.
 pub(super) fn values(label: &str) -> Vec<String> {
     label.split_terminator(LABEL_END).map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! Header blocks that come: heads of requests and responses, and trailers (RFC 9113 §6.2, §6.10, §8.1).
+//! Received header blocks: heads of requests and responses, and trailers (RFC 9113 §6.2, §6.10, §8.1).
 
 use bytes::BytesMut;
 
@@ -9,16 +9,16 @@ use super::receive::depends_on;
 use super::streams::{Closed, StreamState};
 use super::{Role, State};
 
-/// Bytes of a header block that its fields cannot need: lengths and indices.
+/// Bytes of a header block beyond the size of its fields: lengths and indices.
 const BLOCK_OVERHEAD: usize = 16 << 10;
-/// CONTINUATION frames of one header block (CVE-2024-27316).
+/// Maximum number of CONTINUATION frames of one header block (CVE-2024-27316).
 const MAX_CONTINUATIONS: u32 = 128;
-/// Bytes of trailers, and fields of a response that wait for the task of their stream.
+/// Maximum bytes of trailers, and of fields of a response that wait for the task of their stream.
 const MAX_TRAILERS: usize = 32 << 10;
-/// Heads of a response that wait for the task of their stream.
+/// Maximum number of response heads that wait for the task of their stream.
 const MAX_HEADS: usize = 16;
 
-/// A header block whose end has not come.
+/// An incomplete header block.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) stream: u32,
@@ -86,7 +86,7 @@ impl State {
         Ok(())
     }
 
-    /// A header block has come whole. It is decoded in any case, as the table changes by it.
+    /// Processes a complete header block. It is decoded in any case, since it changes the dynamic table.
     fn receive_block(&mut self, id: u32, block: &[u8], end_stream: bool) -> Result<(), FrameError> {
         let of_client = self.role == Role::Client;
         let known = self.streams.get(id);
@@ -112,14 +112,14 @@ impl State {
         }
     }
 
-    /// HEADERS of a stream that is not there.
+    /// HEADERS of a stream that does not exist.
     fn receive_late_block(&self, id: u32) -> Result<(), FrameError> {
         match self.streams.closed(id) {
             Some(Closed::ByUs) => Ok(()),
             Some(Closed::ByPeer) => {
                 Err(FrameError::Connection(ErrorCode::STREAM_CLOSED, "HEADERS of a stream that is over"))
             }
-            // A stream of this side was there, and was forgotten since.
+            // A stream of this side existed, and was removed since.
             None if self.role == Role::Client && !self.is_idle(id) => Ok(()),
             None => Err(FrameError::protocol("HEADERS of a stream that cannot be")),
         }

@@ -8,31 +8,31 @@ use super::State;
 pub enum ConnectionEnd {
     /// The peer closed it, or the socket failed.
     Lost,
-    /// The peer broke the protocol, in this way.
+    /// The peer violated the protocol, in this way.
     Fault(&'static str),
-    /// This side had a reason, or nothing more to do.
+    /// This side ended it, for a reason or since it was no longer needed.
     Aborted,
 }
 
-/// How a stream ended before its time.
+/// How a stream ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// The peer reset it.
     Remote(ErrorCode),
-    /// This side reset it, since the peer broke a rule.
+    /// This side reset it, since the peer violated a rule.
     Fault,
-    /// The peer's GOAWAY says that it was not served.
+    /// The peer's GOAWAY shows that it was not served.
     GoneAway,
     /// The connection was lost.
     Lost,
 }
 
-/// What a frame has done wrong.
+/// The error of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameError {
-    /// The connection cannot go on (RFC 9113 §5.4.1).
+    /// A connection error (RFC 9113 §5.4.1).
     Connection(ErrorCode, &'static str),
-    /// The stream cannot (RFC 9113 §5.4.2).
+    /// A stream error (RFC 9113 §5.4.2).
     Stream(u32, ErrorCode),
 }
 
@@ -44,7 +44,7 @@ impl FrameError {
 }
 
 impl State {
-    /// Ends the connection for a fault. The peer is told; a GOAWAY goes out before the end.
+    /// Ends the connection for an error. The peer is sent a GOAWAY before the end.
     pub(super) fn fail(&mut self, code: ErrorCode, what: &'static str) {
         if self.end.is_some() {
             return;
@@ -60,7 +60,7 @@ impl State {
         self.lose_streams();
     }
 
-    /// The socket is of no use any more.
+    /// The socket can no longer be used.
     pub(super) fn lose(&mut self) {
         self.end.get_or_insert(ConnectionEnd::Lost);
         self.outbound.clear();
@@ -74,11 +74,11 @@ impl State {
         self.open_waiters.drain(..).for_each(std::task::Waker::wake);
     }
 
-    /// Whether nothing is left to be done. `flushed`: the socket has taken all.
+    /// Whether nothing is left to do. `flushed`: the socket has accepted all bytes.
     pub(super) fn is_over(&self, flushed: bool) -> bool {
         match self.end {
             Some(_) => flushed,
-            // The peer's streams are all known once it knows of the GOAWAY.
+            // The peer's streams are all known once it has read the GOAWAY.
             None => {
                 let told = self.goaway_sent.is_some_and(|last| last <= self.streams.newest_of_peer());
                 told && flushed && self.streams.is_empty() && self.requests.is_empty()

@@ -1,4 +1,4 @@
-//! One stream, as the task of its request uses it.
+//! The handle of one stream, used by the task of its request.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use super::streams::StreamState;
 use super::waiting::is_scarce;
 use super::{Http2Codec, Role, State};
 
-/// The peer has reset the stream, or its connection is lost, or it takes nothing for too long.
+/// The peer has reset the stream, its connection is lost, or its window stays closed for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct StreamLost;
@@ -43,7 +43,7 @@ impl StreamHandle {
         act(&mut state, self.id)
     }
 
-    /// Acts on a stream that can still be sent on, and has the connection send what that brings.
+    /// Acts on a stream that can still be sent on, and has the connection send the result.
     fn send<T>(&self, act: impl FnOnce(&mut State, u32) -> T) -> Result<T, StreamLost> {
         let acted = self.with(Err(StreamLost), |state, id| match state.streams.get(id) {
             Some(stream) if stream.reset.is_none() && !stream.send_ended => Ok(act(state, id)),
@@ -55,10 +55,12 @@ impl StreamHandle {
         acted
     }
 
-    /// Appends what has come of the body. Ready with 0 at its end. What was taken is to be released: see [`Self::release`].
+    /// Appends received bytes of the body. Ready with 0 at its end. Bytes read are to be released: see
+    /// [`Self::release`].
     ///
     /// # Errors
-    /// The peer broke the body off, and all that came before was taken.
+    ///
+    /// The peer broke the body off, and all earlier bytes were read.
     pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, StreamLost>> {
         self.with(Poll::Ready(Err(StreamLost)), |state, id| {
             let Some(stream) = state.streams.get_mut(id) else { return Poll::Ready(Err(StreamLost)) };
@@ -85,7 +87,7 @@ impl StreamHandle {
         })
     }
 
-    /// Lets the peer send as many bytes more, which were taken and passed on.
+    /// Opens the window by bytes that were read and passed on.
     pub fn release(&self, bytes: usize) {
         if bytes == 0 {
             return;
@@ -111,7 +113,8 @@ impl StreamHandle {
         }
     }
 
-    /// Drops what has come of the body, and lets the peer send as much more. Whether no more will come, and how much was dropped.
+    /// Drops received bytes of the body, and opens the window by as much. Returns whether no more will come, and how
+    /// many bytes were dropped.
     pub fn discard(&self, context: &Context<'_>) -> (bool, usize) {
         let discarded = self.with((true, 0), |state, id| {
             let Some(stream) = state.streams.get_mut(id) else { return (true, 0) };
@@ -126,7 +129,7 @@ impl StreamHandle {
         discarded
     }
 
-    /// The lines of the trailers, once the body has come whole and was taken.
+    /// The lines of the trailers, once the body was received and read completely.
     pub fn trailers(&self) -> Option<BytesMut> {
         self.with(None, |state, id| {
             let stream = state.streams.get(id)?;
@@ -137,6 +140,7 @@ impl StreamHandle {
     /// The next head of a response, and whether nothing follows it.
     ///
     /// # Errors
+    ///
     /// There is none: how the stream ended.
     pub fn poll_head(&self, context: &Context<'_>) -> Poll<Result<(ReceivedHead, bool), Reset>> {
         self.with(Poll::Ready(Err(Reset::Lost)), |state, id| {
@@ -164,20 +168,22 @@ impl StreamHandle {
         })
     }
 
-    /// Sends a response's head, as HTTP/1.1 has it. `ended`: nothing follows. Gives whether it answers a gRPC call.
+    /// Sends a response head, given as HTTP/1.1. `ended`: nothing follows. Returns whether it answers a gRPC call.
     ///
     /// # Errors
-    /// The stream is of no use any more, or that is no head.
+    ///
+    /// The stream can no longer be used, or the head is invalid.
     pub fn send_response(&self, head: &[u8], ended: bool) -> Result<bool, StreamLost> {
         self.send(|state, id| state.put_head(id, ended, |out| put_response(head, out)))?
             .map_err(|InvalidHead| StreamLost)
     }
 
-    /// Bytes, of `wanted`, that the peer's windows and the connection have room for. The room stays free for other streams until
-    /// [`Self::send_data`] takes it. Pending while there is none.
+    /// The number of bytes, of `wanted`, that the peer's windows and the connection have room for. The room stays free
+    /// for other streams until [`Self::send_data`] uses it. Pending while there is none.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    ///
+    /// The stream can no longer be used.
     pub fn poll_room(&self, context: &Context<'_>, wanted: usize) -> Poll<Result<usize, StreamLost>> {
         self.with(Poll::Ready(Err(StreamLost)), |state, id| match state.streams.get(id) {
             Some(stream) if stream.reset.is_none() && !stream.send_ended => {
@@ -190,10 +196,11 @@ impl StreamHandle {
         })
     }
 
-    /// Sends as much of `data` as there is room for: how much that is. `last`: the stream ends behind it.
+    /// Sends as much of `data` as there is room for; returns the number of bytes. `last`: the stream ends after it.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    ///
+    /// The stream can no longer be used.
     pub fn send_data(&self, data: &[u8], last: bool) -> Result<usize, StreamLost> {
         self.send(|state, id| state.put_data(id, data, last))
     }
@@ -201,7 +208,8 @@ impl StreamHandle {
     /// Ends the stream with trailers, as lines; there may be none.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    ///
+    /// The stream can no longer be used.
     pub fn send_end(&self, trailers: &[u8]) -> Result<(), StreamLost> {
         let ended = self.send(|state, id| {
             if trailers.is_empty() {
@@ -230,7 +238,7 @@ impl Drop for StreamHandle {
         let state = &mut *state;
         let Some(stream) = state.streams.get(self.id) else { return };
         let open = stream.is_open();
-        // An answer that is whole may come before its request.
+        // A complete response may precede the end of its request.
         let code = if stream.send_ended && state.role == Role::Server {
             ErrorCode::NO_ERROR
         } else {
@@ -247,10 +255,11 @@ impl Drop for StreamHandle {
 }
 
 impl Http2Codec {
-    /// A stream for a request, once the peer takes another. The head is as HTTP/1.1 has it. `ended`: nothing follows.
+    /// A stream for a request, once the peer accepts another. The head is given as HTTP/1.1. `ended`: nothing follows.
     ///
     /// # Errors
-    /// The connection takes no more requests, or that is no head.
+    ///
+    /// The connection accepts no more requests, or the head is invalid.
     pub fn open(self: &Rc<Self>, head: &[u8], scheme: &[u8], ended: bool) -> Result<StreamHandle, OpenError> {
         let mut state = self.state.borrow_mut();
         if state.may_open() != Ok(true) {
@@ -270,10 +279,11 @@ impl Http2Codec {
         Ok(stream)
     }
 
-    /// Ready once the peer takes another request.
+    /// Ready once the peer accepts another request.
     ///
     /// # Errors
-    /// It takes none here any more.
+    ///
+    /// The connection accepts no more requests.
     pub fn poll_open(&self, context: &Context<'_>) -> Poll<Result<(), OpenError>> {
         let mut state = self.state.borrow_mut();
         match state.may_open() {
@@ -288,26 +298,27 @@ impl Http2Codec {
         }
     }
 
-    /// Requests that the peer takes at once, as far as it has said so.
+    /// The number of concurrent requests that the peer accepts, as far as it has announced it.
     pub fn max_requests(&self) -> usize {
         self.state.borrow().peer.max_streams
     }
 
-    /// Whether the connection takes another request, now or later.
+    /// Whether the connection accepts another request, now or later.
     pub fn is_usable(&self) -> bool {
         self.state.borrow().may_open().is_ok()
     }
 }
 
-/// Bytes that the buffer of frames begins with: some answers, or one with a little body. Growing it from nothing takes six steps.
+/// The initial capacity of the buffer of frames: some responses, or one with a small body. Growing it from nothing
+/// takes six steps.
 const FIRST_BUFFER: usize = 2 << 10;
 
 /// Why a stream was not opened. Nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The connection takes no more requests.
+    /// The connection accepts no more requests.
     Closed,
-    /// The request is no head.
+    /// The request head is invalid.
     Unfit,
 }
 

@@ -1,4 +1,4 @@
-//! Frames that come, and what each does to the connection and its streams (RFC 9113 §5, §6).
+//! Received frames, and their effect on the connection and its streams (RFC 9113 §5, §6).
 
 use std::task::{Context, Poll};
 
@@ -12,24 +12,24 @@ use super::end::{ConnectionEnd, FrameError, Reset};
 use super::streams::Closed;
 use super::{Http2Codec, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE, PING_GOAWAY, PREFACE, READ, Role, State};
 
-/// Streams that may be reset for a client's faults (CVE-2025-8671).
+/// Maximum number of streams reset for a client's errors (CVE-2025-8671).
 pub(super) const MAX_ERROR_RESETS: u32 = 64;
-/// Streams that a client may reset in the same read in which it opens them (CVE-2023-44487).
+/// Maximum number of streams that a client may reset in the same read in which it opens them (CVE-2023-44487).
 const MAX_EARLY_RESETS: u32 = 20;
 
-/// What is still to come of a DATA frame.
+/// The part of a DATA frame that is still to come.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Payload {
     stream: u32,
     /// Bytes of the body.
     data: usize,
-    /// Bytes behind it.
+    /// Bytes of padding after it.
     padding: usize,
     end_stream: bool,
 }
 
 impl Http2Codec {
-    /// Reads what has come. Whether there was anything.
+    /// Reads received bytes. Returns whether there were any.
     pub(super) fn poll_receive(
         &self,
         context: &mut Context<'_>,
@@ -39,14 +39,14 @@ impl Http2Codec {
         if state.is_paused() {
             return false;
         }
-        // What was read before HTTP/2 was spoken is there already.
+        // Bytes read before the switch to HTTP/2 are in the buffer already.
         let before = if state.preface > 0 { state.inbound.len() } else { 0 };
         let read = match self.socket.poll_read(context, &mut state.inbound, READ) {
             Poll::Ready(Ok(read)) if read > 0 => read,
             Poll::Pending if before > 0 => 0,
             Poll::Pending => {
                 if state.inbound.is_empty() {
-                    // A connection that waits holds no buffer.
+                    // A waiting connection holds no buffer.
                     state.inbound = BytesMut::new();
                 }
                 return false;
@@ -68,7 +68,7 @@ impl Http2Codec {
 }
 
 impl State {
-    /// Takes all frames that have come whole.
+    /// Processes all frames received completely.
     fn receive(&mut self, ponged: &std::cell::Cell<bool>) {
         let mut inbound = std::mem::take(&mut self.inbound);
         self.early_resets = 0;
@@ -83,7 +83,7 @@ impl State {
         self.inbound = inbound;
     }
 
-    /// Takes the next frame, or what there is of a DATA frame. Whether more may be there.
+    /// Processes the next frame, or the received part of a DATA frame. Returns whether more may follow.
     fn take_frame(
         &mut self,
         inbound: &mut BytesMut,
@@ -131,7 +131,7 @@ impl State {
         Ok(self.preface == 0)
     }
 
-    /// Whether this frame may come now.
+    /// Whether this frame is allowed now.
     fn check_order(&mut self, header: &FrameHeader) -> Result<(), FrameError> {
         if header.length > MAX_PAYLOAD {
             return Err(FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "too large a frame"));
@@ -148,13 +148,13 @@ impl State {
         }
     }
 
-    /// Whether a header block is open, or a frame of one has not come whole.
+    /// Whether a header block is open, or a frame of one was not received completely.
     fn has_open_block(&self) -> bool {
         let begun = || FrameHeader::read(&self.inbound).is_some_and(|header| header.kind == kind::HEADERS);
         self.block.is_some() || self.payload.is_none() && self.preface == 0 && begun()
     }
 
-    /// The header of a DATA frame has come. Its payload is passed on as it comes.
+    /// Begins a DATA frame. Its payload is passed on as it is received.
     fn begin_data(&mut self, header: FrameHeader, inbound: &mut BytesMut) -> Result<bool, FrameError> {
         let mut padding = 0;
         let mut taken = HEADER_LENGTH;
@@ -177,13 +177,13 @@ impl State {
         self.receive_window.receive(header.length).map_err(|_| {
             FrameError::Connection(ErrorCode::FLOW_CONTROL_ERROR, "more DATA than the window has")
         })?;
-        // What is no body is released at once.
+        // Bytes that are no body are released at once.
         self.release_connection(header.length - data);
         self.admit_data(header, data)?;
         Ok(true)
     }
 
-    /// Whether the stream takes a frame that carries `data` bytes of a body.
+    /// Whether the stream accepts a frame with `data` bytes of a body.
     fn admit_data(&mut self, header: FrameHeader, data: usize) -> Result<(), FrameError> {
         let id = header.stream;
         let Some(stream) = self.streams.get_mut(id) else {
@@ -225,7 +225,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes what has come of a DATA frame's payload.
+    /// Processes the received part of a DATA frame's payload.
     fn take_payload(&mut self, inbound: &mut BytesMut) -> Result<bool, FrameError> {
         let Some(mut payload) = self.payload else { return Ok(true) };
         let here = payload.data.min(inbound.len());
@@ -277,7 +277,7 @@ impl State {
             Ok(priority) if depends_on(priority) == id => ErrorCode::PROTOCOL_ERROR,
             Ok(_) => return Ok(()),
         };
-        // No stream is reset that was never opened.
+        // A stream that was never opened is not reset.
         let idle = self.is_idle(id);
         Err(if idle {
             FrameError::Connection(code, "a wrong PRIORITY")
@@ -303,7 +303,7 @@ impl State {
         Ok(())
     }
 
-    /// A request that is reset before it was taken up is not served.
+    /// A request reset before it was returned is not served.
     fn forget_request(&mut self, id: u32) -> Result<(), FrameError> {
         let Some(place) = self.requests.iter().position(|(stream, ..)| *stream == id) else { return Ok(()) };
         self.requests.remove(place);
@@ -315,13 +315,13 @@ impl State {
         Ok(())
     }
 
-    /// Forgets a stream, and lets the peer send as much more as came and was not taken.
+    /// Removes a stream, and opens the window for bytes that were received and not read.
     pub(super) fn remove_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
         if stream.queued {
             self.room_waiters.retain(|&waiter| waiter != id);
         }
-        // Its task may have taken bytes and not passed them on.
+        // Its task may have read bytes and not released them.
         let (unread, unreleased) = (stream.received.len(), stream.unreleased);
         self.held -= unread;
         self.release_connection(unread + unreleased);
@@ -355,7 +355,7 @@ impl State {
         match payload {
             _ if !header.has(flag::ACK) => self.reply(|out| put_ping(true, payload, out)),
             PING_ALIVE => ponged.set(true),
-            // The peer knows of the GOAWAY: what it opens from now on is not served.
+            // The peer has read the GOAWAY: streams opened from now on are not served.
             PING_GOAWAY if self.goaway_sent.is_some() => {
                 self.put_goaway(self.streams.newest_of_peer(), ErrorCode::NO_ERROR);
             }
@@ -411,24 +411,24 @@ impl State {
         self.streams.is_idle(id, self.role == Role::Client)
     }
 
-    /// A peer that does not read its answers is not listened to: to control frames, or the heads of responses.
+    /// No control frames or response heads are read from a peer that does not read the replies.
     pub(super) fn is_paused(&self) -> bool {
         self.replies > MAX_REPLIES || self.role == Role::Server && self.has_much_outbound()
     }
 
-    /// Whether more waits for the socket than bodies and answers to control frames may.
+    /// Whether more bytes wait for the socket than allowed for bodies and replies to control frames.
     pub(super) fn has_much_outbound(&self) -> bool {
         self.outbound.len() > MAX_OUTBOUND + MAX_REPLIES
     }
 
-    /// Answers a control frame.
+    /// Replies to a control frame.
     pub(super) fn reply(&mut self, put: impl FnOnce(&mut BytesMut)) {
         let before = self.outbound.len();
         put(&mut self.outbound);
         self.replies += self.outbound.len() - before;
     }
 
-    /// Resets a stream for a fault of the peer.
+    /// Resets a stream for an error of the peer.
     fn reset_for_fault(&mut self, id: u32, code: ErrorCode) {
         self.error_resets += 1;
         self.reset_stream(id, code, Reset::Fault);
@@ -446,7 +446,7 @@ impl State {
         self.wake_to_open();
     }
 
-    /// Lets the peer send `bytes` more on the connection.
+    /// Opens the connection's window by `bytes`.
     pub(super) fn release_connection(&mut self, bytes: usize) {
         if let Some(increment) = self.receive_window.release(bytes) {
             put_window_update(0, increment, &mut self.outbound);
@@ -466,7 +466,7 @@ impl State {
         self.open_waiters.drain(..).for_each(std::task::Waker::wake);
     }
 
-    /// Whether another stream may be opened, now or never.
+    /// Whether another stream may be opened now; an error: never.
     pub(super) fn may_open(&self) -> Result<bool, ConnectionEnd> {
         match self.end {
             Some(end) => Err(end),

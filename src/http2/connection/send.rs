@@ -1,4 +1,4 @@
-//! What goes out: the buffer of frames, and which stream may put how much into it.
+//! Sending: the buffer of frames, and the share of it for each stream.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -9,11 +9,11 @@ use super::super::frame::{MAX_PAYLOAD, put_data};
 use super::waiting::is_scarce;
 use super::{Http2Codec, KEPT_BUFFER, MAX_OUTBOUND, SCARCE_OUTBOUND, State};
 
-/// The least that each of many streams may send before the next has its turn.
+/// The least that each of many streams may send before the next one.
 const MIN_SHARE: usize = 2 << 10;
 
 impl Http2Codec {
-    /// Sends what there is. Whether the socket has taken all.
+    /// Sends pending frames. Returns whether the socket has accepted all.
     pub(super) fn poll_send(&self, context: &mut Context<'_>, state: &mut State) -> bool {
         let flushed = match self.poll_flush(context, state) {
             Poll::Pending => false,
@@ -45,7 +45,7 @@ impl Http2Codec {
 }
 
 impl State {
-    /// The socket has taken all there was.
+    /// The socket has accepted all bytes.
     fn drained(&mut self) {
         self.replies = 0;
         if self.streams.is_empty() || self.outbound.capacity() > KEPT_BUFFER {
@@ -63,7 +63,7 @@ impl State {
             return;
         }
         let mut waiters = std::mem::take(&mut self.room_waiters);
-        // Those that got nothing the last time come first: there may not be enough for all.
+        // Streams that got nothing in the last round come first: there may not be enough for all.
         waiters.sort_by_key(|&id| self.streams.get(id).map_or(u64::MAX, |stream| stream.served));
         self.round += 1;
         let share =
@@ -97,7 +97,7 @@ impl State {
         if room == 0 {
             stream.wait_to_write(context);
             if window > 0 && !std::mem::replace(&mut stream.queued, true) {
-                // A stream that has had its share waits for the others, until the socket has taken what they sent.
+                // A stream that has used its share waits for the others, until the socket has accepted their bytes.
                 stream.share = usize::MAX;
                 self.room_waiters.push(id);
             }
@@ -105,7 +105,8 @@ impl State {
         room
     }
 
-    /// Appends DATA: as much of `data` as the stream may send. How much that is. `last`: the stream ends behind it.
+    /// Appends DATA: as much of `data` as the stream may send. Returns the number of bytes. `last`: the stream ends
+    /// after it.
     pub(super) fn put_data(&mut self, id: u32, data: &[u8], last: bool) -> usize {
         let free = self.free_room();
         let Some(stream) = self.streams.get_mut(id) else { return 0 };

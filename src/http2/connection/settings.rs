@@ -1,4 +1,4 @@
-//! What either side says of itself (RFC 9113 §6.5).
+//! SETTINGS of either side (RFC 9113 §6.5).
 
 use bytes::BytesMut;
 
@@ -7,21 +7,21 @@ use super::super::frame::{ErrorCode, MAX_31_BITS, put_settings, put_settings_ack
 use super::end::FrameError;
 use super::{Role, State};
 
-/// Bytes of the dynamic table that a peer keeps unless it says otherwise (RFC 9113 §6.5.2).
+/// The default size of a peer's dynamic table in bytes (RFC 9113 §6.5.2).
 const HEADER_TABLE: u32 = 4096;
 
-/// What this side says.
+/// The gateway's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalSettings {
-    /// Streams at once: those that a client may open, or that are opened at most.
+    /// Maximum number of concurrent streams: those that a client may open, or that are opened to a backend.
     pub max_streams: usize,
-    /// Bytes that the peer may send on one stream before any was taken.
+    /// The initial flow-control window of a stream, in bytes.
     pub stream_window: u32,
-    /// The same once some was taken, so that a stream that is stuck holds less.
+    /// The window of a stream with a body being read; so a stuck stream holds less.
     pub max_stream_window: u32,
-    /// On all streams together; at least 65,535.
+    /// The window of all streams together; at least 65,535.
     pub connection_window: u32,
-    /// Bytes of a head, each field counting 32 more.
+    /// Maximum bytes of a head, with 32 more for each field.
     pub max_header_list: usize,
 }
 
@@ -39,10 +39,10 @@ impl LocalSettings {
     }
 }
 
-/// What the peer says.
+/// The peer's settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerSettings {
-    /// The window of a new stream for what this side sends.
+    /// The send window of a new stream.
     pub(super) initial_window: u32,
     /// Streams that this side may open at once.
     pub(super) max_streams: usize,
@@ -50,7 +50,7 @@ pub(super) struct PeerSettings {
 
 impl Default for PeerSettings {
     fn default() -> Self {
-        // Until a server says how many it takes: it would refuse those above.
+        // The value until a server announces its maximum: it would refuse streams above it.
         Self { initial_window: DEFAULT_WINDOW, max_streams: 1 }
     }
 }
@@ -95,9 +95,9 @@ impl State {
                     }
                 }
             }
-            // The encoder uses no table, but has to say so (RFC 7541 §4.2).
+            // The encoder uses no dynamic table, but has to announce that (RFC 7541 §4.2).
             setting::HEADER_TABLE_SIZE if value < HEADER_TABLE => self.table_update = true,
-            // Frames of this side never have more than every peer takes.
+            // Frames of this side never exceed the size that every peer accepts.
             setting::MAX_FRAME_SIZE if !(1 << 14..1 << 24).contains(&value) => {
                 return Err(FrameError::protocol("a wrong MAX_FRAME_SIZE"));
             }

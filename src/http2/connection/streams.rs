@@ -1,4 +1,4 @@
-//! The streams of a connection, each from its first frame until its task has let it go.
+//! The streams of a connection, each from its first frame until its task has dropped it.
 
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
@@ -10,45 +10,45 @@ use super::super::flow::{ReceiveWindow, SendWindow};
 use super::super::head::ReceivedHead;
 use super::end::Reset;
 
-/// Streams that are remembered when they are over, as frames of theirs may still come.
+/// Ended streams that are remembered, since more of their frames may come.
 const MAX_CLOSED: usize = 128;
 
 /// One stream.
 #[derive(Debug)]
 pub(super) struct StreamState {
     pub(super) id: u32,
-    /// Bytes of the body that came and were not taken. The window bounds them.
+    /// Bytes of the body received and not read. The window limits them.
     pub(super) received: BytesMut,
     pub(super) receive_window: ReceiveWindow,
-    /// Bytes that were taken and for which the connection's window was not opened again.
+    /// Bytes read and not released to the connection's window yet.
     pub(super) unreleased: usize,
-    /// Bytes of the body still to come, where the head says how many.
+    /// Bytes of the body still to come, if the head declares a length.
     pub(super) expected: Option<u64>,
-    /// Heads of responses that were not taken, each with whether it is the last frame.
+    /// Heads of responses not read, each with whether it is the last frame.
     pub(super) heads: SmallVec<[(ReceivedHead, bool); 1]>,
-    /// DATA may come: the head has come that is no interim one.
+    /// DATA is allowed: the final head was received.
     pub(super) begun: bool,
     /// The peer has sent all.
     pub(super) receive_ended: bool,
-    /// The lines of the trailers that came.
+    /// The lines of the trailers received.
     pub(super) trailers: BytesMut,
     pub(super) send_window: SendWindow,
     /// This side has sent all.
     pub(super) send_ended: bool,
-    /// Bytes that it may send before others have had their turn.
+    /// Bytes that it may send before other streams.
     pub(super) share: usize,
     /// The round of sharing in which it sent last.
     pub(super) served: u64,
-    /// Its task is to be woken when there is room.
+    /// Its task is to be woken when there is room to send.
     pub(super) wants_room: bool,
-    /// It is among those that get a share of the connection's room.
+    /// It is among the streams that get a share of the connection's room.
     pub(super) queued: bool,
-    /// The request is a HEAD, whose answer has no body.
+    /// The request is a HEAD: its response has no body.
     pub(super) to_head: bool,
     pub(super) reset: Option<Reset>,
-    /// Of the task that waits for what comes.
+    /// The waker of the task that waits to read.
     reader: Option<Waker>,
-    /// Of the task that waits for room.
+    /// The waker of the task that waits to send.
     writer: Option<Waker>,
 }
 
@@ -77,7 +77,7 @@ impl StreamState {
         }
     }
 
-    /// Whether frames may still go either way.
+    /// Whether frames are still allowed in either direction.
     pub(super) fn is_open(&self) -> bool {
         self.reset.is_none() && !(self.receive_ended && self.send_ended)
     }
@@ -87,14 +87,14 @@ impl StreamState {
         self.reset.is_none() && !self.receive_ended
     }
 
-    /// Wakes the task that waits for what comes.
+    /// Wakes the task that waits to read.
     pub(super) fn wake_reader(&self) {
         if let Some(waker) = &self.reader {
             waker.wake_by_ref();
         }
     }
 
-    /// Wakes the task that waits for room.
+    /// Wakes the task that waits to send.
     pub(super) fn wake_writer(&mut self) {
         self.wants_room = false;
         if let Some(waker) = &self.writer {
@@ -102,12 +102,12 @@ impl StreamState {
         }
     }
 
-    /// The present task is to be woken by what comes.
+    /// Registers the present task to be woken by received frames.
     pub(super) fn wait_to_read(&mut self, context: &Context<'_>) {
         register(&mut self.reader, context);
     }
 
-    /// The present task is to be woken when there is room.
+    /// Registers the present task to be woken when there is room to send.
     pub(super) fn wait_to_write(&mut self, context: &Context<'_>) {
         register(&mut self.writer, context);
         self.wants_room = true;
@@ -120,12 +120,12 @@ fn register(waker: &mut Option<Waker>, context: &Context<'_>) {
     }
 }
 
-/// How a stream is remembered.
+/// How an ended stream is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closed {
     /// This side reset it: the peer may not know yet.
     ByUs,
-    /// By the peer's RST_STREAM, or since both sides had sent all.
+    /// The peer sent RST_STREAM, or both sides had sent all.
     ByPeer,
 }
 
@@ -133,10 +133,10 @@ pub(super) enum Closed {
 #[derive(Debug)]
 pub(super) struct StreamMap {
     /// In the order of their identifiers.
-    // A box each: they are moved when one before them ends.
+    // Boxed, since they are moved when one before them ends.
     #[expect(clippy::vec_box, reason = "pointers move, not 300 bytes each")]
     open: Vec<Box<StreamState>>,
-    /// Of those, the ones on which frames may still go.
+    /// The number of those on which frames are still allowed.
     active: usize,
     /// The largest number of them.
     max_active: usize,
@@ -144,7 +144,7 @@ pub(super) struct StreamMap {
     newest: u32,
     /// The identifier of the next that this side opens.
     next: u32,
-    /// Those that this side reset, and those that ended otherwise. Neither displaces the other.
+    /// Those that this side reset, and those that ended otherwise. Neither list displaces the other.
     closed: [VecDeque<u32>; 2],
 }
 
@@ -181,12 +181,12 @@ impl StreamMap {
         self.next > super::MAX_31_BITS - 2
     }
 
-    /// Whether there are as many as may be. Those whose tasks have not let them go count, too, but less.
+    /// Whether the maximum is reached. Streams not yet dropped by their tasks count too, but less.
     pub(super) fn is_full(&self) -> bool {
         self.active >= self.max_active || self.open.len() >= 2 * self.max_active
     }
 
-    /// Streams on which frames may still go.
+    /// The number of streams on which frames are still allowed.
     pub(super) fn active(&self) -> usize {
         self.active
     }
@@ -228,7 +228,7 @@ impl StreamMap {
         Some(changed)
     }
 
-    /// Forgets a stream that its task has let go, but for how it ended.
+    /// Removes a stream dropped by its task, but remembers how it ended.
     pub(super) fn remove(&mut self, id: u32) {
         if let Some(place) = self.find(id) {
             let stream = self.open.remove(place);
@@ -252,7 +252,7 @@ impl StreamMap {
         ids.push_back(id);
     }
 
-    /// How a stream ended that is not there any more, if that is known.
+    /// How a removed stream ended, if known.
     pub(super) fn closed(&self, id: u32) -> Option<Closed> {
         let [by_us, by_peer] = &self.closed;
         let by_us = by_us.contains(&id).then_some(Closed::ByUs);

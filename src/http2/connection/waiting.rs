@@ -2,24 +2,24 @@
 
 use std::cell::Cell;
 
-/// Total beyond which the worker keeps less of each connection; bytes.
+/// The total from which on the worker buffers less for each connection; bytes.
 const SCARCE: usize = 64 << 20;
 
 thread_local! {
     static TOTAL: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether connections should keep less.
+/// Whether connections should buffer less.
 pub(super) fn is_scarce() -> bool {
     TOTAL.get() >= SCARCE
 }
 
-/// One connection's part of the total, which ends with the connection.
+/// One connection's part of the total, subtracted on drop.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(usize);
 
 impl Waiting {
-    /// So many bytes wait now.
+    /// Sets the number of waiting bytes.
     pub(super) fn set(&mut self, bytes: usize) {
         if bytes != self.0 {
             TOTAL.set(TOTAL.get() - self.0 + bytes);

@@ -1,4 +1,4 @@
-//! One stream: a request that is served like any other, by one task.
+//! One HTTP/2 stream: one request, served by one task like a request of HTTP/1.1.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -14,16 +14,17 @@ use crate::http1::request::RequestError;
 use crate::http2::connection::ReceivedRequest;
 use crate::http2::server_stream::{ResponseOutcome, ServerStream};
 
-/// Idle tasks that a worker keeps: 200 KB.
+/// Idle tasks that a worker keeps; together 200 KB.
 const MAX_IDLE_TASKS: usize = 64;
 
 thread_local! {
-    /// Tasks of the worker that have served a stream and wait for the next. The future of a stream takes 3 KB: to allocate, move and
-    /// free one for each request costs more than to wake a task. A handover whose task was dropped has no strong reference.
+    /// Tasks of the worker that have served a stream and wait for the next. The future of a stream takes 3 KB. To
+    /// allocate, move and free one for each request costs more than to wake a task. A handover with a dropped task has
+    /// no strong reference.
     static IDLE_TASKS: RefCell<Vec<Weak<Handover>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What an idle task waits for.
+/// Hands a request to an idle task.
 #[derive(Debug, Default)]
 struct Handover {
     next: RefCell<Option<(ReceivedRequest, StreamGuard)>>,
@@ -66,7 +67,7 @@ impl Handover {
         }
     }
 
-    /// Adds the task to the idle ones. Whether there was room.
+    /// Adds the task to the idle ones. Returns whether there was room.
     fn wait_idle(self: &Rc<Self>) -> bool {
         IDLE_TASKS.with_borrow_mut(|idle| {
             let room = idle.len() < MAX_IDLE_TASKS;

@@ -1,4 +1,4 @@
-//! The streams of one connection, as they come and go.
+//! The open streams of one client connection.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,25 +12,26 @@ use super::super::peer::ConnectionPeer;
 use super::super::worker::Worker;
 use crate::clock::deadline::now;
 
-/// A client that opens at least so many streams within [`WINDOW`] and takes half of them back before their answers is not
-/// served any more: it lets us work for nothing (CVE-2023-44487, however it is paced).
+/// The number of streams opened within [`WINDOW`] from which resets count. A client that opens at least this many and
+/// resets half of them before their responses is disconnected: it causes work for nothing (CVE-2023-44487, rapid reset,
+/// at any pace).
 const FLOOD: u32 = 100;
 /// See [`FLOOD`].
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// What the streams of one connection share.
+/// State shared by the streams of one connection.
 #[derive(Debug)]
 pub(super) struct ClientStreams {
     pub(super) worker: Rc<Worker>,
     pub(super) peer: Rc<ConnectionPeer>,
     pub(super) handle: Rc<ConnectionHandle>,
     open: Cell<usize>,
-    /// Since when none is open, if none is.
+    /// Since when no stream is open, if none is.
     idle_since: Cell<Instant>,
     lately: RefCell<RecentStreams>,
 }
 
-/// What the client did in the present window.
+/// The client's streams in the present window.
 #[derive(Debug)]
 struct RecentStreams {
     since: Instant,
@@ -60,7 +61,7 @@ impl ClientStreams {
         (self.open.get() == 0).then(|| self.idle_since.get())
     }
 
-    /// Tells the worker, which may want the room for another, that no stream is open.
+    /// If no stream is open, tells the worker that this connection can be evicted.
     pub(super) fn mark_idle_if_empty(&self, context: &Context<'_>) {
         match self.idle_since() {
             Some(since) => self.handle.mark_idle(since, context),
@@ -68,19 +69,19 @@ impl ClientStreams {
         }
     }
 
-    /// Whether the connection is to make room, and does no harm by it.
+    /// Whether the connection was evicted and has no open stream.
     pub(super) fn is_evicted(&self) -> bool {
         self.open.get() == 0 && self.handle.is_evicted()
     }
 
-    /// Whether the client opens streams only to take them back.
+    /// Whether the client opens streams only to reset them.
     pub(super) fn is_flood(&self) -> bool {
         let lately = self.lately.borrow();
         lately.opened >= FLOOD && lately.taken_back * 2 >= lately.opened
     }
 }
 
-/// One stream's place among the others, for as long as it is served.
+/// Counts one stream as open for as long as it is served.
 #[derive(Debug)]
 pub(super) struct StreamGuard {
     streams: Rc<ClientStreams>,
@@ -108,7 +109,7 @@ impl StreamGuard {
         self.opened
     }
 
-    /// The client has taken the stream back before it was answered.
+    /// Records that the client reset the stream before its response.
     pub(super) fn client_reset(&self) {
         self.streams.lately.borrow_mut().taken_back += 1;
     }

@@ -1,4 +1,4 @@
-//! The new process's side. It blocks: nothing else runs yet.
+//! The new process's side of a takeover. It blocks: nothing else runs yet.
 
 use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::{BATCH, HELLO, LEAVING, MOST_SOCKETS, PATIENCE, SERVING, SOCKETS, is_trusted, name, names};
 
-/// The process that listened before us.
+/// The process that listened before this one.
 #[derive(Debug)]
 pub(in crate::serve) struct Predecessor {
     stream: UnixStream,
@@ -21,10 +21,11 @@ pub(in crate::serve) struct Predecessor {
     pub(in crate::serve) process: i32,
 }
 
-/// Asks the process that listens on one of `addresses` for its sockets. `None` if nobody does who could be asked.
+/// Asks the process that listens on one of `addresses` for its sockets. `None` if there is none.
 ///
 /// # Errors
-/// A process of ours is there, but does not answer within 5 s, or not in our words.
+///
+/// A trusted process is there, but does not answer within 5 s, or with other bytes.
 pub(in crate::serve) fn ask(
     addresses: impl Iterator<Item = SocketAddr>,
 ) -> io::Result<Option<(Predecessor, Vec<TcpListener>)>> {
@@ -35,7 +36,7 @@ pub(in crate::serve) fn ask(
             Ok(asked) => return Ok(Some(asked)),
             Err(error) => match error.kind() {
                 io::ErrorKind::ConnectionRefused => {}
-                // It may have taken the name to keep us from the process that we look for.
+                // Another user may have taken the name to hide the process being looked for.
                 io::ErrorKind::PermissionDenied => tracing::warn!("{error}, and is passed over"),
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => failed = Some(error),
                 _ => return Err(error),
@@ -70,10 +71,11 @@ impl Predecessor {
         Ok((self, sockets.into_iter().map(TcpListener::from).collect()))
     }
 
-    /// Tells it that we serve, and waits until it leaves.
+    /// Tells the previous process that this one serves, and waits until it leaves.
     ///
     /// # Errors
-    /// It is gone, or does not answer within 5 s. Its sockets are ours, too, all the same.
+    ///
+    /// It is gone, or does not answer within 5 s. This process has its sockets nevertheless.
     pub(in crate::serve) fn relieve(mut self) -> io::Result<()> {
         self.stream.write_all(&[SERVING])?;
         let mut answer = [0];
@@ -85,13 +87,13 @@ impl Predecessor {
     }
 }
 
-/// Connects at once, and bounds what follows by 5 s a step.
+/// Connects at once, and bounds each later step by 5 s.
 fn connect(name: &str) -> io::Result<UnixStream> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_write_timeout(Some(PATIENCE))?;
     socket.set_read_timeout(Some(PATIENCE))?;
-    // A queue that is full is not waited for: nobody knows yet whose it is. The process that listens on our address, should
-    // it be that one, keeps its address.
+    // A full queue is not waited for: its owner is unknown yet. If the owner is the process with the listener, it keeps
+    // its address.
     socket.set_nonblocking(true)?;
     socket.connect(&SockAddr::unix(format!("\0{name}"))?).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::ConnectionRefused.into(),
@@ -101,7 +103,7 @@ fn connect(name: &str) -> io::Result<UnixStream> {
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Takes the sockets of one message.
+/// Receives the sockets of one message.
 fn receive(stream: &UnixStream, sockets: &mut Vec<OwnedFd>) -> io::Result<()> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
@@ -114,7 +116,7 @@ fn receive(stream: &UnixStream, sockets: &mut Vec<OwnedFd>) -> io::Result<()> {
             sockets.extend(passed);
         }
     }
-    // No byte: it has closed. No socket: we may hold no more.
+    // No byte: the peer has closed. No socket: this process may hold no more.
     if received.bytes == 0 || sockets.len() == before {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it did not pass all its sockets"));
     }

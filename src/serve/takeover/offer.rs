@@ -1,4 +1,4 @@
-//! The running process's side.
+//! The running process's side of a takeover.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -18,17 +18,17 @@ use tokio::time::timeout;
 
 use super::{BATCH, HELLO, LEAVING, PATIENCE, SERVING, STARTING, is_trusted, name};
 
-/// How long accepting rests when the process is out of descriptors.
+/// How long accepting pauses when the process is out of descriptors.
 const REST: Duration = Duration::from_millis(200);
 
-/// Our listening sockets, for a process that comes after us. Dropped, they are no longer held open by this.
+/// The listening sockets, offered to a successor. Dropped, they are no longer held open by this.
 #[derive(Debug)]
 pub(in crate::serve) struct Offer {
     names: Vec<UnixListener>,
     sockets: Vec<TcpListener>,
 }
 
-/// A process that has our sockets and serves.
+/// A process that has taken the sockets over and serves.
 #[derive(Debug)]
 pub(in crate::serve) struct Successor {
     stream: UnixStream,
@@ -37,8 +37,8 @@ pub(in crate::serve) struct Successor {
 }
 
 impl Offer {
-    /// Waits for another process under the name of each of `addresses`. A name that cannot be had is logged: a takeover is
-    /// a convenience, serving is not. Needs a tokio runtime around it.
+    /// Waits for another process under the name of each of `addresses`. A name that cannot be used is only logged: the
+    /// gateway serves without takeovers. Needs a tokio runtime around it.
     pub(in crate::serve) fn new(
         addresses: impl Iterator<Item = SocketAddr>,
         sockets: Vec<TcpListener>,
@@ -53,13 +53,13 @@ impl Offer {
         Self { names: addresses.filter_map(wait).collect(), sockets }
     }
 
-    /// Waits until another process serves on our sockets. One that fails on the way changes nothing.
+    /// Waits until another process serves on the sockets. A takeover that fails on the way changes nothing.
     pub(in crate::serve) async fn taken(&self) -> Successor {
         loop {
             match self.next().await {
                 Ok(stream) => match timeout(STARTING, self.hand_over(stream)).await {
                     Ok(Ok(successor)) => return successor,
-                    // Any user of this machine can cause it as often as they like: not for an operator's eyes.
+                    // Any user of this machine can cause it at any rate, so it is not logged for operators.
                     Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
                         tracing::debug!(%error, "nobody to hand over to");
                     }
@@ -107,7 +107,7 @@ impl Offer {
 }
 
 impl Successor {
-    /// Tells it that we leave. If it does not hear that, it has our sockets all the same.
+    /// Tells the successor that this process leaves. A successor that misses the message has the sockets nevertheless.
     pub(in crate::serve) async fn acknowledge(mut self) {
         let told = timeout(PATIENCE, self.stream.write_all(&[LEAVING])).await;
         if !matches!(told, Ok(Ok(()))) {
@@ -116,7 +116,8 @@ impl Successor {
     }
 }
 
-/// Under the plain name if it is free, so that older versions find it, too; else with random digits, which nobody takes before.
+/// Listens under the plain name if it is free, so that older versions find it too; else with random digits appended,
+/// which no process takes beforehand.
 fn listen(address: SocketAddr) -> io::Result<UnixListener> {
     let plain = name(geteuid(), address);
     let listener = match bind(&plain) {
@@ -136,7 +137,7 @@ fn bind(name: &str) -> io::Result<StdListener> {
     StdListener::bind_addr(&UnixAddress::from_abstract_name(name)?)
 }
 
-/// Sends one message with these sockets. The byte is there because none travel alone.
+/// Sends one message with these sockets. It has one byte, since sockets cannot be sent alone.
 fn pass(stream: &UnixStream, sockets: &[TcpListener]) -> io::Result<()> {
     let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];

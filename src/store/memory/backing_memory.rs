@@ -1,8 +1,9 @@
-//! The memory that a table stands in: zeroed words, which take room when they are first touched.
+//! The memory of a table: zeroed words, which use physical memory when they are first touched.
 //!
-//! A decision on a random key of a large table waits for memory, and half of that wait is for the address translation: on
-//! pages of 4 KiB every set has one of its own. So a large table asks for huge pages (`madvise(2)`): about a quarter less
-//! a decision at 10 million keys. It pays with memory that is taken in pieces of 2 MiB, so small tables do not ask.
+//! A decision on a random key of a large table waits for memory, and half of that wait is for the address translation:
+//! on pages of 4 KiB every set has a page of its own. So a large table asks for huge pages (`madvise(2)`): about a
+//! quarter less a decision at 10 million keys. The price is memory in pieces of 2 MiB, so small tables do not ask for
+//! them.
 
 use std::sync::atomic::AtomicU64;
 
@@ -16,17 +17,18 @@ const HUGE: usize = 64 << 20;
 pub(super) enum BackingMemory {
     /// Freed with the table.
     Own(Vec<AtomicU64>),
-    /// Kept for as long as the process: so is the store of a gateway.
+    /// Never freed: a gateway's store lives as long as the process.
     Huge(&'static [AtomicU64]),
 }
 
 impl BackingMemory {
-    /// So many of them; `None` if the system has no room for them. One that refuses huge pages gives ordinary ones.
+    /// `count` zeroed words; `None` if the system has no memory for them. A system that refuses huge pages provides
+    /// ordinary ones.
     pub(super) fn zeroed(count: usize) -> Option<Self> {
         huge(count).map(Self::Huge).or_else(|| AtomicU64::new_vec_zeroed(count).ok().map(Self::Own))
     }
 
-    /// All of them.
+    /// All words.
     #[inline]
     pub(super) fn as_slice(&self) -> &[AtomicU64] {
         match self {

@@ -1,8 +1,8 @@
-//! The bound on everything that is stored.
+//! The capacity of the store: the bound on all its entries.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How much of the bound is taken. Only what grows or shrinks the table touches it, never a state changed in place.
+/// The entries used of the capacity. Only changes of the number of entries touch it, never a state changed in place.
 #[derive(Debug)]
 pub(super) struct Capacity {
     bound: u64,
@@ -10,12 +10,12 @@ pub(super) struct Capacity {
 }
 
 impl Capacity {
-    /// All free.
+    /// A capacity with all entries free.
     pub(super) fn new(bound: usize) -> Self {
         Self { bound: u64::try_from(bound).unwrap_or(u64::MAX), taken: AtomicU64::new(0) }
     }
 
-    /// Takes up to `wanted` and says how much it got. The bound holds at every moment.
+    /// Takes up to `wanted` entries, and returns how many. The bound holds at every moment.
     pub(super) fn take(&self, wanted: u64) -> u64 {
         let grant = |taken: u64| wanted.min(self.bound.saturating_sub(taken));
         let mut taken = self.taken.load(Ordering::Relaxed);
@@ -32,19 +32,19 @@ impl Capacity {
         }
     }
 
-    /// Gives back what was taken before.
+    /// Returns entries that were taken before.
     pub(super) fn give_back(&self, amount: u64) {
         if amount > 0 {
             self.taken.fetch_sub(amount, Ordering::Relaxed);
         }
     }
 
-    /// How much there is in all.
+    /// The maximum number of entries.
     pub(super) fn bound(&self) -> u64 {
         self.bound
     }
 
-    /// How much is taken.
+    /// The number of entries used.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }

@@ -1,8 +1,9 @@
-//! A slot for a new key whose two sets are full: others move to their other sets.
+//! A slot for a new key whose two sets are full: other keys are moved to their other sets.
 //!
-//! The search goes from set to set in breadth: from the key's own to those where their slots may stand, and on, until one has an
-//! empty slot. Then each on the way to it moves by one. With 15 slots for 14 keys the first or second is such, and
-//! the chance of 64 full sets in a row is below 10^-9. All sets on the way are locked, without ever waiting for a lock.
+//! The search is breadth-first over sets: from the key's own sets to the other sets of their slots, and on, until a set
+//! has an empty slot. Then each slot on the path is moved by one. With 15 slots for 14 keys the first or second set has
+//! one, and the chance of 64 full sets in a row is below 10^-9. All sets on the path are locked, without ever waiting
+//! for a lock.
 
 use smallvec::SmallVec;
 
@@ -12,22 +13,22 @@ use super::set::SLOTS;
 use super::slot::CounterSlot;
 use crate::store::Charge;
 
-/// A set that was come to.
+/// A set visited by the search.
 struct Step {
-    /// Which of those held.
+    /// Its position among the locked sets.
     set: usize,
-    /// The step before, and the slot there that may move here.
+    /// The step before, and the slot there that may be moved here.
     from: Option<(usize, usize)>,
 }
 
 type Trail = SmallVec<[Step; 16]>;
 
 impl LockedSets<'_> {
-    /// At most so many sets are visited.
+    /// The maximum number of sets visited.
     const MAX_STEPS: usize = 64;
 
-    /// An empty slot in one of the key's sets, both of which are held: one that is empty, one that is made so by moving others, or
-    /// that of the least used. `None` if all there are charged by this same request.
+    /// An empty slot in one of the key's sets, both of which are locked: an empty one, one emptied by moving others, or
+    /// that of the least used key. `None` if all of them are charged by this same request.
     pub(super) fn vacancy(&mut self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> Option<SlotRef> {
         let mut trail: Trail = self.own(charge.key).map(|set| Step { set, from: None }).collect();
         let empty = trail.iter().find_map(|step| self.empty_in(step.set));
@@ -38,7 +39,7 @@ impl LockedSets<'_> {
         self.sets[set].1.position(CounterSlot::is_empty).map(|slot| SlotRef { set, slot })
     }
 
-    /// Follows every slot of the sets on the trail until it finds an empty one.
+    /// Follows every slot of the sets on the trail until an empty one is found.
     fn displace(&mut self, trail: &mut Trail) -> Option<SlotRef> {
         for step in 0..Self::MAX_STEPS {
             let set = trail.get(step)?.set;
@@ -58,7 +59,7 @@ impl LockedSets<'_> {
         None
     }
 
-    /// Which of the held sets stands at `place`, which is locked if nobody has it.
+    /// The position among the locked sets of the one at index `place`, which is locked now if it is free.
     fn visit(&mut self, place: usize) -> Option<usize> {
         self.index(place).or_else(|| {
             self.sets.push((place, self.table.set(place).try_lock()?));
@@ -66,7 +67,7 @@ impl LockedSets<'_> {
         })
     }
 
-    /// Moves every slot on the way to `empty` by one, which leaves an empty one at the way's beginning.
+    /// Moves every slot on the path to `empty` by one, which leaves an empty one at the beginning of the path.
     fn shift(&mut self, trail: &Trail, mut empty: SlotRef) -> SlotRef {
         let mut from = trail.last().and_then(|step| step.from);
         while let Some((step, slot)) = from {

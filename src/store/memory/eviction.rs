@@ -1,12 +1,12 @@
-//! Which counters make room when a key is new or a log grows.
+//! Eviction: the counters that are removed when a key is new or a log grows.
 //!
-//! First the expired ones of the key's two sets, then one that has expired in the neighbourhood. Of live ones the least used of the
-//! neighbourhood, but only of one policy (a limit, or one rate of a limit with several): the newcomer's own. So a flood of keys in
-//! one limit evicts that limit's counters and no others.
+//! First come the expired counters of the key's two sets, then an expired one in the neighbourhood. Of live counters,
+//! the least used of the neighbourhood is evicted, but only of one policy (a limit, or one rate of a limit with
+//! several): the new key's own. So a flood of keys in one limit evicts that limit's counters and no others.
 //!
-//! A policy that holds less than a quarter of what the largest one of the neighbourhood holds does not make room itself: the largest
-//! one does. So a new limit comes to its counters in a store that others have filled, and all policies but the largest keep
-//! theirs.
+//! A policy that holds less than a quarter of the entries of the largest policy in the neighbourhood does not evict its
+//! own counters: the largest one's are evicted. So a new limit gets its counters in a store that others have filled,
+//! and all policies but the largest keep theirs.
 
 use smallvec::SmallVec;
 
@@ -17,7 +17,7 @@ use super::set::SLOTS;
 use crate::limit::units::Fingerprint;
 use crate::store::Charge;
 
-/// How a slot ranks among those that may make room: the lowest is evicted.
+/// The rank of a slot among the candidates for eviction: the lowest is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     is_live: bool,
@@ -25,17 +25,18 @@ struct Rank {
     standing: EvictionRank,
 }
 
-/// Which policies make room first.
+/// The order of policies for eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
-    /// The chosen policy, and states whose policy is forgotten.
+    /// The chosen policy, and states of an unknown policy.
     Chosen,
-    /// The other one of the newcomer's own and the largest, in case the neighbourhood has none of the chosen one.
+    /// The other one of the new key's own and the largest policy, in case the neighbourhood has no counter of the
+    /// chosen one.
     Second,
     Other,
 }
 
-/// The policy of the newcomer, the largest other one that was met, and which of them makes room.
+/// The policy of the new key, the largest other one that was met, and which of them is evicted from.
 #[derive(Clone, Copy, Default)]
 struct Choice<'c> {
     own: Option<&'c PolicyUsage>,
@@ -43,7 +44,7 @@ struct Choice<'c> {
     own_first: bool,
 }
 
-/// A slot that may make room.
+/// A slot that may be evicted.
 struct Candidate<'c> {
     seat: SlotRef,
     standing: EvictionRank,
@@ -52,24 +53,25 @@ struct Candidate<'c> {
 
 type Candidates<'c> = SmallVec<[Candidate<'c>; 48]>;
 
-/// How many more sets may be visited for counters of the newcomer's own policy.
+/// How many more sets may be visited for counters of the new key's own policy.
 struct Budget(usize);
 
 impl LockedSets<'_> {
-    /// How many slots an eviction chooses from, if there are as many nearby. If half of all keys are to be kept, the
-    /// chance that these are all such is 2^-32.
+    /// The number of slots that an eviction chooses from, if there are as many nearby. If half of all keys are to be
+    /// kept, the chance that all of these are among them is 2^-32.
     const MIN_CANDIDATES: usize = 32;
-    /// Up to so many keys in all, everybody is company.
+    /// With at most this many keys in all, every key is a candidate.
     const ALL: u64 = 64;
-    /// How many sets are visited for company. Only logs of very many events leave so many sets empty.
+    /// The maximum number of sets visited for candidates. Only logs of very many events leave so many sets empty.
     const MAX_VISITS: usize = 1_024;
-    /// Where counters of the newcomer's own policy are rare, so many runs of so many sets are visited for them. The runs are spread
-    /// over the table: a single one would use up the counters of one region, although others have enough of them.
+    /// Where counters of the new key's own policy are rare, this many runs of this many sets are visited for them. The
+    /// runs are spread over the table: a single one would use up the counters of one region, although other regions
+    /// have enough of them.
     const OWN_RUNS: (usize, usize) = (8, 8);
-    /// At most so many of these sets are visited for one request, which may need room more than once.
+    /// The maximum number of these sets visited for one request, which may need capacity more than once.
     const MAX_OWN_VISITS: usize = 256;
 
-    /// Makes room for `needed` in the bound, or as much as there is, and takes it.
+    /// Evicts until `needed` entries, or as many as possible, are free, and takes them from the capacity.
     pub(super) fn make_room(&mut self, charge: &Charge<'_>, needed: u64, policy: &EvictionPolicy<'_>) -> u64 {
         if needed == 0 {
             return 0;
@@ -84,7 +86,7 @@ impl LockedSets<'_> {
         room
     }
 
-    /// Empties every expired slot of the key's sets and says how much room that makes.
+    /// Empties every expired slot of the key's sets, and returns the number of entries freed.
     fn vacate(&mut self, key: Fingerprint, policy: &EvictionPolicy<'_>) -> u64 {
         let mut room = 0;
         for set in self.own(key) {
@@ -99,7 +101,7 @@ impl LockedSets<'_> {
         room
     }
 
-    /// Empties a slot of the neighbourhood and says how much room that makes; `None` if there is none to be emptied.
+    /// Evicts a slot of the neighbourhood, and returns the number of entries freed; `None` if no slot can be evicted.
     fn evict(
         &mut self,
         charge: &Charge<'_>,
@@ -122,7 +124,7 @@ impl LockedSets<'_> {
         Some(self.evict_slot(rank.standing, seat, policy))
     }
 
-    /// Empties a slot of the key's own sets, whose room is given back; `None` if there is none to be emptied.
+    /// Evicts a slot of the key's own sets, and returns its entries to the capacity; `None` if no slot can be evicted.
     pub(super) fn evict_from_own(
         &mut self,
         charge: &Charge<'_>,
@@ -143,7 +145,7 @@ impl LockedSets<'_> {
         self.clear(seat, policy)
     }
 
-    /// The slots of some of the held sets that may make room.
+    /// The slots of some of the locked sets that may be evicted.
     fn candidates<'c>(
         &self,
         sets: impl Iterator<Item = usize>,
@@ -159,8 +161,8 @@ impl LockedSets<'_> {
         company.map(candidate).collect()
     }
 
-    /// Locks further sets, from `place` on, until there is enough company, and says how many places it went. It never waits for a
-    /// lock, so it cannot deadlock; a set that another request holds is passed over.
+    /// Locks further sets, from index `place` on, until there are enough candidates, and returns the number of indices
+    /// visited. It never waits for a lock, so it cannot deadlock; a set locked by another request is skipped.
     fn collect(&mut self, place: usize, policy: &EvictionPolicy<'_>) -> usize {
         let table = self.table;
         let enough = if table.room.bound() <= Self::ALL { usize::MAX } else { Self::MIN_CANDIDATES };
@@ -186,8 +188,9 @@ impl LockedSets<'_> {
         visited
     }
 
-    /// Looks on, in runs of sets from `place` on, until [`Self::COMPANY`] counters of the newcomer's own policy were met, `met` of which were gathered
-    /// already, and returns the slot to be emptied. Only its set stays locked. Nor does this wait for a lock.
+    /// Continues, in runs of sets from index `place` on, until enough counters of the new key's own policy were met,
+    /// `met` of which were collected already, and returns the slot to be evicted. Only its set stays locked. This does
+    /// not wait for a lock either.
     fn collect_own(
         &mut self,
         own: &PolicyUsage,
@@ -233,7 +236,7 @@ impl LockedSets<'_> {
 }
 
 impl<'c> Choice<'c> {
-    /// The newcomer's own policy must hold this share of what the largest one holds in order to make room itself.
+    /// The new key's own policy must hold at least 1 ÷ this share of the largest one's entries to be evicted from.
     const OWN_SHARE: u64 = 4;
 
     fn new(own: Option<&'c PolicyUsage>, candidates: &[Candidate<'c>]) -> Self {

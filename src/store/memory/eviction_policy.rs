@@ -1,4 +1,4 @@
-//! Who may stay when there is no room: how much each stored state has used, and to which policy it belongs.
+//! The eviction policy: how much each stored state has used, and the policy that it belongs to.
 
 use std::cell::OnceCell;
 
@@ -9,25 +9,26 @@ use crate::limit::units::Timestamp;
 use crate::limit::{Algorithm, State};
 use crate::store::{Charge, ParamsId};
 
-/// The view that one request takes of its neighbours when it needs room.
+/// The view that one request has of its neighbours when it needs capacity.
 pub(super) struct EvictionPolicy<'a> {
-    /// When.
+    /// The time of the request.
     pub(super) now: Timestamp,
     /// The request's own charges, whose keys are not evicted.
     charges: &'a [Charge<'a>],
     registry: &'a Registry,
-    /// What numbers mean. Opened when the first are met that are not the request's own, or a counter comes or goes.
+    /// The registered policies. Opened at the first parameters that are not the request's own, or when a counter is
+    /// added or removed.
     known: OnceCell<RegistryReader<'a>>,
 }
 
-/// Less is evicted sooner: the least used, and of equals the one that is forgotten soonest anyway.
+/// Lower is evicted sooner: the least used, and of equals the one that expires soonest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EvictionRank {
     used: u32,
     forget_at: Timestamp,
 }
 
-/// Policies that were looked up lately, by the low bits of their numbers: neighbours often have the same.
+/// Recently looked-up policies, by the low bits of their parameters' id: neighbours often have the same.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PolicyCache<'c>([Option<(ParamsId, Option<&'c RegisteredPolicy>)>; 32]);
 
@@ -37,18 +38,18 @@ impl<'a> EvictionPolicy<'a> {
         Self { now, charges, registry, known: OnceCell::new() }
     }
 
-    /// The algorithm behind `numbers`, unless they are forgotten.
+    /// The algorithm with the parameters `numbers`, unless they are unknown.
     pub(super) fn algorithm(&self, numbers: ParamsId) -> Option<&Algorithm> {
         self.own_algorithm(numbers).or_else(|| Some(&self.policy(numbers)?.algorithm))
     }
 
-    /// How much of the store the policy behind `numbers` holds, unless they are forgotten.
+    /// The usage of the policy with the parameters `numbers`, unless they are unknown.
     pub(super) fn usage(&self, numbers: ParamsId) -> Option<&PolicyUsage> {
         Some(&self.policy(numbers)?.usage)
     }
 
-    /// How much the slot has used, and the usage of its policy. A slot whose numbers are forgotten has no claim, but is not taken
-    /// for expired.
+    /// The slot's rank, and the usage of its policy. A slot with unknown parameters ranks lowest, but does not count as
+    /// expired.
     pub(super) fn rank<'c>(
         &'c self,
         slot: &CounterSlot,
@@ -78,19 +79,19 @@ impl<'a> EvictionPolicy<'a> {
         self.cached_policy(slot.numbers(), cache).is_some_and(|policy| std::ptr::eq(&*policy.usage, usage))
     }
 
-    /// Whether the slot equals an absent one.
+    /// Whether the slot's state equals that of an unused counter.
     pub(super) fn is_expired(&self, slot: &CounterSlot, logs: &Logs) -> bool {
         self.algorithm(slot.numbers()).is_some_and(|algorithm| {
             with_state(slot, algorithm, logs, |state| algorithm.forget_at(state) <= self.now)
         })
     }
 
-    /// The same of a slot with this standing.
+    /// The same of a slot with this rank.
     pub(super) fn has_expired(&self, standing: EvictionRank) -> bool {
         standing.forget_at <= self.now
     }
 
-    /// Whether the slot may make room for this request: any but its own keys and empty ones.
+    /// Whether the slot may be evicted for this request: any but those of its own keys and empty ones.
     pub(super) fn is_evictable(&self, slot: &CounterSlot) -> bool {
         !slot.is_empty() && !self.charges.iter().any(|charge| slot.is_of(Tag::of(charge.key)))
     }

@@ -11,14 +11,14 @@ use crate::limit::State;
 use crate::limit::units::Fingerprint;
 use crate::store::Charge;
 
-/// The sets that one request touches, locked until it is dropped.
+/// The sets of one request, locked until this is dropped.
 pub(super) struct LockedSets<'a> {
     pub(super) table: &'a CounterTable,
-    /// Places and sets. Those of the charges first; what is visited to make room comes after them.
+    /// Indices and sets: first those of the charges, then those visited for eviction.
     pub(super) sets: SmallVec<[(usize, Locked<'a>); 8]>,
 }
 
-/// Where a slot stands: which of the held sets, which of its slots.
+/// The position of a slot: the index of the locked set, and of the slot in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SlotRef {
     pub(super) set: usize,
@@ -28,7 +28,7 @@ pub(super) struct SlotRef {
 type SetIndices = SmallVec<[usize; 8]>;
 
 impl<'a> LockedSets<'a> {
-    /// Locks the sets of the charges' keys: the one in which a key stands, or both where it may come to stand.
+    /// Locks the sets of the charges' keys: the set of a stored key, or both sets of a key that is not stored.
     pub(super) fn new(table: &'a CounterTable, charges: &[Charge<'_>]) -> Self {
         let mut places = SetIndices::new();
         for Charge { key, .. } in charges {
@@ -42,12 +42,12 @@ impl<'a> LockedSets<'a> {
         if charges.iter().all(|charge| held.has(charge.key)) {
             return held;
         }
-        // A key has moved or gone while nothing was locked yet.
+        // A key has moved or was removed before the sets were locked.
         drop(held);
         Self::lock(table, charges.iter().flat_map(|charge| table.places(charge.key)).collect())
     }
 
-    /// Locks each place once and in ascending order: no two requests can wait for each other.
+    /// Locks each index once and in ascending order: no two requests can wait for each other.
     fn lock(table: &'a CounterTable, mut places: SetIndices) -> Self {
         places.sort_unstable();
         places.dedup();
@@ -55,22 +55,22 @@ impl<'a> LockedSets<'a> {
         Self { table, sets }
     }
 
-    /// Whether all that can be said of the key stands here.
+    /// Whether the locked sets suffice for the key.
     fn has(&self, key: Fingerprint) -> bool {
         self.find(key).is_some() || self.own(key).count() == 2
     }
 
-    /// Which of the held sets stands at `place`.
+    /// The position among the locked sets of the one at index `place`.
     pub(super) fn index(&self, place: usize) -> Option<usize> {
         self.sets.iter().position(|(held, _)| *held == place)
     }
 
-    /// Which of the held sets are the key's.
+    /// The positions of the key's sets among the locked sets.
     pub(super) fn own(&self, key: Fingerprint) -> impl Iterator<Item = usize> + use<> {
         self.table.places(key).map(|place| self.index(place)).into_iter().flatten()
     }
 
-    /// Where the key stands.
+    /// The slot of the key.
     pub(super) fn find(&self, key: Fingerprint) -> Option<SlotRef> {
         let tag = Tag::of(key);
         let seat_in = |set: usize| {
@@ -88,14 +88,14 @@ impl<'a> LockedSets<'a> {
         self.sets[seat.set].1.put(seat.slot, slot);
     }
 
-    /// A copy of the state of the charge's key, as the charge's algorithm reads it.
+    /// A copy of the state of the charge's key, converted for the charge's algorithm.
     pub(super) fn copy(&self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> LoadedState {
         let found = self.find(charge.key).map(|seat| self.get(seat).numbers());
         let state = self.load(charge, policy, |id| self.table.logs.copy(id));
         LoadedState { state, converted: found.is_some_and(|numbers| numbers != charge.numbers) }
     }
 
-    /// The same, but a log is taken out: it must be stored again before the lock is dropped.
+    /// The same, but a log is taken out of [`Logs`]: it must be stored again before the lock is dropped.
     pub(super) fn take(&self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> State {
         self.load(charge, policy, |id| self.table.logs.take(id))
     }
@@ -108,7 +108,7 @@ impl<'a> LockedSets<'a> {
     ) -> State {
         let Some(slot) = self.find(charge.key).map(|seat| self.get(seat)) else { return State::Fresh };
         let same = slot.numbers() == charge.numbers;
-        // Converted if it was written under other numbers, fresh if those are forgotten.
+        // Converted if it was written under other parameters, fresh if those are unknown.
         let Some(from) = (if same { Some(charge.algorithm) } else { policy.algorithm(slot.numbers()) })
         else {
             return State::Fresh;
@@ -120,9 +120,9 @@ impl<'a> LockedSets<'a> {
         if same { state } else { charge.algorithm.convert(from, state, policy.now) }
     }
 
-    /// Stores `state` for the charge's key: in its slot, in that of an expired neighbour, in free room, or in place of the
-    /// least used neighbour. A fresh state takes no slot. If there is nobody to evict, `state` itself is dropped, and
-    /// counted as evicted.
+    /// Stores `state` for the charge's key: in its slot, in that of an expired neighbour, in free capacity, or in place
+    /// of the least used neighbour. A fresh state takes no slot. If no counter can be evicted, `state` itself is
+    /// dropped, and counted as evicted.
     pub(super) fn store(&mut self, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
         match (self.find(charge.key), weigh(&state)) {
             (Some(seat), 0) => self.free(seat, policy),
@@ -165,7 +165,7 @@ impl<'a> LockedSets<'a> {
         self.table.room.give_back(room);
     }
 
-    /// Writes the slot. A log stays under its id.
+    /// Writes the slot. A log keeps its id.
     fn fill(&mut self, seat: SlotRef, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
         let before = self.get(seat);
         let events = weigh(&state);
@@ -187,13 +187,13 @@ impl<'a> LockedSets<'a> {
         self.put(seat, CounterSlot::new(Tag::of(charge.key), charge.numbers, content));
     }
 
-    /// Empties the slot and gives its room back.
+    /// Empties the slot and returns its entries to the capacity.
     fn free(&mut self, seat: SlotRef, policy: &EvictionPolicy<'_>) {
         let room = self.clear(seat, policy);
         self.table.room.give_back(room);
     }
 
-    /// Empties the slot and says how much room that makes.
+    /// Empties the slot and returns the number of entries freed.
     pub(super) fn clear(&mut self, seat: SlotRef, policy: &EvictionPolicy<'_>) -> u64 {
         let before = self.get(seat);
         discount(&before, policy);
@@ -203,14 +203,14 @@ impl<'a> LockedSets<'a> {
     }
 }
 
-/// Takes what the slot holds from the usage of its policy.
+/// Subtracts the slot's entries from the usage of its policy.
 fn discount(slot: &CounterSlot, policy: &EvictionPolicy<'_>) {
     if !slot.is_empty() {
         policy.usage(slot.numbers()).inspect(|usage| usage.remove(slot.weight()));
     }
 }
 
-/// How much of the bound a state takes: nothing of it if nothing is used.
+/// The number of entries that a state counts as: none if it is unused.
 fn weigh(state: &State) -> u64 {
     match state.packed() {
         Some(packed) => u64::from(packed.used > 0),

@@ -1,6 +1,6 @@
-//! Where sliding logs stand, as they have no fixed size: a slot of the table holds only the id.
+//! The storage of sliding logs, which have no fixed size: a slot of the table holds only the id.
 //!
-//! Whoever holds the lock of a slot's set owns its log. The locks here are only held to put one in or take it out.
+//! The holder of the lock of a slot's set owns its log. The locks here are held only to insert a log or take it out.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use slab::Slab;
 
 use crate::limit::State;
 
-/// All logs by id. A state that is not there, for the moment or at all, is fresh.
+/// All logs by id. A missing state, for the moment or for good, is fresh.
 #[derive(Debug)]
 pub(super) struct Logs {
     shards: [Mutex<Slab<State>>; Logs::SHARDS],
@@ -18,22 +18,22 @@ pub(super) struct Logs {
 
 impl Logs {
     const SHARDS: usize = 64;
-    /// The same as a number of ids.
+    /// [`Self::SHARDS`], as a number of ids.
     const STRIDE: u64 = 64;
 
-    /// None.
+    /// An empty storage.
     pub(super) fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), turn: AtomicU64::new(0) }
     }
 
-    /// Keeps `state` and says under which id. Never 0.
+    /// Stores `state`, and returns its id. Never 0.
     pub(super) fn insert(&self, state: State) -> u64 {
         let number = self.turn.fetch_add(1, Ordering::Relaxed) % Self::STRIDE;
         let index = self.shard(number).lock().insert(state);
         1 + number + index as u64 * Self::STRIDE
     }
 
-    /// Forgets the log.
+    /// Removes the log.
     pub(super) fn remove(&self, id: u64) {
         drop(self.with(id, |shard, index| shard.try_remove(index)));
     }
@@ -43,7 +43,7 @@ impl Logs {
         self.with(id, |shard, index| shard.get_mut(index).map(std::mem::take)).unwrap_or_default()
     }
 
-    /// Puts a log back or another in its place.
+    /// Puts a log back, or another in its place.
     pub(super) fn put(&self, id: u64, state: State) {
         drop(self.with(id, |shard, index| Some(std::mem::replace(shard.get_mut(index)?, state))));
     }
@@ -53,7 +53,7 @@ impl Logs {
         self.ask(id, State::clone)
     }
 
-    /// What `ask` finds out about the log.
+    /// The result of `ask` for the log.
     pub(super) fn ask<T>(&self, id: u64, ask: impl FnOnce(&State) -> T) -> T {
         self.with(id, |shard, index| ask(shard.get(index).unwrap_or(&State::Fresh)))
     }

@@ -1,4 +1,4 @@
-//! Which policy and which numbers a stored state was written under, and how much of the store each policy holds.
+//! The registry of policies: the policy and parameters of a stored state, and the usage of the store by each policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,57 +9,57 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use crate::limit::Algorithm;
 use crate::store::ParamsId;
 
-/// Policies by [`NumbersId`]: at least the last 32,768 registered, at most 65,536.
+/// Policies by [`ParamsId`]: at least the last 32,768 registered, at most 65,536.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     generations: RwLock<Generations>,
 }
 
-/// A read lock on the registry. Set locks may be held while it is taken, never the other way round.
+/// A read lock on the registry. Set locks may be held while it is acquired, never the other way round.
 pub(super) struct RegistryReader<'a>(RwLockReadGuard<'a, Generations>);
 
-/// What [`Registry::register`] found under the id.
+/// The previous entry under the id that [`Registry::register`] was given.
 #[derive(Clone, Debug)]
 pub(super) enum Registered {
-    /// Nothing, or the same algorithm.
+    /// None, or the same algorithm.
     Unique,
-    /// Another algorithm hashes to the same id: states under it may be of either, so none can be trusted. The usage is that of
-    /// the policy that had the id alone until now.
+    /// Another algorithm hashes to the same id: a state under it may be of either, so none can be trusted. The usage is
+    /// that of the policy that had the id alone until now.
     Ambiguous(Option<Arc<PolicyUsage>>),
 }
 
-/// A policy under some numbers.
+/// A policy with certain parameters.
 #[derive(Clone, Debug)]
 pub(super) struct RegisteredPolicy {
     pub(super) algorithm: Algorithm,
-    /// The same for all numbers that the policy had.
+    /// Shared by all parameters that the policy had.
     pub(super) usage: Arc<PolicyUsage>,
 }
 
-/// How much of the store's bound the counters of one policy take, whatever numbers they were written under.
+/// The entries of the store held by the counters of one policy, under any of its parameters.
 #[derive(Debug, Default)]
 pub(super) struct PolicyUsage(AtomicI64);
 
-/// What is known of an id.
+/// The entry of an id.
 #[derive(Clone, Debug)]
 enum Entry {
     Of(RegisteredPolicy),
     Ambiguous,
 }
 
-/// Two half-full maps instead of an ordered one: when the newer is full it becomes the older, and the older is forgotten.
+/// Two half-full maps instead of an ordered one: when the newer is full it becomes the older, and the older is dropped.
 #[derive(Debug, Default)]
 struct Generations {
     newer: BTreeMap<ParamsId, Entry>,
     older: BTreeMap<ParamsId, Entry>,
-    /// By the policy's identity. A usage without an entry is forgotten with the next generation.
+    /// By the policy's identity. A usage without an entry is dropped with the next generation.
     usages: BTreeMap<u128, Arc<PolicyUsage>>,
 }
 
 impl PolicyUsage {
-    /// How much it is.
+    /// The number of entries.
     pub(super) fn held(&self) -> u64 {
-        // Below zero only where states outlived the registry's memory of their policy.
+        // Negative only if states outlived the registry entry of their policy.
         u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
@@ -73,10 +73,11 @@ impl PolicyUsage {
 }
 
 impl Registry {
-    /// One generation; two of them are remembered.
+    /// Entries in one generation; two generations are kept.
     const GENERATION: usize = 32_768;
 
-    /// Remembers the policy with this identity and `algorithm` under `numbers`. Registering again keeps it from being forgotten.
+    /// Registers the policy with this identity and `algorithm` under the parameters `numbers`. A repeated registration
+    /// keeps it from being dropped.
     pub(super) fn register(&self, numbers: ParamsId, algorithm: &Algorithm, identity: u128) -> Registered {
         let mut generations = self.generations.write();
         if generations.newer.len() >= Self::GENERATION && !generations.newer.contains_key(&numbers) {
@@ -97,14 +98,14 @@ impl Registry {
         registered
     }
 
-    /// Opens the registry for look-ups. Not to be taken twice at once by one thread.
+    /// Opens the registry for look-ups. One thread must not open it twice at once.
     pub(super) fn read(&self) -> RegistryReader<'_> {
         RegistryReader(self.generations.read())
     }
 }
 
 impl RegistryReader<'_> {
-    /// The policy behind `numbers`; `None` if it is forgotten, was never registered, or is ambiguous.
+    /// The policy with the parameters `numbers`; `None` if it was dropped, was never registered, or is ambiguous.
     pub(super) fn get(&self, numbers: ParamsId) -> Option<&RegisteredPolicy> {
         match self.0.find(numbers)? {
             Entry::Of(policy) => Some(policy),

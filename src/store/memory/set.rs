@@ -1,45 +1,46 @@
-//! A set: five slots and the word that guards them, in two neighbouring cache lines.
+//! A set: five slots and the guard word that protects them, in two adjacent cache lines.
 //!
-//! The guard is a version: even while the set is free, odd while someone writes. Whoever writes makes it odd and then the
-//! next even number; whoever only looks reads it before and after, and looks again if it changed. So a decision that
-//! changes nothing, such as a refusal, writes nothing: the guard of a hot key stays in every core's cache.
+//! The guard is a version: even while the set is free, odd during a write. A writer makes it odd and then the next even
+//! number. A reader reads it before and after, and retries if it changed. So a decision that changes nothing, such as a
+//! refusal, writes nothing: the guard of a hot key stays in every core's cache.
 //!
-//! All words are atomics, so what is read in the middle of a change is a wrong number and never undefined; it is not used. The
-//! ordering is that of a sequence lock: the fence after the guard turns odd keeps the writes behind it, and the one
-//! before the second look keeps the reads before it. `tollgate_loom` builds run this file under loom's scheduler.
+//! All words are atomics, so a read during a change gives a wrong number but is never undefined behaviour, and the
+//! number is not used. The ordering is that of a sequence lock: the fence after the guard turns odd keeps the writes
+//! after it, and the fence before the second read of the guard keeps the reads before it. `tollgate_loom` builds run
+//! this file under loom's scheduler.
 
 use super::atomic::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 use super::slot::{CounterSlot, Tag};
 
 /// Slots of a set.
 pub(super) const SLOTS: usize = 5;
-/// Words of a set: the guard, a label for each slot, then moment and use of each.
+/// Words of a set: the guard, a label for each slot, then `moment` and `used` of each.
 pub(super) const WORDS: usize = 1 + 3 * SLOTS;
-/// How often a lock is tried before the processor is given away.
+/// How often a lock is tried before the thread yields.
 const SPINS: u32 = 64;
 
-/// A set that anybody may look at.
+/// A set that can be read without a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set<'a>(pub(super) &'a [AtomicU64; WORDS]);
 
-/// A set that nobody else may write, until this is dropped.
+/// A set locked for writing, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     set: Set<'a>,
     version: u64,
 }
 
-/// A slot as it stood at one moment.
+/// A slot as it was at one moment.
 #[derive(Debug)]
 pub(super) struct SlotView<'a> {
     set: Set<'a>,
     version: u64,
     index: usize,
-    /// What it held.
+    /// Its content at that moment.
     pub(super) slot: CounterSlot,
 }
 
-/// Somebody was writing.
+/// Another thread was writing.
 #[derive(Debug)]
 pub(super) struct Busy;
 
@@ -48,8 +49,8 @@ impl<'a> Set<'a> {
     #[inline(always)]
     pub(super) fn look(self, wanted: &CounterSlot) -> Result<Option<SlotView<'a>>, Busy> {
         let version = self.guard().load(Ordering::Acquire);
-        // Which slot it is cannot be foretold: a branch on it would throw away all that the processor does while it waits
-        // for the set to come from memory. So all labels are compared, and the outcome is only counted with.
+        // The index of the slot cannot be predicted: a branch on it would discard the processor's speculative work
+        // during the wait for the set's memory. So all labels are compared, and the result is used only in arithmetic.
         let mut alike = 0_u32;
         for index in 0..SLOTS {
             alike |= u32::from(self.label(index).load(Ordering::Relaxed) == wanted.label) << index;
@@ -71,29 +72,29 @@ impl<'a> Set<'a> {
         Ok(found)
     }
 
-    /// Has the set fetched from memory, so that it is there if it is needed.
+    /// Prefetches the set from memory, in case it is needed.
     #[inline]
     pub(super) fn prefetch(self) {
         let _ = std::hint::black_box(self.guard().load(Ordering::Relaxed));
     }
 
-    /// Which slot is of `tag`. Without the lock good only as a hint.
+    /// The index of the slot of `tag`. Without the lock only a hint.
     #[inline]
     pub(super) fn find(self, tag: Tag) -> Option<usize> {
         let is_of = |index: &usize| {
-            // The second line is not touched for another's slot.
+            // The second cache line is not touched for another key's slot.
             let label = self.label(*index).load(Ordering::Relaxed);
             tag.heads(label) && self.read(*index).is_of(tag)
         };
         (0..SLOTS).find(is_of)
     }
 
-    /// Whether nobody has ever written here.
+    /// Whether the set was never written.
     pub(super) fn is_untouched(self) -> bool {
         self.guard().load(Ordering::Relaxed) == 0
     }
 
-    /// Locks the set, waiting for whoever has it: never long, as no lock is held across anything that waits.
+    /// Locks the set, waiting for another holder: never long, since no lock is held across a wait.
     pub(super) fn lock(self) -> Locked<'a> {
         let mut spins = 0;
         loop {
@@ -105,13 +106,13 @@ impl<'a> Set<'a> {
         }
     }
 
-    /// Locks the set, if nobody has it.
+    /// Locks the set, if it is free.
     pub(super) fn try_lock(self) -> Option<Locked<'a>> {
         let version = self.guard().load(Ordering::Relaxed);
         if version.is_multiple_of(2) { self.lock_at(version) } else { None }
     }
 
-    /// Locks the set, if nobody has written since it had this `version`.
+    /// Locks the set, if it was not written since it had this `version`.
     #[inline(always)]
     fn lock_at(self, version: u64) -> Option<Locked<'a>> {
         let (guard, odd) = (self.guard(), version + 1);
@@ -137,7 +138,7 @@ impl<'a> Set<'a> {
         &self.0[1 + index]
     }
 
-    /// Moment and use of a slot stand together, so that they share a cache line.
+    /// `moment` and `used` of a slot are adjacent, so that they share a cache line.
     #[inline]
     fn moment(self, index: usize) -> &'a AtomicU64 {
         &self.0[1 + SLOTS + 2 * index]
@@ -150,7 +151,7 @@ impl<'a> Set<'a> {
 }
 
 impl SlotView<'_> {
-    /// Changes the slot's state, if nobody has written to its set since it was seen.
+    /// Changes the slot's state, if its set was not written since it was read.
     #[inline(always)]
     pub(super) fn replace(self, slot: &CounterSlot) -> Result<(), Busy> {
         let locked = self.set.lock_at(self.version).ok_or(Busy)?;
@@ -166,7 +167,7 @@ impl Locked<'_> {
         self.set.read(index)
     }
 
-    /// Which slot is of `tag`.
+    /// The index of the slot of `tag`.
     pub(super) fn find(&self, tag: Tag) -> Option<usize> {
         self.set.find(tag)
     }
@@ -176,7 +177,7 @@ impl Locked<'_> {
         (0..SLOTS).map(|index| self.get(index))
     }
 
-    /// The place of the first slot that is such.
+    /// The index of the first slot for which `is_such` holds.
     pub(super) fn position(&self, is_such: impl Fn(&CounterSlot) -> bool) -> Option<usize> {
         (0..SLOTS).find(|index| is_such(&self.get(*index)))
     }

@@ -1,18 +1,19 @@
-//! What a set holds of one key, in three words: who it is, when, and what was used.
+//! A slot: the data that a set holds of one key, in three words: its tag, the time, and the use.
 //!
 //! ```text
-//! label    tag, bits 10 to 41 (32) │ NumbersId (32)
-//! moment   tag, bits 0 to 9 (10) │ is it a log (1) │ when, or how many events (53)
-//! used     what was used, or the log's id (64)
+//! label    tag, bits 10 to 41 (32) │ ParamsId (32)
+//! moment   tag, bits 0 to 9 (10) │ is it a log (1) │ time, or number of events (53)
+//! used     use, or the log's id (64)
 //! ```
-//! Nothing used is an empty slot. Two keys are taken for one if they share tag and sets: with a full table of n keys, a new
-//! key meets such a one with a chance of 10 × 2^-42, and as fingerprints are keyed, no client can look for it.
+//! An empty slot is an unused counter. Two keys are treated as one if they have the same tag and sets. In a full table
+//! of n keys, the chance that a new key meets such a key is 10 × 2^-42. Since fingerprints are keyed, no client can
+//! search for one.
 
 use crate::limit::packed::Packed;
 use crate::limit::units::{EXACT, Fingerprint, Timestamp};
 use crate::store::ParamsId;
 
-/// The part of a fingerprint that tells the keys of one set apart: 42 bits.
+/// The part of a fingerprint that distinguishes the keys of one set: 42 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(u64);
 
@@ -24,37 +25,37 @@ pub(super) struct CounterSlot {
     pub(super) used: u64,
 }
 
-/// What a slot is about.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// The state itself.
     State(Packed),
-    /// A sliding log that is kept elsewhere.
+    /// A sliding log that is stored elsewhere.
     Log {
-        /// Where; never 0.
+        /// The log's id; never 0.
         id: u64,
-        /// How many events it has.
+        /// The number of its events.
         events: u64,
     },
 }
 
 /// Bits of `moment` below the tag's and the log's.
 const TIME_BITS: u32 = 53;
-/// Bits of the tag that stand in `moment`.
+/// Bits of the tag in `moment`.
 const LOW_BITS: u32 = 10;
 
 impl Tag {
     /// Bits of a tag.
     pub(super) const BITS: u32 = 42;
 
-    /// From the low end of the fingerprint: the high one tells the set.
+    /// Taken from the low end of the fingerprint: the high end selects the set.
     pub(super) fn of(key: Fingerprint) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
         let low = key.0 as u64;
         Self(low & ((1 << Self::BITS) - 1))
     }
 
-    /// Whether `label` begins as that of this tag.
+    /// Whether `label` begins as the label of this tag.
     #[inline]
     pub(super) const fn heads(self, label: u64) -> bool {
         label >> u32::BITS == self.0 >> LOW_BITS
@@ -67,10 +68,10 @@ impl Tag {
 }
 
 impl CounterSlot {
-    /// Holds nothing.
+    /// An empty slot.
     pub(super) const EMPTY: Self = Self { label: 0, moment: 0, used: 0 };
 
-    /// A slot of the key with `tag`, written under `numbers`.
+    /// A slot of the key with `tag`, written under the parameters `numbers`.
     #[inline]
     pub(super) fn new(tag: Tag, numbers: ParamsId, content: Content) -> Self {
         let (is_log, time, used) = match content {
@@ -85,18 +86,18 @@ impl CounterSlot {
         }
     }
 
-    /// Whether it holds nothing.
+    /// Whether the slot is empty.
     pub(super) const fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Whether it is of the key with `tag`.
+    /// Whether the slot is of the key with `tag`.
     #[inline]
     pub(super) fn is_of(&self, tag: Tag) -> bool {
         !self.is_empty() && self.tag() == tag
     }
 
-    /// Whether it has the key, the numbers and the kind of `other`.
+    /// Whether the slot has the key, the parameters and the kind of `other`.
     #[inline]
     pub(super) const fn agrees(&self, other: &Self) -> bool {
         self.label == other.label && (self.moment ^ other.moment) >> TIME_BITS == 0
@@ -108,14 +109,14 @@ impl CounterSlot {
         Tag((self.label >> u32::BITS) << LOW_BITS | self.moment >> (TIME_BITS + 1))
     }
 
-    /// The numbers it was written under.
+    /// The parameters that it was written under.
     pub(super) const fn numbers(&self) -> ParamsId {
         #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
         let low = self.label as u32;
         ParamsId(low)
     }
 
-    /// What it holds.
+    /// Its content.
     #[inline]
     pub(super) const fn content(&self) -> Content {
         let time = self.moment & (EXACT - 1);
@@ -126,7 +127,7 @@ impl CounterSlot {
         }
     }
 
-    /// The id of the log that it stands for.
+    /// The id of its log, if it is one.
     pub(super) const fn log(&self) -> Option<u64> {
         match self.content() {
             Content::Log { id: 0, .. } | Content::State(_) => None,
@@ -134,7 +135,7 @@ impl CounterSlot {
         }
     }
 
-    /// How much of the store's bound it takes.
+    /// The number of entries that it counts as in the store's capacity.
     pub(super) const fn weight(&self) -> u64 {
         match self.content() {
             _ if self.is_empty() => 0,

@@ -1,11 +1,11 @@
-//! Where the states stand: a fixed array of sets. A key stands in one of two, or nowhere.
+//! The table of states: a fixed array of sets. A key is stored in one of two sets, or not at all.
 //!
-//! The first place follows from the fingerprint's high half, the other from the first and the tag, so that a slot can move
-//! from either to the other without its key being known: what is left of cuckoo hashing when there are five slots a
-//! set. While it is filled, 95 of 100 keys find room in their first set, and moves make room for all others (see
-//! `displacement.rs`). Nothing is ever resized or swept.
+//! The first index follows from the fingerprint's high half, the other from the first and the tag. So a slot can be
+//! moved from either to the other without its key: cuckoo hashing with five slots a set. While the table is filled, 95
+//! of 100 keys find room in their first set, and moves make room for all others (see `displacement.rs`). The table is
+//! never resized or swept.
 //!
-//! The array is zeroed memory of the system: a page takes room when the first key comes to it.
+//! The array is zeroed memory of the system: a page uses physical memory when its first key is stored.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,11 +32,12 @@ pub(super) struct CounterTable {
 }
 
 impl CounterTable {
-    /// Sets for each key of the bound: 15 slots for 14 keys, 27.4 bytes a key. Fuller, moves would become long.
+    /// Sets for each key of the capacity: 15 slots for 14 keys, 27.4 bytes a key. In a fuller table, moves would become
+    /// long.
     const SETS_PER_KEY: (usize, usize) = (3, 14);
-    /// Sets on top, so that small tables, too, find room for every key.
+    /// Additional sets, so that small tables, too, have room for every key.
     const SPARE_SETS: usize = 16;
-    /// How often the fast way is tried while others write to the same set.
+    /// How often the lock-free path is tried while others write to the same set.
     const TRIES: u32 = 8;
 
     /// An empty table that never holds more than `max_keys` (at least one); `None` if there is no memory for it.
@@ -50,7 +51,7 @@ impl CounterTable {
         Some(Self { words, skipped, sets, logs, room, evictions: AtomicU64::new(0) })
     }
 
-    /// The slot that agrees with `wanted`, in either of the key's sets. `None` if it is not there, or others keep on
+    /// The slot that agrees with `wanted`, in either of the key's sets. `None` if there is none, or others keep on
     /// writing to its set.
     #[inline(always)]
     pub(super) fn look(&self, key: Fingerprint, wanted: &CounterSlot) -> Option<SlotView<'_>> {
@@ -79,7 +80,7 @@ impl CounterTable {
         None
     }
 
-    /// The sets in which a key may stand.
+    /// The indices of the sets in which a key may be stored.
     pub(super) fn places(&self, key: Fingerprint) -> [usize; 2] {
         let first = self.first_place(key);
         [first, self.other_place(first, Tag::of(key))]
@@ -91,7 +92,7 @@ impl CounterTable {
         self.spread(high)
     }
 
-    /// The other set of a key that stands at `place`: the other one's other is `place` again.
+    /// The index of the other set of a key stored in the set at index `place`. Applied twice, it returns `place`.
     pub(super) fn other_place(&self, place: usize, tag: Tag) -> usize {
         let both = self.spread(tag.spread());
         if both >= place { both - place } else { both + self.sets - place }
@@ -105,19 +106,19 @@ impl CounterTable {
         place
     }
 
-    /// The set at `place`, which is below [`Self::sets`].
+    /// The set at index `place`, which is below [`Self::sets`].
     #[inline]
     pub(super) fn set(&self, place: usize) -> Set<'_> {
         Set(&self.words.as_slice()[self.skipped..].as_chunks().0[place])
     }
 
-    /// How many sets there are.
+    /// The number of sets.
     pub(super) fn sets(&self) -> usize {
         self.sets
     }
 
-    /// Drops every state written under `numbers` and says how much room that makes. Walks the whole table, one set at a time; not
-    /// for the request path.
+    /// Drops every state written under the parameters `numbers`, and returns the number of entries freed. Walks the
+    /// whole table, one set at a time; not for the request path.
     pub(super) fn forget(&self, numbers: ParamsId) -> u64 {
         let mut freed = 0;
         for set in (0..self.sets).map(|place| self.set(place)).filter(|set| !set.is_untouched()) {
@@ -132,7 +133,7 @@ impl CounterTable {
         freed
     }
 
-    /// Forgets what `slot`, which is about to be overwritten, holds elsewhere, and says how much room it took.
+    /// Drops the log of `slot`, which is about to be overwritten, and returns the number of entries freed.
     pub(super) fn empty(&self, slot: &CounterSlot) -> u64 {
         if let Some(id) = slot.log() {
             self.logs.remove(id);
@@ -140,23 +141,23 @@ impl CounterTable {
         slot.weight()
     }
 
-    /// Live states dropped for want of room.
+    /// Live states dropped for lack of capacity.
     pub(super) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// One more of them.
+    /// Counts one such state.
     pub(super) fn count_eviction(&self) {
         self.evictions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The room taken, as counted slot by slot.
+    /// The entries held, counted slot by slot.
     #[cfg(test)]
     pub(super) fn recounted(&self) -> u64 {
         self.recounted_where(|_| true)
     }
 
-    /// The same of states under these numbers.
+    /// The entries held under these parameters, counted slot by slot.
     #[cfg(test)]
     pub(super) fn recounted_of(&self, numbers: ParamsId) -> u64 {
         self.recounted_where(|slot| slot.numbers() == numbers)

@@ -1,4 +1,4 @@
-//! All or none: how the charges of one request decide together. Pure; the locks are held by the caller.
+//! All or none: decides the charges of one request together. Pure; the caller holds the locks.
 
 use smallvec::SmallVec;
 
@@ -6,7 +6,7 @@ use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, State, Verdict};
 use crate::store::{Charge, Group};
 
-/// The charges of one request, the states of their keys, and what has been decided so far.
+/// The charges of one request, the states of their keys, and the decisions so far.
 pub(super) struct Transaction<'a> {
     charges: &'a [Charge<'a>],
     now: Timestamp,
@@ -17,27 +17,27 @@ pub(super) struct Transaction<'a> {
     decisions: SmallVec<[Decision; 4]>,
 }
 
-/// The state of one key in the course of a request.
+/// The state of one key during a request.
 pub(super) struct Account<'a> {
     /// The charge that opened it: its key and numbers are those of the state.
     pub(super) charge: &'a Charge<'a>,
-    /// What is to be stored.
+    /// The state to be stored.
     pub(super) state: State,
     /// Whether `state` is to be written.
     pub(super) changed: bool,
-    /// The state if the group that is voting is admitted.
+    /// The state if the group being evaluated is admitted.
     tentative: State,
 }
 
-/// A state as the charge's algorithm reads it.
+/// A state converted for the charge's algorithm.
 pub(super) struct LoadedState {
     pub(super) state: State,
-    /// It was written under other numbers, so it is to be written even if nothing else changes: what is told of a wait holds
-    /// only if the state runs off at the new rate from now on.
+    /// The state was written under other parameters, so it is to be written even if nothing else changes: the reported
+    /// wait holds only if the state drains at the new rate from now on.
     pub(super) converted: bool,
 }
 
-/// Stands in a slot of the answer until its charge is decided; every charge is.
+/// A placeholder until the charge is decided; every charge is.
 const UNDECIDED: Decision = Decision { verdict: Verdict::Allow, remaining: 0, reset_after: Micros(0) };
 
 impl<'a> Transaction<'a> {
@@ -61,8 +61,9 @@ impl<'a> Transaction<'a> {
         Self { charges, now, accounts, account_of, decisions: SmallVec::from_elem(UNDECIDED, charges.len()) }
     }
 
-    /// Decides every group: the enforced limits together, then each shadow limit alone, on what the enforced ones
-    /// leave behind. Returns a decision per charge and the accounts, of which the changed ones are to be written.
+    /// Decides every group: the enforced limits together, then each shadow limit separately, on the states that the
+    /// enforced ones leave. Returns a decision per charge and the accounts, of which the changed ones are to be
+    /// written.
     pub(super) fn decide(mut self) -> (SmallVec<[Decision; 4]>, SmallVec<[Account<'a>; 4]>) {
         let charges = self.charges;
         let admitted = self.decide_group(Group::Enforced, true);
@@ -75,7 +76,7 @@ impl<'a> Transaction<'a> {
         (self.decisions, self.accounts)
     }
 
-    /// Whether all of the group say yes. They are charged only if, besides, `may_charge`.
+    /// Whether all limits of the group admit. They are charged only if `may_charge` is true as well.
     fn decide_group(&mut self, group: Group, may_charge: bool) -> bool {
         let admitted = self.evaluate(group);
         if admitted && may_charge {
@@ -86,7 +87,7 @@ impl<'a> Transaction<'a> {
         admitted
     }
 
-    /// Decides the group's charges one after the other, each on what the one before would leave.
+    /// Evaluates the group's charges one after the other, each on the state that the one before would leave.
     fn evaluate(&mut self, group: Group) -> bool {
         let charges = self.charges;
         for account in &mut self.accounts {
@@ -112,10 +113,10 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Takes the group's votes back: verdicts stay, `remaining` and `reset_after` become those of the uncharged state.
+    /// Rolls the group back: verdicts stay, `remaining` and `reset_after` become those of the uncharged state.
     ///
-    /// A limit that refuses even alone keeps what its algorithm records of the attempt (`count_denied`), if `record`.
-    /// One that would have admitted records nothing: it has neither admitted nor refused.
+    /// A limit that refuses even separately keeps the attempt that its algorithm records (`count_denied`), if `record`.
+    /// A limit that would have admitted records nothing.
     fn rollback(&mut self, group: Group, record: bool) {
         for (index, charge) in of(self.charges, group) {
             let account = &mut self.accounts[self.account_of[index]];

@@ -1,21 +1,22 @@
-//! How long to rest between tries, so that nobody tries in step. Pure: chance is handed in.
+//! The delay between connection attempts, with jitter so that workers do not reconnect in step. Pure: the caller passes
+//! the random number.
 
 use std::time::Duration;
 
-/// The first rest, give or take a quarter.
+/// The first delay, ± a quarter.
 const FIRST: Duration = Duration::from_millis(100);
-/// The longest rest, give or take a quarter: with it a try begins at least every 2 s.
+/// The longest delay, ± a quarter: with it an attempt begins at least every 2 s.
 const LONGEST: Duration = Duration::from_millis(1_500);
 
-/// Rests that double.
+/// Doubling delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Backoff {
     tries: u32,
 }
 
 impl Backoff {
-    /// From the beginning of the last try to the beginning of the next: 100 ms, then twice as long each time up to 1.5 s; a quarter more
-    /// or less, as `chance` says.
+    /// From the beginning of the last attempt to the beginning of the next: 100 ms, then twice as long each time up to
+    /// 1.5 s; ± a quarter, by `chance`.
     pub(super) fn next(&mut self, chance: u64) -> Duration {
         let rest = FIRST.saturating_mul(1 << self.tries.min(16)).min(LONGEST);
         self.tries = self.tries.saturating_add(1);
@@ -24,7 +25,7 @@ impl Backoff {
         rest * 3 / 4 + rest * thousandths / 2_000
     }
 
-    /// It went well: the next rest is the first again.
+    /// An attempt succeeded: the next delay is the first again.
     pub(super) fn reset(&mut self) {
         self.tries = 0;
     }

@@ -1,7 +1,7 @@
 //! The bans of a fleet, as one worker of each gateway reads and changes them: see `bans.lua`.
 //!
-//! What is told of a ban is how long it still lasts, so clocks of gateways need not agree. All bans stand under one name, so in a cluster
-//! on one node.
+//! A ban is transferred as its remaining time, so the clocks of gateways need not agree. All bans are stored under one
+//! name, so in a cluster on one node.
 
 use super::client::RedisClient;
 use super::errors::CallError;
@@ -10,18 +10,19 @@ use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::store::Unreachable;
 use crate::store::bans::{BanFault, Banned, Bans};
 
-/// What in a cluster says where they are.
+/// The hash tag of the bans in a cluster.
 const TAG: &[u8] = b"bans";
-/// Integers of a ban: limit and key in four of 32 bits each, and how long it lasts.
+/// Integers of a ban: limit and key in four of 32 bits each, and the remaining time.
 const EACH: usize = 9;
-/// Bans that one answer tells at most, as in `bans.lua`.
+/// The maximum number of bans in one reply, as in `bans.lua`.
 const PAGE: usize = 1_000;
 
 impl RedisClient {
-    /// Bans a key for so long, or ends its ban, there and in `bans`.
+    /// Bans a key for `span`, or ends its ban, in the server and in `bans`.
     ///
     /// # Errors
-    /// Nothing has changed, but for a call whose answer did not come in time.
+    ///
+    /// Nothing has changed, except for a call whose reply did not arrive in time.
     pub(in crate::store) async fn ban(
         &self,
         bans: &Bans,
@@ -39,13 +40,13 @@ impl RedisClient {
         match answer.await.map_err(|_| Unreachable)?.as_slice() {
             [_, _] => Err(BanFault::TooMany),
             [_, before, after] => {
-                // If all was known before, all is known now; else the next look will see the rest.
+                // If all bans were known before, all are known now; else the next read gets the rest.
                 if self.known_bans.get() == Some(*before) {
                     self.known_bans.set(Some(*after));
                 }
                 match span {
                     Some(span) => {
-                        // The server had room for it, so this process has when it is up to date.
+                        // The server had room for it, so this process has room once it is up to date.
                         let _ = bans.insert(banned, now.plus(span), now);
                     }
                     None => bans.remove(banned),
@@ -56,10 +57,11 @@ impl RedisClient {
         }
     }
 
-    /// Reads the bans, if they have changed since this client has read them.
+    /// Reads the bans, if they have changed since this client read them last.
     ///
     /// # Errors
-    /// They are not known, so those that were go on.
+    ///
+    /// The bans could not be read, so the known ones stay.
     pub(in crate::store) async fn read_bans(&self, bans: &Bans, now: Timestamp) -> Result<(), Unreachable> {
         let known = self.known_bans.get();
         let (mut list, mut version, mut first) = (Vec::new(), None, 0);
@@ -72,7 +74,7 @@ impl RedisClient {
                 return Ok(());
             }
             if *version.get_or_insert(present) != present {
-                // They change just now: the next look will see them whole.
+                // The bans are changing at this moment: the next read gets all of them.
                 return Ok(());
             }
             let (records, _) = records.as_chunks::<EACH>();
@@ -82,7 +84,7 @@ impl RedisClient {
                 break;
             }
         }
-        // Else somebody has read them while this waited.
+        // Otherwise another task has read them meanwhile.
         if self.known_bans.get() == known {
             self.known_bans.set(version);
             bans.replace(list);
@@ -108,7 +110,7 @@ impl RedisClient {
     }
 }
 
-/// A ban and until when it holds; `None` for what is none.
+/// A ban and its end; `None` for a malformed record.
 fn read(record: &[i64; EACH], now: Timestamp) -> Option<(Banned, Timestamp)> {
     let [limit @ .., _, _, _, _, left] = record;
     let [_, _, _, _, owner @ .., _] = record;
@@ -116,7 +118,7 @@ fn read(record: &[i64; EACH], now: Timestamp) -> Option<(Banned, Timestamp)> {
     Some((Banned { limit: joined(limit)?, owner: Fingerprint(joined(owner)?) }, now.plus(Micros(left))))
 }
 
-/// 128 bits of four times 32, the lowest first.
+/// 128 bits from four times 32, the lowest first.
 fn joined(parts: &[i64; 4]) -> Option<u128> {
     let mut whole = 0;
     for part in parts.iter().rev() {

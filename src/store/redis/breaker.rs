@@ -1,11 +1,12 @@
-//! When a server is asked no more, and when it is tried again. Pure: it counts, others wait.
+//! The circuit breaker of a server: when calls stop, and when the connection is tried again. Pure: it only counts, its
+//! callers wait.
 //!
-//! Closed → open after 5 failed calls in a row, or at once when no connection can be made. Open → closed when a try succeeds, which is
-//! a new connection with all its greetings; a request is never the try.
+//! Closed → open after 5 failed calls in a row, or at once when no connection can be made. Open → closed when an
+//! attempt succeeds: a new connection with its whole handshake, never a request.
 //!
-//! Calls that time out beside each other tell of one silence, not of several: one of them counts, and the next when as much time
-//! has passed again. So a crowd does not give up a server that stalls for a moment on a busy machine; a lone caller does
-//! not wait longer for that.
+//! Calls that time out at the same time are evidence of one silence, not of several: one of them counts, and the next
+//! one when as much time has passed again. So a burst of calls does not open the breaker for a server that stalls for a
+//! moment on a busy machine; a lone call does not wait longer for that.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use tokio::time::Instant;
 
 use super::backoff::Backoff;
 
-/// So many calls in a row may fail.
+/// The number of failed calls in a row that opens the breaker.
 const MOST_FAILURES: u32 = 5;
-/// Time-outs so far apart are two failures, however long a call may take.
+/// Timeouts at least this far apart are two failures, however long the timeout of a call.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
-/// Counts failures, and says how long to rest.
+/// Counts failures, and computes the delay before the next attempt.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     failures: u32,
@@ -29,12 +30,12 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// Whether the server is not to be asked.
+    /// Whether the server must not be called.
     pub(super) fn is_open(&self) -> bool {
         self.open
     }
 
-    /// A call was answered in time: the server is well.
+    /// A call was answered in time: the failures are reset.
     pub(super) fn answered(&mut self) {
         self.failures = 0;
         self.backoff.reset();
@@ -56,13 +57,13 @@ impl Breaker {
         self.failed()
     }
 
-    /// There is no connection to be had. True if this opens the breaker.
+    /// No connection can be made. True if this opens the breaker.
     pub(super) fn open(&mut self) -> bool {
         !std::mem::replace(&mut self.open, true)
     }
 
-    /// A try succeeded. True if this closes the breaker. The rests begin anew only after an answer: a server that takes connections and then
-    /// refuses every call is not asked at full pace.
+    /// A connection attempt succeeded. True if this closes the breaker. The delays are reset only after a reply: a
+    /// server that accepts connections and then refuses every call is not tried at full pace.
     pub(super) fn close(&mut self) -> bool {
         self.failures = 0;
         std::mem::replace(&mut self.open, false)
@@ -78,8 +79,8 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    /// What happens, in letters: `a`nswered, `f`ailed, `t`imed out after 20 ms, no connection (`n`), a try succeeds (`s`), 20 ms `g`o by,
-    /// and `r`est; what follows of it: `O`pens, `C`loses, the rest in ms, `.` nothing.
+    /// Plays events given as letters: `a`nswered, `f`ailed, `t`imed out after 20 ms, no connection (`n`), an attempt
+    /// `s`ucceeds, 20 ms `g`o by, and `r`est. Returns the effects: `O`pens, `C`loses, the delay in ms, `.` nothing.
     fn play(events: &str) -> String {
         let (mut breaker, mut now) = (Breaker::default(), crate::clock::deadline::now());
         let timeout = Duration::from_millis(20);
@@ -113,7 +114,7 @@ mod tests {
             ("fffff", ". . . . O"),
             ("ffffafffff", ". . . . . . . . . O"),
             ("ffffffff", ". . . . O . . ."),
-            // A crowd that times out at once has seen one silence.
+            // Calls that time out together are one silence.
             ("tttttttt", ". . . . . . . ."),
             ("tgtgtgtgt", ". . . . . . . . O"),
             ("ttgttgttgttgt", ". . . . . . . . . . . . O"),
@@ -124,7 +125,8 @@ mod tests {
             ("nsffff", "O C . . . ."),
             ("nsfffff", "O C . . . . O"),
             ("s", "."),
-            // Rests double from try to try, also over a recovery that nothing came of, and begin anew after an answer.
+            // Delays double from attempt to attempt, also across a connection without replies, and are reset after a
+            // reply.
             ("nrrrrrr", "O 100 200 400 800 1500 1500"),
             ("nrrsnr", "O 100 200 C O 400"),
             ("nrrsanr", "O 100 200 C . O 100"),

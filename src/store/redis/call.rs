@@ -1,14 +1,16 @@
-//! What the script is handed.
+//! The arguments of the script.
 //!
-//! `EVALSHA sha1 n key… operation moment charge…`: n keys, as many charges, in the same order; a key may stand there several times.
+//! `EVALSHA sha1 n key… operation moment charge…`: n keys, as many charges, in the same order; a key may occur several
+//! times.
 //!
-//! - `operation` is `decide`, `peek` (the same answers without the charge, nothing is written), `settle` or `grant` (see
-//!   [`Algorithm::grant`]); `reset` deletes the keys, and takes no charges.
-//! - `moment` is that of the admission, in µs, for `settle`; else 0.
-//! - A charge is one argument in bytes: the twin's name and a zero byte; the group in two bytes (0: enforced, p + 1: shadow limit at
-//!   place p); then six doubles, the cost (or difference) and the twin's five numbers. Eight numbers as text took the server 2 µs more.
+//! - `operation` is `decide`, `peek` (the same decisions without the charge, nothing is written), `settle` or `grant`
+//!   (see [`Algorithm::grant`]); `reset` deletes the keys, and has no charges.
+//! - `moment` is the time of the admission, in µs, for `settle`; else 0.
+//! - A charge is one argument in bytes: the name of the Lua implementation and a zero byte; the group in two bytes (0:
+//!   enforced, p + 1: shadow limit at index p); then six doubles, the cost (or difference) and the five parameters of
+//!   the Lua implementation. Eight numbers as text took the server 2 µs more.
 //!
-//! Bans are another matter, with a key and arguments of their own: see `bans.lua`.
+//! Bans are separate, with a key and arguments of their own: see `bans.lua`.
 
 use smallvec::SmallVec;
 
@@ -16,29 +18,29 @@ use crate::limit::Algorithm;
 use crate::limit::units::{Cost, EXACT, Fingerprint, Timestamp};
 use crate::store::{Charge, Group};
 
-/// A cost admitted before that turned out to be another.
+/// The correction of a cost that was admitted before.
 #[derive(Clone, Copy, Debug)]
 pub struct Correction<'a> {
-    /// The policy's algorithm and numbers.
+    /// The policy's algorithm and parameters.
     pub algorithm: &'a Algorithm,
-    /// Whose allowance.
+    /// The counter's key.
     pub key: Fingerprint,
     /// By how many units the cost was higher; a refund if negative.
     pub difference: i64,
 }
 
-/// Gives the arguments that follow the keys, to have the charges decided, all or none.
+/// Passes to `give` the arguments after the keys, for deciding the charges, all or none.
 pub fn decide(charges: &[Charge<'_>], give: impl FnMut(&[u8])) {
     ask(b"decide", charges, give);
 }
 
-/// Gives the arguments that follow the keys, to have each charge looked at as if alone.
+/// Passes to `give` the arguments after the keys, for evaluating each charge separately.
 pub fn peek(charges: &[Charge<'_>], give: impl FnMut(&[u8])) {
     ask(b"peek", charges, give);
 }
 
-/// Gives the arguments that follow the keys, to have costs corrected that were admitted at `admitted_at`: the time that was used when
-/// they were decided.
+/// Passes to `give` the arguments after the keys, for correcting costs that were admitted at `admitted_at`: the time at
+/// which they were decided.
 pub fn settle(corrections: &[Correction<'_>], admitted_at: Timestamp, mut give: impl FnMut(&[u8])) {
     give(b"settle");
     give(itoa::Buffer::new().format(admitted_at.0).as_bytes());
@@ -47,7 +49,7 @@ pub fn settle(corrections: &[Correction<'_>], admitted_at: Timestamp, mut give: 
     }
 }
 
-/// Gives the arguments that follow the keys, to have so many units given back to each.
+/// Passes to `give` the arguments after the keys, for crediting `units` to each key.
 pub fn grant(charges: &[Charge<'_>], units: Cost, mut give: impl FnMut(&[u8])) {
     give(b"grant");
     give(b"0");
@@ -56,7 +58,7 @@ pub fn grant(charges: &[Charge<'_>], units: Cost, mut give: impl FnMut(&[u8])) {
     }
 }
 
-/// Gives the arguments that follow the keys, to have them deleted.
+/// Passes to `give` the arguments after the keys, for deleting them.
 pub fn reset(mut give: impl FnMut(&[u8])) {
     give(b"reset");
 }
@@ -69,7 +71,7 @@ fn ask(operation: &[u8], charges: &[Charge<'_>], mut give: impl FnMut(&[u8])) {
     }
 }
 
-/// As long as the longest: what is handed over lies on the stack.
+/// As long as the longest argument, so that arguments are built on the stack.
 type Argument = SmallVec<[u8; 80]>;
 
 fn argument(algorithm: &Algorithm, group: Group, units: f64) -> Argument {
@@ -89,7 +91,7 @@ fn argument(algorithm: &Algorithm, group: Group, units: f64) -> Argument {
     argument
 }
 
-/// No state holds more than 2^53 - 1, so a larger difference does no more than that.
+/// No state exceeds 2^53 - 1, so a larger difference has no larger effect.
 fn exact(difference: i64) -> f64 {
     let most = EXACT.cast_signed() - 1;
     difference.clamp(-most, most) as f64

@@ -1,4 +1,4 @@
-//! One worker's way to the shared counters: what is remembered, the servers, and what is done without them.
+//! One worker's client of the shared counters: the denial cache, the servers, and the fallback without them.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::limit::units::{Cost, Timestamp};
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, Decisions, OnError, Outcome, Unreachable};
 
-/// One worker's way to the shared counters. Stays on its thread.
+/// One worker's client of the shared counters. Stays on its thread.
 #[derive(Debug)]
 pub struct RedisClient {
     pub(super) script: ScriptClient,
-    /// The version of the bans that were read last.
+    /// The version of the bans read last.
     pub(super) known_bans: Cell<Option<i64>>,
     refusals: RefCell<DenialCache>,
     memory: Arc<MemoryStore>,
@@ -43,7 +43,7 @@ impl RedisClient {
         Self { script, known_bans: Cell::default(), refusals: RefCell::default(), memory, counts }
     }
 
-    /// The answer to a call whose refusal is remembered.
+    /// The cached denial of a call, if there is one.
     #[inline]
     pub(in crate::store) fn recall(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Outcome> {
         let outcome = self.refusals.borrow().recall(charges, now)?;
@@ -51,7 +51,7 @@ impl RedisClient {
         Some(outcome)
     }
 
-    /// Has the servers decide, or decides without them.
+    /// Decides on the servers, or without them if they are unavailable.
     pub(in crate::store) async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         let asked = deadline::now();
         let outcome = match self.script.only_slot(charges) {
@@ -65,14 +65,14 @@ impl RedisClient {
         outcome
     }
 
-    /// See [`Counters::look`](crate::store::Counters::look). The charges are of one owner, so they lie in one place.
+    /// See [`Counters::look`](crate::store::Counters::look). The charges have one owner, so they are in one slot.
     pub(in crate::store) async fn look(&self, charges: &[Charge<'_>]) -> Result<Decisions, Unreachable> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
         let reply = self.script.ask(slot, ScriptOp::Peek, charges).await.map_err(|_| Unreachable)?;
         Ok(reply.outcome.decisions)
     }
 
-    /// See [`Counters::reset`](crate::store::Counters::reset). The charges are of one owner.
+    /// See [`Counters::reset`](crate::store::Counters::reset). The charges have one owner.
     pub(in crate::store) async fn reset(
         &self,
         charges: &[Charge<'_>],
@@ -80,11 +80,11 @@ impl RedisClient {
     ) -> Result<bool, Unreachable> {
         let answer = self.change(charges, |command| call::reset(|word| command.word(word))).await?;
         self.memory.reset(charges, now);
-        // The time, and how many keys there were.
+        // The reply has the time, and the number of keys deleted.
         Ok(answer.get(1).is_some_and(|deleted| *deleted > 0))
     }
 
-    /// See [`Counters::grant`](crate::store::Counters::grant). The charges are of one owner.
+    /// See [`Counters::grant`](crate::store::Counters::grant). The charges have one owner.
     pub(in crate::store) async fn grant(
         &self,
         charges: &[Charge<'_>],
@@ -98,7 +98,7 @@ impl RedisClient {
         Ok(granted.into_iter().max().unwrap_or_default())
     }
 
-    /// Changes the counters of one owner. What is remembered of refusals may be wrong then.
+    /// Changes the counters of one owner. Cached denials may be wrong afterwards.
     async fn change(
         &self,
         charges: &[Charge<'_>],
@@ -110,7 +110,8 @@ impl RedisClient {
         Ok(integers)
     }
 
-    /// Keeps what was told: refusals, and from where on to count should the servers be lost.
+    /// Learns from a reply: caches denials, and copies the counters, from which the process counts on if the servers
+    /// become unavailable.
     fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp, told: Timestamp) {
         if !outcome.unasked.is_empty() {
             self.counts.errors.add(1);

@@ -1,6 +1,8 @@
-//! A cluster as one worker asks it: the slot says whom, and a node that has not got it (any more) says who has.
+//! A cluster, as one worker uses it: a slot map selects the node, and a node without the slot redirects to the one that
+//! has it.
 //!
-//! Each node has a link of its own, so one that is away hurts only the keys it has. Who has what is kept by the [`Survey`].
+//! Each node has a connection of its own, so an unavailable node affects only the keys in its slots. [`Topology`] keeps
+//! the slot map.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use super::slot::HashSlot;
 use super::topology::{Node, Topology};
 use crate::clock::deadline::now;
 
-/// Nodes that may name another one before a call is given up.
+/// The maximum number of redirects of a call.
 const MOST_DETOURS: usize = 5;
 
 /// A cluster. Its connections are closed when it is dropped.
@@ -31,7 +33,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Begins to look around. To be called on a local runtime.
+    /// Begins to read the topology. Must be called on a local runtime.
     pub(super) fn open(
         listed: &[RedisServer],
         settings: &Arc<RedisSettings>,
@@ -43,7 +45,7 @@ impl Cluster {
         Self { survey, settings: Arc::clone(settings), task }
     }
 
-    /// Asks, at `asked`, which is now, the node that has the slot.
+    /// Calls the node of the slot at `asked`, the present time.
     pub(super) async fn ask(
         &self,
         asked: Instant,
@@ -64,7 +66,7 @@ impl Cluster {
         }
     }
 
-    /// Asks when it is known who has the slot, or that nobody knows.
+    /// Calls once the slot's node is known, or known to be unavailable.
     async fn ask_later(
         &self,
         slot: HashSlot,
@@ -76,7 +78,7 @@ impl Cluster {
         self.follow(node, reply, write).await
     }
 
-    /// Asks whom `teller` names, and whom that one names.
+    /// Follows a redirect of `teller`, and further redirects.
     async fn follow(
         &self,
         mut teller: Rc<Node>,

@@ -1,17 +1,17 @@
-//! What a worker counts of its way to the shared counters.
+//! A worker's counts of its calls to the shared store.
 
 use crate::counter::{CallTime, Counter, Histogram};
 
-/// A worker's counters: its thread alone writes them.
+/// A worker's counts: only its thread writes them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct RedisCounts {
-    /// Calls sent to the servers, refunds and looks included.
+    /// Calls sent to the servers, including refunds and look-ups.
     pub calls: Counter,
-    /// Requests that were decided without the servers, in part or whole.
+    /// Requests decided without the servers, in part or whole.
     pub errors: Counter,
-    /// Refusals that were told from memory, without a call.
+    /// Denials answered from the cache, without a call.
     pub remembered: Counter,
-    /// How long the calls took that were answered.
+    /// The duration of the calls that were answered.
     pub duration: Histogram<CallTime>,
 }

@@ -1,8 +1,9 @@
-//! A cluster's way to decide limits whose counters lie on several servers: one server after the other.
+//! Decides limits with counters on several nodes of a cluster: one node after the other.
 //!
-//! Who is asked later sees what was admitted before; when one refuses, what the others have charged is given back. So there is never
-//! more admitted than the limits allow. For the moment between a charge and its refund, others may be refused who would have passed.
-//! `config` refuses routes whose charges can't be given back. Shadow limits come last, when it is known whether the request passes.
+//! A later node sees the decisions of earlier ones; if one denies, the charges on the others are refunded. So never
+//! more is admitted than the limits allow. Between a charge and its refund, other requests may be denied that would
+//! have been admitted. `config` rejects routes with charges that cannot be refunded. Shadow limits come last, once it
+//! is known whether the request is admitted.
 
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
@@ -16,7 +17,7 @@ use crate::limit::units::Timestamp;
 use crate::limit::{Decision, Verdict};
 use crate::store::{Charge, ChargeSet, Decisions, Group, Outcome};
 
-/// Decides charges that lie in more than one slot, all until `deadline`. `now` is this machine's time.
+/// Decides charges in more than one slot, all until `deadline`. `now` is this machine's time.
 pub(super) async fn decide(
     script: &ScriptClient,
     charges: &[Charge<'_>],
@@ -38,30 +39,31 @@ pub(super) async fn decide(
     Outcome { decisions, unasked: session.unasked, unavailable }
 }
 
-/// One request while it is decided.
+/// The state of one request's decision.
 struct Session<'a> {
     script: &'a ScriptClient,
     charges: &'a [Charge<'a>],
     now: Timestamp,
     deadline: Instant,
-    /// One per charge; unlimited until it is known better.
+    /// One per charge; unlimited until decided.
     decisions: SmallVec<[Decision; 4]>,
     unasked: ChargeSet,
-    /// Nobody has refused yet.
+    /// No limit has denied yet.
     admitted: bool,
 }
 
-/// Charges that lie on one server, by their places.
+/// Charges on one server, by index.
 struct Part {
     slot: HashSlot,
     places: SmallVec<[usize; 4]>,
 }
 
-/// A part that was charged, and the server's time at which it was.
+/// A part that was charged, and the server's time of the charge.
 type Paid = (Part, Timestamp);
 
 impl Session<'_> {
-    /// Asks for one part after the other. Once one refuses, the rest are only looked at: a refusal names all who refuse.
+    /// Decides one part after the other. Once one denies, the rest are only peeked at: the outcome names all limits
+    /// that deny.
     async fn ask_the_enforced(&mut self) -> SmallVec<[Paid; 4]> {
         let mut paid = SmallVec::new();
         for part in self.parts(|group| group == Group::Enforced) {
@@ -79,7 +81,8 @@ impl Session<'_> {
         paid
     }
 
-    /// Decides what could not be asked by what its limits say. True if one of them wants the request refused for that.
+    /// Decides charges without a reply by their limits' [`OnError`]. True if one of them has the request refused for
+    /// that.
     fn go_on_without(&mut self) -> bool {
         let places: SmallVec<[usize; 4]> =
             (0..self.charges.len()).filter(|place| self.unasked.contains(*place)).collect();
@@ -92,7 +95,7 @@ impl Session<'_> {
         outcome.unavailable
     }
 
-    /// Gives back what was charged: it is told as if it had not been.
+    /// Refunds charges: the outcome reports them as uncharged.
     async fn refund(&mut self, paid: &[Paid]) {
         for (part, at) in paid {
             for place in &part.places {
@@ -102,12 +105,12 @@ impl Session<'_> {
             }
             let charges = self.chosen(&part.places);
             let asked = self.script.ask(part.slot, ScriptOp::Refund(*at), &charges);
-            // Where it can't be given back, it was spent on a refusal: less than allowed, never more.
+            // If a refund fails, the charge was spent on a denial: less is admitted than allowed, never more.
             let _ = timeout_at(self.deadline, asked).await;
         }
     }
 
-    /// Shadow limits decide alone, and are charged only if the request passes.
+    /// Shadow limits decide separately, and are charged only if the request is admitted.
     async fn ask_the_shadows(&mut self) {
         for part in self.parts(|group| group != Group::Enforced) {
             let admitted = self.admitted;
@@ -132,7 +135,7 @@ impl Session<'_> {
         timeout_at(self.deadline, asked).await.unwrap_or(Err(CallError::Timeout))
     }
 
-    /// Notes what was decided of the charges at these places.
+    /// Stores the decisions of the charges at these indices.
     fn put(&mut self, places: &[usize], decisions: &[Decision]) {
         for (place, decision) in places.iter().zip(decisions) {
             self.decisions[*place] = *decision;
@@ -140,7 +143,7 @@ impl Session<'_> {
         }
     }
 
-    /// The charges of these groups by slot, in the order in which they stand.
+    /// The charges of these groups by slot, in their order.
     fn parts(&self, of: impl Fn(Group) -> bool) -> SmallVec<[Part; 4]> {
         let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
         for (place, charge) in self.charges.iter().enumerate().filter(|(_, charge)| of(charge.group)) {

@@ -1,13 +1,13 @@
-//! What a worker remembers of refusals, so that a client that hammers a closed gate costs the server next to nothing.
+//! A worker's cache of denials: a client that goes on sending denied requests causes almost no calls to the server.
 //!
-//! What is refused stays refused until its wait is over, whatever else happens; unless a counter is reset, refunded or its limit raised,
-//! which is why nothing is remembered for more than a second. So a memory never admits: it says no, or nothing.
+//! A denied call stays denied until its wait is over, unless a counter is reset or refunded, or its limit is raised. So
+//! a denial is cached for at most a second. The cache never admits: it denies, or has no answer.
 //!
-//! It answers the same call alone: the same charges in the same order, at the same costs. A higher cost is refused, too,
-//! but for how long is not known from a lower one's wait, and the wait that a client is told has to be honest.
+//! An entry answers the same call alone: the same charges in the same order, at the same costs. A higher cost would be
+//! denied too, but its wait is unknown from that of a lower cost, and the client has to be sent a correct wait.
 //!
-//! It is worth what it was when it was learned. What the same client was admitted meanwhile with another call makes
-//! the true wait longer than the one remembered; then the server says so when that one is over.
+//! An entry holds the decision at the time it was learned. If the same client is admitted meanwhile by another call,
+//! the true wait is longer than the cached one; the server says so when the cached wait is over.
 
 use std::hash::Hasher as _;
 
@@ -17,43 +17,44 @@ use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::store::{Charge, Decisions, Group, Outcome};
 
-/// A call of more charges is not remembered.
+/// The maximum number of charges of a cached call.
 const MOST_CHARGES: usize = 4;
-/// So many sets of so many calls: 8,192 calls in 1.3 MB, taken when the first is remembered.
+/// The number of sets: 8,192 calls in 1.3 MB, allocated with the first entry.
 const SETS: usize = 4_096;
 const WAYS: usize = 2;
-/// Whatever opens the gate before its time is seen after this.
+/// The maximum age of an entry: an earlier admission is noticed after this.
 const LONGEST: Micros = Micros::SECOND;
 
-/// The refusals of one worker. Of calls that meet in a set, those that open last are kept.
+/// The denials of one worker. Of the calls in a full set, those with the longest waits are kept.
 #[derive(Debug, Default)]
 pub struct DenialCache {
-    /// None until something is remembered.
+    /// Empty until the first entry.
     sets: Vec<[Refusal; WAYS]>,
 }
 
-/// What the server said of one call.
+/// The server's decision on one call.
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     call: Call,
     asked: Timestamp,
-    /// When the server's answer came: waits count from some moment between the two.
+    /// When the reply arrived: waits count from a moment between the call and the reply.
     told: Timestamp,
-    /// No longer than this it is certain.
+    /// The denial is certain until then.
     until: Timestamp,
-    /// As many as the call has charges; the rest stands for nothing.
+    /// As many as the call has charges; the rest is unused.
     decisions: [Decision; MOST_CHARGES],
 }
 
-/// A hash of all that was asked.
+/// A hash of the whole call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call(u128);
 
 impl DenialCache {
-    /// Remembers a refused call. `asked` is when it was asked and `told` when the answer came: the server decided in between.
+    /// Caches a denied call. `asked` is the time of the call and `told` that of the reply: the server decided in
+    /// between.
     ///
-    /// Not every call: nothing is remembered where the server was not asked, where no enforced limit refuses, or where a
-    /// limit of the call counts refused attempts, as then each of them has to be seen.
+    /// Three kinds are not cached: a call decided without the server; one that no enforced limit denies; and one with a
+    /// limit that counts denied attempts, since the server has to see each of them.
     pub fn remember(&mut self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp, told: Timestamp) {
         let Some(wait) = certain_for(charges, outcome) else { return };
         let mut decisions = Refusal::NONE.decisions;
@@ -74,8 +75,8 @@ impl DenialCache {
         }
     }
 
-    /// What the server would say of a call that cannot pass yet: what it said, with waits shorter by what has elapsed since it was
-    /// told, so that none is told too short. `None` where that is not known.
+    /// The cached decision on a call that is certainly still denied: waits are shortened by the time since the reply,
+    /// so that no wait is too short. `None` if there is no such entry.
     #[inline]
     pub fn recall(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Outcome> {
         if self.sets.is_empty() || charges.len() > MOST_CHARGES {
@@ -89,7 +90,7 @@ impl DenialCache {
 }
 
 impl Refusal {
-    /// Holds nothing: it is over before anything is asked.
+    /// An empty entry: it has expired at any time.
     const NONE: Self = Self {
         call: Call(0),
         asked: Timestamp(0),
@@ -110,7 +111,7 @@ impl Refusal {
 
 impl Call {
     fn of(charges: &[Charge<'_>]) -> Self {
-        // Keys are keyed hashes already: nobody can look for two calls that are taken for one.
+        // Keys are keyed hashes already: no client can search for two calls with the same hash.
         let mut hasher = SipHasher13::new();
         for Charge { key, numbers, cost, group, .. } in charges {
             hasher.write_u128(key.0);
@@ -123,15 +124,15 @@ impl Call {
         Self(hasher.finish128().as_u128())
     }
 
-    /// Which set it belongs to.
+    /// The set of the call.
     fn place(self) -> usize {
-        // Only the low end is meant.
+        // Only the low bits are used.
         self.0 as usize % SETS
     }
 }
 
-/// How long it is certain that the call is refused, from when it was asked: until the last of the enforced limits opens. `None` where
-/// that is not to be remembered.
+/// How long the call is certainly denied, from the time of the call: until the last of the enforced limits admits.
+/// `None` if it is not to be cached.
 fn certain_for(charges: &[Charge<'_>], outcome: &Outcome) -> Option<Micros> {
     let asked = outcome.unasked.is_empty() && !outcome.unavailable;
     let whole = charges.len() <= MOST_CHARGES && charges.len() == outcome.decisions.len();
@@ -148,7 +149,7 @@ fn certain_for(charges: &[Charge<'_>], outcome: &Outcome) -> Option<Micros> {
     waits.max().map(|wait| wait.min(LONGEST))
 }
 
-/// What was decided, `elapsed` later: who refused only for a shorter time would let it pass.
+/// The decision `elapsed` later: a limit with a shorter wait admits by then.
 fn aged(decision: Decision, elapsed: Micros) -> Decision {
     let left = |span: Micros| Micros(span.0.saturating_sub(elapsed.0));
     let verdict = match decision.verdict {
@@ -158,7 +159,7 @@ fn aged(decision: Decision, elapsed: Micros) -> Decision {
         _ => Verdict::Allow,
     };
     let reset_after = match (verdict, left(decision.reset_after)) {
-        // More is free than was told, but how much more is not known; enough only when the wait is over.
+        // More is available than was reported, but how much more is unknown; it suffices only when the wait is over.
         (Verdict::Deny(Wait::After(wait)), Micros(0)) => wait,
         (Verdict::Deny(Wait::After(wait)), reset_after) => reset_after.min(wait),
         (_, reset_after) => reset_after,

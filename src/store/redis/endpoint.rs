@@ -1,4 +1,4 @@
-//! Which server a link leads to, and what that server has to prove.
+//! The server of a connection, and the proof it has to pass.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,24 +10,24 @@ use super::sentinel;
 use super::settings::{ConnectOptions, RedisServer};
 use super::shared_slots::SharedSlotMap;
 
-/// Where a link leads.
+/// The destination of a connection.
 #[derive(Clone, Debug)]
 pub(super) enum RedisEndpoint {
-    /// To one server, which has all keys.
+    /// One server, which has all keys.
     Single(RedisServer),
-    /// To the master that the sentinels name at the time.
+    /// The present master by the sentinels.
     Master {
         sentinels: Rc<[RedisServer]>,
         name: Arc<str>,
-        /// Who is asked first: the last that answered.
+        /// The index of the sentinel that is asked first: the last that replied.
         first: Rc<Cell<usize>>,
     },
-    /// To one node of a cluster.
+    /// One node of a cluster.
     Node { server: RedisServer, map: Rc<SharedSlotMap> },
 }
 
 impl RedisEndpoint {
-    /// What the log and the metrics call it.
+    /// The name in the log and the metrics.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Single(server) | Self::Node { server, .. } => server.to_string(),
@@ -43,7 +43,7 @@ impl RedisEndpoint {
         }
     }
 
-    /// What it has to prove now.
+    /// The proof that it has to pass now.
     pub(super) fn proof(&self) -> Proof {
         match self {
             Self::Single(_) => Proof::Whole { is_master: false },
@@ -52,7 +52,7 @@ impl RedisEndpoint {
         }
     }
 
-    /// The server seems to be away: its part of a cluster may have another by now.
+    /// The server seems to be down: its slots may have moved to another node.
     pub(super) fn suspect(&self) {
         if let Self::Node { map, .. } = self {
             map.suspect();

@@ -1,4 +1,4 @@
-//! Why a call has no answer, and why a server can't be asked.
+//! Why a call has no reply, and why a server is unavailable.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -7,51 +7,51 @@ use std::time::Duration;
 use super::resp::MalformedReply;
 use super::server_error::ErrorKind;
 
-/// Why a call has no answer.
+/// Why a call has no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The server is known to be away: nothing was sent, and nothing was waited for.
+    /// The server is known to be down: nothing was sent, and the call did not wait.
     #[error("the store is away")]
     Down,
-    /// Too many calls wait already: nothing was sent.
+    /// Too many calls are pending: nothing was sent.
     #[error("too many calls wait for the store")]
     Busy,
-    /// No answer in time. Whether it was decided, and charged, is not known.
+    /// No reply in time. Whether the call was executed, and charged, is unknown.
     #[error("the store did not answer in time")]
     Timeout,
-    /// The connection broke before the answer came. Whether it was decided, and charged, is not known.
+    /// The connection broke before the reply. Whether the call was executed, and charged, is unknown.
     #[error("the connection to the store broke")]
     Lost,
-    /// The server refused to decide; nothing was charged.
+    /// The server returned an error; nothing was charged.
     #[error("the store refused: {0}")]
     Refused(ErrorKind),
-    /// The answer is not of the script's form.
+    /// The reply does not have the script's format.
     #[error("the store's answer is not the script's")]
     Unreadable,
 }
 
-/// Why a server can't be asked, in words for the log. No password, no key, no text of the server's is in it.
+/// Why a server is unavailable, as text for the log. It contains no password, no key and no text of the server.
 #[derive(Debug)]
 pub(crate) enum ConnectionTrouble {
-    /// It can't be reached, or the connection broke.
+    /// The server is unreachable, or the connection broke.
     Connection(io::Error),
-    /// It closed the connection.
+    /// The server closed the connection.
     Closed,
-    /// It closed a connection without TLS before it had said anything.
+    /// The server closed a connection without TLS before it had sent a byte.
     Wordless,
-    /// Nothing came in time.
+    /// No bytes in time.
     Silence(Duration),
-    /// It refuses.
+    /// The server returned an error.
     Refused(ErrorKind),
-    /// What it says is not the protocol.
+    /// The reply is not valid RESP2.
     Malformed(MalformedReply),
-    /// It says something else than what the question allows.
+    /// The reply is of an unexpected kind.
     Odd(&'static str),
-    /// The name of its certificate, which is its host's, is none.
+    /// The host's name is not valid as the name of a certificate.
     CertificateName,
-    /// No node tells who has which slot: what the last that was asked said.
+    /// No node returns the cluster's slots; the last node's fault.
     NoMap(Box<ConnectionTrouble>),
-    /// No sentinel tells where the master is: what the last that was asked said.
+    /// No sentinel names the master; the last sentinel's fault.
     NoMaster(Box<ConnectionTrouble>),
 }
 

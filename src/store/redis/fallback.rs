@@ -1,4 +1,4 @@
-//! What becomes of a request whose limits the shared store could not be asked after.
+//! The decision on a request whose limits could not be checked in the shared store.
 
 use smallvec::SmallVec;
 
@@ -7,8 +7,8 @@ use crate::limit::{Decision, Verdict};
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, ChargeSet, Decisions, Group, OnError, Outcome};
 
-/// Decides by what each limit's [`OnError`] says. Those that count in `memory` are decided there, all or none; a shadow limit
-/// refuses nobody, so it can't say `deny`.
+/// Decides by each limit's [`OnError`]. Limits that count in `memory` are decided there, all or none. A shadow limit
+/// refuses no request, so it cannot have `deny`.
 pub(super) fn decide(memory: &MemoryStore, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
     let mut unasked = ChargeSet::default();
     (0..charges.len()).for_each(|place| unasked.insert(place));
@@ -29,7 +29,7 @@ fn refuses(charge: &Charge<'_>) -> bool {
     charge.group == Group::Enforced && charge.remote.on_error == OnError::Deny
 }
 
-/// As if nothing had ever been used.
+/// The decision of an unused limit.
 pub(super) fn unlimited(charge: &Charge<'_>) -> Decision {
     Decision { verdict: Verdict::Allow, remaining: charge.algorithm.quota(), reset_after: Micros(0) }
 }

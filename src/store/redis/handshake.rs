@@ -1,11 +1,13 @@
-//! What is said on a new connection before it is used: who we are, which database, and one decision as a proof.
+//! The handshake of a new connection: authentication, database, and one decision as a proof.
 //!
-//! The proof is the script itself on a counter of its own, which always admits: so it shows that the server knows it, that this user may
-//! run it, and that the server takes writes. A replica, a full server, one that still loads: none of them is usable, and each says so
-//! by an error. The counter is deleted at once; where that is not allowed it expires within seconds.
+//! The proof is the script itself on a counter of its own, which always admits. It shows that the server knows the
+//! script, that the user may run it, and that the server accepts writes. A replica, a full server and one that still
+//! loads are not usable, and each returns an error. The counter is deleted at once; where that is not allowed it
+//! expires within seconds.
 //!
-//! All of it goes out in one piece. Only where the script is not known, the script (27 kB) and a second proof follow. A
-//! server that wants a password closes the connection of who sends that much without one, so it does not come first.
+//! All commands are sent at once. Only if the server does not know the script, the script (27 kB) and a second proof
+//! follow. A server that requires a password closes a connection that sends that much without one, so the script is not
+//! sent first.
 
 use std::future::poll_fn;
 
@@ -22,26 +24,26 @@ use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint, Micros, Rate};
 use crate::store::{Charge, Group, ParamsId, SharedKeyInfo};
 
-/// What a connection has to show before it is used.
+/// The proof that a connection has to pass before it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// A decision over two counters that in a cluster have different slots: so a cluster's node is found out and refused, as it would be
-    /// by the first request with two limits.
+    /// A decision over two counters that are in different slots of a cluster. So a cluster's node is detected and
+    /// refused at once, not by the first request with two limits.
     Whole {
-        /// The server must call itself a master.
+        /// The server must report the role of master.
         is_master: bool,
     },
     /// A decision in the slot of this hash tag.
     Part(u32),
-    /// Nothing: a node that has no slots yet.
+    /// None: a node without slots.
     Nothing,
 }
 
-/// A connection on which one thing is asked after the other.
+/// A connection on which commands are sent one after the other.
 struct Handshake {
     wire: Transport,
     inbound: BytesMut,
-    /// Something was answered.
+    /// A reply was received.
     answered: bool,
 }
 
@@ -60,7 +62,8 @@ pub(super) async fn connect(
     }
 }
 
-/// Asks one thing on a connection of its own, which is closed then. Where the server knows no passwords, ours is too much, but no fault.
+/// Sends one command on a connection of its own, which is then closed. A password is no fault where the server requires
+/// none.
 pub(super) async fn ask_once(
     server: &RedisServer,
     dial: &ConnectOptions,
@@ -70,7 +73,7 @@ pub(super) async fn ask_once(
     talk.ask(dial, words).await.map_err(|trouble| talk.explain(trouble))
 }
 
-/// Writes what comes first; how many answers it has.
+/// Writes the first commands; returns the number of replies.
 fn greet(out: &mut BytesMut, dial: &ConnectOptions) -> usize {
     let mut greetings = 0;
     if let Some(login) = &dial.login {
@@ -101,9 +104,10 @@ fn ask_role(out: &mut BytesMut, proof: &Proof) {
     }
 }
 
-/// Writes the decision that proves that the server decides, and what deletes its traces. False if there is none to be made.
+/// Writes the proof and the deletion of its counter. False if no proof is needed.
 fn write_proof(out: &mut BytesMut, script: &Script, prefix: &str, proof: &Proof) -> bool {
-    // Refilled faster than anybody can ask: it always admits, and so always writes. Its key expires in about a second.
+    // Refilled faster than any client can use it: it always admits, and so always writes. Its key expires in about a
+    // second.
     let (Some(rate), Some(burst)) = (Rate::new(1_000_000, Micros::SECOND), Cost::new(1_000_000)) else {
         return false;
     };
@@ -143,7 +147,7 @@ fn accepted(answer: RespValue) -> Result<RespValue, ConnectionTrouble> {
     }
 }
 
-/// Whether it decided; not if it does not know the script.
+/// Whether the script decided; false if the server does not know it.
 fn decided(answer: RespValue) -> Result<bool, ConnectionTrouble> {
     match answer {
         RespValue::Integers(_) => Ok(true),
@@ -161,7 +165,7 @@ fn code(refusal: &ServerError) -> ErrorKind {
     }
 }
 
-/// Who may not ask for a role finds out by the proof, too, whether there are writes.
+/// A user without the permission to ask for the role finds out by the proof, too, whether writes are accepted.
 fn is_master(answer: &RespValue) -> Result<(), ConnectionTrouble> {
     match answer {
         RespValue::List(words) if words.first() == Some(&RespValue::Bytes(b"master"[..].into())) => Ok(()),
@@ -176,7 +180,7 @@ impl Handshake {
         Ok(Self { wire, inbound: BytesMut::new(), answered: false })
     }
 
-    /// Says who we are, and has the server prove that it decides.
+    /// Authenticates, and makes sure that the server decides.
     async fn begin(
         &mut self,
         dial: &ConnectOptions,
@@ -201,7 +205,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Asks one thing, whatever the server says to our password.
+    /// Sends one command, whatever the server replies to the password.
     async fn ask(&mut self, dial: &ConnectOptions, words: &[&[u8]]) -> Result<RespValue, ConnectionTrouble> {
         let mut out = BytesMut::new();
         let greetings = dial.login.iter().map(|login| authenticate(&mut out, login)).count();
@@ -213,7 +217,7 @@ impl Handshake {
         accepted(self.answer().await?)
     }
 
-    /// A server that wants TLS closes without a word.
+    /// A server that requires TLS closes the connection without a reply.
     fn explain(&self, trouble: ConnectionTrouble) -> ConnectionTrouble {
         let breaks = matches!(trouble, ConnectionTrouble::Closed | ConnectionTrouble::Connection(_));
         if breaks && !self.answered && matches!(self.wire, Transport::Plain(_)) {
@@ -240,7 +244,7 @@ impl Handshake {
         }
     }
 
-    /// Reads the answers to a proof: whether the server decided; not if it does not know the script.
+    /// Reads the replies to a proof: whether the script decided; false if the server does not know it.
     async fn proven(&mut self) -> Result<bool, ConnectionTrouble> {
         let decided = decided(self.answer().await?)?;
         // Whether the counter was deleted makes no difference.
@@ -248,7 +252,7 @@ impl Handshake {
         Ok(decided)
     }
 
-    /// Hands over the script, and has it proven.
+    /// Loads the script, and proves it.
     async fn teach(&mut self, script: &Script, prefix: &str, proof: &Proof) -> Result<(), ConnectionTrouble> {
         let mut out = BytesMut::new();
         load(&mut out, script);
@@ -266,7 +270,7 @@ impl Handshake {
     }
 }
 
-/// Writes the command that hands over the script.
+/// Writes the command that loads the script.
 pub(super) fn load(out: &mut BytesMut, script: &Script) {
     Command::write(out, |command| {
         command.word(b"SCRIPT");

@@ -1,7 +1,9 @@
-//! Whether the servers can be asked, for the whole process: what /readyz and the metrics read, and the two log lines of an outage.
+//! The availability of the servers, for the whole process: read by /readyz and the metrics, and logged at the start and
+//! end of an outage.
 //!
-//! Each worker has a connection of its own to a server and finds out by itself. The first that loses it logs that, the last that has it
-//! back logs that. Written only where a link changes its state; whoever reads waits for nobody but such a writer.
+//! Each worker has a connection of its own to a server and detects an outage itself. The first worker that loses its
+//! connection logs the outage; the last one that regains it logs the end. The state is written only when a connection
+//! changes; a reader waits only for such a write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,13 +20,13 @@ use crate::clock::deadline::now;
 pub struct Health {
     name: Arc<str>,
     outage: Mutex<Option<Outage>>,
-    /// A link is back.
+    /// Notifies waiting tasks that a connection is up again.
     back: Notify,
 }
 
 #[derive(Debug)]
 struct Outage {
-    /// So many links are down.
+    /// The number of connections that are down.
     links: usize,
     since: Instant,
     reason: Arc<str>,
@@ -35,27 +37,28 @@ impl Health {
         Self { name: name.into(), outage: Mutex::new(None), back: Notify::new() }
     }
 
-    /// `host:port`, or what the servers are called together.
+    /// `host:port`, or the common name of the servers.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Whether every worker that has asked this server can ask it now.
+    /// Whether every worker that has called this server can call it now.
     pub fn is_up(&self) -> bool {
         self.outage.lock().is_none()
     }
 
-    /// Why the first worker that lost it lost it; `None` while it is up.
+    /// The fault of the first worker that lost its connection; `None` while the server is up.
     pub fn reason(&self) -> Option<Arc<str>> {
         self.outage.lock().as_ref().map(|outage| Arc::clone(&outage.reason))
     }
 
-    /// Ends when another link comes back: a good moment to try, so that the workers do not go different ways for longer than need be.
+    /// Ends when another worker's connection is up again. The caller then tries at once, so that workers decide
+    /// differently for as short as possible.
     pub(super) async fn another_is_back(&self) {
         self.back.notified().await;
     }
 
-    /// A link went down. It counts until what is returned is dropped.
+    /// Records that a connection went down. It counts until the guard is dropped.
     pub(super) fn down(self: &Arc<Self>, trouble: &ConnectionTrouble) -> OutageGuard {
         let mut outage = self.outage.lock();
         match &mut *outage {
@@ -73,18 +76,18 @@ impl Health {
     }
 }
 
-/// A link that is down.
+/// A connection that is down.
 #[derive(Debug)]
 pub(super) struct OutageGuard(Option<Arc<Health>>);
 
 impl OutageGuard {
-    /// The link is back.
+    /// Records that the connection is up again.
     pub(super) fn over(mut self) {
         self.0.iter().for_each(|health| health.back.notify_waiters());
         self.leave("is asked again");
     }
 
-    /// This link counts no more; `news` if the outage ends with it.
+    /// Ends the count of this connection; `news` is logged if the outage ends with it.
     fn leave(&mut self, news: &str) {
         let Some(health) = self.0.take() else { return };
         let mut slot = health.outage.lock();
@@ -99,18 +102,18 @@ impl OutageGuard {
 }
 
 impl Drop for OutageGuard {
-    /// Nobody wants to ask the server through this link any more: it has left its cluster, or we end.
+    /// The connection is no longer needed: the node has left its cluster, or the process ends.
     fn drop(&mut self) {
         self.leave("is not wanted any more");
     }
 }
 
-/// All servers that are asked. One for each `[store]` of a process.
+/// All servers in use. One for each `[store]` of a process.
 #[derive(Debug, Default)]
 pub struct ServerHealths(Mutex<BTreeMap<Arc<str>, Weak<Health>>>);
 
 impl ServerHealths {
-    /// The health of the server of this name, as long as anybody asks it.
+    /// The health of the server of this name, which exists as long as a connection to the server.
     pub(super) fn of(&self, name: &str) -> Arc<Health> {
         let mut servers = self.0.lock();
         if let Some(health) = servers.get(name).and_then(Weak::upgrade) {
@@ -122,12 +125,12 @@ impl ServerHealths {
         health
     }
 
-    /// The servers that are asked now, by name.
+    /// The servers in use, by name.
     pub fn servers(&self) -> Vec<Arc<Health>> {
         self.0.lock().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether every worker can ask every server.
+    /// Whether every worker can call every server.
     pub fn is_up(&self) -> bool {
         self.servers().iter().all(|server| server.is_up())
     }

@@ -1,7 +1,7 @@
 //! The names of counters: `tollgate:per-client:1t:5f0c4a1b:{9f86d081884c7d659a2feaa0c55ad015}`.
 //!
-//! Prefix, limit, [`Version`], policy, and in braces the owner. What stands in braces is what a cluster hashes: all counters of one
-//! owner lie together, so that limits with the same key are decided by one call.
+//! Prefix, limit, [`Version`], policy, and in braces the owner. A cluster hashes the part in braces: all counters of
+//! one owner are in one slot, so that limits with the same key are decided by one call.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -11,13 +11,13 @@ use crate::limit::units::Fingerprint;
 /// The digits of an owner in hexadecimal.
 pub const OWNER: usize = 32;
 
-/// What of a name is the same for all owners, but for the prefix. `identity` is the policy's: of it, the name has 32 bits, which tell
-/// a limit from one that had its name before and counted by another key.
+/// The part of a name that is the same for all owners, without the prefix. `identity` is the policy's: the name has 32
+/// bits of it, which distinguish a limit from an earlier one of the same name that counted by another key.
 pub fn policy(limit: &str, algorithm: &Algorithm, identity: u128) -> String {
     format!("{limit}:{}:{:08x}", Version(algorithm), identity >> 96)
 }
 
-/// The owner as it stands in braces.
+/// The owner as written in braces.
 pub fn owner(fingerprint: Fingerprint) -> [u8; OWNER] {
     let mut digits = [0; OWNER];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(fingerprint.0.to_be_bytes()) {
@@ -26,7 +26,7 @@ pub fn owner(fingerprint: Fingerprint) -> [u8; OWNER] {
     digits
 }
 
-/// A counter's whole name, in pieces.
+/// A counter's whole name, in parts.
 pub fn parts<'a>(prefix: &'a str, policy: &'a str, owner: &'a [u8; OWNER]) -> [&'a [u8]; 6] {
     [prefix.as_bytes(), b":", policy.as_bytes(), b":{", owner, b"}"]
 }
@@ -35,10 +35,11 @@ fn digit(number: u8) -> u8 {
     if number < 10 { b'0' + number } else { b'a' + number - 10 }
 }
 
-/// A part of every key: the format of the state, the algorithm, and for windows and logs the period in µs. `1t`, `1f60000000`.
+/// A part of every key: the format of the state, the algorithm, and for windows and logs the period in µs. `1t`,
+/// `1f60000000`.
 ///
-/// States under different versions are never mistaken for one another, so gateways with different configurations or of different
-/// builds may use one server. A build that writes another format takes another number.
+/// States under different versions are never confused, so gateways with different configurations or of different builds
+/// may use one server. A build that writes another format uses another number.
 #[derive(Clone, Copy, Debug)]
 pub struct Version<'a>(pub &'a Algorithm);
 

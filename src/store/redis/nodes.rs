@@ -1,4 +1,5 @@
-//! Whom a worker asks: one server, the master that sentinels name, or the nodes of a cluster. All of it lives on the worker's thread.
+//! The servers of a worker: one server, the master named by sentinels, or the nodes of a cluster. All state lives on
+//! the worker's thread.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -31,18 +32,18 @@ enum Kind {
     Cluster(Cluster),
 }
 
-/// What the script has answered.
+/// A reply of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodesReply {
     /// See [`reply`](super::reply).
     pub integers: Integers,
-    /// From the call to the answer.
+    /// The time from the call to the reply.
     pub took: Duration,
 }
 
 impl Nodes {
-    /// Begins to connect; calls wait for it, each at most as long as it may. To be called on the worker's local runtime.
-    /// `healths` is shared by all workers.
+    /// Begins to connect. Calls wait for the connection, each at most until its timeout. Must be called on the worker's
+    /// local runtime. `healths` is shared by all workers.
     pub fn open(settings: &Arc<RedisSettings>, script: &Arc<Script>, healths: &Arc<ServerHealths>) -> Self {
         let target = match &settings.servers {
             RedisServers::Single(server) => RedisEndpoint::Single(server.clone()),
@@ -58,7 +59,8 @@ impl Nodes {
         Self(Kind::One(Pipeline::open(target, settings, script, healths)))
     }
 
-    /// Where the keys with this hash tag are: keys of one call must have one slot. (One server has one slot.)
+    /// The slot of the keys with this hash tag. All keys of one call must be in one slot. (A single server has one
+    /// slot.)
     pub fn slot(&self, tag: &[u8]) -> HashSlot {
         match self.0 {
             Kind::One(_) => HashSlot::default(),
@@ -66,11 +68,12 @@ impl Nodes {
         }
     }
 
-    /// Has one call decided, within `timeout`. `write` writes the whole command, `EVALSHA` and all; it may be called again. A future that is
-    /// dropped before it is ready may have charged.
+    /// Executes one call, within `timeout`. `write` writes the whole command, including `EVALSHA`; it may be called
+    /// again. A future that is dropped before it is ready may have charged.
     ///
     /// # Errors
-    /// It was not decided, or nobody knows whether it was: see [`Fault`].
+    ///
+    /// The call was not executed, or it is unknown whether it was: see [`CallError`].
     pub async fn ask(
         &self,
         slot: HashSlot,
@@ -85,7 +88,7 @@ impl Nodes {
     }
 }
 
-/// One server that names another is a cluster's.
+/// A single server that names another node belongs to a cluster.
 fn decided(reply: PipelineReply) -> Result<(Integers, Instant), CallError> {
     match reply {
         PipelineReply::Decided(integers, at) => Ok((integers, at)),

@@ -1,15 +1,15 @@
-//! One worker's connection to one server: all its calls share it, and go out together.
+//! One worker's connection to one server: all its calls are pipelined on it.
 //!
-//! A call writes its command behind those that wait and sleeps until its own answer has come. The link's task ([`driver`]) sends
-//! what has gathered in a tick at once, hands the answers out in order, and keeps the connection: it alone connects, gives up and
-//! tries again. A call costs no task, no timer, no channel and no allocation.
+//! A call appends its command to the unsent bytes and waits for its own reply. The connection's task ([`driver`]) sends
+//! at once the commands of one tick, distributes the replies in order, and maintains the connection: only the task
+//! connects, gives up and reconnects. A call costs no task, no timer, no channel and no allocation.
 //!
-//! - A call has `timeout` from when it is asked, whatever it waits for: a connection, its turn, the answer, the script.
-//! - While the server is known to be away a call fails at once.
+//! - A call has `timeout` from its start, for every wait: for a connection, to be sent, for the reply, for the script.
+//! - While the server is known to be down, a call fails at once.
 //! - A call whose connection breaks after it was sent fails: it may have been charged, so it is not sent again.
-//! - A server that has forgotten the script is handed it once for all calls that find out, and they are asked again.
+//! - A server that has lost the script is sent it once for all calls that find this out, and the calls are repeated.
 //!
-//! What is not here: which server to ask ([`nodes`](super::nodes)), what to do without an answer (the store).
+//! Elsewhere: which server to call ([`nodes`](super::nodes)), and the decision without a reply (the store).
 
 mod driver;
 mod pending;
@@ -39,10 +39,10 @@ use driver::ConnectionDriver;
 use pending::{ReplySlot, TimedReply};
 use queue::PipelineQueue;
 
-/// So often one call is asked again behind the script.
+/// How often one call is repeated after loading the script.
 const MOST_LOADS: u32 = 5;
 
-/// A connection that keeps itself. Closed when it is dropped.
+/// A connection that reconnects by itself. Closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Pipeline {
     queue: Rc<RefCell<PipelineQueue>>,
@@ -51,18 +51,18 @@ pub(super) struct Pipeline {
     task: AbortHandle,
 }
 
-/// What a server says to a call.
+/// A server's reply to a call.
 #[derive(Debug)]
 pub(super) enum PipelineReply {
-    /// It has decided; this came then.
+    /// The decision, and the time of the reply.
     Decided(Integers, Instant),
     /// In a cluster: another node has the slot.
     Moved(HashSlot, ClusterRedirect),
-    /// In a cluster: another node is to be asked this time.
+    /// In a cluster: another node is to be asked for this call only.
     Ask(ClusterRedirect),
 }
 
-/// Whether a cluster's node is asked on behalf of another.
+/// Whether a cluster's node is called because of an `ASK` redirect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallMode {
     /// The node has the slot.
@@ -72,7 +72,7 @@ pub(super) enum CallMode {
 }
 
 impl Pipeline {
-    /// Begins to connect. To be called on a local runtime.
+    /// Begins to connect. Must be called on a local runtime.
     pub(super) fn open(
         target: RedisEndpoint,
         settings: &Arc<RedisSettings>,
@@ -92,7 +92,8 @@ impl Pipeline {
         Self { queue, script: Arc::clone(script), timeout: settings.timeout, task }
     }
 
-    /// Asks, at `asked`, which is now. `write` writes the command: once, or again where the script was forgotten.
+    /// Calls the server at `asked`, the present time. `write` writes the command: once, or again if the server had lost
+    /// the script.
     pub(super) async fn ask(
         &self,
         asked: Instant,
@@ -109,8 +110,8 @@ impl Pipeline {
         }
     }
 
-    /// Asks behind the script, which the first of those hands over that found it forgotten: `loads` is how often it had been before.
-    /// Somebody may have it forgotten again just then.
+    /// Repeats the call after loading the script. The first call that found it lost loads it: `loads` is the number of
+    /// loads before. The server may lose the script again meanwhile.
     async fn ask_again(
         &self,
         mut loads: u64,
@@ -129,7 +130,7 @@ impl Pipeline {
         }
     }
 
-    /// Hands the script over, unless that has been done since it had been `loads` times. How often it has been now.
+    /// Loads the script, unless it was loaded since the count was `loads`. Returns the present count.
     fn hand_over(&self, asked: Instant, loads: u64) -> u64 {
         let mut queue = self.queue.borrow_mut();
         if queue.loads() == loads {
@@ -170,7 +171,7 @@ fn read((told, at): TimedReply) -> Result<PipelineReply, CallError> {
     }
 }
 
-/// A call that waits for its answer.
+/// A call that waits for its reply.
 #[derive(Debug)]
 struct Call<'l> {
     queue: &'l RefCell<PipelineQueue>,

@@ -1,8 +1,8 @@
-//! What the script answers.
+//! The reply of the script.
 //!
-//! Integers: the server's time in µs that was used; then, unless a cost was settled, four for each charge: the verdict (0 allow, 1 delay,
-//! 2 deny, 3 never), how long to wait in µs (0 where there is nothing to wait for), `remaining`, and `reset_after` in µs; of a `grant`,
-//! one for each charge: how many units were given back.
+//! Integers: the server's time in µs that was used. Then, unless a cost was settled, four for each charge: the verdict
+//! (0 allow, 1 delay, 2 deny, 3 never), the wait in µs (0 without one), `remaining`, and `reset_after` in µs. Of a
+//! `grant`, one for each charge: the units given back.
 
 use crate::limit::units::{EXACT, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
@@ -11,32 +11,32 @@ use crate::store::{Decisions, Outcome};
 /// Integers for each charge.
 const EACH: usize = 4;
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The server's time that was used: what [`settle`](super::call::settle) wants to know again.
+    /// The server's time that was used; [`settle`](super::call::settle) needs it.
     pub now: Timestamp,
     /// One decision a charge; none where a cost was settled.
     pub outcome: Outcome,
 }
 
-/// No answer of the script's.
+/// Why a reply is unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Not as many integers as the charges call for.
+    /// The number of integers does not match the charges.
     #[error("{found} integers where {wanted} were wanted")]
     Length {
-        /// How many there are.
+        /// The number found.
         found: usize,
-        /// How many there should be.
+        /// The number expected.
         wanted: usize,
     },
-    /// A number out of its range.
+    /// A number out of range.
     #[error("{0} where a verdict or a number of 0 to 2^53 was wanted")]
     Number(i64),
 }
 
-/// Reads the answer to a call with so many charges (0 for `settle`).
+/// Reads the reply to a call with this many charges (0 for `settle`).
 pub fn read(integers: &[i64], charges: usize) -> Result<Reply, Unreadable> {
     let (found, wanted) = (integers.len(), 1 + EACH * charges);
     let (Some((now, answers)), true) = (integers.split_first(), found == wanted) else {
@@ -47,9 +47,10 @@ pub fn read(integers: &[i64], charges: usize) -> Result<Reply, Unreadable> {
     Ok(Reply { now: Timestamp(number(*now)?), outcome: Decisions::Together(decisions).into() })
 }
 
-/// Reads the answer to a `grant` of so many charges: how many units each was given back.
+/// Reads the reply to a `grant` of this many charges: the units given back to each.
 ///
 /// # Errors
+///
 /// See [`Unreadable`].
 pub fn granted(integers: &[i64], charges: usize) -> Result<Vec<u64>, Unreadable> {
     match integers.split_first() {

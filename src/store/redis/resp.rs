@@ -1,8 +1,8 @@
-//! The words of the store's protocol (RESP2): commands as bytes, bytes as values. Pure: no socket, no time.
+//! The store's protocol (RESP2): commands as bytes, bytes as values. Pure: no socket, no time.
 //!
-//! A command is written where it is sent from. A script's answer, a list of integers, is read without an allocation (up to two
-//! charges); anything else is read too, at its price. Malformed bytes are a fault, never a panic, and everything is bounded: a
-//! server that has gone mad costs a connection. RESP3 is not spoken: nobody asks for it by `HELLO`.
+//! A command is written directly into the send buffer. A script's reply, a list of integers, is read without an
+//! allocation (up to two charges); other values may allocate. Malformed bytes are an error, never a panic, and all
+//! sizes are bounded: a faulty server costs a connection. RESP3 is not supported: no `HELLO` asks for it.
 
 use bytes::{BufMut as _, BytesMut};
 use smallvec::SmallVec;
@@ -11,12 +11,12 @@ use super::server_error::ServerError;
 
 /// The longest value, in bytes.
 pub const MOST_BYTES: usize = 1 << 20;
-/// Values within a value.
+/// The maximum number of values within a value.
 const MOST_ELEMENTS: usize = 1 << 16;
-/// Lists within lists.
+/// The maximum depth of nested lists.
 const MOST_DEPTH: usize = 8;
 
-/// The integers of an answer: of one or two charges without an allocation.
+/// The integers of a reply: those of one or two charges need no allocation.
 pub type Integers = SmallVec<[i64; 9]>;
 
 /// A command that is being written.
@@ -27,13 +27,13 @@ pub struct Command<'a> {
 }
 
 impl Command<'_> {
-    /// Appends a whole command to `out`; `words` gives its words.
+    /// Appends a whole command to `out`; `words` writes its arguments.
     pub fn write(out: &mut BytesMut, words: impl FnOnce(&mut Command<'_>)) {
         let start = out.len();
         let mut command = Command { out, words: 0 };
         words(&mut command);
-        // How many words there are is known only now, so the head moves to the front: cheaper than a mistake in a count told
-        // beforehand, which would take every later answer for another's.
+        // The number of arguments is known only now, so the header is moved to the front. A wrong count given
+        // beforehand would assign every later reply to another call.
         let (count, end) = (command.words, out.len());
         length(out, '*', count);
         let head = out.len() - end;
@@ -42,12 +42,12 @@ impl Command<'_> {
         }
     }
 
-    /// One word.
+    /// Writes one argument.
     pub fn word(&mut self, word: &[u8]) {
         self.parts(&[word]);
     }
 
-    /// One word, put together from its parts.
+    /// Writes one argument, joined from its parts.
     pub fn parts(&mut self, parts: &[&[u8]]) {
         self.words += 1;
         length(self.out, '$', parts.iter().map(|part| part.len()).sum());
@@ -55,7 +55,7 @@ impl Command<'_> {
         self.out.put_slice(b"\r\n");
     }
 
-    /// One word: a number in decimal digits.
+    /// Writes one argument: a number in decimal digits.
     pub fn number(&mut self, number: u64) {
         self.word(itoa::Buffer::new().format(number).as_bytes());
     }
@@ -67,47 +67,48 @@ fn length(out: &mut BytesMut, kind: char, length: usize) {
     out.put_slice(b"\r\n");
 }
 
-/// What a server answers.
+/// A reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RespValue {
-    /// A list of nothing but integers; also the empty list.
+    /// A list of only integers; also the empty list.
     Integers(Integers),
     /// An integer.
     Integer(i64),
-    /// A text, be it called simple or bulk.
+    /// A simple or bulk string.
     Bytes(Box<[u8]>),
-    /// A text or a list that is not there.
+    /// A null string or null list.
     Nothing,
     /// Any other list.
     List(Vec<RespValue>),
-    /// An error in place of an answer.
+    /// An error reply.
     Refused(ServerError),
 }
 
-/// What is not RESP2.
+/// Bytes that are not valid RESP2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedReply {
-    /// A value begins with no known mark.
+    /// A value begins with an unknown type byte.
     #[error("a value begins with byte {0}")]
     Mark(u8),
-    /// A length or an integer is none, or too large.
+    /// A length or an integer is malformed, or too large.
     #[error("a number is none")]
     Number,
-    /// A line, or a text, does not end where it should.
+    /// A line or a string does not end where it should.
     #[error("a line has no end")]
     End,
     /// More than [`MOST_BYTES`] bytes or too many values in a value.
     #[error("an answer is too large")]
     TooLarge,
-    /// An answer to nothing.
+    /// A reply without a call.
     #[error("an answer came that nobody asked for")]
     Unasked,
 }
 
-/// Reads the value at the front of `bytes`, and says how long it is; `None` while it has not come whole.
+/// Reads the value at the front of `bytes`, and returns it with its length; `None` while it is incomplete.
 ///
 /// # Errors
-/// What stands there never becomes a value.
+///
+/// The bytes can never become a valid value.
 pub fn read(bytes: &[u8]) -> Result<Option<(RespValue, usize)>, MalformedReply> {
     let mut cursor = Cursor { bytes, at: 0, elements: 0 };
     match cursor.value(0) {
@@ -118,9 +119,9 @@ pub fn read(bytes: &[u8]) -> Result<Option<(RespValue, usize)>, MalformedReply> 
     }
 }
 
-/// Why a value can't be read.
+/// Why a value cannot be read.
 enum Stop {
-    /// It has not come whole.
+    /// It is incomplete.
     More,
     Malformed(MalformedReply),
 }
@@ -158,7 +159,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A list of `count` values; integers for as long as there are only such.
+    /// A list of `count` values; integers for as long as all of them are integers.
     fn list(&mut self, count: usize, depth: usize) -> Result<RespValue, Stop> {
         let mut integers = Integers::new();
         while integers.len() < count {
@@ -170,7 +171,7 @@ impl<'a> Cursor<'a> {
         Ok(RespValue::Integers(integers))
     }
 
-    /// What stands next, if it is an integer.
+    /// The next value, if it is an integer.
     fn integer_ahead(&mut self) -> Result<Option<i64>, Stop> {
         if *self.bytes.get(self.at).ok_or(Stop::More)? != b':' {
             return Ok(None);
@@ -194,7 +195,7 @@ impl<'a> Cursor<'a> {
         if self.elements > MOST_ELEMENTS { Err(MalformedReply::TooLarge) } else { Ok(()) }
     }
 
-    /// Up to the next end of a line, which is passed.
+    /// The bytes up to the next line end, which is skipped.
     fn line(&mut self) -> Result<&'a [u8], Stop> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let end = memchr::memchr(b'\r', rest).ok_or(Stop::More)?;
@@ -227,7 +228,7 @@ impl From<Option<&[u8]>> for RespValue {
     }
 }
 
-/// A length; `None` for -1, which says that there is nothing.
+/// A length; `None` for -1, which means null.
 fn amount(line: &[u8]) -> Result<Option<usize>, MalformedReply> {
     match integer(line)? {
         -1 => Ok(None),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::limit::lua;
 
-/// The modules that know of Redis, as [`lua::modules`].
+/// The modules that use Redis, in the form of [`lua::modules`].
 const MODULES: [(&str, &str); 4] = [
     ("log", include_str!("log.lua")),
     ("transaction", include_str!("transaction.lua")),
@@ -12,17 +12,17 @@ const MODULES: [(&str, &str); 4] = [
     ("bans", include_str!("bans.lua")),
 ];
 
-/// What stands before the modules.
+/// The part before the modules.
 const HEAD: [&str; 4] =
     [lua::SHARED, include_str!("clock.lua"), include_str!("call.lua"), include_str!("state.lua")];
 
-/// What stands after them.
+/// The part after the modules.
 const TAIL: [&str; 2] = [include_str!("use.lua"), include_str!("main.lua")];
 
-/// The script's text and the name that the server calls it by. To be made once.
+/// The script's text and its SHA-1, by which the server knows it. To be made once.
 ///
-/// It needs Redis 6.2 or newer, or Valkey. It calls the server's clock itself, so its answers can't be replayed; its effects are
-/// replicated, not the call.
+/// It needs Redis 6.2 or newer, or Valkey. It reads the server's clock itself, so a replay would decide otherwise; its
+/// effects are replicated, not the call.
 #[derive(Clone, Debug)]
 pub struct Script {
     text: String,
@@ -30,8 +30,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// Puts the parts together. Each module is a branch of one function: a function that is passed by need not be made, and a
-    /// call needs few of them.
+    /// Joins the parts. Each module is a branch of one function: a branch that is not taken is not created, and a call
+    /// needs few of them.
     pub fn new() -> Self {
         let mut text = HEAD.concat();
         text.push_str("local function run(name)\n");
@@ -45,12 +45,12 @@ impl Script {
         Self { text, sha1 }
     }
 
-    /// What `SCRIPT LOAD` or `EVAL` takes.
+    /// The argument of `SCRIPT LOAD` or `EVAL`.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What `EVALSHA` takes: forty hexadecimal digits.
+    /// The argument of `EVALSHA`: forty hexadecimal digits.
     pub fn sha1(&self) -> &str {
         &self.sha1
     }

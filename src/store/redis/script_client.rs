@@ -1,4 +1,4 @@
-//! Calls of the script: written for charges, sent to the server that has their counters, and read.
+//! Calls of the script: encodes charges, sends them to the server with their counters, and reads the reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,19 +26,19 @@ pub(super) struct ScriptClient {
     settings: Arc<RedisSettings>,
     script: Arc<Script>,
     nodes: Nodes,
-    /// Goes on counting where the servers can't be asked.
+    /// Counts locally where the servers are unavailable.
     memory: Arc<MemoryStore>,
     counts: Arc<RedisCounts>,
 }
 
-/// What the servers are asked.
+/// The operations of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScriptOp {
-    /// To charge all or none.
+    /// Charge all or none.
     Decide,
-    /// To look at each charge as if alone, without charging.
+    /// Evaluate each charge separately, without charging.
     Peek,
-    /// To give back what was charged at this time of the server's.
+    /// Refund charges made at this time of the server's clock.
     Refund(Timestamp),
 }
 
@@ -53,12 +53,12 @@ impl ScriptClient {
         Self { settings, script, nodes, memory, counts }
     }
 
-    /// How long a call may take.
+    /// The timeout of a call.
     pub(super) fn timeout(&self) -> Duration {
         self.settings.timeout
     }
 
-    /// Asks the server of this slot after charges that all lie there.
+    /// Calls the server of this slot; all charges are in the slot.
     pub(super) async fn ask(
         &self,
         slot: HashSlot,
@@ -66,7 +66,7 @@ impl ScriptClient {
         charges: &[Charge<'_>],
     ) -> Result<Reply, CallError> {
         let answer = self.nodes.ask(slot, |command| self.write(command, question, charges)).await;
-        // What was not sent is no call.
+        // A call that was not sent is not counted.
         if !matches!(answer, Err(CallError::Down | CallError::Busy)) {
             self.counts.calls.add(1);
         }
@@ -81,12 +81,13 @@ impl ScriptClient {
         fallback::decide(&self.memory, charges, now)
     }
 
-    /// Where a charge's counter lies.
+    /// The slot of a charge's counter.
     pub(super) fn slot(&self, charge: &Charge<'_>) -> HashSlot {
         self.nodes.slot(&key::owner(charge.owner()))
     }
 
-    /// Sends a call about the counters of these charges, which all lie in this slot. `write` writes what stands behind their keys.
+    /// Sends a call on the counters of these charges, which are all in this slot. `write` writes the arguments after
+    /// their keys.
     pub(super) async fn change(
         &self,
         slot: HashSlot,
@@ -100,7 +101,7 @@ impl ScriptClient {
         Ok(answer.await?.integers)
     }
 
-    /// Sends a call about the one key that is called `name` and has this hash tag. `write` writes what stands behind the key.
+    /// Sends a call on the one key `name` with this hash tag. `write` writes the arguments after the key.
     pub(super) async fn ask_key(
         &self,
         name: &[u8],
@@ -115,7 +116,7 @@ impl ScriptClient {
         Ok(answer.await?.integers)
     }
 
-    /// Where all the counters lie, if they lie in one place.
+    /// The slot of all the counters, if they are in one slot.
     pub(super) fn only_slot(&self, charges: &[Charge<'_>]) -> Option<HashSlot> {
         let (first, rest) = charges.split_first()?;
         let is_near = |charge: &Charge<'_>| charge.owner() == first.owner();

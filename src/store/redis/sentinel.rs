@@ -1,5 +1,5 @@
-//! Where the master is, as sentinels say. They are asked anew for each connection; nobody listens to their announcements: a master that
-//! has lost its role refuses the next call, and that leads here.
+//! Finds the master through sentinels. They are asked again for each connection, and their announcements are not
+//! subscribed to: a master that has lost its role refuses the next call, which leads to a new connection.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use super::handshake::ask_once;
 use super::resp::RespValue;
 use super::settings::{ConnectOptions, RedisServer};
 
-/// How long one sentinel may take.
+/// The timeout for one sentinel.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Asks one sentinel after the other, from the `first`, which then is the one that answered, or the next one if there is no time left.
+/// Asks the sentinels one after the other, beginning with `first`. Afterwards `first` is the one that replied, or the
+/// next one if there is no time left.
 pub(super) async fn master(
     sentinels: &[RedisServer],
     name: &str,

@@ -1,6 +1,6 @@
-//! What a server says in place of an answer: an error's line, of which only its code word is kept.
+//! An error reply of a server, of which only the error code is kept.
 //!
-//! The rest of the line may name keys or users, so it is read and forgotten.
+//! The rest of the line may name keys or users, so it is discarded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::settings::RedisServer;
 use super::slot::HashSlot;
 
-/// An error that a server answers.
+/// An error reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerError {
-    /// It does not know the script (any more).
+    /// The server does not know the script, or has lost it.
     NoScript,
     /// Another node has the slot now.
     Moved(HashSlot, ClusterRedirect),
@@ -21,16 +21,16 @@ pub enum ServerError {
     Other(ErrorKind),
 }
 
-/// A node as another names it.
+/// A node named in a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterRedirect {
-    /// `None`: the host of the node that says it.
+    /// `None`: the host of the node that redirects.
     host: Option<Arc<str>>,
     port: u16,
 }
 
 impl ServerError {
-    /// Reads an error's line, without its mark and its end.
+    /// Reads an error line, without its first byte and its line end.
     pub(super) fn read(line: &[u8]) -> Self {
         let text = String::from_utf8_lossy(line);
         let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
@@ -42,7 +42,7 @@ impl ServerError {
             ("NOSCRIPT", _) => Self::NoScript,
             ("MOVED", Some((slot, place))) => Self::Moved(slot, place),
             ("ASK", Some((_, place))) => Self::Ask(place),
-            // Redis 6.2 wraps what a command in a script says: `ERR Error running script (…): …: -OOM command …`.
+            // Redis 6.2 wraps errors of commands in a script: `ERR Error running script (…): …: -OOM command …`.
             ("ERR", _) => {
                 Self::Other(ErrorKind::read(rest.split_once(": -").map_or(word, |(_, inner)| inner)))
             }
@@ -59,26 +59,26 @@ impl ClusterRedirect {
         Some(Self { host, port: port.trim_end().parse().ok()? })
     }
 
-    /// The node, as `teller` has named it.
+    /// The node, as named by `teller`.
     pub(super) fn seen_from(&self, teller: &RedisServer) -> RedisServer {
         RedisServer { host: self.host.as_ref().unwrap_or(&teller.host).clone(), port: self.port }
     }
 }
 
-/// The first word of an error, such as `READONLY`: at most 15 capital letters, digits and `_`; any other is `ERR`.
+/// The error code, such as `READONLY`: at most 15 capital letters, digits and `_`; any other is `ERR`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ErrorKind([u8; 15]);
 
 impl ErrorKind {
-    /// The server is a replica that takes no writes.
+    /// The server is a replica that accepts no writes.
     pub(super) const READONLY: Self = Self(*b"READONLY\0\0\0\0\0\0\0");
-    /// The slot has another node.
+    /// Another node has the slot.
     pub(super) const MOVED: Self = Self(*b"MOVED\0\0\0\0\0\0\0\0\0\0");
-    /// Nobody has the slot.
+    /// No node has the slot.
     pub(super) const CLUSTERDOWN: Self = Self(*b"CLUSTERDOWN\0\0\0\0");
     /// The script is lost.
     pub(super) const NOSCRIPT: Self = Self(*b"NOSCRIPT\0\0\0\0\0\0\0");
-    /// Any error without a word of its own.
+    /// Any error without a code of its own.
     pub(super) const ERR: Self = Self(*b"ERR\0\0\0\0\0\0\0\0\0\0\0\0");
 
     fn read(text: &str) -> Self {
@@ -92,20 +92,20 @@ impl ErrorKind {
         Self(code)
     }
 
-    /// The word.
+    /// The code.
     pub fn as_str(&self) -> &str {
         let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
         // Only ASCII is kept.
         std::str::from_utf8(self.0.get(..end).unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Whether this call alone is refused, as its key holds what it should not or is on its way to another node: it says nothing of
-    /// other calls.
+    /// Whether only this call is refused, since its key has the wrong type or is moving to another node: the error is
+    /// no evidence about other calls.
     pub(super) fn is_of_the_call(self) -> bool {
         matches!(self.as_str(), "WRONGTYPE" | "TRYAGAIN" | "CROSSSLOT" | "MOVED" | "NOSCRIPT")
     }
 
-    /// What it means, where the word alone does not say it.
+    /// The meaning of a code that does not explain itself.
     pub(super) fn in_words(self) -> &'static str {
         match self.as_str() {
             "READONLY" => "it is a replica, which takes no writes",

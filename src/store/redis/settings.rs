@@ -1,4 +1,4 @@
-//! Where the shared counters stand, and how to get in.
+//! The address and credentials of the shared counters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use crate::net::TlsClientConfig;
 
-/// `[store]` with `backend = "redis"`. Two are equal if they lead to the same place in the same way.
+/// `[store]` with `backend = "redis"`. Two are equal if they lead to the same counters in the same way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RedisSettings {
-    /// Whom to ask.
+    /// The servers.
     pub servers: RedisServers,
-    /// How to speak to each of them.
+    /// How to connect to each of them.
     pub dial: ConnectOptions,
-    /// What all keys begin with. At least one byte, no braces.
+    /// The prefix of all keys. At least one byte, no braces.
     pub prefix: Arc<str>,
-    /// What all gateways of the fleet know and nobody else should: it keys the names of counters.
+    /// The secret of the fleet, which keys the names of counters.
     pub secret: RedisPassword,
-    /// Whether the file gives `secret`. If not, it is the same everywhere and no secret.
+    /// Whether the config file has `secret`. Without it, a fixed value is used, which is no secret.
     pub has_secret: bool,
-    /// How long one decision may take, all included; at least 1 ms.
+    /// The timeout of one decision, all included; at least 1 ms.
     pub timeout: Duration,
 }
 
@@ -27,18 +27,18 @@ pub struct RedisSettings {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RedisPassword(pub [u8; 32]);
 
-/// Whom to ask.
+/// The servers of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedisServers {
     /// One server that has all the keys.
     Single(RedisServer),
-    /// Some of a cluster's nodes, from which the others are learned. At least one.
+    /// Some of a cluster's nodes; the others are learned from them. At least one.
     Cluster(Vec<RedisServer>),
-    /// Sentinels that know which server is the master of this name. At least one.
+    /// Sentinels that know the master of this name. At least one.
     Sentinel {
-        /// Those who are asked, in this order.
+        /// The sentinels, in the order in which they are asked.
         sentinels: Vec<RedisServer>,
-        /// The name under which they know it.
+        /// The master's name at the sentinels.
         master: Arc<str>,
     },
 }
@@ -46,16 +46,16 @@ pub enum RedisServers {
 /// A host with its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RedisServer {
-    /// A name or an address, without brackets.
+    /// A host name or an address, without brackets.
     pub host: Arc<str>,
     /// TCP port.
     pub port: u16,
 }
 
-/// How to speak to a server.
+/// How to connect to a server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConnectOptions {
-    /// Who we say we are.
+    /// The credentials.
     pub login: Option<Login>,
     /// The number of the database; a cluster has only 0.
     pub database: u32,
@@ -63,7 +63,7 @@ pub struct ConnectOptions {
     pub tls: Option<TlsClientConfig>,
 }
 
-/// A name with its password.
+/// A user name with its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// The ACL user; `None`: the default user.
@@ -96,7 +96,7 @@ impl fmt::Display for RedisServer {
 }
 
 impl fmt::Display for RedisServers {
-    /// For people: which servers, never a password.
+    /// The servers, without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, servers): (&str, &[RedisServer]) = match self {
             Self::Single(server) => return server.fmt(f),

@@ -1,4 +1,4 @@
-//! The shared store as the whole process knows it.
+//! The shared store, for the whole process.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use super::script::Script;
 use super::settings::RedisSettings;
 use crate::store::memory::MemoryStore;
 
-/// Counters in a server, or in several: one for the process. Workers open their own ways there.
+/// Counters in one or several servers: one for the process. Each worker opens a client of its own.
 #[derive(Debug)]
 pub struct SharedStore {
     settings: Arc<RedisSettings>,
     script: Arc<Script>,
     health: Arc<ServerHealths>,
-    /// What each worker has counted, by its number.
+    /// Each worker's counts, by its number.
     counts: Mutex<Vec<Arc<RedisCounts>>>,
 }
 
@@ -26,18 +26,18 @@ impl SharedStore {
         Self { settings, script: Arc::default(), health: Arc::default(), counts: Mutex::default() }
     }
 
-    /// One in place of another: what was counted so far is not forgotten.
+    /// Replaces another shared store: its counts are kept.
     pub(in crate::store) fn after(last: Option<&Self>, settings: Arc<RedisSettings>) -> Self {
         let counts = last.map(Self::counts).unwrap_or_default();
         Self { counts: Mutex::new(counts), ..Self::new(settings) }
     }
 
-    /// Where it is, and how it is asked.
+    /// The address and settings.
     pub fn settings(&self) -> &Arc<RedisSettings> {
         &self.settings
     }
 
-    /// A worker's way there; see [`Store::open`](crate::store::Store::open).
+    /// A worker's client; see [`Store::open`](crate::store::Store::open).
     pub(in crate::store) fn open(&self, worker: usize, memory: Arc<MemoryStore>) -> RedisClient {
         let mut all = self.counts.lock();
         while all.len() <= worker {
@@ -47,12 +47,12 @@ impl SharedStore {
         RedisClient::open(&self.settings, &self.script, &self.health, memory, counts)
     }
 
-    /// Which servers can be asked.
+    /// The availability of the servers.
     pub fn health(&self) -> &ServerHealths {
         &self.health
     }
 
-    /// What each worker has counted so far.
+    /// Each worker's counts so far.
     pub fn counts(&self) -> Vec<Arc<RedisCounts>> {
         self.counts.lock().clone()
     }

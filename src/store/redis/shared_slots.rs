@@ -1,4 +1,4 @@
-//! The map of a cluster that one worker knows, shared by the task that reads it and the connections to the nodes.
+//! The slot map of one worker, shared by the task that reads it and the connections to the nodes.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ use super::settings::RedisServer;
 use super::slot::HashSlot;
 use super::slots::SlotMap;
 
-/// A worker's map of a cluster, and the wish for a newer one.
+/// A worker's slot map, and the request for a newer one.
 #[derive(Debug)]
 pub(super) struct SharedSlotMap {
     map: RefCell<SlotMap>,
@@ -16,22 +16,22 @@ pub(super) struct SharedSlotMap {
 }
 
 impl SharedSlotMap {
-    /// No node has any slot.
+    /// A map in which no slot has a node.
     pub(super) fn new() -> Self {
         Self { map: RefCell::new(SlotMap::new()), suspicion: Notify::new() }
     }
 
-    /// The map may be wrong: it is to be read again.
+    /// Requests a new map, since this one may be wrong.
     pub(super) fn suspect(&self) {
         self.suspicion.notify_one();
     }
 
-    /// Ready once the map may be wrong.
+    /// Ready once a new map was requested.
     pub(super) async fn suspected(&self) {
         self.suspicion.notified().await;
     }
 
-    /// Replaces the map: gives the one before. `None` if both are the same.
+    /// Replaces the map: returns the old one. `None` if both are the same.
     pub(super) fn replace(&self, map: SlotMap) -> Option<SlotMap> {
         let mut known = self.map.borrow_mut();
         (*known != map).then(|| std::mem::replace(&mut *known, map))
@@ -42,7 +42,7 @@ impl SharedSlotMap {
         self.map.borrow().masters().to_vec()
     }
 
-    /// The node at this place among the masters.
+    /// The node at this index among the masters.
     pub(super) fn master(&self, place: usize) -> Option<RedisServer> {
         self.map.borrow().masters().get(place).cloned()
     }

@@ -1,6 +1,6 @@
-//! A slot of a cluster, and which one a key falls into. Pure.
+//! A slot of a cluster, and the slot of a key. Pure.
 
-/// How many slots there are.
+/// The number of slots.
 pub(super) const SLOTS: usize = 1 << 14;
 
 /// One of a cluster's 16,384 parts. A single server has only the first.
@@ -8,7 +8,7 @@ pub(super) const SLOTS: usize = 1 << 14;
 pub struct HashSlot(u16);
 
 impl HashSlot {
-    /// The slot of this number; `None` if there is none.
+    /// The slot of this number; `None` if the number is too large.
     pub(super) fn new(number: u16) -> Option<Self> {
         (usize::from(number) < SLOTS).then_some(Self(number))
     }
@@ -24,7 +24,7 @@ impl HashSlot {
     }
 }
 
-/// CRC-16/XMODEM, as the cluster's specification wants it.
+/// CRC-16/XMODEM, as the cluster specification requires.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| (crc << 8) ^ CRC16[usize::from(crc.to_be_bytes()[0] ^ byte)])
 }
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn slots_are_those_of_the_clusters_specification() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
-        // As `CLUSTER KEYSLOT` says.
+        // As `CLUSTER KEYSLOT` replies.
         let slots = [("", 0), ("foo", 12_182), ("bar", 5_061), ("user1000", 3_443), ("somekey", 11_058)];
         for (tag, slot) in slots {
             assert_eq!(HashSlot::of(tag.as_bytes()), HashSlot(slot), "{tag}");

@@ -1,4 +1,4 @@
-//! The map of a cluster: which node has which slot. Pure.
+//! The slot map of a cluster: the node of each slot. Pure.
 
 use std::collections::HashMap;
 
@@ -6,28 +6,28 @@ use super::resp::RespValue;
 use super::settings::RedisServer;
 use super::slot::{HashSlot, SLOTS};
 
-/// Nodes of a cluster that are known at a time.
+/// The maximum number of known nodes of a cluster.
 const MOST_NODES: usize = 1_000;
-/// Numbers that are tried in search of one that falls into a node's slots.
+/// The maximum number of hash tags tried to find one in a node's slots.
 const MOST_TAGS: u32 = 1 << 16;
 
-/// Which node has which slot.
+/// The node of each slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotMap {
     masters: Vec<RedisServer>,
-    /// A place in `masters`, or [`NOBODY`].
+    /// An index in `masters`, or [`NOBODY`].
     owners: Box<[u16]>,
 }
 
 const NOBODY: u16 = u16::MAX;
 
 impl SlotMap {
-    /// Nobody has any.
+    /// A map in which no slot has a node.
     pub(super) fn new() -> Self {
         Self { masters: Vec::new(), owners: vec![NOBODY; SLOTS].into() }
     }
 
-    /// Reads what `teller` answers to `CLUSTER SLOTS`; `None` if that is no map, or one of too many nodes.
+    /// Reads the reply of `teller` to `CLUSTER SLOTS`; `None` if it is no slot map, or has too many nodes.
     pub fn read(told: &RespValue, teller: &RedisServer) -> Option<Self> {
         let mut map = Self::new();
         let mut places = HashMap::new();
@@ -55,25 +55,25 @@ impl SlotMap {
         &self.masters
     }
 
-    /// The place among [`Self::masters`] of the node that has it.
+    /// The index among [`Self::masters`] of the node of this slot.
     pub(super) fn owner(&self, slot: HashSlot) -> Option<usize> {
         self.owners.get(slot.index()).filter(|owner| **owner != NOBODY).map(|owner| usize::from(*owner))
     }
 
-    /// From now on `server` has the slot. Returns its place; `None` if there are too many nodes.
+    /// Assigns the slot to `server`. Returns the node's index; `None` if there are too many nodes.
     pub(super) fn learn(&mut self, slot: HashSlot, server: &RedisServer) -> Option<usize> {
         let place = self.place_of(server)?;
         *self.owners.get_mut(slot.index())? = u16::try_from(place).ok()?;
         Some(place)
     }
 
-    /// The node's place, which it gets if it has none; `None` if there are too many nodes.
+    /// The node's index, which is added if it is new; `None` if there are too many nodes.
     pub(super) fn place_of(&mut self, server: &RedisServer) -> Option<usize> {
         let known = self.masters.iter().position(|master| master == server);
         known.or_else(|| self.add(server.clone()).map(usize::from))
     }
 
-    /// A number that, as a hash tag, falls into one of the node's slots; `None` if it has none.
+    /// A number that, as a hash tag, is in one of the node's slots; `None` if the node has none.
     pub(super) fn tag_of(&self, server: &RedisServer) -> Option<u32> {
         let place = self.masters.iter().position(|master| master == server)?;
         let falls = |number: &u32| {
@@ -97,7 +97,7 @@ fn list(value: &RespValue) -> Option<&[RespValue]> {
     }
 }
 
-/// A node: host, port, and what else there may be. Without a host, or with one unknown, it is the teller's.
+/// Reads a node: host, port, and optional further data. A missing or unknown host is the teller's.
 fn read_server(value: &RespValue, teller: &RedisServer) -> Option<RedisServer> {
     let [host, RespValue::Integer(port), ..] = list(value)? else { return None };
     let host = match host {

@@ -1,8 +1,8 @@
-//! Who has which part of a cluster, and the links there: one worker's picture of it, and the task that keeps the picture.
+//! The topology of a cluster: one worker's slot map with its connections, and the task that keeps the map current.
 //!
-//! The picture is taken at start and whenever somebody has seen that it is wrong or may be: a node that names another, a link that breaks.
-//! It is taken at most about ten times a second, from whoever of the nodes answers. What a node says in passing (`MOVED`) is drawn in at
-//! once.
+//! The map is read at start and whenever it is found or suspected to be wrong: a node redirects, or a connection
+//! breaks. It is read at most about ten times a second, from any node that replies. A redirect (`MOVED`) changes the
+//! map at once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,12 +29,12 @@ use super::slot::HashSlot;
 use super::slots::SlotMap;
 use crate::clock::deadline::now;
 
-/// How long one node may take to tell.
+/// The timeout for one node's reply.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Nodes that are asked for one picture.
+/// The maximum number of nodes asked for one map.
 const MOST_ASKED: usize = 32;
 
-/// A picture of a cluster.
+/// The topology of a cluster.
 #[derive(Debug)]
 pub(super) struct Topology {
     listed: Vec<RedisServer>,
@@ -42,27 +42,27 @@ pub(super) struct Topology {
     script: Arc<Script>,
     healths: Arc<ServerHealths>,
     map: Rc<SharedSlotMap>,
-    /// By the places in the map; opened when first needed.
+    /// By index in the map; a connection is opened when first needed.
     nodes: RefCell<Vec<Option<Rc<Node>>>>,
     sight: Cell<Sight>,
-    /// The first picture was taken, or there is none to be had.
+    /// The first map was read, or could not be.
     first: Notify,
 }
 
-/// A node that was asked.
+/// A node with a connection.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) server: RedisServer,
     pub(super) link: Pipeline,
 }
 
-/// Whether there is a picture.
+/// Whether there is a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sight {
     /// Not yet.
     Awaited,
     Clear,
-    /// None is to be had.
+    /// It could not be read.
     None,
 }
 
@@ -85,7 +85,7 @@ impl Topology {
         })
     }
 
-    /// Takes pictures until the task is aborted.
+    /// Reads the map whenever requested, until the task is aborted.
     pub(super) async fn run(self: Rc<Self>) -> Infallible {
         let (mut teller, mut backoff, mut down): (_, _, Option<OutageGuard>) =
             (None, Backoff::default(), None);
@@ -113,10 +113,11 @@ impl Topology {
         }
     }
 
-    /// The node that has the slot.
+    /// The node of the slot.
     ///
     /// # Errors
-    /// Nobody has it, or is known to.
+    ///
+    /// The slot has no node, or none that is known.
     pub(super) fn node(&self, slot: HashSlot) -> Result<Rc<Node>, CallError> {
         match (self.map.owner(slot), self.sight.get()) {
             (Some(place), _) => self.node_at(place),
@@ -128,20 +129,20 @@ impl Topology {
         }
     }
 
-    /// Ready when it is known whether there is a picture.
+    /// Ready when it is known whether there is a map.
     pub(super) async fn first_look(&self) {
         while self.sight.get() == Sight::Awaited {
             self.first.notified().await;
         }
     }
 
-    /// The node, which from now on has the slot.
+    /// The node to which the slot is assigned from now on.
     pub(super) fn learn(&self, slot: HashSlot, server: &RedisServer) -> Result<Rc<Node>, CallError> {
         self.map.suspect();
         self.node_at(self.map.learn(slot, server).ok_or(CallError::Busy)?)
     }
 
-    /// The node, whatever it has.
+    /// The node of this address, whatever its slots.
     pub(super) fn node_called(&self, server: &RedisServer) -> Result<Rc<Node>, CallError> {
         self.node_at(self.map.place_of(server).ok_or(CallError::Busy)?)
     }
@@ -161,7 +162,7 @@ impl Topology {
         Ok(Rc::clone(entry.insert(Rc::new(Node { server, link }))))
     }
 
-    /// The new picture. Links to nodes that are not on it any more are closed, once the calls on them are over.
+    /// Replaces the map. Connections to nodes that are no longer in it are closed once their calls have ended.
     fn adopt(&self, map: SlotMap) {
         let masters = map.masters().to_vec();
         let Some(before) = self.map.replace(map) else { return };
@@ -171,7 +172,8 @@ impl Topology {
         *nodes = masters.iter().map(|server| known.remove(server).flatten()).collect();
     }
 
-    /// Asks for the map: first who told it last, then the listed nodes, then those that were learned.
+    /// Reads the map: first from the node that returned the last one, then from the configured nodes, then from the
+    /// learned ones.
     async fn look(&self, teller: &mut Option<RedisServer>) -> Result<SlotMap, ConnectionTrouble> {
         let learned = self.map.masters();
         let candidates: Vec<_> =
@@ -203,7 +205,7 @@ impl Topology {
         }
     }
 
-    /// What the cluster is called as long as its nodes are not known.
+    /// The cluster's name as long as its nodes are unknown.
     fn name(&self) -> String {
         let names: Vec<_> = self.listed.iter().map(ToString::to_string).collect();
         names.join(", ")

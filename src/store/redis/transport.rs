@@ -1,4 +1,5 @@
-//! The bytes between us and a server, with or without TLS. No protocol, no time-outs: who calls bounds the wait.
+//! The bytes between the gateway and a server, with or without TLS. No protocol, no timeouts: the caller bounds the
+//! wait.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -16,9 +17,9 @@ use super::errors::ConnectionTrouble;
 use super::settings::RedisServer;
 use crate::net::{self, Peek, TlsClientConfig};
 
-/// Room made for one read.
+/// Buffer capacity for one read.
 const READ: usize = 16 << 10;
-/// A connection that rests for so long is asked after, so that what lies in between does not forget it.
+/// A connection that is idle for this long is probed by TCP keep-alive, so that firewalls in between do not drop it.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A connection.
@@ -29,13 +30,13 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// Connects to the first of the host's addresses that takes it, and agrees on TLS.
+    /// Connects to the first of the host's addresses that accepts, and performs the TLS handshake.
     pub(super) async fn open(
         server: &RedisServer,
         tls: Option<&TlsClientConfig>,
     ) -> Result<Self, ConnectionTrouble> {
         let stream = TcpStream::connect((&*server.host, server.port)).await?;
-        // Calls must not wait for acknowledgements; a socket that refuses either still works.
+        // Calls must not wait for acknowledgements; a socket that supports neither option still works.
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE));
         let Some(tls) = tls else { return Ok(Self::Plain(stream)) };
@@ -44,7 +45,7 @@ impl Transport {
         Ok(Self::Tls(Box::new(connecting.await?)))
     }
 
-    /// Reads what has come behind what is in `buffer`. Ready with 0 at the end.
+    /// Appends received bytes to `buffer`. Ready with 0 at the end.
     pub(super) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -54,13 +55,13 @@ impl Transport {
             Self::Plain(stream) => net::poll_read(stream, context, buffer, READ),
             Self::Tls(stream) => {
                 buffer.reserve(READ);
-                // What a poll has read is in the buffer: the future itself holds nothing.
+                // Bytes that a poll has read are in the buffer: the future itself holds nothing.
                 pin!(stream.read_buf(&mut buffer.limit(READ))).poll(context)
             }
         }
     }
 
-    /// Whether something is there to read, even if the runtime has not heard of it. Costs a system call.
+    /// Whether bytes can be read, even if the runtime has not noticed yet. Costs a system call.
     pub(super) fn has_unread(&self) -> bool {
         let stream = match self {
             Self::Plain(stream) => stream,

@@ -1,4 +1,4 @@
-//! What is kept of a request, and its line of text. Whatever bytes a client sends, they can neither end the line nor the field.
+//! The record of a request, and its line of text. No bytes of a client can end the line or the field.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,11 +14,11 @@ use crate::plan::log::{AccessLog, LogField};
 use crate::telemetry::metrics::DecisionLabel;
 use crate::telemetry::trace::context::TraceId;
 
-/// One answered request. What is empty or `None` is not known, or there is nothing to say. Its texts are strings so that a
-/// record that nobody wants can be used again with their memory.
+/// The record of one completed request. Empty or `None`: unknown, or not applicable. Its texts are strings so that an
+/// unlogged record can be reused with their memory.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// When its head had come.
+    /// When the request head was complete.
     pub time: Timestamp,
     /// The method as sent.
     pub method: Method,
@@ -30,31 +30,31 @@ pub struct Record {
     pub path: String,
     /// The matched route's name.
     pub route: String,
-    /// The answer's status.
+    /// The response's status.
     pub status: StatusCode,
-    /// Request body bytes that came.
+    /// Request body bytes received.
     pub bytes_in: u64,
-    /// Response body bytes that went.
+    /// Response body bytes sent.
     pub bytes_out: u64,
-    /// Head of the request to end of the response.
+    /// From the request head to the end of the response.
     pub duration: Micros,
-    /// `NAME/HOST:PORT` of the server that answered last.
+    /// `NAME/HOST:PORT` of the last server that responded.
     pub upstream: String,
-    /// Until its response head.
+    /// The time until its response head.
     pub upstream_duration: Option<Micros>,
     /// The client as identified.
     pub client: IpAddr,
     /// `x-request-id`.
     pub request_id: String,
-    /// The limit that decided: the one that refused, or the tightest.
+    /// The limit that decided: the one that refused, or the binding one.
     pub limit: String,
-    /// What it said.
+    /// Its decision.
     pub decision: Option<DecisionLabel>,
-    /// What remains there.
+    /// The remaining units of that limit.
     pub remaining: Option<u64>,
-    /// What the request cost there.
+    /// The request's cost for that limit.
     pub cost: Option<u32>,
-    /// Why tollgate itself answered, in one word: `connect`, `timeout`, …
+    /// Why tollgate itself responded, as one word: `connect`, `timeout`, …
     pub error: Option<&'static str>,
     /// The trace that the request belongs to, if requests are traced.
     pub trace_id: Option<TraceId>,
@@ -65,7 +65,7 @@ pub struct Record {
 }
 
 impl Default for Record {
-    /// `GET` of nothing from nobody, answered with 200.
+    /// An empty `GET`, answered with 200.
     fn default() -> Self {
         Self {
             time: Timestamp(0),
@@ -95,7 +95,7 @@ impl Default for Record {
 }
 
 impl Record {
-    /// The same as [`Self::default`], with the memory of the texts that stand here now.
+    /// A default record with the memory of this one's texts.
     #[must_use]
     pub fn emptied(mut self) -> Self {
         let Self { host, path, route, upstream, request_id, limit, referer, user_agent, .. } = &mut self;
@@ -105,8 +105,8 @@ impl Record {
         Self { host, path, route, upstream, request_id, limit, referer, user_agent, ..Self::default() }
     }
 
-    /// Whether the log tells of the request even where it tells only of a sample: a limit said anything but "allowed",
-    /// tollgate itself answered or broke off, or the answer is a 5xx.
+    /// Whether the request is logged even if only a sample is: a limit's decision other than "allowed", a response of
+    /// tollgate itself or a truncated one, or a 5xx.
     pub fn is_notable(&self) -> bool {
         let let_through = matches!(self.decision, None | Some(DecisionLabel::Allowed));
         !let_through || self.error.is_some() || self.status.is_server_error()
@@ -123,12 +123,12 @@ pub(super) fn append(batch: &mut Vec<u8>, record: &Record, form: &AccessLog) {
     };
     match written {
         Ok(()) => batch.push(b'\n'),
-        // Nothing in a record can fail to be written to memory; if it did, half a line would be worse than none.
+        // Writing a record to memory cannot fail; if it did, half a line would be worse than none.
         Err(_) => batch.truncate(start),
     }
 }
 
-/// All chosen fields are on every line: `null` where there is nothing to say.
+/// All chosen fields are on every line: `null` if unknown or not applicable.
 fn json(batch: &mut Vec<u8>, record: &Record, fields: &[LogField]) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(batch, Plain);
     let mut line = serializer.serialize_map(None)?;
@@ -163,13 +163,13 @@ fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Resul
     }
 }
 
-/// A name, unless there is none.
+/// A name, unless it is empty.
 fn said(name: &str) -> Option<&str> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-/// Compact JSON without any control character: serde's own leaves DEL, C1 and Unicode's line separators as they are,
-/// which some readers take for ends of lines and some terminals for commands.
+/// Compact JSON without any control character: serde's own format leaves DEL, C1 and Unicode's line separators
+/// unescaped, which some readers take for line ends and some terminals for commands.
 struct Plain;
 
 impl Formatter for Plain {
@@ -208,7 +208,7 @@ fn or_dash(value: &[u8]) -> &[u8] {
     if value.is_empty() { b"-" } else { value }
 }
 
-/// As Apache does: quotes and backslashes behind a backslash, everything but printable ASCII as `\xHH`.
+/// As Apache does: quotes and backslashes are escaped by a backslash, everything but printable ASCII as `\xHH`.
 fn escape(batch: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for &byte in bytes {
@@ -261,7 +261,7 @@ fn common_time(time: Timestamp) -> String {
     format!("{:02}/{month}/{:04}:{hour:02}:{minute:02}:{second:02} +0000", utc.day(), utc.year())
 }
 
-/// Moments beyond the year 9999, which no clock of ours gives, are shown as 1970.
+/// Times beyond the year 9999, which the clock never returns, are shown as 1970.
 fn utc(time: Timestamp) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(time.0) * 1_000)
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Where the access log goes: to standard output, or to a file that is opened for append.
+//! The output of the access log: standard output, or a file opened for append.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -8,30 +8,30 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 
-/// Whoever reads logs is to be of the file's group.
+/// Log readers have to be in the file's group.
 const MODE: u32 = 0o640;
 
 /// An output that takes whole lines.
 pub struct Output {
     name: String,
     sink: Box<dyn Write + Send>,
-    /// The same file to be read, until the first line is written.
+    /// The same file opened for reading, until the first line is written.
     before: Option<File>,
-    /// What stands there ends inside a line.
+    /// The file ends inside a line.
     torn: bool,
 }
 
-/// Lines that the output did not take.
+/// Lines that could not be written.
 #[derive(Debug)]
 pub(super) struct LostRecords {
-    /// How many.
+    /// Their number.
     pub(super) lines: u64,
-    /// Why.
+    /// The error.
     pub(super) error: io::Error,
 }
 
 impl Output {
-    /// What the program log calls `name`.
+    /// An output that the program log calls `name`.
     pub fn new(name: impl Into<String>, sink: impl Write + Send + 'static) -> Self {
         Self { name: name.into(), sink: Box::new(sink), before: None, torn: false }
     }
@@ -41,18 +41,18 @@ impl Output {
         Self::new("standard output", io::stdout())
     }
 
-    /// The file at `path`, made with mode 0640 if there is none; standard output without a path. A pipe is refused, which
-    /// could not be opened without waiting for its reader.
+    /// The file at `path`, created with mode 0640 if there is none; standard output without a path. A pipe is refused,
+    /// since opening one would wait for its reader.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
         let Some(path) = path else { return Ok(Self::stdout()) };
         refuse_pipe(path)?;
         let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
-        // Where it may be written but not read, its last line is taken for whole.
+        // If the file can be written but not read, its last line is assumed to be whole.
         let before = File::open(path).ok();
         Ok(Self { before, ..Self::new(format!("`{}`", path.display()), file) })
     }
 
-    /// Whether [`Self::open`] would find it, or could make it; nothing is made.
+    /// Whether [`Self::open`] would find the file, or could create it; nothing is created.
     pub fn check(path: &Path) -> io::Result<()> {
         refuse_pipe(path)?;
         match OpenOptions::new().append(true).open(path) {
@@ -64,12 +64,12 @@ impl Output {
         }
     }
 
-    /// What the program log calls it.
+    /// Its name in the program log.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Writes all lines of `batch`, on lines of their own whatever stood there.
+    /// Writes all lines of `batch`, after ending an incomplete line in the file.
     pub(super) fn write(&mut self, batch: &[u8]) -> Result<(), LostRecords> {
         if batch.is_empty() {
             return Ok(());
@@ -89,7 +89,7 @@ impl Output {
         })
     }
 
-    /// As [`Write::write_all`], then flushed; an error comes with the number of bytes that were written.
+    /// As [`Write::write_all`], then flushed; an error has the number of bytes that were written.
     fn write_all(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -115,12 +115,12 @@ fn refuse_pipe(path: &Path) -> io::Result<()> {
         Ok(found) if found.file_type().is_fifo() => {
             Err(io::Error::new(ErrorKind::InvalidInput, "it is a pipe, not a file"))
         }
-        // What else may be wrong, opening tells.
+        // Other errors show when the file is opened.
         _ => Ok(()),
     }
 }
 
-/// As a full disk leaves it, or a process that was killed.
+/// As after a full disk, or a killed process.
 fn ends_inside_a_line(mut file: File) -> io::Result<bool> {
     if !file.metadata()?.is_file() || file.seek(SeekFrom::End(0))? == 0 {
         return Ok(false);

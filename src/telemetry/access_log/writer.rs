@@ -8,16 +8,16 @@ use super::output::{LostRecords, Output};
 use super::{Change, Message, QUEUE, State, line};
 use crate::plan::log::AccessLog;
 
-/// How long records gather before they are written together. In between nobody waits on the queue, so handing a
-/// record over wakes no thread; it is also the longest that a line is held back.
+/// How long records are collected before they are written together. Meanwhile the thread does not wait on the queue, so
+/// queueing a record wakes no thread; it is also the longest delay of a line.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Writes until the queue's other end is gone, or until it is empty once the log is closing.
+/// Writes until the queue's other end is closed, or until the queue is empty once the log is closing.
 pub(super) fn run(queue: &Receiver<Message>, state: &State, form: AccessLog, output: Output) {
     let mut writer = Writer { form, output, told: false, told_of: 0 };
     let mut batch = Vec::new();
     loop {
-        // Read before the queue is emptied: what was sent before closing is then written below.
+        // Read before the queue is emptied: records sent before closing are then written below.
         let closing = state.closing.load(Ordering::Acquire);
         let first = if closing {
             None
@@ -47,18 +47,18 @@ pub(super) fn run(queue: &Receiver<Message>, state: &State, form: AccessLog, out
     }
 }
 
-/// How lines are written now.
+/// The present format and output.
 struct Writer {
     form: AccessLog,
     output: Output,
-    /// The program log was told of lines that this output lost.
+    /// A loss of lines by this output was logged.
     told: bool,
-    /// So many had been dropped when this output was begun.
+    /// The number of dropped records when this output was opened.
     told_of: u64,
 }
 
 impl Writer {
-    /// Does otherwise from here on. Lines stay whole: each goes to one output.
+    /// Changes format or output. Lines stay whole: each goes to one output.
     fn adopt(&mut self, Change { form, output }: Change, state: &State) {
         if let Some(form) = form {
             self.form = form;
@@ -70,7 +70,7 @@ impl Writer {
         }
     }
 
-    /// Writes and removes all lines of `batch`; those that the output does not take are dropped and counted.
+    /// Writes and removes all lines of `batch`; lines that cannot be written are dropped and counted.
     fn write(&mut self, batch: &mut Vec<u8>, state: &State) {
         if let Err(LostRecords { lines, error }) = self.output.write(batch) {
             state.drop_records(lines);
@@ -82,7 +82,7 @@ impl Writer {
         batch.clear();
     }
 
-    /// Says once that lines are lost; the metric counts them.
+    /// Logs once that lines are lost; the metric counts them.
     fn tell(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.told, true) {
             tracing::warn!("{reason}; lines are dropped and counted in `tollgate_access_log_dropped_total`");

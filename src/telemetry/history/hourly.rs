@@ -1,4 +1,4 @@
-//! What limits said in the last hour, minute by minute.
+//! The verdicts of limits in the last hour, minute by minute.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::telemetry::metrics::Decided;
 
 const MINUTES: usize = 60;
 
-/// The last minutes of each limit that said something in them.
+/// The last minutes of each limit with verdicts in them.
 #[derive(Debug, Default)]
 pub(super) struct HourlyHistory {
     limits: HashMap<Arc<str>, Box<[Minute; MINUTES]>>,
@@ -23,7 +23,7 @@ struct Minute {
 }
 
 impl HourlyHistory {
-    /// What was said in this second, since 1970.
+    /// Adds the verdicts of this second, counted since 1970.
     pub(super) fn count(&mut self, second: u64, news: &HashMap<Arc<str>, Decided>) {
         let minute = second / 60;
         if minute != self.last {
@@ -46,7 +46,7 @@ impl HourlyHistory {
         }
     }
 
-    /// What the limit said in the hour that ends with this second.
+    /// The limit's verdicts in the hour that ends with this second.
     pub(super) fn sum(&self, second: u64, limit: &str) -> Decided {
         let mut sum = Decided::default();
         let minutes = self.limits.get(limit).into_iter().flat_map(|minutes| minutes.iter());

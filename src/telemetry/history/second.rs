@@ -1,4 +1,4 @@
-//! One second.
+//! One second of the history.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::telemetry::metrics::{
     Answered, Attempts, Decided, Delta, RequestOutcome, ServerCounts, ServerName,
 };
 
-/// Routes, limits and upstreams of which one second is kept, each; those with the most requests.
+/// The maximum number of routes, limits and upstreams each in one second; those with the most requests.
 const MOST: usize = 1_000;
 
 /// One second. Lists are in the order of their names.
@@ -29,20 +29,20 @@ pub struct SecondSample {
 /// Requests that ended in a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Requests {
-    /// In the order of [`Fate::ALL`].
+    /// In the order of [`RequestOutcome::ALL`].
     pub fates: [u64; RequestOutcome::ALL.len()],
-    /// How long they took, without waits in queues of leaky buckets; `None`: there were none.
+    /// Their durations, without delays by leaky buckets; `None`: there were no requests.
     pub times: Option<Times>,
-    /// How long the delayed ones waited there; `None`: there were none.
+    /// The delays of the delayed ones; `None`: there were none.
     pub delays: Option<Times>,
 }
 
-/// How long things took that happened in a second.
+/// Durations within a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// No longer than so many microseconds took half of them.
+    /// The median, in microseconds.
     pub p50: u32,
-    /// The same, of 99 of 100.
+    /// The 99th percentile, in microseconds.
     pub p99: u32,
 }
 
@@ -53,29 +53,29 @@ pub struct UpstreamSecond {
     pub answers: u64,
     /// Attempts that were not.
     pub failed: u64,
-    /// Until the response head.
+    /// The times until the response head.
     pub times: Option<Times>,
     /// Responses by class, and retries, of all servers together.
     pub counts: ServerCounts,
-    /// Servers that are up, at its end.
+    /// Servers that are up, at the end of the second.
     pub up: u32,
 }
 
 /// The store in a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreSecond {
-    /// Counters held in this process, at its end.
+    /// Counters held in this process, at the end of the second.
     pub keys: u64,
-    /// Live ones evicted.
+    /// Live counters evicted.
     pub evictions: u64,
-    /// Requests that were decided without the shared store.
+    /// Requests decided without the shared store.
     pub errors: u64,
-    /// How long the shared store took.
+    /// The durations of calls to the shared store.
     pub times: Option<Times>,
 }
 
 impl StoreSecond {
-    /// Nothing happened.
+    /// A second without requests.
     pub(super) fn idle(store: &Store) -> Self {
         Self { keys: store.keys(), ..Self::default() }
     }
@@ -106,17 +106,17 @@ impl SecondSample {
         }
     }
 
-    /// Nothing happened.
+    /// A second without requests.
     pub(super) fn empty(store: StoreSecond, up: Vec<(Arc<str>, u32)>) -> Self {
         Self::new(Delta::default(), store, up)
     }
 
-    /// The routes that were asked for.
+    /// The routes with requests.
     pub fn routes(&self) -> &[(Arc<str>, Requests)] {
         &self.routes
     }
 
-    /// The limits that said something.
+    /// The limits with verdicts.
     pub fn limits(&self) -> &[(Arc<str>, Decided)] {
         &self.limits
     }
@@ -126,7 +126,7 @@ impl SecondSample {
         &self.upstreams
     }
 
-    /// The servers that answered something, or failed an attempt that was tried again.
+    /// The servers with responses, or with a failed attempt that was retried.
     pub(super) fn servers(&self) -> &[(ServerName, ServerCounts)] {
         &self.servers
     }
@@ -137,7 +137,7 @@ impl SecondSample {
     }
 }
 
-/// At most so many of them, in the order of their names.
+/// At most [`MOST`] of them, in the order of their names.
 fn busiest<K: Ord, T>(items: impl Iterator<Item = (K, T)>, weight: impl Fn(&T) -> u64) -> Vec<(K, T)> {
     let mut kept: Vec<_> = items.collect();
     if kept.len() > MOST {
@@ -175,7 +175,7 @@ impl From<Attempts> for UpstreamSecond {
     }
 }
 
-/// What was seen last of the store.
+/// The store's totals at the last read.
 #[derive(Debug, Default)]
 pub(super) struct StoreTotal {
     evictions: u64,
@@ -192,14 +192,14 @@ impl StoreTotal {
         Self { evictions: store.evictions(), errors, duration }
     }
 
-    /// What happened since this was asked last.
+    /// The changes since the last call.
     pub(super) fn draw(&mut self, store: &Store) -> StoreSecond {
         let total = Self::of(store);
         let last = std::mem::replace(self, total);
         StoreSecond {
             keys: store.keys(),
             evictions: self.evictions.saturating_sub(last.evictions),
-            // A reload to another shared store begins anew.
+            // A reload to another shared store starts the counts anew.
             errors: self.errors.checked_sub(last.errors).unwrap_or(self.errors),
             times: Times::of(&self.duration.since(&last.duration)),
         }

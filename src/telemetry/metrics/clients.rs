@@ -1,4 +1,4 @@
-//! What `/metrics` says of clients' connections.
+//! The metrics of client connections.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

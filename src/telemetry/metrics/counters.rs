@@ -1,4 +1,4 @@
-//! What is counted together: the cells of a route, a limit, a listener. One thread writes them, any thread may read.
+//! Groups of counters: of a route, a limit, a listener. One thread writes them, any thread may read.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -11,35 +11,36 @@ use crate::counter::{Counter, Histogram, RequestTime};
 use crate::limit::units::Micros;
 use crate::upstream::Failure;
 
-/// What a route answered. Aligned, like the others below, so that no two workers' counters share a cache line.
+/// The counters of a route. Aligned, like the others below, so that no two workers' counters share a cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct RouteCounters {
     pub(super) codes: StatusCounters,
-    /// Durations of requests that no leaky bucket delayed. Those of the others are in `delayed`.
+    /// Durations of requests without a delay by a leaky bucket. Those of the others are in `delayed`.
     pub(super) duration: Histogram<RequestTime>,
-    /// Made by the first delayed request: most routes have none.
+    /// Created by the first delayed request: most routes have none.
     delayed: OnceLock<Box<DelayCounters>>,
-    /// Bytes of the requests' bodies.
+    /// Bytes of request bodies.
     pub(super) received: Counter,
-    /// Bytes of the answers' bodies.
+    /// Bytes of response bodies.
     pub(super) sent: Counter,
     fates: [Counter; RequestOutcome::ALL.len()],
 }
 
-/// Durations of requests that waited in the queue of a leaky bucket.
+/// Durations of requests delayed by a leaky bucket.
 #[derive(Debug, Default)]
 pub(super) struct DelayCounters {
-    /// The whole duration, with the wait.
+    /// The whole duration, with the delay.
     pub(super) duration: Histogram<RequestTime>,
-    /// The duration without the wait.
+    /// The duration without the delay.
     pub(super) latency: Histogram<RequestTime>,
-    /// The wait.
+    /// The delay.
     pub(super) delay: Histogram<RequestTime>,
 }
 
 impl RouteCounters {
-    /// Only one thread may call this; see [`Counter::add`]. `delay` is the part of `duration` that the request waited for a limit.
+    /// Only one thread may call this; see [`Counter::add`]. `delay` is the part of `duration` that a leaky bucket
+    /// delayed the request.
     pub(super) fn record(&self, duration: Micros, delay: Micros) {
         if delay == Micros(0) {
             return self.duration.record(duration);
@@ -51,7 +52,7 @@ impl RouteCounters {
         delayed.delay.record(delay);
     }
 
-    /// Of the requests that were delayed, if there were any.
+    /// The counters of delayed requests, if there were any.
     pub(super) fn delayed(&self) -> Option<&DelayCounters> {
         self.delayed.get().map(Box::as_ref)
     }
@@ -62,13 +63,13 @@ impl RouteCounters {
     }
 }
 
-/// What came of requests to an upstream.
+/// The counters of an upstream.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct UpstreamCounters {
     pub(super) duration: Histogram<RequestTime>,
     failed: [Counter; Failure::ALL.len()],
-    /// Attempts that were not answered, those that another followed included.
+    /// Failed attempts, including those that were retried.
     pub(super) failed_attempts: Counter,
 }
 
@@ -79,7 +80,7 @@ impl UpstreamCounters {
     }
 }
 
-/// What came of attempts at one server of an upstream.
+/// The counters of attempts at one server of an upstream.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct ServerCounters {
@@ -93,19 +94,19 @@ impl ServerCounters {
         &self.classes[class as usize]
     }
 
-    /// Failed attempts that another followed.
+    /// Failed attempts that were retried.
     pub(super) fn retried(&self, why: Failure) -> &Counter {
         // As above.
         &self.retried[why as usize]
     }
 }
 
-/// What a limit said on a route.
+/// The counters of a limit's verdicts on a route.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct DecisionCounters {
     labels: [Counter; DecisionLabel::ALL.len()],
-    /// What was said where the store could not be asked, which is all that the label tells then.
+    /// The verdicts where the store could not be asked; the label then only says so.
     unasked: [Counter; LimitVerdict::ALL.len()],
 }
 
@@ -121,7 +122,7 @@ impl DecisionCounters {
     }
 }
 
-/// Connections to a listener.
+/// The counters of connections to a listener.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct ConnectionCounters {
@@ -137,14 +138,14 @@ impl ConnectionCounters {
     }
 
     pub(super) fn open(&self) -> u64 {
-        // `closed` first: a connection that opens and closes in between then counts as open, not as minus one.
+        // `closed` is read first: a connection that opens and closes in between then counts as open, not as minus one.
         let closed = self.closed.get();
         self.opened.get().saturating_sub(closed)
     }
 }
 
-/// A counter for each status code that occurs. Most routes see two or three, so they stand in a short list that is
-/// searched from the front and grows by another list; 900 codes exist, so it ends.
+/// A counter for each status code that occurs. Most routes have two or three, so they are in a short list that is
+/// searched from the front and extended by another list; there are 900 codes, so it ends.
 #[derive(Debug, Default)]
 pub(super) struct StatusCounters {
     slots: [CodeSlot; 5],

@@ -1,5 +1,4 @@
-//! What was counted since the last time that somebody looked: the workers' counters by difference, so that they do nothing for it
-//! but count.
+//! Deltas: the counts since the last read, as differences of the workers' counters. The workers only count.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,61 +10,61 @@ use super::{DecisionLabel, LimitVerdict, Metrics, RequestOutcome, StatusClass};
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::upstream::Failure;
 
-/// Remembers what was seen last.
+/// The values at the last read.
 #[derive(Debug, Default)]
 pub struct DeltaReader {
     workers: Vec<Seen>,
 }
 
-/// What was counted in between, by name; of what nothing was counted, nothing.
+/// The counts since the last read, by name; names without counts are left out.
 #[derive(Debug, Default)]
 pub struct Delta {
-    /// Of routes.
+    /// The counts of routes.
     pub routes: HashMap<Arc<str>, Answered>,
-    /// Of limits, on all routes together.
+    /// The counts of limits, on all routes together.
     pub limits: HashMap<Arc<str>, Decided>,
-    /// Of upstreams.
+    /// The counts of upstreams.
     pub upstreams: HashMap<Arc<str>, Attempts>,
-    /// Of their servers.
+    /// The counts of servers.
     pub servers: HashMap<ServerName, ServerCounts>,
 }
 
 /// An upstream's name and a server's `host:port`.
 pub type ServerName = (Arc<str>, Arc<str>);
 
-/// Requests that ended.
+/// Completed requests.
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
-    /// In the order of [`Fate::ALL`].
+    /// In the order of [`RequestOutcome::ALL`].
     pub fates: [u64; RequestOutcome::ALL.len()],
-    /// How long they took, without the time that they waited in queues of leaky buckets.
+    /// Their durations, without delays by leaky buckets.
     pub latency: HistogramTotal<RequestTime>,
-    /// How long those that leaky buckets delayed waited there.
+    /// The delays of delayed requests.
     pub delay: HistogramTotal<RequestTime>,
 }
 
-/// What a limit said. Nothing of requests that are exempt, or that another limit refused.
+/// The verdicts of a limit, without requests that are exempt, or that another limit refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// In the order of [`Word::ALL`].
+    /// In the order of [`LimitVerdict::ALL`].
     pub words: [u64; LimitVerdict::ALL.len()],
 }
 
 /// Attempts at an upstream.
 #[derive(Clone, Debug, Default)]
 pub struct Attempts {
-    /// Those that were answered: until the response head.
+    /// The answered ones: times until the response head.
     pub duration: HistogramTotal<RequestTime>,
-    /// Those that were not.
+    /// The number of failed ones.
     pub failed: u64,
 }
 
-/// What one server answered.
+/// The responses of one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerCounts {
     /// Final responses, in the order of [`StatusClass::ALL`].
     pub classes: [u64; StatusClass::ALL.len()],
-    /// Failed attempts that another followed.
+    /// Failed attempts that were retried.
     pub retries: u64,
 }
 
@@ -81,7 +80,7 @@ impl ServerCounts {
         self.classes[class as usize]
     }
 
-    /// With those of another server or another time.
+    /// Adds those of another server or another time.
     pub fn add(&mut self, other: &Self) {
         add(&mut self.classes, &other.classes);
         self.retries += other.retries;
@@ -89,19 +88,19 @@ impl ServerCounts {
 }
 
 impl Decided {
-    /// What it said so often.
+    /// The number of these verdicts.
     pub fn of(&self, word: LimitVerdict) -> u64 {
         // The enum's discriminants count from 0, in the order of `ALL`.
         self.words[word as usize]
     }
 
-    /// With what was said elsewhere or later.
+    /// Adds those of another limit or another time.
     pub fn add(&mut self, other: &Self) {
         add(&mut self.words, &other.words);
     }
 }
 
-/// What some cells count, as numbers.
+/// The values of some counters, as numbers.
 trait Total: Default {
     type Cells;
     fn of(cells: &Self::Cells) -> Self;
@@ -151,7 +150,7 @@ impl Total for Answered {
 }
 
 impl Answered {
-    /// With those of another route.
+    /// Adds those of another route.
     pub fn add(&mut self, other: &Self) {
         self.merge(other);
     }
@@ -235,10 +234,10 @@ impl Total for ServerCounts {
     }
 }
 
-/// What was seen last of a name; nothing until it is used.
+/// The values of a name at the last read; none until it is used.
 type Last<T> = Option<Box<T>>;
 
-/// What was seen of one worker.
+/// The values of one worker at the last read.
 #[derive(Debug, Default)]
 struct Seen {
     series: Arc<Series>,
@@ -260,14 +259,14 @@ struct RouteSeen {
 }
 
 impl Metrics {
-    /// What was counted since `tap` looked last, or since the start. Exact: each count is in one answer. But what a request counts that
-    /// is under way while a reload takes its route away is in none, as it is in no metric.
+    /// The counts since the last read of `tap`, or since the start. Exact: each count is in one delta. Counts of a
+    /// request in flight when a reload removes its route are in none, and in no metric.
     pub fn draw(&self, tap: &mut DeltaReader) -> Delta {
         let mut news = Delta::default();
         tap.workers.resize_with(self.workers.len(), Seen::default);
         for (seen, series) in tap.workers.iter_mut().zip(&self.workers) {
             let series = series.load_full();
-            // What is about to be forgotten has counted until now.
+            // Counters about to be dropped have counted until now.
             seen.draw(&mut news);
             if !Arc::ptr_eq(&seen.series, &series) {
                 *seen = std::mem::take(seen).under(series);
@@ -351,7 +350,7 @@ fn draw<T: Total, K: Eq + Hash>(
     }
 }
 
-/// What was seen last of the same counters under another plan.
+/// The last values of the same counters under another plan.
 fn carry<T: Total>(old: &[Named<T::Cells>], last: Vec<Last<T>>, new: &[Named<T::Cells>]) -> Vec<Last<T>> {
     let mut seen: HashMap<&str, (&Named<T::Cells>, Last<T>)> =
         old.iter().zip(last).map(|pair| (&*pair.0.name, pair)).collect();

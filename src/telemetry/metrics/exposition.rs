@@ -1,8 +1,8 @@
 //! Prometheus' text format, version 0.0.4: every Prometheus reads it.
 //!
-//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. It is written by hand because the `prometheus-client`
-//! crate writes only OpenMetrics, where the family of `tollgate_requests_total` has another name, and because of
-//! that crate we would need nothing else.
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. It is written by hand because the
+//! `prometheus-client` crate writes only OpenMetrics, where the family of `tollgate_requests_total` has another name,
+//! and because nothing else of that crate would be used.
 
 use std::fmt::{Display, Write as _};
 
@@ -17,7 +17,7 @@ pub(super) struct Exposition {
 /// A label's name and value.
 pub(super) type Label<'a> = (&'static str, &'a str);
 
-/// What a family holds.
+/// The type of a family.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// Only grows.

@@ -1,7 +1,7 @@
-//! What `/metrics` says of the process, under the names that all Prometheus clients use.
+//! The metrics of the process, under the names that all Prometheus clients use.
 //!
-//! <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>. It is read from `/proc` at each scrape;
-//! what can't be read is left out.
+//! <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>. They are read from `/proc` at each
+//! scrape; unreadable ones are left out.
 
 use std::fs;
 
@@ -57,7 +57,8 @@ impl std::fmt::Display for Seconds {
     }
 }
 
-/// The fields of `/proc/self/stat` behind the name, which may hold blanks and brackets; the first is the third of proc(5).
+/// The fields of `/proc/self/stat` after the name, which may contain blanks and brackets; the first is the third of
+/// proc(5).
 fn fields(stat: &str) -> impl Iterator<Item = &str> {
     stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace()
 }

@@ -1,4 +1,4 @@
-//! What `/metrics` answers: all workers' counters together.
+//! The page of `/metrics`: all workers' counters together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::store::Store;
 use crate::telemetry::trace::SpanCounts;
 use crate::upstream::server_registry::ServerRegistry;
 
-/// A route's answers over all workers.
+/// A route's responses over all workers.
 #[derive(Debug, Default)]
 struct AnswersTotal {
     codes: BTreeMap<u16, u64>,
@@ -24,8 +24,8 @@ struct AnswersTotal {
 }
 
 impl Metrics {
-    /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is how many records the access log lost; `spans` tells
-    /// what became of spans, if requests are traced.
+    /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is the number of records that the access log
+    /// lost; `spans` has the counts of spans, if requests are traced.
     ///
     /// Of routes, limits and upstreams, only those that were used have series.
     pub fn render(
@@ -55,7 +55,7 @@ impl Metrics {
         page.into_text()
     }
 
-    /// What runs, and whether it is what the file says.
+    /// The active configuration, and whether the file's is active.
     fn configuration(&self, page: &mut Exposition, gateway: &Plan) {
         let reloads = "tollgate_config_reloads_total";
         page.family(reloads, Kind::Counter, "Reloads of the configuration.");

@@ -1,4 +1,4 @@
-//! What one worker counts under one plan, by the names of the plan.
+//! The series of one worker under one plan, by the names of the plan.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -85,9 +85,9 @@ impl UpstreamSeries {
 }
 
 impl<T> Named<T> {
-    /// One for each name: with the counters that it has among `last`, or new ones.
+    /// One for each name: with the counters of that name in `last`, or new ones.
     fn after(last: &[Self], names: impl Iterator<Item = Arc<str>>) -> Vec<Self> {
-        // Taken out when found: were a name there twice, it would be summed twice.
+        // Removed when found: a repeated name would be summed twice.
         let mut last: HashMap<&str, &Self> = last.iter().map(|named| (&*named.name, named)).collect();
         names
             .map(|name| {
@@ -109,7 +109,7 @@ impl<T> Named<T> {
 }
 
 impl<T: Default> Named<T> {
-    /// The counters, to count with.
+    /// The counters, created on first use.
     pub(super) fn cells(&self) -> &T {
         self.cells.get_or_init(Box::default)
     }

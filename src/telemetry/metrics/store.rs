@@ -1,11 +1,11 @@
-//! What `/metrics` says of the store.
+//! The metrics of the store.
 
 use super::exposition::{Exposition, Kind};
 use crate::counter::{CallTime, HistogramTotal};
 use crate::store::Store;
 use crate::store::redis::{RedisCounts, SharedStore};
 
-/// The store's series; those of a shared store only where there is one, but for its errors.
+/// The store's series; those of a shared store only if there is one, except for its errors.
 pub(super) fn store(page: &mut Exposition, store: &Store) {
     let shared = store.shared();
     let counts = shared.as_deref().map(SharedStore::counts).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What `/metrics` says of traces.
+//! The metrics of traces.
 
 use super::exposition::{Exposition, Kind};
 use crate::telemetry::trace::SpanCounts;
 
-/// What became of spans.
+/// The counts of exported and dropped spans.
 pub(super) fn traces(page: &mut Exposition, counts: &SpanCounts) {
     let exports = "tollgate_trace_exports_total";
     page.family(exports, Kind::Counter, "Batches of spans that the collector took, or that were given up.");

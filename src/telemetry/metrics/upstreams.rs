@@ -1,4 +1,4 @@
-//! What `/metrics` says of the upstreams and their servers.
+//! The metrics of the upstreams and their servers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn retries(page: &mut Exposition, workers: &[Arc<Series>]) {
     }
 }
 
-/// What each worker counted of each server, with the names of the upstream and of the server.
+/// Each worker's counts for each server, with the names of the upstream and of the server.
 fn used_servers<'w>(
     workers: &'w [Arc<Series>],
 ) -> impl Iterator<Item = (&'w str, &'w str, &'w ServerCounters)> {
@@ -101,7 +101,7 @@ fn failures(page: &mut Exposition, workers: &[Arc<Series>]) {
     }
 }
 
-/// What is known of the servers. The built-in echo is always there.
+/// The states of the servers. The built-in echo is always up.
 pub(super) fn servers(page: &mut Exposition, gateway: &Plan, registry: &ServerRegistry) {
     let (up, ejections) = ("tollgate_upstream_up", "tollgate_upstream_ejections_total");
     let now = deadline::now();
@@ -130,7 +130,7 @@ pub(super) fn servers(page: &mut Exposition, gateway: &Plan, registry: &ServerRe
     }
 }
 
-/// Of the upstreams whose connections have a bound.
+/// The connection usage of upstreams with a connection limit.
 pub(super) fn usage(page: &mut Exposition, gateway: &Plan, registry: &ServerRegistry) {
     let usage = |upstream| registry.usage(upstream).map(|usage| (&*upstream.name, usage));
     let used: Vec<(&str, Usage)> = gateway.upstreams.iter().filter_map(|upstream| usage(upstream)).collect();

@@ -1,4 +1,4 @@
-//! Several sketches put together: those of all workers, and of the present and the last five minutes.
+//! Merges several sketches: those of all workers, and of the present and the last five minutes.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -6,22 +6,22 @@ use std::collections::HashMap;
 use super::{Sketch, Tally};
 use crate::limit::units::{Fingerprint, Timestamp};
 
-/// What several sketches know together.
+/// The merged sketches.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     top_keys: HashMap<Fingerprint, TopKey>,
-    /// The sum of the sketches' errors. A sketch that does not follow a key may have missed as many requests of it as its error; what
-    /// it follows is too high by no more than that. So errors add up, and the sum is at most the requests of all ÷ the keys that each
-    /// sketch follows.
+    /// The sum of the sketches' errors. A sketch that does not track a key may have missed as many of its requests as
+    /// the sketch's error; the count of a tracked key is too high by no more than that. So errors add up, and the sum
+    /// is at most all requests ÷ the keys that each sketch tracks.
     pub error: u64,
     /// All requests.
     pub total: Tally,
 }
 
-/// A key that some sketch follows.
+/// A key tracked by at least one sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopKey {
-    /// Who.
+    /// The key.
     pub owner: Fingerprint,
     /// Never too low, and too high by no more than [`Ranking::error`].
     pub requests: u64,
@@ -29,23 +29,23 @@ pub struct TopKey {
     pub admitted: u64,
     /// Likewise.
     pub refused: u64,
-    /// Last seen.
+    /// The time of its last request.
     pub last: Timestamp,
 }
 
-/// Whom to name first.
+/// The order of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankBy {
-    /// Who was refused most.
+    /// By refused requests.
     Refused,
-    /// Who was admitted most.
+    /// By admitted requests.
     Admitted,
-    /// Who asked most.
+    /// By all requests.
     Requests,
 }
 
 impl Ranking {
-    /// Of sketches that counted different requests.
+    /// Merges sketches that counted different requests.
     pub fn of(sketches: &[Sketch]) -> Self {
         let error = sketches.iter().map(|sketch| u64::from(sketch.error)).sum();
         let mut ranking = Self { error, ..Self::default() };
@@ -56,7 +56,7 @@ impl Ranking {
                 let owner = count.owner;
                 let fresh = TopKey { owner, requests: error, admitted: 0, refused: 0, last: Timestamp(0) };
                 let top_key = ranking.top_keys.entry(owner).or_insert(fresh);
-                // What this sketch may have missed is in `error` already.
+                // Requests that this sketch may have missed are in `error` already.
                 top_key.requests += u64::from(count.requests().saturating_sub(sketch.error));
                 top_key.admitted += u64::from(count.admitted);
                 top_key.refused += u64::from(count.refused);
@@ -66,7 +66,7 @@ impl Ranking {
         ranking
     }
 
-    /// The first so many.
+    /// The first `most` keys.
     pub fn top(&self, most: usize, by: RankBy) -> Vec<TopKey> {
         let mut top_keys: Vec<TopKey> = self.top_keys.values().copied().collect();
         let weight = |top_key: &TopKey| match by {
@@ -83,7 +83,7 @@ impl Ranking {
         top_keys
     }
 
-    /// One key, if it is followed.
+    /// One key, if it is tracked.
     pub fn top_key(&self, owner: Fingerprint) -> Option<TopKey> {
         self.top_keys.get(&owner).copied()
     }

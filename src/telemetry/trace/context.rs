@@ -1,23 +1,23 @@
-//! Which trace a request belongs to: the `traceparent` field of W3C Trace Context, level 2.
+//! Trace context: the `traceparent` header of W3C Trace Context, level 2.
 
 use std::fmt;
 
 /// `00-`, 32 digits, `-`, 16 digits, `-`, 2 digits.
 const LENGTH: usize = 55;
-/// The flags that we know.
+/// The known flags.
 const SAMPLED: u8 = 1;
 const RANDOM: u8 = 2;
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// The name of a trace; never all zero.
+/// The id of a trace; never all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceId([u8; 16]);
 
-/// The name of a span in its trace; never all zero.
+/// The id of a span in its trace; never all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpanId([u8; 8]);
 
-/// Where a request stands in a trace, as one participant tells the next.
+/// A request's position in a trace, as passed from one participant to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     /// The trace.
@@ -26,7 +26,7 @@ pub struct Context {
     pub span: SpanId,
     /// Whether it is recorded.
     pub sampled: bool,
-    /// Whether the trace's name is random enough to choose by; whoever passes it on leaves that as it is.
+    /// Whether the trace's id is random enough for sampling decisions; the flag is passed on unchanged.
     pub random: bool,
 }
 
@@ -61,9 +61,9 @@ impl fmt::Display for TraceId {
 }
 
 impl Context {
-    /// Reads the value of a `traceparent`. `None` if it is malformed: whoever gets such a one begins a trace of its own.
+    /// Reads the value of a `traceparent`. `None` if it is malformed: then a new trace begins.
     ///
-    /// What a later version puts behind the fields of this one is not looked at.
+    /// Fields that a later version appends are ignored.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, rest) = value.split_at_checked(LENGTH)?;
         let [version] = number(known.get(..2)?)?;
@@ -99,7 +99,7 @@ impl Context {
         text
     }
 
-    /// The flags, those that we do not know left out (§3.2.2.5).
+    /// The flags, without unknown ones (§3.2.2.5).
     pub fn flags(&self) -> u8 {
         (u8::from(self.sampled) * SAMPLED) | (u8::from(self.random) * RANDOM)
     }

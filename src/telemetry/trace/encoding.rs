@@ -1,4 +1,4 @@
-//! From requests to the message that tells of them, by OpenTelemetry's semantic conventions for HTTP (stable, 1.23 and later).
+//! Encodes requests as an export message, by OpenTelemetry's semantic conventions for HTTP (stable, 1.23 and later).
 
 use http::{Method, StatusCode, Version};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -15,9 +15,9 @@ use crate::limit::units::{Micros, Timestamp};
 use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::DecisionLabel;
 
-/// The context came from another process (bits 8 and 9 of `flags`: it is known, and it is so).
+/// The parent is known to be in another process (bits 8 and 9 of `flags`).
 const REMOTE_PARENT: u32 = 0x300;
-/// It is known, and it is not so.
+/// The parent is known to be in this process.
 const LOCAL_PARENT: u32 = 0x100;
 
 /// The body of an export.
@@ -50,7 +50,7 @@ fn server(span: &RequestSpan) -> SpanMessage {
     attributes.text("network.protocol.version", version(record.version));
     attributes.some("http.route", &span.pattern);
     if record.error != Some("client_gone") || record.status.is_success() {
-        // A client that left was sent none.
+        // A client that left was sent no status.
         attributes.whole("http.response.status_code", record.status.as_u16());
     }
     attributes.some("tollgate.route", &record.route);
@@ -75,7 +75,7 @@ fn server(span: &RequestSpan) -> SpanMessage {
     }
 }
 
-/// The span of its way to a backend.
+/// The span of the request to the backend.
 fn client(span: &RequestSpan) -> Option<SpanMessage> {
     let forwarded = span.forwarded.as_ref()?;
     let record = &span.record;
@@ -92,7 +92,7 @@ fn client(span: &RequestSpan) -> Option<SpanMessage> {
     if forwarded.attempts > 1 {
         attributes.whole("http.request.resend_count", forwarded.attempts - 1);
     }
-    // A client takes its own mistakes for failures, too.
+    // For a client span, a 4xx is an error too.
     let refused = |status: StatusCode| status.is_client_error() || status.is_server_error();
     let error = match forwarded.status {
         Some(status) => refused(status).then(|| status.as_str().to_owned()),
@@ -114,7 +114,7 @@ fn client(span: &RequestSpan) -> Option<SpanMessage> {
     })
 }
 
-/// What both have.
+/// The part that both spans have in common.
 fn skeleton(
     span: &RequestSpan,
     kind: SpanKind,
@@ -135,13 +135,13 @@ fn skeleton(
     }
 }
 
-/// Why the request failed: our own reason, or the backend's status.
+/// Why the request failed: the gateway's own reason, or the backend's status.
 fn error(record: &Record) -> Option<String> {
     let status = || record.status.is_server_error().then(|| record.status.as_str().to_owned());
     record.error.map(str::to_owned).or_else(status)
 }
 
-/// `GET /search/*`: a name that only the file and the method bound.
+/// `GET /search/*`: a name with a cardinality bounded by the config file and the methods.
 fn name(method: &Method, pattern: &str) -> String {
     let method = if is_usual(method) { method.as_str() } else { "HTTP" };
     if pattern.is_empty() { method.to_owned() } else { format!("{method} {pattern}") }
@@ -204,7 +204,7 @@ impl Attributes {
         self.put(key, Value::IntValue(value.try_into().unwrap_or(i64::MAX)));
     }
 
-    /// A method that anybody may have invented is no value to group by.
+    /// An unknown method may be invented by a client, so it is no value to group by.
     fn method(&mut self, method: &Method) {
         if is_usual(method) {
             return self.text("http.request.method", method.as_str());
@@ -213,7 +213,7 @@ impl Attributes {
         self.text("http.request.method_original", method.as_str());
     }
 
-    /// What the limits said.
+    /// The limits' decision.
     fn limit(&mut self, record: &Record, delay: Option<Micros>) {
         self.some("tollgate.limit", &record.limit);
         self.some("tollgate.decision", record.decision.map_or("", DecisionLabel::as_str));
@@ -228,7 +228,7 @@ impl Attributes {
         }
     }
 
-    /// Which server was asked, and for what.
+    /// The server, and the request to it.
     fn server(&mut self, forwarded: &Forwarded) {
         let Some(server) = &forwarded.server else { return };
         let scheme = if server.secure { "https" } else { "http" };

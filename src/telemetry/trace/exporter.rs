@@ -1,5 +1,4 @@
-//! The task of the control thread that exports what waits: a batch as soon as there is one, and whatever there is a second
-//! after the first.
+//! The control thread's task that exports spans: a full batch at once, and fewer spans a second after the first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +13,13 @@ use super::post::{CollectorConnection, ExportError};
 use super::{BATCH, Batch, Spans, State};
 use crate::plan::trace::Trace;
 
-/// The longest that a span waits for others.
+/// The maximum time that a span waits for others.
 const GATHER: Duration = Duration::from_secs(1);
-/// How often a batch is sent again to a collector that says it may be.
+/// How often a batch is sent again if the collector's response allows it.
 const MAX_RETRIES: u32 = 3;
-/// Before the first of them; then twice as long each time.
+/// The delay before the first retry; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause that a collector may ask for. One that asks for more does not get the batch.
+/// The longest delay that a collector may ask for. If it asks for more, the batch is dropped.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// The task, to be finished before the process ends.
@@ -31,7 +30,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Begins to export what `spans` takes. Needs a tokio runtime around it.
+    /// Begins to export the spans of `spans`. Needs a tokio runtime around it.
     pub fn start(spans: &Spans) -> Self {
         let (closing, closed) = oneshot::channel();
         let state = Arc::clone(&spans.state);
@@ -39,11 +38,11 @@ impl Exporter {
         Self { task: tokio::spawn(run.run()), closing }
     }
 
-    /// Exports what still waits and ends the task. Gives up after `patience`; whether all is exported, or was given up one
-    /// by one.
+    /// Exports the waiting spans and ends the task. Gives up after `patience`. Returns whether all spans were exported
+    /// or dropped by then.
     pub async fn finish(self, patience: Duration) -> bool {
         let Self { mut task, closing } = self;
-        // If nobody hears it, the task has ended.
+        // If the channel is closed, the task has ended.
         let _ = closing.send(());
         let finished = timeout(patience, &mut task).await.is_ok();
         task.abort();
@@ -55,7 +54,7 @@ struct Run {
     state: Arc<State>,
     /// `None` once the process ends.
     closed: Option<oneshot::Receiver<()>>,
-    /// Who was told last, and the connection there.
+    /// The collector of the last export, and the connection to it.
     last: Option<Arc<Trace>>,
     link: Option<CollectorConnection>,
     /// The last export failed.
@@ -63,7 +62,7 @@ struct Run {
 }
 
 impl Run {
-    /// Sleeps while nothing waits.
+    /// Sleeps while no span waits.
     async fn run(mut self) {
         let state = Arc::clone(&self.state);
         while self.closed.is_some() {
@@ -115,7 +114,7 @@ impl Run {
         self.tell(&trace, sent.err());
     }
 
-    /// Sends a batch, several times if the collector asks for that. How many spans it rejects.
+    /// Sends a batch, several times if the collector asks for that. Returns the number of rejected spans.
     async fn send(&mut self, trace: &Trace, body: Bytes) -> Result<u64, ExportError> {
         let (mut retries, mut pause) = (0, FIRST_PAUSE);
         loop {
@@ -135,7 +134,7 @@ impl Run {
         }
     }
 
-    /// Says once that the collector is away, and once that it is back.
+    /// Logs once that the collector is unavailable, and once that it is available again.
     fn tell(&mut self, trace: &Trace, fault: Option<ExportError>) {
         let was_away = std::mem::replace(&mut self.away, fault.is_some());
         match fault {

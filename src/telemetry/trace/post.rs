@@ -1,4 +1,4 @@
-//! One export: a POST over HTTP/1.1, on a connection that is kept.
+//! One export: a POST over HTTP/1.1, on a kept-alive connection.
 
 use std::io;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use tokio_rustls::TlsConnector;
 
 use crate::plan::trace::Trace;
 
-/// To connect, send, and read the answer.
+/// The timeout to connect, send, and read the response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// An answer tells how many spans are rejected, and why; bytes.
+/// The maximum size of a response, which may report rejected spans and the reason; bytes.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// Why a batch is not taken.
+/// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExportError {
     #[error("no connection: {0}")]
@@ -37,7 +37,7 @@ pub(super) enum ExportError {
     Broken(#[from] hyper::Error),
     #[error("its URL or fields make no request: {0}")]
     Request(#[from] http::Error),
-    /// It may be sent again, after this long if it says so.
+    /// The batch may be sent again, after this time if the response has one.
     #[error("it answered {0}")]
     Busy(StatusCode, Option<Duration>),
     #[error("it answered {0}")]
@@ -57,7 +57,8 @@ impl Drop for CollectorConnection {
 }
 
 impl CollectorConnection {
-    /// Sends a batch on the connection that was `kept`, or on a new one. How many spans the collector rejects.
+    /// Sends a batch on the connection that was `kept`, or on a new one. Returns the number of spans that the collector
+    /// rejects.
     pub(super) async fn post(
         kept: &mut Option<Self>,
         trace: &Trace,
@@ -66,12 +67,12 @@ impl CollectorConnection {
         timeout(PATIENCE, Self::exchange(kept, trace, body)).await.unwrap_or(Err(ExportError::Timeout))
     }
 
-    /// Cancelled or failing, it leaves no connection behind.
+    /// A cancelled or failed exchange leaves no connection behind.
     async fn exchange(kept: &mut Option<Self>, trace: &Trace, body: Bytes) -> Result<u64, ExportError> {
         if let Some(mut link) = kept.take()
             && link.sender.ready().await.is_ok()
         {
-            // One that the collector has closed in the meantime is no fault of anybody.
+            // A kept connection that the collector has closed in the meantime is no failure.
             match link.send(trace, body.clone()).await {
                 (_, Err(ExportError::Broken(_))) => {}
                 (link, sent) => {
@@ -88,7 +89,7 @@ impl CollectorConnection {
     async fn open(trace: &Trace) -> Result<Self, ExportError> {
         let server = &trace.collector;
         let socket = TcpStream::connect((&*server.host, server.port)).await.map_err(ExportError::Connect)?;
-        // A socket that refuses still works.
+        // A socket that does not support it still works.
         let _ = socket.set_nodelay(true);
         let Some(trust) = &server.tls else { return Self::over(TokioIo::new(socket)).await };
         let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no certificate can be for its name");
@@ -103,7 +104,7 @@ impl CollectorConnection {
         Ok(Self { sender, connection: tokio::spawn(run) })
     }
 
-    /// What the collector says, and the connection if it is good for another batch.
+    /// Returns the collector's response, and the connection if it can be reused.
     async fn send(mut self, trace: &Trace, body: Bytes) -> (Option<Self>, Result<u64, ExportError>) {
         let asked = async { Ok::<_, ExportError>(self.sender.send_request(request(trace, body)?).await?) };
         let answer = match asked.await {
@@ -138,12 +139,12 @@ fn request(trace: &Trace, body: Bytes) -> Result<Request<Full<Bytes>>, http::Err
     Ok(request)
 }
 
-/// `None` if it breaks off, or is longer than it may be.
+/// `None` if the body breaks off, or is longer than allowed.
 async fn read(body: Incoming) -> Option<Bytes> {
     Some(Limited::new(body, MAX_ANSWER).collect().await.ok()?.to_bytes())
 }
 
-/// How many spans the collector says that it rejects. What says nothing of that rejects none.
+/// The number of spans that the collector reports as rejected; 0 if the response has no such number.
 fn rejected(answer: Bytes) -> u64 {
     let partial = ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
     partial.and_then(|partial| u64::try_from(partial.rejected_spans).ok()).unwrap_or(0)

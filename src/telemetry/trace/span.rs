@@ -1,4 +1,4 @@
-//! What a trace tells of one request: a span of the request itself, and one of its way to a backend and back.
+//! The spans of one request: one of the request itself, and one of its exchange with a backend.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::limit::units::{Micros, Timestamp};
 use crate::plan::trace::Trace;
 use crate::telemetry::access_log::Record;
 
-/// The longest text of a client's that a span keeps; bytes.
+/// The maximum length of a client's text in a span; bytes.
 const MAX_TEXT: usize = 1 << 10;
 
-/// One request that is traced.
+/// One traced request.
 #[derive(Clone, Debug)]
 pub struct RequestSpan {
-    /// What the plan that it began with says of traces: where it goes.
+    /// The `[trace]` section of the request's plan: the destination of the spans.
     pub trace: Arc<Trace>,
     /// The request's own span.
     pub context: Context,
-    /// The span that it was sent by.
+    /// The parent span.
     pub parent: Option<SpanId>,
     /// `tracestate` as sent.
     pub state: String,
@@ -27,15 +27,15 @@ pub struct RequestSpan {
     pub scheme: &'static str,
     /// The path pattern of its route.
     pub pattern: String,
-    /// How long it waited for its turn.
+    /// How long a leaky bucket delayed the request.
     pub delay: Option<Micros>,
-    /// Its way to a backend, if it took one.
+    /// The exchange with a backend, if the request was forwarded.
     pub forwarded: Option<Forwarded>,
-    /// What the access log tells of it, its texts bounded and its path without the query.
+    /// The access record, with bounded texts and the path without the query.
     pub record: Record,
 }
 
-/// A request's way to a backend until the head of the answer, all attempts together.
+/// A request's exchange with a backend until the response head, all attempts together.
 #[derive(Clone, Debug)]
 pub struct Forwarded {
     /// Its span.
@@ -44,15 +44,15 @@ pub struct Forwarded {
     pub upstream: Arc<str>,
     /// The server that was tried last, if one is known.
     pub server: Option<ServerAddress>,
-    /// The path that it saw.
+    /// The path sent to it.
     pub path: String,
-    /// When the request was admitted, and had waited for its turn.
+    /// When the request was admitted, after any delay.
     pub since: Timestamp,
-    /// When the answer's head came, or it was clear that none would.
+    /// When the response head arrived, or the exchange failed.
     pub until: Timestamp,
-    /// The answer's.
+    /// The response's status.
     pub status: Option<StatusCode>,
-    /// How often it was sent, or a connection for it was tried; 0 where nobody counted.
+    /// How often the request was sent, or a connection for it was attempted; 0 if not counted.
     pub attempts: u32,
 }
 
@@ -65,18 +65,18 @@ pub struct ServerAddress {
     pub port: u16,
     /// `host:port` as in a URL.
     pub authority: Arc<str>,
-    /// Whether TLS is spoken to it.
+    /// Whether the connection to it uses TLS.
     pub secure: bool,
 }
 
 impl RequestSpan {
-    /// How many spans it is when it is exported.
+    /// The number of spans when exported.
     pub fn count(&self) -> u64 {
         1 + u64::from(self.forwarded.is_some())
     }
 }
 
-/// As much of a client's text as a span keeps: the memory of the queue is bounded so.
+/// A client's text, shortened to the maximum: this bounds the memory of the queue.
 pub fn bounded(text: &str) -> &str {
     let end = (0..=MAX_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text.get(..end).unwrap_or_default()

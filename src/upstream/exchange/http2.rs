@@ -1,4 +1,4 @@
-//! The arm of an exchange for a stream of HTTP/2.
+//! The HTTP/2 part of an exchange.
 
 use std::task::{Context, Poll, ready};
 
@@ -13,7 +13,7 @@ use crate::http1::response::{Framing, ResponseHead};
 use crate::http2::connection::StreamLost;
 
 impl<U: RequestBody> Exchange<'_, U> {
-    /// The next head on a stream of HTTP/2; `None` if it only preceded the answer.
+    /// The next head on an HTTP/2 stream; `None` for an interim head.
     pub(super) fn poll_head_http2(
         &mut self,
         context: &mut Context<'_>,
@@ -33,7 +33,7 @@ impl<U: RequestBody> Exchange<'_, U> {
         Poll::Ready(self.read_head(context, ended))
     }
 
-    /// Reads a head of HTTP/2 as strictly as any other.
+    /// Parses an HTTP/2 head as strictly as one of HTTP/1.1.
     fn read_head(&mut self, context: &mut Context<'_>, ended: bool) -> Result<Option<ResponseHead>, Failure> {
         let answer = &mut *self.request.answer;
         let head = ResponseHead::parse(&answer.bytes, self.request.to_head, &mut answer.spans);
@@ -51,7 +51,7 @@ impl<U: RequestBody> Exchange<'_, U> {
         Ok(Some(head))
     }
 
-    /// There is no answer on a stream of HTTP/2.
+    /// Ends an exchange without a response on its HTTP/2 stream.
     fn unanswered(&mut self, NoAnswer { ending, failure }: NoAnswer) -> Failure {
         self.ending = ending;
         failure
@@ -73,7 +73,7 @@ impl<U: RequestBody> Exchange<'_, U> {
             } else if self.sent < message.len() {
                 let last = body.is_done() && body.trailers().is_empty();
                 match ready!(stream.poll_send(context, &message[self.sent..], last)) {
-                    // An answer may be on its way all the same.
+                    // A response may be on its way nevertheless.
                     Err(StreamLost) => self.deaf = true,
                     Ok(sent) => {
                         self.sent += sent;
@@ -83,10 +83,10 @@ impl<U: RequestBody> Exchange<'_, U> {
                     }
                 }
             } else if body.is_done() {
-                // The wait for the answer finds the stream broken.
+                // The wait for the response detects that the stream is broken.
                 self.deaf = stream.send_end(body.trailers()).is_err();
             } else {
-                // A small request is kept, as the backend may say that it has done nothing with it.
+                // A small request is kept, since the backend may report that it has not processed it.
                 if !self.intact || message.len() >= MAX_KEPT {
                     message.clear();
                     (self.sent, self.intact) = (0, false);
@@ -100,7 +100,7 @@ impl<U: RequestBody> Exchange<'_, U> {
         Poll::Ready(Ok(()))
     }
 
-    /// The trailers behind the body of an answer in frames, as lines, once it has come whole and was taken.
+    /// The trailers of a response in frames, as lines, once its whole body was received and read.
     pub fn trailers(&mut self) -> Option<BytesMut> {
         self.connection.http2()?.trailers()
     }

@@ -1,4 +1,4 @@
-//! One request on a shared connection, and its answer.
+//! One request on a shared connection, and its response.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -13,17 +13,17 @@ use crate::http2::connection::{OpenError, Reset, StreamHandle, StreamLost};
 use crate::http2::frame::ErrorCode;
 use crate::http2::head::ReceivedHead;
 
-/// One request on a shared connection. Dropped before its time, it is cancelled.
+/// One request on a shared connection. Dropped before its end, it is cancelled.
 #[derive(Debug)]
 pub(in crate::upstream) struct ClientStream {
     seat: StreamPermit,
-    /// `None`: the request waits for its turn, or was refused.
+    /// `None`: the request waits for a free stream, or was refused.
     stream: Option<StreamHandle>,
-    /// The request went out whole.
+    /// The request was sent completely.
     ended: bool,
-    /// The answer's head has come.
+    /// The response head was received.
     answered: bool,
-    /// Bytes of the server's window that are under way to the client.
+    /// Bytes of the server's flow-control window that are on their way to the client.
     held: usize,
 }
 
@@ -35,9 +35,9 @@ pub(in crate::upstream) struct NoAnswer {
 }
 
 impl NoAnswer {
-    /// The request cannot be said in HTTP/2: no fault of the server.
+    /// The request cannot be expressed in HTTP/2: not the server's fault.
     const UNFIT: Self = Self { ending: AbortReason::Aborted, failure: Failure::Upload };
-    /// The connection takes no more requests. Nothing was sent.
+    /// The connection accepts no more requests. Nothing was sent.
     const CLOSED: Self = Self { ending: AbortReason::Closing, failure: Failure::Reset };
 }
 
@@ -47,28 +47,30 @@ impl ClientStream {
         Self { seat: StreamPermit(Rc::clone(link)), stream: None, ended: false, answered: false, held: 0 }
     }
 
-    /// Whether the request's head is out.
+    /// Whether the request head was sent.
     pub(in crate::upstream) fn is_begun(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// Whether the request went out whole.
+    /// Whether the request was sent completely.
     pub(in crate::upstream) fn is_ended(&self) -> bool {
         self.ended
     }
 
-    /// Ready once the server takes another request.
+    /// Ready once the server accepts another stream.
     ///
     /// # Errors
-    /// It takes none here: nothing was sent.
+    ///
+    /// The connection accepts no more requests: nothing was sent.
     pub(in crate::upstream) fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
         let turn = ready!(self.seat.0.connection.poll_open(context));
         Poll::Ready(turn.map_err(|error| self.refused(error)))
     }
 
-    /// Sends the request's head, as HTTP/1.1 has it. `ended`: nothing follows it.
+    /// Sends the request head, given as HTTP/1.1. `ended`: nothing follows it.
     ///
     /// # Errors
+    ///
     /// Nothing was sent.
     pub(in crate::upstream) fn begin(&mut self, head: &[u8], ended: bool) -> Result<(), NoAnswer> {
         let link = &self.seat.0;
@@ -92,17 +94,19 @@ impl ClientStream {
         }
     }
 
-    /// Sends as much of the request's body as the server takes: how much that is. `last`: the request ends behind it.
+    /// Sends as much of the request body as the server accepts; returns the number of bytes. `last`: the request ends
+    /// after it.
     ///
     /// # Errors
-    /// The server takes no more.
+    ///
+    /// The server accepts no more.
     pub(in crate::upstream) fn poll_send(
         &mut self,
         context: &mut Context<'_>,
         data: &[u8],
         last: bool,
     ) -> Poll<Result<usize, StreamLost>> {
-        // How long that takes is bounded by the time-out for the answer.
+        // The response timeout bounds this wait.
         let Some(stream) = &self.stream else { return Poll::Ready(Err(StreamLost)) };
         ready!(stream.poll_room(context, data.len()))?;
         let sent = stream.send_data(data, last)?;
@@ -113,16 +117,18 @@ impl ClientStream {
     /// Ends the request with trailers, as lines; there may be none.
     ///
     /// # Errors
-    /// The server takes no more.
+    ///
+    /// The server accepts no more.
     pub(in crate::upstream) fn send_end(&mut self, trailers: &[u8]) -> Result<(), StreamLost> {
         self.ended = true;
         self.stream.as_ref().ok_or(StreamLost)?.send_end(trailers)
     }
 
-    /// Waits for a head, be it an interim one. Gives it, and whether nothing follows.
+    /// Waits for a head, interim or final. Returns it, and whether nothing follows.
     ///
     /// # Errors
-    /// There is no answer.
+    ///
+    /// There is no response.
     pub(in crate::upstream) fn poll_head(
         &mut self,
         context: &mut Context<'_>,
@@ -143,10 +149,11 @@ impl ClientStream {
         })
     }
 
-    /// Appends more of the answer's body, as what came before has gone to the client. Ready with 0 at the end.
+    /// Appends more of the response body, once the earlier bytes have gone to the client. Ready with 0 at the end.
     ///
     /// # Errors
-    /// The server broke it off.
+    ///
+    /// The server broke the body off.
     pub(in crate::upstream) fn poll_body(
         &mut self,
         context: &mut Context<'_>,
@@ -159,15 +166,16 @@ impl ClientStream {
         Poll::Ready(read)
     }
 
-    /// The lines of the trailers that followed the answer's body.
+    /// The lines of the trailers that followed the response body.
     pub(in crate::upstream) fn trailers(&self) -> Option<BytesMut> {
         self.stream.as_ref()?.trailers()
     }
 
-    /// Sends a request without a body, and waits for the status of its answer.
+    /// Sends a request without a body, and waits for the status of its response.
     ///
     /// # Errors
-    /// There is no answer.
+    ///
+    /// There is no response.
     pub(in crate::upstream) async fn ask(mut self, head: &[u8]) -> Result<u16, NoAnswer> {
         poll_fn(|context| self.poll_turn(context)).await?;
         self.begin(head, true)?;
@@ -188,14 +196,14 @@ impl Drop for ClientStream {
     }
 }
 
-/// What the end of a stream says about the request.
+/// What the end of a stream means for the request.
 fn meaning(reset: Reset) -> NoAnswer {
     let (ending, failure) = match reset {
-        // The server says that it did nothing (RFC 9113 §8.7).
+        // The server reports that it did not process the request (RFC 9113 §8.7).
         Reset::Remote(ErrorCode::REFUSED_STREAM) => (AbortReason::Busy, Failure::Reset),
         Reset::Remote(_) => (AbortReason::Aborted, Failure::Reset),
         Reset::GoneAway => (AbortReason::Closing, Failure::Reset),
-        // It was to be HTTP/2, and is not.
+        // The bytes are not valid HTTP/2.
         Reset::Fault => (AbortReason::Lost, Failure::Protocol),
         Reset::Lost => (AbortReason::Lost, Failure::Reset),
     };
@@ -204,7 +212,7 @@ fn meaning(reset: Reset) -> NoAnswer {
 
 #[cfg(test)]
 impl ClientStream {
-    /// Where the connection leads to.
+    /// The address of the connection's server.
     pub(in crate::upstream) fn address(&self) -> std::net::IpAddr {
         self.seat.0.address
     }

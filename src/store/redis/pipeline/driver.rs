@@ -1,6 +1,6 @@
-//! The task of a link: connects, sends, hands out answers, notices who has waited too long, gives up and tries again.
+//! The connection driver: the task that connects, sends, distributes replies, expires calls, and reconnects.
 //!
-//! There is one connection at most: the old one is closed before the next is made.
+//! There is at most one connection: the old one is closed before the next is opened.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -27,14 +27,14 @@ use crate::store::redis::server_error::{ErrorKind, ServerError};
 use crate::store::redis::settings::RedisSettings;
 use crate::store::redis::transport::Transport;
 
-/// A try may take so long, or as long as a call if that is longer; but not so long that tries would begin more than 2 s apart.
+/// The timeout of a connection attempt, or that of a call if longer; but attempts must begin at most 2 s apart.
 const TRY: Duration = Duration::from_secs(1);
-/// See [`TRY`].
+/// The maximum timeout of a connection attempt; see [`TRY`].
 const LONGEST_TRY: Duration = Duration::from_millis(1_800);
-/// A connection that breaks before it has lasted so long or brought an answer was none.
+/// A connection that breaks within this time and without a reply counts as a failed attempt.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// A timer that rings so much too late was not late by itself.
+/// A timer that fires this much too late was delayed by the machine, not by itself.
 const HELD_UP: Duration = Duration::from_millis(5);
 
 pub(super) struct ConnectionDriver {
@@ -44,17 +44,17 @@ pub(super) struct ConnectionDriver {
     script: Arc<Script>,
     health: Arc<Health>,
     breaker: Breaker,
-    /// While the breaker is open.
+    /// Held while the breaker is open.
     down: Option<OutageGuard>,
-    /// When the first that waits has waited too long.
+    /// When the oldest pending call times out.
     deadline: Deadline,
-    /// Nobody has waited too long before this.
+    /// No call times out before this.
     lent: Option<Instant>,
-    /// What came and was not handed out yet.
+    /// Received bytes not distributed yet.
     inbound: BytesMut,
-    /// The present connection has brought an answer.
+    /// The present connection has received a reply.
     answered: bool,
-    /// Some connection was good.
+    /// A connection was usable before.
     spoke: bool,
 }
 
@@ -82,7 +82,7 @@ impl ConnectionDriver {
         }
     }
 
-    /// Keeps the link until the task is aborted.
+    /// Keeps the connection until the task is aborted.
     pub(super) async fn run(mut self) -> Infallible {
         loop {
             let mut last_try = now();
@@ -97,19 +97,19 @@ impl ConnectionDriver {
                         self.give_up(&trouble);
                     }
                 }
-                // It spoke to us before, so that is not because of TLS.
+                // The server has replied before, so TLS is not the reason.
                 Err(ConnectionTrouble::Wordless) if self.spoke => self.give_up(&ConnectionTrouble::Closed),
                 Err(trouble) => self.give_up(&trouble),
             }
             if self.breaker.is_open() {
                 let next_try = last_try + self.breaker.rest(fastrand::u64(..));
-                // In vain or not: whichever comes first.
+                // Either event ends the wait.
                 let _ = timeout_at(next_try, self.health.another_is_back()).await;
             }
         }
     }
 
-    /// A try. Who waits meanwhile may come to have waited too long.
+    /// One connection attempt. Pending calls may time out meanwhile.
     async fn connect(&mut self, start: Instant) -> Result<Transport, ConnectionTrouble> {
         let (target, settings, script) =
             (self.target.clone(), Arc::clone(&self.settings), Arc::clone(&self.script));
@@ -134,7 +134,7 @@ impl ConnectionDriver {
         .await
     }
 
-    /// The connection is there, and the server decides.
+    /// The connection is established, and the server decides.
     fn begin(&mut self) {
         self.answered = false;
         self.spoke = true;
@@ -146,7 +146,7 @@ impl ConnectionDriver {
         self.down.take().into_iter().for_each(OutageGuard::over);
     }
 
-    /// Sends and hands out, until the connection is of no use any more.
+    /// Sends commands and distributes replies, until the connection is no longer usable.
     async fn serve(&mut self, mut wire: Transport) -> ConnectionTrouble {
         poll_fn(|context| self.poll_serve(context, &mut wire)).await
     }
@@ -175,7 +175,7 @@ impl ConnectionDriver {
         self.poll_expiry(context, Some(wire))
     }
 
-    /// Hands out all answers that have come whole.
+    /// Distributes all replies received completely.
     fn hand_out(&mut self) -> Result<(), ConnectionTrouble> {
         let now = now();
         let mut judged = Ok(());
@@ -190,7 +190,7 @@ impl ConnectionDriver {
         judged
     }
 
-    /// What an answer says of the server: whether it is to be asked on.
+    /// Judges by a reply whether the server is still usable.
     fn judge(&mut self, value: &RespValue) -> Result<(), ConnectionTrouble> {
         let (failed, trouble) = match value {
             RespValue::Integers(_) => {
@@ -205,12 +205,12 @@ impl ConnectionDriver {
             _ => (true, ConnectionTrouble::Odd("its answers are not the script's")),
         };
         let opens = failed && self.breaker.failed();
-        // A name may lead to the new master after a failover.
+        // After a failover, the name may lead to the new master.
         let demoted = matches!(trouble, ConnectionTrouble::Refused(ErrorKind::READONLY));
         if opens || demoted { Err(trouble) } else { Ok(()) }
     }
 
-    /// Tells those that have waited too long. Ready if they were one too many.
+    /// Fails calls that have timed out. Ready if the breaker opens by that.
     fn poll_expiry(
         &mut self,
         context: &mut Context<'_>,
@@ -224,18 +224,19 @@ impl ConnectionDriver {
                 return Poll::Pending;
             }
             let now = now();
-            // Where it is we who are late, as a whole machine may be held up, the server gets back what it has lost by that. Once.
+            // If the gateway itself is late, since the whole machine was held up, the server is given that much extra
+            // time. Once.
             let lost = now.saturating_duration_since(due);
             if lost > HELD_UP && due == oldest + timeout {
                 self.lent = Some(now + lost.min(timeout));
                 continue;
             }
-            // And the answer may be there already: the runtime comes to see it next.
+            // The reply may be in the socket already: the runtime reads it next.
             if now < due + timeout && wire.is_some_and(Transport::has_unread) {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            // At least the oldest, whose timer says so.
+            // At least the oldest call, since its timer has fired.
             let until = now.checked_sub(timeout).map_or(oldest, |until| until.max(oldest));
             let calls = self.queue.borrow_mut().expire(until, now);
             if calls > 0 && self.breaker.timed_out(now, timeout) {
@@ -244,7 +245,7 @@ impl ConnectionDriver {
         }
     }
 
-    /// The connection is gone.
+    /// Handles a lost connection.
     fn lose(&mut self, trouble: &ConnectionTrouble, now: Instant) {
         tracing::debug!("the connection to the store at {} is lost: {trouble}", self.health.name());
         if self.breaker.is_open() {
@@ -255,7 +256,7 @@ impl ConnectionDriver {
         self.target.suspect();
     }
 
-    /// The server can't be asked.
+    /// Marks the server as unavailable.
     fn give_up(&mut self, trouble: &ConnectionTrouble) {
         self.breaker.open();
         self.queue.borrow_mut().shut(now());

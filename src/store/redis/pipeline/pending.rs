@@ -1,5 +1,5 @@
-//! Who waits for an answer. Places are used again: a call costs no allocation, and a caller that leaves keeps its place until its answer
-//! has come, so that no later answer is mistaken for it.
+//! Pending replies. Slots are reused, so a call costs no allocation. A cancelled call keeps its slot until its reply
+//! has arrived, so that no later reply is assigned to it.
 
 use std::mem;
 use std::task::{Context, Poll, Waker};
@@ -10,14 +10,14 @@ use tokio::time::Instant;
 use crate::store::redis::errors::CallError;
 use crate::store::redis::resp::RespValue;
 
-/// What a caller is told, and when that came.
+/// The reply to a call, and its time.
 pub(super) type TimedReply = (Result<RespValue, CallError>, Instant);
 
-/// Where a caller stands. Whoever has it says once that it leaves, or hears once what it is told.
+/// The slot of a pending call. Its owner either cancels once or receives the reply once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplySlot(usize);
 
-/// The callers of one connection, by place.
+/// The pending calls of one connection, by slot.
 #[derive(Debug, Default)]
 pub(super) struct PendingReplies(Slab<Caller>);
 
@@ -25,17 +25,17 @@ pub(super) struct PendingReplies(Slab<Caller>);
 enum Caller {
     Waits(Option<Waker>),
     Told(TimedReply),
-    /// It left before it was told.
+    /// The call was cancelled before its reply.
     Gone,
 }
 
 impl PendingReplies {
-    /// A place for one that waits.
+    /// A slot for a new call.
     pub(super) fn enter(&mut self) -> ReplySlot {
         ReplySlot(self.0.insert(Caller::Waits(None)))
     }
 
-    /// Tells the caller at `place` what it waits for. To be called once.
+    /// Passes the reply to the call in this slot. Must be called once.
     pub(super) fn fulfil(&mut self, place: ReplySlot, told: TimedReply) {
         match self.0.get_mut(place.0) {
             Some(caller @ Caller::Waits(_)) => {
@@ -47,7 +47,7 @@ impl PendingReplies {
         }
     }
 
-    /// What the caller was told, once.
+    /// The reply to the call, once.
     pub(super) fn poll(&mut self, place: ReplySlot, context: &mut Context<'_>) -> Poll<TimedReply> {
         match self.0.get_mut(place.0) {
             Some(Caller::Waits(Some(waker))) => waker.clone_from(context.waker()),
@@ -62,7 +62,7 @@ impl PendingReplies {
         Poll::Pending
     }
 
-    /// The caller leaves without an answer.
+    /// Cancels the call without a reply.
     pub(super) fn forget(&mut self, place: ReplySlot) {
         match self.0.get_mut(place.0) {
             Some(caller @ Caller::Waits(_)) => *caller = Caller::Gone,
@@ -90,13 +90,13 @@ mod tests {
         assert_eq!(poll(&mut callers, first), Poll::Ready(told.clone()));
         assert_eq!(callers.enter(), first);
 
-        // One that left holds its place until the answer comes.
+        // A cancelled call holds its slot until the reply.
         callers.forget(second);
         assert_ne!(callers.enter(), second);
         callers.fulfil(second, told.clone());
         assert_eq!(callers.enter(), second);
 
-        // One that was told but does not listen any more leaves at once.
+        // A call cancelled after its reply frees its slot at once.
         callers.fulfil(second, told);
         callers.forget(second);
         assert_eq!(callers.enter(), second);

@@ -1,7 +1,7 @@
-//! What is on its way over one connection: commands to be sent, and who waits for which answer. No socket, no clock.
+//! The commands and pending replies of one connection. No socket, no clock.
 //!
-//! Answers come in the order of the commands, so one queue says whose each is. All calls have the same time to wait, so they also expire in
-//! that order: those in front that have expired already are only counted.
+//! Replies arrive in the order of the commands, so one queue assigns each to its call. All calls have the same timeout,
+//! so they also expire in that order: expired calls at the front are only counted.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -13,55 +13,55 @@ use super::pending::{PendingReplies, ReplySlot};
 use crate::store::redis::errors::CallError;
 use crate::store::redis::resp::{Command, RespValue};
 
-/// Answers that are awaited at a time.
+/// The maximum number of pending replies.
 const MOST_AWAITED: usize = 8_192;
-/// Bytes that wait to be sent; the last call may exceed it.
+/// The maximum number of unsent bytes; the last call may exceed it.
 const MOST_BYTES: usize = 1 << 20;
-/// A buffer that has grown beyond this is given back when it is empty.
+/// A buffer that has grown beyond this is freed when it is empty.
 const MOST_KEPT: usize = 64 << 10;
 
-/// The calls of one link.
+/// The calls of one connection.
 #[derive(Debug)]
 pub(super) struct PipelineQueue {
-    /// Who waits, or has been told and does not know it yet.
+    /// Calls that are pending, or have not consumed their reply yet.
     pub(super) callers: PendingReplies,
-    /// What is not sent yet.
+    /// Unsent bytes.
     pub(super) outbound: BytesMut,
     /// The end of `outbound`, counted in bytes since the beginning.
     end: u64,
     awaited: VecDeque<Awaited>,
-    /// So many of those in front have expired.
+    /// The number of expired calls at the front.
     expired: usize,
-    /// Takes calls: the server may be asked.
+    /// Accepts calls: the server is available.
     open: bool,
-    /// How often the server was handed the script.
+    /// How often the script was loaded.
     loads: u64,
-    /// Wakes the task that sends.
+    /// Wakes the driver.
     sender: Option<Waker>,
 }
 
-/// An answer that is to come.
+/// A pending reply.
 #[derive(Debug)]
 struct Awaited {
     whose: CommandOwner,
     asked: Instant,
-    /// Where its command begins, as `Queue::end` counts.
+    /// Where its command begins, counted as `PipelineQueue::end` is.
     start: u64,
 }
 
-/// Whose an answer is.
+/// The owner of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandOwner {
-    /// A caller's.
+    /// A pending call.
     Caller(ReplySlot),
-    /// A caller's that was told that it is too late.
+    /// A call that has timed out.
     Late,
-    /// Nobody's: it only has to come.
+    /// No call: the reply is only consumed.
     Nobody,
 }
 
 impl PipelineQueue {
-    /// Open, and empty.
+    /// An open, empty queue.
     pub(super) fn new() -> Self {
         Self {
             callers: PendingReplies::default(),
@@ -92,7 +92,7 @@ impl PipelineQueue {
         Ok(place)
     }
 
-    /// Queues a command whose answer nobody waits for.
+    /// Queues a command without a waiting call.
     pub(super) fn command(&mut self, asked: Instant, write: impl FnOnce(&mut BytesMut)) {
         if self.open && self.awaited.len() < MOST_AWAITED {
             self.queue(CommandOwner::Nobody, asked, write);
@@ -104,23 +104,23 @@ impl PipelineQueue {
         write(&mut self.outbound);
         self.end += (self.outbound.len() - waiting) as u64;
         self.awaited.push_back(Awaited { whose, asked, start });
-        // What waits already has woken the sender.
+        // Unsent bytes have woken the driver already.
         if waiting == 0 {
             self.sender.iter().for_each(Waker::wake_by_ref);
         }
     }
 
-    /// How often the server was handed the script so far.
+    /// How often the script was loaded so far.
     pub(super) fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// The server is handed the script, by a command or by a handshake.
+    /// Counts a load of the script, by a command or by a handshake.
     pub(super) fn count_load(&mut self) {
         self.loads += 1;
     }
 
-    /// Who is woken when there is something to send.
+    /// Sets the waker for unsent bytes.
     pub(super) fn set_sender(&mut self, waker: &Waker) {
         match &mut self.sender {
             Some(sender) => sender.clone_from(waker),
@@ -128,26 +128,26 @@ impl PipelineQueue {
         }
     }
 
-    /// An answer has come: whose? `None` if none was awaited.
+    /// The owner of the next reply. `None` if none was pending.
     pub(super) fn next(&mut self) -> Option<CommandOwner> {
         let front = self.awaited.pop_front()?;
         self.expired = self.expired.saturating_sub(1);
         Some(front.whose)
     }
 
-    /// Hands out what has come.
+    /// Passes a reply to its owner.
     pub(super) fn tell(&mut self, whose: CommandOwner, told: Result<RespValue, CallError>, at: Instant) {
         if let CommandOwner::Caller(place) = whose {
             self.callers.fulfil(place, (told, at));
         }
     }
 
-    /// When the first was asked that has not expired.
+    /// The time of the oldest call that has not expired.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.awaited.get(self.expired).map(|front| front.asked)
     }
 
-    /// Those that were asked at `until` or before have waited too long. How many calls that are.
+    /// Expires the calls made at `until` or before. Returns their number.
     pub(super) fn expire(&mut self, until: Instant, now: Instant) -> usize {
         let mut calls = 0;
         while let Some(awaited) = self.awaited.get_mut(self.expired).filter(|it| it.asked <= until) {
@@ -160,14 +160,14 @@ impl PipelineQueue {
         calls
     }
 
-    /// Forgets those that have expired. Only while there is no connection: nothing of what waits has been sent then.
+    /// Removes expired calls. Only while there is no connection: no byte of the pending calls has been sent then.
     pub(super) fn forget_expired(&mut self) {
         self.awaited.drain(..self.expired);
         self.expired = 0;
         self.drop_unasked();
     }
 
-    /// The connection is gone: those whose command was sent, be it in part, get no answer. The others wait for the next connection.
+    /// The connection is lost. Calls with a sent command, even in part, fail. The others wait for the next connection.
     pub(super) fn lose(&mut self, now: Instant) {
         let sent = self.end - self.outbound.len() as u64;
         while let Some(awaited) = self.awaited.pop_front_if(|front| front.start < sent) {
@@ -177,7 +177,7 @@ impl PipelineQueue {
         self.drop_unasked();
     }
 
-    /// The server is not to be asked: all calls fail, now and until it is opened again.
+    /// The server is unavailable: all calls fail, until the queue is opened again.
     pub(super) fn shut(&mut self, now: Instant) {
         self.open = false;
         while let Some(whose) = self.next() {
@@ -186,19 +186,19 @@ impl PipelineQueue {
         self.drop_unasked();
     }
 
-    /// The server may be asked again.
+    /// The server is available again.
     pub(super) fn open(&mut self) {
         self.open = true;
     }
 
-    /// Gives back memory that only a crowd needed.
+    /// Frees memory that only a burst needed.
     pub(super) fn shrink(&mut self) {
         if self.outbound.is_empty() && self.outbound.capacity() > MOST_KEPT {
             self.outbound = BytesMut::new();
         }
     }
 
-    /// Drops the bytes in front that belong to no awaited answer.
+    /// Drops the bytes at the front that belong to no pending reply.
     fn drop_unasked(&mut self) {
         let start = self.awaited.front().map_or(self.end, |front| front.start);
         let kept = usize::try_from(self.end - start).unwrap_or(0);
@@ -220,7 +220,7 @@ mod tests {
         queue.call(asked, |command| command.word(word.as_bytes())).unwrap()
     }
 
-    /// What a caller is told; `None` while it waits.
+    /// The reply to a call; `None` while it is pending.
     fn told(queue: &mut PipelineQueue, place: ReplySlot) -> Option<Result<RespValue, CallError>> {
         match queue.callers.poll(place, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready((told, _)) => Some(told),
