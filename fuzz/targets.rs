@@ -1,5 +1,5 @@
 //! What the fuzz targets assert, one function for each parser of bytes from outside. `cargo fuzz` calls them through
-//! `fuzz_targets/`, the test suite through `tests/it/fuzz/targets.rs`.
+//! `fuzz_targets/`, the test suite through `tests/it/fuzz/parsers.rs`.
 //!
 //! All assert more than that nothing panics: a message means the same however it is cut, an error is final, and what is
 //! written is read back.
