@@ -140,7 +140,7 @@ pub struct Outcome {
 
 /// The shared store could not be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the shared store can not be asked at the moment")]
+#[error("the shared store is unreachable")]
 pub struct Unreachable;
 
 /// Some of a request's charges, by their places.

@@ -19,7 +19,7 @@ pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
     let control = &asked.shared.control;
     let mut standing = control.standing.clone();
     let before = standing.borrow().begun;
-    tracing::info!("{} asks for a reload at the admin listener", asked.peer);
+    tracing::info!("reload requested by {} through the admin API", asked.peer);
     // Full: one is due that has not begun.
     let _ = control.reload.try_send(());
     let done = standing.wait_for(|standing| standing.last.as_ref().is_some_and(|last| last.number > before));
@@ -57,7 +57,7 @@ fn unknown() -> (StatusCode, Value) {
 
 /// The process ends when its requests have.
 pub(super) fn drain(asked: &ApiRequest<'_>) -> (StatusCode, Value) {
-    tracing::info!("{} asks for the end at the admin listener", asked.peer);
+    tracing::info!("shutdown requested by {} through the admin API", asked.peer);
     // Full: it has been asked for.
     let changed =
         *asked.shared.life.borrow() == Life::Running && asked.shared.control.drain.try_send(()).is_ok();

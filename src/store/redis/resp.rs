@@ -100,7 +100,7 @@ pub enum MalformedReply {
     #[error("an answer is too large")]
     TooLarge,
     /// An answer to nothing.
-    #[error("an answer came that nobody asked for")]
+    #[error("unexpected reply: no command was pending")]
     Unasked,
 }
 
