@@ -6,6 +6,7 @@ mod admin;
 mod health;
 mod live;
 mod output;
+mod usage;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -28,10 +29,10 @@ const INTERRUPTED: u8 = 130;
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate check                         is gateway.toml good, and what does it mean?
+  tollgate check                         check gateway.toml, and sum it up
   tollgate --watch                       start, and reload whenever gateway.toml changes
   tollgate -c /etc/tollgate.toml         start with another file
-  tollgate --takeover                    upgrade: take over from the process that runs
+  tollgate --takeover                    upgrade: take over from the running process
   tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
   tollgate explain --live GET /search --ip 203.0.113.7
 
@@ -51,8 +52,8 @@ NO_COLOR turns colours off.";
 
 /// A rate-limiting reverse proxy: stops excess traffic at the edge
 ///
-/// For every request, tollgate decides whose allowance it spends, how much it costs and whether it may pass; what may
-/// not is answered 429 before a backend feels it. Limits, routes and upstreams stand in one TOML file.
+/// For every request, tollgate finds the route, the limits and the key, and charges the cost. A request over a limit is
+/// answered 429 and never reaches a backend. Limits, routes and upstreams are configured in one TOML file.
 ///
 /// Without a command it starts the gateway.
 #[derive(Debug, Parser)]
@@ -67,7 +68,7 @@ struct Arguments {
     /// Take over from the running process, without refusing or losing a connection
     ///
     /// The new process loads its file, takes the listening sockets of the one that runs on the same addresses, and serves;
-    /// then the old one drains and exits with 0. If nobody runs, it starts as usual. Counters in memory start afresh.
+    /// then the old one drains and exits with 0. If no process runs, it starts as usual. Counters in memory start afresh.
     #[arg(long)]
     takeover: bool,
     #[command(subcommand)]
@@ -84,34 +85,34 @@ enum Command {
         /// Take over from the running process, without refusing or losing a connection
         ///
         /// The new process loads its file, takes the listening sockets of the one that runs on the same addresses, and
-        /// serves; then the old one drains and exits with 0. If nobody runs, it starts as usual. Counters in memory start
+        /// serves; then the old one drains and exits with 0. If no process runs, it starts as usual. Counters in memory start
         /// afresh.
         #[arg(long)]
         takeover: bool,
     },
-    /// Say what is wrong with the configuration, or what it means
+    /// Check the configuration: list all faults, or sum it up
     ///
     /// Every fault is shown with its place and a remedy, and the exit status is 2. A good file is summed up in words:
     /// each route and each limit. Warnings go to standard error and do not change the exit status.
     Check,
-    /// Say which route a request takes, which limits apply, and why
+    /// Show which route a request takes, which limits apply, and why
     ///
-    /// Nothing is sent or counted, and no gateway needs to run; with `--live` the one that runs is asked.
+    /// Nothing is sent or counted, and no gateway needs to run; with `--live` the running gateway is asked.
     Explain {
         /// GET, POST, …
         method: String,
         /// http://host/path?query, or only the path
         url: String,
-        /// A field of the request; may be repeated
+        /// A header of the request; may be repeated
         #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
         headers: Vec<String>,
-        /// Who connects to the gateway: the client, or a trusted proxy [default: 127.0.0.1]
+        /// Peer address: of the client, or of a trusted proxy [default: 127.0.0.1]
         #[arg(long, value_name = "ADDRESS")]
         ip: Option<IpAddr>,
-        /// Ask the gateway that runs: what would happen now, with its counters and bans as they are
+        /// Ask the running gateway what would happen now, with its present counters and bans
         ///
         /// Asks the admin listener that the configuration names, with the token in the variable `token_env` names. Nothing is
-        /// counted. The exit status is 0 if it was answered, whatever it says, 1 if the gateway can not be asked.
+        /// counted. The exit status is 0 if the gateway answers, and 1 if it can not be reached.
         #[arg(long)]
         live: bool,
     },
@@ -130,6 +131,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments.run(),
         // `--help` and `--version` come this way too, with exit status 0; if nobody reads them, so be it.
         Err(error) => {
+            let error = usage::with_remedy(error);
             let _ = error.print();
             if error.use_stderr() { ExitCode::from(MISTAKE) } else { ExitCode::SUCCESS }
         }
@@ -139,6 +141,7 @@ pub fn main() -> ExitCode {
 impl Arguments {
     /// `--watch` and `--takeover` before a command are only for `run`, which the parser cannot know.
     fn checked(self) -> Result<Self, clap::Error> {
+        usage::refuse_standard_input(&self.config)?;
         match self.command {
             None | Some(Command::Run { .. }) => Ok(self),
             Some(_) if self.watch => Err(only_for_run("--watch")),

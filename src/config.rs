@@ -11,6 +11,7 @@ mod cors;
 mod diagnostics;
 mod endpoint;
 mod file;
+mod habits;
 mod headers;
 mod later;
 mod limits;
@@ -52,6 +53,7 @@ pub(crate) use redact::is_variable_name;
 pub use report::Report;
 pub use schema::SCHEMA;
 pub use server::DEFAULT_ADDRESS;
+pub(crate) use summary::counted;
 pub use summary::summary;
 
 /// A larger file is a fault.
@@ -128,7 +130,7 @@ fn parse_text(text: &str, reader: &Diagnostics<'_>) -> Option<Plan> {
     if document.get_ref().is_empty() {
         let help =
             "begin with an upstream and a route: see the example `gateway.toml` that comes with tollgate";
-        reader.fault(SourceSpan::default(), "the file says nothing", help);
+        reader.fault(SourceSpan::default(), "the config file is empty", help);
         return None;
     }
     let draft = file::read(document.get_ref(), reader);

@@ -3,6 +3,7 @@
 //! The workers carry the traffic, one thread each. The main thread is the control thread: it handles signals, reloads
 //! the config file and serves the admin listener, on a small runtime of its own.
 
+mod changes;
 mod descriptors;
 mod reload;
 mod sampler;
@@ -27,7 +28,7 @@ use tokio::sync::{mpsc, watch as life};
 
 use crate::admin::AdminListener;
 use crate::clock::Clock;
-use crate::config::{self, NamedFile, Report};
+use crate::config::{self, NamedFile, Report, counted};
 use crate::plan::log::Log;
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::{Admin, Listener, Plan};
@@ -208,7 +209,7 @@ impl Running {
             hand_over(predecessor);
         }
         let gateway = shared.gateway.load();
-        announce(&gateway, admin.as_ref());
+        announce(&gateway, &shared.control.standing.borrow().file, admin.as_ref());
         let addresses = gateway.server.listen.iter().map(|listener| listener.address);
         let offer = Offer::new(addresses.chain(admin.as_ref().map(AdminListener::address)), sockets);
         let supervisor = Systemd::from_environment();
@@ -266,7 +267,7 @@ fn take_over(gateway: &Plan, sockets: &mut Vec<TcpListener>) -> Result<Option<Pr
         })
     })?;
     let Some((predecessor, passed)) = asked else {
-        tracing::info!("nobody to take over from: starting as usual");
+        tracing::info!("no running process to take over from: starting as usual");
         return Ok(None);
     };
     tracing::info!("process {} passes {} listening sockets", predecessor.process, passed.len());
@@ -281,7 +282,7 @@ fn hand_over(predecessor: Predecessor) {
         Ok(()) => tracing::info!("took over from process {process}, which drains"),
         // Its sockets are shared with this process: connections that it no longer accepts are accepted here.
         Err(error) => {
-            tracing::warn!(%error, "process {process} does not say that it leaves: it is gone, or hangs and should be killed");
+            tracing::warn!(%error, "process {process} did not confirm the takeover: it is gone, or hangs and should be killed");
         }
     }
 }
@@ -382,12 +383,22 @@ fn addresses(listeners: &[Listeners], places: usize) -> Result<Vec<SocketAddr>, 
         .map_err(|error| ServeError::System("ask for a listener's address", error))
 }
 
-/// Logs one line for each listener, which scripts may wait for.
-fn announce(gateway: &Plan, admin: Option<&AdminListener>) {
-    for Listener { address, tls, .. } in &gateway.server.listen {
-        tracing::info!("listening on {address}{}", if *tls { " (TLS)" } else { "" });
-    }
+/// Four lines, of which scripts may wait for the second: version and file, listeners, what the file holds, admin listener.
+fn announce(gateway: &Plan, file: &str, admin: Option<&AdminListener>) {
+    tracing::info!("tollgate {} runs {file}", env!("CARGO_PKG_VERSION"));
+    let one = |listener: &Listener| match listener.tls {
+        true => format!("{} (TLS)", listener.address),
+        false => listener.address.to_string(),
+    };
+    let listeners: Vec<_> = gateway.server.listen.iter().map(one).collect();
+    tracing::info!("listening on {}", listeners.join(", "));
+    tracing::info!(
+        "{}, {}, {}",
+        counted(gateway.routes.len(), "route"),
+        counted(gateway.limits.len(), "limit"),
+        counted(gateway.upstreams.len(), "upstream"),
+    );
     if let Some(admin) = admin {
-        tracing::info!("admin listening on {}", admin.address());
+        tracing::info!("admin listening on http://{}/", admin.address());
     }
 }

@@ -146,7 +146,7 @@ pub struct Outcome {
 
 /// The shared store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the shared store can not be asked at the moment")]
+#[error("the shared store is unreachable")]
 pub struct Unreachable;
 
 /// Some of a request's charges, by index.

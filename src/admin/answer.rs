@@ -64,7 +64,7 @@ fn readiness(shared: &Shared) -> AdminResponse {
     }
     let store_is_up = shared.store.shared().is_none_or(|store| store.health().is_up());
     if !store_is_up && shared.gateway.load().limits.iter().any(|limit| limit.on_error == OnError::Deny) {
-        return unready("the store can not be asked, and some limits refuse without it");
+        return unready("the shared store is unreachable, and some limits deny requests without it");
     }
     text(StatusCode::OK, "text/plain; charset=utf-8", "ready\n")
 }

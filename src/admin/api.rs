@@ -83,10 +83,7 @@ pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared:
     let (head, body) = request.into_parts();
     let path = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
     let Some(place) = Endpoint::of(path) else {
-        return problem(
-            StatusCode::NOT_FOUND,
-            "there is no such thing in the API: `docs/api.md` lists what there is",
-        );
+        return problem(StatusCode::NOT_FOUND, "unknown API path: `docs/api.md` lists all paths");
     };
     if !place.methods().split(", ").any(|method| method == head.method.as_str()) {
         return not_allowed(place.methods());

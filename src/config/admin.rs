@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::habits;
 use super::server::socket_address;
 use super::table::ConfigTable;
 use super::value::ConfigValue;
@@ -27,6 +28,9 @@ pub(super) fn read(mut table: ConfigTable<'_>, taken: &[Listener]) -> Option<Adm
 }
 
 fn address(value: &ConfigValue<'_>, taken: &[Listener]) -> Option<(SocketAddr, super::report::SourceSpan)> {
+    if let Some(help) = value.whole_text().and_then(|number| habits::admin_port(number)) {
+        return value.mismatch("a string", help);
+    }
     let address = value.text()?.parse("an address with a port", socket_address)?;
     if address.port() != 0 && taken.iter().any(|listener| listener.address == address) {
         let message = format!("`[admin]` listens on `{address}`, where `[server]` listens too");

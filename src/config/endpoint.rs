@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use super::habits;
 use super::report::quoted;
 use super::text::SyntaxError;
 use crate::plan::Endpoint;
@@ -35,10 +36,8 @@ pub(super) fn parse(text: &str) -> Result<UpstreamTarget, SyntaxError> {
     let (scheme, default_port) = if secure { ("https://", 443) } else { ("http://", 80) };
     let Some(rest) = text.strip_prefix(scheme) else {
         let message = format!("{} is not the URL of a server", quoted(text));
-        return Err(SyntaxError::new(
-            message,
-            "write `http://HOST:PORT`, `https://HOST:PORT`, or `builtin:echo`",
-        ));
+        let forms = || "write `http://HOST:PORT`, `https://HOST:PORT`, or `builtin:echo`".to_owned();
+        return Err(SyntaxError::new(message, habits::http2_url(text).unwrap_or_else(forms)));
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority_text, after) = rest.split_at(end);

@@ -111,7 +111,7 @@ fn crowded_log(place: super::report::SourceSpan, limit: &Limit, draft: &FileDraf
     let Some(longest) = logs.map(|policy| policy.algorithm.quota()).max() else { return };
     if draft.store.shared.is_some() && longest > MOST_SHARED_EVENTS {
         let message = format!(
-            "limit {} keeps up to {longest} events for one key in the shared store, which answers nobody else while it looks through them",
+            "limit {} keeps up to {longest} events for one key in the shared store, which serves no other request while it scans them",
             quoted(&limit.name)
         );
         let help = format!("keep to {MOST_SHARED_EVENTS}, or use `sliding-window`, which keeps two counts");

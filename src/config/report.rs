@@ -238,6 +238,11 @@ pub(super) fn listed<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     texts.into_iter().map(quoted).collect::<Vec<_>>().join(", ")
 }
 
+/// A text of the user's in a remedy, without back-ticks.
+pub(super) fn cut_for_help(text: &str) -> String {
+    cut(text, MAX_QUOTED)
+}
+
 /// A message or a remedy, whoever made it: patterns and keys quote what they refuse as it is.
 fn readable(text: &str) -> String {
     cut(text, MAX_MESSAGE)

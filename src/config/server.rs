@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::habits;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
@@ -212,6 +213,9 @@ fn network(value: &ConfigValue<'_>) -> Option<IpNet> {
 
 /// `tls`: whether there are certificates.
 fn listen(value: &ConfigValue<'_>, tls: bool) -> Option<Vec<Listener>> {
+    if let Some(help) = value.whole_text().and_then(|number| habits::port(number, true)) {
+        return value.mismatch("a list", help);
+    }
     let mut listeners: Vec<Listener> = Vec::new();
     value.some_of(|item| {
         let listener = listener(&item, tls)?;
@@ -229,6 +233,9 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
     if value.is_text() {
         let address = value.text()?.parse("an address with a port", socket_address)?;
         return Some(Listener { address, tls, proxy_protocol: false });
+    }
+    if let Some(help) = value.whole_text().and_then(|number| habits::port(number, false)) {
+        return value.mismatch("a string or a table", help);
     }
     let mut table = value.table_beside_text("an item of `listen`")?;
     let address = table.require("address", "\"127.0.0.1:8080\"", |value| {

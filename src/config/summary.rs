@@ -37,7 +37,8 @@ pub fn summary(gateway: &Plan, file: &str) -> String {
     text
 }
 
-fn counted(count: usize, noun: &str) -> String {
+/// `1 route`, `2 routes`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 

@@ -4,6 +4,7 @@
 use toml::de::DeTable;
 
 use super::diagnostics::Diagnostics;
+use super::habits;
 use super::later::is_later;
 use super::report::{SourceSpan, listed, quoted};
 use super::suggest::did_you_mean;
@@ -127,7 +128,7 @@ impl<'a> ConfigTable<'a> {
 
     /// Reports keys that nobody asked for. Whether the whole table is sound.
     pub(super) fn finish(self) -> bool {
-        for (key, _) in self.entries {
+        for (key, value) in self.entries {
             let name: &str = key.get_ref();
             if self.known.contains(&name) || self.foreign.contains(&name) {
                 continue;
@@ -135,8 +136,10 @@ impl<'a> ConfigTable<'a> {
             if is_later(&self.title, name) {
                 self.reader.not_available(key.span().into(), name);
             } else {
-                let known = format!("known here: {}", listed(self.known.iter().copied()));
-                let help = did_you_mean(name, self.known.iter().copied(), &known);
+                let known = || format!("known here: {}", listed(self.known.iter().copied()));
+                let elsewhere = || habits::belongs_to(&self.title, name).unwrap_or_else(known);
+                let near = || did_you_mean(name, self.known.iter().copied(), &elsewhere());
+                let help = habits::other_key(&self.title, name, value.get_ref()).unwrap_or_else(near);
                 let message = format!("unknown key {} in {}", quoted(name), self.title);
                 self.reader.fault(key.span().into(), message, help);
             }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::habits;
 use super::report::quoted;
 use super::suggest::did_you_mean;
 use super::text::SyntaxError;
@@ -70,7 +71,11 @@ pub(super) fn size(text: &str) -> Result<u64, SyntaxError> {
 
 /// Parses a rate: a count from 1 to 10^9 per period from 1 ms to 366 days. A period without a number is one of its unit.
 pub(super) fn rate(text: &str) -> Result<Rate, SyntaxError> {
-    let not_a_rate = || SyntaxError::new(format!("{} is not a rate", quoted(text)), RATE_HELP);
+    let not_a_rate = || {
+        let known = habits::rate(text, usual_time_unit).filter(|written| rate(written).is_ok());
+        let help = known.map_or_else(|| RATE_HELP.to_owned(), |written| format!("write `{written}`"));
+        SyntaxError::new(format!("{} is not a rate", quoted(text)), help)
+    };
     let (count, period) = text.split_once('/').ok_or_else(not_a_rate)?;
     if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) || period.is_empty() {
         return Err(not_a_rate());
@@ -134,6 +139,12 @@ impl ConfigValue<'_> {
     }
 }
 
+/// Our name of a unit of time, however it is called elsewhere.
+pub(super) fn usual_time_unit(unit: &str) -> Option<&'static str> {
+    let ours = TIME_UNITS.iter().map(|(name, _)| *name).find(|name| *name == unit);
+    ours.or_else(|| OTHER_TIME_UNITS.iter().find(|(other, _)| *other == unit).map(|(_, ours)| *ours))
+}
+
 /// A size as one would write it.
 pub(super) fn size_in_words(bytes: u64) -> String {
     let fits = |factor: u64| bytes > 0 && bytes.is_multiple_of(factor);
@@ -174,4 +185,29 @@ fn unit_named(
         None => did_you_mean(unit, names, &known),
     };
     Err(SyntaxError::new(format!("{} has the unknown unit {}", quoted(text), quoted(unit)), help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of_other_proxies_are_translated() {
+        for (text, expected) in [
+            ("10r/s", "write `10/s`"),
+            ("10 r/m", "write `10/min`"),
+            ("10 per second", "write `10/s`"),
+            ("100 requests per minute", "write `100/min`"),
+            ("0.5/s", "write `1/2s`"),
+            ("2.5/s", "write `5/2s`"),
+            ("0.5/10s", "write `1/20s`"),
+            ("10 / s", "write `10/s`"),
+            ("0.0/s", RATE_HELP),
+            ("-1/s", RATE_HELP),
+            ("ten/s", RATE_HELP),
+            ("10", RATE_HELP),
+        ] {
+            assert_eq!(rate(text).unwrap_err().help, expected, "{text}");
+        }
+    }
 }

@@ -57,6 +57,11 @@ impl<'a> ConfigValue<'a> {
         self.inner.get_ref().is_integer()
     }
 
+    /// The digits of a whole number.
+    pub(super) fn whole_text(&self) -> Option<&'a str> {
+        self.inner.get_ref().as_integer().map(|number| number.as_str())
+    }
+
     /// Whether it is a table.
     pub(super) fn is_table(&self) -> bool {
         self.inner.get_ref().is_table()

@@ -76,7 +76,10 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
     loop {
         let open = connections.load(Ordering::Relaxed);
         if DescriptorReserve::may_be_next(open, scarce_above) && reserve.is_next(&listener) {
-            warn_throttled(&mut last_told, "nearly all files that may be open are: new connections wait");
+            warn_throttled(
+                &mut last_told,
+                "file descriptor limit nearly reached; not accepting new connections",
+            );
             wait_for_descriptors(reserve, &listener, &worker).await;
         }
         let accepted = tokio::select! {

@@ -218,7 +218,7 @@ fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) 
     let limit = &*refusal.limit.name;
     match seconds {
         _ if refusal.why == RefusalCause::Missing => {
-            put_all(out, &["the request lacks what limit `", limit, "` counts by"]);
+            put_all(out, &["missing the key required by limit `", limit, "`"]);
         }
         _ if matches!(refusal.why, RefusalCause::Banned(_)) => {
             put_ban(out, refusal.retry_after().unwrap_or(1))
@@ -235,7 +235,7 @@ fn put_ban(out: &mut BytesMut, seconds: u64) {
     let unit = UNITS.into_iter().find(|(span, _)| seconds > *span);
     let (count, unit) = unit.map_or((1, " second"), |(span, unit)| (seconds.div_ceil(span), unit));
     let mut buffer = itoa::Buffer::new();
-    put_all(out, &["this client is banned here for ", buffer.format(count), unit, " more"]);
+    put_all(out, &["client banned for another ", buffer.format(count), unit]);
 }
 
 fn title_of(status: StatusCode) -> &'static str {

@@ -11,13 +11,13 @@ pub(super) fn raise(max_connections: usize) {
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, ..limit };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::warn!("the limit on open files cannot be raised: {error}");
+            tracing::warn!("cannot raise the file descriptor limit: {error}");
         }
     }
     let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(PER_CONNECTION);
     if let Some(most) = getrlimit(Resource::Nofile).current.filter(|most| *most < wanted) {
         tracing::warn!(
-            "{most} files may be open, but {max_connections} connections (`max_connections`) need up to {wanted}: \
+            "the file descriptor limit is {most}, but {max_connections} connections (`max_connections`) need up to {wanted}: \
              raise the hard limit (`ulimit -Hn`, `LimitNOFILE=`) or lower `max_connections`"
         );
     }

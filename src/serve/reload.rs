@@ -1,6 +1,5 @@
 //! Reload: replaces the plan under running traffic.
 
-use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch::Sender;
 
+use super::changes::changes;
 use super::systemd::Systemd;
 use crate::config::{self, NamedFile, Report};
 use crate::plan::log::Log;
@@ -23,8 +23,6 @@ use crate::upstream::health::HealthChecks;
 
 /// How long triggers are collected: several in this time are one reload.
 const GATHER: Duration = Duration::from_millis(50);
-/// The maximum number of changed names that are logged.
-const MAX_NAMES: usize = 10;
 
 /// Reloads the config file when triggered.
 #[derive(Debug)]
@@ -138,7 +136,7 @@ impl Reloader {
         self.standing.send_modify(|standing| standing.begun += 1);
         let adopted = self.try_reload();
         if let Err(refused) = &adopted {
-            tracing::error!("not reloaded: {}; everything stays as it was", refused.why);
+            tracing::error!("not reloaded: {}; the previous configuration stays in force", refused.why);
         }
         let good = adopted.is_ok();
         self.shared.metrics.reloaded(good);
@@ -198,7 +196,19 @@ impl Reloader {
         self.shared.access_log.change(gateway.log.access.clone(), output);
         let last = self.shared.gateway.swap(Arc::new(gateway));
         self.checks.adopt(&self.shared.gateway.load().upstreams, &self.shared.server_registry);
-        tracing::info!("reloaded: {}", changes(&last, &self.shared.gateway.load()));
+        log_changes(&changes(&last, &self.shared.gateway.load()));
+    }
+}
+
+/// One line that counts the changes, then one for each.
+fn log_changes(changes: &[String]) {
+    match changes.len() {
+        0 => tracing::info!("reloaded: no changes"),
+        1 => tracing::info!("reloaded: 1 change"),
+        count => tracing::info!("reloaded: {count} changes"),
+    }
+    for change in changes {
+        tracing::info!("changed: {change}");
     }
 }
 
@@ -222,42 +232,4 @@ pub(super) fn tell(report: &Report) {
     let stderr = std::io::stderr();
     // If standard error is closed, the report is lost.
     let _ = stderr.lock().write_all(report.render(colour_on(&stderr)).as_bytes());
-}
-
-/// The names added and removed.
-fn changes(last: &Plan, next: &Plan) -> String {
-    let routes = |gateway: &Plan| gateway.routes.iter().map(|route| Arc::clone(&route.name)).collect();
-    let limits = |gateway: &Plan| gateway.limits.iter().map(|limit| Arc::clone(&limit.name)).collect();
-    let upstreams =
-        |gateway: &Plan| gateway.upstreams.iter().map(|upstream| Arc::clone(&upstream.name)).collect();
-    let parts = [
-        differences("route", &routes(last), &routes(next)),
-        differences("limit", &limits(last), &limits(next)),
-        differences("upstream", &upstreams(last), &upstreams(next)),
-    ];
-    let certificates = (last.server.tls != next.server.tls).then(|| vec!["new certificates".to_owned()]);
-    let parts: Vec<String> = parts.into_iter().chain(certificates).flatten().collect();
-    if parts.is_empty() {
-        "the same routes, limits and upstreams by name".to_owned()
-    } else {
-        parts.join("; ")
-    }
-}
-
-/// `routes added: …`, `routes removed: …`.
-fn differences(noun: &str, last: &BTreeSet<Arc<str>>, next: &BTreeSet<Arc<str>>) -> Vec<String> {
-    let came = names(next.difference(last)).map(|names| format!("{noun}s added: {names}"));
-    let went = names(last.difference(next)).map(|names| format!("{noun}s removed: {names}"));
-    came.into_iter().chain(went).collect()
-}
-
-fn names<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Option<String> {
-    let names: Vec<String> = names.map(|name| format!("`{}`", name.escape_debug())).collect();
-    let untold = names.len().saturating_sub(MAX_NAMES);
-    let told = names.get(..MAX_NAMES).unwrap_or(&names).join(", ");
-    match (names.len(), untold) {
-        (0, _) => None,
-        (_, 0) => Some(told),
-        _ => Some(format!("{told} and {untold} more")),
-    }
 }

@@ -78,13 +78,13 @@ impl Shutdown {
         tokio::select! {
             biased;
             signal = self.signals.stop() => {
-                tracing::warn!("{signal} again: leaving at once");
+                tracing::warn!("{signal} again: exiting at once");
                 return Ok(Ended::AtOnce);
             }
             drained = self.workers.all_drained() => drained.map_err(ServeError::Worker)?,
             () = tokio::time::sleep(patience) => {
                 let open = self.shared.connections.load(Ordering::Relaxed);
-                tracing::warn!("drain_timeout is over: {open} connections are cut off");
+                tracing::warn!("`drain_timeout` reached: closing {open} connections");
             }
         }
         tracing::info!("stopped");

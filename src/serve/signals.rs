@@ -69,7 +69,7 @@ impl Rotation {
             match Output::open(Some(file)) {
                 Ok(output) => shared.access_log.redirect(output),
                 Err(error) => tracing::warn!(
-                    "SIGUSR1: cannot open `{}`: {error}; the access log goes on in the file that is open",
+                    "SIGUSR1: cannot open `{}`: {error}; the access log stays in the open file",
                     file.display()
                 ),
             }

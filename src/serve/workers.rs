@@ -102,7 +102,7 @@ impl Workers {
 impl Outcome {
     fn describe(&self) -> String {
         match self {
-            Self::Drained => "nobody had asked it to".to_owned(),
+            Self::Drained => "it was not asked to".to_owned(),
             Self::Failed(error) => error.to_string(),
             Self::Panicked => "it panicked".to_owned(),
         }

@@ -300,7 +300,7 @@ class Gateway:
             case "POST", "drain":
                 self.life = "draining"
                 return 202, {"life": self.life}
-        raise Fault(404, "there is no such thing in the API")
+        raise Fault(404, "unknown API path: `docs/api.md` lists all paths")
 
 
 def rounded(number):

@@ -87,7 +87,7 @@ class Gateway:
         while not (self.port and self.admin):
             line = lines.get(timeout=20)
             self.said.append(line)
-            if found := re.search(r"(admin )?listening on 127\.0\.0\.1:(\d+)", line):
+            if found := re.search(r"(admin )?listening on (?:http://)?127\.0\.0\.1:(\d+)", line):
                 if found[1]:
                     self.admin = int(found[2])
                 else:

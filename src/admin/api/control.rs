@@ -19,8 +19,8 @@ pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
     let control = &asked.shared.control;
     let mut standing = control.standing.clone();
     let before = standing.borrow().begun;
-    tracing::info!("{} asks for a reload at the admin listener", asked.peer);
-    // Full: a reload is due that has not begun.
+    tracing::info!("reload requested by {} through the admin API", asked.peer);
+    // Full: one is due that has not begun.
     let _ = control.reload.try_send(());
     let done = standing.wait_for(|standing| standing.last.as_ref().is_some_and(|last| last.number > before));
     match tokio::time::timeout(PATIENCE, done).await {
@@ -57,8 +57,8 @@ fn unknown() -> (StatusCode, Value) {
 
 /// The process ends when its requests have ended.
 pub(super) fn drain(asked: &ApiRequest<'_>) -> (StatusCode, Value) {
-    tracing::info!("{} asks for the end at the admin listener", asked.peer);
-    // Full: a drain was triggered already.
+    tracing::info!("shutdown requested by {} through the admin API", asked.peer);
+    // Full: it has been asked for.
     let changed =
         *asked.shared.life.borrow() == Life::Running && asked.shared.control.drain.try_send(()).is_ok();
     (StatusCode::ACCEPTED, json!({ "life": "draining", "changed": changed }))

@@ -364,11 +364,11 @@ function drawConcerns() {
   const said = [];
   const bad = (text) => said.push(make("li.bad", ...prose(text)));
   const warn = (text) => said.push(make("li", ...prose(text)));
-  if (status.life === "draining") bad("Draining: this gateway ends when its requests have.");
+  if (status.life === "draining") bad("Draining: this gateway exits when its requests are done.");
   if (status.last_reload?.result === "failure") bad("The last reload failed; the file before it holds. " + status.last_reload.detail);
   for (const problem of status.problems) if (!headlines().includes(problem)) (problem.severity === "bad" ? bad : warn)(problem.text);
   if (lately(past.all.failed)) bad(`${rate(lately(past.all.failed))}/s requests fail: answered with a 5xx by the backend or with an error by the gateway, or broken off`);
-  if (!status.store.up) bad("The shared store can not be asked; on_error decides.");
+  if (!status.store.up) bad("The shared store is unreachable; on_error decides.");
   if (lately(past.store.evictions)) warn(`Counters are full: ${rate(lately(past.store.evictions))}/s evicted. Raise max_keys.`);
   for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) said.push(make("li.shadow", `Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`));
   if (status.bans) warn(`Banned: ${plural(status.bans, "key")}`);

@@ -24,7 +24,7 @@ impl HostPattern {
     /// ASCII.
     pub fn parse(text: &str) -> Result<Self, PatternFault> {
         if text == "*" {
-            return fault("the host `*` says nothing", "leave `hosts` away to match any host");
+            return fault("the host `*` has no effect", "leave `hosts` out to match any host");
         }
         if let Some(address) = ipv6(text) {
             return Ok(Self::Exact(format!("[{address}]").into()));

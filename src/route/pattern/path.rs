@@ -35,6 +35,10 @@ impl PathPattern {
     /// # Errors
     /// What no normalised path could match, and `*` or braces that are not a whole segment.
     pub fn parse(text: &str) -> Result<Self, PatternFault> {
+        Self::parse_plain(text).map_err(|found| not_a_regular_expression(text).unwrap_or(found))
+    }
+
+    fn parse_plain(text: &str) -> Result<Self, PatternFault> {
         let path = Path::parse(text, PathMatching::Strict).or_else(|cause| not_a_path(text, cause))?;
         let pattern = Self::of_normal(text, path.form(false))?;
         if pattern.clone().merged() != Self::of_normal(text, path.form(true))? {
@@ -236,6 +240,19 @@ impl Segment {
 fn is_name(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     !name.is_empty() && name.bytes().all(known)
+}
+
+/// The fault of a text that is no pattern, but looks like a regular expression.
+fn not_a_regular_expression(text: &str) -> Option<PatternFault> {
+    let begins = text.starts_with(['^', '~']);
+    let has_signs =
+        [".*", ".+", "[0-9]", "[a-z]", "[^/]", "\\d", "\\w"].iter().any(|sign| text.contains(sign));
+    (begins || has_signs).then(|| PatternFault {
+        message: format!(
+            "`{text}` is a regular expression, which a path pattern can not be in this version of tollgate"
+        ),
+        help: "write `/a/{id}` for any one segment, or `/a/*` for `/a` and all below".into(),
+    })
 }
 
 fn not_a_path<T>(text: &str, cause: PathFault) -> Result<T, PatternFault> {

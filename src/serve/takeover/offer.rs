@@ -46,7 +46,7 @@ impl Offer {
         let wait = |address| match listen(address) {
             Ok(listener) => Some(listener),
             Err(error) => {
-                tracing::warn!(%error, "nobody can take {address} over from this process");
+                tracing::warn!(%error, "{address} can not be taken over from this process");
                 None
             }
         };
@@ -61,13 +61,13 @@ impl Offer {
                     Ok(Ok(successor)) => return successor,
                     // Any user of this machine can cause it at any rate, so it is not logged for operators.
                     Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
-                        tracing::debug!(%error, "nobody to hand over to");
+                        tracing::debug!(%error, "no process to hand over to");
                     }
                     Ok(Err(error)) => tracing::warn!(%error, "another process did not take over"),
                     Err(_) => tracing::warn!("another process did not take over within {STARTING:?}"),
                 },
                 Err(error) => {
-                    tracing::warn!(%error, "cannot hear who wants to take over; trying again");
+                    tracing::warn!(%error, "can not accept takeover requests; trying again");
                     tokio::time::sleep(REST).await;
                 }
             }
@@ -111,7 +111,7 @@ impl Successor {
     pub(in crate::serve) async fn acknowledge(mut self) {
         let told = timeout(PATIENCE, self.stream.write_all(&[LEAVING])).await;
         if !matches!(told, Ok(Ok(()))) {
-            tracing::warn!("process {} does not listen any more", self.process);
+            tracing::warn!("process {} took over, but does not answer any more", self.process);
         }
     }
 }

@@ -66,7 +66,7 @@ impl Health {
             None => {
                 let reason = Arc::from(trouble.to_string());
                 tracing::warn!(
-                    "the store at {} can not be asked: {reason}; limits go on by their `on_error`",
+                    "the store at {} is unreachable: {reason}; limits follow their `on_error`",
                     self.name
                 );
                 *outage = Some(Outage { links: 1, since: now(), reason });

@@ -99,8 +99,8 @@ pub enum MalformedReply {
     /// More than [`MOST_BYTES`] bytes or too many values in a value.
     #[error("an answer is too large")]
     TooLarge,
-    /// A reply without a call.
-    #[error("an answer came that nobody asked for")]
+    /// An answer to nothing.
+    #[error("unexpected reply: no command was pending")]
     Unasked,
 }
 

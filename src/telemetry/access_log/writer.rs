@@ -66,7 +66,7 @@ impl Writer {
         if let Some(output) = output {
             self.output = output;
             (self.told, self.told_of) = (false, state.dropped.load(Ordering::Relaxed));
-            tracing::info!("the access log goes on in {}", self.output.name());
+            tracing::info!("the access log is now written to {}", self.output.name());
         }
     }
 

@@ -18,14 +18,15 @@ pub(super) fn connections(page: &mut Exposition, workers: &[Arc<Series>], server
         }
     }
     let open = "tollgate_connections";
-    page.family(open, Kind::Gauge, "Clients' connections open now.");
+    page.family(open, Kind::Gauge, "Client connections open now.");
     for (listener, (count, _)) in &totals {
         page.sample(open, &[("listener", listener)], count);
     }
-    let most = "The setting: so many may be open at once, all listeners together.";
+    let most =
+        "The setting `max_connections`: the maximum of open client connections, all listeners together.";
     page.single("tollgate_max_connections", Kind::Gauge, most, server.max_connections as u64);
     let accepted = "tollgate_connections_accepted_total";
-    page.family(accepted, Kind::Counter, "Clients' connections that were ever open.");
+    page.family(accepted, Kind::Counter, "Client connections accepted.");
     for (listener, (_, count)) in &totals {
         page.sample(accepted, &[("listener", listener)], count);
     }
@@ -46,7 +47,7 @@ fn turned_away(page: &mut Exposition, workers: &[Arc<Series>]) {
         return;
     }
     let name = "tollgate_connections_refused_total";
-    page.family(name, Kind::Counter, "Clients' connections that were not served, or no further, by cause.");
+    page.family(name, Kind::Counter, "Client connections rejected or closed early, by cause.");
     for ((listener, reason), count) in &totals {
         page.sample(name, &[("listener", listener), ("reason", reason)], count);
     }

@@ -15,12 +15,12 @@ pub(super) fn process(page: &mut Exposition) {
     let ticks = rustix::param::clock_ticks_per_second();
     if let Some(used) = cpu_ticks(&stat) {
         let name = "process_cpu_seconds_total";
-        page.family(name, Kind::Counter, "Processor time of user and system together, in seconds.");
+        page.family(name, Kind::Counter, "Total user and system CPU time spent in seconds.");
         page.sample(name, &[], Seconds::of(used, ticks));
     }
     if let (Some(since_boot), Some(boot)) = (start_ticks(&stat), boot_seconds()) {
         let name = "process_start_time_seconds";
-        page.family(name, Kind::Gauge, "When the process started, in seconds since 1970.");
+        page.family(name, Kind::Gauge, "Start time of the process since the Unix epoch in seconds.");
         page.sample(name, &[], Seconds::of(since_boot, ticks).after(boot));
     }
     if let Some(bytes) = resident_bytes() {

@@ -61,7 +61,7 @@ impl Metrics {
         page.family(reloads, Kind::Counter, "Reloads of the configuration.");
         page.sample(reloads, &[("result", "success")], self.reloads_succeeded.load(Ordering::Relaxed));
         page.sample(reloads, &[("result", "failure")], self.reloads_failed.load(Ordering::Relaxed));
-        let last = "Whether the file was put in force when it was last read.";
+        let last = "Whether the last reload succeeded.";
         let good = !self.last_reload_failed.load(Ordering::Relaxed);
         page.single("tollgate_config_last_reload_successful", Kind::Gauge, last, u64::from(good));
         if let Some(tls) = &gateway.server.tls {
@@ -71,7 +71,7 @@ impl Metrics {
             page.single("tollgate_certificate_expiry_timestamp_seconds", Kind::Gauge, expiry, seconds);
         }
         let build = "tollgate_build_info";
-        page.family(build, Kind::Gauge, "Always 1; the label tells the version.");
+        page.family(build, Kind::Gauge, "Always 1; the label is the version.");
         page.sample(build, &[("version", env!("CARGO_PKG_VERSION"))], 1);
     }
 }
@@ -101,7 +101,7 @@ fn answers(page: &mut Exposition, workers: &[Arc<Series>]) {
         }
     }
     let duration = "tollgate_request_duration_seconds";
-    page.family(duration, Kind::Histogram, "Head of the request to end of the response.");
+    page.family(duration, Kind::Histogram, "Time from the head of the request to the end of the response.");
     for (route, total) in &totals {
         page.histogram(duration, Some(("route", route)), &total.duration);
     }
@@ -110,11 +110,11 @@ fn answers(page: &mut Exposition, workers: &[Arc<Series>]) {
 
 fn bodies(page: &mut Exposition, totals: &BTreeMap<&str, AnswersTotal>) {
     let (received, sent) = ("tollgate_request_body_bytes_total", "tollgate_response_body_bytes_total");
-    page.family(received, Kind::Counter, "Bytes of requests' bodies that came.");
+    page.family(received, Kind::Counter, "Request body bytes received.");
     for (route, total) in totals {
         page.sample(received, &[("route", route)], total.received);
     }
-    page.family(sent, Kind::Counter, "Bytes of answers' bodies that went.");
+    page.family(sent, Kind::Counter, "Response body bytes sent.");
     for (route, total) in totals {
         page.sample(sent, &[("route", route)], total.sent);
     }
@@ -133,7 +133,7 @@ fn decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
         }
     }
     let name = "tollgate_decisions_total";
-    page.family(name, Kind::Counter, "What each limit said of the requests of a route.");
+    page.family(name, Kind::Counter, "Decisions of each limit on the requests of a route.");
     for ((route, limit), total) in &totals {
         for (count, label) in total.iter().zip(DecisionLabel::ALL) {
             let labels = [("route", *route), ("limit", *limit), ("decision", label.as_str())];

@@ -11,16 +11,16 @@ pub(super) fn store(page: &mut Exposition, store: &Store) {
     let counts = shared.as_deref().map(SharedStore::counts).unwrap_or_default();
     let total = |one: fn(&RedisCounts) -> u64| counts.iter().map(|counts| one(counts)).sum::<u64>();
     page.single("tollgate_store_keys", Kind::Gauge, "Counters held in this process.", store.keys());
-    let most = "The setting: so many counters may be held in this process.";
+    let most = "The setting `max_keys`: the maximum of counters in this process.";
     page.single("tollgate_store_max_keys", Kind::Gauge, most, store.max_keys());
-    let evicted = "Live counters of this process evicted because its memory for them was full.";
+    let evicted = "Live counters evicted because `max_keys` was reached.";
     page.single("tollgate_store_evictions_total", Kind::Counter, evicted, store.evictions());
-    let errors = "Requests that were decided without the shared store because it could not be asked.";
+    let errors = "Requests decided without the shared store because it was unreachable.";
     page.single("tollgate_store_errors_total", Kind::Counter, errors, total(|counts| counts.errors.get()));
     let Some(shared) = shared else { return };
     let calls = "Calls to the shared store.";
     page.single("tollgate_store_calls_total", Kind::Counter, calls, total(|counts| counts.calls.get()));
-    let remembered = "Refusals told from memory, without a call to the shared store.";
+    let remembered = "Refusals answered from memory, without a call to the shared store.";
     let amount = total(|counts| counts.remembered.get());
     page.single("tollgate_store_remembered_total", Kind::Counter, remembered, amount);
     let up = "tollgate_store_up";
@@ -35,6 +35,6 @@ pub(super) fn store(page: &mut Exposition, store: &Store) {
     let mut duration = HistogramTotal::<CallTime>::default();
     counts.iter().for_each(|counts| duration.add(&counts.duration));
     let name = "tollgate_store_duration_seconds";
-    page.family(name, Kind::Histogram, "How long the shared store took to answer.");
+    page.family(name, Kind::Histogram, "Duration of calls to the shared store.");
     page.histogram(name, None, &duration);
 }

@@ -6,7 +6,7 @@ use crate::telemetry::trace::SpanCounts;
 /// The counts of exported and dropped spans.
 pub(super) fn traces(page: &mut Exposition, counts: &SpanCounts) {
     let exports = "tollgate_trace_exports_total";
-    page.family(exports, Kind::Counter, "Batches of spans that the collector took, or that were given up.");
+    page.family(exports, Kind::Counter, "Batches of spans exported to the collector, by result.");
     page.sample(exports, &[("result", "success")], counts.succeeded());
     page.sample(exports, &[("result", "failure")], counts.failed());
     let dropped = "Spans dropped because the queue was full or an export failed.";

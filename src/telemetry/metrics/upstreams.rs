@@ -22,7 +22,7 @@ pub(super) fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
         }
     }
     let name = "tollgate_upstream_duration_seconds";
-    page.family(name, Kind::Histogram, "Request sent to the upstream until its response head.");
+    page.family(name, Kind::Histogram, "Time from the request sent to the upstream to its response head.");
     for (upstream, total) in &totals {
         page.histogram(name, Some(("upstream", upstream)), total);
     }
@@ -63,7 +63,7 @@ fn retries(page: &mut Exposition, workers: &[Arc<Series>]) {
         return;
     }
     let name = "tollgate_upstream_retries_total";
-    page.family(name, Kind::Counter, "Attempts that a server failed and that were tried again, by cause.");
+    page.family(name, Kind::Counter, "Failed attempts that were retried, by cause.");
     for ((upstream, server, reason), count) in &totals {
         page.sample(name, &[("upstream", upstream), ("server", server), ("reason", reason)], count);
     }
@@ -95,7 +95,7 @@ fn failures(page: &mut Exposition, workers: &[Arc<Series>]) {
         return;
     }
     let name = "tollgate_upstream_failures_total";
-    page.family(name, Kind::Counter, "Requests that an upstream gave no answer to, by cause.");
+    page.family(name, Kind::Counter, "Requests without a response from the upstream, by cause.");
     for ((upstream, error), count) in &totals {
         page.sample(name, &[("upstream", upstream), ("error", error)], count);
     }
@@ -124,7 +124,7 @@ pub(super) fn servers(page: &mut Exposition, gateway: &Plan, registry: &ServerRe
     for (labels, state, down_after) in servers() {
         page.sample(up, &labels, u8::from(state.down(now, down_after).is_none()));
     }
-    page.family(ejections, Kind::Counter, "How often the server was ejected for its failures.");
+    page.family(ejections, Kind::Counter, "Ejections of the server after consecutive failures.");
     for (labels, state, _) in servers() {
         page.sample(ejections, &labels, state.ejections());
     }
@@ -146,7 +146,7 @@ pub(super) fn usage(page: &mut Exposition, gateway: &Plan, registry: &ServerRegi
     for (upstream, usage) in &used {
         page.sample(connections, &[("upstream", upstream)], usage.connections);
     }
-    page.family(pending, Kind::Gauge, "Requests that wait for a connection to it.");
+    page.family(pending, Kind::Gauge, "Requests waiting for a connection to the upstream.");
     for (upstream, usage) in &used {
         page.sample(pending, &[("upstream", upstream)], usage.pending);
     }

@@ -40,7 +40,7 @@ fn at_the_bound_on_files_new_connections_wait_and_the_rest_goes_on() {
     let mut gateway = Gateway::start_with_files(&everything_to(&backend, &rest), 200);
     let mut clients = begun(&gateway, 300);
     eventually("all but the spared descriptors to be in use", || {
-        gateway.stderr().contains("new connections wait").then_some(())
+        gateway.stderr().contains("file descriptor limit nearly reached").then_some(())
     });
     let open = connections(&gateway);
     assert!((50.0..=150.0).contains(&open), "{open}");
@@ -57,7 +57,11 @@ fn at_the_bound_on_files_new_connections_wait_and_the_rest_goes_on() {
     first.read().expect(200);
     drop((first, clients));
     gateway.get("/").expect(200);
-    let told = gateway.stderr_lines().iter().filter(|line| line.contains("new connections wait")).count();
+    let told = gateway
+        .stderr_lines()
+        .iter()
+        .filter(|line| line.contains("file descriptor limit nearly reached"))
+        .count();
     assert!(told <= 2, "once a worker, not {told} times");
     assert!(gateway.alive());
 }

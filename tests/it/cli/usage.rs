@@ -85,6 +85,30 @@ fn bad_usage_is_2_and_says_so_on_standard_error() {
 }
 
 #[test]
+fn what_is_typed_by_habit_gets_its_remedy() {
+    let folder = folder_with(GOOD);
+    for (arguments, expected) in [
+        (
+            &["check", "x.toml"][..],
+            "error: unexpected argument `x.toml`\n\n  tip: write `tollgate check -c x.toml`\n",
+        ),
+        (&["x.toml"], "error: there is no command `x.toml`\n\n  tip: write `tollgate -c x.toml`\n"),
+        (&["validate"], "error: there is no command `validate`\n\n  tip: write `tollgate check`\n"),
+        (&["-t"], "error: unexpected argument `-t`\n\n  tip: write `tollgate check`\n"),
+        (
+            &["check", "-c", "-"],
+            "error: `-c -`: the configuration is not read from standard input in this version of tollgate\n\n  \
+             tip: write it to a file and name the file: `-c FILE`\n",
+        ),
+    ] {
+        let output = tollgate(arguments, folder.path());
+        let (_, stderr) = texts(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with(expected), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
 fn check_sums_a_good_file_up() {
     let folder = folder_with(GOOD);
     for arguments in

@@ -68,5 +68,5 @@ fn a_file_beyond_the_bound_is_refused_unread() {
     let report = parse(vec![b'#'; config::MAX_FILE_BYTES + 1]).unwrap_err();
     assert!(report.to_string().contains("larger than 16 MiB"), "{report}");
     let at_the_bound = parse(vec![b'#'; config::MAX_FILE_BYTES]).unwrap_err();
-    assert!(at_the_bound.to_string().contains("the file says nothing"), "{at_the_bound}");
+    assert!(at_the_bound.to_string().contains("the config file is empty"), "{at_the_bound}");
 }

@@ -180,8 +180,7 @@ impl std::io::Write for Lines {
 #[track_caller]
 pub(crate) fn assert_one_outage(lines: &[String], name: &str, reason: &str) {
     let [down, up] = lines else { panic!("two lines: {lines:?}") };
-    let told =
-        format!("WARN the store at {name} can not be asked: {reason}; limits go on by their `on_error`");
+    let told = format!("WARN the store at {name} is unreachable: {reason}; limits follow their `on_error`");
     assert_eq!(*down, told);
     assert!(up.starts_with(&format!("INFO the store at {name} is asked again, after ")), "{up}");
 }

@@ -204,9 +204,9 @@ impl Gateway {
                 panic!("tollgate ended with {status}:\n{}\n--- with\n{toml}", lines.join("\n"));
             }
             let found: Vec<_> =
-                lines.iter().filter_map(|line| address_after(line, "listening on ")).collect();
+                lines.iter().flat_map(|line| addresses_after(line, "listening on ")).collect();
             let admins: Vec<_> =
-                lines.iter().filter_map(|line| address_after(line, "admin listening on ")).collect();
+                lines.iter().flat_map(|line| addresses_after(line, "admin listening on ")).collect();
             let complete =
                 found.len() == listeners + usize::from(admin) && admins.len() == usize::from(admin);
             complete.then(|| {
@@ -254,9 +254,14 @@ fn expected_listeners(toml: &str) -> (usize, bool) {
     (listen.map_or(1, Vec::len), admin)
 }
 
-fn address_after(line: &str, words: &str) -> Option<SocketAddr> {
-    let (_, rest) = line.split_once(words)?;
-    rest.split_whitespace().next()?.parse().ok()
+/// The addresses of one line, separated by commas, each perhaps as a URL or with `(TLS)` behind it.
+fn addresses_after(line: &str, words: &str) -> Vec<SocketAddr> {
+    let rest = line.split_once(words).map_or("", |(_, rest)| rest);
+    let address = |item: &str| {
+        let word = item.split_whitespace().next()?;
+        word.trim_start_matches("http://").trim_end_matches('/').parse().ok()
+    };
+    rest.split(", ").filter_map(address).collect()
 }
 
 fn collect(stream: impl Read + Send + 'static) -> Lines {

@@ -87,7 +87,7 @@ fn host_patterns_name_one_host_or_all_below() {
 #[test]
 fn faults_of_host_patterns_say_what_would_be_right() {
     let cases = [
-        ("*", "the host `*` says nothing", "leave `hosts` away"),
+        ("*", "the host `*` has no effect", "leave `hosts` out"),
         ("", "`` is not a host name", "write a name"),
         (
             "api.example.com:8080",

@@ -180,7 +180,7 @@ fn without_a_running_process_it_starts_as_usual() {
     let backend = Backend::ok();
     let gateway = Gateway::start_with(&toml(&backend, &[free_address()], 2, ""), &["--takeover"]);
     gateway.get("/").expect(200);
-    assert!(gateway.stderr().contains("nobody to take over from"), "{}", gateway.stderr());
+    assert!(gateway.stderr().contains("no running process to take over from"), "{}", gateway.stderr());
 }
 
 #[test]

@@ -124,11 +124,7 @@ fn without_the_store_nothing_is_changed_and_known_bans_go_on() {
         ("DELETE limits/one/keys/a/ban", ""),
     ] {
         let (status, value) = ask(&gateway, line, body);
-        assert_eq!(
-            (status, &value["detail"]),
-            (503, &json!("the shared store can not be asked at the moment")),
-            "{line}"
-        );
+        assert_eq!((status, &value["detail"]), (503, &json!("the shared store is unreachable")), "{line}");
     }
     std::thread::sleep(Duration::from_millis(2_500));
     assert_eq!(statuses_of(&gateway, "/", "a", 3), [429; 3]);

@@ -88,7 +88,7 @@ fn rotation_under_load_loses_no_line_and_mixes_none() {
             eventually("some traffic", || (asked.load(Ordering::Relaxed) > start + 50).then_some(()));
             let aside = folder.path().join(format!("access.log.{turn}"));
             std::fs::rename(&file, &aside).expect("it can be renamed");
-            rotate(&gateway, "the access log goes on in");
+            rotate(&gateway, "the access log is now written to");
             let size = || std::fs::metadata(&aside).expect("it is there").len();
             let then = size();
             eventually("lines in the new file", || (!paths(&file).is_empty()).then_some(()));
@@ -164,7 +164,7 @@ fn where_no_file_can_be_opened_the_old_one_stays() {
     let kept = away.join("access.log");
     eventually("three lines", || (paths(&kept) == ["/1", "/2", "/3"]).then_some(()));
     std::fs::create_dir(&now).expect("a folder");
-    rotate(&gateway, "the access log goes on in");
+    rotate(&gateway, "the access log is now written to");
     gateway.get("/4").expect(200);
     eventually("a fourth", || (paths(&now.join("access.log")) == ["/4"]).then_some(()));
     assert!(gateway.alive());
@@ -196,8 +196,10 @@ fn a_full_disk_costs_lines_and_nothing_else() {
     });
     assert_eq!(told(&gateway, "cannot be written to `/dev/full`"), 1);
     let (_folder, file) = place();
-    gateway
-        .reload(&logging(&format!("file = {:?}", file.display().to_string())), "the access log goes on in");
+    gateway.reload(
+        &logging(&format!("file = {:?}", file.display().to_string())),
+        "the access log is now written to",
+    );
     gateway.get("/after").expect(200);
     eventually("a line", || (paths(&file) == ["/after"]).then_some(()));
     assert_eq!(gateway.metric("tollgate_access_log_dropped_total", &[]), 20.0);

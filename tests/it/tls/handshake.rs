@@ -280,10 +280,11 @@ fn one_process_listens_with_tls_and_without() {
     let listen = "[server]\nlisten = [\"127.0.0.1:0\", { address = \"127.0.0.1:0\", tls = false }]\n";
     let gateway = Gateway::start(&everything_to(&backend, &(listen.to_owned() + &authority.server("a"))));
     let lines = gateway.stderr_lines();
-    let addresses: Vec<_> = lines.iter().filter_map(|line| line.split_once("listening on ")).collect();
-    assert!(addresses[0].1.ends_with(" (TLS)") && !addresses[1].1.contains("TLS"), "{lines:?}");
+    let addresses = lines.iter().find_map(|line| line.split_once("listening on ")).expect("the listeners").1;
+    let (secure, plain) = addresses.split_once(", ").expect("two listeners");
+    assert!(secure.ends_with(" (TLS)") && !plain.contains("TLS"), "{lines:?}");
     Client::connect_tls(gateway.addr(), &authority.client(), "a.test").get("/", "").expect(200);
-    let plain = addresses[1].1.trim().parse().expect("an address");
+    let plain = plain.trim().parse().expect("an address");
     Client::connect(plain).get("/", "").expect(200);
     let schemes: Vec<_> =
         backend.requests().iter().map(|request| request.header("x-forwarded-proto")).collect();

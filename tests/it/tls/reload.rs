@@ -16,7 +16,7 @@ fn a_reload_shows_new_certificates_and_keeps_open_connections() {
     let config = authority.client();
     let mut open = Client::connect_tls(gateway.addr(), &config, "a.test");
     open.get("/", "").expect(200);
-    gateway.reload(&everything_to(&backend, &authority.server("after")), "reloaded: new certificates");
+    gateway.reload(&everything_to(&backend, &authority.server("after")), "server: new certificates");
     assert_eq!(shown(&gateway, &authority.client(), "a.test"), "after");
     open.get("/", "").expect(200);
     assert_eq!((common_name(&open), backend.count()), ("before".to_owned(), 2));
@@ -33,7 +33,7 @@ fn a_hangup_reads_renewed_files() {
     authority.certify_with("a", &["a.test"], |params| {
         params.distinguished_name.push(rcgen::DnType::CommonName, "renewed");
     });
-    gateway.reload(&toml, "reloaded: new certificates");
+    gateway.reload(&toml, "server: new certificates");
     assert_eq!(shown(&gateway, &authority.client(), "a.test"), "renewed");
 }
 
@@ -60,7 +60,7 @@ fn sessions_outlive_a_reload_that_changes_no_certificate() {
     let gateway = Gateway::start(&toml);
     let config = authority.client();
     Client::connect_tls(gateway.addr(), &config, "a.test").get("/", "").expect(200);
-    gateway.reload(&toml, "reloaded: the same");
+    gateway.reload(&toml, "reloaded: no changes");
     let again = Client::connect_tls(gateway.addr(), &config, "a.test");
     assert_eq!(again.tls().handshake_kind(), Some(HandshakeKind::Resumed));
 }
@@ -73,7 +73,7 @@ fn listeners_keep_tls_until_a_restart() {
     let backend = Backend::ok();
     let gateway = Gateway::start(&everything_to(&backend, &authority.server("a")));
     gateway.reload(&everything_to(&backend, ""), "`server.listen` has changed");
-    eventually("the plan to be swapped", || gateway.stderr().contains("reloaded: the same").then_some(()));
+    eventually("the plan to be swapped", || gateway.stderr().contains("reloaded: no changes").then_some(()));
     assert_eq!(shown(&gateway, &authority.client(), "a.test"), "a");
 }
 

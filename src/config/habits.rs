@@ -1,0 +1,118 @@
+//! What people write by habit, from other proxies or from other tables of the file, with the remedy for each.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+use toml::de::DeValue;
+
+use super::report::{cut_for_help, quoted};
+use super::schema::SCHEMA;
+
+/// Tables with their keys, as the JSON Schema knows them, in the order in which a message names them.
+static TABLES: LazyLock<Vec<(String, Vec<String>)>> = LazyLock::new(|| tables().unwrap_or_default());
+
+/// The sections of the file by their names in the schema.
+const SECTIONS: [&str; 8] = ["route", "limit", "upstream_table", "server", "admin", "store", "log", "trace"];
+
+fn tables() -> Option<Vec<(String, Vec<String>)>> {
+    let schema: Value = serde_json::from_str(SCHEMA).ok()?;
+    let table = |name: &str| {
+        let section = schema.get("$defs")?.get(name)?;
+        let keys = section.get("properties")?.as_object()?.keys().cloned().collect();
+        Some((section.get("title")?.as_str()?.to_owned(), keys))
+    };
+    Some(SECTIONS.into_iter().filter_map(table).collect())
+}
+
+/// The remedy for an unknown key of the table `title` whose setting is written in another way.
+pub(super) fn other_key(title: &str, key: &str, value: &DeValue<'_>) -> Option<String> {
+    if key == "status" && !title.contains("reject") {
+        let status = value.as_integer().map_or("429", |number| number.as_str());
+        let reject = format!("write `reject = {{ status = {} }}`", cut_for_help(status));
+        let is_here = title.contains("[routes]") || title.contains("[limits.");
+        let place = if is_here { "" } else { " in `[[routes]]` or `[limits.NAME]`" };
+        return Some(format!("{reject}{place}"));
+    }
+    if key == "shadow" && title.contains("[limits.") {
+        let mode = if value.as_bool() == Some(false) { "enforce" } else { "shadow" };
+        return Some(format!("write `mode = \"{mode}\"`"));
+    }
+    None
+}
+
+/// Where a key belongs that another table knows: `` `timeout` belongs to `[[routes]]` or `[store]` ``.
+pub(super) fn belongs_to(title: &str, key: &str) -> Option<String> {
+    let has_key = |(_, keys): &&(String, Vec<String>)| keys.iter().any(|known| known == key);
+    let own = title.trim_matches('`');
+    let own =
+        |section: &str| section == own || section.starts_with("[limits.") && own.starts_with("[limits.");
+    let found = TABLES.iter().filter(has_key).filter(|(section, _)| !own(section));
+    let names: Vec<_> = found.map(|(section, _)| quoted(section)).collect();
+    (!names.is_empty()).then(|| format!("{} belongs to {}", quoted(key), names.join(" or ")))
+}
+
+/// How a rate is written here that is written as in nginx (`10r/s`), in words (`10 per second`) or as a fraction (`0.5/s`).
+pub(super) fn rate(text: &str, time_unit: fn(&str) -> Option<&'static str>) -> Option<String> {
+    let plain: String = text.to_lowercase().replace(" per ", "/").replace(' ', "");
+    let (count, period) = plain.split_once('/')?;
+    let count =
+        ["requests", "request", "req", "r"].iter().find_map(|word| count.strip_suffix(word)).unwrap_or(count);
+    let split = period.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = period.split_at(split);
+    let number: u64 = if number.is_empty() { 1 } else { number.parse().ok()? };
+    let unit = time_unit(unit)?;
+    let (count, number) = whole(count, number)?;
+    Some(if number == 1 { format!("{count}/{unit}") } else { format!("{count}/{number}{unit}") })
+}
+
+/// A count with at most six decimals in a period, as a whole count in a longer period.
+fn whole(count: &str, period: u64) -> Option<(u64, u64)> {
+    let (integer, decimals) = count.split_once('.').unwrap_or((count, ""));
+    let digits = format!("{integer}{decimals}");
+    if decimals.len() > 6 || digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let scale = 10_u64.pow(u32::try_from(decimals.len()).ok()?);
+    let (count, period) = (digits.parse::<u64>().ok()?, period.checked_mul(scale)?);
+    let shared = common_divisor(count, scale);
+    (count > 0).then(|| (count / shared, period / shared))
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// The remedy for the URL of a server with the scheme of HTTP/2 or gRPC. What may be a password is not repeated.
+pub(super) fn http2_url(text: &str) -> Option<String> {
+    const SCHEMES: [(&str, &str); 4] =
+        [("h2c://", "http"), ("grpc://", "http"), ("h2://", "https"), ("grpcs://", "https")];
+    let (rest, scheme) =
+        SCHEMES.into_iter().find_map(|(scheme, ours)| Some((text.strip_prefix(scheme)?, ours)))?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    let server = if authority.is_empty() || rest.contains('@') { "HOST:PORT" } else { authority };
+    Some(format!("write `{scheme}://{}` with `protocol = \"http2\"`", cut_for_help(server)))
+}
+
+/// The remedy for a port where an address should stand, in a list or alone.
+pub(super) fn port(number: &str, in_list: bool) -> Option<String> {
+    let port: u16 = number.parse().ok()?;
+    let (open, close) = if in_list { ("[", "]") } else { ("", "") };
+    let listen = |address: &str| format!("`{open}\"{address}:{port}\"{close}`");
+    Some(format!("write {}, or {} for all addresses of this machine", listen("127.0.0.1"), listen("0.0.0.0")))
+}
+
+/// The same for the admin listener, which is not for everyone.
+pub(super) fn admin_port(number: &str) -> Option<String> {
+    let port: u16 = number.parse().ok()?;
+    Some(format!("write `\"127.0.0.1:{port}\"`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_of_the_schema_are_known() {
+        assert_eq!(TABLES.len(), SECTIONS.len());
+    }
+}

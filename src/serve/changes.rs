@@ -1,0 +1,310 @@
+//! What a reload changed, a line a change. Values that may be secrets (headers, tokens, passwords) are never shown.
+
+use std::fmt::{Debug, Display};
+use std::sync::Arc;
+
+use crate::limit::display::ShortDisplay;
+use crate::plan::{HeaderEdits, Limit, LimitUse, Plan, Route, Server, Upstream};
+use crate::route::Conditions;
+
+/// At most this many changes are logged of one reload; the others are counted.
+const MAX_LINES: usize = 50;
+
+/// The changes between two plans, of one reload.
+pub(super) fn changes(last: &Plan, next: &Plan) -> Vec<String> {
+    let mut lines = Vec::new();
+    server(&mut Subject::new("server".to_owned(), &mut lines), &last.server, &next.server);
+    others(last, next, &mut lines);
+    by_name(
+        "upstream",
+        (&last.upstreams, &next.upstreams),
+        |it| Arc::clone(&it.name),
+        &mut lines,
+        |subject, a, b| {
+            upstream(subject, a, b);
+        },
+    );
+    by_name("limit", (&last.limits, &next.limits), |it| Arc::clone(&it.name), &mut lines, limit);
+    by_name(
+        "route",
+        (&last.routes, &next.routes),
+        |it| Arc::clone(&it.name),
+        &mut lines,
+        |subject, a, b| {
+            route(subject, (last, a), (next, b));
+        },
+    );
+    bounded(lines)
+}
+
+/// The first lines, and how many there are beyond them.
+fn bounded(mut lines: Vec<String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(MAX_LINES);
+    lines.truncate(MAX_LINES);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
+
+/// The item whose changes are listed: each line begins with its name.
+struct Subject<'a> {
+    name: String,
+    lines: &'a mut Vec<String>,
+}
+
+impl<'a> Subject<'a> {
+    fn new(name: String, lines: &'a mut Vec<String>) -> Self {
+        Self { name, lines }
+    }
+
+    fn line(&mut self, change: &str) {
+        self.lines.push(format!("{}: {change}", self.name));
+    }
+
+    /// `rate 100/h → 200/h`.
+    fn shown(&mut self, setting: &str, last: impl Display, next: impl Display) {
+        let (last, next) = (last.to_string(), next.to_string());
+        if last != next {
+            self.line(&format!("{setting} {} → {}", plain(&last), plain(&next)));
+        }
+    }
+
+    /// As [`Self::shown`], of a duration or a choice.
+    fn written(&mut self, setting: &str, last: impl Debug, next: impl Debug) {
+        self.shown(setting, format!("{last:?}").to_lowercase(), format!("{next:?}").to_lowercase());
+    }
+
+    /// `headers changed`: the values are not shown.
+    fn hidden<T: PartialEq>(&mut self, setting: &str, last: &T, next: &T) {
+        if last != next {
+            self.line(&format!("{setting} changed"));
+        }
+    }
+}
+
+/// A text without control characters, and not longer than a line.
+fn plain(text: &str) -> String {
+    let shown = text.chars().take(200).map(|c| if c.is_control() { '␣' } else { c });
+    if text.is_empty() { "none".to_owned() } else { shown.collect() }
+}
+
+/// Items that were added, removed, or changed.
+fn by_name<T>(
+    noun: &str,
+    (last, next): (&[T], &[T]),
+    name: impl Fn(&T) -> Arc<str>,
+    lines: &mut Vec<String>,
+    mut compare: impl FnMut(&mut Subject<'_>, &T, &T),
+) {
+    let index = |items: &[T]| -> std::collections::BTreeMap<_, _> {
+        items.iter().enumerate().map(|(place, item)| (name(item), place)).collect()
+    };
+    let (old, new) = (index(last), index(next));
+    for gone in last.iter().map(&name).filter(|name| !new.contains_key(name)) {
+        lines.push(format!("{noun} {} removed", plain(&gone)));
+    }
+    for item in next {
+        let name = name(item);
+        match old.get(&name).and_then(|place| last.get(*place)) {
+            None => lines.push(format!("{noun} {} added", plain(&name))),
+            Some(before) => {
+                compare(&mut Subject::new(format!("{noun} {}", plain(&name)), lines), before, item);
+            }
+        }
+    }
+}
+
+fn server(subject: &mut Subject<'_>, last: &Server, next: &Server) {
+    if last.tls != next.tls {
+        subject.line("new certificates");
+    }
+    subject.written("trusted_proxies", &last.client.trusted_proxies, &next.client.trusted_proxies);
+    subject.written("client_ip", &last.client.source, &next.client.source);
+    subject.shown("ipv4_prefix", last.client.ipv4_prefix, next.client.ipv4_prefix);
+    subject.shown("ipv6_prefix", last.client.ipv6_prefix, next.client.ipv6_prefix);
+    subject.written("path_matching", last.path_matching, next.path_matching);
+    subject.shown("max_connections", last.max_connections, next.max_connections);
+    let per_client = |server: &Server| optional(server.max_connections_per_client);
+    subject.shown("max_connections_per_client", per_client(last), per_client(next));
+    subject.shown("max_header_bytes", last.max_header_bytes, next.max_header_bytes);
+    for (setting, of) in TIMEOUTS {
+        subject.written(setting, of(last), of(next));
+    }
+    let requests = |server: &Server| optional(server.max_requests_per_connection);
+    subject.shown("max_requests_per_connection", requests(last), requests(next));
+    subject.written("ratelimit_headers", last.ratelimit_headers, next.ratelimit_headers);
+    subject.written("request_id", last.request_id, next.request_id);
+    subject.shown("via", last.via, next.via);
+}
+
+/// A duration of `[server]`.
+type Timeout = fn(&Server) -> std::time::Duration;
+
+const TIMEOUTS: [(&str, Timeout); 6] = [
+    ("header_timeout", |server| server.header_timeout),
+    ("body_timeout", |server| server.body_timeout),
+    ("idle_timeout", |server| server.idle_timeout),
+    ("write_timeout", |server| server.write_timeout),
+    ("max_connection_age", |server| server.max_connection_age),
+    ("drain_timeout", |server| server.drain_timeout),
+];
+
+fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
+    let mut log = Subject::new("log".to_owned(), lines);
+    log.shown("level", &last.log.level, &next.log.level);
+    log.hidden("access", &last.log.access, &next.log.access);
+    log.hidden("file", &last.log.file, &next.log.file);
+    log.shown("sample", last.log.sample.share(), next.log.sample.share());
+    Subject::new("store".to_owned(), lines).hidden("settings", &last.store.shared, &next.store.shared);
+    Subject::new("trace".to_owned(), lines).hidden("settings", &last.trace, &next.trace);
+}
+
+fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
+    let algorithm = |limit: &Limit| limit.policies.first().map_or("", |policy| policy.algorithm.name());
+    subject.shown("algorithm", algorithm(last), algorithm(next));
+    let ((rate, more), (next_rate, next_more)) = (rates(last), rates(next));
+    subject.shown("rate", rate, next_rate);
+    match (more.split_once(' '), next_more.split_once(' ')) {
+        (Some((word, count)), Some((next_word, next_count))) if word == next_word => {
+            subject.shown(word, count, next_count);
+        }
+        _ => {}
+    }
+    subject.shown("key", &last.key, &next.key);
+    subject.written("missing", last.key.missing, next.key.missing);
+    subject.hidden("repeated", &last.key.repeated, &next.key.repeated);
+    subject.written("mode", last.mode, next.mode);
+    subject.written("on_error", last.on_error, next.on_error);
+    if !last.exempt.iter().eq(next.exempt.iter()) {
+        subject.line("exempt changed");
+    }
+    subject.hidden("reject", &last.reject, &next.reject);
+    subject.shown("reveal", last.reveal, next.reveal);
+}
+
+/// The rates of a limit, and its burst or queue: `100/h` and `burst 50`.
+fn rates(limit: &Limit) -> (String, String) {
+    let short: Vec<_> =
+        limit.policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect();
+    let rate = |text: &String| text.split(", ").next().unwrap_or_default().to_owned();
+    let more = short.first().and_then(|text| text.split_once(", ")).map_or("", |(_, more)| more);
+    (short.iter().map(rate).collect::<Vec<_>>().join(", "), more.to_owned())
+}
+
+fn upstream(subject: &mut Subject<'_>, last: &Upstream, next: &Upstream) {
+    let servers = |upstream: &Upstream| {
+        let one = |server: &crate::plan::Endpoint| match server.weight {
+            1 => server.authority.to_string(),
+            weight => format!("{} (weight {weight})", server.authority),
+        };
+        upstream.endpoints().iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    let (before, after) = (servers(last), servers(next));
+    if before == after {
+        subject.hidden("tls", &last.backend, &next.backend);
+    }
+    subject.shown("servers", before, after);
+    subject.written("protocol", last.protocol, next.protocol);
+    subject.written("connect_timeout", last.connect_timeout, next.connect_timeout);
+    subject.written("idle_timeout", last.idle_timeout, next.idle_timeout);
+    subject.hidden("host", &last.host, &next.host);
+    subject.hidden("retry", &last.retry, &next.retry);
+    subject.hidden("balance", &last.balance, &next.balance);
+    subject.hidden("eject", &last.eject, &next.eject);
+    subject.hidden("health", &last.health, &next.health);
+    subject.hidden("max_connections", &last.max_connections, &next.max_connections);
+}
+
+fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_plan, next): (&Plan, &Route)) {
+    conditions(subject, &last.conditions, &next.conditions);
+    let name = |plan: &Plan, route: &Route| plan.upstream(route.upstream).name.to_string();
+    subject.shown("upstream", name(last_plan, last), name(next_plan, next));
+    let units = |cost: Option<crate::limit::units::Cost>| cost.map_or(0, crate::limit::units::Cost::units);
+    subject.shown("cost", units(last.cost), units(next.cost));
+    let one = |plan: &Plan, used: &LimitUse, route: &Route| match used.cost == route.cost {
+        true => plan.limit(used.limit).name.to_string(),
+        false => format!("{} (cost {})", plan.limit(used.limit).name, units(used.cost)),
+    };
+    let limits = |plan: &Plan, route: &Route| {
+        route.limits.iter().map(|used| one(plan, used, route)).collect::<Vec<_>>().join(", ")
+    };
+    subject.shown("limits", limits(last_plan, last), limits(next_plan, next));
+    subject.written("timeout", last.timeout, next.timeout);
+    subject.written("read_timeout", last.read_timeout, next.read_timeout);
+    subject.written("tunnel_timeout", last.tunnel_timeout, next.tunnel_timeout);
+    subject.shown("max_body_bytes", optional(last.max_body_bytes), optional(next.max_body_bytes));
+    let prefix = |route: &Route| route.strip_prefix.as_deref().unwrap_or_default().to_owned();
+    subject.shown("strip_prefix", prefix(last), prefix(next));
+    edits(subject, "request", &last.request_headers, &next.request_headers);
+    edits(subject, "response", &last.response_headers, &next.response_headers);
+    subject.hidden("redirect", &last.redirect, &next.redirect);
+    subject.hidden("cors", &last.cors, &next.cors);
+    subject.hidden("reject", &last.reject, &next.reject);
+}
+
+fn conditions(subject: &mut Subject<'_>, last: &Conditions, next: &Conditions) {
+    subject.shown("path", &last.path, &next.path);
+    subject.shown("hosts", joined(&last.hosts), joined(&next.hosts));
+    subject.shown("methods", joined(&last.methods), joined(&next.methods));
+    subject.hidden("headers", &last.headers, &next.headers);
+    subject.shown("merge_slashes", last.merge_slashes, next.merge_slashes);
+}
+
+fn edits(subject: &mut Subject<'_>, of: &str, last: &HeaderEdits, next: &HeaderEdits) {
+    subject.hidden(&format!("set_{of}_headers"), &last.set, &next.set);
+    subject.hidden(&format!("remove_{of}_headers"), &last.remove, &next.remove);
+}
+
+fn joined<T: Display>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn optional<T: Display>(value: Option<T>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "[upstreams]\na = \"builtin:echo\"\nb = \"http://127.0.0.1:9001\"\n\
+        [limits.per-client]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"100/h\"\nexempt = [\"header:x-in=one\"]\n\
+        [[routes]]\npath = \"/api/*\"\nupstream = \"a\"\nlimits = [\"per-client\"]\n\
+        [[routes]]\npath = \"/y\"\nupstream = \"b\"\n";
+
+    fn plan(text: &str) -> Plan {
+        crate::config::parse(text.as_bytes(), "gateway.toml", &|_| None).expect("a good file").gateway
+    }
+
+    fn lines(next: &str) -> Vec<String> {
+        changes(&plan(FILE), &plan(next))
+    }
+
+    #[test]
+    fn each_change_has_its_line() {
+        for (from, to, expected) in [
+            ("", "", &[][..]),
+            ("100/h", "200/h", &["limit per-client: rate 100/h → 200/h"]),
+            ("upstream = \"a\"", "upstream = \"b\"", &["route /api/*: upstream a → b"]),
+            ("9001", "9002", &["upstream b: servers 127.0.0.1:9001 → 127.0.0.1:9002"]),
+            ("=one", "=two", &["limit per-client: exempt changed"]),
+            ("path = \"/y\"", "path = \"/z\"", &["route /y removed", "route /z added"]),
+            ("limits = [\"per-client\"]", "", &["route /api/*: limits per-client → none"]),
+        ] {
+            let next = FILE.replacen(from, to, 1);
+            assert_eq!(lines(&next), expected, "{from} → {to}");
+        }
+    }
+
+    #[test]
+    fn lines_are_bounded() {
+        let mut many = FILE.to_owned();
+        for number in 0..60 {
+            many.push_str(&format!("[[routes]]\npath = \"/more/{number}\"\nupstream = \"a\"\n"));
+        }
+        let lines = lines(&many);
+        assert_eq!(lines.len(), MAX_LINES + 1);
+        assert_eq!(lines.last().map(String::as_str), Some("and 10 more"));
+    }
+}
