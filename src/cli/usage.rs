@@ -29,7 +29,7 @@ pub(super) fn with_remedy(error: clap::Error) -> clap::Error {
     };
     let remedy = match error.kind() {
         ErrorKind::InvalidSubcommand => {
-            typed(ContextKind::InvalidSubcommand).and_then(|typed| other_command(typed))
+            typed(ContextKind::InvalidSubcommand).and_then(other_command)
         }
         ErrorKind::UnknownArgument if typed(ContextKind::InvalidArg) == Some("-t") => {
             Some("tollgate check".to_owned())

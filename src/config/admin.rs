@@ -28,7 +28,7 @@ pub(super) fn read(mut table: ConfigTable<'_>, taken: &[Listener]) -> Option<Adm
 }
 
 fn address(value: &ConfigValue<'_>, taken: &[Listener]) -> Option<(SocketAddr, super::report::SourceSpan)> {
-    if let Some(help) = value.whole_text().and_then(|number| habits::admin_port(number)) {
+    if let Some(help) = value.whole_text().and_then(habits::admin_port) {
         return value.mismatch("a string", help);
     }
     let address = value.text()?.parse("an address with a port", socket_address)?;
