@@ -8,7 +8,7 @@ use std::fmt::{self, Debug, Formatter};
 
 use super::units::EXACT;
 
-/// A divisor of 1 to 2^53, and what it takes to divide by it quickly.
+/// A divisor of 1 to 2^53, with the factors for fast division.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Divisor {
     number: u64,
@@ -18,7 +18,7 @@ pub(super) struct Divisor {
 }
 
 impl Divisor {
-    /// How far a dividend below 2^53 is shifted, so that the quotient stands in the high half of the product.
+    /// How far a dividend below 2^53 is shifted, so that the quotient is in the high half of the product.
     const HEAD: u32 = u64::BITS - 53;
 
     /// A divisor of `number`, which must lie in 1 to 2^53.
@@ -33,7 +33,7 @@ impl Divisor {
         self.number
     }
 
-    /// `dividend` ÷ this, rounded down. Any dividend; quick below 2^53, and quickest by one, as which most rates drain.
+    /// `dividend` ÷ this, rounded down. Any dividend; fast below 2^53, and fastest by one, the drain of most rates.
     #[inline]
     pub(super) fn divide(self, dividend: u64) -> u64 {
         if self.shift == 0 {

@@ -12,7 +12,7 @@ use super::meter::{Level, Meter};
 use super::units::{Cost, Rate, Timestamp};
 use super::{Algorithm, Verdict, Wait};
 
-/// The numbers of a GCRA limit.
+/// The parameters of a GCRA limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
     rate: Rate,

@@ -32,12 +32,12 @@ pub struct Exemptions {
 struct Index {
     headers: Vec<(HeaderName, HashSet<Box<[u8]>>)>,
     networks: Networks,
-    /// All of one rank: the first that matches ends the walk.
+    /// All of one rank: the first match ends the walk.
     paths: Trie,
 }
 
 impl Exemptions {
-    /// These exemptions, in file order.
+    /// A set of these exemptions, in file order.
     pub fn new(all: Vec<Exemption>) -> Self {
         let index = (all.len() >= MIN_TO_INDEX).then(|| Arc::new(Index::new(&all)));
         Self { all, index }
@@ -56,7 +56,7 @@ impl Exemptions {
         }
     }
 
-    /// The first that holds, for people: all are tried one by one.
+    /// The first one that applies, for display: all are tried one by one.
     pub fn first(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> Option<&Exemption> {
         self.all.iter().find(|exemption| exemption.holds(request, merge_slashes))
     }
