@@ -84,7 +84,8 @@ fn field(item: &ConfigValue<'_>, seen: &mut Vec<LogField>) -> Option<LogField> {
     Some(field)
 }
 
-/// A level, or directives such as `info,tollgate=debug`. (The filter itself would take a mistyped level for a module's name.)
+/// A level, or directives such as `info,tollgate=debug`. (The filter itself would take a mistyped level for a module's
+/// name.)
 fn level(text: &str) -> Result<String, SyntaxError> {
     let is_sound =
         |directive: &str| directive.contains('=') || LEVELS.contains(&directive.to_lowercase().as_str());

@@ -11,7 +11,7 @@ use super::endpoint;
 use super::text::SyntaxError;
 use crate::store::redis::settings::{Login, RedisServer};
 
-/// Databases that a server may be told to have.
+/// The maximum number of a database.
 const MAX_DATABASE: u32 = 1_000_000;
 
 /// The content of a URL.

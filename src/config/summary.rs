@@ -90,7 +90,8 @@ fn upstream_words(upstream: &Upstream) -> String {
     }
 }
 
-/// ``limit `per-client` (token-bucket): 50 at once, then one every 100 ms, per client address; 5 of these requests at once``.
+/// ``limit `per-client` (token-bucket): 50 at once, then one every 100 ms, per client address; 5 of these requests at
+/// once``.
 fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     let first = limit.policies.first();
     let algorithm = first.map_or("", |policy| policy.algorithm.name());

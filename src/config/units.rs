@@ -68,7 +68,8 @@ pub(super) fn size(text: &str) -> Result<u64, SyntaxError> {
         .ok_or_else(|| SyntaxError::new(format!("{} is more than can be counted", quoted(text)), SIZE_HELP))
 }
 
-/// Parses a rate: a count from 1 to 10^9 per period from 1 ms to 366 days. A period without a number is one of its unit.
+/// Parses a rate: a count from 1 to 10^9 per period from 1 ms to 366 days. A period without a number is one of its
+/// unit.
 pub(super) fn rate(text: &str) -> Result<Rate, SyntaxError> {
     let not_a_rate = || SyntaxError::new(format!("{} is not a rate", quoted(text)), RATE_HELP);
     let (count, period) = text.split_once('/').ok_or_else(not_a_rate)?;

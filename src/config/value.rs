@@ -19,7 +19,7 @@ pub(super) struct ConfigValue<'a> {
     reader: &'a Diagnostics<'a>,
 }
 
-/// One key of a table whose keys are the user's own: `[limits.NAME]`, `headers = { NAME = … }`.
+/// One key of a table with keys of the user's choice: `[limits.NAME]`, `headers = { NAME = … }`.
 pub(super) struct Entry<'a> {
     pub(super) key: &'a str,
     pub(super) key_place: SourceSpan,
@@ -210,7 +210,7 @@ impl<'a> ConfigValue<'a> {
         Some(items.into_iter().filter_map(read).collect())
     }
 
-    /// A table whose keys are the user's own.
+    /// A table with keys of the user's choice.
     pub(super) fn entries(&self) -> Option<Vec<Entry<'a>>> {
         let table = self.entries_of("a table", "write `{ name = \"…\" }`")?;
         let entry = |(key, inner): (&'a Spanned<_>, _)| -> Entry<'a> {

@@ -91,7 +91,7 @@ mod tests {
     use super::super::request::RequestHead;
     use super::*;
 
-    /// What becomes of a head of which more comes with each piece: its length, its fault, or nothing yet.
+    /// The result for a head that is received in pieces: its length, its error, or none yet.
     fn read(bytes: &[u8], cuts: &[usize], max_head: usize) -> Result<Option<usize>, RequestError> {
         let mut scanner = HeadScanner::default();
         for &cut in cuts.iter().chain([&bytes.len()]) {

@@ -34,7 +34,8 @@ fn token_length(line: &[u8]) -> usize {
     length + line[length..].iter().take_while(|&&byte| is_token(byte)).count()
 }
 
-/// The top bits of those bytes that are neither letters nor `-`. No sum of two bytes below 0x80 carries into the next byte.
+/// The top bits of those bytes that are neither letters nor `-`. No sum of two bytes below 0x80 carries into the next
+/// byte.
 const fn others(eight: u64) -> u64 {
     let seven_bits = eight & repeated(0x7f);
     let lower = seven_bits | repeated(b' ');
@@ -77,8 +78,8 @@ const fn repeated(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// Not 0 if one of the bytes is below `bound`, which is at most 0x80: only then does the subtraction borrow into a top bit
-/// that was clear (Bit Twiddling Hacks, "Determine if a word has a byte less than n").
+/// Not 0 if one of the bytes is below `bound`, which is at most 0x80: only then does the subtraction borrow into a top
+/// bit that was clear (Bit Twiddling Hacks, "Determine if a word has a byte less than n").
 const fn any_below(eight: u64, bound: u8) -> u64 {
     eight.wrapping_sub(repeated(bound)) & !eight & repeated(0x80)
 }

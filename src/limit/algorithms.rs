@@ -148,7 +148,8 @@ pub(super) trait Chosen: Limiter {
         Some((own.pack()?, decision))
     }
 
-    /// [`Stored::unpack`](super::packed::Stored::unpack), as it is stored; fresh if states of this algorithm are never packed.
+    /// [`Stored::unpack`](super::packed::Stored::unpack), as it is stored; fresh if states of this algorithm are never
+    /// packed.
     fn unpack_stored(&self, packed: Packed) -> State {
         Self::State::unpack(packed).map_or(State::Fresh, Self::stored)
     }

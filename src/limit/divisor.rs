@@ -1,8 +1,9 @@
 //! Exact division by a number that is known beforehand: a multiplication and two shifts.
 //!
-//! With 2^s ≥ d and m = ⌈2^(53 + s) ÷ d⌉, n ÷ d rounded down is n × m ÷ 2^(53 + s) rounded down, for any n below 2^53: m is too large by
-//! e ÷ d with e < d, so the product is too large by n × e ÷ (d × 2^(53 + s)) < 1 ÷ d, which carries no quotient past the next whole
-//! number. (Granlund and Montgomery, *Division by invariant integers using multiplication*, 1994.)
+//! With 2^s ≥ d and m = ⌈2^(53 + s) ÷ d⌉, n ÷ d rounded down is n × m ÷ 2^(53 + s) rounded down, for any n below 2^53:
+//! m is too large by e ÷ d with e < d, so the product is too large by n × e ÷ (d × 2^(53 + s)) < 1 ÷ d, which carries
+//! no quotient past the next whole number. (Granlund and Montgomery, *Division by invariant integers using
+//! multiplication*, 1994.)
 
 use std::fmt::{self, Debug, Formatter};
 

@@ -228,7 +228,8 @@ impl Meter {
     }
 }
 
-/// The ticks of a unit when `drain` ticks drain every `step` µs, rounded up: the longer a unit lasts, the lower the rate.
+/// The ticks of a unit when `drain` ticks drain every `step` µs, rounded up: the longer a unit lasts, the lower the
+/// rate.
 fn scaled(rate: Rate, drain: u64, step: u64) -> u64 {
     narrow((wide(rate.period().0) * wide(drain)).div_ceil(wide(rate.count().into()) * wide(step)))
 }

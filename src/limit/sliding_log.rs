@@ -65,7 +65,8 @@ struct View<'a> {
 }
 
 impl Algorithm {
-    /// Exact; `spacing` is the least distance between admitted requests; with `count_denied` refused attempts count too.
+    /// Exact; `spacing` is the least distance between admitted requests; with `count_denied` refused attempts count
+    /// too.
     pub fn sliding_log(rate: Rate, spacing: Option<Micros>, count_denied: bool) -> Self {
         Self::SlidingLog(SlidingLog::new(rate, spacing, count_denied))
     }

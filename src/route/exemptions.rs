@@ -1,8 +1,8 @@
 //! All exemptions of one limit.
 //!
-//! A short list is tried one by one. A long list has an index: headers by name and value, networks as a [set](super::networks), paths
-//! as a [trie](super::trie). The keys of the index come from the file, and a request only looks them up, so no client can make them
-//! collide.
+//! A short list is tried one by one. A long list has an index: headers by name and value, networks as a
+//! [set](super::networks), paths as a [trie](super::trie). The keys of the index come from the file, and a request only
+//! looks them up, so no client can make them collide.
 //!
 //! Not handled: thousands of different header names are looked up name by name.
 

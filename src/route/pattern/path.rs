@@ -55,7 +55,7 @@ impl PathPattern {
         here && path.starts_with('/') && (self.below || rest.next().is_none())
     }
 
-    /// The pattern for paths whose duplicate slashes are merged.
+    /// The pattern for paths with duplicate slashes merged.
     #[must_use]
     pub(in crate::route) fn merged(mut self) -> Self {
         let trailing = if self.below { None } else { self.segments.pop() };
