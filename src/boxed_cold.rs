@@ -1,13 +1,13 @@
-//! Rare ways of a future, kept out of the frame of the usual one.
+//! Keeps rare branches of a future out of the frame of the usual one.
 
 use std::future::Future;
 use std::pin::Pin;
 
-/// A future that few requests or connections come to, on the heap, made and polled out of line.
+/// A future needed by few requests or connections, on the heap, created and polled out of line.
 ///
-/// `Box::pin` where it is awaited is not enough: a future is built on the stack before it goes into its box, and what it
-/// calls is inlined where it is polled, so the frame of the caller has room for all that. Each poll enters that frame,
-/// even if it never comes there: kilobytes of cold stack between the few bytes that it does use.
+/// `Box::pin` at the await is not enough: a future is built on the stack before it is moved into its box, and its
+/// callees are inlined where it is polled, so the frame of the caller has room for all of that. Each poll enters that
+/// frame, even if it never reaches the rare branch: kilobytes of cold stack between the few bytes that it uses.
 #[cold]
 #[inline(never)]
 pub fn boxed_cold<'f, F: Future + 'f>(

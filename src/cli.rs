@@ -129,7 +129,7 @@ enum Command {
 pub fn main() -> ExitCode {
     match Arguments::try_parse().and_then(Arguments::checked) {
         Ok(arguments) => arguments.run(),
-        // `--help` and `--version` come this way too, with exit status 0; if nobody reads them, so be it.
+        // `--help` and `--version` end here too, with exit status 0; a failed write is ignored.
         Err(error) => {
             let error = usage::with_remedy(error);
             let _ = error.print();

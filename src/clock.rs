@@ -1,4 +1,4 @@
-//! What time it is. The one place of the program that reads a clock.
+//! The clock: the only part of the program that reads the time.
 
 pub mod deadline;
 
@@ -25,7 +25,7 @@ impl Clock {
     /// The system's clock, from now on.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
     pub fn system() -> Self {
-        // A machine whose clock stands before 1970 counts from 1970.
+        // If the machine's clock is before 1970, time counts from 1970.
         let at_start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self::System { started: Instant::now(), at_start: Timestamp(micros(at_start).0) }
     }
@@ -46,7 +46,7 @@ impl Clock {
         }
     }
 
-    /// The same moment as time-outs count it, without another reading. A clock that is set by hand has no such moment: the
+    /// The same moment on the clock of timeouts, without another reading. A manual clock has no such moment: the
     /// present one is returned.
     pub fn instant(&self, at: Timestamp) -> tokio::time::Instant {
         match self {

@@ -1,7 +1,7 @@
-//! `gateway.toml`: from its text to the plan, or to a report of every fault with its place and a remedy.
+//! `gateway.toml`: from its text to the plan, or to a report of every error with its position and a remedy.
 //!
-//! TOML text → [`toml`]'s own spanned tree → `file` (what may be written, section by section) → `compile` (what it
-//! means as a whole) → [`Gateway`]. A syntax fault stands alone; all other faults are reported together.
+//! TOML text → [`toml`]'s own spanned tree → `file` (the keys allowed, section by section) → `compile` (checks across
+//! sections) → [`Plan`]. A syntax error is reported alone; all other errors are reported together.
 
 mod admin;
 mod algorithm;
@@ -56,15 +56,15 @@ pub use server::DEFAULT_ADDRESS;
 pub(crate) use summary::counted;
 pub use summary::summary;
 
-/// A larger file is a fault.
+/// The maximum size of the file.
 pub const MAX_FILE_BYTES: usize = 16 << 20;
 
 /// A file without errors.
 #[derive(Debug)]
 pub struct LoadedConfig {
-    /// What it means.
+    /// The plan.
     pub gateway: Plan,
-    /// What is allowed in it, but hardly meant; often empty.
+    /// Warnings: settings that are allowed, but probably unintended; often empty.
     pub warnings: Report,
     /// Other files that it names, as they were read.
     pub files: Vec<NamedFile>,
@@ -75,7 +75,8 @@ pub struct LoadedConfig {
 /// Loads the file at `path`, with the environment of this process.
 ///
 /// # Errors
-/// Every fault of the file; or that it can not be read, is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
+///
+/// Every error in the file; or that it cannot be read, is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
 pub fn load(path: &Path) -> Result<LoadedConfig, Report> {
     let name = path.display().to_string();
     let bytes = read(path).map_err(|error| unreadable(&name, &error))?;
@@ -138,7 +139,7 @@ fn parse_text(text: &str, reader: &Diagnostics<'_>) -> Option<Plan> {
     compile::compile(draft, reader)
 }
 
-/// The file's bytes; one more than [`MAX_FILE_BYTES`] at most, which is enough to see that it is too large.
+/// The file's bytes; at most one more than [`MAX_FILE_BYTES`], which suffices to detect that it is too large.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let bound = u64::try_from(MAX_FILE_BYTES + 1).unwrap_or(u64::MAX);

@@ -1,27 +1,28 @@
-//! Counters that one thread writes and any thread may read: no locked instruction, no cache line that travels between writers.
+//! Counters that one thread writes and any thread may read: no locked instruction, no cache line moved between writers.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::limit::units::Micros;
 
-/// No histogram has more bounds.
+/// The maximum number of bounds of a histogram.
 const MOST_BOUNDS: usize = 18;
 
 /// The upper bound of a histogram's bucket, with its `le` label: the same in seconds.
 pub type Bound = (Micros, &'static str);
 
-/// Which buckets a histogram has.
+/// The buckets of a histogram.
 pub trait Scale {
-    /// Their upper bounds, ascending, at most 18. One bucket more takes what is longer.
+    /// Their upper bounds, ascending, at most 18. One more bucket counts longer durations.
     const BOUNDS: &'static [Bound];
 }
 
-/// Of requests, and of upstreams' answers: 100 µs to a minute.
+/// For requests, and for upstreams' responses: 100 µs to a minute.
 ///
-/// It begins where a refusal ends, which takes tens of microseconds, as do the answers of a server nearby: bounds below a
-/// millisecond tell whether the gateway got slower. It ends at twice the default `timeout` of a route (30 s): requests that ran
-/// into it took a little longer, and lie between 30 and 60 s, where a quantile can tell them from those that just made it.
+/// The first bound is near the duration of a refusal, tens of microseconds, like the responses of a server nearby:
+/// bounds below a millisecond show whether the gateway became slower. The last is twice the default `timeout` of a
+/// route (30 s): requests that timed out took a little longer, and are between 30 and 60 s, where a quantile
+/// distinguishes them from those that just completed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestTime;
 
@@ -48,7 +49,7 @@ impl Scale for RequestTime {
     ];
 }
 
-/// Of calls to a shared store, which is near: 50 µs to a second.
+/// For calls to a shared store, which is near: 50 µs to a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallTime;
 
@@ -75,22 +76,22 @@ impl Scale for CallTime {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Only one thread may call this: it loads and stores, and would lose what another adds in between.
+    /// Only one thread may call this: it loads and stores, and would lose a concurrent addition.
     pub fn add(&self, amount: u64) {
         self.0.store(self.get().wrapping_add(amount), Ordering::Relaxed);
     }
 
-    /// What it has grown to.
+    /// The present value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How long something took. Aligned, so that no two workers' counters share a cache line.
+/// A histogram of durations. Aligned, so that no two workers' counters share a cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Histogram<S> {
-    /// One for each of the scale's bounds and one for what is longer; not cumulated.
+    /// One for each of the scale's bounds and one for longer durations; not cumulated.
     buckets: [Counter; MOST_BOUNDS + 1],
     sum: Counter,
     scale: PhantomData<S>,
@@ -123,7 +124,7 @@ impl<S: Scale> HistogramTotal<S> {
         self.sum.0 = self.sum.0.wrapping_add(part.sum.get());
     }
 
-    /// Adds others' that are together already.
+    /// Adds another total.
     pub fn merge(&mut self, other: &Self) {
         for (total, bucket) in self.buckets.iter_mut().zip(other.buckets) {
             *total += bucket;
@@ -131,7 +132,7 @@ impl<S: Scale> HistogramTotal<S> {
         self.sum.0 = self.sum.0.wrapping_add(other.sum.0);
     }
 
-    /// What has come since this was `earlier`.
+    /// The counts since this was `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = Self { buckets: self.buckets, sum: self.sum, scale: PhantomData };
@@ -142,13 +143,13 @@ impl<S: Scale> HistogramTotal<S> {
         since
     }
 
-    /// How many there are.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// The duration that so many thousandths do not pass: between the bounds of its bucket, as if those that fell there lay evenly.
-    /// Beyond the last bound nothing is known: that bound is told. `None` without durations.
+    /// The duration that this many thousandths do not exceed: between the bounds of its bucket, assuming an even
+    /// distribution within it. Beyond the last bound, that bound is returned. `None` without durations.
     pub fn quantile(&self, thousandths: u64) -> Option<Micros> {
         let count = self.count();
         let rank = (count * thousandths).div_ceil(1_000).max(1);
@@ -163,12 +164,12 @@ impl<S: Scale> HistogramTotal<S> {
         (count > 0).then_some(lower)
     }
 
-    /// Each bucket's `le` label and how many fell into it, not cumulated; the last is `+Inf`.
+    /// Each bucket's `le` label and its count, not cumulated; the last is `+Inf`.
     pub fn buckets(&self) -> impl Iterator<Item = (&'static str, u64)> {
         S::BOUNDS.iter().map(|(_, bound)| *bound).chain(["+Inf"]).zip(self.buckets)
     }
 
-    /// How long all took together.
+    /// The sum of all durations.
     pub fn sum(&self) -> Micros {
         self.sum
     }

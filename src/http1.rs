@@ -1,12 +1,13 @@
-//! HTTP/1.1 messages as bytes (RFC 9110, RFC 9112): what a head says, where a body ends. Pure: no sockets, no waiting.
+//! HTTP/1.1 messages as bytes (RFC 9110, RFC 9112): parses heads and finds the end of bodies. Pure: no sockets, no
+//! waiting.
 //!
-//! Heads are read where they stand: a parsed head borrows the bytes that came, and its fields are places in them. So a
+//! Heads are parsed in place: a parsed head borrows the received bytes, and its fields are positions in them. So a
 //! proxied head is copied once, from one socket's buffer to the other's, and nothing is allocated for it.
 //!
-//! Requests are read strictly, because whatever has two readings is the raw material of request smuggling; of responses
-//! only what is ambiguous is refused, since backends are ours.
+//! Requests are parsed strictly, because any ambiguity enables request smuggling. Of responses only ambiguous ones are
+//! refused, since the operator controls the backends.
 
-// An error that was dropped here let requests be smuggled: none is dropped without a word.
+// A dropped error once allowed request smuggling, so no error is dropped silently.
 #![warn(clippy::let_underscore_must_use)]
 
 pub mod body;

@@ -6,16 +6,16 @@
 //! This page is the map; there is no logic here. Imports only go down (`tests/it/structure/imports.rs` fences it):
 //!
 //! ```text
-//!  cli                     what a person types; one function per command
+//!  cli                     the command line; one function per command
 //!  serve                   starts the gateway and controls it
-//!  config · proxy · admin  the edges; they never see each other
-//!  explain                 what would happen to a request, and why
-//!  shared                  what workers, admin and control thread share while running
+//!  config · proxy · admin  the edges; none imports another
+//!  explain                 the route and limits of a request, with reasons
+//!  shared                  state shared by workers, admin and control thread
 //!  telemetry               counters, access records, traces, key stats, top keys, history
 //!  upstream                the backends
 //!  plan                    the compiled, immutable plan; resolve; admission
-//!  route · store · http2   whose allowance, which rule · where counters live · HTTP/2 frames and streams
-//!  clock · net · counter   what time it is · bytes in and out · what one thread counts (`boxed_cold`: rare futures)
+//!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams
+//!  clock · net · counter   the clock · sockets and TLS · counters of one thread (`boxed_cold`: rare futures)
 //!  limit · http1           the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes
 //! ```
 

@@ -1,11 +1,12 @@
 //! The core. A limit is a pure function of *(state, now, cost)* → *(state', decision)*.
 //!
 //! Only `std` below here: no clock, no I/O, no async, no logging. Each algorithm file exports its parameters, its
-//! `State` and the same few functions (`limiter`); [`Algorithm`] and [`State`] are the closed choice between them (`algorithms`).
+//! `State` and the same few functions (`limiter`); [`Algorithm`] and [`State`] are the closed choice between them
+//! (`algorithms`).
 //!
-//! Time is the caller's. A `now` before the moment at which the state was last charged is taken for that moment: it
-//! grants nothing, and what is charged is charged there. Waits count from `now` all the same. Where a moment would lie
-//! past 2^53 µs (the year 2255) it stands at 2^53.
+//! The caller passes the time. A `now` before the time of the state's last charge is replaced by that time: it grants
+//! nothing, and a charge counts at that time. Waits count from `now` nevertheless. A time past 2^53 µs (the year 2255)
+//! is replaced by 2^53.
 
 mod algorithms;
 mod bucket;
@@ -33,24 +34,25 @@ use lua::LuaParams;
 use packed::Packed;
 use units::{Cost, Micros, Timestamp};
 
-/// What an algorithm says of one request.
+/// An algorithm's decision on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Pass, wait, or refuse.
+    /// Admit, delay, or refuse.
     pub verdict: Verdict,
-    /// How many more requests of one unit would be admitted at this same moment, after this decision; never above the quota.
+    /// How many more requests of one unit would be admitted at this same time, after this decision; never above the
+    /// quota.
     pub remaining: u64,
-    /// The least span after which `remaining` is larger than now (if nothing else happens); zero if it is as large as it
-    /// gets. Never above the wait of a refusal.
+    /// The shortest time after which `remaining` is larger than now (without further requests); zero if it is at its
+    /// maximum. Never above the wait of a refusal.
     pub reset_after: Micros,
 }
 
-/// Pass, wait, or refuse.
+/// Admit, delay, or refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Forward now.
     Allow,
-    /// Forward after this span: the request holds its place in the queue.
+    /// Forward after this delay: the request holds its place in the queue.
     Delay(Micros),
     /// Refuse.
     Deny(Wait),
@@ -59,9 +61,9 @@ pub enum Verdict {
 /// How long a refused request has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
-    /// A client alone on its key is admitted, for the same cost, exactly this span later; not one microsecond before.
+    /// A client alone on its key is admitted, for the same cost, exactly this long later; not one microsecond before.
     After(Micros),
-    /// Waiting cannot help: the cost exceeds what the limit ever holds.
+    /// Waiting cannot help: the cost exceeds the quota.
     Never,
 }
 
@@ -81,48 +83,52 @@ impl Algorithm {
         each!(self, limit => limit.decide_stored(state, now, cost))
     }
 
-    /// The decision that [`Self::decide`] would give, without charging: its `remaining` and `reset_after` are those of the uncharged state.
+    /// The decision that [`Self::decide`] would give, without charging: its `remaining` and `reset_after` are those of
+    /// the uncharged state.
     pub fn peek(&self, state: &State, now: Timestamp, cost: Cost) -> Decision {
         each!(self, limit => limit.ask(state, |own| limit.peek(own, now, cost)))
     }
 
-    /// Corrects a cost admitted at `admitted_at` by `difference` units: into debt if need be, when nothing is admitted
-    /// until it is paid off, or as a refund when negative, down to nothing used.
+    /// Corrects a cost admitted at `admitted_at` by `difference` units: if necessary into debt, during which nothing is
+    /// admitted, or as a refund when negative, down to an unused state.
     ///
-    /// The buckets give back in full whatever has been refilled meanwhile: over any span, units admitted less units given
-    /// back keep the bound. The windows and the log correct only what still counts at `now`, and the log only an
-    /// admission that it finds at `admitted_at`. Debt is bounded: by 2^53 ticks of a bucket's meter (at least as much as
-    /// the whole burst), by 2^32 - 1 units of a window or an event.
+    /// The buckets give back in full even units refilled meanwhile: over any period, units admitted less units given
+    /// back keep the bound. The windows and the log correct only units that still count at `now`, and the log only an
+    /// admission that it finds at `admitted_at`. Debt is bounded: by 2^53 ticks of a bucket's meter (at least as much
+    /// as the whole burst), by 2^32 - 1 units of a window or an event.
     pub fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
         each!(self, limit => limit.change(state, |own| limit.settle(own, admitted_at, difference, now)))
     }
 
-    /// A state of which [`Self::peek`] tells this `remaining` at `now`: for going on from what a shared store has told of a
-    /// counter. Numbers that no state has are taken for the nearest that one has.
+    /// A state for which [`Self::peek`] returns this `remaining` at `now`: for going on from a shared store's decision
+    /// on a counter. Numbers that no state has are replaced by the nearest that a state has.
     ///
-    /// Where they leave several states open it is the one that stays full for longest, so as not to admit what that
-    /// counter would have refused:
-    /// - A bucket and a fixed window tell the same `reset_after`, too. If the clock ran backwards, a bucket may admit 1 µs earlier.
-    /// - A sliding window tells the same or a later `reset_after`; a sliding log mostly a later one: what is in use counts from `now`
-    ///   on for a whole period. If the clock ran backwards, either may forget sooner.
-    /// - A sliding log with `spacing` tells nothing of its count: only the spacing is kept, and a count that is known to be used up.
+    /// If the numbers fit several states, the state is the one that stays full for longest, so as not to admit requests
+    /// that the counter would have refused:
+    ///
+    /// - A bucket and a fixed window return the same `reset_after`, too. If the clock ran backwards, a bucket may admit
+    ///   1 µs earlier.
+    /// - A sliding window returns the same or a later `reset_after`; a sliding log mostly a later one: units in use
+    ///   count from `now` on for a whole period. If the clock ran backwards, either may expire sooner.
+    /// - A sliding log with `spacing` does not return its count: only the spacing is kept, and a count that is known to
+    ///   be used up.
     pub fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
         each!(self, limit => limit.resume_stored(remaining, reset_after, now))
     }
 
-    /// Converts a state written under `from`, the same algorithm with other numbers, rounding against the client by
+    /// Converts a state written under `from`, the same algorithm with other parameters, rounding against the client by
     /// less than one unit. A new window length starts afresh, and so does another algorithm.
     pub fn convert(&self, from: &Self, state: State, now: Timestamp) -> State {
         each!(self, limit => limit.convert_stored(from, state, now))
     }
 
-    /// From when on `state` equals the default state.
+    /// The time from which `state` equals the default state.
     pub fn forget_at(&self, state: &State) -> Timestamp {
         each!(self, limit => limit.ask(state, |own| limit.forget_at(own)))
     }
 
-    /// Used ÷ quota at `now` as a fraction of 2^16 (65,536 = all used; more = in debt), for choosing whom to evict. Rounded
-    /// up: nothing but a fresh state is 0.
+    /// Used ÷ quota at `now` as a fraction of 2^16 (65,536 = all used; more = in debt), for choosing the key to evict.
+    /// Rounded up: only a fresh state is 0.
     pub fn used(&self, state: &State, now: Timestamp) -> u32 {
         let (used, quota) = each!(self, limit => limit.ask(state, |own| limit.used(own, now)));
         fraction(used, quota)
@@ -140,7 +146,7 @@ impl Algorithm {
 
     /// The cost of a request that takes the whole quota.
     pub fn whole(&self) -> Cost {
-        // A quota is a count of the file, and those are costs, too.
+        // A quota is a count of the config file, which has the range of a cost.
         u32::try_from(self.quota()).ok().and_then(Cost::new).unwrap_or(Cost::ONE)
     }
 
@@ -159,12 +165,12 @@ impl Algorithm {
         each!(self, limit => limit.names().name)
     }
 
-    /// The parameter of the file that sets the quota: `burst`, `queue` or `rate`.
+    /// The parameter of the config file that sets the quota: `burst`, `queue` or `rate`.
     pub fn quota_parameter(&self) -> &'static str {
         each!(self, limit => limit.names().quota)
     }
 
-    /// The letter that stands for the algorithm in the names of shared counters.
+    /// The letter of the algorithm in the names of shared counters.
     pub fn letter(&self) -> char {
         each!(self, limit => limit.names().letter)
     }
@@ -180,7 +186,7 @@ impl Algorithm {
         each!(self, limit => limit.keeps_events())
     }
 
-    /// This algorithm's Lua twin.
+    /// This algorithm's Lua implementation and its parameters.
     pub fn twin(&self) -> LuaParams {
         each!(self, limit => limit.twin())
     }
@@ -191,7 +197,7 @@ impl Algorithm {
         each!(self, limit => limit.decide_packed(state, now, cost))
     }
 
-    /// The state of this algorithm that was packed. A sliding log's is fresh: none is ever packed.
+    /// The state of this algorithm from its packed form. A sliding log's is fresh: it is never packed.
     pub fn unpacked(&self, state: Packed) -> State {
         if state.used == 0 {
             return State::Fresh;

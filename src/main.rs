@@ -1,6 +1,6 @@
 //! The thin binary: everything is in the library.
 
-/// Chosen by measurement: it gives memory back that a flood has taken, and costs less than the system's. See ARCHITECTURE.md.
+/// Chosen by measurement: it frees the memory of a flood, and costs less than the system's. See ARCHITECTURE.md.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

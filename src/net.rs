@@ -1,6 +1,6 @@
-//! Sockets as the data plane reads and writes them: no system call that must fail, and a bound on each.
+//! Sockets for the data plane: no system call that is known to fail, and a limit on the size of each.
 
-// An error that was dropped here let requests be smuggled: none is dropped without a word.
+// A dropped error once allowed request smuggling, so no error is dropped silently.
 #![warn(clippy::let_underscore_must_use)]
 
 mod ack_timeout;
@@ -29,10 +29,10 @@ pub use stream::Stream;
 pub use tls::{Alpn, TlsStream};
 pub use tls_client::TlsClientConfig;
 
-/// What a look at a socket shows, without taking anything from it.
+/// The state of a socket's input, found without consuming it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// Nothing has come.
+    /// No input.
     Silence,
     /// Bytes wait to be read.
     Bytes,
@@ -42,7 +42,7 @@ pub enum Peek {
     Broken,
 }
 
-/// Reads at most `most` bytes behind what is in `buffer`. Ready with 0 at the end of the stream.
+/// Appends at most `most` bytes to `buffer`. Ready with 0 at the end of the stream.
 pub fn poll_read(
     stream: &TcpStream,
     context: &mut Context<'_>,
@@ -65,8 +65,8 @@ pub fn poll_read(
     }
 }
 
-/// A short read took all there was: the next poll waits for more instead of asking the kernel in vain. (epoll is
-/// edge-triggered, so what comes from now on is announced anew.)
+/// A short read consumed all input: the next poll waits for more without a needless system call. (epoll is
+/// edge-triggered, so later input is reported anew.)
 fn is_drained(stream: &TcpStream) {
     let nothing = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
     #[expect(
@@ -76,7 +76,7 @@ fn is_drained(stream: &TcpStream) {
     let _ = stream.try_io(Interest::READABLE, nothing);
 }
 
-/// Writes what the kernel takes of two slices, in one call.
+/// Writes the bytes of two slices that the kernel accepts, in one call.
 pub fn poll_write(
     stream: &TcpStream,
     context: &mut Context<'_>,
@@ -96,13 +96,13 @@ pub fn poll_write(
     }
 }
 
-/// Whether the runtime knows of something to read, be it the end. Costs no system call; what came in the last moment may
-/// not be known yet.
+/// Whether the runtime knows of input or of the end. Costs no system call; the runtime may not know the newest input
+/// yet.
 pub fn has_input(stream: &TcpStream) -> bool {
     stream.poll_read_ready(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-/// Asks the kernel what there is to read. Costs a system call.
+/// Asks the kernel for the state of the input. Costs a system call.
 pub fn peek(stream: &TcpStream) -> Peek {
     match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
         Ok(0) => Peek::End,
@@ -112,7 +112,7 @@ pub fn peek(stream: &TcpStream) -> Peek {
     }
 }
 
-/// Ready with what is there to read, other than silence.
+/// Ready with the state of the input, other than silence.
 pub fn poll_peek(stream: &TcpStream, context: &mut Context<'_>) -> Poll<Peek> {
     loop {
         if ready!(stream.poll_read_ready(context)).is_err() {
@@ -125,12 +125,12 @@ pub fn poll_peek(stream: &TcpStream, context: &mut Context<'_>) -> Poll<Peek> {
     }
 }
 
-/// Closes our sending side.
+/// Closes the sending side.
 pub fn close_sending(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).shutdown(std::net::Shutdown::Write)
 }
 
-/// Makes the socket's close a reset: whatever is unsent is dropped, and the other side knows that something is missing.
+/// Makes the socket's close a reset: unsent bytes are dropped, and the peer detects a truncated stream.
 pub fn reset_on_close(stream: &TcpStream) {
     #[expect(
         clippy::let_underscore_must_use,

@@ -1,4 +1,4 @@
-//! Which rule a request falls under, and whose allowance it spends.
+//! Routing: the route of a request, and the keys that its limits count by.
 
 mod candidates;
 pub mod client;
@@ -29,16 +29,16 @@ use path::Path;
 use pattern::{HostPattern, PathPattern};
 pub use table::RouteTable;
 
-/// A route's place in the file, and in [`crate::gateway::Gateway::routes`].
+/// A route's index in the file, and in [`crate::plan::Plan::routes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteIndex(pub usize);
 
-/// What routing and keys may look at: the request as the client sent it, before anything is stripped.
+/// The request as routing and keys see it: as the client sent it, before anything is stripped.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteRequest<'a> {
     /// The method, case-sensitive.
     pub method: &'a Method,
-    /// The host as [`pattern::bare_host`] gives it: lower case, without port and final dot. May be empty (HTTP/1.0
+    /// The host in the form of [`pattern::bare_host`]: lower case, without port and final dot. May be empty (HTTP/1.0
     /// without Host).
     pub host: &'a str,
     /// The path, normalised.
@@ -47,13 +47,13 @@ pub struct RouteRequest<'a> {
     pub query: Option<&'a str>,
     /// The fields as sent.
     pub headers: Fields<'a>,
-    /// Who asks.
+    /// The client's address.
     pub client: ClientAddress,
     /// The subject of the client's certificate, as `CN=a, O=b`; `None` without one.
     pub tls_subject: Option<&'a str>,
 }
 
-/// When a route matches: all of these hold.
+/// The conditions of a route: it matches when all of these hold.
 #[derive(Clone, Debug)]
 pub struct Conditions {
     /// Any of these; empty: any host.
@@ -68,13 +68,13 @@ pub struct Conditions {
     pub merge_slashes: bool,
 }
 
-/// Why a route did not match, or that it did; in words through `Display`. Of several reasons the first in the order of
-/// these variants: a route told as `Host`, `Method` or `Header` has the request's path.
+/// Why a route did not match, or that it did; as text through `Display`. Of several reasons the first in the order of
+/// these variants is given: a route with `Host`, `Method` or `Header` has the request's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
     /// This is the route.
     Chosen,
-    /// All conditions hold, but that route wins.
+    /// All conditions hold, but that route takes precedence.
     LessSpecific(RouteIndex, Criterion),
     /// The path differs.
     Path,
@@ -86,8 +86,8 @@ pub enum Match {
     Header(HeaderName),
 }
 
-/// What decides between two routes that both match: the first of these in which they differ. In words, of the one that
-/// wins, through `Display`.
+/// The criterion that decides between two matching routes: the first of these in which they differ. As text, about the
+/// winning one, through `Display`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Criterion {
     /// Exact, wildcard (the longer suffix first), any.
@@ -131,13 +131,14 @@ impl fmt::Display for Match {
 }
 
 impl Conditions {
-    /// The more specific first, hosts aside: by path, methods given, number of headers.
+    /// The more specific first, without hosts: by path, methods given, number of headers.
     fn specificity(&self, other: &Self) -> Ordering {
         let rest = |route: &Self| (route.methods.is_empty(), Reverse(route.headers.len()));
         self.path.specificity(&other.path).then_with(|| rest(self).cmp(&rest(other)))
     }
 
-    /// Why this route, which wins for a request of this host, wins over `other`, which matches too.
+    /// The criterion by which this route, for a request with this host, takes precedence over `other`, which matches
+    /// too.
     fn wins_by(&self, other: &Self, host: &str) -> Criterion {
         match (self.closest_host(host) == other.closest_host(host), self.path.specificity(&other.path)) {
             (false, _) => Criterion::Host,
@@ -148,7 +149,7 @@ impl Conditions {
         }
     }
 
-    /// How specific the route's hosts are for this one.
+    /// The specificity of the route's hosts for this one.
     fn closest_host(&self, host: &str) -> Option<impl Ord + use<>> {
         let matching = self.hosts.iter().filter(|pattern| pattern.matches(host));
         matching.map(HostPattern::specificity).max()
@@ -174,7 +175,7 @@ impl Conditions {
         self.methods.is_empty() || self.methods.contains(method)
     }
 
-    /// Whether hosts and methods include all of `other`'s, where both name some or neither does.
+    /// Whether hosts and methods include all of `other`'s, where both list some or neither does.
     fn includes(&self, other: &Self) -> bool {
         other.hosts.iter().all(|host| self.hosts.contains(host))
             && other.methods.iter().all(|method| self.methods.contains(method))

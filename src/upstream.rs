@@ -142,12 +142,13 @@ impl Pools {
                 let limit = registry.bound(upstream);
                 let pool_of = |endpoint: &Endpoint| {
                     let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
-                    let site = registry.names.address_of(endpoint);
+                    let host_address = registry.names.address_of(endpoint);
                     let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
                     let links = links(upstream, workers);
-                    let last =
-                        last.filter(|pool| pool.leads_to(endpoint, &site, limit.as_ref(), links.as_ref()));
-                    let fresh = || Rc::new(EndpointPool::new(endpoint, site, limit.clone(), links));
+                    let last = last.filter(|pool| {
+                        pool.leads_to(endpoint, &host_address, limit.as_ref(), links.as_ref())
+                    });
+                    let fresh = || Rc::new(EndpointPool::new(endpoint, host_address, limit.clone(), links));
                     let pool = last.unwrap_or_else(fresh);
                     kept.insert(key, Rc::clone(&pool));
                     pool

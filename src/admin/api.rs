@@ -78,7 +78,7 @@ struct ApiRequest<'a> {
     body: Value,
 }
 
-/// Answers a request whose path begins with [`PREFIX`].
+/// Answers a request with a path under [`PREFIX`].
 pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> AdminResponse {
     let (head, body) = request.into_parts();
     let path = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();

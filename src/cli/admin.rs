@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 
 use crate::config::is_variable_name;
 
-/// Bytes of an answer.
+/// Maximum bytes of a response.
 const MOST_ANSWER: usize = 4 << 20;
 
-/// Where it is, and what it asks for.
+/// Its address, and the token that it requires.
 pub(super) struct AdminClient {
     pub(super) address: SocketAddr,
     /// The environment variable that holds the token, if there is one.
@@ -25,7 +25,7 @@ pub(super) struct AdminClient {
 }
 
 impl AdminClient {
-    /// As seen from this machine. The error is for people.
+    /// As reached from this machine. The error is for users.
     pub(super) fn named_in(file: &Path) -> Result<Self, String> {
         let table = read(file)?;
         Self::of(&table, file)?.ok_or_else(|| {
@@ -36,7 +36,7 @@ impl AdminClient {
         })
     }
 
-    /// The one that a file's table names, if it names one.
+    /// The one named in a file's table, if there is one.
     pub(super) fn of(table: &toml::Table, file: &Path) -> Result<Option<Self>, String> {
         let word = |key| table.get("admin").and_then(|admin| admin.get(key)).and_then(toml::Value::as_str);
         let Some(listen) = word("listen") else { return Ok(None) };
@@ -44,7 +44,7 @@ impl AdminClient {
         Ok(Some(Self { address, token_env: word("token_env").map(ToOwned::to_owned) }))
     }
 
-    /// What the gateway wants to be told by who asks; nothing where it wants nothing. The error is for people.
+    /// The `authorization` header that the gateway requires; none if it requires no token. The error is for users.
     pub(super) fn authorization(&self) -> Result<Option<String>, String> {
         let token = |name: &String| {
             let token = std::env::var(name).ok().filter(|token| !token.is_empty());
@@ -96,17 +96,17 @@ async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> io::Res
     Ok((status, body.to_bytes()))
 }
 
-/// The table of a file. The error is for people.
+/// The table of a file. The error is for users.
 ///
-/// Only a few values of it are read: while an operator edits the file, a fault elsewhere in it must not make the gateway that
-/// runs seem dead.
+/// Only a few values of it are read: while an operator edits the file, an error elsewhere in it must not make the
+/// running gateway seem dead.
 pub(super) fn read(file: &Path) -> Result<toml::Table, String> {
     let name = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| format!("can not read `{name}`: {error}"))?;
     text.parse().map_err(|error: toml::de::Error| format!("`{name}` is not TOML: {}", error.message()))
 }
 
-/// An address as seen from this machine. The error is for people.
+/// An address as reached from this machine. The error is for users.
 pub(super) fn address(text: &str, what: &str, file: &Path) -> Result<SocketAddr, String> {
     let name = file.display();
     let address: SocketAddr = text
@@ -118,7 +118,7 @@ pub(super) fn address(text: &str, what: &str, file: &Path) -> Result<SocketAddr,
     }
 }
 
-/// A listener on all addresses is asked on loopback.
+/// A listener on all addresses is reached on loopback.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),

@@ -12,7 +12,7 @@ use super::output::fault;
 use super::{FAILED, MISTAKE};
 use crate::config::DEFAULT_ADDRESS;
 
-/// For connecting, asking and answering together.
+/// The timeout for connecting, request and response together.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Asks `/healthz` of the admin listener that `file` names. Without one, connects to the first listener.

@@ -1,4 +1,4 @@
-//! `tollgate explain --live`: what would become of a request, asked of the gateway that runs.
+//! `tollgate explain --live`: asks the running gateway what would happen to a request.
 
 mod text;
 
@@ -15,10 +15,10 @@ use super::output::{fault, show};
 use super::{FAILED, MISTAKE};
 use text::LiveExplanation;
 
-/// For connecting, asking and answering together; a shared store may have to be asked on the way.
+/// The timeout for connecting, request and response together; the gateway may have to call a shared store.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks the admin listener that `file` names, about a request that is known to be one.
+/// Asks the admin listener that `file` names, about a valid request.
 pub(super) fn ask(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>) -> ExitCode {
     let question = json!({ "method": method, "url": url, "headers": fields(headers), "ip": ip }).to_string();
     let admin = match AdminClient::named_in(file) {

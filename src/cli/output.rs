@@ -1,4 +1,4 @@
-//! Writing for people, without a panic when nobody reads: `println!` panics on a closed pipe.
+//! Output for users, without a panic on a closed pipe, as `println!` has.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -8,7 +8,7 @@ use super::FAILED;
 use crate::config::Report;
 use crate::telemetry::program_log::colour_on;
 
-/// Writes `text` to standard output. A reader that has seen enough (`tollgate check | head`) is no failure.
+/// Writes `text` to standard output. A reader that closes the pipe early (`tollgate check | head`) is no failure.
 pub(super) fn show(text: &str) -> ExitCode {
     let mut stdout = io::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -27,11 +27,11 @@ pub(super) fn show(text: &str) -> ExitCode {
 /// Writes a report of faults or warnings to standard error; an empty one writes nothing.
 pub(super) fn show_report(report: &Report) {
     let stderr = io::stderr();
-    // Nobody there to read it: the exit status must do.
+    // If standard error is closed, only the exit status remains.
     let _ = stderr.lock().write_all(report.render(colour_on(&stderr)).as_bytes());
 }
 
-/// Says on standard error what went wrong, and gives the exit status.
+/// Writes an error to standard error, and returns the exit status.
 pub(super) fn fault(status: u8, what: impl Display) -> ExitCode {
     // As above.
     let _ = writeln!(io::stderr().lock(), "error: {what}");

@@ -28,9 +28,7 @@ pub(super) fn with_remedy(error: clap::Error) -> clap::Error {
         _ => None,
     };
     let remedy = match error.kind() {
-        ErrorKind::InvalidSubcommand => {
-            typed(ContextKind::InvalidSubcommand).and_then(other_command)
-        }
+        ErrorKind::InvalidSubcommand => typed(ContextKind::InvalidSubcommand).and_then(other_command),
         ErrorKind::UnknownArgument if typed(ContextKind::InvalidArg) == Some("-t") => {
             Some("tollgate check".to_owned())
         }

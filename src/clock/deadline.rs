@@ -1,4 +1,4 @@
-//! Time-outs that cost a busy connection nothing: the timer is armed at most once per span, not once per request.
+//! Timeouts that cost a busy connection nothing: the timer is armed at most once per span, not once per request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -10,10 +10,10 @@ use crate::limit::units::{Cost, Micros, Rate};
 use crate::limit::{Algorithm, Align};
 use crate::store::MAX_CHARGES;
 
-/// How long a request waits in a leaky bucket unless the file says otherwise.
+/// The default maximum delay of a request in a leaky bucket.
 const DEFAULT_MAX_WAIT: Micros = Micros(10_000_000);
 
-/// One rate of a limit, as written, and what decides by it.
+/// One rate of a limit, as written, with its algorithm.
 pub(super) struct Rated {
     pub(super) rate: String,
     pub(super) algorithm: Algorithm,
@@ -42,7 +42,7 @@ const ALIGN: [(&str, Align); 2] = [("clock", Align::Clock), ("first-request", Al
 const PARAMETERS: [&str; 6] = ["burst", "queue", "max_wait", "align", "spacing", "count_denied"];
 
 impl Kind {
-    /// Which of [`PARAMETERS`] it takes.
+    /// The [`PARAMETERS`] that it takes.
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::TokenBucket | Self::Gcra => &["burst"],
@@ -63,7 +63,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<Vec<Rated>> {
     let kind =
         table.require("algorithm", "\"token-bucket\"", |value| value.choice_now(&KINDS, &["concurrency"]));
     let Some(kind) = kind else {
-        // Without it nobody knows what the other parameters mean, so only their names are taken note of.
+        // Without it the other parameters cannot be interpreted, so only their names are registered.
         table.optional("rate", |value| rates(&value));
         table.ignore("max");
         table.skip(&PARAMETERS);
@@ -79,7 +79,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<Vec<Rated>> {
     Some(rates?.into_iter().map(rated).collect())
 }
 
-/// A period that people write for a month, which it is not.
+/// A period that users write for a month, which it is not.
 fn warn_of_month(kind: Kind, written: &str, rate: Rate, place: SourceSpan, reader: &Diagnostics<'_>) {
     const DAY: u64 = 86_400_000_000;
     let Micros(period) = rate.period();
@@ -97,7 +97,7 @@ fn warn_of_month(kind: Kind, written: &str, rate: Rate, place: SourceSpan, reade
     reader.warn(place, message, "`/month` is not available in this version of tollgate");
 }
 
-/// Parameters of other algorithms are faults: they would change nothing.
+/// Parameters of other algorithms are errors: they would have no effect.
 fn refuse_foreign(table: &mut ConfigTable<'_>, kind: Kind) {
     let own = kind.parameters();
     let takes = listed(["rate"].into_iter().chain(own.iter().copied()));
@@ -107,7 +107,7 @@ fn refuse_foreign(table: &mut ConfigTable<'_>, kind: Kind) {
     }
 }
 
-/// Reads the parameters beside `rate`. What comes back makes the algorithm for a rate.
+/// Reads the parameters beside `rate`. Returns a function that makes the algorithm for a rate.
 fn algorithm_maker(table: &mut ConfigTable<'_>, kind: Kind) -> Box<dyn Fn(Rate) -> Algorithm> {
     match kind {
         Kind::TokenBucket => {

@@ -1,5 +1,5 @@
-//! What a file means as a whole: that names are names of one thing, that every route can be reached, and that every
-//! cost can be admitted.
+//! Checks across sections: that names are defined and unique, that every route can be reached, and that every cost can
+//! be admitted.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,14 +19,14 @@ use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::MAX_CHARGES;
 use crate::store::redis::settings::RedisServers;
 
-/// Checks what spans sections. `None` if the file has faults.
+/// Checks across sections. `None` if the file has errors.
 pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan> {
     duplicate_names(&draft.routes, reader);
     let table = reachable(&draft.routes, draft.server.path_matching, reader);
     let cluster =
         draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, RedisServers::Cluster(_)));
     let server = &draft.server;
-    // Where the certificates have faults, nobody knows.
+    // If the certificates have errors, this is unknown.
     let known = server.tls.is_some() || !server.listen.iter().any(|listener| listener.tls);
     if known && !server.tls.as_ref().is_some_and(|tls| tls.asks_clients) {
         nobody_has_a_subject(&draft.limits, reader);
@@ -64,7 +64,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
     })
 }
 
-/// A key by a certificate's subject means nothing where no client is asked for one.
+/// A key by a certificate's subject has no effect if no client is asked for a certificate.
 fn nobody_has_a_subject(limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
     for draft in limits {
         if draft.limit.as_ref().is_some_and(|limit| limit.key.parts.contains(&Part::TlsSubject)) {
@@ -80,7 +80,7 @@ fn nobody_has_a_subject(limits: &[limits::LimitDraft], reader: &Diagnostics<'_>)
     }
 }
 
-/// Workers share no connection, and where requests share them, each worker holds at least one to each server.
+/// Workers share no connection. Where requests share connections, each worker holds at least one to each server.
 fn too_few_connections(draft: &upstreams::UpstreamDraft, workers: usize, reader: &Diagnostics<'_>) {
     let Some((upstream, bound)) = draft.upstream.as_ref().and_then(|one| Some((one, one.max_connections?)))
     else {
@@ -100,7 +100,7 @@ fn too_few_connections(draft: &upstreams::UpstreamDraft, workers: usize, reader:
     }
 }
 
-/// A server that is one of the gateway's own listeners: a request would come back until nothing is left to carry it.
+/// A server that is one of the gateway's own listeners: a request would return until no resources are left.
 fn own_listener(draft: &upstreams::UpstreamDraft, server: &Server, reader: &Diagnostics<'_>) {
     let endpoints = draft.upstream.as_ref().map(Upstream::endpoints).unwrap_or_default();
     for endpoint in endpoints {
@@ -118,13 +118,13 @@ fn own_listener(draft: &upstreams::UpstreamDraft, server: &Server, reader: &Diag
     }
 }
 
-/// Whether connections to this server come to a listener at this address, as far as the two are literally the same. A listener
-/// at `[::]` takes no IPv4.
+/// Whether connections to this server reach a listener at this address, as far as the two are literally the same. A
+/// listener at `[::]` accepts no IPv4.
 fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
     let own = listener.ip();
     let is_local = |address: IpAddr| address.is_loopback() || address.is_unspecified();
     let same_host = match server.host.parse::<IpAddr>().map(|address| address.to_canonical()) {
-        // A connection to the unspecified address comes to the loopback.
+        // A connection to the unspecified address reaches the loopback.
         Ok(host) if host.is_unspecified() || own.is_unspecified() => {
             is_local(host) && is_local(own) && host.is_ipv4() == own.is_ipv4()
         }
@@ -148,7 +148,7 @@ fn duplicate_names(routes: &[routes::RouteDraft], reader: &Diagnostics<'_>) {
     }
 }
 
-/// The table of all routes whose conditions are sound; of them, those that no request can reach are faults.
+/// The table of all routes with valid conditions; of them, those that no request can reach are errors.
 fn reachable(routes: &[routes::RouteDraft], matching: PathMatching, reader: &Diagnostics<'_>) -> RouteTable {
     let sound: Vec<_> = routes.iter().filter_map(|route| Some((route, route.conditions.clone()?))).collect();
     let (sound, conditions): (Vec<_>, Vec<_>) = sound.into_iter().unzip();
@@ -168,7 +168,7 @@ fn reachable(routes: &[routes::RouteDraft], matching: PathMatching, reader: &Dia
     table
 }
 
-/// Case does not count, so a route for `/users/me` also takes `/users/ME`, which may have been meant as a user's name.
+/// Case does not count, so a route for `/users/me` also takes `/users/ME`, which may be meant as a user's name.
 fn taken_spellings(sound: &[&routes::RouteDraft], conditions: &[Conditions], reader: &Diagnostics<'_>) {
     for (RouteIndex(taker), RouteIndex(loser)) in RouteTable::taken_spellings(conditions.to_vec()) {
         let (taker, loser): (&routes::RouteDraft, &routes::RouteDraft) = (sound[taker], sound[loser]);
@@ -193,8 +193,8 @@ fn too_many_charges(route: &routes::RouteDraft, limits: &[limits::LimitDraft], r
     }
 }
 
-/// In a cluster, limits with different keys are decided one after the other, and what one admitted is given back when another
-/// refuses. A place in a queue and a counted attempt can't be given back.
+/// In a cluster, limits with different keys are decided one after the other, and charges of one are refunded when
+/// another refuses. A place in a queue and a counted attempt cannot be refunded.
 fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
     let enforced = || {
         let charged = route.uses.iter().filter(|used| used.limit_use.cost.is_some());
@@ -218,7 +218,7 @@ fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], rea
     }
 }
 
-/// Why what the algorithm has decided can't be taken back.
+/// Why the algorithm's charges cannot be refunded.
 fn final_word(algorithm: &Algorithm) -> Option<&'static str> {
     match algorithm {
         Algorithm::LeakyBucket(_) => Some("a leaky bucket"),
@@ -227,7 +227,7 @@ fn final_word(algorithm: &Algorithm) -> Option<&'static str> {
     }
 }
 
-/// A cost beyond what a limit ever holds would be refused for ever.
+/// A cost beyond the quota would always be refused.
 fn never_admitted(
     route: &routes::RouteDraft,
     used: &RouteLimit,
@@ -256,7 +256,7 @@ fn never_admitted(
     reader.fault(place, message, format!("{} to {cost} or more, or lower the cost", raise(limit, least)));
 }
 
-/// What to raise so that a policy holds more.
+/// The parameter to raise for a larger quota.
 fn raise(limit: &Limit, policy: &Policy) -> String {
     let of = quoted(&limit.name);
     match policy.algorithm.quota_parameter() {

@@ -1,4 +1,4 @@
-//! When a route matches: `hosts`, `path`, `methods`, `headers`, `merge_slashes`.
+//! The conditions of a route: `hosts`, `path`, `methods`, `headers`, `merge_slashes`.
 
 use http::Method;
 
@@ -10,7 +10,7 @@ use super::value::ConfigValue;
 use crate::route::Conditions;
 use crate::route::pattern::{HostPattern, PathPattern};
 
-/// Reads the conditions of a route but for `path`, which the route read for its name. `None` if they have faults.
+/// Reads the conditions of a route except `path`, which the route read for its name. `None` if they have errors.
 pub(super) fn read(table: &mut ConfigTable<'_>, path: Option<&Cursor<'_>>) -> Option<Conditions> {
     let errors_before = table.reader().errors();
     let path = path.and_then(|text| text.parse("a path", PathPattern::parse));
@@ -24,7 +24,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>, path: Option<&Cursor<'_>>) -> Op
     (table.reader().errors() == errors_before).then_some(conditions)
 }
 
-/// A list that names at least one, none twice.
+/// A list with at least one item and no duplicates.
 pub(super) fn distinct<T: PartialEq>(
     value: &ConfigValue<'_>,
     read: fn(&ConfigValue<'_>) -> Option<T>,

@@ -12,9 +12,9 @@ use super::text::SyntaxError;
 use super::value::ConfigValue;
 use crate::plan::cors::{AllowedHeaders, Cors, EXPOSED, Origin, Origins};
 
-/// How long a browser may keep the answer to a preflight; most cut it at two hours or less.
+/// How long a browser may cache the response to a preflight; most limit it to two hours or less.
 const MAX_AGE: Duration = Duration::from_secs(600);
-/// What scripts may use where neither `cors` nor the route names methods.
+/// The methods for scripts if neither `cors` nor the route names any.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 
 /// Reads `cors` of a route that names these methods.
@@ -41,7 +41,7 @@ pub(super) fn read(value: &ConfigValue<'_>, route_methods: &[Method]) -> Option<
     })
 }
 
-/// DeclaredNames that have been checked, as the value of a field.
+/// Checked names, as the value of a header.
 fn listed(names: &str) -> HeaderValue {
     HeaderValue::from_str(names).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
@@ -93,7 +93,8 @@ fn origin(value: &ConfigValue<'_>) -> Option<Origin> {
     })
 }
 
-/// What a browser never writes (capitals, a path, the scheme's usual port, `null`) would never match, or mean everybody.
+/// Forms that a browser never sends (capitals, a path, the scheme's usual port, `null`) would never match, or would
+/// mean all origins.
 fn parse(text: &str) -> Option<Origin> {
     let (scheme, authority) = text.split_once("://")?;
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())

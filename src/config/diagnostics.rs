@@ -1,4 +1,4 @@
-//! What all parts of one reading share: the faults found so far, the environment, and where other files lie.
+//! The state shared while a file is read: the errors so far, the environment, and the directory of other files.
 
 use std::cell::{OnceCell, RefCell};
 use std::fs::File;
@@ -13,13 +13,13 @@ use super::report::{Diagnostic, Findings, Severity, SourceSpan};
 /// Looks an environment variable up by name; `None` if it is not set or not UTF-8.
 pub type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// A file that `gateway.toml` names may have so many bytes; certificates have far less.
+/// The maximum size of a file that `gateway.toml` names; certificates have far less.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// One reading of one file. Every section reports here and goes on, so that all faults come to light at once.
+/// The reading of one file. Every section reports here and goes on, so that all errors are found at once.
 pub(super) struct Diagnostics<'a> {
     pub(super) environment: &'a Environment<'a>,
-    /// Where relative paths begin.
+    /// The directory for relative paths.
     directory: &'a Path,
     findings: RefCell<Findings>,
     files: RefCell<Vec<NamedFile>>,
@@ -29,9 +29,9 @@ pub(super) struct Diagnostics<'a> {
 /// A file that `gateway.toml` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedFile {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
-    /// A hash of what it holds; `None` if it can not be read.
+    /// A hash of its content; `None` if it cannot be read.
     pub hash: Option<[u8; 32]>,
 }
 
@@ -44,7 +44,7 @@ impl NamedFile {
 }
 
 impl<'a> Diagnostics<'a> {
-    /// `directory` is where relative paths begin.
+    /// `directory` is the start of relative paths.
     pub(super) fn new(environment: &'a Environment<'a>, directory: &'a Path) -> Self {
         Self {
             environment,
@@ -55,7 +55,7 @@ impl<'a> Diagnostics<'a> {
         }
     }
 
-    /// Where another file lies.
+    /// The path of another file.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.directory.join(path)
     }
@@ -68,7 +68,7 @@ impl<'a> Diagnostics<'a> {
         Ok(bytes)
     }
 
-    /// Which files were read.
+    /// The files that were read.
     pub(super) fn files(&self) -> Vec<NamedFile> {
         self.files.borrow().clone()
     }
@@ -77,7 +77,7 @@ impl<'a> Diagnostics<'a> {
     pub(super) fn system_roots(&self) -> &(Arc<RootCertStore>, [u8; 32]) {
         self.system_roots.get_or_init(|| {
             let (mut roots, mut hash) = (RootCertStore::empty(), blake3::Hasher::new());
-            // Some that can not be read are no harm as long as there are others.
+            // Unreadable ones do no harm as long as there are others.
             let found = rustls_native_certs::load_native_certs().certs;
             found.iter().for_each(|certificate| _ = hash.update(certificate));
             roots.add_parsable_certificates(found);
@@ -90,28 +90,28 @@ impl<'a> Diagnostics<'a> {
         self.push(Severity::Error, place, message.into(), help.into());
     }
 
-    /// Reports something that is allowed, but hardly meant.
+    /// Reports a setting that is allowed, but probably unintended.
     pub(super) fn warn(&self, place: SourceSpan, message: impl Into<String>, help: impl Into<String>) {
         self.push(Severity::Warning, place, message.into(), help.into());
     }
 
-    /// Reports a name that belongs to a later version. It is never ignored silently: it may be what the user relies on.
+    /// Reports a name that belongs to a later version. It is never ignored silently: the user may rely on it.
     pub(super) fn not_available(&self, place: SourceSpan, what: &str) {
         let message = format!("`{what}` is not available in this version of tollgate");
         self.fault(place, message, "leave it out");
     }
 
-    /// How many errors so far: a part that began and ended at the same count is sound.
+    /// The number of errors so far: a part that began and ended at the same count is valid.
     pub(super) fn errors(&self) -> usize {
         self.findings.borrow().errors()
     }
 
-    /// Whether a further error would be shown, so that a costly remedy is worth its while.
+    /// Whether a further error would be shown, so that computing a costly remedy is worthwhile.
     pub(super) fn shows_more_errors(&self) -> bool {
         self.findings.borrow().shows_more_errors()
     }
 
-    /// All that was found.
+    /// All errors and warnings.
     pub(super) fn into_findings(self) -> Findings {
         self.findings.into_inner()
     }

@@ -8,26 +8,26 @@ use super::report::quoted;
 use super::text::SyntaxError;
 use crate::plan::Endpoint;
 
-/// What the URL of a server names.
+/// The target of a server's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum UpstreamTarget {
-    /// tollgate itself.
+    /// The built-in echo.
     Echo,
     /// A server, of weight 1.
     Server(Listed),
 }
 
-/// A server as the file names it.
+/// A server as written in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
-    /// How TLS is spoken is still to be said.
+    /// Its TLS settings are still to be set.
     pub(super) endpoint: Endpoint,
-    /// Whether TLS is spoken.
+    /// Whether it uses TLS.
     pub(super) secure: bool,
 }
 
-/// Parses `http://HOST[:PORT]` or `https://HOST[:PORT]`. A lone `/` may follow; a path, query, fragment or user is a fault, because what is
-/// forwarded is the request's own.
+/// Parses `http://HOST[:PORT]` or `https://HOST[:PORT]`. A single `/` may follow; a path, query, fragment or user is an
+/// error, because the request's own path is forwarded.
 pub(super) fn parse(text: &str) -> Result<UpstreamTarget, SyntaxError> {
     if text == "builtin:echo" {
         return Ok(UpstreamTarget::Echo);
@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str) -> Result<UpstreamTarget, SyntaxError> {
         return Err(SyntaxError::new(message, help));
     }
     if authority_text.contains('@') {
-        // The text is not repeated: what stands before the `@` may be a password.
+        // The text is not repeated: the part before the `@` may be a password.
         let help = "leave out what stands before the `@`, and use `set_request_headers` for `authorization`";
         return Err(SyntaxError::new("the URL of the server has a user", help));
     }

@@ -1,4 +1,4 @@
-//! What may be written: the sections of `gateway.toml`, read in the order in which they refer to each other.
+//! The allowed sections of `gateway.toml`, read in the order in which they refer to each other.
 
 use toml::de::DeTable;
 
@@ -13,7 +13,7 @@ use crate::plan::log::Log;
 use crate::plan::trace::Trace;
 use crate::plan::{Admin, Server, StoreSettings};
 
-/// All that a file says, section by section; what has faults is missing.
+/// All sections of a file; those with errors are missing.
 pub(super) struct FileDraft {
     pub(super) server: Server,
     pub(super) admin: Option<Admin>,
@@ -25,10 +25,10 @@ pub(super) struct FileDraft {
     pub(super) routes: Vec<routes::RouteDraft>,
 }
 
-/// An empty table, for a section that is not written: all its keys have their defaults.
+/// An empty table, for a missing section: all its keys have their defaults.
 static NOTHING: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new(DeTable::new);
 
-/// Reads all sections. Faults go to `reader`.
+/// Reads all sections. Errors are reported to `reader`.
 pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -> FileDraft {
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, reader);
     let (server, max_body_bytes) = server::read(section(&mut file, "server", "`[server]`"));

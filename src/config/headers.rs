@@ -1,4 +1,4 @@
-//! Header fields in the file: names, values, and which of them are tollgate's own business.
+//! Headers in the file: names, values, and the names reserved for tollgate itself.
 
 use http::{HeaderName, HeaderValue, header};
 
@@ -6,7 +6,7 @@ use super::report::quoted;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
 
-/// Says of a field that must not be named there what to do instead.
+/// The remedy for a header that must not be named there.
 pub(super) type HeaderRule = fn(&HeaderName) -> Option<&'static str>;
 
 /// Fields that frame a message or belong to one connection (RFC 9110 §7.6.1, RFC 9112 §6): setting or removing them
@@ -22,12 +22,12 @@ const FRAMING: [HeaderName; 8] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// For fields of a response.
+/// For headers of a response.
 pub(super) fn framing(name: &HeaderName) -> Option<&'static str> {
     FRAMING.contains(name).then_some("leave it out: tollgate frames messages itself")
 }
 
-/// For fields of a request that is forwarded.
+/// For headers of a request that is forwarded.
 pub(super) fn framing_or_host(name: &HeaderName) -> Option<&'static str> {
     if name == header::HOST {
         return Some("use `host` of the upstream to choose the Host that it sees");
@@ -38,7 +38,7 @@ pub(super) fn framing_or_host(name: &HeaderName) -> Option<&'static str> {
     framing(name)
 }
 
-/// For fields of a refusal.
+/// For headers of a refusal.
 pub(super) fn framing_or_content_type(name: &HeaderName) -> Option<&'static str> {
     if name == header::CONTENT_TYPE {
         return Some("use `content_type` beside `body`");
@@ -46,12 +46,12 @@ pub(super) fn framing_or_content_type(name: &HeaderName) -> Option<&'static str>
     framing(name)
 }
 
-/// For fields that are only compared.
+/// For headers that are only compared.
 pub(super) fn any(_name: &HeaderName) -> Option<&'static str> {
     None
 }
 
-/// `{ name = "value" }`: names differ, whatever their case.
+/// `{ name = "value" }`: names are distinct, ignoring case.
 pub(super) fn fields(
     value: &ConfigValue<'_>,
     objection: HeaderRule,
@@ -70,7 +70,7 @@ pub(super) fn fields(
     Some(fields)
 }
 
-/// `["name"]`: names differ, whatever their case.
+/// `["name"]`: names are distinct, ignoring case.
 pub(super) fn names(value: &ConfigValue<'_>, objection: HeaderRule) -> Option<Vec<HeaderName>> {
     let mut names: Vec<HeaderName> = Vec::new();
     for item in value.list()? {

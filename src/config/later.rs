@@ -1,4 +1,4 @@
-//! Keys of a later version: they are told as such, not as mistyped.
+//! Keys of a later version: they are reported as such, not as mistyped.
 
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
 const LATER: [(&str, &[&str]); 9] = [

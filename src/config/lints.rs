@@ -1,4 +1,4 @@
-//! Warnings: what is allowed, but hardly meant.
+//! Lints: warnings about settings that are allowed, but probably unintended.
 
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
@@ -8,12 +8,13 @@ use crate::plan::{Limit, LimitIndex, Mode};
 use crate::route::folding::PathMatching;
 use crate::route::key::Part;
 
-/// A shared log of more events may hold the server up for some ten milliseconds after a lull, when all of them expire at once.
+/// A shared log of more events may block the server for some ten milliseconds after a lull, when all of them expire at
+/// once.
 const MOST_SHARED_EVENTS: u64 = 10_000;
 
-/// Warns of what stands in the file without effect, and of limits that protect nothing.
+/// Warns of settings without effect, and of limits that limit no client.
 pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
-    // A route with faults, or one that is still to be written, may have meant what seems unused.
+    // A route with errors, or a missing one, may use the names that seem unused.
     if !draft.routes.is_empty() && draft.routes.iter().all(|route| route.route.is_some()) {
         unused_limits(draft, reader);
         unused_upstreams(draft, reader);
@@ -31,7 +32,7 @@ pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
     }
 }
 
-/// Parameters of a segment are no part of a path that is compared leniently: `/a;x` is `/a`.
+/// Parameters of a segment are not compared in lenient matching: `/a;x` is `/a`.
 fn uncompared_parameters(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
     let Some(conditions) = &route.conditions else { return };
     let path = conditions.path.to_string();
@@ -65,7 +66,8 @@ fn unused_upstreams(draft: &FileDraft, reader: &Diagnostics<'_>) {
     }
 }
 
-/// A client that invents a new key for every request is never limited, unless something it can not invent limits it too.
+/// A client that invents a new key for every request is never limited, unless a limit by a key that it cannot invent
+/// applies too.
 fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
     let parts = &limit.key.parts;
     if limit.mode == Mode::Shadow || counts_addresses(limit) || !parts.iter().any(Part::invented_by_client) {
@@ -98,7 +100,7 @@ fn counts_addresses(limit: &Limit) -> bool {
     limit.key.parts.contains(&Part::Ip)
 }
 
-/// A limit with faults may be meant as one.
+/// A limit with errors may be meant as one.
 fn has_address_limit(route: &routes::RouteDraft, draft: &FileDraft) -> bool {
     let guards = |limit: &Limit| limit.mode == Mode::Enforce && counts_addresses(limit);
     let limit = |used: &RouteLimit| draft.limits[used.limit_use.limit.0].limit.as_ref();
@@ -141,7 +143,7 @@ fn idle_limits(route: &routes::RouteDraft, reader: &Diagnostics<'_>) {
     }
 }
 
-/// A redirect to https where nobody speaks TLS: the client comes again as it came.
+/// A redirect to https without a TLS listener: the client returns without TLS.
 fn endless_redirect(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
     let redirects = route.route.as_ref().is_some_and(|route| route.redirect.is_some());
     let server = &draft.server;

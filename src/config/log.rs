@@ -12,7 +12,7 @@ use super::value::ConfigValue;
 use crate::plan::log::{AccessLog, Log, LogField, Sample};
 use crate::telemetry::access_log::Output;
 
-/// The forms of the access log.
+/// The formats of the access log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Json,
@@ -39,7 +39,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> Log {
     Log { access, file, sample, level: level.unwrap_or_else(|| "info".to_owned()) }
 }
 
-/// Where the access log goes. It is made when it is opened, not here: `check` leaves nothing behind.
+/// The access log's file. It is created when it is opened, not here, so that `check` leaves no file behind.
 fn file(value: &ConfigValue<'_>) -> Option<PathBuf> {
     let written = value.text()?;
     let path = value.reader().path(written.as_str());
@@ -84,7 +84,8 @@ fn field(item: &ConfigValue<'_>, seen: &mut Vec<LogField>) -> Option<LogField> {
     Some(field)
 }
 
-/// A level, or directives such as `info,tollgate=debug`. (The filter itself would take a mistyped level for a module's name.)
+/// A level, or directives such as `info,tollgate=debug`. (The filter itself would take a mistyped level for a module's
+/// name.)
 fn level(text: &str) -> Result<String, SyntaxError> {
     let is_sound =
         |directive: &str| directive.contains('=') || LEVELS.contains(&directive.to_lowercase().as_str());

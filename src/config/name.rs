@@ -1,4 +1,4 @@
-//! The names of limits, upstreams and routes: what may be a name, and finding what a name stands for.
+//! The names of limits, upstreams and routes: valid names, and look-up.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,15 @@ use super::report::{SourceSpan, listed, quoted};
 use super::suggest::did_you_mean;
 use super::text::Cursor;
 
-/// A limit's name stands in every response.
+/// Maximum length of a limit's name, which is in every response.
 const MAX_LIMIT_NAME: usize = 64;
-/// Any other name, in bytes.
+/// Maximum length of any other name, in bytes.
 const MAX_LABEL: usize = 256;
-/// DeclaredNames listed in a message.
+/// Maximum number of names listed in a message.
 const MAX_LISTED: usize = 12;
 
-/// A limit's name is sent in the RateLimit fields, as a string of structured fields (RFC 9651): so only plain characters.
+/// A limit's name is sent in the rate-limit headers, as a string of structured fields (RFC 9651): so only plain
+/// characters.
 pub(super) fn check_limit(name: &str, place: SourceSpan, reader: &Diagnostics<'_>) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     if name.is_empty() || name.len() > MAX_LIMIT_NAME || !name.bytes().all(is_plain) {
@@ -25,7 +26,7 @@ pub(super) fn check_limit(name: &str, place: SourceSpan, reader: &Diagnostics<'_
     }
 }
 
-/// DeclaredNames of upstreams and routes stand in logs and metrics.
+/// Names of upstreams and routes are in logs and metrics.
 pub(super) fn check_label(name: &str, place: SourceSpan, reader: &Diagnostics<'_>) {
     if name.is_empty() || name.len() > MAX_LABEL || name.chars().any(char::is_control) {
         let message = format!("{} can not be a name", quoted(name));
@@ -41,19 +42,19 @@ pub(super) struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    /// `kind` is what messages call one of them: `limit`, `upstream`.
+    /// `kind` is the noun in messages: `limit`, `upstream`.
     pub(super) fn new(kind: &'static str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<_> = names.into_iter().collect();
         let places = names.iter().copied().zip(0..).collect();
         Self { kind, names, places }
     }
 
-    /// What `text` stands for. A name that stands for nothing is a fault.
+    /// The index of the name `text`. An undefined name is an error.
     pub(super) fn find(&self, text: &Cursor<'_>) -> Option<usize> {
         let name = text.as_str();
         let found = self.places.get(name).copied();
         if found.is_none() {
-            // A search through all names for each of many faults would take long, for remedies that nobody sees.
+            // Searching all names for each of many errors would take long, for remedies that are not shown.
             let help = match text.reader().shows_more_errors() {
                 true => did_you_mean(name, self.names.iter().copied(), &self.known()),
                 false => String::new(),

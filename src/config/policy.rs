@@ -1,4 +1,4 @@
-//! What tells the policies of all limits apart, across reloads and processes, and how responses name them.
+//! The identities of policies, across reloads and processes, and their names in responses.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rate
     (0..).zip(rated).map(policy).collect()
 }
 
-/// A hash of what a reload must leave as it is for the counters to stay: everything but the numbers. The hash's key is
-/// fixed, so that every process computes the same.
+/// A hash of the settings that a reload must not change for the counters to stay: everything but the parameters. The
+/// hash's key is fixed, so that every process computes the same.
 fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u128 {
     let mut hasher = SipHasher24::new_with_keys(0, 0);
     let mut add = |text: &str| {
@@ -54,15 +54,15 @@ fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u128 {
     hasher.finish128().as_u128()
 }
 
-/// `ratelimit-policy: "NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers, and how its `ratelimit` begins. DeclaredNames have
-/// only characters that need no escape: others are faults, so what they make is never used.
+/// `ratelimit-policy: "NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers, and the start of its `ratelimit`. Names
+/// have only characters that need no escape: others are errors, so that the result is never used.
 fn standard(name: &str, algorithm: &Algorithm) -> Box<str> {
     let window = algorithm.window().seconds_rounded_up().min(MAX_FIELD_INTEGER);
     let quota = algorithm.quota();
     format!("ratelimit-policy: \"{name}\";q={quota};w={window}\r\nratelimit: \"{name}\";r=").into()
 }
 
-/// The same as most clients knew it before.
+/// The same in the older form that most clients know.
 fn legacy(algorithm: &Algorithm) -> Box<str> {
     format!("x-ratelimit-limit: {}\r\nx-ratelimit-remaining: ", algorithm.quota()).into()
 }

@@ -1,10 +1,11 @@
-//! What of a file may be shown to whoever reads a report: all but its secrets, which a report may end up in a log.
+//! Redaction: the text of a file without its secrets, since a report may end up in a log.
 //!
-//! It looks at the text, not at its meaning, because a file that is no TOML is shown, too. Masked are the user and password of any URL,
-//! with a scheme or without; what stands on the line behind a key whose name sounds of a secret: `password`, `authorization`,
-//! `x-api-key` …; the value of a header that exempts; and a secret that stands where the name of its variable should.
+//! It works on the text, not on its meaning, because a file that is no TOML is shown, too. Masked are: the user and
+//! password of any URL, with or without a scheme; the text on the line after a key with a name like a secret's
+//! (`password`, `authorization`, `x-api-key` …); the value of a header that exempts; and a secret in place of its
+//! variable's name.
 
-/// The text with `*` in place of secrets, byte for byte, so that every place stays where it is.
+/// The text with `*` in place of secrets, byte for byte, so that every position is unchanged.
 pub(super) fn shown(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for (start, line) in lines(text) {
@@ -12,7 +13,7 @@ pub(super) fn shown(text: &str) -> String {
             mask(line, bytes.get_mut(start..start + line.len()).unwrap_or_default());
         }
     }
-    // Only whole characters were replaced; were it otherwise, nothing is better than a secret.
+    // Only whole characters were replaced; otherwise an empty text is better than a secret.
     String::from_utf8(bytes).unwrap_or_default()
 }
 
@@ -29,7 +30,7 @@ pub(super) fn without_users(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The lines, each with its place.
+/// The lines, each with its position.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut start = 0;
     text.split_inclusive('\n').map(move |line| {
@@ -51,8 +52,8 @@ fn mask_value(line: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Within strings: the value of `header:NAME=VALUE`, what stands before the `@` of an address without a scheme, and what stands
-/// behind `…_env` and is no name of a variable.
+/// Within strings: the value of `header:NAME=VALUE`, the part before the `@` of an address without a scheme, and the
+/// text after `…_env` that is no name of a variable.
 fn mask_strings(line: &str, bytes: &mut [u8]) {
     let mut rest = 0;
     while let Some((start, end)) = next_string(line, rest, &['"', '\'']) {
@@ -69,7 +70,7 @@ fn mask_strings(line: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Where the value in `header:NAME=VALUE` begins, `header` misspelled or not.
+/// The position of the value in `header:NAME=VALUE`, `header` misspelled or not.
 fn value_of_header(text: &str) -> Option<usize> {
     let (word, pair) = text.split_once(':')?;
     let (name, value) = pair.split_once('=')?;
@@ -77,12 +78,12 @@ fn value_of_header(text: &str) -> Option<usize> {
     is_pair.then_some(text.len() - value.len())
 }
 
-/// How much of an address without a scheme stands before its `@`, if it has one.
+/// The length of the part before the `@` of an address without a scheme, if it has one.
 fn user_of_bare_address(text: &str) -> Option<usize> {
     text.rfind('@').filter(|_| !text.starts_with('/') && !text.contains("//"))
 }
 
-/// Where the next string between such quotes begins and ends, without them.
+/// The range of the next string between such quotes, without them.
 fn next_string(line: &str, from: usize, quotes: &[char]) -> Option<(usize, usize)> {
     let opening = from + line.get(from..)?.find(quotes)?;
     let quote = line[opening..].chars().next()?;
@@ -90,8 +91,8 @@ fn next_string(line: &str, from: usize, quotes: &[char]) -> Option<(usize, usize
     Some((opening + 1, opening + 1 + length))
 }
 
-/// Whether this is a usual name of an environment variable. Others are not repeated: a secret may have been written in place of
-/// its variable's name.
+/// Whether this is a usual name of an environment variable. Other names are not repeated: a secret may have been
+/// written in place of its variable's name.
 pub(crate) fn is_variable_name(text: &str) -> bool {
     let is_start = |byte: u8| byte.is_ascii_uppercase() || byte == b'_';
     text.len() <= 64
@@ -99,7 +100,7 @@ pub(crate) fn is_variable_name(text: &str) -> bool {
         && text.bytes().all(|byte| is_start(byte) || byte.is_ascii_digit())
 }
 
-/// Whether what is called so is a secret. DeclaredNames of environment variables are none.
+/// Whether a key of this name holds a secret. Names of environment variables are none.
 fn is_secret(name: &str) -> bool {
     const WORDS: [&str; 8] =
         ["secret", "password", "authorization", "cookie", "token", "api-key", "api_key", "apikey"];
@@ -109,7 +110,7 @@ fn is_secret(name: &str) -> bool {
 
 /// `redis://user:password@host`: up to the last `@` before the quote that ends the URL.
 fn mask_users(line: &str, bytes: &mut [u8]) {
-    // Some forget the colon.
+    // Some users forget the colon.
     for (at, mark) in line.match_indices("//") {
         let start = at + mark.len();
         let (before, rest) = (&line[..at], &line[start..]);

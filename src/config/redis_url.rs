@@ -11,18 +11,18 @@ use super::endpoint;
 use super::text::SyntaxError;
 use crate::store::redis::settings::{Login, RedisServer};
 
-/// Databases that a server may be told to have.
+/// The maximum number of a database.
 const MAX_DATABASE: u32 = 1_000_000;
 
-/// What a URL says.
+/// The content of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RedisUrl {
     pub(super) server: RedisServer,
-    /// What is the same for all servers that belong together.
+    /// The part that is the same for all servers that belong together.
     pub(super) common: Common,
 }
 
-/// What is the same for all servers that belong together.
+/// The part that is the same for all servers that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Common {
     pub(super) tls: bool,

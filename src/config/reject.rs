@@ -1,4 +1,4 @@
-//! `reject = { … }`: how a refusal looks.
+//! `reject = { … }`: the form of a refusal.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::headers::{self, field_value};
 use super::value::ConfigValue;
 use crate::plan::Reject;
 
-/// A refusal has to be cheap.
+/// A refusal must be cheap, so its body is small.
 const MAX_BODY: usize = 64 << 10;
 
 /// Reads `reject`.

@@ -1,4 +1,4 @@
-//! What is wrong with a file: every fault with its place and a remedy, rendered for people.
+//! The report of a file's errors: each with its position and a remedy, rendered for users.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use super::redact;
 
-/// At most so many errors, and so many warnings, are shown of one file; the rest are only counted.
+/// The maximum number of errors, and of warnings, shown of one file; the rest are only counted.
 const MAX_SHOWN: usize = 100;
-/// At most so many characters of a file's text are quoted in a message.
+/// The maximum number of characters of a file's text quoted in a message.
 const MAX_QUOTED: usize = 80;
-/// At most so many characters of a message or a remedy are kept.
+/// The maximum number of characters kept of a message or a remedy.
 const MAX_MESSAGE: usize = 1_000;
-/// At most so many bytes of a line are shown. A place beyond them is only named.
+/// The maximum number of bytes shown of a line. A position beyond them is only named.
 const MAX_LINE: usize = 1_000;
 
-/// Everything found in one file, in file order. Empty for a good file.
+/// All errors and warnings of one file, in file order. Empty for a valid file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     file: String,
@@ -31,29 +31,29 @@ pub(super) struct Findings {
     warnings: usize,
 }
 
-/// One thing that is wrong, and what would be right.
+/// An error or a warning, with its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Diagnostic {
     /// Whether the file can be used nevertheless.
     pub(super) severity: Severity,
-    /// What is wrong: lower case, user text in back-ticks.
+    /// The fault: lower case, user text in back-ticks.
     pub(super) message: String,
-    /// Where; `None`: the file as a whole.
+    /// Its position; `None`: the file as a whole.
     pub(super) place: Option<SourceSpan>,
-    /// What would be right.
+    /// The remedy.
     pub(super) help: String,
 }
 
-/// Whether a file can be used in spite of a fault.
+/// Whether a file can be used in spite of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
-    /// It can not.
+    /// It cannot.
     Error,
     /// It can.
     Warning,
 }
 
-/// A stretch of the file: byte offsets, the end not included.
+/// A range of the file: byte offsets, the end not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SourceSpan {
     start: usize,
@@ -61,30 +61,30 @@ pub(super) struct SourceSpan {
 }
 
 impl Report {
-    /// `source` is what of the file may be [shown](super::secrecy).
+    /// `source` is the file's text with [secrets redacted](super::redact).
     pub(super) fn new(file: &str, source: &str, mut findings: Findings) -> Self {
         findings.faults.sort_by_key(|fault| fault.place);
         Self { file: file.to_owned(), source: source.to_owned(), findings }
     }
 
-    /// A report of one fault that has no place in the file.
+    /// A report of one error without a position in the file.
     pub(super) fn whole_file(file: &str, message: String, help: String) -> Self {
         let mut findings = Findings::default();
         findings.push(Diagnostic { severity: Severity::Error, message, place: None, help });
         Self::new(file, "", findings)
     }
 
-    /// How many errors were found, those not shown included.
+    /// The number of errors, including those not shown.
     pub fn errors(&self) -> usize {
         self.findings.errors
     }
 
-    /// How many warnings were found, those not shown included.
+    /// The number of warnings, including those not shown.
     pub fn warnings(&self) -> usize {
         self.findings.warnings
     }
 
-    /// The errors that are shown, in one line each: `gateway.toml:12:8: unknown key …`.
+    /// The errors shown, in one line each: `gateway.toml:12:8: unknown key …`.
     pub fn error_lines(&self) -> Vec<String> {
         self.lines(Severity::Error)
     }
@@ -106,8 +106,8 @@ impl Report {
         of_it.map(line).collect()
     }
 
-    /// The report as a person reads it, one fault below the other, with ANSI colours if `colour`. Ends with a line feed
-    /// unless it is empty.
+    /// The report as text, one error after the other, with ANSI colours if `colour`. Ends with a line feed unless it is
+    /// empty.
     pub fn render(&self, colour: bool) -> String {
         let mut shown: Vec<String> =
             self.findings.faults.iter().map(|fault| self.render_fault(fault, colour)).collect();
@@ -147,8 +147,8 @@ impl Report {
         renderer.render(&[title.element(snippet)])
     }
 
-    /// The line on which `place` begins, with the place's columns in it. Only this line is handed to the renderer, so
-    /// that a fault costs no more in a large file.
+    /// The line on which `place` begins, with the place's columns in it. Only this line is passed to the renderer, so
+    /// that an error costs no more in a large file.
     fn line_of(&self, place: SourceSpan) -> Line<'_> {
         let start = self.source.floor_char_boundary(place.start);
         let line_start = self.source[..start].rfind('\n').map_or(0, |feed| feed + 1);
@@ -162,7 +162,7 @@ impl Report {
     }
 }
 
-/// One line of the file, with the columns (in bytes) that a fault marks.
+/// One line of the file, with the columns (in bytes) that are marked.
 struct Line<'a> {
     number: usize,
     text: &'a str,
@@ -171,8 +171,8 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// What of it is shown, or `None` if the place lies beyond that. The renderer knows the control characters of ASCII;
-    /// those beyond are replaced by a character of as many bytes.
+    /// The visible part of it, or `None` if the position is beyond that. The renderer escapes the control characters of
+    /// ASCII; those beyond are replaced by a character of as many bytes.
     fn shown(&self) -> Option<String> {
         let text = &self.text[..self.text.floor_char_boundary(MAX_LINE)];
         (self.start <= text.len()).then(|| text.replace(|c: char| ('\u{80}'..='\u{9f}').contains(&c), "·"))
@@ -202,7 +202,7 @@ impl Findings {
         }
     }
 
-    /// Whether a further error would be shown, so that a costly remedy is worth its while.
+    /// Whether a further error would be shown, so that computing a costly remedy is worthwhile.
     pub(super) fn shows_more_errors(&self) -> bool {
         self.errors < MAX_SHOWN
     }
@@ -228,7 +228,7 @@ impl From<std::ops::Range<usize>> for SourceSpan {
     }
 }
 
-/// A text of the user's in back-ticks: without control characters, and cut after 80 characters.
+/// A user's text in back-ticks: without control characters, and cut after 80 characters.
 pub(super) fn quoted(text: &str) -> String {
     format!("`{}`", cut(text, MAX_QUOTED))
 }
@@ -243,12 +243,12 @@ pub(super) fn cut_for_help(text: &str) -> String {
     cut(text, MAX_QUOTED)
 }
 
-/// A message or a remedy, whoever made it: patterns and keys quote what they refuse as it is.
+/// A message or a remedy without control characters: patterns and keys quote rejected text unchanged.
 fn readable(text: &str) -> String {
     cut(text, MAX_MESSAGE)
 }
 
-/// The first characters of a text; control characters shown as `␣`, so that nothing in a file can steer a terminal.
+/// The first characters of a text; control characters shown as `␣`, so that no text in a file can control a terminal.
 fn cut(text: &str, most: usize) -> String {
     let mut shown: String = text.chars().take(most).map(|c| if c.is_control() { '␣' } else { c }).collect();
     if text.chars().nth(most).is_some() {

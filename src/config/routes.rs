@@ -26,14 +26,14 @@ const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];
 /// A route of the file.
 pub(super) struct RouteDraft {
     pub(super) name: Arc<str>,
-    /// Where its name stands, or what takes the name's place.
+    /// The position of its name, or of the substitute for it.
     pub(super) place: SourceSpan,
     /// Whether it was given a name.
     pub(super) is_named: bool,
     /// `None` if they have faults.
     pub(super) conditions: Option<Conditions>,
     pub(super) upstream: Option<UpstreamIndex>,
-    /// The limits it names, those that do not exist left out.
+    /// The limits it names, without undefined ones.
     pub(super) uses: Vec<RouteLimit>,
     /// `None` if it has faults.
     pub(super) route: Option<Route>,
@@ -43,11 +43,11 @@ pub(super) struct RouteDraft {
 pub(super) struct RouteLimit {
     pub(super) limit_use: LimitUse,
     pub(super) place: SourceSpan,
-    /// Where its cost stands: here, on the route, or (the default) nowhere.
+    /// The position of its cost: here, on the route, or (the default) none.
     pub(super) cost_place: Option<SourceSpan>,
 }
 
-/// What routes refer to.
+/// The names that routes refer to.
 pub(super) struct DeclaredNames<'a> {
     pub(super) limits: Directory<'a>,
     pub(super) upstreams: Directory<'a>,
@@ -138,7 +138,7 @@ fn one_use(value: &ConfigValue<'_>, route_charge: Charge, around: &DeclaredNames
     Some(RouteLimit { limit_use, place: value.place(), cost_place: charge.place })
 }
 
-/// The part of a route that refers to nothing else.
+/// The part of a route that refers to no other section.
 struct Rest {
     timeout: Duration,
     read_timeout: Duration,
@@ -208,7 +208,7 @@ impl Rest {
     }
 }
 
-/// `cors`, which must be alone in setting its fields: of two, browsers take neither.
+/// `cors`, which must be the only setting of its headers: browsers accept neither of two.
 fn cors_of(value: &ConfigValue<'_>, methods: &[Method], edits: &HeaderEdits) -> Option<Box<Cors>> {
     let twice = edits.set.iter().find(|(name, _)| name.as_str().starts_with("access-control-"));
     if let Some((name, _)) = twice {

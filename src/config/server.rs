@@ -16,9 +16,9 @@ use crate::plan::{Listener, RatelimitHeaders, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
 use crate::route::folding::PathMatching;
 
-/// Where tollgate listens if the file does not say.
+/// The default address to listen on.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-/// Threads beyond this help nobody.
+/// More threads than this have no benefit.
 const MAX_WORKERS: u32 = 1_024;
 /// More than any kernel holds descriptors for.
 const MAX_CONNECTIONS: u32 = 10_000_000;
@@ -88,7 +88,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (Server, Option<u64>) {
     (server, max_body_bytes)
 }
 
-/// The value of a duration's key, or so many seconds.
+/// The value of a duration's key, or this default in seconds.
 pub(super) fn seconds(table: &mut ConfigTable<'_>, key: &'static str, default: u64) -> Duration {
     table.or(key, Duration::from_secs(default), |value| value.duration())
 }
@@ -191,7 +191,7 @@ fn proxy(value: &ConfigValue<'_>) -> Option<IpNet> {
     Some(network)
 }
 
-/// A network written as one of its addresses: it is wider than that.
+/// A network written as one of its addresses: it is wider than the address.
 pub(super) fn warn_of_host_bits(network: IpNet, value: &ConfigValue<'_>) {
     let whole = network.trunc();
     if whole != network {

@@ -24,9 +24,9 @@ const MAX_SERVERS: usize = 100;
 const MAX_PREFIX: usize = 64;
 /// A shorter `secret` can be guessed.
 const MIN_SECRET: usize = 16;
-/// The longest `timeout`: nobody waits longer for a number.
+/// The longest `timeout`: no request should wait longer for a decision.
 const MAX_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the key of a fleet's fingerprints is derived for (BLAKE3's context: never to be changed).
+/// The context for deriving the key of a fleet's fingerprints (BLAKE3): never to be changed.
 const SECRET_CONTEXT: &str = "tollgate 2026-11-21 names of shared counters";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (StoreSettings, OnError) {
     let backend = table.or("backend", Backend::Memory, |value| value.choice(&choices));
     let max_keys = table.or("max_keys", 1_000_000, |value| usize::try_from(value.count(1, Cost::MAX)?).ok());
     let on_error = table.or("on_error", OnError::Local, |value| on_error(&value));
-    // What speaks of a shared store is checked beside `memory`, too, and waits for it.
+    // The settings of a shared store are checked with `memory`, too, though unused.
     let shared = shared(&mut table, backend);
     table.finish();
     let shared = shared.filter(|_| backend == Backend::Redis).map(Arc::new);
@@ -83,7 +83,7 @@ fn shared(table: &mut ConfigTable<'_>, backend: Backend) -> Option<RedisSettings
     Some(RedisSettings { servers, dial, prefix, secret, has_secret, timeout })
 }
 
-/// The URLs, and the value that they stand in; `Some((_, None))` if they have faults, `None` if there are none.
+/// The URLs, and the value that contains them; `Some((_, None))` if they have errors, `None` if there are none.
 fn urls<'a>(table: &mut ConfigTable<'a>) -> Option<(ConfigValue<'a>, Option<Vec<RedisUrl>>)> {
     match (table.take("url"), table.take("url_env")) {
         (Some(url), variable) => {
@@ -118,7 +118,7 @@ fn written_url(value: &ConfigValue<'_>) -> Option<RedisUrl> {
     value.text()?.parse("the URL of a Redis server", redis_url::parse)
 }
 
-/// What an environment variable holds: one URL, or several with spaces in between.
+/// The value of an environment variable: one URL, or several separated by spaces.
 fn variable_urls(value: &ConfigValue<'_>) -> Option<Vec<RedisUrl>> {
     let held = value.variable()?;
     match held.split_whitespace().map(redis_url::parse).collect::<Result<Vec<_>, _>>() {
@@ -131,7 +131,7 @@ fn variable_urls(value: &ConfigValue<'_>) -> Option<Vec<RedisUrl>> {
     }
 }
 
-/// What the URLs name together: one server, a cluster, or the sentinels of a master.
+/// The servers that the URLs name together: one server, a cluster, or the sentinels of a master.
 fn servers(value: &ConfigValue<'_>, urls: Vec<RedisUrl>) -> Option<(RedisServers, Common)> {
     let refuse = |message: &str, help: &str| {
         value.fault(message, help);

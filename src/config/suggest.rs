@@ -2,9 +2,9 @@
 
 use super::report::quoted;
 
-/// Longer texts than this are not compared: nobody mistypes them.
+/// Longer texts than this are not compared: typing errors occur in short ones.
 const MAX_COMPARED: usize = 64;
-/// At most so many candidates are compared.
+/// The maximum number of candidates compared.
 const MAX_CANDIDATES: usize = 1_000;
 
 /// The candidate that differs least from `text`, if it differs by a third of its letters or less.
@@ -35,7 +35,7 @@ pub(super) fn did_you_mean<'a>(
     }
 }
 
-/// Of two that are equally near, the one that begins alike is meant: `hosts` and not `cost` by `host`.
+/// Of two equally near candidates, the one that begins alike is suggested: `hosts` and not `cost` for `host`.
 fn begins_alike(text: &str, candidate: &str) -> bool {
     text.chars().next() == candidate.chars().next()
 }

@@ -1,4 +1,4 @@
-//! What a good file means, in words: for `tollgate check`.
+//! The meaning of a valid file as text: for `tollgate check`.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::limit::Algorithm;
 use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Redirect, Route, Upstream};
 use crate::store::OnError;
 
-/// A line that counts, then each route with its limits. Ends with a line break.
+/// A line with the counts, then each route with its limits. Ends with a line break.
 pub fn summary(gateway: &Plan, file: &str) -> String {
     let mut text = format!(
         "{file} is good: {}, {}, {}.\n",
@@ -69,7 +69,7 @@ fn on_error_words(on_error: OnError) -> &'static str {
     }
 }
 
-/// `GET or POST api.example.com/search/* with x-plan`: values of fields may be secrets.
+/// `GET or POST api.example.com/search/* with x-plan`: values of headers may be secrets.
 fn conditions_words(route: &Route) -> String {
     let conditions = &route.conditions;
     let joined = |parts: Vec<String>| parts.join(" or ");
@@ -91,7 +91,8 @@ fn upstream_words(upstream: &Upstream) -> String {
     }
 }
 
-/// ``limit `per-client` (token-bucket): 50 at once, then one every 100 ms, per client address; 5 of these requests at once``.
+/// ``limit `per-client` (token-bucket): 50 at once, then one every 100 ms, per client address; 5 of these requests at
+/// once``.
 fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     let first = limit.policies.first();
     let algorithm = first.map_or("", |policy| policy.algorithm.name());
@@ -114,7 +115,8 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     text
 }
 
-/// What a request here spends, and how many pass from a full allowance. (Any cost may join a leaky bucket's queue.)
+/// The cost of a request here, and how many are admitted from a full allowance. (Any cost may join a leaky bucket's
+/// queue.)
 fn cost_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     let cost = used.cost.map_or(0, |cost| u64::from(cost.units()));
     let own = if used.cost == route.cost { "" } else { " here" };

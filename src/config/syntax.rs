@@ -1,4 +1,4 @@
-//! Faults of the text itself. One stands alone: after it nothing can be read for certain.
+//! Errors of the text itself. One is reported alone: the text after it cannot be read reliably.
 
 use super::diagnostics::Diagnostics;
 use super::redact;

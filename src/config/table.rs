@@ -1,5 +1,5 @@
-//! A table of the file, read key by key. It remembers which keys were asked for, so that an unknown key is whatever is
-//! left in the end, and the list of known keys is never written down twice.
+//! A table of the file, read key by key. It records the keys that were read, so that the remaining ones are unknown,
+//! and the list of known keys is never written twice.
 
 use toml::de::DeTable;
 
@@ -22,12 +22,12 @@ pub(super) struct ConfigTable<'a> {
 }
 
 impl<'a> ConfigValue<'a> {
-    /// A table whose keys are tollgate's. `title` is what messages call it, back-ticks included.
+    /// A table with tollgate's keys. `title` is its name in messages, back-ticks included.
     pub(super) fn table(&self, title: &str) -> Option<ConfigTable<'a>> {
         self.table_where(title, "a table")
     }
 
-    /// As [`Self::table`], where a string may stand too.
+    /// As [`Self::table`], where a string is allowed too.
     pub(super) fn table_beside_text(&self, title: &str) -> Option<ConfigTable<'a>> {
         self.table_where(title, "a string or a table")
     }
@@ -40,7 +40,7 @@ impl<'a> ConfigValue<'a> {
 }
 
 impl<'a> ConfigTable<'a> {
-    /// Begins to read a table. `title` is what messages call it, back-ticks included.
+    /// Begins to read a table. `title` is its name in messages, back-ticks included.
     pub(super) fn new(
         title: &str,
         place: SourceSpan,
@@ -59,12 +59,12 @@ impl<'a> ConfigTable<'a> {
         }
     }
 
-    /// Where faults go.
+    /// The collector of errors.
     pub(super) fn reader(&self) -> &'a Diagnostics<'a> {
         self.reader
     }
 
-    /// What the table as a whole is blamed for.
+    /// The position for errors of the table as a whole.
     pub(super) fn place(&self) -> SourceSpan {
         self.place
     }
@@ -75,7 +75,7 @@ impl<'a> ConfigTable<'a> {
         self.entries.get(key).map(|inner| ConfigValue::of_key(key, inner, self.reader))
     }
 
-    /// What `read` makes of `key`; `None` if it is absent or faulty.
+    /// The result of `read` for `key`; `None` if it is absent or faulty.
     pub(super) fn optional<T>(
         &mut self,
         key: &'static str,
@@ -84,7 +84,7 @@ impl<'a> ConfigTable<'a> {
         self.take(key).and_then(read)
     }
 
-    /// What `read` makes of `key`, or `default`.
+    /// The result of `read` for `key`, or `default`.
     pub(super) fn or<T>(
         &mut self,
         key: &'static str,
@@ -94,7 +94,7 @@ impl<'a> ConfigTable<'a> {
         self.optional(key, read).unwrap_or(default)
     }
 
-    /// What `read` makes of `key`, which must be given, for example as in `example`.
+    /// The result of `read` for `key`, which is required, for example as in `example`.
     pub(super) fn require<T>(
         &mut self,
         key: &'static str,
@@ -109,24 +109,24 @@ impl<'a> ConfigTable<'a> {
         value.and_then(read)
     }
 
-    /// A key that has no meaning beside what else the table says: a fault if it is given.
+    /// A key without effect beside the other keys of the table: an error if it is given.
     pub(super) fn misplaced(&mut self, key: &'static str, message: &str, help: &str) {
         if let Some(place) = self.foreign(key) {
             self.reader.fault(place, message, help);
         }
     }
 
-    /// Keys that are known, but not read this time because something that gives them their meaning is missing.
+    /// Keys that are known, but not read this time because the key that gives them their meaning is missing.
     pub(super) fn skip(&mut self, keys: &[&'static str]) {
         self.known.extend(keys);
     }
 
-    /// A key that is neither reported nor offered, because something that gives it its meaning is missing.
+    /// A key that is neither reported nor suggested, because the key that gives it its meaning is missing.
     pub(super) fn ignore(&mut self, key: &'static str) {
         self.foreign.push(key);
     }
 
-    /// Reports keys that nobody asked for. Whether the whole table is sound.
+    /// Reports unknown keys. Returns whether the whole table is valid.
     pub(super) fn finish(self) -> bool {
         for (key, value) in self.entries {
             let name: &str = key.get_ref();
@@ -147,7 +147,7 @@ impl<'a> ConfigTable<'a> {
         self.reader.errors() == self.errors_before
     }
 
-    /// Where a key stands that is never listed among the known ones.
+    /// The position of a key that is never listed among the known ones.
     fn foreign(&mut self, key: &'static str) -> Option<SourceSpan> {
         self.foreign.push(key);
         self.entries.get_key_value(key).map(|(written, _)| written.span().into())

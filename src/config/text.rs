@@ -1,14 +1,14 @@
 //! A string of the file, with `${NAME}` replaced by the environment variable NAME.
 //!
-//! `$${` stands for `${` itself; any other `$` is an ordinary character. What a variable holds is not searched again,
-//! and never shows in a message: it may be a secret.
+//! `$${` is an escape for `${`; any other `$` is an ordinary character. The value of a variable is not expanded again,
+//! and never appears in a message: it may be a secret.
 
 use super::diagnostics::{Diagnostics, Environment};
 use super::report::{SourceSpan, quoted};
 use crate::route::key::KeyFault;
 use crate::route::pattern::PatternFault;
 
-/// A string after the environment was filled in, together with what the file says.
+/// A string after expansion of the environment, with the text in the file.
 pub(super) struct Cursor<'a> {
     content: String,
     written: &'a str,
@@ -16,12 +16,12 @@ pub(super) struct Cursor<'a> {
     reader: &'a Diagnostics<'a>,
 }
 
-/// What is wrong with a piece of text, and what would be right.
+/// The fault of a piece of text, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SyntaxError {
-    /// What is wrong, with the text in back-ticks.
+    /// The fault, with the text in back-ticks.
     pub(super) message: String,
-    /// What would be right.
+    /// The remedy.
     pub(super) help: String,
 }
 
@@ -44,7 +44,7 @@ impl From<KeyFault> for SyntaxError {
 }
 
 impl<'a> Cursor<'a> {
-    /// Fills the environment in. A variable that is not set is a fault at `place`, where the string stands.
+    /// Expands the environment. An unset variable is an error at `place`, the position of the string.
     pub(super) fn expand(written: &'a str, place: SourceSpan, reader: &'a Diagnostics<'a>) -> Option<Self> {
         match expand(written, reader.environment) {
             Ok(content) => Some(Self { content, written, place, reader }),
@@ -55,33 +55,33 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// What it means.
+    /// The expanded text.
     pub(super) fn as_str(&self) -> &str {
         &self.content
     }
 
-    /// What it means, owned.
+    /// The expanded text, owned.
     pub(super) fn into_string(self) -> String {
         self.content
     }
 
-    /// What the file says, in back-ticks.
+    /// The text in the file, in back-ticks.
     pub(super) fn quoted(&self) -> String {
         quoted(self.written)
     }
 
-    /// Where it stands.
+    /// Its position.
     pub(super) fn place(&self) -> SourceSpan {
         self.place
     }
 
-    /// Where faults go.
+    /// The collector of errors.
     pub(super) fn reader(&self) -> &'a Diagnostics<'a> {
         self.reader
     }
 
-    /// What `parse` makes of it. `what` says what was expected (`a rate`), for when the text came from the environment:
-    /// then what `parse` complains of is not repeated.
+    /// The result of `parse`. `what` names the expected form (`a rate`), for text from the environment: then the error
+    /// of `parse` is not repeated.
     pub(super) fn parse<T, E: Into<SyntaxError>>(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! `tls = { ca, cert, key, server_name }`: how TLS is spoken to a server of ours; `server`: how it is spoken to clients.
+//! `tls = { ca, cert, key, server_name }`: TLS to a server; `server`: TLS to clients.
 
 pub(super) mod server;
 
@@ -14,8 +14,8 @@ use super::text::SyntaxError;
 use super::value::ConfigValue;
 use crate::net::TlsClientConfig;
 
-/// TLS with what the table says; without one, the system's roots and no certificate of our own. `None` if it has faults.
-/// `protocols` are offered by ALPN, the best first.
+/// TLS with the settings of the table; without one, the system's roots and no client certificate. `None` if it has
+/// errors. `protocols` are offered by ALPN, the best first.
 pub(super) fn client(
     value: Option<&ConfigValue<'_>>,
     wanted: &ConfigValue<'_>,
@@ -52,7 +52,7 @@ impl Files {
     }
 }
 
-/// Who we are: a certificate with its key.
+/// The gateway's certificate with its key.
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// `Some(None)` if neither is given, `None` if there are faults.

@@ -16,13 +16,13 @@ use crate::plan::Endpoint;
 use crate::plan::log::Sample;
 use crate::plan::trace::Trace;
 
-/// Few requests tell how the others fare; an attack must not become one on the collector.
+/// A small sample shows the state of all requests; an attack must not overload the collector.
 const DEFAULT_SAMPLE: f64 = 0.01;
-/// Where a collector takes traces unless its URL says otherwise.
+/// The default path of a collector.
 const DEFAULT_PATH: PathAndQuery = PathAndQuery::from_static("/v1/traces");
 /// Bytes of `service_name`.
 const MAX_NAME: usize = 256;
-/// Where collectors speak gRPC, as a rule.
+/// The usual port of collectors for gRPC.
 const GRPC_PORT: u16 = 4_317;
 
 /// The URL of a collector, in parts.
@@ -84,7 +84,7 @@ fn url(text: &str) -> Result<Target, SyntaxError> {
     };
     let (authority_text, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     if authority_text.contains('@') {
-        // The text is not repeated: what stands before the `@` may be a password.
+        // The text is not repeated: the part before the `@` may be a password.
         let help =
             "leave out what stands before the `@`, and use `headers = { authorization = \"${NAME}\" }`";
         return Err(SyntaxError::new("the URL of the collector has a user", help));
@@ -113,7 +113,7 @@ fn service_name(text: &str) -> Result<Arc<str>, SyntaxError> {
     })
 }
 
-/// Fields that an export has already.
+/// Headers that an export has already.
 fn objection(name: &HeaderName) -> Option<&'static str> {
     if [header::HOST, header::CONTENT_TYPE, header::CONTENT_ENCODING].contains(name) {
         return Some("leave it out: tollgate sets it");

@@ -1,4 +1,4 @@
-//! Durations, sizes and rates as people write them: `"250ms"`, `"1MiB"`, `"100/min"`.
+//! Durations, sizes and rates as users write them: `"250ms"`, `"1MiB"`, `"100/min"`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::value::ConfigValue;
 use crate::limit::span::{self, NoSpan, TIME_UNITS, number_and_unit};
 use crate::limit::units::{Cost, Micros, Rate};
 
-/// DeclaredNames of these units elsewhere, with ours.
+/// Other names of these units, with the accepted ones.
 const OTHER_TIME_UNITS: [(&str, &str); 18] = [
     ("msec", "ms"),
     ("millis", "ms"),
@@ -33,7 +33,7 @@ const OTHER_TIME_UNITS: [(&str, &str); 18] = [
 ];
 /// The units of size, in bytes.
 const SIZE_UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
-/// DeclaredNames of these units elsewhere, with ours.
+/// Other names of these units, with the accepted ones.
 const OTHER_SIZE_UNITS: [(&str, &str); 9] = [
     ("b", "B"),
     ("k", "KiB"),
@@ -69,7 +69,8 @@ pub(super) fn size(text: &str) -> Result<u64, SyntaxError> {
         .ok_or_else(|| SyntaxError::new(format!("{} is more than can be counted", quoted(text)), SIZE_HELP))
 }
 
-/// Parses a rate: a count from 1 to 10^9 per period from 1 ms to 366 days. A period without a number is one of its unit.
+/// Parses a rate: a count from 1 to 10^9 per period from 1 ms to 366 days. A period without a number is one of its
+/// unit.
 pub(super) fn rate(text: &str) -> Result<Rate, SyntaxError> {
     let not_a_rate = || {
         let known = habits::rate(text, usual_time_unit).filter(|written| rate(written).is_ok());
@@ -145,7 +146,7 @@ pub(super) fn usual_time_unit(unit: &str) -> Option<&'static str> {
     ours.or_else(|| OTHER_TIME_UNITS.iter().find(|(other, _)| *other == unit).map(|(_, ours)| *ours))
 }
 
-/// A size as one would write it.
+/// A size as a user would write it.
 pub(super) fn size_in_words(bytes: u64) -> String {
     let fits = |factor: u64| bytes > 0 && bytes.is_multiple_of(factor);
     let (unit, factor) = SIZE_UNITS.into_iter().rev().find(|(_, factor)| fits(*factor)).unwrap_or(("B", 1));

@@ -19,14 +19,14 @@ use crate::plan::{
 };
 use crate::route::key::{Key, Missing, Repeated};
 
-/// Servers of one upstream.
+/// Maximum number of servers of one upstream.
 const MAX_SERVERS: usize = 1_024;
-/// A server's share.
+/// Maximum weight of a server.
 const MAX_WEIGHT: u32 = 1_000;
 /// More attempts than this multiply a failure instead of hiding it.
 const MAX_ATTEMPTS: u32 = 10;
 
-/// The words of `balance`.
+/// The values of `balance`.
 #[derive(Clone, Copy)]
 enum Word {
     RoundRobin,
@@ -190,7 +190,7 @@ enum Servers {
 }
 
 impl Servers {
-    /// Nothing but this one.
+    /// Only this server.
     fn of(target: UpstreamTarget) -> Self {
         match target {
             UpstreamTarget::Echo => Self::Echo,
@@ -199,7 +199,7 @@ impl Servers {
     }
 }
 
-/// The servers, with what `tls` says for those that speak it. `place`: where they are named.
+/// The servers, with the `tls` settings for those with https. `place`: the position of their list.
 fn backend(
     servers: Servers,
     tls: Option<&ConfigValue<'_>>,

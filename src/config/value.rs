@@ -1,4 +1,4 @@
-//! One value of the file, asked for by type. A value of another type is reported with its place, and read as `None`.
+//! One value of the file, read by type. A value of another type is reported with its position, and read as `None`.
 
 use std::ops::RangeInclusive;
 
@@ -19,7 +19,7 @@ pub(super) struct ConfigValue<'a> {
     reader: &'a Diagnostics<'a>,
 }
 
-/// One key of a table whose keys are the user's own: `[limits.NAME]`, `headers = { NAME = … }`.
+/// One key of a table with keys of the user's choice: `[limits.NAME]`, `headers = { NAME = … }`.
 pub(super) struct Entry<'a> {
     pub(super) key: &'a str,
     pub(super) key_place: SourceSpan,
@@ -32,17 +32,17 @@ impl<'a> ConfigValue<'a> {
         Self { label: quoted(key), inner, reader }
     }
 
-    /// Where it stands: the value itself, or for a table its header.
+    /// Its position: the value itself, or for a table its header.
     pub(super) fn place(&self) -> SourceSpan {
         self.inner.span().into()
     }
 
-    /// What messages call it, back-ticks included.
+    /// Its name in messages, back-ticks included.
     pub(super) fn label(&self) -> &str {
         &self.label
     }
 
-    /// Where faults go.
+    /// The collector of errors.
     pub(super) fn reader(&self) -> &'a Diagnostics<'a> {
         self.reader
     }
@@ -80,8 +80,8 @@ impl<'a> ConfigValue<'a> {
         }
     }
 
-    /// What the environment variable holds that this string names: a secret, which no message repeats. Nor does one repeat a name
-    /// that may be the secret itself.
+    /// The value of the environment variable that this string names: a secret, which no message repeats. A name that
+    /// may be the secret itself is not repeated either.
     pub(super) fn variable(&self) -> Option<String> {
         let name = self.text()?;
         if !is_variable(name.as_str()) {
@@ -109,7 +109,7 @@ impl<'a> ConfigValue<'a> {
         }
     }
 
-    /// The bytes of the file that this string names; a relative path begins where `gateway.toml` lies.
+    /// The bytes of the file that this string names; a relative path begins in the directory of `gateway.toml`.
     pub(super) fn file(&self) -> Option<Vec<u8>> {
         let path = self.text()?;
         match self.reader.file(path.as_str()) {
@@ -174,7 +174,7 @@ impl<'a> ConfigValue<'a> {
         self.choice(choices)
     }
 
-    /// One of these words, with what it stands for.
+    /// One of these words, with its meaning.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         let chosen = choices.iter().find(|(word, _)| *word == text.as_str());
@@ -186,7 +186,7 @@ impl<'a> ConfigValue<'a> {
         chosen.map(|(_, meaning)| *meaning)
     }
 
-    /// The values of a list, none of which may be missing.
+    /// The values of a list, which must not be missing.
     pub(super) fn list(&self) -> Option<Vec<ConfigValue<'a>>> {
         let DeValue::Array(items) = self.inner.get_ref() else {
             let help = match self.inner.get_ref() {
@@ -200,7 +200,7 @@ impl<'a> ConfigValue<'a> {
         Some(items.iter().map(item).collect())
     }
 
-    /// What `read` makes of the items of a list; those that it refuses are left out.
+    /// The results of `read` for the items of a list; rejected ones are left out.
     pub(super) fn each<T>(&self, read: impl FnMut(ConfigValue<'a>) -> Option<T>) -> Option<Vec<T>> {
         Some(self.list()?.into_iter().filter_map(read).collect())
     }
@@ -215,7 +215,7 @@ impl<'a> ConfigValue<'a> {
         Some(items.into_iter().filter_map(read).collect())
     }
 
-    /// A table whose keys are the user's own.
+    /// A table with keys of the user's choice.
     pub(super) fn entries(&self) -> Option<Vec<Entry<'a>>> {
         let table = self.entries_of("a table", "write `{ name = \"…\" }`")?;
         let entry = |(key, inner): (&'a Spanned<_>, _)| -> Entry<'a> {
@@ -255,7 +255,7 @@ impl<'a> ConfigValue<'a> {
         self.fault(message, format!("the range is {least} to {most}"));
     }
 
-    /// The keys of a table. `expected` and `help` say what is right where this is none.
+    /// The keys of a table. `expected` and `help` describe the right type if it is none.
     pub(super) fn entries_of(&self, expected: &str, help: &str) -> Option<&'a DeTable<'a>> {
         match self.inner.get_ref() {
             DeValue::Table(table) => Some(table),
@@ -264,7 +264,7 @@ impl<'a> ConfigValue<'a> {
     }
 }
 
-/// All words of a choice, in words.
+/// All words of a choice, as text.
 fn all<T>(choices: &[(&str, T)]) -> String {
     match choices {
         [(only, _)] => format!("the only choice is {}", quoted(only)),

@@ -1,9 +1,9 @@
-//! How long a message's body is.
+//! The framing of a request body.
 
-/// What follows a request's head.
+/// The body after a request head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// So many bytes; may be 0.
+    /// This many bytes; may be 0.
     Length(u64),
     /// Chunked.
     Chunked,

@@ -1,6 +1,7 @@
-//! Chunked bodies (RFC 9112 §7.1): taken apart on one side, put together on the other.
+//! Chunked bodies (RFC 9112 §7.1): decoded on one side, encoded on the other.
 //!
-//! Chunks are never passed on as they came: extensions stay behind, and the next hop sees only our own framing.
+//! Chunks are never forwarded as received: extensions are dropped, and the next hop sees only the gateway's own
+//! framing.
 
 mod size_line;
 
@@ -15,14 +16,14 @@ const MAX_CHUNK_LINE: usize = 1 << 10;
 /// Bytes of a trailer section, its empty line included.
 pub const MAX_TRAILERS: usize = 16 << 10;
 
-/// A chunked body breaks the grammar, or a bound.
+/// A chunked body violates the grammar, or a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the chunked body is malformed")]
 #[must_use]
 pub struct MalformedChunk;
 
-/// Takes a chunked body apart, in whatever pieces it comes. Once it failed, it fails for ever: its state says where the next
-/// byte stands, and after an error no place is right.
+/// Decodes a chunked body, in any pieces. After an error every later call fails: the decoder no longer knows the
+/// position of the next byte.
 #[derive(Debug)]
 pub struct ChunkDecoder {
     state: ChunkState,
@@ -41,9 +42,9 @@ enum ChunkState {
     SizeLf { size: u64 },
     /// In the data.
     Data { left: u64 },
-    /// The CR behind the data is due.
+    /// The CR after the data is expected.
     DataCr,
-    /// The LF behind the data is due.
+    /// The LF after the data is expected.
     DataLf,
     /// At the start of a trailer line.
     TrailerStart,
@@ -53,19 +54,19 @@ enum ChunkState {
     TrailerLf,
     /// The last CR was seen.
     EndLf,
-    /// All there.
+    /// The body is complete.
     Done,
     /// Malformed.
     Broken,
 }
 
 impl ChunkDecoder {
-    /// Of a request's body: read strictly.
+    /// For a request body: parsed strictly.
     pub fn of_request() -> Self {
         Self::new(Padding::Refused)
     }
 
-    /// Of a response's body: blanks between a chunk's size and the end of its line are read, too.
+    /// For a response body: blanks between a chunk's size and the end of its line are accepted.
     pub fn of_response() -> Self {
         Self::new(Padding::Read)
     }
@@ -80,11 +81,12 @@ impl ChunkDecoder {
         self.state == ChunkState::Done
     }
 
-    /// The next piece of data in `bytes`, and how many bytes it and what stands before it take. No data: all bytes are
-    /// taken, or the body is done.
+    /// The next piece of data in `bytes`, and the number of bytes consumed up to its end. No data: all bytes are
+    /// consumed, or the body is done.
     ///
     /// # Errors
-    /// A malformed body. Nothing can be read behind it: every later call fails, too.
+    ///
+    /// A malformed body. Nothing can be read after it: every later call fails, too.
     pub fn decode<'b>(&mut self, bytes: &'b [u8]) -> Result<(usize, &'b [u8]), MalformedChunk> {
         if self.state == ChunkState::Broken {
             return Err(MalformedChunk);
@@ -106,7 +108,7 @@ impl ChunkDecoder {
         Ok((at, &[]))
     }
 
-    /// The trailers that may travel on. Lines with their CR LF.
+    /// The trailers that may be forwarded. Lines with their CR LF.
     pub fn trailers(&self, which: &Trailers) -> Vec<u8> {
         which.pick(&self.trailers)
     }
@@ -117,7 +119,7 @@ impl ChunkDecoder {
         lines.all(|line| split_field(line.strip_suffix(b"\r\n").unwrap_or(line)).is_ok())
     }
 
-    /// The state behind the next byte. `None`: it is malformed.
+    /// The state after the next byte. `None`: it is malformed.
     fn step(&mut self, byte: u8) -> Option<ChunkState> {
         use ChunkState as S;
         self.length += 1;
@@ -151,7 +153,7 @@ impl ChunkDecoder {
     }
 }
 
-/// Writes data as one chunk. Nothing is written for no data: an empty chunk would be the last.
+/// Writes data as one chunk. Empty data is not written: an empty chunk would be the last.
 pub fn encode(data: &[u8], out: &mut BytesMut) {
     if data.is_empty() {
         return;

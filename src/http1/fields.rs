@@ -1,10 +1,10 @@
-//! Header fields where they stand: found once, looked at often, never copied.
+//! Header fields in place: found once, read often, never copied.
 
 use http::{HeaderName, HeaderValue};
 
 use super::name::Name;
 
-/// Where one field stands in a head.
+/// The position of one field in a head.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldSpan {
     name_at: u32,
@@ -15,7 +15,7 @@ pub struct FieldSpan {
 }
 
 impl FieldSpan {
-    /// The place of a field whose name and value begin there; `None` beyond 4 GiB, or 64 KiB of a name or value.
+    /// The position of a field with name and value beginning there; `None` beyond 4 GiB, or 64 KiB of a name or value.
     pub fn new(name_at: usize, name: &[u8], value_at: usize, value: &[u8]) -> Option<Self> {
         Some(Self {
             name_at: u32::try_from(name_at).ok()?,
@@ -26,7 +26,7 @@ impl FieldSpan {
         })
     }
 
-    /// Which field it is, if it is one that a proxy knows.
+    /// The field's name, if it is one that a proxy handles.
     pub fn name(&self) -> Name {
         self.name
     }
@@ -35,7 +35,7 @@ impl FieldSpan {
 /// One field.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'h> {
-    /// Which one, if it is one that a proxy knows.
+    /// Its name, if it is one that a proxy handles.
     pub known: Name,
     /// Its name as sent, in any case.
     pub name: &'h [u8],
@@ -54,7 +54,7 @@ impl<'h> Fields<'h> {
     /// No field.
     pub const NONE: Fields<'static> = Fields { head: &[], spans: &[] };
 
-    /// The fields at these places of `head`. Whoever found the places looks them up in the same bytes.
+    /// The fields at these positions of `head`. The positions must have been found in the same bytes.
     pub fn new(head: &'h [u8], spans: &'h [FieldSpan]) -> Self {
         Self { head, spans }
     }
@@ -64,8 +64,8 @@ impl<'h> Fields<'h> {
         self.spans.iter().map(move |span| self.at(span))
     }
 
-    /// Calls `copy` with the text of all fields that `passes` holds for, as `name: value` lines in order: neighbours that
-    /// stand in the head in this form already are taken in one piece.
+    /// Calls `copy` with the text of all fields for which `passes` holds, as `name: value` lines in order. Adjacent
+    /// fields that are in this form in the head already are passed in one piece.
     pub fn copy_lines(self, passes: impl Fn(&Field<'h>) -> bool, mut copy: impl FnMut(&[u8])) {
         let (mut from, mut to) = (0, 0);
         for span in self.spans {
@@ -104,12 +104,12 @@ impl<'h> Fields<'h> {
         &self.head[at..at + usize::from(span.value_length)]
     }
 
-    /// The value of the first field that a proxy knows by this name.
+    /// The value of the first field of this known name.
     pub fn known(self, name: Name) -> Option<&'h [u8]> {
         self.spans.iter().find(|span| span.name == name).map(|span| self.value(span))
     }
 
-    /// The values of all fields that a proxy knows by this name.
+    /// The values of all fields of this known name.
     pub fn all_known(self, name: Name) -> impl DoubleEndedIterator<Item = &'h [u8]> + Clone {
         self.spans.iter().filter(move |span| span.name == name).map(move |span| self.value(span))
     }
@@ -144,7 +144,7 @@ impl<'h, 'n> Values<'h, 'n> {
     }
 }
 
-/// Fields that belong to nobody's head: written down one by one.
+/// Fields that are not part of a head: added one by one.
 #[derive(Clone, Debug, Default)]
 pub struct FieldList {
     text: Vec<u8>,
@@ -152,7 +152,7 @@ pub struct FieldList {
 }
 
 impl FieldList {
-    /// Adds a field behind the others. One whose value is longer than 64 KiB is no field, and is left out.
+    /// Adds a field after the others. A value longer than 64 KiB is invalid, and its field is left out.
     pub fn push(&mut self, name: &HeaderName, value: &[u8]) {
         let name = name.as_str().as_bytes();
         let at = self.text.len();
@@ -163,7 +163,7 @@ impl FieldList {
         }
     }
 
-    /// What was pushed.
+    /// The fields added.
     pub fn fields(&self) -> Fields<'_> {
         Fields::new(&self.text, &self.spans)
     }

@@ -1,4 +1,4 @@
-//! Logins that hold for a connection instead of a request: NTLM and Negotiate (RFC 4559).
+//! Logins that are bound to a connection instead of a request: NTLM and Negotiate (RFC 4559).
 
 use super::syntax::items;
 
@@ -14,7 +14,7 @@ pub fn binds_connection(credentials: &[u8]) -> bool {
 
 /// Whether a list of challenges names such a scheme.
 ///
-/// A comma within a quoted string is taken for one between challenges: that can only find a scheme too many.
+/// A comma within a quoted string is treated as one between challenges: that can only find one scheme too many.
 pub fn asks_to_bind_connection(challenges: &[u8]) -> bool {
     items(challenges).any(binds_connection)
 }

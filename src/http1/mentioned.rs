@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 
 use super::syntax::items;
 
-/// Which of a message's field names are mentioned in a list.
+/// The field names of a message that are mentioned in a list.
 ///
-/// The names are sorted, and each item of a list is looked up once: a list may have thousands of items, and comparing each
-/// with each name would cost milliseconds.
+/// The names are sorted, and each item of a list is looked up once: a list may have thousands of items, and comparing
+/// each with each name would cost milliseconds.
 #[derive(Debug)]
 pub struct MentionedNames<'h> {
     names: Vec<(&'h [u8], bool)>,

@@ -1,11 +1,11 @@
-//! The fields that a proxy itself has to know.
+//! The header fields that a proxy itself handles.
 
 use smallvec::SmallVec;
 
 use super::syntax::is_named;
 
-/// The name with `-` for each `_`; `None` if it has no `_`. CGI and its heirs take one for the other: they read
-/// `content_length` as the length.
+/// The name with `-` for each `_`; `None` if it has no `_`. CGI and its successors do not distinguish the two: they
+/// read `content_length` as the length.
 #[inline]
 pub fn with_hyphens(name: &[u8]) -> Option<SmallVec<[u8; 32]>> {
     // Names rarely have one.
@@ -17,7 +17,7 @@ fn hyphenated(name: &[u8]) -> SmallVec<[u8; 32]> {
     name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect()
 }
 
-/// A field's name, as far as a proxy treats it in a way of its own. Told once when a head is read.
+/// A field's name, as far as a proxy handles it specially. Determined once when a head is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// Any other.
@@ -69,7 +69,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Which name this is. Names are case-insensitive (RFC 9110 §5.1).
+    /// The name as one of these. Names are case-insensitive (RFC 9110 §5.1).
     pub fn of(name: &[u8]) -> Self {
         // Length and first letter leave at most one candidate, or two.
         let (candidate, known): (&[u8], Self) = match (name.len(), name.first().map(|byte| byte | 0x20)) {
@@ -103,7 +103,7 @@ impl Name {
         if is_named(name, candidate) { known } else { Self::Other }
     }
 
-    /// Whether it concerns one connection only (RFC 9110 §7.6.1). `trailer` travels on: it describes the body.
+    /// Whether it applies to one connection only (RFC 9110 §7.6.1). `trailer` is forwarded: it describes the body.
     pub fn is_hop_by_hop(self) -> bool {
         matches!(
             self,

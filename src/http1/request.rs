@@ -1,7 +1,7 @@
-//! A request's head, read strictly (RFC 9112): whatever passes here has exactly one reading.
+//! A request head, parsed strictly (RFC 9112): an accepted head has exactly one reading.
 //!
-//! What parsers read differently (bare LF, Content-Length beside Transfer-Encoding, several Hosts, …) is the raw material
-//! of request smuggling: it is refused, not repaired.
+//! Constructs that parsers read differently (bare LF, Content-Length beside Transfer-Encoding, several Hosts, …) enable
+//! request smuggling: they are refused, not repaired.
 
 use http::{Method, StatusCode};
 
@@ -19,14 +19,14 @@ const MAX_TARGET: usize = 8 << 10;
 /// Bytes of a method. The longest that is registered has 17.
 const MAX_METHOD: usize = 256;
 
-/// Why a head, or the framing of a body, is refused. The connection is closed after the answer.
+/// Why a head, or the framing of a body, is refused. The connection is closed after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
     /// 400: not the grammar of RFC 9112, or ambiguous.
     Malformed(&'static str),
     /// 405: TRACE and CONNECT are not for a reverse proxy.
     Method,
-    /// 408: the head did not come in time.
+    /// 408: the head was not complete in time.
     HeadTimeout,
     /// 414: the target is longer than 8 KiB.
     Target,
@@ -41,7 +41,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The status that says so.
+    /// The status of the response.
     pub const fn status(self) -> StatusCode {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
@@ -54,7 +54,7 @@ impl RequestError {
         }
     }
 
-    /// What was wrong, for the client and the access log; never the client's own bytes.
+    /// The fault, for the client and the access log; never the client's own bytes.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Malformed(reason) => reason,
@@ -69,18 +69,18 @@ impl RequestError {
     }
 }
 
-/// A request's head, where its bytes stand.
+/// A request head, parsed in place.
 #[derive(Clone, Debug)]
 pub struct RequestHead<'h> {
     /// An upper-case token; never CONNECT or TRACE.
     pub method: Method,
-    /// What it asks for.
+    /// Its target.
     pub target: RequestTarget<'h>,
     /// Whether it is HTTP/1.1 (else HTTP/1.0).
     pub http_11: bool,
-    /// What follows it.
+    /// The body after it.
     pub body: Body,
-    /// The client asks to switch protocols, and no body follows: what comes next may not be HTTP.
+    /// The client asks to switch protocols, and there is no body: the bytes after it may not be HTTP.
     pub upgrade: bool,
     /// Whether the client wants to keep the connection (RFC 9112 §9.3).
     pub keep_alive: bool,
@@ -99,16 +99,17 @@ pub struct RequestTarget<'h> {
     pub authority: Option<&'h str>,
     /// Begins with `/`, or is `*`.
     pub path: &'h str,
-    /// Behind the `?`.
+    /// The query after the `?`.
     pub query: Option<&'h str>,
 }
 
 impl<'h> RequestHead<'h> {
-    /// Reads the head that `bytes` begin with and that is known to end within them. The places of its fields go to
-    /// `spans`, whose former content is dropped.
+    /// Parses the head that `bytes` begin with and that is known to end within them. The positions of its fields are
+    /// written to `spans`, replacing its content.
     ///
     /// # Errors
-    /// Whatever is not the grammar of RFC 9112, is ambiguous, or is not for a reverse proxy.
+    ///
+    /// A head that violates the grammar of RFC 9112, is ambiguous, or is not for a reverse proxy.
     pub fn parse(bytes: &'h [u8], spans: &'h mut Vec<FieldSpan>) -> Result<Self, RequestError> {
         spans.clear();
         let line = next_line(bytes)?;
@@ -205,17 +206,17 @@ pub(super) fn fault_of_lines(mut lines: &[u8]) -> Option<RequestError> {
     parsed.err()
 }
 
-/// What stands before the first CR LF.
+/// The bytes before the first CR LF.
 fn next_line(bytes: &[u8]) -> Result<&[u8], RequestError> {
     let newline = memchr::memchr(b'\n', bytes);
     newline.and_then(|newline| bytes[..newline].strip_suffix(b"\r")).ok_or(BAD_LINE)
 }
 
-/// A line that ends in LF alone, or has a CR that no LF follows.
+/// A line that ends in LF alone, or has a CR without LF after it.
 pub(super) const BAD_LINE: RequestError = RequestError::Malformed("a line of the head does not end in CR LF");
 
-/// The fault of a line. A CR in it comes first, since a line is refused as soon as one is seen, however long the line may
-/// become.
+/// The fault of a line. A CR in it has precedence, since a line is refused as soon as one is received, however long the
+/// line may become.
 #[cold]
 fn line_fault(line: &[u8], fault: RequestError) -> RequestError {
     if memchr::memchr(b'\r', line).is_some() { BAD_LINE } else { fault }
@@ -231,7 +232,7 @@ struct RequestLine<'h> {
 const BAD_METHOD: RequestError = RequestError::Malformed("the method is not an upper-case token");
 
 impl<'h> RequestLine<'h> {
-    // These and `Framing::take` are inlined into `RequestHead::parse`, where they are worth 60 instructions a request.
+    // This function and `Framing::take` are inlined into `RequestHead::parse`, which saves 60 instructions a request.
     #[inline(always)]
     fn parse(line: &'h [u8]) -> Result<Self, RequestError> {
         Self::read(line).map_err(|fault| line_fault(line, fault))
@@ -267,13 +268,14 @@ fn parse_version(version: &[u8; 8]) -> Result<bool, RequestError> {
     }
 }
 
-/// The fault of a request line that is longer than a line may be, of which this much has come.
+/// The fault of a request line that exceeds the maximum length, by the part received.
 pub(super) fn fault_of_long_line(line: &[u8]) -> RequestError {
     let method = line.split(|&byte| byte == b' ').next().unwrap_or(line);
     check_method(method).err().unwrap_or(RequestError::Target)
 }
 
-/// A token without lower-case letters: no registered method has any, and a backend may fold case where we do not.
+/// A token without lower-case letters: no registered method has any, and a backend may fold case where the gateway does
+/// not.
 fn check_method(method: &[u8]) -> Result<(), RequestError> {
     let seen = method.get(..MAX_METHOD).unwrap_or(method);
     let good = !seen.is_empty() && seen.iter().all(|&byte| is_token(byte) && !byte.is_ascii_lowercase());
@@ -286,7 +288,7 @@ fn check_method(method: &[u8]) -> Result<(), RequestError> {
     }
 }
 
-/// What the fields say about framing, gathered line by line.
+/// The framing fields, collected line by line.
 #[derive(Default)]
 struct Framing<'h> {
     host: Option<&'h [u8]>,
@@ -299,7 +301,7 @@ struct Framing<'h> {
 }
 
 impl<'h> Framing<'h> {
-    /// Takes the field that stands at `at` in the head.
+    /// Processes the field at position `at` in the head.
     #[inline(always)]
     fn take(&mut self, line: &'h [u8], at: usize, spans: &mut Vec<FieldSpan>) -> Result<(), RequestError> {
         if spans.len() == MAX_FIELDS || line.len() > MAX_LINE {
@@ -398,12 +400,12 @@ impl<'h> Framing<'h> {
     }
 }
 
-/// `a` and `a:80` mean the same, and both are sent.
+/// `a` and `a:80` are equivalent, and clients send both.
 fn without_port_80(authority: &[u8]) -> &[u8] {
     authority.strip_suffix(b":80").unwrap_or(authority)
 }
 
-/// `chunked` alone is ours; other known codings before it are 501; anything else is no coding at all.
+/// Only `chunked` is supported; other known codings before it are 501; any other value is malformed.
 fn check_coding(value: &[u8]) -> Result<Body, RequestError> {
     const KNOWN: [&[u8]; 6] = [b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress", b"br"];
     if value.eq_ignore_ascii_case(b"chunked") {
@@ -441,7 +443,7 @@ fn is_ip_literal(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// unreserved and sub-delims of RFC 3986, less what no host name has; percent-encoded names are refused too.
+/// unreserved and sub-delims of RFC 3986, without those that no host name has; percent-encoded names are refused too.
 const IS_HOST: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_u8;

@@ -1,4 +1,4 @@
-//! A backend's response head (RFC 9112): read leniently where only one reading is possible, refused where there are two.
+//! A backend's response head (RFC 9112): parsed leniently if only one reading is possible, refused if there are two.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::syntax::{has_item, items, parse_length, split_field};
 /// Bytes of a response head.
 pub const MAX_HEAD: usize = 64 << 10;
 
-/// What came is not an HTTP/1 response, or says two things about where it ends.
+/// The bytes are not an HTTP/1 response, or its end is ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response is malformed")]
 pub struct MalformedResponse;
@@ -21,54 +21,55 @@ pub struct MalformedResponse;
 /// How a response's body ends (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none, whatever the head says: the answer to HEAD, 204, 304.
+    /// There is no body, whatever the head declares: the response to HEAD, 204, 304.
     None,
-    /// After so many bytes.
+    /// After this many bytes.
     Length(u64),
     /// With the last chunk.
     Chunked,
-    /// With the connection; or with the stream of HTTP/2, which also tells of trailers.
+    /// With the connection; or with the HTTP/2 stream, which may also have trailers.
     UntilClose,
 }
 
-/// A response's head, less its fields.
+/// A response head, without its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     /// Bytes of the head, its empty line included.
     pub length: usize,
     /// The status.
     pub status: StatusCode,
-    /// Where the reason phrase stands in the head.
+    /// The position of the reason phrase in the head.
     pub reason: (usize, usize),
     /// How the body ends.
     pub framing: Framing,
-    /// `content-length`, if there is one; of an answer to HEAD it tells of a body that does not come.
+    /// `content-length`, if there is one; in a response to HEAD it describes a body that is not sent.
     pub content_length: Option<u64>,
     /// Whether the connection can serve another request.
     pub kept: bool,
-    /// Whether it concerns a login that holds for the connection (NTLM, Negotiate).
+    /// Whether it concerns a login that is bound to the connection (NTLM, Negotiate).
     pub private: bool,
-    /// How long the backend says that it keeps the connection: `keep-alive: timeout=`.
+    /// How long the backend announces to keep the connection: `keep-alive: timeout=`.
     pub keep_alive: Option<Duration>,
 }
 
-/// Finds the end of a head in bytes that arrive piecemeal. Lines may end in LF alone (RFC 9112 §2.2). Once it failed, it fails
-/// for ever.
+/// Finds the end of a head in bytes that arrive piecemeal. Lines may end in LF alone (RFC 9112 §2.2). After an error
+/// every later call fails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeadEnd {
     /// Where the line being read begins.
     line: usize,
-    /// How far the search has come; [`BROKEN`] once it failed.
+    /// The position up to which was searched; [`BROKEN`] after an error.
     searched: usize,
 }
 
-/// No head is so long.
+/// No head is this long.
 const BROKEN: usize = usize::MAX;
 
 impl HeadEnd {
-    /// The length of the head, empty line included, once it is all there.
+    /// The length of the head, empty line included, once it is complete.
     ///
     /// # Errors
+    ///
     /// A head over [`MAX_HEAD`].
     #[inline(always)]
     pub fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, MalformedResponse> {
@@ -102,11 +103,12 @@ fn without_cr(line: &[u8]) -> &[u8] {
 }
 
 impl ResponseHead {
-    /// Reads a whole head, which answers a HEAD request or another. The places of its fields go to `spans`, whose former
-    /// content is dropped.
+    /// Parses a whole head, which answers a HEAD request or another. The positions of its fields are written to
+    /// `spans`, replacing its content.
     ///
     /// # Errors
-    /// Whatever is not a response, or is ambiguous.
+    ///
+    /// A head that is not a response, or is ambiguous.
     pub fn parse(head: &[u8], to_head: bool, spans: &mut Vec<FieldSpan>) -> Result<Self, MalformedResponse> {
         spans.clear();
         let mut at = memchr::memchr(b'\n', head).ok_or(MalformedResponse)? + 1;
@@ -143,7 +145,7 @@ impl ResponseHead {
         })
     }
 
-    /// Whether it only precedes the real one (RFC 9110 §15.2).
+    /// Whether it is an interim response (RFC 9110 §15.2).
     pub fn is_interim(&self) -> bool {
         self.status.is_informational() && self.status != StatusCode::SWITCHING_PROTOCOLS
     }
@@ -179,7 +181,7 @@ impl StatusLine {
     }
 }
 
-/// One number, however often it is said.
+/// One number, which may be repeated.
 fn content_length(fields: Fields<'_>) -> Result<Option<u64>, MalformedResponse> {
     let mut said = None;
     for number in fields.all_known(Name::ContentLength).flat_map(items) {
@@ -201,7 +203,7 @@ fn framing(
     let coding = match (codings.next(), codings.next()) {
         (None, _) => None,
         (Some(coding), None) if line.http_11 && content_length.is_none() => Some(coding),
-        // Said twice, beside a length, or by HTTP/1.0, which knows no codings: one of them lies.
+        // Repeated, beside a length, or in HTTP/1.0, which has no codings: the framing is contradictory.
         _ => return Err(MalformedResponse),
     };
     if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"chunked")) {
@@ -221,7 +223,7 @@ fn framing(
 fn is_kept(fields: Fields<'_>, http_11: bool) -> bool {
     let says = |item: &[u8]| {
         fields.all_known(Name::Connection).any(|value| {
-            // Nearly always one item, as nearly everybody writes it.
+            // Nearly always a single item, in the usual spelling.
             if value == b"keep-alive" { value == item } else { has_item(value, item) }
         })
     };

@@ -4,27 +4,28 @@ use memchr::memchr;
 
 use super::request::{BAD_LINE, MAX_LINE, RequestError, fault_of_lines, fault_of_long_line};
 
-/// Finds the end of a head in bytes that arrive piecemeal; each byte is looked at once.
+/// Finds the end of a head in bytes that arrive piecemeal; each byte is examined once.
 ///
-/// A head's fault does not depend on the pieces in which it comes: it is that of the first faulty line. Once found, it stays.
+/// A head's error does not depend on the pieces: it is that of the first faulty line. Once found, it stays.
 #[derive(Debug, Default)]
 pub struct HeadScanner {
     /// Where the line being read begins.
     line: usize,
-    /// How far the search for its end has come.
+    /// The position up to which the line's end was searched.
     searched: usize,
     fault: Option<RequestError>,
 }
 
 impl HeadScanner {
-    /// Whether all of the head is there. `bytes` begins at the request line and only ever grows.
+    /// The length of the head, once it is complete. `bytes` begins at the request line and only ever grows.
     ///
     /// # Errors
-    /// A line that does not end in CR LF, or a bound that is passed.
+    ///
+    /// A line that does not end in CR LF, or an exceeded limit.
     #[inline]
     pub fn advance(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, RequestError> {
         let is_new = self.line == 0 && self.fault.is_none();
-        // As nearly all requests come: whole, and nothing behind them.
+        // The usual case: the whole request head, and nothing after it.
         if is_new && bytes.ends_with(b"\r\n\r\n") && bytes.len() <= max_head.min(MAX_LINE) {
             return Ok(true);
         }
@@ -66,7 +67,7 @@ impl HeadScanner {
         }
     }
 
-    /// Looks for a CR, other than the last byte, in a line whose end has not come.
+    /// Looks for a CR, other than the last byte, in an incomplete line.
     fn check_unended(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
         let from = self.searched.saturating_sub(1).max(self.line);
         let unseen = bytes.get(from..).unwrap_or_default();
@@ -90,7 +91,7 @@ mod tests {
     use super::super::request::RequestHead;
     use super::*;
 
-    /// What becomes of a head of which more comes with each piece: its length, its fault, or nothing yet.
+    /// The result for a head that is received in pieces: its length, its error, or none yet.
     fn read(bytes: &[u8], cuts: &[usize], max_head: usize) -> Result<Option<usize>, RequestError> {
         let mut scanner = HeadScanner::default();
         for &cut in cuts.iter().chain([&bytes.len()]) {

@@ -1,9 +1,11 @@
 //! The grammar that requests and responses share (RFC 9110 §5, RFC 9112 §5).
 
-/// `field-name ":" OWS field-value OWS`: the name, the place of the value, and the value without the blanks around it.
+/// `field-name ":" OWS field-value OWS`: the name, the position of the value, and the value without the blanks around
+/// it.
 ///
 /// # Errors
-/// What is wrong with it.
+///
+/// The fault of the line.
 pub fn split_field(line: &[u8]) -> Result<(&[u8], usize, &[u8]), &'static str> {
     let (name, rest) = line.split_at(token_length(line));
     let value = match rest {
@@ -18,8 +20,8 @@ pub fn split_field(line: &[u8]) -> Result<(&[u8], usize, &[u8]), &'static str> {
     Ok((name, line.len() - trimmed.len(), trim_blanks_end(trimmed)))
 }
 
-/// How many bytes of a token the line begins with. Names are hardly ever made of anything but letters and `-`, so eight at a
-/// time are looked at for others.
+/// The number of token bytes at the start of the line. Names rarely contain other characters than letters and `-`, so
+/// eight bytes at a time are checked for others.
 fn token_length(line: &[u8]) -> usize {
     let mut length = 0;
     while let Some(eight) = line[length..].first_chunk() {
@@ -32,7 +34,8 @@ fn token_length(line: &[u8]) -> usize {
     length + line[length..].iter().take_while(|&&byte| is_token(byte)).count()
 }
 
-/// The top bits of those bytes that are neither letters nor `-`. No sum of two bytes below 0x80 carries into the next byte.
+/// The top bits of those bytes that are neither letters nor `-`. No sum of two bytes below 0x80 carries into the next
+/// byte.
 const fn others(eight: u64) -> u64 {
     let seven_bits = eight & repeated(0x7f);
     let lower = seven_bits | repeated(b' ');
@@ -48,7 +51,7 @@ fn is_value(value: &[u8]) -> bool {
     all(value, |eight| any_below(eight, b' ') | any_equal(eight, DEL), good)
 }
 
-/// Whether a target has only characters that may stand in one, or that clients send all the same: visible ASCII but `#`.
+/// Whether a target has only valid characters, or ones that clients send nevertheless: visible ASCII but `#`.
 pub fn is_target(target: &[u8]) -> bool {
     let good = |byte| byte > b' ' && byte < DEL && byte != b'#';
     let suspects = |eight| {
@@ -59,8 +62,8 @@ pub fn is_target(target: &[u8]) -> bool {
 
 const DEL: u8 = 0x7f;
 
-/// Whether all bytes are `good`. Eight at a time are looked at by `suspects`, which is 0 if all eight are; the last eight
-/// overlap those before them, which costs less than to look at what is left one by one.
+/// Whether all bytes are `good`. Eight at a time are checked by `suspects`, which is 0 if all eight are good; the last
+/// eight overlap those before them, which costs less than checking the rest one by one.
 fn all(bytes: &[u8], suspects: impl Fn(u64) -> u64, good: impl Fn(u8) -> bool) -> bool {
     let (words, _) = bytes.as_chunks();
     let is_clean = |eight: &[u8; 8]| suspects(u64::from_ne_bytes(*eight)) == 0;
@@ -75,8 +78,8 @@ const fn repeated(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// Not 0 if one of the bytes is below `bound`, which is at most 0x80: only then does the subtraction borrow into a top bit
-/// that was clear (Bit Twiddling Hacks, "Determine if a word has a byte less than n").
+/// Not 0 if one of the bytes is below `bound`, which is at most 0x80: only then does the subtraction borrow into a top
+/// bit that was clear (Bit Twiddling Hacks, "Determine if a word has a byte less than n").
 const fn any_below(eight: u64, bound: u8) -> u64 {
     eight.wrapping_sub(repeated(bound)) & !eight & repeated(0x80)
 }
@@ -93,10 +96,10 @@ fn trim_blanks_start(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Whether a field's name, a token, is this one, which is made of lower-case letters, digits and `-`.
+/// Whether a field's name, a token, is this one, which consists of lower-case letters, digits and `-`.
 ///
-/// The bit that tells upper from lower case is set in all of these, and no token character but the upper-case letters turns
-/// into one of them when it is set.
+/// The bit that distinguishes upper from lower case is set in all of these, and no token character but the upper-case
+/// letters becomes one of them when it is set.
 pub fn is_named(name: &[u8], lower: &[u8]) -> bool {
     if name.len() != lower.len() {
         return false;

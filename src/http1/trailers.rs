@@ -1,4 +1,4 @@
-//! Trailers: which of them travel on.
+//! Trailers, and the selection of those to be forwarded.
 
 use super::fields::Fields;
 use super::mentioned::MentionedNames;
@@ -22,12 +22,12 @@ const FORBIDDEN: [&[u8]; 12] = [
     b"via",
 ];
 
-/// Which trailers may travel on, of those that neither frame nor route nor authenticate.
+/// The trailers that may be forwarded, of those that neither frame nor route nor authenticate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trailers {
-    /// Those that the message's `trailer` fields name: their values, as one list.
+    /// Those declared in the message's `trailer` fields: their values, as one list.
     Declared(Vec<u8>),
-    /// All. Where both sides speak HTTP/2, trailers are rarely declared, and cannot be taken for anything else.
+    /// All. Where both sides speak HTTP/2, trailers are rarely declared, and cannot be confused with other fields.
     All,
 }
 
@@ -45,7 +45,7 @@ impl Trailers {
         Self::Declared(names)
     }
 
-    /// The lines that may travel on, of trailer lines that each end in CR LF. Lines that are no field are left out.
+    /// The lines that may be forwarded, of trailer lines that each end in CR LF. Lines that are no field are left out.
     pub fn pick(&self, lines: &[u8]) -> Vec<u8> {
         let name_of = |line: &'_ [u8]| {
             split_field(line.strip_suffix(b"\r\n").unwrap_or(line)).map(|field| field.0.len())
@@ -67,7 +67,7 @@ impl Trailers {
     }
 }
 
-/// Whether no trailer may have this name, nor one that many backends take for it.
+/// Whether the name is forbidden for trailers, or one that many backends read as a forbidden one.
 fn is_forbidden(name: &[u8]) -> bool {
     let is = |name: &[u8]| {
         Name::of(name) != Name::Other

@@ -153,7 +153,8 @@ pub fn put_data(stream: u32, payload: &[u8], end_stream: bool, out: &mut BytesMu
     put(kind::DATA, if end_stream { flag::END_STREAM } else { 0 }, stream, payload, out);
 }
 
-/// Appends HEADERS with the header block that `write` appends, and CONTINUATION frames where it is longer than one frame.
+/// Appends HEADERS with the header block that `write` appends, and CONTINUATION frames where it is longer than one
+/// frame.
 pub fn put_headers(stream: u32, end_stream: bool, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     let end = if end_stream { flag::END_STREAM } else { 0 };

@@ -299,7 +299,7 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), InvalidHe
 }
 
 /// Writes a response head, given as HTTP/1.1, as a block. Connection-specific fields are left out. Returns whether it
-/// answers a gRPC call, whose messages have their own lengths: `content-length` is left out then.
+/// answers a gRPC call: then `content-length` is left out, since the messages have their own lengths.
 ///
 /// # Errors
 ///

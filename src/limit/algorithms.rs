@@ -12,34 +12,35 @@ use super::token_bucket::TokenBucket;
 use super::units::{Cost, Micros, Timestamp};
 use super::{Decision, Verdict};
 
-/// Makes the enums [`Algorithm`] and [`State`] from the list, and a macro with an arm for each algorithm. The first argument is `$`,
-/// for what that macro takes.
+/// Makes the enums [`Algorithm`] and [`State`] from the list, and a macro with an arm for each algorithm. The first
+/// argument is `$`, for the arguments of that macro.
 macro_rules! algorithms {
     ($d:tt $($(#[$what:meta])+ $name:ident: $state:ty,)+) => {
-        /// An algorithm with its numbers.
+        /// An algorithm with its parameters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Algorithm {
             $($(#[$what])+ $name($name),)+
         }
 
-        /// What is stored for one key under one algorithm. The default state is a fresh key: missing, expired and default are one
-        /// thing, and so is a state of another algorithm.
+        /// The stored state of one key under one algorithm. The default state is an unused key: missing, expired and
+        /// default are the same, and so is a state of another algorithm.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub enum State {
-            /// Nothing used.
+            /// Unused.
             #[default]
             Fresh,
             $(#[doc = concat!("Of [`", stringify!($name), "`].")] $name($state),)+
         }
 
         impl Algorithm {
-            /// The Lua twins: see [`Names::module`](super::limiter::Names::module).
+            /// The Lua modules: see [`Names::module`](super::limiter::Names::module).
             pub(super) const MODULES: &'static [(&'static str, &'static str)] =
                 &[$(<$name as Limiter>::NAMES.module),+];
         }
 
         impl State {
-            /// How many of the store's `max_keys` this state takes: one, or one per event that a sliding log keeps.
+            /// The number of entries, of the store's `max_keys`, that this state counts as: one, or one per event of a
+            /// sliding log.
             pub fn weight(&self) -> usize {
                 match self {
                     Self::Fresh => 1,
@@ -103,7 +104,8 @@ algorithms! { $
 }
 pub(super) use each;
 
-/// An algorithm as one of the choice: its own states are told from those of others. A state of another algorithm counts as fresh.
+/// An algorithm as one of the choice: distinguishes its own states from others. A state of another algorithm counts as
+/// fresh.
 pub(super) trait Chosen: Limiter {
     /// The algorithm, if it is this one.
     fn of(algorithm: &Algorithm) -> Option<&Self>;
@@ -133,7 +135,7 @@ pub(super) trait Chosen: Limiter {
     #[inline(never)]
     fn decide_fresh(&self, other: State, now: Timestamp, cost: Cost) -> (State, Decision) {
         match self.decide(Self::State::default(), now, cost) {
-            // What is refused from the start is refused for ever: nothing to remember.
+            // A fresh state is unchanged by a refusal: nothing to store.
             (_, decision @ Decision { verdict: Verdict::Deny(_), .. }) => (other, decision),
             (own, decision) => (Self::stored(own), decision),
         }
@@ -146,7 +148,8 @@ pub(super) trait Chosen: Limiter {
         Some((own.pack()?, decision))
     }
 
-    /// [`Stored::unpack`](super::packed::Stored::unpack), as it is stored; fresh if states of this algorithm are never packed.
+    /// [`Stored::unpack`](super::packed::Stored::unpack), as it is stored; fresh if states of this algorithm are never
+    /// packed.
     fn unpack_stored(&self, packed: Packed) -> State {
         Self::State::unpack(packed).map_or(State::Fresh, Self::stored)
     }
@@ -156,7 +159,7 @@ pub(super) trait Chosen: Limiter {
         Self::stored_unless_fresh(self.resume(remaining, reset_after, now))
     }
 
-    /// Asks something of a stored state.
+    /// Evaluates a function of a stored state.
     fn ask<T>(&self, state: &State, question: impl FnOnce(&Self::State) -> T) -> T {
         match Self::own_ref(state) {
             Some(own) => question(own),
@@ -169,12 +172,12 @@ pub(super) trait Chosen: Limiter {
         Self::stored(change(Self::own(state).unwrap_or_default()))
     }
 
-    /// A state as it is stored; one that says nothing is fresh.
+    /// A state as it is stored; an unused one is fresh.
     fn stored_unless_fresh(own: Self::State) -> State {
         if own == Self::State::default() { State::Fresh } else { Self::stored(own) }
     }
 
-    /// [`Limiter::grant`] on a stored state, and how many units of those in use that were.
+    /// [`Limiter::grant`] on a stored state, and the number of units given back.
     fn grant_stored(&self, state: State, units: Cost, now: Timestamp) -> (State, u64) {
         let own = Self::own(state).unwrap_or_default();
         let granted = self.in_use(&own, now).min(units.units().into());

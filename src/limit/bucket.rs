@@ -1,4 +1,4 @@
-//! What the algorithms that measure by a meter have in common: the token bucket, GCRA and the leaky bucket.
+//! The common part of the algorithms with a meter: the token bucket, GCRA and the leaky bucket.
 
 use std::fmt::{self, Formatter};
 
@@ -8,26 +8,26 @@ use super::rate_params::{WrittenRate, burst};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 
-/// What a limit's numbers are to its meter. Put together where it is asked for: a limit keeps them under its own names, since an id is
-/// made of its `Debug` text ([`NumbersId`](crate::store::NumbersId)).
+/// The parameters in terms of the meter. Computed on demand: a limit keeps its parameters under its own names, since an
+/// id is made of its `Debug` text ([`ParamsId`](crate::store::ParamsId)).
 pub(super) struct Bucket {
     pub(super) rate: Rate,
     /// `burst`, or `queue`.
     pub(super) quota: Cost,
     pub(super) meter: Meter,
-    /// The most ticks that may be in use: what the quota takes, or fewer.
+    /// The maximum number of ticks in use: those of the quota, or fewer.
     pub(super) full: u64,
 }
 
-/// An algorithm that measures by a meter. The default methods are those of a `burst`.
+/// An algorithm with a meter. The default methods are those of a `burst`.
 pub(super) trait Metered {
-    /// What the algorithm is called.
+    /// The algorithm's names.
     const NAMES: Names;
 
-    /// The numbers.
+    /// The parameters.
     fn bucket(&self) -> Bucket;
 
-    /// Whether a request of this cost passes, with `used` in use.
+    /// The verdict on a request of this cost, with `used` in use.
     fn verdict(&self, used: Level, now: Timestamp, cost: Cost) -> Verdict;
 
     /// See [`Viewed::report`].

@@ -1,4 +1,4 @@
-//! What a limit means, in words: `50 at once, then one every 100 ms`.
+//! The meaning of a limit as text: `50 at once, then one every 100 ms`.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -12,7 +12,7 @@ impl Display for Algorithm {
     }
 }
 
-/// A limit as short as in the file: `10/s, burst 50`.
+/// A limit in the short form of the config file: `10/s, burst 50`.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortDisplay<'a>(pub &'a Algorithm);
 

@@ -1,14 +1,15 @@
 //! Exact division by a number that is known beforehand: a multiplication and two shifts.
 //!
-//! With 2^s ≥ d and m = ⌈2^(53 + s) ÷ d⌉, n ÷ d rounded down is n × m ÷ 2^(53 + s) rounded down, for any n below 2^53: m is too large by
-//! e ÷ d with e < d, so the product is too large by n × e ÷ (d × 2^(53 + s)) < 1 ÷ d, which carries no quotient past the next whole
-//! number. (Granlund and Montgomery, *Division by invariant integers using multiplication*, 1994.)
+//! With 2^s ≥ d and m = ⌈2^(53 + s) ÷ d⌉, n ÷ d rounded down is n × m ÷ 2^(53 + s) rounded down, for any n below 2^53:
+//! m is too large by e ÷ d with e < d, so the product is too large by n × e ÷ (d × 2^(53 + s)) < 1 ÷ d, which carries
+//! no quotient past the next whole number. (Granlund and Montgomery, *Division by invariant integers using
+//! multiplication*, 1994.)
 
 use std::fmt::{self, Debug, Formatter};
 
 use super::units::EXACT;
 
-/// A divisor of 1 to 2^53, and what it takes to divide by it quickly.
+/// A divisor of 1 to 2^53, with the factors for fast division.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Divisor {
     number: u64,
@@ -18,7 +19,7 @@ pub(super) struct Divisor {
 }
 
 impl Divisor {
-    /// How far a dividend below 2^53 is shifted, so that the quotient stands in the high half of the product.
+    /// How far a dividend below 2^53 is shifted, so that the quotient is in the high half of the product.
     const HEAD: u32 = u64::BITS - 53;
 
     /// A divisor of `number`, which must lie in 1 to 2^53.
@@ -33,7 +34,7 @@ impl Divisor {
         self.number
     }
 
-    /// `dividend` ÷ this, rounded down. Any dividend; quick below 2^53, and quickest by one, as which most rates drain.
+    /// `dividend` ÷ this, rounded down. Any dividend; fast below 2^53, and fastest by one, the drain of most rates.
     #[inline]
     pub(super) fn divide(self, dividend: u64) -> u64 {
         if self.shift == 0 {

@@ -1,7 +1,7 @@
 //! The fixed window: `rate`'s count per window of `rate`'s period.
 //!
-//! Bound: no more than the count is admitted in one window, so up to twice the count in a span that crosses an edge. A
-//! debt ends with its window.
+//! Bound: at most the count is admitted in one window, so up to twice the count in a period across an edge. A debt ends
+//! with its window.
 
 use std::fmt::{self, Formatter};
 
@@ -11,14 +11,14 @@ use super::rate_params::PerUnit;
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Align, Decision, Verdict, Wait, changed};
 
-/// A fixed window's numbers.
+/// The parameters of a fixed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     rate: Rate,
     align: Align,
 }
 
-/// The window that was last charged, and what was charged in it: at most 2^32 - 1 units. The default is nothing.
+/// The window of the last charge, and the units charged in it: at most 2^32 - 1. The default is unused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub(super) start: Timestamp,
@@ -43,7 +43,7 @@ impl Algorithm {
 }
 
 impl FixedWindow {
-    /// Windows of `rate`'s period that begin as `align` says.
+    /// Windows of `rate`'s period that begin by `align`.
     pub fn new(rate: Rate, align: Align) -> Self {
         Self { rate, align }
     }
@@ -77,7 +77,7 @@ impl Limiter for FixedWindow {
         self.peek_by_view(*state, now, cost)
     }
 
-    /// Corrects the window's count, if `admitted_at` lies in the window that is current at `now`.
+    /// Corrects the window's count, if `admitted_at` is in the window that is current at `now`.
     fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
         let window = self.view(state, now);
         if !(window.start..self.end(window)).contains(&admitted_at) {
@@ -89,13 +89,13 @@ impl Limiter for FixedWindow {
         }
     }
 
-    /// Any moment of the window will do; the clock may have run backwards.
+    /// Any time of the window will do; the clock may have run backwards.
     fn grant(&self, state: State, units: Cost, now: Timestamp) -> State {
         self.settle(state, now.max(state.start), -i64::from(units.units()), now)
     }
 
-    /// The window is the one that ends `reset_after` from `now`, also
-    /// where windows are aligned to a clock: that of whoever told of it may be another.
+    /// The window is the one that ends `reset_after` from `now`, even if windows are aligned to a clock: the store's
+    /// clock may be another.
     fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
         let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
         match self.rate.count().saturating_sub(remaining) {
@@ -107,7 +107,7 @@ impl Limiter for FixedWindow {
         }
     }
 
-    /// The end of the window, if anything was charged in it.
+    /// The end of the window, if it has charges.
     fn forget_at(&self, state: &State) -> Timestamp {
         if state.count == 0 { Timestamp(0) } else { self.end(*state) }
     }
@@ -134,7 +134,7 @@ impl Limiter for FixedWindow {
 impl Viewed for FixedWindow {
     type View = State;
 
-    /// The window that `now` falls into. A moment before the state's window is taken to lie in it.
+    /// The window of `now`. A time before the state's window counts as within it.
     #[inline]
     fn view(&self, state: State, now: Timestamp) -> State {
         if state.count > 0 && now < self.end(state) {

@@ -1,8 +1,9 @@
 //! The generic cell rate algorithm: evenly spaced at `rate`, `burst` tolerated.
 //!
-//! Source: ITU-T I.371, the virtual scheduling algorithm. A request may come before its theoretical arrival time by up to
-//! the tolerance; each unit that passes moves that time on by period ÷ count. Here the tolerance counts the request's own
-//! units too, so that `burst` is the number that pass at once. The state is how far the theoretical arrival time lies ahead.
+//! Source: ITU-T I.371, the virtual scheduling algorithm. A request may come before its theoretical arrival time by up
+//! to the tolerance; each unit that passes moves that time on by period ÷ count. Here the tolerance counts the
+//! request's own units too, so that `burst` is the number that pass at once. The state is how far the theoretical
+//! arrival time lies ahead.
 //!
 //! Bound: that of a token bucket with the same numbers; the two admit the same requests.
 
@@ -12,7 +13,7 @@ use super::meter::{Level, Meter};
 use super::units::{Cost, Rate, Timestamp};
 use super::{Algorithm, Verdict, Wait};
 
-/// The numbers of a GCRA limit.
+/// The parameters of a GCRA limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
     rate: Rate,

@@ -1,12 +1,13 @@
-//! The leaky bucket as a queue: the first passes at once, the next wait their turn and leave at `rate`.
+//! The leaky bucket as a queue: the first request is admitted at once, the next ones are delayed and leave at `rate`.
 //!
-//! The state is how long the bucket is held by those before: a request leaves when they are through, and holds it
-//! cost ÷ rate itself. Whether it may join depends on those before it and not on its own cost.
+//! The state is how long the bucket is occupied by earlier requests: a request leaves when they are through, and
+//! occupies it for cost ÷ rate itself. Whether a request may join depends on the earlier requests and not on its own
+//! cost.
 //!
-//! Bound: those that pass leave cost ÷ rate apart. A refund shortens the queue for those who come later, not for those
-//! who wait already, so one who comes after a refund may leave with or before one of these.
+//! Bound: admitted requests leave cost ÷ rate apart. A refund shortens the queue for later requests, not for those that
+//! wait already, so a request after a refund may leave with or before one of these.
 //!
-//! When the clock has run backwards, a delay is what it would have been at the state's own time: never above `max_wait`.
+//! If the clock has run backwards, the delay is that at the state's own time: never above `max_wait`.
 
 use std::fmt::{self, Formatter};
 
@@ -17,20 +18,20 @@ use super::rate_params::{Interval, Window};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait};
 
-/// A leaky bucket's numbers.
+/// The parameters of a leaky bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     rate: Rate,
     queue: Cost,
     max_wait: Micros,
     meter: Meter,
-    /// The most ticks ahead with which a request still joins.
+    /// The maximum number of ticks ahead with which a request still joins.
     limit: u64,
 }
 
 impl Algorithm {
-    /// The first passes at once, the next wait their turn and leave at `rate`. More than `queue` units ahead, or a longer
-    /// wait than `max_wait`: refused.
+    /// The first request is admitted at once, the next ones are delayed and leave at `rate`. With more than `queue`
+    /// units ahead, or a longer delay than `max_wait`, a request is refused.
     pub fn leaky_bucket(rate: Rate, queue: Cost, max_wait: Micros) -> Self {
         let meter = Meter::timing(rate);
         let limit = meter.ticks(queue.units().into()).min(meter.drained_in(max_wait));
@@ -39,7 +40,7 @@ impl Algorithm {
 }
 
 impl LeakyBucket {
-    /// How many requests of one unit could join a queue of `ticks`; no more than `queue` are told.
+    /// How many requests of one unit could join a queue of `ticks`; at most `queue` are reported.
     #[inline]
     fn joining(&self, ticks: u64) -> u64 {
         match self.limit.checked_sub(ticks) {
@@ -83,9 +84,9 @@ impl Metered for LeakyBucket {
         Decision { verdict, remaining, reset_after }
     }
 
-    /// A queue that takes as many as an empty one may have up to a unit in it: it has, then.
+    /// A queue with room for as many requests as an empty one may contain up to a unit: that is assumed.
     fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> Level {
-        // The last to join finds no more than `limit` ahead, and leaves a unit more.
+        // The last request to join finds at most `limit` ahead, and adds a unit.
         let full = self.limit + self.meter.unit();
         let most = self.joining(0);
         if remaining < most {

@@ -1,7 +1,7 @@
-//! What every algorithm does: the functions that [`Algorithm`](super::Algorithm) hands on to the one that was chosen.
+//! The trait of all algorithms: [`Algorithm`](super::Algorithm) forwards its functions to the chosen one.
 //!
-//! An algorithm implements this in its own file. Besides that it has its Lua twin, its line in the list of `algorithms.rs`, and the
-//! parser of its parameters in `config`.
+//! An algorithm implements the trait in its own file. It also has a Lua implementation, a line in the list of
+//! `algorithms.rs`, and the parser of its parameters in `config`.
 
 use std::fmt::{self, Display as _, Formatter};
 
@@ -11,27 +11,27 @@ use super::rate_params::WrittenRate;
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 
-/// What an algorithm is called: by users, in keys, and in Lua.
+/// The names of an algorithm: in the config file, in keys, and in Lua.
 pub(super) struct Names {
     /// The algorithm's name as configured.
     pub(super) name: &'static str,
-    /// The letter that stands for the algorithm in the names of shared counters.
+    /// Its letter in the names of shared counters.
     pub(super) letter: char,
     /// The parameter that sets the quota.
     pub(super) quota: &'static str,
-    /// The Lua twin: the name of its module, and the text of a function's body that returns it.
+    /// The Lua module: its name, and the text of a function body that returns it.
     pub(super) module: (&'static str, &'static str),
 }
 
-/// One algorithm with its numbers. The default methods are those of a count per window.
+/// One algorithm with its parameters. The default methods are those of a count per window.
 pub(super) trait Limiter: Sized {
-    /// What is stored for one key. The default is a fresh key.
+    /// The stored state of one key. The default is an unused key.
     type State: Stored;
 
-    /// What the algorithm is called.
+    /// The algorithm's names.
     const NAMES: Names;
 
-    /// The names, whatever the numbers.
+    /// The names, independent of the parameters.
     fn names(&self) -> &'static Names {
         &Self::NAMES
     }
@@ -42,7 +42,7 @@ pub(super) trait Limiter: Sized {
     /// Decides one request. A refusal returns the state unchanged, unless refused attempts count.
     fn decide(&self, state: Self::State, now: Timestamp, cost: Cost) -> (Self::State, Decision);
 
-    /// What [`Self::decide`] would say, with the numbers of the uncharged state.
+    /// The decision of [`Self::decide`], with the numbers of the uncharged state.
     fn peek(&self, state: &Self::State, now: Timestamp, cost: Cost) -> Decision;
 
     /// See [`Algorithm::settle`](super::Algorithm::settle).
@@ -62,18 +62,19 @@ pub(super) trait Limiter: Sized {
     /// See [`Algorithm::resume`](super::Algorithm::resume).
     fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> Self::State;
 
-    /// See [`Algorithm::convert`](super::Algorithm::convert). Windows keep their state if they are as long as under `from`.
+    /// See [`Algorithm::convert`](super::Algorithm::convert). Windows keep their state if they are as long as under
+    /// `from`.
     fn convert(&self, from: &Self, state: Self::State, _now: Timestamp) -> Self::State {
         if from.rate().period() == self.rate().period() { state } else { Self::State::default() }
     }
 
-    /// From when on `state` equals the default state.
+    /// The time from which `state` equals the default state.
     fn forget_at(&self, state: &Self::State) -> Timestamp;
 
     /// Units in use at `now`, rounded up.
     fn in_use(&self, state: &Self::State, now: Timestamp) -> u64;
 
-    /// What is in use at `now`, and the most that may be, in the finest unit that the state counts.
+    /// The use at `now`, and its maximum, in the finest unit that the state counts.
     fn used(&self, state: &Self::State, now: Timestamp) -> (u64, u64) {
         (self.in_use(state, now), self.quota())
     }
@@ -109,38 +110,39 @@ pub(super) trait Limiter: Sized {
         false
     }
 
-    /// The numbers that the Lua twin is handed.
+    /// The parameters of the Lua implementation.
     fn numbers(&self) -> [u64; 5];
 
-    /// The algorithm as its twin knows it.
+    /// The Lua implementation and its parameters.
     fn twin(&self) -> LuaParams {
         LuaParams { module: Self::NAMES.module.0, numbers: self.numbers() }
     }
 
-    /// Writes what the limit means, in words.
+    /// Writes the meaning of the limit as text.
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result;
 
-    /// Writes the limit as short as in the file.
+    /// Writes the limit in the short form of the config file.
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
         WrittenRate(self.rate()).fmt(f)
     }
 }
 
-/// An algorithm with a small state: it decides by how the state stands at the moment, and stores that with the charge on top.
+/// An algorithm with a small state: it decides by the state advanced to the present, and stores that with the charge
+/// added.
 pub(super) trait Viewed: Limiter<State: Copy> {
-    /// A state as it stands at a moment.
+    /// A state advanced to a time.
     type View: Copy + Into<Self::State>;
 
-    /// The state as it stands at `now`.
+    /// The state advanced to `now`.
     fn view(&self, state: Self::State, now: Timestamp) -> Self::View;
 
-    /// Whether a request of this cost passes.
+    /// The verdict on a request of this cost.
     fn verdict(&self, view: Self::View, now: Timestamp, cost: Cost) -> Verdict;
 
-    /// The decision, where the state stands so after it.
+    /// The decision, with this state after it.
     fn report(&self, verdict: Verdict, view: Self::View, now: Timestamp) -> Decision;
 
-    /// `view` with `cost` on top.
+    /// `view` with `cost` added.
     fn charged(&self, view: Self::View, cost: Cost) -> Self::View;
 
     /// [`Limiter::decide`] in these steps. A `Delay` is charged like an `Allow`.

@@ -1,24 +1,25 @@
-//! An exact meter: what the token bucket, GCRA and the leaky bucket have in common.
+//! An exact meter: the common part of the token bucket, GCRA and the leaky bucket.
 //!
 //! A *level* rises by [`Meter::unit`] ticks for each unit charged and drains by `drain` ticks every `step` µs. Unit and
 //! drain are the reduced fraction p/q = period ÷ count (µs for each unit): a unit is p ticks and q ticks drain in each
-//! µs, so nothing is ever rounded. Where the exact ticks of a full bucket would pass 2^52, the finest scale that fits is
-//! taken, with the unit rounded up: against the client, by less than 10^-6 of the rate (`error_is_small_and_against_the_client`).
+//! µs, so nothing is ever rounded. If the exact ticks of a full bucket would pass 2^52, the finest scale that fits is
+//! used, with the unit rounded up: against the client, by less than 10^-6 of the rate
+//! (`error_is_small_and_against_the_client`).
 //!
-//! The level stays below 2^53, so doubles hold it. A product that passes 2^53 is larger than any level, and only ever
-//! compared with one or subtracted down to zero: saturating here and rounding in a double give the same answer.
+//! The level stays below 2^53, so doubles represent it. A product that passes 2^53 is larger than any level, and only
+//! ever compared with one or subtracted down to zero: saturating here and rounding in a double give the same result.
 
 use super::divisor::Divisor;
 use super::packed::{Packed, Stored};
 use super::units::{Cost, EXACT, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 
-/// The largest level: what is charged beyond it is forgiven.
+/// The largest level: charges beyond it are dropped.
 const MAX_TICKS: u64 = EXACT - 1;
-/// The largest level that a full bucket may have: as much again is left for debt.
+/// The largest level of a full bucket: as much again is left for debt.
 const MAX_FULL: u64 = EXACT / 2;
 
-/// How the units of one rate are measured.
+/// The scale for the units of one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Meter {
     unit: Divisor,
@@ -26,7 +27,7 @@ pub(super) struct Meter {
     step: Divisor,
 }
 
-/// What one key has used, in ticks. The default is nothing.
+/// The use of one key, in ticks. The default is unused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Level {
     at: Timestamp,
@@ -34,7 +35,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// So many ticks at a moment.
+    /// A level of `ticks` at a time.
     pub(super) const fn new(at: Timestamp, ticks: u64) -> Self {
         Self { at, ticks }
     }
@@ -45,7 +46,7 @@ impl Level {
         self.ticks
     }
 
-    /// When it stood so: the last moment that the key was charged, or less than one step before it.
+    /// The time of the level: that of the key's last charge, or less than one step before it.
     pub(super) const fn at(self) -> Timestamp {
         self.at
     }
@@ -69,18 +70,18 @@ impl Meter {
         if fine.unit() <= most {
             return fine;
         }
-        // To use up such a bucket takes more than 2^52 µs (142 years) of refill: a tick may well be some µs.
+        // Using up such a bucket takes more than 2^52 µs (142 years) of refill: a tick may well be some µs.
         let step = fine.unit().div_ceil(most);
         Self::new(scaled(rate, 1, step), 1, step)
     }
 
-    /// A meter that holds any cost and is never coarser than 1 µs. It saturates only where draining lasts past the end
-    /// of time, 2^53 µs.
+    /// A meter that fits any cost and is never coarser than 1 µs. It saturates only if draining lasts past the end of
+    /// time, 2^53 µs.
     pub(super) fn timing(rate: Rate) -> Self {
         Self::finest(rate, MAX_FULL / u64::from(Cost::MAX))
     }
 
-    /// The exact scale if a unit has no more than `most` ticks in it, else the finest that has; but at least one tick a µs.
+    /// The exact scale if a unit has at most `most` ticks, else the finest that has; but at least one tick a µs.
     fn finest(rate: Rate, most: u64) -> Self {
         let divisor = greatest_common_divisor(rate.period().0, u64::from(rate.count()));
         let (span, count) = (rate.period().0 / divisor, u64::from(rate.count()) / divisor);
@@ -92,7 +93,7 @@ impl Meter {
         Self { unit: Divisor::new(unit), drain: Divisor::new(drain), step: Divisor::new(step) }
     }
 
-    /// Unit, drain and step: what the Lua twin makes a meter of.
+    /// Unit, drain and step: the arguments of the Lua meter.
     pub(super) const fn numbers(&self) -> [u64; 3] {
         [self.unit.get(), self.drain.get(), self.step.get()]
     }
@@ -103,7 +104,7 @@ impl Meter {
         self.unit.get()
     }
 
-    /// How many whole units `ticks` are.
+    /// The number of whole units in `ticks`.
     #[inline]
     pub(super) fn units(&self, ticks: u64) -> u64 {
         self.unit.divide(ticks)
@@ -131,38 +132,38 @@ impl Meter {
         Micros(self.drain.divide_up(ticks).saturating_mul(self.step.get()).min(EXACT))
     }
 
-    /// `level` as it stands at `now`. A moment before the level's own is taken for the level's own.
+    /// `level` advanced to `now`. A time before the level's own is replaced by the level's own.
     #[inline(always)]
     pub(super) fn drained(&self, level: Level, now: Timestamp) -> Level {
         let elapsed = now.since(level.at).0;
         let steps = self.step.divide(elapsed);
         match level.ticks.saturating_sub(steps.saturating_mul(self.drain.get())) {
             0 => Level { at: now, ticks: 0 },
-            // Only whole steps are taken off, so that the rest of a step is not lost.
+            // Only whole steps are subtracted, so that the rest of a step is not lost.
             ticks => Level { at: level.at.plus(Micros(steps * self.step.get())), ticks },
         }
     }
 
-    /// `level` with `cost` on top.
+    /// `level` with `cost` added.
     #[inline(always)]
     pub(super) fn charged(&self, level: Level, cost: Cost) -> Level {
         Level { ticks: level.ticks.saturating_add(self.ticks(cost.units().into())).min(MAX_TICKS), ..level }
     }
 
-    /// When `level` has drained to `ticks`; its own moment if it stands no higher. At most 2^53, the end of time.
+    /// When `level` has drained to `ticks`; its own time if it is no higher. At most 2^53, the end of time.
     #[inline(always)]
     pub(super) fn falls_to(&self, level: Level, ticks: u64) -> Timestamp {
         let moment = level.at.plus(self.span(level.ticks.saturating_sub(ticks)));
         moment.min(Timestamp(EXACT))
     }
 
-    /// A bucket's answer: of `full` ticks `level` are in use.
+    /// A bucket's decision: of `full` ticks `level` are in use.
     #[inline(always)]
     pub(super) fn report(&self, verdict: Verdict, level: Level, full: u64, now: Timestamp) -> Decision {
         let remaining = self.units(full.saturating_sub(level.ticks));
         let reset_after = match full - remaining * self.unit() {
             0 => Micros(0),
-            // One unit more is free when the level has sunk by what is missing to it.
+            // One more unit is free when the level has sunk by the missing ticks.
             taken => self.falls_to(level, taken - self.unit()).since(now),
         };
         Decision { verdict, remaining, reset_after }
@@ -180,7 +181,8 @@ impl Meter {
         if ticks == 0 { Level::default() } else { Level { ticks, ..level } }
     }
 
-    /// The same units on this meter as `level` shows on the meter `from`, rounded up to whole units where the scales differ.
+    /// The units of `level`, on the meter `from`, converted to this meter, rounded up to whole units where the scales
+    /// differ.
     pub(super) fn converted(&self, from: &Self, level: Level, now: Timestamp) -> Level {
         if self == from {
             return level;
@@ -191,25 +193,25 @@ impl Meter {
         }
         let same_scale = self.unit == from.unit;
         let ticks = if same_scale { level.ticks } else { self.ticks(from.unit.divide_up(level.ticks)) };
-        // Part of a step may have gone since `level.at`: it is not carried over to steps of another length.
+        // Part of a step may have passed since `level.at`: it is not carried over to steps of another length.
         Level { at: level.at.max(now), ticks }
     }
 
-    /// The level of which a bucket of `full` ticks told that `remaining` units are free, fewer than all, and one more
-    /// `reset_after` from `now`. With none free it may be in debt, for which no bound is told.
+    /// The level of a bucket of `full` ticks with `remaining` free units, fewer than all, and one more `reset_after`
+    /// from `now`. With none free it may be in debt, for which no bound is known.
     pub(super) fn resumed(&self, full: u64, remaining: u64, reset_after: Micros, now: Timestamp) -> Level {
         let taken = full.saturating_sub(remaining.saturating_mul(self.unit()));
         let most = if remaining == 0 { MAX_TICKS } else { taken };
         self.falling_to(taken.saturating_sub(self.unit()), most, reset_after, now)
     }
 
-    /// The highest level that falls to `base` ticks `span` from `now`, but none above `most`.
+    /// The highest level that falls to `base` ticks `span` from `now`, but at most `most`.
     ///
-    /// A span in whole µs leaves open how many ticks of its last step were needed: all, then. Of what lies past the end of
-    /// time nothing is told: `most`, then.
+    /// A span in whole µs leaves open how many ticks of its last step were needed: all are assumed. Past the end of
+    /// time nothing is known: `most` is assumed.
     fn falling_to(&self, base: u64, most: u64, span: Micros, now: Timestamp) -> Level {
         let room = most.saturating_sub(base);
-        // No level is told of that falls at once: it would have fallen already.
+        // A level that falls at once is never reported: it would have fallen already.
         let end = now.plus(span.max(Micros(1)));
         if end.0 >= EXACT {
             let at = Timestamp(EXACT.saturating_sub(self.span(room).0));
@@ -220,23 +222,24 @@ impl Meter {
         Level { at: Timestamp(end.0.saturating_sub(self.span(above).0)), ticks: base + above }
     }
 
-    /// When nothing is left of `level`.
+    /// When `level` has drained completely.
     pub(super) fn forget_at(&self, level: Level) -> Timestamp {
         self.falls_to(level, 0)
     }
 }
 
-/// The ticks of a unit when `drain` ticks drain every `step` µs, rounded up: the longer a unit lasts, the lower the rate.
+/// The ticks of a unit when `drain` ticks drain every `step` µs, rounded up: the longer a unit lasts, the lower the
+/// rate.
 fn scaled(rate: Rate, drain: u64, step: u64) -> u64 {
     narrow((wide(rate.period().0) * wide(drain)).div_ceil(wide(rate.count().into()) * wide(step)))
 }
 
-// Products of up to 2^90 appear only here, when a limit is made; Redis' Lua is handed the results.
+// Products of up to 2^90 occur only here, when a limit is made; Redis' Lua gets the results.
 fn wide(number: u64) -> u128 {
     number.into()
 }
 
-/// What was divided by more than it was multiplied with fits again.
+/// A number divided by more than it was multiplied with fits again.
 fn narrow(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }

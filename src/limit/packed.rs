@@ -1,14 +1,14 @@
-//! A state in two numbers: what a store keeps of every algorithm but the sliding log.
+//! A packed state: two numbers, the form in which a store keeps all states but those of the sliding log.
 
 use super::units::Timestamp;
 
-/// A state as a moment and what is used then: ticks of a bucket's meter, the count of a fixed window, or both counts
-/// of a sliding one. Nothing used is a fresh state, whatever the moment.
+/// A state as a time and the use at that time: ticks of a bucket's meter, the count of a fixed window, or both counts
+/// of a sliding one. No use is a fresh state, whatever the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
-    /// When it stood so: below 2^53 µs.
+    /// The time of the state: below 2^53 µs.
     pub at: Timestamp,
-    /// What was used, in the algorithm's own terms.
+    /// The use, in the algorithm's own units.
     pub used: u64,
 }
 
@@ -27,15 +27,15 @@ impl Packed {
     }
 }
 
-/// What is stored of one key under one algorithm. The default is a fresh key.
+/// The stored state of one key under one algorithm. The default is an unused key.
 pub(super) trait Stored: Default + PartialEq {
     /// The state in two numbers. `None`: it has no such form.
     fn pack(&self) -> Option<Packed>;
 
-    /// The state that was packed. `None`: none ever is.
+    /// The state from its packed form. `None`: states of this algorithm are never packed.
     fn unpack(packed: Packed) -> Option<Self>;
 
-    /// How many of the store's `max_keys` the state takes.
+    /// The number of entries, of the store's `max_keys`, that the state counts as.
     fn weight(&self) -> usize {
         1
     }

@@ -1,4 +1,4 @@
-//! Rates and spans, in words and as in the file.
+//! Rates and periods, as text and as in the file.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -21,7 +21,7 @@ impl Display for WrittenRate {
     }
 }
 
-/// Up to `burst` at once, and then the pace.
+/// Up to `burst` at once, and then the interval.
 pub(super) fn burst(f: &mut Formatter<'_>, rate: Rate, burst: u32) -> fmt::Result {
     match burst {
         1 => Interval(rate).fmt(f),
@@ -29,7 +29,7 @@ pub(super) fn burst(f: &mut Formatter<'_>, rate: Rate, burst: u32) -> fmt::Resul
     }
 }
 
-/// `one every 100 ms`, or `7 every minute` where one of them takes no whole number of µs.
+/// `one every 100 ms`, or `7 every minute` if the interval of one is no whole number of µs.
 pub(super) struct Interval(pub(super) Rate);
 
 impl Display for Interval {
@@ -83,7 +83,7 @@ fn single(span: Micros) -> Option<&'static str> {
     }
 }
 
-/// The exact number of the largest unit that leaves no fraction; below the minute, of the largest unit that is reached.
+/// The exact number of the largest unit without a fraction; below a minute, of the largest unit that is reached.
 fn measured(f: &mut Formatter<'_>, Micros(span): Micros) -> fmt::Result {
     match span {
         0 => f.write_str("0 s"),

@@ -1,15 +1,15 @@
-//! The sliding log: every admitted request of the last period is remembered, so it is exact.
+//! The sliding log: every admitted request of the last period is stored, so it is exact.
 //!
 //! An event at t counts until t + period and no longer. With `spacing` s, two admitted requests are at least s apart; a
-//! spacing longer than the period stretches the period to itself (requests that far apart never meet in one period anyway).
+//! spacing longer than the period replaces the period (requests that far apart never share a period anyway).
 //!
-//! With `count_denied` refused attempts are remembered too, and the wait that a refused client is told counts its own
-//! attempt: it is admitted after it if it keeps quiet. No more than the newest `count` units are kept then: while those
-//! last nothing is admitted, and what is older is gone before them, so the rest could never decide anything. An attempt
-//! that could never be admitted is not remembered.
+//! With `count_denied` refused attempts are stored too, and the wait sent to a refused client includes its own attempt:
+//! it is admitted after the wait if it makes no further attempt. At most the newest `count` units are kept then: while
+//! those count nothing is admitted, and older ones expire before them, so they could never decide anything. An attempt
+//! that could never be admitted is not stored.
 //!
-//! Bound: no more than the count is admitted in any half-open span of a period's length. Events are kept in order of
-//! time, one per µs; a decision looks at no more events than its cost, and removes each once.
+//! Bound: at most the count is admitted in any half-open span of a period's length. Events are kept in order of time,
+//! one per µs; a decision reads at most as many events as its cost, and removes each once.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Formatter};
@@ -20,10 +20,10 @@ use super::rate_params::{PerUnit, Window};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait, changed};
 
-/// A log that has room for so many times its events gives memory back.
+/// A log with capacity for this many times its events frees memory.
 const ROOMY: usize = 8;
 
-/// A sliding log's numbers.
+/// The parameters of a sliding log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     rate: Rate,
@@ -33,7 +33,7 @@ pub struct SlidingLog {
     horizon: Micros,
 }
 
-/// What happened, oldest first. The default is nothing.
+/// The events, oldest first. The default is unused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     events: VecDeque<Event>,
@@ -52,20 +52,21 @@ struct Event {
     denied: u32,
 }
 
-/// A state as it stands at a moment.
+/// A state advanced to a time.
 #[derive(Clone, Copy)]
 struct View<'a> {
     log: &'a State,
-    /// The moment: now, or the log's own if that is later.
+    /// The time: now, or the log's own if that is later.
     at: Timestamp,
-    /// How many events at the front have expired.
+    /// The number of expired events at the front.
     expired: usize,
     /// The sum of the others.
     units: u64,
 }
 
 impl Algorithm {
-    /// Exact; `spacing` is the least distance between admitted requests; with `count_denied` refused attempts count too.
+    /// Exact; `spacing` is the least distance between admitted requests; with `count_denied` refused attempts count
+    /// too.
     pub fn sliding_log(rate: Rate, spacing: Option<Micros>, count_denied: bool) -> Self {
         Self::SlidingLog(SlidingLog::new(rate, spacing, count_denied))
     }
@@ -113,7 +114,7 @@ impl SlidingLog {
         let room = u64::from(self.rate.count()).saturating_sub(view.units);
         let (remaining, most) = match self.spacing {
             None => (room, u64::from(self.rate.count())),
-            // Requests at one moment are not spaced: no second one passes.
+            // Requests at the same time are not spaced: no second one is admitted.
             Some(_) if self.spaced_at(view.log) > view.at => (0, 1),
             Some(_) => (room.min(1), 1),
         };
@@ -122,7 +123,7 @@ impl SlidingLog {
         Decision { verdict, remaining, reset_after }
     }
 
-    /// From when on `spacing` admits a request.
+    /// The time from which `spacing` admits a request.
     fn spaced_at(&self, log: &State) -> Timestamp {
         match (self.spacing, log.admitted_at) {
             (Some(spacing), Some(last)) => last.plus(spacing),
@@ -130,7 +131,8 @@ impl SlidingLog {
         }
     }
 
-    /// The first moment at which `units` pass, if an attempt of `own` units is logged now and nothing else happens.
+    /// The first time at which `units` are admitted, if an attempt of `own` units is logged now and nothing else
+    /// happens.
     fn opens(&self, view: View<'_>, own: u64, units: u64) -> Timestamp {
         let mut excess = (view.units + own + units).saturating_sub(self.rate.count().into());
         let mut moment = view.at;
@@ -210,7 +212,7 @@ impl Limiter for SlidingLog {
         self.report(self.verdict(view, now, cost), view, now)
     }
 
-    /// Corrects what was admitted at `admitted_at`, if that still counts at `now`.
+    /// Corrects units admitted at `admitted_at`, if they still count at `now`.
     fn settle(
         &self,
         mut state: Box<State>,
@@ -244,7 +246,7 @@ impl Limiter for SlidingLog {
         if units >= self.view(&state, now).units {
             return Box::default();
         }
-        // Expired events stay, as nothing here tells the log that it is `now`: a clock that goes back makes them count again.
+        // Expired events stay, since `now` is not logged here: a clock that goes back makes them count again.
         state.units -= units;
         let mut left = units;
         while let Some(newest) = state.events.back_mut().filter(|newest| left > 0 || newest.units() == 0) {
@@ -257,11 +259,10 @@ impl Limiter for SlidingLog {
         state
     }
 
-    /// When the events were is not told: all at `now`, then; a single one
-    /// was when it must have been.
+    /// The times of the events are unknown: all are assumed at `now`; a single one has a known time.
     ///
-    /// With `spacing` no more is told than whether one more passes, and from when on: that is kept, but unless the wait is
-    /// longer than the spacing, nothing tells how many units are in use, so only one is taken for granted.
+    /// With `spacing` only the next admission and its time are known: that is kept. Unless the wait is longer than the
+    /// spacing, the number of units in use is unknown, so only one is assumed.
     fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> Box<State> {
         let opens = now.plus(reset_after.max(Micros(1)));
         let before_opening = |span: Micros| Timestamp(opens.0.saturating_sub(span.0));
@@ -309,7 +310,7 @@ impl Limiter for SlidingLog {
     }
 }
 
-/// A log takes a place for each event, and is never packed.
+/// A log counts as one entry for each event, and is never packed.
 impl Stored for Box<State> {
     fn pack(&self) -> Option<Packed> {
         None
@@ -325,13 +326,13 @@ impl Stored for Box<State> {
 }
 
 impl State {
-    /// So many units admitted at one moment.
+    /// Units admitted at one time.
     fn once(at: Timestamp, units: u32) -> Self {
         let events = VecDeque::from([Event { at, admitted: units, denied: 0 }]);
         Self { events, last: at, units: units.into(), admitted_at: Some(at) }
     }
 
-    /// Forgets the oldest units beyond the newest `most`, of one event the refused ones first.
+    /// Removes the oldest units beyond the newest `most`, of one event the refused ones first.
     fn trim(&mut self, most: u64) {
         while self.units > most {
             let excess = self.units - most;
@@ -349,7 +350,7 @@ impl Event {
         u64::from(self.admitted) + u64::from(self.denied)
     }
 
-    /// Forgets up to `most` units, the refused ones first. How many that are.
+    /// Removes up to `most` units, the refused ones first. Returns their number.
     fn lose(&mut self, most: u64) -> u64 {
         let before = self.units();
         let most = u32::try_from(most).unwrap_or(u32::MAX);

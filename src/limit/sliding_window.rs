@@ -1,10 +1,10 @@
 //! The sliding window: current count + previous count × overlap, in windows aligned to the clock.
 //!
-//! With a window of P µs, of which e have gone, and counts c and b of this window and the one before, c + b × (P - e) ÷ P
-//! units are in use: the counter that Cloudflare described in 2017, here in exact integers. What is left of b is rounded up to whole
-//! units, which decides the same, as costs and counts are whole.
+//! With a window of P µs, of which e have passed, and counts c and b of this window and the one before, c + b × (P - e)
+//! ÷ P units are in use: the counter that Cloudflare described in 2017, here in exact integers. The remaining part of b
+//! is rounded up to whole units, which decides the same, since costs and counts are whole.
 //!
-//! Bound: no more than the count n is admitted in one aligned window, and less than 2n in any span of a window's length.
+//! Bound: at most the count n is admitted in one aligned window, and less than 2n in any period of a window's length.
 
 use std::fmt::{self, Formatter};
 
@@ -14,14 +14,14 @@ use super::rate_params::PerUnit;
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait, changed};
 
-/// A sliding window's numbers.
+/// The parameters of a sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     rate: Rate,
 }
 
-/// When the key was last charged, and the counts of that window and of the one before, at most 2^32 - 1 units each.
-/// The default is nothing.
+/// The time of the key's last charge, and the counts of that window and of the one before, at most 2^32 - 1 units each.
+/// The default is unused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub(super) last: Timestamp,
@@ -29,12 +29,12 @@ pub struct State {
     pub(super) previous: u32,
 }
 
-/// A state as it stands at a moment.
+/// A state advanced to a time.
 #[derive(Clone, Copy)]
 pub(super) struct View {
-    /// The moment: now, or the state's own if that is later.
+    /// The time: now, or the state's own if that is later.
     at: Timestamp,
-    /// Where the moment's window begins.
+    /// The beginning of that time's window.
     start: Timestamp,
     current: u32,
     previous: u32,
@@ -71,8 +71,9 @@ impl SlidingWindow {
         Self { rate }
     }
 
-    /// The least previous count, of no more than `most`, whose weight falls by one unit `elapsed` µs into a window, and not
-    /// before: no other that falls then falls more slowly afterwards. Where none falls then, the one that falls soonest after.
+    /// The least previous count, of at most `most`, with a weight that falls by one unit `elapsed` µs into a window,
+    /// and not before: no other that falls then falls more slowly afterwards. If none falls then, the one that falls
+    /// soonest after.
     fn falling(&self, elapsed: u64, most: u32) -> u32 {
         let period = self.rate.period().0;
         let falls = period.div_ceil(elapsed.max(1));
@@ -80,12 +81,13 @@ impl SlidingWindow {
         u32::try_from(falls.min(not_before)).unwrap_or(u32::MAX).min(most)
     }
 
-    /// The largest count, of at least `least`, whose weight leaves room for the first unit `elapsed` µs into the next window.
+    /// The largest count, of at least `least`, with a weight that leaves room for the first unit `elapsed` µs into the
+    /// next window.
     fn sunk(&self, elapsed: u64, least: u32) -> u32 {
         let period = self.rate.period().0;
         let (room, left) = (u64::from(self.rate.count() - 1), period.saturating_sub(elapsed));
         let count = match (room, left) {
-            // There is room when nothing is left, of whatever count.
+            // There is room when nothing is left, of any count.
             (0, _) => 0,
             (_, 0) => u64::MAX,
             _ => multiply_divide(room, period, left),
@@ -100,7 +102,7 @@ impl SlidingWindow {
         u64::from(view.current) + previous - gone
     }
 
-    /// The first moment at which `units` fit, where they do not yet: `units` is at most the window's count.
+    /// The first time at which `units` fit, if they do not yet: `units` is at most the window's count.
     #[inline]
     fn opens(&self, view: View, units: u32) -> Timestamp {
         let next = view.start.plus(self.rate.period());
@@ -115,7 +117,7 @@ impl SlidingWindow {
         next.plus(self.sinks(view.current, room))
     }
 
-    /// How far into a window the weight of `previous` has sunk to `room`: the whole window if it never does inside.
+    /// When, within a window, the weight of `previous` has sunk to `room`: the whole window if it never does.
     #[inline]
     fn sinks(&self, previous: u32, room: u32) -> Micros {
         let period = self.rate.period().0;
@@ -149,7 +151,7 @@ impl Limiter for SlidingWindow {
         self.peek_by_view(*state, now, cost)
     }
 
-    /// Corrects the count of the window that `admitted_at` lies in, if it is the current or the previous one.
+    /// Corrects the count of the window of `admitted_at`, if it is the current or the previous one.
     fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
         let mut view = self.view(state, now);
         if admitted_at >= view.start {
@@ -168,7 +170,7 @@ impl Limiter for SlidingWindow {
             return State::default();
         };
         let previous = match units.units() > view.current {
-            // The largest count that weighs no more than what is left.
+            // The largest count with a weight of at most the rest.
             true => multiply_divide(
                 left,
                 self.rate.period().0,
@@ -180,8 +182,8 @@ impl Limiter for SlidingWindow {
         View { current, previous: u32::try_from(previous).unwrap_or(u32::MAX), ..view }.into()
     }
 
-    /// What is in use counts for this window, where it weighs most for longest, but
-    /// for as little of the window before as it takes to fall by a unit at the moment told.
+    /// Units in use count for this window, where they weigh most for longest, but as few as possible for the window
+    /// before, so that they fall by a unit at the reported time.
     fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
         let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
         let used = self.rate.count().saturating_sub(remaining);
@@ -194,12 +196,12 @@ impl Limiter for SlidingWindow {
             let previous = self.falling(falls, used);
             return State { last: now, current: used - previous, previous };
         }
-        // Only this window's count weighs beyond its end. It is what is in use, or more in debt.
+        // Only this window's count has a weight beyond its end. It is the use, or more in debt.
         let current = if remaining == 0 { self.sunk(falls - period, used) } else { used };
         State { last: now, current, previous: 0 }
     }
 
-    /// The end of the last window in which what was charged has any weight.
+    /// The end of the last window in which the charges have any weight.
     fn forget_at(&self, state: &State) -> Timestamp {
         let start = Timestamp(state.last.0 - state.last.0 % self.rate.period().0);
         match (state.current, state.previous) {
@@ -285,7 +287,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the Lua twin does: a remainder below c and a digit below 2^7 give sums below 2^53.
+    /// As in the Lua implementation: a remainder below c and a digit below 2^7 give sums below 2^53.
     fn long_division_in_doubles(a: f64, b: f64, c: f64) -> f64 {
         let (mut quotient, mut rest) = (0.0, 0.0);
         for place in (0..5).rev() {

@@ -1,4 +1,4 @@
-//! Spans of time as people write them: `250ms`, `15min`, `1day`.
+//! Durations as users write them: `250ms`, `15min`, `1day`.
 
 use super::units::{Micros, Rate};
 
@@ -6,7 +6,7 @@ use super::units::{Micros, Rate};
 pub const TIME_UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("day", 86_400_000)];
 
-/// Why a text is no span.
+/// Why a text is no duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSpan {
     /// It is not a whole number with a unit.
@@ -17,9 +17,10 @@ pub enum NoSpan {
     Range,
 }
 
-/// Reads a span from 1 ms to 366 days.
+/// Reads a duration from 1 ms to 366 days.
 ///
 /// # Errors
+///
 /// See [`NoSpan`].
 pub fn read(text: &str) -> Result<Micros, NoSpan> {
     let (number, unit) = number_and_unit(text).filter(|(_, unit)| !unit.is_empty()).ok_or(NoSpan::Form)?;

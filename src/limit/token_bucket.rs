@@ -1,8 +1,9 @@
 //! The token bucket: up to `burst` at once, refilled evenly at `rate`.
 //!
-//! The state is what has been *used*, draining at the rate, and not what is left: so that an empty state is a full bucket.
+//! The state is the *used* part, draining at the rate, and not the remaining one: so that an empty state is a full
+//! bucket.
 //!
-//! Bound: in any span of t no more than `burst` + t × rate units are admitted, less what was given back in it.
+//! Bound: in any period t at most `burst` + t × rate units are admitted, less units given back in it.
 
 use super::bucket::{Bucket, Metered};
 use super::limiter::Names;
@@ -10,7 +11,7 @@ use super::meter::{Level, Meter};
 use super::units::{Cost, Rate, Timestamp};
 use super::{Algorithm, Verdict, Wait};
 
-/// A token bucket's numbers.
+/// The parameters of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     rate: Rate,

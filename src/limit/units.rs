@@ -15,7 +15,7 @@ impl Micros {
     /// One second.
     pub const SECOND: Self = Self(1_000_000);
 
-    /// Whole seconds, rounded up: a person or a client that waits this long has waited long enough.
+    /// Whole seconds, rounded up: a client that waits this long has waited long enough.
     pub const fn seconds_rounded_up(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
@@ -37,7 +37,7 @@ impl Timestamp {
     }
 }
 
-/// What one request spends: 1 to 10^9 units. (A route of cost 0 is never charged, so it has no `Cost` at all.)
+/// The cost of one request: 1 to 10^9 units. (A route of cost 0 is never charged, so it has no `Cost` at all.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(NonZeroU32);
 
@@ -61,7 +61,7 @@ impl Cost {
     }
 }
 
-/// So many units per period: the `COUNT/PERIOD` of the configuration, kept as the exact fraction.
+/// A number of units per period: the `COUNT/PERIOD` of the configuration, kept as the exact fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: Cost,
@@ -90,20 +90,20 @@ impl Rate {
         self.period
     }
 
-    /// How long so many units take, rounded up; at most 2^53 µs.
+    /// The time for this many units, rounded up; at most 2^53 µs.
     pub(super) fn span_of(self, units: Cost) -> Micros {
         let span = u128::from(self.period.0) * u128::from(units.units());
         Micros(u64::try_from(span.div_ceil(self.count().into())).unwrap_or(u64::MAX).min(EXACT))
     }
 }
 
-/// A keyed 128-bit hash of a key's parts; [`Self::of_policy`], what a store keeps in the key's place.
+/// A keyed 128-bit hash of a key's parts; after [`Self::of_policy`], the key of a counter in a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u128);
 
 impl Fingerprint {
-    /// This key's counter of the policy with this identity (a hash, too). Two counters are one only if two hashes differ by just what
-    /// two identities differ by: as unlikely as that two hashes are equal.
+    /// This key's counter of the policy with this identity (a hash, too). Two counters coincide only if two hashes
+    /// differ by exactly the difference of two identities: as unlikely as two equal hashes.
     #[must_use]
     pub const fn of_policy(self, identity: u128) -> Self {
         Self(self.0 ^ identity)

@@ -1,4 +1,4 @@
-//! How long a socket may hold bytes that the other side does not acknowledge: TCP_USER_TIMEOUT (RFC 5482).
+//! How long a socket may hold bytes that the peer does not acknowledge: TCP_USER_TIMEOUT (RFC 5482).
 
 use std::cell::Cell;
 use std::io;
@@ -8,12 +8,13 @@ use tokio::net::TcpStream;
 
 use super::stream::Stream;
 
-/// The time after which the kernel ends a connection whose other side acknowledges none of the bytes that were sent or wait
-/// to be sent. A closed window counts as no acknowledgement.
+/// The time after which the kernel ends a connection with a peer that acknowledges none of the bytes that were sent or
+/// wait to be sent. A closed window counts as no acknowledgement.
 ///
-/// The option is set when a write blocks for the first time, so connections that never block pay nothing for it. From then on
-/// a peer that reads steadily is left alone, however slow it is. Whether the socket is writable says less: the kernel
-/// calls it writable only once a third of its buffer is free, which takes a slow peer minutes.
+/// The option is set when a write blocks for the first time, so it costs connections that never block nothing. From
+/// then on a peer that reads steadily is not disconnected, however slow it is. Whether the socket is writable is a
+/// weaker criterion: the kernel reports it as writable only once a third of its buffer is free, which takes a slow peer
+/// minutes.
 #[derive(Debug)]
 pub struct AckTimeout {
     timeout: Duration,
@@ -34,7 +35,7 @@ impl AckTimeout {
         Self { timeout, state: Cell::new(State::Unset) }
     }
 
-    /// Sets the option on the socket below `stream`, unless that was done before. Whether the kernel enforces the time.
+    /// Sets the option on the socket of `stream`, unless it is set. Returns whether the kernel enforces the time.
     #[cold]
     pub fn enforce(&self, stream: &Stream) -> bool {
         if self.state.get() == State::Unset {
@@ -44,7 +45,7 @@ impl AckTimeout {
         self.state.get() == State::Set
     }
 
-    /// Takes the option back, if it was set.
+    /// Resets the option, if it was set.
     pub fn lift(&self, stream: &Stream) {
         if let (State::Set, Some(socket)) = (self.state.replace(State::Unset), stream.socket()) {
             #[expect(

@@ -1,4 +1,4 @@
-//! A connection that nobody watches, so that it can go from one thread's runtime to another's.
+//! A connection without a runtime, so that it can be moved from one thread's runtime to another's.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,21 +13,21 @@ use super::tls::{TlsSession, TlsStream};
 #[derive(Debug)]
 pub struct Detached {
     socket: std::net::TcpStream,
-    /// Where TLS is spoken.
+    /// The TLS session, if there is one.
     session: Option<Box<TlsSession>>,
 }
 
 impl Detached {
-    /// Whether the other side has closed it. Costs a system call.
+    /// Whether the peer has closed it. Costs a system call.
     pub fn is_over(&self) -> bool {
         match SockRef::from(&self.socket).peek(&mut [MaybeUninit::uninit()]) {
-            // What TLS says for itself is no end; anything else is found when it is used.
+            // TLS messages of its own are no end; other input is found when the connection is used.
             Ok(read) => read == 0 || self.session.is_none(),
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
     }
 
-    /// Goes to the runtime of the calling thread.
+    /// Attaches to the runtime of the calling thread.
     pub fn resume(self) -> io::Result<Stream> {
         let socket = TcpStream::from_std(self.socket)?;
         Ok(match self.session {
@@ -38,7 +38,7 @@ impl Detached {
 }
 
 impl Stream {
-    /// Leaves the runtime.
+    /// Detaches from the runtime.
     pub fn detach(self) -> io::Result<Detached> {
         let (socket, session) = match self {
             Self::Plain(socket) => (socket, None),
@@ -46,7 +46,7 @@ impl Stream {
                 let (socket, session) = tls.detach();
                 (socket, Some(Box::new(session)))
             }
-            // A stream of HTTP/2 serves one request.
+            // An HTTP/2 stream serves one request.
             #[cfg(test)]
             Self::Pipe(_) => return Err(io::ErrorKind::Unsupported.into()),
         };

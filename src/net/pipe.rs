@@ -1,4 +1,4 @@
-//! A connection within the process, for unit tests: what one end writes, the other reads.
+//! A connection within the process, for unit tests: one end reads the bytes that the other writes.
 
 use std::cell::RefCell;
 use std::io;
@@ -9,10 +9,10 @@ use bytes::{Buf as _, BytesMut};
 
 use super::Peek;
 
-/// Bytes that one direction holds: who writes more waits until the other end has read.
+/// Bytes that one direction holds: a writer of more waits until the other end has read.
 const CAPACITY: usize = 32 << 10;
 
-/// One end of it. Dropped before it has closed its sending side, it leaves the connection broken.
+/// One end of a pipe. Dropped before it has closed its sending side, it leaves the connection broken.
 #[derive(Debug)]
 pub struct Pipe {
     incoming: Rc<RefCell<Direction>>,
@@ -23,9 +23,9 @@ pub struct Pipe {
 #[derive(Debug, Default)]
 struct Direction {
     bytes: BytesMut,
-    /// Nothing more will be written.
+    /// No more bytes will be written.
     ended: bool,
-    /// One of the ends is gone.
+    /// One of the ends was dropped.
     broken: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -39,10 +39,11 @@ impl Pipe {
         (ends, Self { incoming: other, outgoing: one })
     }
 
-    /// Takes at most `most` bytes. Ready with 0 at the end.
+    /// Reads at most `most` bytes. Ready with 0 at the end.
     ///
     /// # Errors
-    /// The other end is gone, and has not said that it had written all.
+    ///
+    /// The other end was dropped without closing its sending side.
     pub fn poll_read(
         &self,
         context: &mut Context<'_>,
@@ -68,10 +69,11 @@ impl Pipe {
         Poll::Ready(Ok(here))
     }
 
-    /// Writes what there is room for of two slices.
+    /// Writes as much of two slices as there is room for.
     ///
     /// # Errors
-    /// The other end is gone.
+    ///
+    /// The other end was dropped.
     pub fn poll_write(
         &self,
         context: &mut Context<'_>,
@@ -94,12 +96,12 @@ impl Pipe {
         Poll::Ready(Ok(first.len() + second.len()))
     }
 
-    /// Whether something can be read, be it the end.
+    /// Whether input or the end can be read.
     pub fn has_input(&self) -> bool {
         self.peek() != Peek::Silence
     }
 
-    /// What there is to read.
+    /// The state of the input.
     pub fn peek(&self) -> Peek {
         match &*self.incoming.borrow() {
             Direction { broken: true, .. } => Peek::Broken,
@@ -109,13 +111,13 @@ impl Pipe {
         }
     }
 
-    /// Ready once the other end is gone, even if bytes before that are unread.
+    /// Ready once the other end was dropped, even if bytes before that are unread.
     pub fn poll_peek(&self, context: &mut Context<'_>) -> Poll<Peek> {
         let way = &mut *self.incoming.borrow_mut();
         if way.broken { Poll::Ready(Peek::Broken) } else { wait(&mut way.reader, context) }
     }
 
-    /// Says that nothing more will be written.
+    /// Closes the sending side.
     pub fn close_sending(&self) {
         let way = &mut *self.outgoing.borrow_mut();
         way.ended = true;

@@ -1,4 +1,4 @@
-//! A connection, with or without TLS. All are used through a shared reference, as a socket is.
+//! A connection, with or without TLS. It is used through a shared reference, like a socket.
 
 use std::io;
 use std::sync::Arc;
@@ -17,30 +17,35 @@ use super::{Peek, close_sending, has_input, peek, poll_peek, poll_read, poll_wri
 /// A connection.
 #[derive(Debug)]
 pub enum Stream {
-    /// The socket's own bytes.
+    /// A plain socket.
     Plain(TcpStream),
-    /// Behind TLS, agreed on already.
+    /// A TLS session after its handshake.
     Tls(Box<TlsStream>),
-    /// To a test.
+    /// A test's pipe.
     #[cfg(test)]
     Pipe(Pipe),
 }
 
 impl Stream {
-    /// Agrees on TLS with a client. No time-out: who calls bounds the wait.
+    /// Performs the TLS handshake with a client. No timeout: the caller bounds the wait.
     ///
     /// # Errors
-    /// The client speaks no TLS, none that we speak, refuses our certificate, lacks one of its own, or has left.
+    ///
+    /// The client speaks no TLS or no supported version, rejects the gateway's certificate, lacks a certificate of its
+    /// own, or has left.
     pub async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let tls = Box::new(TlsStream::accept(socket, config).await?);
         Ok(Self::Tls(tls))
     }
 
-    /// Agrees on TLS with a server, whose certificate must be for `name`. No time-out: who calls bounds the wait.
+    /// Performs the TLS handshake with a server, which needs a certificate for `name`. No timeout: the caller bounds
+    /// the wait.
     ///
     /// # Errors
-    /// The server speaks no TLS, none that we speak, shows a certificate that is not its own or that we do not trust, refuses
-    /// ours, or has left. A server that speaks TLS 1.3 may refuse ours only when it is read from.
+    ///
+    /// The server speaks no TLS or no supported version, has a certificate for another name or an untrusted one,
+    /// rejects the gateway's, or has left. A server that speaks TLS 1.3 may reject the gateway's certificate only at
+    /// the first read.
     pub async fn connect_tls(
         socket: TcpStream,
         config: Arc<ClientConfig>,
@@ -50,10 +55,10 @@ impl Stream {
         Ok(Self::Tls(tls))
     }
 
-    /// Reads at most `most` bytes behind what is in `buffer`. Ready with 0 at the end of the stream; TLS that ends without
-    /// saying so is an error.
-    // Inlined as far as the plain way goes, as the next two are: with a call more for each of the five or six reads and
-    // writes of a request, the choice between three would cost more than any of them has to.
+    /// Appends at most `most` bytes to `buffer`. Ready with 0 at the end of the stream; a TLS stream that ends without
+    /// close_notify is an error.
+    // Inlined for plain sockets, like the next two: with one more call for each of the five or six reads and writes of
+    // a request, the choice between three would cost more than any of them does.
     #[inline(always)]
     pub fn poll_read(
         &self,
@@ -82,7 +87,8 @@ impl Stream {
         }
     }
 
-    /// Writes what is taken of two slices. What TLS has taken may still wait for the socket: see [`Self::poll_flush`].
+    /// Writes the accepted bytes of two slices. Bytes that TLS has accepted may still wait for the socket: see
+    /// [`Self::poll_flush`].
     #[inline(always)]
     pub fn poll_write(
         &self,
@@ -111,7 +117,7 @@ impl Stream {
         }
     }
 
-    /// Ready once the socket has taken all that was written. Reading and writing send on what is left, too.
+    /// Ready once the socket has accepted all bytes written. Reading and writing send pending bytes, too.
     #[inline(always)]
     pub fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -122,7 +128,7 @@ impl Stream {
         }
     }
 
-    /// Bytes that the socket took behind the back of [`Self::poll_write`], which is pending meanwhile: a sign of life.
+    /// Bytes that the socket accepted while [`Self::poll_write`] is pending: a sign of activity.
     pub fn bytes_written(&self) -> u64 {
         match self {
             Self::Plain(_) => 0,
@@ -132,8 +138,8 @@ impl Stream {
         }
     }
 
-    /// Whether there is something to read as far as the runtime knows, be it the end: see [`has_news`]. What TLS says for itself
-    /// is taken in, and is no news.
+    /// Whether there is input or the end, as far as the runtime knows: see [`super::has_input`]. TLS messages of its
+    /// own are processed, and are no input.
     pub fn has_input(&self) -> bool {
         match self {
             Self::Plain(socket) => has_input(socket),
@@ -143,7 +149,8 @@ impl Stream {
         }
     }
 
-    /// Asks the kernel what there is to read. Costs a system call. What TLS says for itself is taken in, and is silence.
+    /// Asks the kernel for the state of the input. Costs a system call. TLS messages of its own are processed, and
+    /// count as silence.
     pub fn peek(&self) -> Peek {
         match self {
             Self::Plain(socket) => peek(socket),
@@ -153,7 +160,7 @@ impl Stream {
         }
     }
 
-    /// Ready with what is there to read, other than silence. Of a pipe it shows only that it is broken.
+    /// Ready with the state of the input, other than silence. For a pipe only a broken one is reported.
     pub fn poll_peek(&self, context: &mut Context<'_>) -> Poll<Peek> {
         match self {
             Self::Plain(socket) => poll_peek(socket, context),
@@ -163,7 +170,7 @@ impl Stream {
         }
     }
 
-    /// Closes our sending side; TLS says so first.
+    /// Closes the sending side; TLS sends a close_notify first.
     pub fn close_sending(&self) -> io::Result<()> {
         match self {
             Self::Plain(socket) => close_sending(socket),
@@ -179,9 +186,9 @@ impl Stream {
         }
     }
 
-    /// Makes the socket's close a reset: whatever is unsent is dropped, and the other side knows that something is missing.
+    /// Makes the socket's close a reset: unsent bytes are dropped, and the peer detects a truncated stream.
     pub fn reset_on_close(&self) {
-        // A pipe that is not closed in so many words is broken anyway.
+        // A pipe that is dropped without being closed is broken anyway.
         if let Some(socket) = self.socket() {
             reset_on_close(socket);
         }
@@ -192,7 +199,7 @@ impl Stream {
         matches!(self, Self::Tls(_))
     }
 
-    /// The protocol that was agreed on with TLS. `None`: TLS is not spoken, or the other side does not use ALPN.
+    /// The protocol negotiated by ALPN. `None`: there is no TLS, or the peer does not use ALPN.
     pub fn alpn(&self) -> Option<Alpn> {
         match self {
             Self::Plain(_) => None,
@@ -202,7 +209,7 @@ impl Stream {
         }
     }
 
-    /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.
+    /// The subject of the peer's certificate, as `CN=a, O=b`. `None` if it sent none.
     pub fn subject(&self) -> Option<String> {
         match self {
             Self::Plain(_) => None,
@@ -212,7 +219,7 @@ impl Stream {
         }
     }
 
-    /// What it rests on, if it leaves the process.
+    /// Its socket, if it leaves the process.
     pub fn socket(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(socket) => Some(socket),

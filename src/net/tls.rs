@@ -1,4 +1,4 @@
-//! TLS on a socket, by rustls' own buffers: at most one record that is not whole, and 64 KiB that wait to be sent.
+//! TLS on a socket, with rustls' own buffers: at most one incomplete record, and 64 KiB waiting to be sent.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -15,11 +15,11 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Peek, has_input, is_drained};
 
-/// Reads of what TLS says for itself on a connection that nobody uses: keys for resumption, new keys. One with more to say is
-/// not quiet.
+/// Maximum number of reads of TLS messages on an unused connection: session tickets, key updates. A connection with
+/// more is not quiet.
 const MAX_ASIDES: usize = 8;
 
-/// The protocol that a client and a server agreed on with TLS (ALPN, RFC 7301).
+/// The protocol negotiated by TLS (ALPN, RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alpn {
     /// `http/1.1`.
@@ -34,7 +34,7 @@ pub struct TlsStream {
     socket: TcpStream,
     /// Never borrowed across a poll.
     session: RefCell<Connection>,
-    /// Bytes that the socket took.
+    /// Bytes that the socket accepted.
     taken: Cell<u64>,
 }
 
@@ -66,13 +66,13 @@ impl TlsStream {
         Ok(tls)
     }
 
-    /// Parts the two.
+    /// Separates the socket from its session.
     pub(super) fn detach(self) -> (TcpStream, TlsSession) {
         let session = TlsSession { connection: self.session.into_inner(), taken: self.taken.get() };
         (self.socket, session)
     }
 
-    /// Joins them again.
+    /// Joins socket and session again.
     pub(super) fn resume(socket: TcpStream, session: TlsSession) -> Self {
         let TlsSession { connection, taken } = session;
         Self { socket, session: RefCell::new(connection), taken: Cell::new(taken) }
@@ -106,14 +106,14 @@ impl TlsStream {
                 return Poll::Ready(read);
             }
             match self.poll_push(session, context) {
-                // The kernel says only once that the other side acknowledges nothing.
+                // The kernel reports only once that the peer acknowledges nothing.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
                     return Poll::Ready(Err(error));
                 }
-                // A client that takes nothing may still send; a socket that is broken shows when it is read.
+                // A client that accepts nothing may still send; a broken socket shows when it is read.
                 _ => {}
             }
-            // At its end the session itself knows whether that was meant.
+            // At its end the session knows whether there was a close_notify.
             ready!(self.poll_pull(session, context))?;
         }
     }
@@ -128,7 +128,7 @@ impl TlsStream {
         ready!(self.poll_push(session, context))?;
         let taken = session.writer().write_vectored(&[IoSlice::new(first), IoSlice::new(second)])?;
         match self.poll_push(session, context)? {
-            // It is ours to send now, whenever the socket takes it.
+            // The session sends the bytes when the socket accepts them.
             Poll::Ready(()) | Poll::Pending => Poll::Ready(Ok(taken)),
         }
     }
@@ -137,13 +137,13 @@ impl TlsStream {
         self.poll_push(&mut self.session.borrow_mut(), context)
     }
 
-    /// See [`super::Stream::has_news`].
+    /// See [`super::Stream::has_input`].
     pub(super) fn has_input(&self) -> bool {
         let waits = peek_session(&mut self.session.borrow_mut()) != Peek::Silence;
         waits || (has_input(&self.socket) && self.peek() != Peek::Silence)
     }
 
-    /// See [`super::Stream::look`].
+    /// See [`super::Stream::peek`].
     pub(super) fn peek(&self) -> Peek {
         let session = &mut *self.session.borrow_mut();
         let socket = SockRef::from(&self.socket);
@@ -152,7 +152,7 @@ impl TlsStream {
                 Peek::Silence => {}
                 seen => return seen,
             }
-            // Past the runtime, which may not know yet that there is something.
+            // Bypasses the runtime, which may not know of the input yet.
             match session.read_tls(&mut &*socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     is_drained(&self.socket);
@@ -165,7 +165,7 @@ impl TlsStream {
         Peek::Bytes
     }
 
-    /// Tells the other side that nothing more will come, if the socket takes that now.
+    /// Sends a close_notify, if the socket accepts it now.
     pub(super) fn send_close_notify(&self) {
         let session = &mut *self.session.borrow_mut();
         session.send_close_notify();
@@ -176,7 +176,7 @@ impl TlsStream {
         self.taken.get()
     }
 
-    /// The subject of the other side's certificate, as `CN=a, O=b`. `None` if it has shown none.
+    /// The subject of the peer's certificate, as `CN=a, O=b`. `None` if it sent none.
     pub(super) fn subject(&self) -> Option<String> {
         let session = self.session.borrow();
         let (_, shown) = X509Certificate::from_der(session.peer_certificates()?.first()?).ok()?;
@@ -192,7 +192,7 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Sends all that the session has to send.
+    /// Sends all pending bytes of the session.
     fn poll_push(&self, session: &mut Connection, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while session.wants_write() {
             ready!(self.socket.poll_write_ready(context))?;
@@ -206,13 +206,13 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends what the socket takes now.
+    /// Sends the bytes that the socket accepts now.
     fn push_now(&self, session: &mut Connection) {
         while session.wants_write() && session.write_tls(&mut Wire(&self.socket)).is_ok_and(|sent| sent > 0) {
         }
     }
 
-    /// Gives the session what has come. Ready with 0 at the socket's end.
+    /// Passes received bytes to the session. Ready with 0 at the socket's end.
     fn poll_pull(&self, session: &mut Connection, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_read_ready(context))?;
@@ -221,7 +221,7 @@ impl TlsStream {
                 read => read?,
             };
             if let Err(fault) = session.process_new_packets() {
-                // The other side is told what was wrong.
+                // The peer is sent the alert.
                 self.push_now(session);
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
             }
@@ -230,7 +230,7 @@ impl TlsStream {
     }
 }
 
-/// What is deciphered and not yet read.
+/// The state of the decrypted input.
 fn peek_session(session: &mut Connection) -> Peek {
     match session.reader().fill_buf() {
         Ok([]) => Peek::End,
@@ -240,7 +240,7 @@ fn peek_session(session: &mut Connection) -> Peek {
     }
 }
 
-/// Moves at most `most` bytes that are deciphered. `None` if there are none yet.
+/// Moves at most `most` decrypted bytes. `None` if there are none yet.
 fn take_plain(session: &mut Connection, buffer: &mut BytesMut, most: usize) -> Option<io::Result<usize>> {
     let mut reader = session.reader();
     let mut read = 0;

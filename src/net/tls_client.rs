@@ -1,18 +1,18 @@
-//! How TLS is spoken to a server: whom to trust, and who we are.
+//! TLS to a server: the trusted roots, and the gateway's certificate.
 
 use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-/// How TLS is spoken to a server. Sessions are resumed among all that use the same `config`.
+/// TLS to a server. Sessions are resumed among all connections with the same `config`.
 #[derive(Clone, Debug)]
 pub struct TlsClientConfig {
-    /// Whom to trust, and who we are.
+    /// The trusted roots, and the gateway's certificate.
     pub config: Arc<ClientConfig>,
     /// The name that the server's certificate must carry; `None`: the host's.
     pub server_name: Option<ServerName<'static>>,
-    /// A hash of all that it was made of.
+    /// A hash of all files it was made of.
     pub files: [u8; 32],
 }
 

@@ -1,5 +1,5 @@
-//! What unit tests build a worker from: settings, a gateway without routes, an upstream. All time-outs are the defaults of the
-//! file.
+//! What unit tests build a worker from: settings, a gateway without routes, an upstream. All time-outs are the defaults
+//! of the file.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -99,7 +99,7 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
 
 /// A worker of this gateway, without listeners.
 pub(super) fn worker(gateway: Plan) -> Rc<Worker> {
-    // Nobody sends anything, so it need not live on.
+    // The sender is never used, so it may be dropped.
     let (_, life) = watch::channel(Life::Running);
     let control = Control {
         reload: mpsc::channel(1).0,

@@ -33,7 +33,7 @@ use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::upstream::exchange::{Exchange, ResponseBuffer, UpstreamRequest};
 use crate::upstream::{Failed, Failure};
 
-/// Forwards the request, whose head is in the message buffer, and relays the response.
+/// Forwards the request with the head in the message buffer, and relays the response.
 pub(crate) async fn forward(
     session: &mut Session,
     ctx: &mut RequestContext,

@@ -313,7 +313,8 @@ impl RequestReader {
         }
     }
 
-    /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are unread.
+    /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are
+    /// unread.
     pub(crate) async fn gone(&self) {
         let stream = match &self.source {
             Source::Http1(stream) => stream,

@@ -1,13 +1,14 @@
-//! The routes that one lookup has to choose from once the path is known: found by the values of headers.
+//! The routes to choose from once the path of a request is known: selected by the values of headers.
 //!
-//! A short list is tried one by one. A long list has an index: its routes are grouped by the name of a header that they ask for, each
-//! group by the value asked for, and each such part is indexed again by the other headers, if it is long. Of several headers the one
-//! with the most values leads. What an index has settled is not checked again.
+//! A short list is tried one by one. A long list has an index: its routes are grouped by the name of a header in their
+//! conditions, each group by the required value, and each such part is indexed again by the other headers, if it is
+//! long. Of several headers the one with the most values comes first. Conditions decided by an index are not checked
+//! again.
 //!
 //! The keys of the index come from the file, and a request only looks them up, so no client can make them collide.
 //!
-//! Not handled: thousands of routes that differ only by method, or that ask for thousands of different header names, are tried one by
-//! one.
+//! Not handled: thousands of routes that differ only by method, or that require thousands of different header names,
+//! are tried one by one.
 
 use foldhash::{HashMap, HashMapExt as _, HashSet};
 use http::{HeaderName, HeaderValue};
@@ -15,25 +16,25 @@ use http::{HeaderName, HeaderValue};
 use super::carries;
 use crate::http1::fields::Fields;
 
-/// A route's place among all routes, the most specific first.
+/// A route's index among all routes, the most specific first.
 pub(super) type Rank = usize;
 
-/// Shorter lists, and headers that fewer routes ask for, have no index: trying a few routes is as fast.
+/// Shorter lists, and headers required by fewer routes, have no index: trying a few routes is as fast.
 const MIN_TO_INDEX: usize = 8;
 
 /// Routes by rank; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     all: Vec<Candidate>,
-    /// Holds the same routes.
+    /// Contains the same routes.
     index: Option<Box<Index>>,
 }
 
-/// A route, and what it asks of headers.
+/// A route, with its header conditions.
 #[derive(Clone, Debug)]
 struct Candidate {
     rank: Rank,
-    /// All must hold. In an index: those that it does not settle.
+    /// All must hold. In an index: those that it does not decide.
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -44,7 +45,7 @@ struct Index {
     rest: Vec<Candidate>,
 }
 
-/// Routes that ask for one header.
+/// Routes that require one header.
 #[derive(Debug)]
 struct Group {
     name: HeaderName,
@@ -52,7 +53,7 @@ struct Group {
 }
 
 impl Candidates {
-    /// Adds a route that asks for these headers. Ranks must come in ascending order, and before [`Self::index`].
+    /// Adds a route with these header conditions. Ranks must be in ascending order, and before [`Self::index`].
     pub(super) fn push(&mut self, rank: Rank, headers: &[(HeaderName, HeaderValue)]) {
         self.all.push(Candidate { rank, headers: headers.to_vec() });
     }
@@ -62,8 +63,8 @@ impl Candidates {
         self.all.iter().map(|candidate| candidate.rank)
     }
 
-    /// The least rank below `bound` of the routes whose headers are among `fields` and that `accepts` takes. `accepts` is asked of
-    /// each rank at most once. No allocation.
+    /// The lowest rank below `bound` of the routes with all required headers in `fields` and that `accepts` accepts.
+    /// `accepts` is called at most once for each rank. No allocation.
     pub(super) fn first(
         &self,
         bound: Rank,
@@ -117,7 +118,7 @@ impl Index {
             let values = fields.all(&group.name).iter();
             for (place, value) in values.clone().enumerate() {
                 let Some(candidates) = group.by_value.get(value) else { continue };
-                // A value that is sent again finds nothing new.
+                // A repeated value finds no more routes.
                 if !values.clone().take(place).any(|earlier| earlier == value) {
                     best = candidates.first(best, fields, accepts).unwrap_or(best);
                 }
@@ -128,7 +129,7 @@ impl Index {
 }
 
 impl Group {
-    /// Of routes by rank, each with the place of its condition on `name`.
+    /// Of routes by rank, each with the index of its condition on `name`.
     fn new(name: &HeaderName, members: &[(&Candidate, usize)]) -> Self {
         let mut by_value: HashMap<Box<[u8]>, Candidates> = HashMap::new();
         for &(candidate, place) in members {
@@ -162,7 +163,7 @@ mod tests {
 
     const NAMES: &[&str] = &["x", "x-tenant", "y"];
 
-    /// What one route asks for: often several values of one header.
+    /// The conditions of one route: often several values of one header.
     fn asked() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
         let condition =
             (prop::sample::select(NAMES), prop::sample::select(vec!["a", "A", "b", "ab", "0", "1"]));
@@ -210,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        /// The index against trying every route in turn, and no route is asked about twice.
+        /// The index equals trying every route in turn, and no route is tried twice.
         #[test]
         fn the_index_equals_trying_every_route(
             routes in prop::collection::vec((asked(), any::<bool>()), 0..60),

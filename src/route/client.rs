@@ -1,8 +1,8 @@
 //! The client's address behind trusted proxies.
 //!
-//! One source is believed, the one that the file names: most proxies write one header and pass the others as the client
-//! sent them, and nothing in a request tells which one the proxy wrote. A proxy appends to the right of a list; what
-//! stands further left came from its own peer. So lists are read from the right, past trusted addresses, and the first
+//! Only one source is trusted, the one that the config file names. Most proxies write one header and forward the others
+//! as the client sent them, and no request shows which one the proxy wrote. A proxy appends to the right of a list;
+//! items further left came from its own peer. So lists are read from the right, past trusted addresses, and the first
 //! address that is not trusted is the client.
 
 use std::fmt;
@@ -14,22 +14,22 @@ use ipnet::IpNet;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 
-/// At most so many items of a list of hops are read, empty ones included.
+/// The maximum number of items of a list of hops that are read, empty ones included.
 const MAX_ITEMS: usize = 64;
 
-/// A client's address, and the network that stands for it in keys.
+/// A client's address, and the network that identifies it in keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
     /// The address (an IPv4-mapped IPv6 address is its IPv4 address).
     pub address: IpAddr,
-    /// The address with everything below the configured prefix cleared: one client per network prefix.
+    /// The address with all bits below the configured prefix cleared: one client per network prefix.
     pub network: IpAddr,
-    /// Whether that is the client for sure. If not, a trusted proxy named a client that cannot be read: `address` is the
-    /// last trusted hop that can, many clients share it, and it gains nothing by its address.
+    /// Whether the address is certainly the client's. If not, a trusted proxy named a client that cannot be read:
+    /// `address` is the last trusted hop that can, is shared by many clients, and gets no exemptions by address.
     pub identified: bool,
 }
 
-/// What is believed of a trusted proxy.
+/// The header of trusted proxies that names the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientSource {
     /// The list in X-Forwarded-For.
@@ -39,16 +39,16 @@ pub enum ClientSource {
     Forwarded,
     /// The one address in this header.
     Header(HeaderName),
-    /// Nothing: the peer is the client.
+    /// None: the peer is the client.
     Peer,
 }
 
-/// Whose word is believed, and how wide a client is.
+/// The trusted proxies, and the network prefix that counts as one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRule {
-    /// Proxies that are believed.
+    /// The trusted proxies.
     pub trusted_proxies: Vec<IpNet>,
-    /// Where they name the client.
+    /// The header in which they name the client.
     pub source: ClientSource,
     /// Prefix length of an IPv4 client, 0 to 32 (more counts as 32).
     pub ipv4_prefix: u8,
@@ -57,7 +57,8 @@ pub struct ClientRule {
 }
 
 impl Default for ClientRule {
-    /// Nobody is trusted; a client is one IPv4 address or one IPv6 /64, which is what one subscriber gets (RFC 6177).
+    /// No proxy is trusted; a client is one IPv4 address or one IPv6 /64, which is the usual size for one subscriber
+    /// (RFC 6177).
     fn default() -> Self {
         let source = ClientSource::default();
         Self { trusted_proxies: Vec::new(), source, ipv4_prefix: 32, ipv6_prefix: 64 }
@@ -71,7 +72,7 @@ impl ClientRule {
         self.trusted_proxies.iter().any(|network| covers(network, peer))
     }
 
-    /// The client that stands for `address`.
+    /// The client with this `address`.
     pub fn client(&self, address: IpAddr) -> ClientAddress {
         let address = address.to_canonical();
         let network = match address {
@@ -91,7 +92,7 @@ impl ClientRule {
 
     /// The client behind `peer`: the peer itself unless it is trusted; else the one that the source names. Without the
     /// source, as in a health check, the peer is the client. At most 64 items of a list are read, empty ones included;
-    /// garbage, `unknown` and obfuscated names (`_id`) end the walk at the last good hop. Does not allocate.
+    /// malformed items, `unknown` and obfuscated names (`_id`) end the walk at the last valid hop. Does not allocate.
     pub fn identify(&self, peer: IpAddr, headers: Fields<'_>) -> ClientAddress {
         if !self.trusts(peer) {
             return self.client(peer);
@@ -119,7 +120,7 @@ impl ClientRule {
         ClientAddress { identified, ..self.client(address) }
     }
 
-    /// The header that a trusted `peer` sends in place of the source: it writes another one than the file says.
+    /// The header that a trusted `peer` sends instead of the source: it writes another one than the config file names.
     pub fn overlooked(&self, peer: IpAddr, headers: Fields<'_>) -> Option<&'static str> {
         let sent = |name| headers.known(name).is_some();
         let other = match &self.source {
@@ -139,8 +140,8 @@ impl ClientRule {
         (!is_source_sent && self.trusts(peer)).then_some(words)
     }
 
-    /// The first address that is not trusted, or else the last before the list ends or turns into garbage; and whether
-    /// that is the client. It is not where something stands before it that was not understood, or not read.
+    /// The first address that is not trusted, or else the last before the list ends or becomes malformed; and whether
+    /// that is the client. It is not if the item before it was malformed, or not read.
     fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Hop>) -> (IpAddr, bool) {
         let mut address = peer;
         for (count, hop) in hops.enumerate() {
@@ -170,8 +171,8 @@ impl fmt::Display for ClientSource {
     }
 }
 
-/// Whether `network` holds `address` (canonical: not IPv4-mapped). A network written in IPv4-mapped form holds IPv4
-/// addresses; one as wide as `::/0` does not.
+/// Whether `network` contains `address` (canonical: not IPv4-mapped). A network written in IPv4-mapped form contains
+/// IPv4 addresses; one as wide as `::/0` does not.
 pub(super) fn covers(network: &IpNet, address: IpAddr) -> bool {
     match (network, address) {
         (IpNet::V6(network), IpAddr::V4(v4)) => {
@@ -183,7 +184,7 @@ pub(super) fn covers(network: &IpNet, address: IpAddr) -> bool {
 
 /// One item of a list of hops.
 enum Hop {
-    /// Lists may hold empty items (RFC 9110 §5.6.1).
+    /// Lists may contain empty items (RFC 9110 §5.6.1).
     Empty,
     Garbage,
     Address(IpAddr),
@@ -198,7 +199,7 @@ fn hop(item: &[u8]) -> Hop {
     std::str::from_utf8(item).ok().and_then(node).map_or(Hop::Garbage, Hop::Address)
 }
 
-/// An element of `Forwarded`: its one `for=`. An element without, or with two, is garbage.
+/// An element of `Forwarded`: its single `for=`. An element without, or with two, is malformed.
 fn forwarded_for(element: &[u8]) -> Hop {
     if element.trim_ascii().is_empty() {
         return Hop::Empty;
@@ -216,12 +217,12 @@ fn forwarded_for(element: &[u8]) -> Hop {
     }
 }
 
-/// What stands between the quotes. Escapes stay, and thereby make an address garbage: no address needs one.
+/// The text between the quotes. Escapes stay, and make an address malformed: no address needs one.
 fn unquoted(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value)
 }
 
-/// An address with or without port (RFC 7239 §6). A zone id is no address: it means nothing on this machine.
+/// An address with or without port (RFC 7239 §6). A zone id is no address, since it has no meaning on this machine.
 fn node(text: &str) -> Option<IpAddr> {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;
@@ -246,8 +247,8 @@ fn is_port(text: &str) -> bool {
 
 /// The items of a list from the right, split at a delimiter outside quoted strings (RFC 9110 §5.6.4).
 ///
-/// From the right, since what trusted proxies appended must be understood whatever stands to its left: read from the
-/// left, one quote that a client leaves open would swallow it.
+/// From the right, since items that trusted proxies appended must be readable whatever precedes them: read from the
+/// left, one unclosed quote of a client would swallow them.
 struct Items<'v> {
     rest: Option<&'v [u8]>,
     delimiter: u8,

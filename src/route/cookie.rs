@@ -7,9 +7,9 @@ use percent_encoding::percent_decode;
 
 use crate::http1::fields::Fields;
 
-/// The values of all cookies of this name, over all `Cookie` headers as sent. Names are case-sensitive. One pair of quotes
-/// around a value is left away, and escapes are decoded once: many backends read `id="x"` and `id=%78` as `id=x`, and would
-/// see one session where we see several clients. Allocates only to decode.
+/// The values of all cookies of this name, over all `Cookie` headers as sent. Names are case-sensitive. One pair of
+/// quotes around a value is removed, and escapes are decoded once: many backends read `id="x"` and `id=%78` as `id=x`,
+/// and would see one session where the gateway sees several clients. Allocates only to decode.
 pub(super) fn all<'r>(
     headers: Fields<'r>,
     name: &'r str,

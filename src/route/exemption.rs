@@ -1,4 +1,4 @@
-//! Who is exempt from a limit.
+//! Exemptions from a limit.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use super::key_fault::KeyFault;
 use super::pattern::PathPattern;
 use super::{RouteRequest, carries};
 
-/// Who is exempt from a limit.
+/// An exemption from a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exemption {
     /// Clients in this network (by address, not by prefix) that are identified.
     Ip(IpNet),
-    /// Requests that carry this field with this value, byte for byte, among its values.
+    /// Requests with this header and this value, byte for byte, among its values.
     Header(HeaderName, HeaderValue),
     /// Requests to this path.
     Path(PathPattern),
@@ -27,7 +27,8 @@ impl Exemption {
     /// Bits of a network below its prefix are ignored.
     ///
     /// # Errors
-    /// Any other form; a value that the named field or pattern cannot have.
+    ///
+    /// Any other form; a value that the named header or pattern cannot have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
         match text.split_once(':') {
             Some(("ip", network)) => parse_network(network),
@@ -37,7 +38,7 @@ impl Exemption {
                 Err(fault) => Err(KeyFault { message: fault.message, help: fault.help }),
             },
             _ => KeyFault::new(
-                // What stands behind `=` may be a secret.
+                // The text after `=` may be a secret.
                 format!("`{}` is not an exemption", text.split_inclusive('=').next().unwrap_or_default()),
                 "write `ip:10.0.0.0/8`, `header:x-internal=1` or `path:/health`",
             ),
@@ -45,7 +46,7 @@ impl Exemption {
     }
 
     /// Whether the request is exempt. `merge_slashes` is the matched route's: its form of the path counts, since that
-    /// is the one forwarded.
+    /// form is forwarded.
     pub fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
         match self {
             Self::Ip(network) => request.client.identified && covers(network, request.client.address),
@@ -56,7 +57,7 @@ impl Exemption {
 }
 
 impl fmt::Display for Exemption {
-    /// As written in the file, but for a header's value: it may be a secret.
+    /// As written in the file, except a header's value: it may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(network) if network.prefix_len() == network.max_prefix_len() => {

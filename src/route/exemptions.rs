@@ -1,8 +1,8 @@
 //! All exemptions of one limit.
 //!
-//! A short list is tried one by one. A long list has an index: headers by name and value, networks as a [set](super::networks), paths
-//! as a [trie](super::trie). The keys of the index come from the file, and a request only looks them up, so no client can make them
-//! collide.
+//! A short list is tried one by one. A long list has an index: headers by name and value, networks as a
+//! [set](super::networks), paths as a [trie](super::trie). The keys of the index come from the file, and a request only
+//! looks them up, so no client can make them collide.
 //!
 //! Not handled: thousands of different header names are looked up name by name.
 
@@ -32,12 +32,12 @@ pub struct Exemptions {
 struct Index {
     headers: Vec<(HeaderName, HashSet<Box<[u8]>>)>,
     networks: Networks,
-    /// All of one rank: the first that matches ends the walk.
+    /// All of one rank: the first match ends the walk.
     paths: Trie,
 }
 
 impl Exemptions {
-    /// These exemptions, in file order.
+    /// A set of these exemptions, in file order.
     pub fn new(all: Vec<Exemption>) -> Self {
         let index = (all.len() >= MIN_TO_INDEX).then(|| Arc::new(Index::new(&all)));
         Self { all, index }
@@ -56,7 +56,7 @@ impl Exemptions {
         }
     }
 
-    /// The first that holds, for people: all are tried one by one.
+    /// The first one that applies, for display: all are tried one by one.
     pub fn first(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> Option<&Exemption> {
         self.all.iter().find(|exemption| exemption.holds(request, merge_slashes))
     }

@@ -1,14 +1,14 @@
-//! Spellings of one path: what backends commonly take for the same.
+//! Folding: spellings of one path that backends commonly treat as the same.
 //!
-//! Many backends serve `/Login`, `/login/` and `/login;x` as `/login`. A limit that is asked for one spelling only is escaped
-//! by the others, so paths are compared *folded*:
+//! Many backends serve `/Login`, `/login/` and `/login;x` as `/login`. A limit that compares one spelling only is
+//! bypassed by the others, so paths are compared *folded*:
 //!
 //! | written | folded | why |
 //! |---|---|---|
 //! | `/Login` | `/login` | ASCII letters are compared without case |
 //! | `/login/` | `/login` | one trailing slash does not count |
 //! | `/login;x/a;y=1` | `/login/a` | `;` begins the parameters of a segment (RFC 3986 §3.3) |
-//! | `/a/;x/b` | `/a/b` | the empty segment that is left goes where duplicate slashes are merged |
+//! | `/a/;x/b` | `/a/b` | the remaining empty segment is removed where duplicate slashes are merged |
 //! | `/login%3Bx` | `/login%3bx` | an escaped `;` belongs to the name |
 //! | `/a/..;/b` | a fault | a backend that drops parameters first reads `/b`, another one `/a/..;/b` |
 //!
@@ -24,12 +24,13 @@ pub enum PathMatching {
     Strict,
 }
 
-/// A segment is `.` or `..` once its parameters are gone, as `..;x`.
+/// A segment is `.` or `..` without its parameters, such as `..;x`.
 pub(super) struct DotParameters;
 
-/// A normalised path, folded. `None`: it is its own folded form, as most paths are.
+/// A normalised path, folded. `None`: it equals its folded form, as most paths do.
 ///
 /// # Errors
+///
 /// [`DotParameters`]
 pub(super) fn fold(path: &str, merge_slashes: bool) -> Result<Option<String>, DotParameters> {
     let ends_with_slash = path.len() > 1 && path.ends_with('/');

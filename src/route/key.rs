@@ -1,19 +1,19 @@
-//! Whose allowance a request spends: keys, and what happens when they are missing.
+//! Keys: what a limit counts by, and the rules for requests without a key.
 //!
 //! A key becomes a fingerprint: 128 bits of a keyed hash over a text of tagged, length-prefixed parts:
 //!
 //! ```text
-//! one a part:  tag                          1 byte: which kind of part this is, or what stands in for it
-//!              count                        8 bytes; only of a header, and of several cookies or parameters: how many values follow
+//! one a part:  tag                          1 byte: the kind of the part, or of its substitute
+//!              count                        8 bytes; only of a header, and of several cookies or parameters: number of values
 //!                                           (all integers little-endian)
-//!              length, bytes                8 bytes, and so many; an address has 4 or 16
+//!              length, bytes                8 bytes, then the bytes; an address has 4 or 16
 //! ```
 //!
-//! The text can be read back, so two keys are equal only if all their parts are: `("a:b", "c")` is not `("a",
-//! "b:c")`, one value `x, y` is not two values, and an address that stands in for a header is not a header with those
-//! bytes. That a client finds two texts with one fingerprint is as unlikely as that it guesses the secret.
+//! The text can be parsed back, so two keys are equal only if all their parts are: `("a:b", "c")` is not `("a",
+//! "b:c")`, one value `x, y` is not two values, and an address substituted for a header is not a header with those
+//! bytes. A client finds two texts with one fingerprint with no more chance than it guesses the secret.
 //!
-//! Which limit counts is not part of it: [`Fingerprint::of_policy`](crate::limit::units::Fingerprint::of_policy) adds that.
+//! The limit is not part of the text: [`Fingerprint::of_policy`](crate::limit::units::Fingerprint::of_policy) adds it.
 
 mod named;
 
@@ -32,25 +32,25 @@ pub use super::secret::KeySecret;
 use crate::limit::units::Fingerprint;
 pub use named::{EVERYONE, PathForm};
 
-/// A key: its parts in order. One part, or several for a composite. In words through `Display`: `per client address
-/// and path`.
+/// A key: its parts in order. One part, or several for a composite. As text through `Display`: `per client address and
+/// path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// At least one.
     pub parts: Vec<Part>,
-    /// What happens when a header, cookie or query part is absent.
+    /// The rule for an absent header, cookie or query part.
     pub missing: Missing,
-    /// What several different values of such a part are; `None`: what [`Part::repeated`] says.
+    /// The rule for several different values of such a part; `None`: that of [`Part::repeated`].
     pub repeated: Option<Repeated>,
 }
 
-/// What happens when a header, cookie or query part of the key is absent. In words through `Display`.
+/// The rule for an absent header, cookie or query part of the key. As text through `Display`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
-    /// The client's network stands in for that part.
+    /// The client's network is substituted for that part.
     #[default]
     Ip,
-    /// All such requests share one counter (of a composite: all whose other parts are equal).
+    /// All such requests share one counter (of a composite: all with equal other parts).
     Shared,
     /// The limit does not apply.
     Skip,
@@ -58,16 +58,16 @@ pub enum Missing {
     Deny,
 }
 
-/// Whose counter a request spends from.
+/// The result of computing a request's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyResult {
-    /// This one's.
+    /// The key.
     Key(Fingerprint),
-    /// None: a part is missing, and the limit is skipped then.
+    /// A part is missing, and the limit is skipped in that case.
     Skip,
-    /// A part is missing, and the request is refused then.
+    /// A part is missing, and the request is refused in that case.
     Deny,
-    /// A part has several values, and the request is refused then.
+    /// A part has several values, and the request is refused in that case.
     Repeated,
 }
 
@@ -83,14 +83,14 @@ impl fmt::Display for Missing {
 }
 
 impl Key {
-    /// Whether a request may lack a part of the key, so that [`Missing`] says what happens.
+    /// Whether a request may lack a part of the key, so that [`Missing`] applies.
     pub fn may_be_missing(&self) -> bool {
         self.parts.iter().any(Part::may_be_missing)
     }
 
-    /// The fingerprint of the parts: they are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ.
-    /// `route` is the matched route's name and `merge_slashes` its form of the path. Allocates only to decode an escaped
-    /// cookie or query parameter, to join several, and in a fleet for keys of more than 64 bytes.
+    /// The fingerprint of the parts: they are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ. `route` is
+    /// the matched route's name and `merge_slashes` its form of the path. Allocates only to decode an escaped cookie or
+    /// query parameter, to join several, and in a fleet for keys of more than 64 bytes.
     pub fn claim(
         &self,
         secret: &KeySecret,
@@ -110,7 +110,7 @@ impl Key {
                     text.address(KeyText::IP_STANDS_IN, request.client.network);
                 }
                 (PartValue::Missing | PartValue::Repeated, Missing::Shared) => text.tag(KeyText::SHARED),
-                // A part behind this one may be denied, whatever is missing.
+                // A later part may deny the request, whatever is missing.
                 (PartValue::Missing | PartValue::Repeated, Missing::Skip) => lacking = Some(KeyResult::Skip),
                 (PartValue::Missing | PartValue::Repeated, Missing::Deny) => lacking = Some(KeyResult::Deny),
                 (PartValue::Nothing, _) => text.tag(part.tag()),
@@ -141,9 +141,9 @@ impl Key {
         matches!(found, PartValue::Repeated) && self.repeated.unwrap_or(part.repeated()) == Repeated::Deny
     }
 
-    /// The parts with the request's values, for people: `("header:x-api-key", Some("…f3a9 #k7Qd"))`. Values of header, cookie and query
-    /// parts are shown as `masking` says. A missing part is told as what stands in for it (`ip (header:x-api-key is missing)`), or
-    /// without a value.
+    /// The parts with the request's values, for display: `("header:x-api-key", Some("…f3a9 #k7Qd"))`. Values of header,
+    /// cookie and query parts are shown by `masking`. A missing part is shown as its substitute (`ip (header:x-api-key
+    /// is missing)`), or without a value.
     pub fn describe(
         &self,
         request: &RouteRequest<'_>,
@@ -168,8 +168,8 @@ impl Key {
 }
 
 impl Key {
-    /// The values alone, masked as [`Self::describe`] does it; of a part without a value, what it is. What is the same for
-    /// everybody is left out.
+    /// The values alone, masked as by [`Self::describe`]; a part without a value is named. Parts that are equal for all
+    /// requests are left out.
     pub fn label(
         &self,
         request: &RouteRequest<'_>,
@@ -184,21 +184,21 @@ impl Key {
     }
 }
 
-/// Characters of a label: those of its parts together.
+/// Maximum characters of a label: those of its parts together.
 const LABEL_MOST: usize = 480;
-/// Characters of one part of a label.
+/// Maximum characters of one part of a label.
 const LABEL_PART_MOST: usize = 120;
-/// What ends each part of a label: no part has it, as controls are escaped.
+/// The end of each part of a label: no part contains it, since controls are escaped.
 pub const LABEL_END: char = '\n';
 
 impl Key {
-    /// Characters of one part of a label.
+    /// Maximum characters of one part of this key's label.
     fn label_part_most(&self) -> usize {
         LABEL_PART_MOST.min(LABEL_MOST / self.parts.len().max(1))
     }
 
-    /// As [`Self::label`], behind what stands in `out`, with [`LABEL_END`] behind each part. Of a long value its first 120 characters
-    /// and `…`, or fewer where the key has more than four parts.
+    /// Appends to `out` the same as [`Self::label`], with [`LABEL_END`] after each part. Of a long value the first 120
+    /// characters and `…`, or fewer if the key has more than four parts.
     pub fn write_label(
         &self,
         request: &RouteRequest<'_>,
@@ -239,23 +239,23 @@ impl fmt::Display for Key {
     }
 }
 
-/// The text whose hash is the fingerprint; see the module.
+/// The text that the fingerprint is a hash of; see the module.
 struct KeyText {
     hasher: KeyHasher,
-    /// What is not hashed yet: a hasher takes one long text faster than many short ones.
+    /// Bytes not hashed yet: a hasher is faster on one long text than on many short ones.
     pending: [u8; 64],
     length: usize,
 }
 
-/// As the [`Secret`] says.
+/// By the [`KeySecret`].
 enum KeyHasher {
     Process(SipHasher13),
-    /// The hasher is large: it is made only for what does not fit into `pending`.
+    /// The hasher is large: it is created only for bytes that do not fit into `pending`.
     Fleet([u8; 32], Option<Box<blake3::Hasher>>),
 }
 
 impl KeyText {
-    /// Tags of what stands in for a missing part; those of parts are [`Part::tag`].
+    /// Tags of the substitutes for a missing part; those of parts are [`Part::tag`].
     const IP_STANDS_IN: u8 = 254;
     const SHARED: u8 = 255;
     /// Added to the tag of a cookie or a query parameter that has several values.

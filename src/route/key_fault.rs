@@ -1,12 +1,12 @@
-//! What is wrong with a key or an exemption.
+//! The fault of a key or an exemption.
 
-/// What is wrong with a key or an exemption, and what would be right.
+/// The fault of a key or an exemption, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct KeyFault {
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What would be right.
+    /// The remedy.
     pub help: String,
 }
 

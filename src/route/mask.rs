@@ -1,11 +1,13 @@
-//! How values that may be secret are shown: so that an administrator tells keys apart, and learns no secret.
+//! Masking of values that may be secret: an administrator can distinguish keys, and learns no secret.
 //!
-//! Of a value with 16 or more characters the last four, behind `…`, and of any value a short id: `…f3a9 #k7Qd`, `… #0aZ9`. The id is
-//! 24 bits of a keyed hash. Its key is random and never leaves the process, or it is derived from the secret of a fleet; so an id
-//! can neither be reversed nor be found by trying values, however weak the value is.
+//! Of a value with 16 or more characters the last four are shown, after `…`, and of any value a short id: `…f3a9
+//! #k7Qd`, `… #0aZ9`. The id is 24 bits of a keyed hash. Its key is random and never leaves the process, or it is
+//! derived from the secret of a fleet; so an id can neither be reversed nor be found by trying values, however weak the
+//! value is.
 //!
-//! The scheme of `authorization` is no secret and is shown: `Bearer …f3a9 #k7Qd`. Only known schemes are, as the first word of
-//! anything else may be part of the secret. Of `Basic` credentials no characters are shown: the last ones are the password's.
+//! The scheme of `authorization` is no secret and is shown: `Bearer …f3a9 #k7Qd`. Only known schemes are shown, since
+//! the first word of any other value may be part of the secret. Of `Basic` credentials no characters are shown: the
+//! last ones are the password's.
 
 use std::fmt::{self, Write as _};
 
@@ -15,22 +17,22 @@ use super::secret::KeySecret;
 #[derive(Clone, Copy)]
 pub struct ShortIds([u8; 32]);
 
-/// How the values of keys are shown that may be secret.
+/// How the values of keys that may be secret are shown.
 #[derive(Clone, Copy, Debug)]
 pub enum Masking<'a> {
-    /// Whole: the limit has `reveal = true`.
+    /// Unmasked: the limit has `reveal = true`.
     Off,
     /// Masked, with a short id.
     Ids(&'a ShortIds),
-    /// Masked, without an id: there is nothing to tell apart.
+    /// Masked, without an id: no keys are to be distinguished.
     NoIds,
 }
 
-/// What the last characters of a value are shown for: of shorter ones they would be too large a part.
+/// The minimum length of a value with its last characters shown: of shorter values they would be too large a part.
 const MIN_TO_SHOW_END: usize = 16;
-/// How many characters those are.
+/// The number of those characters.
 const END: usize = 4;
-/// What ids are written in.
+/// The characters of ids.
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// Characters of an id.
 const ID: usize = 4;
@@ -89,7 +91,7 @@ impl ShortIds {
 }
 
 impl<'a> Masking<'a> {
-    /// Of a limit that reveals its keys, or not.
+    /// For a limit that reveals its keys, or not.
     pub fn of(reveal: bool, ids: &'a ShortIds) -> Self {
         if reveal { Self::Off } else { Self::Ids(ids) }
     }
@@ -99,7 +101,7 @@ impl<'a> Masking<'a> {
         matches!(self, Self::Off)
     }
 
-    /// Appends `value`, masked. `is_authorization`: it is that of `authorization`.
+    /// Appends `value`, masked. `is_authorization`: the value is that of `authorization`.
     pub(super) fn write(self, value: &str, is_authorization: bool, out: &mut String) {
         let (scheme, secret) = if is_authorization { scheme(value) } else { (None, value) };
         // Writing to a `String` cannot fail.
@@ -177,7 +179,7 @@ mod tests {
     }
 
     proptest! {
-        /// Five characters of a value in a row are never shown, whatever it is.
+        /// No five consecutive characters of a value are ever shown.
         #[test]
         fn no_more_than_the_end_is_shown(value in "[a-y]{5,40}", scheme in "(Bearer |Basic |x |)") {
             let value = format!("{scheme}{value}");

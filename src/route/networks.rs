@@ -1,8 +1,9 @@
-//! A set of networks: whether one of a million holds an address is a binary search.
+//! A set of networks: whether one of a million contains an address is found by binary search.
 //!
-//! Two networks are disjoint, or one holds the other. Those inside others are left out, so the rest are disjoint ranges of addresses,
-//! and only the last range that begins at or before an address may hold it. The span of all starts is cut into equal parts, about as many
-//! as there are ranges, and the search is among the starts of one part: few, where networks lie evenly.
+//! Two networks are disjoint, or one contains the other. Contained ones are left out, so the rest are disjoint ranges
+//! of addresses, and only the last range that begins at or before an address may contain it. The range of all starts is
+//! divided into equal parts, about as many as there are ranges, and the search is limited to the starts of one part:
+//! few, if the networks are spread evenly.
 
 use std::net::IpAddr;
 
@@ -15,20 +16,20 @@ pub(super) struct Networks {
     v6: Ranges<u128>,
 }
 
-/// Disjoint ranges of addresses in ascending order, the ends included.
+/// Disjoint ranges of addresses in ascending order, ends included.
 #[derive(Debug)]
 struct Ranges<A> {
     starts: Box<[A]>,
     /// In the same order.
     ends: Box<[A]>,
-    /// How many ranges begin before each part of the span, and how many there are.
+    /// The number of ranges that begin before each part, and the total.
     heads: Box<[usize]>,
     /// Bits of an address within its part.
     shift: u32,
 }
 
 impl Networks {
-    /// Whether one of the networks holds `address`, as [`covers`](super::client::covers) says.
+    /// Whether one of the networks contains `address`, as [`covers`](super::client::covers) decides.
     pub(super) fn cover(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(v4) => self.v4.contain(v4.to_bits()),
@@ -45,7 +46,7 @@ impl FromIterator<IpNet> for Networks {
                 IpNet::V4(network) => v4.push((network.network().to_bits(), network.broadcast().to_bits())),
                 IpNet::V6(network) => {
                     let (start, end) = (network.network(), network.broadcast());
-                    // In IPv4-mapped form it holds IPv4 addresses.
+                    // A network in IPv4-mapped form contains IPv4 addresses.
                     if let Some((start, end)) = start.to_ipv4_mapped().zip(end.to_ipv4_mapped()) {
                         v4.push((start.to_bits(), end.to_bits()));
                     }
@@ -58,7 +59,7 @@ impl FromIterator<IpNet> for Networks {
 }
 
 impl<A: Copy + Ord + Into<u128>> Ranges<A> {
-    /// Of ranges that are disjoint or hold one another.
+    /// Of ranges that are disjoint or contain one another.
     fn new(mut ranges: Vec<(A, A)>) -> Self {
         ranges.sort_unstable();
         let mut disjoint: Vec<(A, A)> = Vec::with_capacity(ranges.len());
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use crate::route::client::covers;
 
-    /// Close to one another, so that networks hold one another and addresses.
+    /// Close to one another, so that networks contain one another and addresses.
     fn address() -> impl Strategy<Value = IpAddr> {
         let v4 = (0..4_u32, 0..4_u32).prop_map(|(high, low)| Ipv4Addr::from_bits(high << 30 | low));
         let v6 = (0..4_u128, 0..4_u128).prop_map(|(high, low)| Ipv6Addr::from_bits(high << 126 | low));

@@ -1,4 +1,4 @@
-//! What a key is made of, and what that is in a request.
+//! The parts of a key, and their values in a request.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -13,9 +13,9 @@ use crate::http1::fields::Values;
 
 /// One part of a key. `Display` writes it as in the file: `header:x-api-key`.
 ///
-/// A header, cookie or query parameter with an empty value counts as absent: so a client cannot get around
-/// `missing` by sending nothing under the right name. Equal values count as one; what several different ones are, an empty
-/// one among them, is up to [`Repeated`].
+/// A header, cookie or query parameter with an empty value counts as absent: so a client cannot bypass `missing` with
+/// an empty value. Equal values count as one; [`Repeated`] decides about several different ones, including an empty
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The client's network.
@@ -34,34 +34,34 @@ pub enum Part {
     Method,
     /// The route's name.
     Route,
-    /// Nothing: everybody shares one counter.
+    /// Nothing: all clients share one counter.
     Global,
     /// The subject of the client's certificate, as `CN=a, O=b`. Absent without one, or if it is empty.
     TlsSubject,
 }
 
-/// What several different values of a header, cookie or query part are.
+/// The rule for several different values of a header, cookie or query part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeated {
     /// Malformed: the request is refused with 400.
     Deny,
-    /// As good as none: [`Missing`](super::key::Missing) says what happens.
+    /// Treated as absent: [`Missing`](super::key::Missing) applies.
     Missing,
-    /// One key together, in order.
+    /// One key of all values together, in order.
     Join,
 }
 
-/// What is said of a part that a request lacks.
+/// The text for a part that a request lacks.
 pub const LACKS: &str = "is missing";
-/// What is said of a part of which a request has several values.
+/// The text for a part with several values.
 pub const REPEATED: &str = "has several values";
 
-/// What a part is in a request.
+/// The value of a part in a request.
 pub(super) enum PartValue<'r> {
     Missing,
     /// There are several values that differ, and they are not joined.
     Repeated,
-    /// A part that is the same for everybody.
+    /// A part that is equal for all requests.
     Nothing,
     Address(IpAddr),
     Bytes(Cow<'r, [u8]>),
@@ -77,6 +77,7 @@ impl Part {
     /// Parses `"ip"`, `"header:NAME"`, … as written in the file.
     ///
     /// # Errors
+    ///
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
         const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global` or `tls:subject`";
@@ -110,7 +111,7 @@ impl Part {
         self.invented_by_client() || *self == Self::TlsSubject
     }
 
-    /// Whether a client can invent the value at will (header, cookie, query), so that it alone protects nothing.
+    /// Whether a client can invent the value at will (header, cookie, query), so that the part alone limits no client.
     pub fn invented_by_client(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
     }
@@ -125,7 +126,7 @@ impl Part {
         matches!(self, Self::Header(name) if *name == http::header::AUTHORIZATION)
     }
 
-    /// What several values of it are, unless the file says otherwise: backends differ in which header or parameter they read, while
+    /// The default rule for several values of it. Backends differ in which header or parameter they read, while
     /// browsers send several cookies of one name for different paths.
     pub fn repeated(&self) -> Repeated {
         match self {
@@ -135,7 +136,7 @@ impl Part {
     }
 
     fn named(kind: &str, name: &str) -> Result<Self, KeyFault> {
-        // Cookies' names are tokens (RFC 6265 §4.1.1), as fields' are (RFC 9110 §5.1); parameters' are any text.
+        // Cookie names are tokens (RFC 6265 §4.1.1), like header names (RFC 9110 §5.1); parameter names are any text.
         let token = HeaderName::try_from(name).ok();
         match (kind, token) {
             ("header", Some(token)) => Ok(Self::Header(token)),
@@ -148,7 +149,7 @@ impl Part {
         }
     }
 
-    /// What this part is in a request; with `join`, several values are one key.
+    /// The value of this part in a request; with `join`, several values are one key.
     pub(super) fn find<'r>(
         &'r self,
         request: &RouteRequest<'r>,
@@ -175,7 +176,7 @@ impl Part {
         }
     }
 
-    /// Which kind of part this is, in a fingerprint.
+    /// The kind of the part, in a fingerprint.
     pub(super) fn tag(&self) -> u8 {
         match self {
             Self::Ip => 0,
@@ -269,7 +270,7 @@ impl<'r> PartValue<'r> {
         }
     }
 
-    /// For people: masked as `masking` says, controls and bytes that are not UTF-8 escaped.
+    /// For display: masked by `masking`, controls and bytes that are not UTF-8 escaped.
     pub(super) fn words(&self, masking: Masking<'_>, is_authorization: bool) -> Option<String> {
         if matches!(self, Self::Missing | Self::Repeated | Self::Nothing) {
             return None;
@@ -279,7 +280,7 @@ impl<'r> PartValue<'r> {
         Some(out)
     }
 
-    /// The same behind what stands in `out`, of a long value no more than `max` characters and `…`.
+    /// Appends the same to `out`; of a long value at most `max` characters and `…`.
     pub(super) fn write(&self, masking: Masking<'_>, is_authorization: bool, max: usize, out: &mut String) {
         let mut write = |text: &str| write_value(text, masking, is_authorization, max, out);
         match self {
@@ -302,7 +303,7 @@ fn joined(values: &[Cow<'_, [u8]>]) -> String {
     texts.join(", ")
 }
 
-/// Writes a value as [`Found::write`] does.
+/// Writes a value as [`PartValue::write`] does.
 pub(super) fn write_value(
     text: &str,
     masking: Masking<'_>,

@@ -1,9 +1,8 @@
-//! Path normalisation: what is matched is what is forwarded.
+//! Path normalisation: the path that is matched is the path that is forwarded.
 //!
-//! Escapes come first: a percent-encoded unreserved character is decoded (so `%2e%2e` is `..`), any other escape
-//! stays and gets upper-case hex digits (RFC 3986 §6.2.2.1 and §6.2.2.2). `%2F`, `%5C` and `%25` therefore stay what
-//! they are, and nothing is decoded twice. Then dot segments go (§5.2.4). Two forms result, because `//` and `..`
-//! interact:
+//! Escapes come first: a percent-encoded unreserved character is decoded (so `%2e%2e` is `..`), any other escape stays
+//! and gets upper-case hex digits (RFC 3986 §6.2.2.1 and §6.2.2.2). `%2F`, `%5C` and `%25` therefore stay, and nothing
+//! is decoded twice. Then dot segments are removed (§5.2.4). Two forms result, because `//` and `..` interact:
 //!
 //! | raw | merged: `//` is `/`, before dot segments | kept: an empty segment is a segment |
 //! |---|---|---|
@@ -11,8 +10,9 @@
 //! | `/a//../b` | `/b` | `/a/b` |
 //! | `/a//../..` | a fault | a fault, though only the merged form leaves the root |
 //!
-//! Case, a trailing slash and `;` are kept; whether they count in comparisons is told in [`folding`](super::folding). Characters that a URI may not hold but clients send (`{`, `|`,
-//! `"`, …) are passed as they are, and are not equal to their escapes.
+//! Case, a trailing slash and `;` are kept; whether they count in comparisons is defined in
+//! [`folding`](super::folding). Characters that are invalid in a URI but sent by clients (`{`, `|`, `"`, …) are
+//! forwarded unchanged, and are not equal to their escapes.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ pub struct Path<'a> {
     matching: PathMatching,
 }
 
-/// A path as it is spelled and as it is compared.
+/// A path as spelled and as compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Form<'a> {
     spelled: Cow<'a, str>,
@@ -66,11 +66,12 @@ impl From<DotParameters> for PathFault {
 }
 
 impl<'a> Path<'a> {
-    /// Normalises dot segments, duplicate slashes and percent-encoded unreserved characters (RFC 3986 §6.2.2).
-    /// Borrows, after one scan, when there is nothing to do. `raw` has no query.
+    /// Normalises dot segments, duplicate slashes and percent-encoded unreserved characters (RFC 3986 §6.2.2). Borrows,
+    /// after one scan, if nothing changes. `raw` has no query.
     ///
     /// # Errors
-    /// A [`PathFault`] for whatever a backend might read in another way than we do.
+    ///
+    /// A [`PathFault`] for any path that a backend might read differently from the gateway.
     pub fn parse(raw: &'a str, matching: PathMatching) -> Result<Self, PathFault> {
         let scan = scan(raw)?;
         let form = |spelled: Cow<'a, str>, merge_slashes| match matching {
@@ -105,9 +106,9 @@ impl<'a> Path<'a> {
         folded.as_deref().unwrap_or(spelled)
     }
 
-    /// The path without the leading segments `prefix`, as `strip_prefix` forwards it: always begins with `/`. Segments are
-    /// compared as routes compare them. A prefix that ends inside a segment (`/se` of `/search`) does not apply, and the
-    /// path stays whole.
+    /// The path without the leading segments `prefix`, as forwarded with `strip_prefix`: always begins with `/`.
+    /// Segments are compared as routes compare them. A prefix that ends inside a segment (`/se` of `/search`) does not
+    /// apply, and the path stays whole.
     pub fn without_prefix(&self, prefix: &str, merge_slashes: bool) -> &str {
         let path = self.form(merge_slashes);
         let rest = match self.matching {
@@ -121,7 +122,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// The same path, on its own.
+    /// The same path, owned.
     pub fn into_owned(self) -> Path<'static> {
         let own =
             |form: Form<'a>| Form { spelled: Cow::Owned(form.spelled.into_owned()), folded: form.folded };
@@ -136,7 +137,7 @@ impl<'a> Path<'a> {
     }
 }
 
-/// What follows the segments of `path` that are, folded, those of `prefix`.
+/// The rest of `path` after the segments that equal, folded, those of `prefix`.
 fn after_folded<'p>(path: &'p str, prefix: &str, merge_slashes: bool) -> Option<&'p str> {
     let mut rest = path;
     for wanted in prefix.split('/').skip(1).map(without_parameters) {
@@ -155,8 +156,8 @@ fn after_folded<'p>(path: &'p str, prefix: &str, merge_slashes: bool) -> Option<
     Some(rest)
 }
 
-/// What one look at a path tells, as of nearly every path all of it. May say `false` where it is not so (`/.well-known` is
-/// normal), never `true`.
+/// The results of one scan of a path; for nearly all paths they are complete. They may be `false` where `true` would be
+/// right (`/.well-known` is normal), never the reverse.
 struct Scan {
     /// The path is normalised, with duplicate slashes merged and with them kept.
     is_normal: bool,
@@ -200,7 +201,7 @@ fn decode_unreserved(raw: &str) -> Result<String, PathFault> {
     Ok(decoded)
 }
 
-/// The byte that the two hexadecimal digits at the front of `piece` stand for, and what follows them.
+/// The byte encoded by the two hexadecimal digits at the front of `piece`, and the rest.
 fn escape(piece: &str) -> Option<(u8, &str)> {
     let (digits, rest) = piece.split_at_checked(2)?;
     let digits_only = digits.bytes().all(|digit| digit.is_ascii_hexdigit()); // from_str_radix takes `+f`
@@ -215,7 +216,7 @@ fn push_escape(text: &mut String, byte: u8) {
     text.push(DIGITS[usize::from(byte & 15)].into());
 }
 
-/// Removes dot segments (RFC 3986 §5.2.4) and, with `merge_slashes`, empty segments but for the last.
+/// Removes dot segments (RFC 3986 §5.2.4) and, with `merge_slashes`, empty segments except the last.
 fn resolve(path: &str, merge_slashes: bool) -> Result<String, PathFault> {
     let mut resolved = String::with_capacity(path.len()); // each segment with its slash in front
     let mut segments = path.split('/').skip(1).peekable();

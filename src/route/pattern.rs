@@ -7,13 +7,13 @@ pub use host::{HostPattern, bare_host};
 pub use path::PathPattern;
 pub(super) use path::Segment;
 
-/// What is wrong with a pattern, and what would be right.
+/// The fault of a pattern, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PatternFault {
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What would be right.
+    /// The remedy.
     pub help: String,
 }
 

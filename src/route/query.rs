@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-/// The decoded values of all parameters of this name: `+` is a blank, escapes are decoded once, and one that is none stays
-/// as it is. Names are decoded too and case-sensitive; a name without `=` has the empty value. Allocates only to decode.
+/// The decoded values of all parameters of this name: `+` is a blank, escapes are decoded once, and an invalid one
+/// stays unchanged. Names are decoded too and case-sensitive; a name without `=` has the empty value. Allocates only to
+/// decode.
 pub(super) fn all<'r>(
     query: &'r str,
     name: &'r str,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::iter;
 
-// Only what the file names is ever put in, so that no client can make the keys collide.
+// Only names in the config file are ever inserted, so that no client can make the keys collide.
 use foldhash::{HashMap, HashMapExt as _};
 
 use super::candidates::{Candidates, Rank};
@@ -15,45 +15,45 @@ use super::{Conditions, Criterion, Match, RouteIndex, RouteRequest};
 /// All routes, compiled for lookup.
 ///
 /// Hosts are looked up from the most to the least specific (exact, then wildcards from the longest suffix on, then
-/// any); for each, a [trie](super::trie) gives the best route by path, methods, headers and file order. A route whose
-/// other conditions fail is passed over, so the search goes on among wider hosts and paths. The tries hold patterns as
-/// [`PathMatching`] compares them; of routes that differ only in how their paths are spelled, the one that is spelled as the
-/// request is found in a second step, which other routes do not pay for. Routes of one host and one path are found by the
-/// [values of headers](super::candidates).
+/// any). For each, a [trie](super::trie) finds the best route by path, methods, headers and file order. A route that
+/// fails on other conditions is skipped, so the search continues with wider hosts and paths. The tries hold patterns as
+/// [`PathMatching`] compares them. Of routes that differ only in the spelling of their paths, the one spelled as the
+/// request is found in a second step, which costs other routes nothing. Routes of one host and one path are found by
+/// the [values of headers](super::candidates).
 #[derive(Debug)]
 pub struct RouteTable {
-    /// From most to least specific, hosts aside.
+    /// From most to least specific, without hosts.
     ranked: Vec<Ranked>,
-    /// The place in `ranked` of each route in file order.
+    /// The index in `ranked` of each route in file order.
     ranks: Vec<Rank>,
     exact: HashMap<Box<str>, Tries>,
     /// By suffix, with its leading dot.
     wildcards: HashMap<Box<str>, Tries>,
-    /// Bytes of the longest suffix: what bounds the work that a hostile host of many labels makes.
+    /// Bytes of the longest suffix: it bounds the work for a hostile host of many labels.
     longest_wildcard: usize,
     any: Tries,
-    /// Routes that differ only in how their paths are spelled.
+    /// Routes that differ only in the spelling of their paths.
     spellings: Vec<Candidates>,
 }
 
-/// A route, and its conditions in normal form.
+/// A route, with its conditions in normal form.
 #[derive(Debug)]
 struct Ranked {
     index: RouteIndex,
-    /// Its path as it is compared.
+    /// Its path as compared.
     conditions: Conditions,
-    /// Its path as it is spelled.
+    /// Its path as spelled.
     spelled: PathPattern,
-    /// The places in `spellings` that it has, if any.
+    /// Its indices in `spellings`, if any.
     spellings: Vec<usize>,
 }
 
 /// The routes of one host.
 #[derive(Debug, Default)]
 struct Tries {
-    /// Those that match paths with duplicate slashes merged.
+    /// Routes that match paths with duplicate slashes merged.
     merged: Trie,
-    /// Those that match paths as sent.
+    /// Routes that match paths as sent.
     kept: Trie,
 }
 
@@ -82,13 +82,13 @@ impl RouteTable {
         table
     }
 
-    /// The most specific route of those whose conditions all hold: host (exact, wildcard, any; of wildcards the
+    /// The most specific route of those with all conditions satisfied: by host (exact, wildcard, any; of wildcards the
     /// longer suffix), then path (exact, parameter, longest prefix; equals segment by segment from the left, literal
-    /// before parameter), then methods given, then more headers, then the one whose path is spelled as the request's, then
-    /// file order.
+    /// before parameter), then methods given, then more headers, then the one with a path spelled as the request's,
+    /// then file order.
     ///
-    /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written: a route
-    /// for GET does not match HEAD. Does not allocate; bounded as told at [`RouteTable`] and [its trie](super::trie).
+    /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written: a route for
+    /// GET does not match HEAD. Does not allocate; bounded as described at [`RouteTable`] and [its trie](super::trie).
     pub fn find(&self, request: &RouteRequest<'_>) -> Option<RouteIndex> {
         let wider = self.wildcards_of(request.host).chain(iter::once(&self.any));
         let mut hosts = self.exact.get(request.host).into_iter().chain(wider);
@@ -113,12 +113,12 @@ impl RouteTable {
         self.ranks.iter().enumerate().map(verdict).collect()
     }
 
-    /// Routes that no request can reach, each with the first route that takes all of theirs.
+    /// Routes that no request can reach, each with the first route that takes all of their requests.
     ///
-    /// Only a route shadowed by *one* other is found, not one shadowed by several together. That other has the same
-    /// path, spelled alike, the same headers and at least the same hosts and methods, and stands earlier: a wider condition
-    /// of any other kind makes it less specific, so that it loses. Candidates are bucketed, so that 10,000 routes take
-    /// milliseconds.
+    /// Only a route shadowed by *one* other is found, not one shadowed by several together. That other route has the
+    /// same path, spelled alike, the same headers and at least the same hosts and methods, and is earlier in the file:
+    /// a wider condition of any other kind makes it less specific, so that it loses. Candidates are bucketed, so that
+    /// 10,000 routes take milliseconds.
     pub fn unreachable(&self) -> Vec<(RouteIndex, RouteIndex)> {
         let mut earlier: HashMap<Bucket<'_>, Vec<usize>> = HashMap::new();
         let mut unreachable = Vec::new();
@@ -130,7 +130,8 @@ impl RouteTable {
                 candidates.filter(|&&other| self.ranked[self.ranks[other]].conditions.includes(route));
             match takers.next() {
                 Some(&taker) => unreachable.push((RouteIndex(index), RouteIndex(taker))),
-                // A taker of what an unreachable route takes has taken it before: only reachable ones need a bucket.
+                // A route that takes an unreachable route's requests has been shadowing before: only reachable ones
+                // need a bucket.
                 None => {
                     self.ranked[rank]
                         .homes()
@@ -144,7 +145,8 @@ impl RouteTable {
     /// Routes with letters in their path that take requests from a route with a parameter there, because case does not
     /// count: `/users/me` takes `/users/ME` from `/users/{id}`. Each with the first such route.
     ///
-    /// A pair is found by a path that the first matches unless case counts: the second is the route that has it if case does.
+    /// A pair is found by a path that the first matches unless case counts: the second is the route that has the path
+    /// if case counts.
     pub fn taken_spellings(routes: Vec<Conditions>) -> Vec<(RouteIndex, RouteIndex)> {
         let strict = Self::new(routes, PathMatching::Strict);
         let mut taken: Vec<_> = (0..strict.ranked.len())
@@ -189,13 +191,13 @@ impl RouteTable {
         found
     }
 
-    /// Finds the routes that differ only in how their paths are spelled.
+    /// Finds the routes that differ only in the spelling of their paths.
     fn join_spellings(&mut self) {
         let mut alike: HashMap<(Bucket<'_>, usize), Vec<Rank>> = HashMap::new();
         for (rank, route) in self.ranked.iter().enumerate() {
             let headers = route.conditions.headers.len();
             for bucket in Bucket::all_of(&route.conditions) {
-                // Routes that ask for other headers or slashes may match one request, too.
+                // Routes with conditions on other headers or slashes may match one request, too.
                 let bucket = Bucket { headers: BTreeSet::new(), merge_slashes: true, ..bucket };
                 alike.entry((bucket, headers)).or_default().push(rank);
             }
@@ -215,7 +217,8 @@ impl RouteTable {
         }
     }
 
-    /// The route of this rank, or the first of those that equal it but for their spelling and are spelled as the request.
+    /// The route of this rank, or the first of those that equal it except for their spelling and are spelled as the
+    /// request.
     fn spelled_as(&self, rank: Rank, request: &RouteRequest<'_>) -> Rank {
         let route = &self.ranked[rank];
         if route.spellings.is_empty() || route.is_spelled_as(request) {
@@ -248,7 +251,7 @@ impl RouteTable {
         }
     }
 
-    /// The routes of the wildcards that hold for `host`, the longest suffix first.
+    /// The routes of the wildcards that match `host`, the longest suffix first.
     fn wildcards_of<'t>(&'t self, host: &'t str) -> impl Iterator<Item = &'t Tries> {
         let first = host.len().saturating_sub(self.longest_wildcard).max(1); // something stands in front of the dot
         let tail = host.as_bytes().get(first..).unwrap_or_default();
@@ -277,7 +280,7 @@ impl Ranked {
         Self { index, conditions, spelled, spellings: Vec::new() }
     }
 
-    /// Where a route that takes all its requests is found.
+    /// The buckets of a route that takes all its requests.
     fn homes(&self) -> impl Iterator<Item = Bucket<'_>> {
         Bucket::all_of(&self.conditions).map(|bucket| Bucket { shape: self.spelled.shape(), ..bucket })
     }
@@ -286,7 +289,7 @@ impl Ranked {
         self.spelled.matches(request.path.form(self.conditions.merge_slashes))
     }
 
-    /// Why this route, which wins, wins over `other`, which matches too.
+    /// The criterion by which this route, which wins, takes precedence over `other`, which matches too.
     fn wins_by(&self, other: &Self, request: &RouteRequest<'_>) -> Criterion {
         match self.conditions.wins_by(&other.conditions, request.host) {
             Criterion::Order if self.is_spelled_as(request) && !other.is_spelled_as(request) => {
@@ -309,7 +312,7 @@ impl Tries {
     }
 }
 
-/// What a route and one that takes all its requests have in common.
+/// The properties that a route and one that takes all its requests have in common.
 #[derive(PartialEq, Eq, Hash)]
 struct Bucket<'c> {
     /// `None`: any host.

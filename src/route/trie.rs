@@ -1,12 +1,12 @@
-//! A trie over path segments: finds the best of thousands of patterns by looking at few of them.
+//! A trie over path segments: finds the best of thousands of patterns by examining few of them.
 //!
-//! It knows nothing of requests. A route is its *rank*, its place among all routes from most to least specific, so "the
-//! most specific route that matches" is "the least rank that is accepted": the walk may try branches in any order, and
-//! drops every branch whose best rank cannot beat what it has. Routes that end at one node are its
+//! The trie does not know requests. A route is its *rank*, its index among all routes from most to least specific, so
+//! "the most specific matching route" is "the lowest accepted rank". The walk may try branches in any order, and skips
+//! every branch with a best rank no lower than the one found. Routes that end at one node are its
 //! [candidates](super::candidates).
 //!
-//! Bound: a segment leads to at most two children (its literal, and a parameter), and a node is reached by one way
-//! only, so a walk sees no node twice. However a path is made, one walk costs at most the nodes that there are, and
+//! Bound: a segment leads to at most two children (its literal, and a parameter), and there is one path to each node,
+//! so a walk visits no node twice. Whatever the request's path, one walk costs at most the number of nodes, and
 //! typically one or two for each of its segments; a path deeper than the patterns costs nothing more.
 
 use foldhash::{HashMap, HashMapExt as _};
@@ -23,7 +23,7 @@ pub(super) struct Trie {
     nodes: Vec<Node>,
 }
 
-/// Where the segments so far lead.
+/// The node for the segments so far.
 #[derive(Debug)]
 struct Node {
     /// The least rank here and below.
@@ -46,7 +46,8 @@ impl Default for Trie {
 }
 
 impl Trie {
-    /// Adds the pattern of a route that asks for these headers. Ranks must come in ascending order, and before [`Self::index`].
+    /// Adds the pattern of a route with these header conditions. Ranks must be in ascending order, and before
+    /// [`Self::index`].
     pub(super) fn insert(
         &mut self,
         pattern: &PathPattern,
@@ -63,13 +64,14 @@ impl Trie {
         if pattern.is_prefix() { &mut node.below } else { &mut node.here }.push(rank, headers);
     }
 
-    /// Makes long lists of candidates fast.
+    /// Indexes long lists of candidates.
     pub(super) fn index(&mut self) {
         self.nodes.iter_mut().flat_map(|node| [&mut node.here, &mut node.below]).for_each(Candidates::index);
     }
 
-    /// The least rank below `bound` of those whose pattern matches `path` and that `first` chooses: of candidates the least
-    /// that is below a rank. It is asked at most once for each list of candidates. No allocation.
+    /// The lowest rank below `bound` of those with a pattern that matches `path` and that `first` accepts: of
+    /// candidates the lowest that is below a rank. It is called at most once for each list of candidates. No
+    /// allocation.
     pub(super) fn least(
         &self,
         path: &str,
@@ -90,7 +92,7 @@ impl Trie {
         .is_some()
     }
 
-    /// The child of the node at `at` for this segment, made if it is not there.
+    /// The child of the node at `at` for this segment, created if it does not exist.
     fn child(&mut self, at: usize, segment: &Segment) -> usize {
         let new = self.nodes.len();
         let node = &mut self.nodes[at];
@@ -130,13 +132,13 @@ impl Node {
 struct Walk<'t, F> {
     nodes: &'t [Node],
     first: F,
-    /// What is to be beaten: the least rank accepted so far.
+    /// The lowest rank accepted so far.
     best: Rank,
 }
 
 impl<F: FnMut(&Candidates, Rank) -> Option<Rank>> Walk<'_, F> {
-    /// `rest` is what follows the slash behind the segments so far; `None` at the path's end. Recursion is as deep as
-    /// the deepest pattern: at most [`PathPattern::MAX_SEGMENTS`].
+    /// `rest` is the text after the slash that follows the segments so far; `None` at the path's end. Recursion is as
+    /// deep as the deepest pattern: at most [`PathPattern::MAX_SEGMENTS`](super::pattern::PathPattern::MAX_SEGMENTS).
     fn visit(&mut self, at: usize, rest: Option<&str>) {
         let node = &self.nodes[at];
         if node.best >= self.best {

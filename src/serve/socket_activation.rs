@@ -27,9 +27,10 @@ pub(super) fn of_service_manager(gateway: &Plan) -> Result<Vec<TcpListener>, Ser
     let mut sockets = Vec::with_capacity(passed.len());
     let names = names.split(':').map(Some).chain(std::iter::repeat(None));
     for (number, name) in (0..passed.len()).zip(names) {
-        let whose = |error| ServeError::Listen(format!("inherited socket {number} can not be used: {error}"));
-        let listener = passed.take_tcp_listener(number).and_then(listening).map_err(whose)?;
-        let address = listener.local_addr().map_err(whose)?;
+        let to_error =
+            |error| ServeError::Listen(format!("inherited socket {number} can not be used: {error}"));
+        let listener = passed.take_tcp_listener(number).and_then(listening).map_err(to_error)?;
+        let address = listener.local_addr().map_err(to_error)?;
         check(address, name, gateway)?;
         sockets.push(listener);
     }

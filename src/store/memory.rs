@@ -13,7 +13,7 @@
 //!
 //! A sliding log uses one entry of the capacity for each of its events. It grows at the expense of the least used
 //! others. When there is no other left to evict (a single log of more than `max_keys` events), the log itself is
-//! dropped and starts afresh, so configuration should refuse a sliding log whose count exceeds `max_keys`.
+//! dropped and starts afresh, so configuration should refuse a sliding log with a count above `max_keys`.
 
 mod atomic;
 mod backing_memory;
@@ -155,7 +155,7 @@ impl MemoryStore {
         self.decide_in_place(charge, now).unwrap_or_else(|| self.decide_anew(charge, now))
     }
 
-    /// The hot path: a stored key whose state keeps its size. `None` for any other.
+    /// The hot path: a stored key with a state that keeps its size. `None` for any other.
     #[inline(always)]
     fn decide_in_place(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
         if charge.algorithm.keeps_events() {

@@ -47,13 +47,13 @@ impl ConnectError {
 /// `patience`.
 pub(super) async fn connect(
     endpoint: &Endpoint,
-    site: &HostAddress,
+    host_address: &HostAddress,
     turn: usize,
     patience: Duration,
 ) -> Result<(Stream, IpAddr), ConnectError> {
     let end = now() + patience;
     let dialling = async {
-        let addresses = site.addresses().await;
+        let addresses = host_address.addresses().await;
         let (socket, address) = open_socket(&addresses, turn, endpoint.port, end).await?;
         #[expect(
             clippy::let_underscore_must_use,

@@ -37,8 +37,8 @@ impl Resolver {
     pub(super) fn adopt(&self, upstreams: &[Arc<Upstream>]) -> Vec<Arc<ResolvedName>> {
         let endpoints = upstreams.iter().flat_map(|upstream| upstream.endpoints());
         let mut named: Vec<Arc<ResolvedName>> = Vec::new();
-        for site in endpoints.map(|endpoint| self.address_of(endpoint)) {
-            match site {
+        for host_address in endpoints.map(|endpoint| self.address_of(endpoint)) {
+            match host_address {
                 HostAddress::Name(name) if !named.iter().any(|known| Arc::ptr_eq(known, &name)) => {
                     named.push(name)
                 }
@@ -190,19 +190,19 @@ mod tests {
     #[tokio::test]
     async fn the_last_answer_stays_good_while_the_resolver_fails() {
         let name = Arc::new(ResolvedName::new("a.test"));
-        let site = HostAddress::Name(Arc::clone(&name));
+        let host_address = HostAddress::Name(Arc::clone(&name));
         name.update(Ok(addresses(&[1, 2]))).expect("it is known");
         assert!(name.update(silence()).is_err() && name.update(Ok(Vec::new())).is_err());
-        assert_eq!(*site.addresses().await, addresses(&[1, 2]));
+        assert_eq!(*host_address.addresses().await, addresses(&[1, 2]));
         name.update(Ok(addresses(&[2, 3]))).expect("it is known");
-        assert_eq!([1, 2, 3].map(|last| site.has([10, 0, 0, last].into())), [false, true, true]);
+        assert_eq!([1, 2, 3].map(|last| host_address.has([10, 0, 0, last].into())), [false, true, true]);
     }
 
     #[tokio::test]
     async fn only_the_first_answer_is_waited_for() {
         let name = Arc::new(ResolvedName::new("a.test"));
-        let site = HostAddress::Name(Arc::clone(&name));
-        let waiting = tokio::spawn(async move { site.addresses().await });
+        let host_address = HostAddress::Name(Arc::clone(&name));
+        let waiting = tokio::spawn(async move { host_address.addresses().await });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         assert!(name.update(silence()).is_err());
@@ -223,13 +223,16 @@ mod tests {
             weight: 1,
             tls: None,
         };
-        let site = names.address_of(&endpoint("a.test", 1));
+        let host_address = names.address_of(&endpoint("a.test", 1));
         assert!(
-            site.is(&names.address_of(&endpoint("a.test", 2)))
-                && !site.is(&names.address_of(&endpoint("b.test", 1)))
+            host_address.is(&names.address_of(&endpoint("a.test", 2)))
+                && !host_address.is(&names.address_of(&endpoint("b.test", 1)))
         );
         assert!(names.adopt(&[]).is_empty());
-        assert!(!site.is(&names.address_of(&endpoint("a.test", 1))), "nobody looked it up in between");
+        assert!(
+            !host_address.is(&names.address_of(&endpoint("a.test", 1))),
+            "nobody looked it up in between"
+        );
         assert!(matches!(names.address_of(&endpoint("::1", 1)), HostAddress::Address(_)));
     }
 }

@@ -111,14 +111,14 @@ impl UpstreamChecks {
         endpoint: &Endpoint,
         rule: &HealthCheck,
         server: &Arc<ServerState>,
-        site: HostAddress,
+        host_address: HostAddress,
     ) -> Self {
         let check = Check {
             upstream: Arc::clone(&upstream.name),
             request: request(upstream, endpoint, rule),
             endpoint: endpoint.clone(),
             protocol: upstream.protocol,
-            site,
+            host_address,
             rule: rule.clone(),
             server: Arc::clone(server),
             down_after: upstream.down_after(),
@@ -142,7 +142,7 @@ struct Check {
     upstream: Arc<str>,
     endpoint: Endpoint,
     protocol: Protocol,
-    site: HostAddress,
+    host_address: HostAddress,
     /// The request, byte for byte.
     request: Vec<u8>,
     rule: HealthCheck,
@@ -228,7 +228,7 @@ impl Check {
 
     /// One check, on a connection of its own.
     async fn ask(&self, turn: usize) -> Result<(), CheckError> {
-        let (stream, address) = connect(&self.endpoint, &self.site, turn, self.rule.timeout).await?;
+        let (stream, address) = connect(&self.endpoint, &self.host_address, turn, self.rule.timeout).await?;
         if self.protocol == Protocol::Http2 {
             return self.ask_http2(Http2Connection::open(stream, address, None, |_| {})?.stream()).await;
         }

@@ -28,7 +28,7 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct EndpointPool {
     endpoint: Arc<Endpoint>,
-    site: HostAddress,
+    host_address: HostAddress,
     /// The upstream's connection limit. With a limit, unused connections are kept there.
     bound: Option<Arc<ConnectionLimit>>,
     /// The index of the server's address to connect to next.
@@ -82,13 +82,13 @@ impl EndpointPool {
     /// A pool without connections.
     pub(super) fn new(
         endpoint: &Endpoint,
-        site: HostAddress,
+        host_address: HostAddress,
         bound: Option<Arc<ConnectionLimit>>,
         links: Option<Http2Pool>,
     ) -> Self {
         Self {
             endpoint: Arc::new(endpoint.clone()),
-            site,
+            host_address,
             bound,
             turn: Cell::default(),
             idle: RefCell::default(),
@@ -112,7 +112,7 @@ impl EndpointPool {
     pub(super) fn leads_to(
         &self,
         endpoint: &Endpoint,
-        site: &HostAddress,
+        host_address: &HostAddress,
         bound: Option<&Arc<ConnectionLimit>>,
         links: Option<&Http2Pool>,
     ) -> bool {
@@ -122,7 +122,7 @@ impl EndpointPool {
             (Some(own), Some(links)) => own.are_like(links),
             _ => false,
         };
-        bound && same_protocol && self.endpoint.tls == endpoint.tls && self.site.is(site)
+        bound && same_protocol && self.endpoint.tls == endpoint.tls && self.host_address.is(host_address)
     }
 
     /// A kept connection that is not shared, if there is one. `careful`: the socket itself is checked.
@@ -192,7 +192,7 @@ impl EndpointPool {
     /// opened, and all servers get requests. The connections are opened in the background, since no request depends on
     /// them.
     fn spread_http2(self: &Rc<Self>, links: &Http2Pool, connect_timeout: Duration) {
-        let addresses = self.site.known().map_or(1, |known| known.len());
+        let addresses = self.host_address.known().map_or(1, |known| known.len());
         if links.may_spread(addresses) {
             let pool = Rc::clone(self);
             tokio::task::spawn_local(async move {
@@ -210,7 +210,7 @@ impl EndpointPool {
 
     /// Selects the next address without a connection, if there is one.
     fn retire_unresolved(&self, links: &Http2Pool) {
-        let Some(known) = self.site.known() else { return };
+        let Some(known) = self.host_address.known() else { return };
         let turn = self.turn.get();
         let places = (0..known.len()).map(|place| turn.wrapping_add(place));
         let mut addresses = places.zip(known.iter().cycle().skip(turn.checked_rem(known.len()).unwrap_or(0)));
@@ -228,7 +228,7 @@ impl EndpointPool {
         &self,
         IdleConnection { parked, address, since, .. }: IdleConnection,
     ) -> Option<Box<RawConnection>> {
-        let stream = parked.resume().ok().filter(|_| self.site.has(address))?;
+        let stream = parked.resume().ok().filter(|_| self.host_address.has(address))?;
         // This thread's runtime does not watch the socket yet.
         (stream.peek() == Peek::Silence).then(|| Box::new(RawConnection { stream, address, since }))
     }
@@ -269,13 +269,13 @@ impl EndpointPool {
     /// Closes connections that have expired, those that the server has closed, and those to addresses that its name no
     /// longer has.
     pub(super) fn expire(&self, now: Instant) {
-        let is_good = |line: &RawConnection| self.site.has(line.address) && !line.stream.has_input();
+        let is_good = |line: &RawConnection| self.host_address.has(line.address) && !line.stream.has_input();
         self.idle.borrow_mut().retain(|(line, expiry)| *expiry > now && is_good(line));
         if let Some(bound) = &self.bound {
             bound.expire(now);
         }
         if let Some(links) = &self.links {
-            links.expire(now, |address| self.site.has(address));
+            links.expire(now, |address| self.host_address.has(address));
         }
     }
 
@@ -291,7 +291,7 @@ impl EndpointPool {
     async fn dial(&self, connect_timeout: Duration) -> Result<Box<RawConnection>, Failure> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        match connect(&self.endpoint, &self.site, turn, connect_timeout).await {
+        match connect(&self.endpoint, &self.host_address, turn, connect_timeout).await {
             Ok((stream, address)) => Ok(Box::new(RawConnection { stream, address, since: deadline::now() })),
             Err(fault) => {
                 match &fault {
@@ -341,7 +341,7 @@ impl UpstreamConnection {
     pub(super) fn expiry(&self, now: Instant, span: Duration) -> Option<Instant> {
         let Carrier::Http1(line) = &self.carrier else { return None };
         let expiry = (now + span).min(line.since + MAX_AGE);
-        let usable = now < expiry && self.pool.site.has(line.address);
+        let usable = now < expiry && self.pool.host_address.has(line.address);
         usable.then_some(expiry)
     }
 

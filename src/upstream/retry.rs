@@ -9,8 +9,8 @@ const SLOTS: usize = 10;
 /// Retries a second that are always allowed, for the whole process.
 const FLOOR: u64 = 10;
 
-/// One upstream's retry budget in one worker: at most a share of the requests of the last 10 s, and at least 10 a second
-/// (split between the workers).
+/// One upstream's retry budget in one worker: at most a share of the requests of the last 10 s, and at least 10 a
+/// second (split between the workers).
 #[derive(Debug)]
 pub struct RetryBudget {
     permille: u64,

@@ -1,11 +1,11 @@
-//! The gateway's answer as text, in the form of `tollgate explain`.
+//! The gateway's response as text, in the form of `tollgate explain`.
 
 use std::fmt::{self, Display, Formatter};
 
 use serde_json::Value;
 use time::OffsetDateTime;
 
-/// What `POST /api/v1/explain` answered. What is missing in it is left out.
+/// The response of `POST /api/v1/explain`. Missing parts are left out.
 pub(super) struct LiveExplanation<'a>(pub(super) &'a Value);
 
 impl Display for LiveExplanation<'_> {
@@ -23,7 +23,7 @@ impl Display for LiveExplanation<'_> {
     }
 }
 
-/// What becomes of the request, who says so, and until when.
+/// The decision on the request, the limit that made it, and until when.
 fn verdict(told: &Value) -> String {
     let by =
         told.get("limit").and_then(Value::as_str).map(|limit| format!(" by `{limit}`")).unwrap_or_default();
@@ -135,7 +135,7 @@ fn clock(seconds: f64) -> String {
     format!("{date} {:02}:{:02}:{:02} UTC", time.hour(), time.minute(), time.second())
 }
 
-/// A span as one reads it: `84 ms`, `4.98 s`, `12 min`, `5 h`, `3 days`; rounded up beyond minutes.
+/// A duration for reading: `84 ms`, `4.98 s`, `12 min`, `5 h`, `3 days`; rounded up beyond minutes.
 fn span(milliseconds: u64) -> String {
     const MINUTE: u64 = 60_000;
     const HOUR: u64 = 60 * MINUTE;

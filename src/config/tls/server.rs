@@ -1,4 +1,4 @@
-//! `[[server.tls]]`: how TLS is spoken to clients.
+//! `[[server.tls]]`: TLS to clients.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::limit::units::Timestamp;
 use crate::plan::ListenerTls;
 use crate::plan::certificates::Certificates;
 
-/// Whether a client must show a certificate where `client_ca` says whose.
+/// Whether a client must send a certificate if `client_ca` is set.
 const CLIENT_AUTH: [(&str, Demand); 2] = [("required", Demand::Required), ("optional", Demand::Optional)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +30,15 @@ enum Demand {
 /// One `[[server.tls]]`.
 struct Entry {
     key: Arc<CertifiedKey>,
-    /// What its certificate is for.
+    /// The DNS names of its certificate.
     names: Vec<String>,
-    /// Until when.
+    /// The end of its validity.
     expiry: Timestamp,
-    /// Whose certificates clients show.
+    /// The authorities of clients' certificates.
     clients: Option<(RootCertStore, Demand)>,
 }
 
-/// All certificates, the first of which is the default. `None` if they have faults.
+/// All certificates, the first of which is the default. `None` if they have errors.
 pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
     if !value.is_list() {
         let help = "each certificate stands below a header with two brackets: `[[server.tls]]`";
@@ -118,7 +118,7 @@ fn certified(
     }
 }
 
-/// The DNS names that a certificate is for, which must be valid now, and until when it is. `place`: `cert`.
+/// The DNS names of a certificate, which must be valid now, and the end of its validity. `place`: `cert`.
 fn names_and_expiry(
     certificate: &CertificateDer<'_>,
     place: &ConfigValue<'_>,
@@ -169,7 +169,7 @@ fn day(time: ASN1Time) -> String {
     time.to_datetime().date().to_string()
 }
 
-/// `client_ca` and `client_auth`. `Some(None)` if clients are not asked, `None` if there are faults.
+/// `client_ca` and `client_auth`. `Some(None)` if clients are not asked for a certificate, `None` if there are errors.
 fn clients(table: &mut super::ConfigTable<'_>, files: &mut Files) -> Option<Option<(RootCertStore, Demand)>> {
     let ca = table.take("client_ca");
     let demand = table.take("client_auth");
@@ -186,7 +186,7 @@ fn clients(table: &mut super::ConfigTable<'_>, files: &mut Files) -> Option<Opti
     }
 }
 
-/// Whether two ask the same of clients.
+/// Whether two have the same requirements for clients.
 fn ask_alike(one: &Entry, other: &Entry) -> bool {
     match (&one.clients, &other.clients) {
         (None, None) => true,
@@ -195,7 +195,7 @@ fn ask_alike(one: &Entry, other: &Entry) -> bool {
     }
 }
 
-/// `entries`: at least one, all of which ask the same of clients.
+/// `entries`: at least one, all with the same requirements for clients.
 fn config(
     mut entries: Vec<Entry>,
     provider: Arc<CryptoProvider>,
@@ -216,7 +216,7 @@ fn config(
     let builder = builder.map_err(|error| refuse(&error)).ok()?;
     let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(certificates));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // What resumes a session lies with the client, so that no number of clients fills our memory.
+    // The state of a session is kept by the client, so that no number of clients fills the gateway's memory.
     config.ticketer = tickets;
     Some(config)
 }

@@ -1,31 +1,32 @@
 //! The line before a chunk's data: `chunk-size [ chunk-ext ] CRLF` (RFC 9112 §7.1, §7.1.1).
 //!
-//! Extensions mean nothing here and are never passed on, but they are read by the grammar: a parser that skips them
-//! differently finds the data elsewhere.
+//! Extensions are ignored and never forwarded, but they are parsed by the grammar: a parser that skips them differently
+//! finds the data elsewhere.
 
 use super::super::syntax::is_token;
 
-/// Hexadecimal digits of a size, leading zeros included: below 2^60, which no body reaches and no sum overflows.
+/// Maximum hexadecimal digits of a size, leading zeros included: below 2^60, which no body reaches and no sum
+/// overflows.
 const MAX_DIGITS: u8 = 15;
 
-/// Whether blanks between a size and the end of its line are read. The grammar has none there.
+/// Whether blanks between a size and the end of its line are accepted. The grammar has none there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Padding {
     /// In requests: a parser that refuses them sees another message.
     Refused,
-    /// In responses: some servers fill the field of the size up to a fixed width.
+    /// In responses: some servers pad the size to a fixed width.
     Read,
 }
 
-/// A line being read, byte by byte.
+/// A line being parsed, byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SizeLine {
-    /// The chunk's size, as far as its digits have come.
+    /// The chunk's size, by the digits so far.
     pub(super) size: u64,
     position: Position,
 }
 
-/// Where in the line the next byte stands.
+/// The position of the next byte in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position {
     /// Among the digits; their number so far.
@@ -56,7 +57,7 @@ impl SizeLine {
     /// The beginning of a line.
     pub(super) const START: Self = Self { size: 0, position: Position::Digits(0) };
 
-    /// Takes the next byte, which is not CR. `None`: the line is malformed.
+    /// Consumes the next byte, which is not CR. `None`: the line is malformed.
     pub(super) fn next(self, byte: u8) -> Option<Self> {
         use Position as P;
         let blank = matches!(byte, b' ' | b'\t');
@@ -115,7 +116,7 @@ impl SizeLine {
 mod tests {
     use super::*;
 
-    /// The size that a line without its CR LF says, if it is one.
+    /// The size in a line without its CR LF, if it is valid.
     fn read(line: &str, padding: Padding) -> Option<u64> {
         let read = line.bytes().try_fold(SizeLine::START, SizeLine::next)?;
         read.may_end(padding).then_some(read.size)

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a decoder makes of a body that comes in these pieces: its data, trailers, and the bytes behind it; or how much data
-/// came before the error.
+/// What a decoder makes of a body that comes in these pieces: its data, trailers, and the bytes behind it; or how much
+/// data came before the error.
 fn decode(mut decoder: ChunkDecoder, pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, usize), Vec<u8>> {
     let (mut data, mut behind) = (Vec::new(), 0);
     for piece in pieces {

@@ -13,7 +13,7 @@ struct Head {
     upgrade: bool,
 }
 
-/// The verdict on a head that has come whole.
+/// The result for a complete head.
 fn head(text: &str) -> Result<Head, RequestError> {
     let mut scanner = HeadScanner::default();
     match scanner.advance(text.as_bytes(), 32 << 10)? {

@@ -196,7 +196,7 @@ impl StreamMap {
         self.open.is_empty()
     }
 
-    /// Adds a stream, whose identifier is above all others.
+    /// Adds a stream with an identifier above all others.
     pub(super) fn add(&mut self, stream: StreamState) -> &mut StreamState {
         self.active += 1;
         self.open.push_mut(Box::new(stream))

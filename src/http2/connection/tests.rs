@@ -1,4 +1,4 @@
-//! The connection against peers whose frames are written by hand: see the modules.
+//! The connection against peers with hand-written frames: see the modules.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ impl Peer {
         }
     }
 
-    /// Reads what has come. Whether there was anything.
+    /// Reads received bytes. Returns whether there were any.
     fn read(&mut self) -> bool {
         let mut come = BytesMut::new();
         let read = self.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut come, usize::MAX);

@@ -12,9 +12,9 @@ const MAX_CONTINUATION: u32 = 5;
 
 /// Decodes the blocks of one direction of a connection, in their order.
 ///
-/// The memory that a decoder owns between two blocks is bounded by twice the maximum size of the table, plus 12 bytes for each
-/// entry that the table has room for, rounded up to a power of two: 10 KiB for a table of 4096 bytes. A decoder with an empty
-/// dynamic table owns no heap memory.
+/// The memory that a decoder owns between two blocks is bounded by twice the maximum size of the table, plus 12 bytes
+/// for each entry that the table has room for, rounded up to a power of two: 10 KiB for a table of 4096 bytes. A
+/// decoder with an empty dynamic table owns no heap memory.
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable,
@@ -31,22 +31,24 @@ struct Scratch {
 struct Input<'a>(&'a [u8]);
 
 impl Decoder {
-    /// A decoder with an empty dynamic table. `max_table_size` is the largest size in bytes that the peer may choose for the table,
-    /// as announced by SETTINGS_HEADER_TABLE_SIZE; more than 1 GiB counts as 1 GiB.
+    /// A decoder with an empty dynamic table. `max_table_size` is the largest size in bytes that the peer may choose
+    /// for the table, as announced by SETTINGS_HEADER_TABLE_SIZE; more than 1 GiB counts as 1 GiB.
     ///
-    /// The table has 4096 bytes until the peer changes the size, or `max_table_size` if that is less. In the latter case a
-    /// block that the peer sent before it received the SETTINGS may be refused.
+    /// The table has 4096 bytes until the peer changes the size, or `max_table_size` if that is less. In the latter
+    /// case a block that the peer sent before it received the SETTINGS may be refused.
     pub fn new(max_table_size: usize) -> Self {
         Self { table: DynamicTable::new(INITIAL_TABLE_SIZE, max_table_size) }
     }
 
-    /// Decodes one whole block: the fragments of a HEADERS frame and its CONTINUATION frames, joined. Each name and value is
-    /// passed to `field`, in their order.
+    /// Decodes one whole block: the fragments of a HEADERS frame and its CONTINUATION frames, joined. Each name and
+    /// value is passed to `field`, in their order.
     ///
     /// A byte of the block may stand for a field as large as the table, so `field` has to bound what it keeps.
     ///
     /// # Errors
-    /// The block breaks a rule of RFC 7541. The fields before that place were passed. The decoder must not be used any more.
+    ///
+    /// The block breaks a rule of RFC 7541. The fields before that place were passed. The decoder must not be used any
+    /// more.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -94,7 +96,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Reads a literal (§6.2), the index of whose name has `prefix` bits, and passes it to `field`.
+    /// Reads a literal (§6.2) with a name index of `prefix` bits, and passes it to `field`.
     fn literal<'s, 'a: 's>(
         &self,
         prefix: u32,

@@ -10,8 +10,8 @@ const MAX_LIMIT: usize = 1 << 30;
 
 /// Entries with the newest first.
 ///
-/// Names and values of all entries stand in one buffer, the oldest first. Evicted entries are removed from it when it is full, so
-/// that most insertions move no other entry. An empty table owns no heap memory.
+/// Names and values of all entries stand in one buffer, the oldest first. Evicted entries are removed from it when it
+/// is full, so that most insertions move no other entry. An empty table owns no heap memory.
 pub(super) struct DynamicTable {
     entries: VecDeque<Entry>,
     /// Texts of evicted entries, then those of the entries.
@@ -79,8 +79,8 @@ impl DynamicTable {
         (self.entries, self.texts, self.size) = (VecDeque::new(), Vec::new(), 0);
     }
 
-    /// Inserts an entry as the newest and evicts the oldest ones beyond the maximum size. An entry that is larger than that empties
-    /// the table. `None`: the name refers to no entry.
+    /// Inserts an entry as the newest and evicts the oldest ones beyond the maximum size. An entry that is larger than
+    /// that empties the table. `None`: the name refers to no entry.
     pub(super) fn insert(&mut self, name: TableName<'_>, value: &[u8]) -> Option<()> {
         let name_length = match name {
             TableName::Literal(name) => name.len(),
@@ -121,8 +121,9 @@ impl DynamicTable {
 
     /// Makes room for `length` bytes in the texts, where the limit is a bound of `length`.
     ///
-    /// Texts of evicted entries are removed if they have as many bytes as the others, or if the buffer may not grow. The bytes that
-    /// are moved are at most those of evicted entries and of the new one, so an insertion takes constant time for each byte.
+    /// Texts of evicted entries are removed if they have as many bytes as the others, or if the buffer may not grow.
+    /// The bytes that are moved are at most those of evicted entries and of the new one, so an insertion takes constant
+    /// time for each byte.
     fn make_room(&mut self, length: usize) {
         let max_capacity = 2 * self.limit;
         if self.texts.len() + length <= self.texts.capacity() {

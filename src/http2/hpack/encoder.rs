@@ -1,7 +1,7 @@
 //! The encoder of HPACK blocks (RFC 7541 §6).
 //!
-//! It uses the static table and literals without indexing. It has no dynamic table, so a block does not depend on earlier ones.
-//! Credentials and cookies are literals that intermediaries must not index either (§7.1.3).
+//! It uses the static table and literals without indexing. It has no dynamic table, so a block does not depend on
+//! earlier ones. Credentials and cookies are literals that intermediaries must not index either (§7.1.3).
 
 use bytes::{BufMut as _, BytesMut};
 
@@ -91,8 +91,8 @@ pub fn put_field(name: &[u8], value: &[u8], out: &mut BytesMut) {
 
 /// Appends a size update (§6.3), which may only stand at the start of a block.
 ///
-/// An encoder without a dynamic table may write size 0 once, at the start of the first block of a connection. No further size
-/// update is due then, whatever SETTINGS_HEADER_TABLE_SIZE the peer sends (§4.2).
+/// An encoder without a dynamic table may write size 0 once, at the start of the first block of a connection. No
+/// further size update is due then, whatever SETTINGS_HEADER_TABLE_SIZE the peer sends (§4.2).
 pub fn put_table_size(size: usize, out: &mut BytesMut) {
     put_integer(size, 0x20, 5, out);
 }

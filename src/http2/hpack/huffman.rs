@@ -1,6 +1,7 @@
 //! The Huffman code of HPACK strings (RFC 7541 §5.2 and appendix B).
 //!
-//! The code is canonical: codes are counted up from zero, ordered by length and then by symbol. The lengths alone define it.
+//! The code is canonical: codes are counted up from zero, ordered by length and then by symbol. The lengths alone
+//! define it.
 
 use super::CompressionError;
 

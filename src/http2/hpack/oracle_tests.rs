@@ -1,8 +1,8 @@
 //! The codec against independent ones: the encoder of `httlib-hpack` and the decoder of `loona-hpack`.
 //!
-//! The decoder of `loona-hpack` differs from RFC 7541, or from what is checked here, in three ways. It takes size updates after
-//! fields, and more than two of them. It refuses a block that ends with a size update. It refuses integers of more than four
-//! bytes after the prefix.
+//! The decoder of `loona-hpack` differs from RFC 7541, or from what is checked here, in three ways. It takes size
+//! updates after fields, and more than two of them. It refuses a block that ends with a size update. It refuses
+//! integers of more than four bytes after the prefix.
 
 use bytes::BytesMut;
 use httlib_hpack::Encoder as OracleEncoder;

@@ -32,7 +32,7 @@ struct Seen {
     seconds: u64,
 }
 
-/// The client's side of a connection, whose frames are written by hand.
+/// The client's side of a connection, with hand-written frames.
 struct Hand {
     pipe: Pipe,
     come: BytesMut,
@@ -168,7 +168,7 @@ async fn an_old_connection_finishes_its_streams_and_closes() {
     .await;
 }
 
-/// Streams are refused once the answer to the PING behind GOAWAY has come.
+/// Streams are refused once the PING after GOAWAY was acknowledged.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_ignores_goaway_and_ping_is_cut() {
     local(async {

@@ -1,7 +1,8 @@
 //! Answers under every cut.
 //!
-//! A good one reaches the client as it would in one piece, and so does the answer to the next request. In place of a bad one
-//! the client gets a 502, or, where its head is out, a part of what is valid of it and the end of the connection.
+//! A good one reaches the client as it would in one piece, and so does the answer to the next request. In place of a
+//! bad one the client gets a 502, or, where its head is out, a part of what is valid of it and the end of the
+//! connection.
 
 use bytes::BytesMut;
 
@@ -20,7 +21,7 @@ struct Got {
     rest: BytesMut,
 }
 
-/// An answer as the codec reads it, and what came of it in one piece.
+/// A response as the codec reads it, and its outcome in one piece.
 struct Case {
     answered: Answered,
     read: Answer,
@@ -61,8 +62,8 @@ impl Case {
         (!refused && !valid_part).then(|| format!("neither a 502 nor a valid part that is cut: {got:?}"))
     }
 
-    /// Whether all that stands behind a whole answer comes apart from it. The next request may have been sent by then, and
-    /// the surplus is its answer: HTTP/1.1 has nothing that would tell.
+    /// Whether all that stands behind a whole answer comes apart from it. The next request may have been sent by then,
+    /// and the surplus is its answer: HTTP/1.1 has nothing that would tell.
     fn surplus_is_apart(&self, places: &[usize]) -> bool {
         self.read.complete
             && self.read.length < self.answered.bytes.len()
@@ -169,7 +170,7 @@ fn generated_answers_fare_the_same_under_some_cuts() {
     });
 }
 
-/// What came before a chunk that breaks, the client gets, and then the end of the connection.
+/// The client gets the bytes before a broken chunk, and then the end of the connection.
 #[test]
 fn data_before_a_bad_chunk_is_delivered() {
     run(async {

@@ -13,11 +13,12 @@ use super::seen::{Reader, Run, Seen, Step};
 /// How the requests of a run are answered.
 #[derive(Clone, Debug)]
 pub(super) enum Behaviour {
-    /// Each when it has come whole.
+    /// Each when it was received completely.
     Whole,
-    /// Each when its head has come.
+    /// Each when its head was received.
     Early,
-    /// The first with these segments, after which the connection is closed if `closes`; the others when they have come whole.
+    /// The first with these segments, after which the connection is closed if `closes`; the others when they have come
+    /// whole.
     Script { segments: Vec<Vec<u8>>, closes: bool },
 }
 

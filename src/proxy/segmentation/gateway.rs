@@ -1,7 +1,7 @@
-//! A worker with one route, whose clients come through pipes, and its backend, all on one thread.
+//! A worker with one route, clients connected by pipes, and its backend, all on one thread.
 //!
-//! So a segment is consumed before the next is written, however small it is, and each run does the same. Only the way to
-//! the backend is a socket.
+//! So a segment is consumed before the next is written, however small it is, and each run does the same. Only the way
+//! to the backend is a socket.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -35,7 +35,7 @@ pub(super) struct Rig {
     runs: Cell<u32>,
 }
 
-/// What came of one connection.
+/// The outcome of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// The requests that the backend has seen.
@@ -52,10 +52,10 @@ impl Rig {
         Self { worker: fixtures::worker(gateway(address)), backend, runs: Cell::new(0) }
     }
 
-    /// Sends these segments on a connection of its own, the end of the stream behind them if `ends`, and reads all that is
-    /// answered, up to the end.
+    /// Sends these segments on a connection of its own, the end of the stream behind them if `ends`, and reads all that
+    /// is answered, up to the end.
     pub(super) async fn run(&self, segments: &[&[u8]], ends: bool, behaviour: Behaviour) -> Outcome {
-        // Each run has a client of its own, by whose address the backend knows which run a request belongs to.
+        // Each run has a client of its own; the backend assigns requests to runs by the client's address.
         self.runs.set(self.runs.get() + 1);
         let [_, high, middle, low] = self.runs.get().to_be_bytes();
         let peer = IpAddr::from([127, high, middle, low]);

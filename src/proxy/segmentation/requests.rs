@@ -20,11 +20,11 @@ enum Kind {
     Good,
     /// It is refused: what must never be a request.
     Bad,
-    /// More of it would have to come: the end of the stream.
+    /// The message is incomplete at the end of the stream.
     Part,
 }
 
-/// A message as the codec reads it, and what came of it in one piece.
+/// A message as the codec reads it, and its outcome in one piece.
 struct Case {
     sent: Sent,
     read: Requests,
@@ -76,7 +76,7 @@ impl Case {
         (!same).then(|| "the client is answered otherwise than in one piece".into())
     }
 
-    /// The request whose body is refused or not whole.
+    /// The request with a refused or incomplete body.
     fn broken(&self) -> Option<&corpus::request::Request> {
         self.read.requests.last().filter(|request| !request.complete)
     }
@@ -147,7 +147,7 @@ async fn send(rig: &Rig, kind: Kind, segments: &[&[u8]], behaviour: Behaviour) -
         Kind::Bad => SMUGGLED,
         Kind::Part => b"",
     };
-    // What stands behind comes with the last segment, as it does from a client that does not wait.
+    // Bytes after the message are sent with the last segment, like those of a client that does not wait.
     let Some((last, before)) = segments.split_last() else {
         return rig.run(&[behind], true, behaviour).await;
     };
@@ -162,7 +162,7 @@ fn everywhere(bytes: &[u8]) -> impl Iterator<Item = Vec<usize>> + use<> {
     cuts::in_two(bytes.len()).into_iter().map(|place| vec![place]).chain(bytewise)
 }
 
-/// Of all messages those whose place leaves this rest, so that several tests share them.
+/// The messages with this remainder of their index, so that several tests share them.
 fn corpus_under_every_cut(rest: usize, of: usize) {
     run(async {
         let rig = Rig::start().await;
@@ -200,8 +200,8 @@ fn generated_requests_fare_the_same_under_some_cuts() {
     });
 }
 
-/// A backend that answers before the body has come: the answer may stand, but not the connection, and nothing behind the
-/// broken body is a request.
+/// A backend that answers before the body has come: the answer may stand, but not the connection, and nothing behind
+/// the broken body is a request.
 #[test]
 fn a_bad_body_behind_an_early_answer_smuggles_nothing() {
     run(async {

@@ -1,4 +1,5 @@
-//! What a backend sees of a request, read as strictly as the gateway has to write: it frames anew, so nothing odd is left.
+//! What a backend sees of a request, read as strictly as the gateway has to write: it frames anew, so nothing odd is
+//! left.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -16,9 +17,9 @@ pub(super) struct Seen {
     pub(super) body: BytesMut,
     /// Lines with their CR LF.
     pub(super) trailers: String,
-    /// It came whole.
+    /// It was received completely.
     pub(super) complete: bool,
-    /// It came as no request may be written.
+    /// It violates the grammar of requests.
     pub(super) fault: Option<&'static str>,
 }
 
@@ -36,7 +37,7 @@ impl Run {
         Self { forwarded: format!("x-forwarded-for: {client}\\r\\n"), log: Rc::default() }
     }
 
-    /// Notes a request whose head is of this run.
+    /// Notes a request with a head of this run.
     fn note(&self, mut seen: Seen) -> Rc<RefCell<Seen>> {
         let own = seen.head.contains(&self.forwarded);
         seen.head = seen.head.replace(&self.forwarded, "");
@@ -63,16 +64,16 @@ enum Rest {
     Trailers,
 }
 
-/// How far it came.
+/// How much of it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// More is awaited.
     Pending,
-    /// A head has come.
+    /// A head was received.
     Head,
-    /// A request has come whole.
+    /// A request was received completely.
     Whole,
-    /// What came is no request.
+    /// The bytes are no request.
     Fault,
 }
 

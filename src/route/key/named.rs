@@ -1,4 +1,4 @@
-//! Keys as people name them: by the values of their parts.
+//! Keys named by the values of their parts, as users write them.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -12,27 +12,28 @@ use crate::route::part::write_value;
 use crate::route::path::Path;
 use crate::route::pattern::bare_host;
 
-/// Names the one key of a limit whose key is `global` alone.
+/// The name of the single key of a limit with the key `global` alone.
 pub const EVERYONE: &str = "everyone";
 
-/// The form in which requests have their paths.
+/// The form of paths in requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PathForm {
-    /// As `path_matching` says.
+    /// The setting `path_matching`.
     pub matching: PathMatching,
-    /// Whether the routes count `//` as `/`.
+    /// Whether the routes treat `//` as `/`.
     pub merge_slashes: bool,
 }
 
 impl Key {
-    /// The owner that [`Self::claim`] finds for a request with these values: one a part, but none for `global`. A key of `global`
-    /// alone is named [`EVERYONE`].
+    /// The owner that [`Self::claim`] returns for a request with these values: one a part, but none for `global`. A key
+    /// of `global` alone is named [`EVERYONE`].
     ///
-    /// An address may be any of the client's network. A header has one value. Hosts and paths are brought into the form in
-    /// which requests have them.
+    /// An address may be any of the client's network. A header has one value. Hosts and paths are converted to the form
+    /// that they have in requests.
     ///
     /// # Errors
-    /// There are more values than parts, or fewer; or one can not be that of its part.
+    ///
+    /// There are more or fewer values than parts; or a value is invalid for its part.
     pub fn owner_of(
         &self,
         values: &[String],
@@ -45,15 +46,15 @@ impl Key {
         for part in &self.parts {
             match part {
                 Part::Global => text.tag(part.tag()),
-                // As many as there are parts.
+                // As many values as there are parts.
                 _ => text.named(part, rest.next().map_or("", String::as_str), rule, paths)?,
             }
         }
         Ok(text.fingerprint())
     }
 
-    /// The label of the key with these values, which [`Self::owner_of`] has found good: as [`Self::write_label`] writes it for a request
-    /// that has them.
+    /// The label of the key with these values, which [`Self::owner_of`] has accepted: equal to that of
+    /// [`Self::write_label`] for a request with these values.
     pub fn label_of(&self, values: &[String], rule: &ClientRule, masking: Masking<'_>) -> String {
         let mut label = String::new();
         let parts = self.parts.iter().filter(|part| **part != Part::Global);
@@ -69,7 +70,7 @@ impl Key {
         label
     }
 
-    /// The values, of which there are as many as there should be.
+    /// The values, if their number is right.
     fn without_name<'v>(&self, values: &'v [String]) -> Result<&'v [String], KeyFault> {
         let parts: Vec<_> = self.parts.iter().filter(|part| **part != Part::Global).collect();
         if parts.is_empty() && values.iter().map(String::as_str).eq([EVERYONE]) {
@@ -94,7 +95,7 @@ impl Key {
 }
 
 impl KeyText {
-    /// What a request with this value writes.
+    /// Writes the same as a request with this value.
     fn named(
         &mut self,
         part: &Part,

@@ -1,4 +1,4 @@
-//! Hosts: one by name or address, or all below a domain.
+//! Host patterns: one host by name or address, or all subdomains of a domain.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,16 +12,17 @@ use super::{PatternFault, fault};
 pub enum HostPattern {
     /// This host: lower case, without final dot, an IPv6 address in brackets and in its canonical form (RFC 5952).
     Exact(Box<str>),
-    /// Every host that ends with this suffix, which begins with a dot, and has something in front of it.
+    /// Every host that ends with this suffix, which begins with a dot, and has at least one character before it.
     Below(Box<str>),
 }
 
 impl HostPattern {
     /// Parses a host as written in the file; compared lower-case, without final dot.
     ///
-    /// # Errors Whatever is not a host name of at most 253 bytes (RFC 1035 §2.3.4; `_` is let through, as resolvers
-    /// do), an IP address, or one of those names behind `*.`; above all a port, a scheme, and a name that is not
-    /// ASCII.
+    /// # Errors
+    ///
+    /// Anything but a host name of at most 253 bytes (RFC 1035 §2.3.4; `_` is allowed, as resolvers do), an IP address,
+    /// or one of those names after `*.`; in particular a port, a scheme, and a name that is not ASCII.
     pub fn parse(text: &str) -> Result<Self, PatternFault> {
         if text == "*" {
             return fault("the host `*` has no effect", "leave `hosts` out to match any host");
@@ -40,7 +41,7 @@ impl HostPattern {
         })
     }
 
-    /// Whether a host as [`bare_host`] gives it matches.
+    /// Whether a host in the form of [`bare_host`] matches.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(name) => host == &**name,
@@ -66,8 +67,9 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// The host of an authority (`host`, `host:port`, `[v6]:port`; no userinfo) as patterns compare it: lower case, without
-/// port and final dot, an IPv6 address in brackets and in its canonical form. Borrows where that is how it was sent.
+/// The host of an authority (`host`, `host:port`, `[v6]:port`; no userinfo) in the form that patterns compare: lower
+/// case, without port and final dot, an IPv6 address in brackets and in its canonical form. Borrows if it was sent in
+/// this form.
 pub fn bare_host(authority: &str) -> Cow<'_, str> {
     let end = authority.bytes().position(|byte| !IS_PLAIN[byte as usize]).unwrap_or(authority.len());
     let (name, port) = authority.split_at(end);
@@ -80,7 +82,7 @@ pub fn bare_host(authority: &str) -> Cow<'_, str> {
     }
 }
 
-/// What nearly all names are made of: nothing to be made lower, no brackets, no colon.
+/// The characters of nearly all names: no upper case, no brackets, no colon.
 const IS_PLAIN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_u8;

@@ -1,4 +1,4 @@
-//! Paths: one, one with parameters, or everything below.
+//! Path patterns: one path, one with parameters, or everything below a path.
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
@@ -10,30 +10,31 @@ use super::{PatternFault, fault};
 /// `/a` exact · `/a/{id}` one non-empty segment · `/a/*` this and all below: `/a`, `/a/`, `/a/b/c`; `/*` everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
-    /// What stands between the slashes; the last is empty if the pattern ends with a slash.
+    /// The text between the slashes; the last is empty if the pattern ends with a slash.
     segments: Vec<Segment>,
-    /// Whether anything may follow.
+    /// Whether the pattern ends with `/*`.
     below: bool,
 }
 
-/// What stands between two slashes of a pattern.
+/// The text between two slashes of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::route) enum Segment {
     /// Exactly this, normalised. May be empty.
     Literal(Box<str>),
-    /// `{name}`: anything but nothing.
+    /// `{name}`: any non-empty segment.
     Parameter(Box<str>),
 }
 
 impl PathPattern {
-    /// A pattern has at most so many segments, which bounds how deep a lookup goes.
+    /// The maximum number of segments of a pattern, which bounds the depth of a lookup.
     pub const MAX_SEGMENTS: usize = 64;
 
     /// Parses a path pattern as written in the file. The pattern is normalised as requests are; its duplicate slashes
     /// are kept, for routes with `merge_slashes = false`.
     ///
     /// # Errors
-    /// What no normalised path could match, and `*` or braces that are not a whole segment.
+    ///
+    /// A pattern that no normalised path could match, and `*` or braces that are not a whole segment.
     pub fn parse(text: &str) -> Result<Self, PatternFault> {
         Self::parse_plain(text).map_err(|found| not_a_regular_expression(text).unwrap_or(found))
     }
@@ -58,7 +59,7 @@ impl PathPattern {
         here && path.starts_with('/') && (self.below || rest.next().is_none())
     }
 
-    /// The pattern for paths whose duplicate slashes are merged.
+    /// The pattern for paths with duplicate slashes merged.
     #[must_use]
     pub(in crate::route) fn merged(mut self) -> Self {
         let trailing = if self.below { None } else { self.segments.pop() };
@@ -82,7 +83,8 @@ impl PathPattern {
         Self { segments, below: self.below }
     }
 
-    /// For each literal with letters its place, and a path that the pattern matches unless the case of those letters counts.
+    /// For each literal with letters: its index, and a path that the pattern matches unless the case of those letters
+    /// counts.
     pub(in crate::route) fn other_spellings(&self) -> impl Iterator<Item = (usize, String)> {
         let swapped = |segment: &Segment| match segment {
             Segment::Literal(literal) => {
@@ -101,7 +103,7 @@ impl PathPattern {
         })
     }
 
-    /// Whether the segment at this place is a parameter.
+    /// Whether the segment at this index is a parameter.
     pub(in crate::route) fn has_parameter_at(&self, place: usize) -> bool {
         self.segments.get(place).is_some_and(Segment::is_parameter)
     }
@@ -132,7 +134,7 @@ impl PathPattern {
         self.below
     }
 
-    /// Of each segment, whether it is a parameter.
+    /// For each segment, whether it is a parameter.
     fn kinds(&self) -> impl Iterator<Item = bool> {
         self.segments.iter().map(Segment::is_parameter)
     }

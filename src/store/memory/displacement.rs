@@ -1,4 +1,4 @@
-//! A slot for a new key whose two sets are full: other keys are moved to their other sets.
+//! A slot for a new key with two full sets: other keys are moved to their other sets.
 //!
 //! The search is breadth-first over sets: from the key's own sets to the other sets of their slots, and on, until a set
 //! has an empty slot. Then each slot on the path is moved by one. With 15 slots for 14 keys the first or second set has

@@ -62,7 +62,7 @@ impl LockedSets<'_> {
     const MIN_CANDIDATES: usize = 32;
     /// With at most this many keys in all, every key is a candidate.
     const ALL: u64 = 64;
-    /// The maximum number of sets visited for candidates. Only logs of very many events leave so many sets empty.
+    /// The maximum number of sets visited for candidates. Only logs of very many events leave many sets empty.
     const MAX_VISITS: usize = 1_024;
     /// Where counters of the new key's own policy are rare, this many runs of this many sets are visited for them. The
     /// runs are spread over the table: a single one would use up the counters of one region, although other regions

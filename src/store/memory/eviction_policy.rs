@@ -13,7 +13,7 @@ use crate::store::{Charge, ParamsId};
 pub(super) struct EvictionPolicy<'a> {
     /// The time of the request.
     pub(super) now: Timestamp,
-    /// The request's own charges, whose keys are not evicted.
+    /// The request's own charges; their keys are not evicted.
     charges: &'a [Charge<'a>],
     registry: &'a Registry,
     /// The registered policies. Opened at the first parameters that are not the request's own, or when a counter is

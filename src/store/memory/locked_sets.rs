@@ -95,7 +95,7 @@ impl<'a> LockedSets<'a> {
         LoadedState { state, converted: found.is_some_and(|numbers| numbers != charge.numbers) }
     }
 
-    /// The same, but a log is taken out of [`Logs`]: it must be stored again before the lock is dropped.
+    /// The same, but a log is moved out of the log storage: it must be stored again before the lock is dropped.
     pub(super) fn take(&self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> State {
         self.load(charge, policy, |id| self.table.logs.take(id))
     }

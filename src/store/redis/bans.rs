@@ -22,7 +22,7 @@ impl RedisClient {
     ///
     /// # Errors
     ///
-    /// Nothing has changed, except for a call whose reply did not arrive in time.
+    /// Nothing has changed, except by a call without a reply in time.
     pub(in crate::store) async fn ban(
         &self,
         bans: &Bans,

@@ -81,7 +81,7 @@ impl Session<'_> {
         paid
     }
 
-    /// Decides charges without a reply by their limits' [`OnError`]. True if one of them has the request refused for
+    /// Decides charges without a reply by their limits' `on_error`. True if one of them has the request refused for
     /// that.
     fn go_on_without(&mut self) -> bool {
         let places: SmallVec<[usize; 4]> =

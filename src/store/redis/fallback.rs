@@ -1,4 +1,4 @@
-//! The decision on a request whose limits could not be checked in the shared store.
+//! The decision on a request where the shared store is unavailable.
 
 use smallvec::SmallVec;
 

@@ -6,7 +6,7 @@
 //!
 //! - A call has `timeout` from its start, for every wait: for a connection, to be sent, for the reply, for the script.
 //! - While the server is known to be down, a call fails at once.
-//! - A call whose connection breaks after it was sent fails: it may have been charged, so it is not sent again.
+//! - A call that loses its connection after it was sent fails: it may have been charged, so it is not sent again.
 //! - A server that has lost the script is sent it once for all calls that find this out, and the calls are repeated.
 //!
 //! Elsewhere: which server to call ([`nodes`](super::nodes)), and the decision without a reply (the store).

@@ -15,16 +15,16 @@ const MOST_TAGS: u32 = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotMap {
     masters: Vec<RedisServer>,
-    /// An index in `masters`, or [`NOBODY`].
+    /// An index in `masters`, or [`NO_NODE`].
     owners: Box<[u16]>,
 }
 
-const NOBODY: u16 = u16::MAX;
+const NO_NODE: u16 = u16::MAX;
 
 impl SlotMap {
     /// A map in which no slot has a node.
     pub(super) fn new() -> Self {
-        Self { masters: Vec::new(), owners: vec![NOBODY; SLOTS].into() }
+        Self { masters: Vec::new(), owners: vec![NO_NODE; SLOTS].into() }
     }
 
     /// Reads the reply of `teller` to `CLUSTER SLOTS`; `None` if it is no slot map, or has too many nodes.
@@ -57,7 +57,7 @@ impl SlotMap {
 
     /// The index among [`Self::masters`] of the node of this slot.
     pub(super) fn owner(&self, slot: HashSlot) -> Option<usize> {
-        self.owners.get(slot.index()).filter(|owner| **owner != NOBODY).map(|owner| usize::from(*owner))
+        self.owners.get(slot.index()).filter(|owner| **owner != NO_NODE).map(|owner| usize::from(*owner))
     }
 
     /// Assigns the slot to `server`. Returns the node's index; `None` if there are too many nodes.

@@ -65,7 +65,7 @@ impl Exposition {
         self.sample(name, &[], value);
     }
 
-    /// The samples of one histogram, whose family is `name`.
+    /// The samples of one histogram in the family `name`.
     pub(super) fn histogram<S: Scale>(
         &mut self,
         name: &str,

@@ -16,7 +16,7 @@ use crate::http2::head::ReceivedHead;
 /// One request on a shared connection. Dropped before its end, it is cancelled.
 #[derive(Debug)]
 pub(in crate::upstream) struct ClientStream {
-    seat: StreamPermit,
+    permit: StreamPermit,
     /// `None`: the request waits for a free stream, or was refused.
     stream: Option<StreamHandle>,
     /// The request was sent completely.
@@ -44,7 +44,7 @@ impl NoAnswer {
 impl ClientStream {
     pub(super) fn new(link: &Rc<Http2Connection>) -> Self {
         link.open.set(link.open.get() + 1);
-        Self { seat: StreamPermit(Rc::clone(link)), stream: None, ended: false, answered: false, held: 0 }
+        Self { permit: StreamPermit(Rc::clone(link)), stream: None, ended: false, answered: false, held: 0 }
     }
 
     /// Whether the request head was sent.
@@ -63,7 +63,7 @@ impl ClientStream {
     ///
     /// The connection accepts no more requests: nothing was sent.
     pub(in crate::upstream) fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
-        let turn = ready!(self.seat.0.connection.poll_open(context));
+        let turn = ready!(self.permit.0.connection.poll_open(context));
         Poll::Ready(turn.map_err(|error| self.refused(error)))
     }
 
@@ -73,7 +73,7 @@ impl ClientStream {
     ///
     /// Nothing was sent.
     pub(in crate::upstream) fn begin(&mut self, head: &[u8], ended: bool) -> Result<(), NoAnswer> {
-        let link = &self.seat.0;
+        let link = &self.permit.0;
         match link.connection.open(head, link.scheme, ended) {
             Ok(stream) => {
                 link.wait();
@@ -88,7 +88,7 @@ impl ClientStream {
         match error {
             OpenError::Unfit => NoAnswer::UNFIT,
             OpenError::Closed => {
-                self.seat.0.retired.set(true);
+                self.permit.0.retired.set(true);
                 NoAnswer::CLOSED
             }
         }
@@ -142,7 +142,7 @@ impl ClientStream {
             }
             Err(reset) => {
                 if reset == Reset::GoneAway {
-                    self.seat.0.retired.set(true);
+                    self.permit.0.retired.set(true);
                 }
                 Err(meaning(reset))
             }
@@ -191,7 +191,7 @@ impl ClientStream {
 impl Drop for ClientStream {
     fn drop(&mut self) {
         if self.is_begun() && !self.answered {
-            self.seat.0.mark_suspect();
+            self.permit.0.mark_suspect();
         }
     }
 }
@@ -214,6 +214,6 @@ fn meaning(reset: Reset) -> NoAnswer {
 impl ClientStream {
     /// The address of the connection's server.
     pub(in crate::upstream) fn address(&self) -> std::net::IpAddr {
-        self.seat.0.address
+        self.permit.0.address
     }
 }

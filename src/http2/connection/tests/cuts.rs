@@ -1,4 +1,4 @@
-//! What comes means the same however it is cut into pieces, and no bytes do harm.
+//! Received bytes have the same effect in any pieces, and no bytes do harm.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -139,7 +139,7 @@ struct Seen {
     lost: bool,
 }
 
-/// Sends bytes in pieces of these sizes, again and again. Gives what came of it.
+/// Sends bytes in pieces of these sizes, repeatedly. Returns the outcome.
 fn outcome(
     bytes: &[u8],
     sizes: &[usize],
@@ -187,7 +187,7 @@ fn outcome(
     (seen, frames, end)
 }
 
-/// What came of bytes does not depend on their pieces. When the connection breaks, requests that were not taken up yet are dropped.
+/// The outcome does not depend on the pieces. When the connection breaks, requests not returned yet are dropped.
 fn assert_same(bytes: &[u8], sizes: &[usize], takes_at_once: bool) {
     let (mut whole, mut cut) = (outcome(bytes, &[16 << 10], false), outcome(bytes, sizes, takes_at_once));
     if whole.2.is_some() {
@@ -224,7 +224,7 @@ proptest! {
         assert_same(&bytes, &sizes, true);
     }
 
-    /// Frames whose headers are right, and nothing else.
+    /// Frames with valid headers and random payloads.
     #[test]
     fn no_payload_does_harm(
         frames in vec((0..11_u8, any::<u8>(), stream(), vec(any::<u8>(), 0..40)), 0..60),

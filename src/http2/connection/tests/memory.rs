@@ -8,7 +8,7 @@ fn window_updates(frames: &[Frame]) -> u64 {
     updates.map(|frame| u64::from(frame.number())).sum()
 }
 
-/// A task that is dropped amid a body has often taken bytes without passing them on.
+/// A task dropped within a body has often read bytes without releasing them.
 #[test]
 fn bytes_that_a_dropped_stream_had_taken_are_released() {
     let mut peer = Peer::client(&SETTINGS);
@@ -53,7 +53,7 @@ fn a_client_that_does_not_read_its_answers_is_not_listened_to() {
     assert!(frames.len() > 1_000 && !peer.over, "it goes on once it has read");
 }
 
-/// Requests that are taken back before the server has read them.
+/// Requests cancelled before the server has read them.
 #[test]
 fn a_server_that_does_not_read_gets_no_more_requests() {
     let mut peer = Peer::server(&SETTINGS);

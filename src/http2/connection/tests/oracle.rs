@@ -55,10 +55,10 @@ struct Body {
     length: usize,
     /// Bytes at once.
     piece: usize,
-    /// It waits after each so many pieces.
+    /// It waits after each group of this many pieces.
     pause: usize,
     trailers: bool,
-    /// It is broken off behind so many bytes.
+    /// It is broken off after this many bytes.
     reset: Option<usize>,
 }
 
@@ -91,7 +91,7 @@ fn assert_goes_on(bytes: &[u8], from: usize) {
     );
 }
 
-/// How a body came.
+/// How a body was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
     Whole { length: usize, trailers: bool },
@@ -107,7 +107,7 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Both bodies came whole, unless one was broken off, which the other side sees in the stream.
+    /// Both bodies were received completely, unless one was broken off, which the other side sees in the stream.
     fn check(&self, body: &Body, came: Came) {
         let whole = Came::Whole { length: body.length, trailers: body.trailers };
         let broken = self.up.reset.is_some() || self.down.reset.is_some();
@@ -132,7 +132,7 @@ fn exchanges() -> impl Strategy<Value = Vec<Exchange>> {
 async fn receive(stream: &StreamHandle, body: &Body) -> Came {
     let (mut length, mut pieces, mut come, mut held) = (0, 0, BytesMut::new(), 0);
     loop {
-        // What was taken is released once it was passed on, which is when more is wanted: the last piece never is.
+        // Bytes read are released once they were passed on, which is when more are wanted: the last piece never is.
         stream.release(std::mem::take(&mut held));
         match poll_fn(|context| stream.poll_read(context, &mut come)).await {
             Ok(0) => {

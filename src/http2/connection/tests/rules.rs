@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The bytes that were read before HTTP/2 was spoken may hold requests: those wait for nothing else to come.
+/// The bytes read before the switch to HTTP/2 may contain requests, which are served without further input.
 #[test]
 fn a_request_that_was_read_with_the_preface_is_served_at_once() {
     let mut inbound = BytesMut::from(PREFACE);
@@ -111,7 +111,7 @@ const MOST: &[u8] = &[0x7f, 0xff, 0xff, 0xff];
 const TWO: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a', 0x0f, 13, 1, b'2'];
 /// The rule, the frames, and the codes with their streams; 0 is the connection.
 type Case<'a> = (&'a str, &'a [(u8, u8, u32, &'a [u8])], &'a [(u32, ErrorCode)]);
-/// What comes after SETTINGS, and the code with which the stream, or the connection (0), is ended.
+/// The frames after SETTINGS, and the code with which the stream, or the connection (0), is ended.
 const FAULTS: &[Case<'_>] = &[
     ("4.1: the reserved bit", &[(kind::PING, 0, 1 << 31, &[0; 8])], &[]),
     ("4.1: unknown types", &[(0xfe, 0xff, 7, b"abc")], &[]),

@@ -20,7 +20,7 @@ impl Wake for Task {
     }
 }
 
-/// Streams whose bodies have no end, and the bytes that each has sent.
+/// Streams with endless bodies, and the bytes that each has sent.
 struct Senders {
     peer: Peer,
     queue: RunQueue,
@@ -70,7 +70,7 @@ impl Senders {
         }
     }
 
-    /// The client reads so many bytes.
+    /// The client reads this many bytes.
     fn read(&mut self, bytes: usize) {
         let mut come = BytesMut::new();
         let read = self.peer.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut come, bytes);
@@ -134,7 +134,7 @@ fn new_streams_do_not_starve_those_that_wait() {
     assert!(sent > 2_000_000, "{sent} of 4,000,000");
 }
 
-/// A stream whose window is closed blocks no other, and goes on once the window opens.
+/// A stream with a closed window blocks no other, and goes on once the window opens.
 #[test]
 fn a_closed_window_blocks_one_stream_only() {
     let mut senders = Senders::new(3);

@@ -1,4 +1,4 @@
-//! No wake-up is lost: after any history, a task whose wait has come to its end was woken.
+//! No wake-up is lost: after any history, every task with an ended wait was woken.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ enum Step {
     Open,
     /// The client resets one.
     Reset(usize),
-    /// A task sends as much as it may, up to so many bytes.
+    /// A task sends as much as it may, up to this many bytes.
     Send(usize, usize),
     /// A task asks for room, and does nothing with it.
     Ask(usize),
@@ -22,7 +22,7 @@ enum Step {
     Update(Option<usize>, u32),
     /// SETTINGS_INITIAL_WINDOW_SIZE.
     Initial(u32),
-    /// The client reads so many bytes.
+    /// The client reads this many bytes.
     Read(usize),
 }
 

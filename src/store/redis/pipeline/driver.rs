@@ -181,11 +181,11 @@ impl ConnectionDriver {
         let mut judged = Ok(());
         while let Some((value, length)) = resp::read(&self.inbound)? {
             self.inbound.advance(length);
-            let whose = self.queue.borrow_mut().next().ok_or(MalformedReply::Unasked)?;
-            if let CommandOwner::Caller(_) = whose {
+            let owner = self.queue.borrow_mut().next().ok_or(MalformedReply::Unasked)?;
+            if let CommandOwner::Caller(_) = owner {
                 judged = judged.and(self.judge(&value));
             }
-            self.queue.borrow_mut().tell(whose, Ok(value), now);
+            self.queue.borrow_mut().tell(owner, Ok(value), now);
         }
         judged
     }

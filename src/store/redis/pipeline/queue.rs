@@ -43,7 +43,7 @@ pub(super) struct PipelineQueue {
 /// A pending reply.
 #[derive(Debug)]
 struct Awaited {
-    whose: CommandOwner,
+    owner: CommandOwner,
     asked: Instant,
     /// Where its command begins, counted as `PipelineQueue::end` is.
     start: u64,
@@ -57,7 +57,7 @@ pub(super) enum CommandOwner {
     /// A call that has timed out.
     Late,
     /// No call: the reply is only consumed.
-    Nobody,
+    Discarded,
 }
 
 impl PipelineQueue {
@@ -95,15 +95,15 @@ impl PipelineQueue {
     /// Queues a command without a waiting call.
     pub(super) fn command(&mut self, asked: Instant, write: impl FnOnce(&mut BytesMut)) {
         if self.open && self.awaited.len() < MOST_AWAITED {
-            self.queue(CommandOwner::Nobody, asked, write);
+            self.queue(CommandOwner::Discarded, asked, write);
         }
     }
 
-    fn queue(&mut self, whose: CommandOwner, asked: Instant, write: impl FnOnce(&mut BytesMut)) {
+    fn queue(&mut self, owner: CommandOwner, asked: Instant, write: impl FnOnce(&mut BytesMut)) {
         let (start, waiting) = (self.end, self.outbound.len());
         write(&mut self.outbound);
         self.end += (self.outbound.len() - waiting) as u64;
-        self.awaited.push_back(Awaited { whose, asked, start });
+        self.awaited.push_back(Awaited { owner, asked, start });
         // Unsent bytes have woken the driver already.
         if waiting == 0 {
             self.sender.iter().for_each(Waker::wake_by_ref);
@@ -132,12 +132,12 @@ impl PipelineQueue {
     pub(super) fn next(&mut self) -> Option<CommandOwner> {
         let front = self.awaited.pop_front()?;
         self.expired = self.expired.saturating_sub(1);
-        Some(front.whose)
+        Some(front.owner)
     }
 
     /// Passes a reply to its owner.
-    pub(super) fn tell(&mut self, whose: CommandOwner, told: Result<RespValue, CallError>, at: Instant) {
-        if let CommandOwner::Caller(place) = whose {
+    pub(super) fn tell(&mut self, owner: CommandOwner, told: Result<RespValue, CallError>, at: Instant) {
+        if let CommandOwner::Caller(place) = owner {
             self.callers.fulfil(place, (told, at));
         }
     }
@@ -151,7 +151,7 @@ impl PipelineQueue {
     pub(super) fn expire(&mut self, until: Instant, now: Instant) -> usize {
         let mut calls = 0;
         while let Some(awaited) = self.awaited.get_mut(self.expired).filter(|it| it.asked <= until) {
-            if let CommandOwner::Caller(place) = std::mem::replace(&mut awaited.whose, CommandOwner::Late) {
+            if let CommandOwner::Caller(place) = std::mem::replace(&mut awaited.owner, CommandOwner::Late) {
                 self.callers.fulfil(place, (Err(CallError::Timeout), now));
                 calls += 1;
             }
@@ -171,7 +171,7 @@ impl PipelineQueue {
     pub(super) fn lose(&mut self, now: Instant) {
         let sent = self.end - self.outbound.len() as u64;
         while let Some(awaited) = self.awaited.pop_front_if(|front| front.start < sent) {
-            self.tell(awaited.whose, Err(CallError::Lost), now);
+            self.tell(awaited.owner, Err(CallError::Lost), now);
         }
         self.expired = 0;
         self.drop_unasked();
@@ -180,8 +180,8 @@ impl PipelineQueue {
     /// The server is unavailable: all calls fail, until the queue is opened again.
     pub(super) fn shut(&mut self, now: Instant) {
         self.open = false;
-        while let Some(whose) = self.next() {
-            self.tell(whose, Err(CallError::Down), now);
+        while let Some(owner) = self.next() {
+            self.tell(owner, Err(CallError::Down), now);
         }
         self.drop_unasked();
     }
@@ -239,12 +239,12 @@ mod tests {
         queue.command(now, |out| Command::write(out, |command| command.word(b"x")));
         assert_eq!(words(&queue), "a b x ");
         for number in [1, 2] {
-            let whose = queue.next().unwrap();
-            queue.tell(whose, Ok(RespValue::Integer(number)), now);
+            let owner = queue.next().unwrap();
+            queue.tell(owner, Ok(RespValue::Integer(number)), now);
         }
         assert_eq!(told(&mut queue, b), Some(Ok(RespValue::Integer(2))));
         assert_eq!(told(&mut queue, a), Some(Ok(RespValue::Integer(1))));
-        assert_eq!((queue.next(), queue.next()), (Some(CommandOwner::Nobody), None));
+        assert_eq!((queue.next(), queue.next()), (Some(CommandOwner::Discarded), None));
     }
 
     #[test]
