@@ -145,8 +145,9 @@ impl Pools {
                     let host_address = registry.names.address_of(endpoint);
                     let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
                     let links = links(upstream, workers);
-                    let last =
-                        last.filter(|pool| pool.leads_to(endpoint, &host_address, limit.as_ref(), links.as_ref()));
+                    let last = last.filter(|pool| {
+                        pool.leads_to(endpoint, &host_address, limit.as_ref(), links.as_ref())
+                    });
                     let fresh = || Rc::new(EndpointPool::new(endpoint, host_address, limit.clone(), links));
                     let pool = last.unwrap_or_else(fresh);
                     kept.insert(key, Rc::clone(&pool));
