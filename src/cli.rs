@@ -1,4 +1,4 @@
-//! What a person types, and what comes back: one function a command, texts on standard output, faults on standard error.
+//! The command line: one function a command, texts on standard output, errors on standard error.
 //!
 //! Exit status: 0 good, 1 failed while running, 2 bad usage or bad configuration; 130 if told twice to stop.
 
@@ -20,11 +20,11 @@ use crate::explain::{ExplainFault, ExplainRequest, explain};
 use crate::serve::{self, Ended, RunOptions, ServeError};
 use output::{fault, show, show_report};
 
-/// Something failed while it ran.
+/// A command failed while it ran.
 const FAILED: u8 = 1;
 /// The command line or the configuration is wrong.
 const MISTAKE: u8 = 2;
-/// As shells report a process that SIGINT ended.
+/// The status that shells report for a process ended by SIGINT.
 const INTERRUPTED: u8 = 130;
 
 const EXAMPLES: &str = "\
@@ -125,7 +125,7 @@ enum Command {
     Health,
 }
 
-/// Runs what the command line says. Never panics, whatever standard output and standard error are.
+/// Runs the command line. Never panics, whatever standard output and standard error are.
 pub fn main() -> ExitCode {
     match Arguments::try_parse().and_then(Arguments::checked) {
         Ok(arguments) => arguments.run(),
@@ -139,7 +139,7 @@ pub fn main() -> ExitCode {
 }
 
 impl Arguments {
-    /// `--watch` and `--takeover` before a command are only for `run`, which the parser cannot know.
+    /// `--watch` and `--takeover` before a command are only for `run`, which the parser cannot check.
     fn checked(self) -> Result<Self, clap::Error> {
         usage::refuse_standard_input(&self.config)?;
         match self.command {

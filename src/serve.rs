@@ -144,7 +144,7 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
 struct ControlReceiver {
     due: mpsc::Receiver<()>,
     drain: mpsc::Receiver<()>,
-    standing: life::Sender<ConfigStatus>,
+    config_status: life::Sender<ConfigStatus>,
 }
 
 impl ControlReceiver {
@@ -153,14 +153,17 @@ impl ControlReceiver {
         let started = Clock::system().now();
         let (reload, due) = mpsc::channel(1);
         let (drain, drained) = mpsc::channel(1);
-        let standing = ConfigStatus {
+        let config_status = ConfigStatus {
             file: file.display().to_string(),
             version,
             loaded: started,
             ..ConfigStatus::default()
         };
-        let (sender, standing) = life::channel(standing);
-        (Self { due, drain: drained, standing: sender }, Control { standing, reload, drain, started })
+        let (sender, config_status) = life::channel(config_status);
+        (
+            Self { due, drain: drained, config_status: sender },
+            Control { config_status, reload, drain, started },
+        )
     }
 }
 
@@ -229,9 +232,9 @@ impl Running {
             self;
         tokio::spawn(rotation.reopen(Arc::clone(&shared)));
         let exporter = Exporter::start(&shared.spans);
-        let ControlReceiver { due, drain, standing } = receiver;
+        let ControlReceiver { due, drain, config_status } = receiver;
         let (file, reloaded) = (file.to_owned(), Arc::clone(&shared));
-        let reloader = Reloader::new(file, named, reloaded, settled, log, supervisor.clone(), standing);
+        let reloader = Reloader::new(file, named, reloaded, settled, log, supervisor.clone(), config_status);
         supervisor.ready(&reloader.status());
         tokio::spawn(reloader.run(due));
         tokio::spawn(sampler::run(Arc::clone(&shared)));

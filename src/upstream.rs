@@ -242,10 +242,10 @@ impl UpstreamClient {
             return Err(Failed { failure: Failure::Upload, authority: None, attempts: 0 });
         }
         let mut tried = Tried::new();
-        let nobody = || Failed { failure: Failure::NoneHealthy, authority: None, attempts: 0 };
+        let none_healthy = || Failed { failure: Failure::NoneHealthy, authority: None, attempts: 0 };
         let own = request.own.place(&self.pools).filter(|place| self.is_healthy(*place));
         let place = own.or_else(|| self.choose(request.affinity, &tried, now));
-        let mut place = place.ok_or_else(nobody)?;
+        let mut place = place.ok_or_else(none_healthy)?;
         let (mut fresh, mut stales, mut attempts) = (false, 0, 0);
         loop {
             attempts += 1;

@@ -29,7 +29,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
     // If the certificates have errors, this is unknown.
     let known = server.tls.is_some() || !server.listen.iter().any(|listener| listener.tls);
     if known && !server.tls.as_ref().is_some_and(|tls| tls.asks_clients) {
-        nobody_has_a_subject(&draft.limits, reader);
+        subject_is_never_present(&draft.limits, reader);
     }
     for upstream in &draft.upstreams {
         too_few_connections(upstream, server.workers, reader);
@@ -65,7 +65,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
 }
 
 /// A key by a certificate's subject has no effect if no client is asked for a certificate.
-fn nobody_has_a_subject(limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
+fn subject_is_never_present(limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
     for draft in limits {
         if draft.limit.as_ref().is_some_and(|limit| limit.key.parts.contains(&Part::TlsSubject)) {
             reader.fault(

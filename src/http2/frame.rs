@@ -4,7 +4,7 @@ use bytes::{BufMut as _, BytesMut};
 
 /// Bytes before a frame's payload (RFC 9113 §4.1).
 pub const HEADER_LENGTH: usize = 9;
-/// Bytes of payload that either side may put into a frame, as none of ours asks for more (RFC 9113 §4.2).
+/// Maximum bytes of payload in a frame of either side, since the gateway announces no larger size (RFC 9113 §4.2).
 pub const MAX_PAYLOAD: usize = 16 << 10;
 /// The largest identifier of a stream, and the largest window (RFC 9113 §5.1.1, §6.9.1).
 pub const MAX_31_BITS: u32 = (1 << 31) - 1;

@@ -125,8 +125,8 @@ impl<'a> RequestCharges<'a> {
         let mut assessment = Self { checks: SmallVec::new(), charges: SmallVec::new() };
         for (place, limit_use) in route.limits.iter().enumerate() {
             let limit = gateway.limit(limit_use.limit);
-            let standing = assessment.check(place, limit, limit_use, route, request, secret);
-            assessment.checks.push(LimitCheck { limit, applicability: standing });
+            let applicability = assessment.check(place, limit, limit_use, route, request, secret);
+            assessment.checks.push(LimitCheck { limit, applicability });
         }
         assessment
     }
@@ -164,9 +164,10 @@ impl<'a> RequestCharges<'a> {
     /// The refusal of an enforced limit with a missing key, or with several values, which takes precedence: the store
     /// need not be called.
     pub fn missing(&self) -> Option<Refusal<'a>> {
-        let refused = |standing| {
-            let is_it =
-                |used: &&LimitCheck<'a>| used.applicability == standing && used.limit.mode == Mode::Enforce;
+        let refused = |applicability| {
+            let is_it = |used: &&LimitCheck<'a>| {
+                used.applicability == applicability && used.limit.mode == Mode::Enforce
+            };
             self.checks.iter().find(is_it)
         };
         let (used, why) = match (refused(Applicability::Repeated), refused(Applicability::Missing)) {

@@ -104,7 +104,7 @@ pub(super) fn worker(gateway: Plan) -> Rc<Worker> {
     let control = Control {
         reload: mpsc::channel(1).0,
         drain: mpsc::channel(1).0,
-        standing: watch::channel(ConfigStatus::default()).1,
+        config_status: watch::channel(ConfigStatus::default()).1,
         started: Timestamp(0),
     };
     let shared = Shared {

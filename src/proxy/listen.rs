@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_taken_in_by_a_claim() {
+    fn a_claim_accepts_no_connection() {
         let claimed = claim("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = claimed.local_addr().unwrap().as_socket().unwrap();
         let refused = TcpStream::connect(address).map_err(|error| error.kind());

@@ -35,7 +35,7 @@ pub(super) struct Reloader {
     log: ProgramLog,
     supervisor: Systemd,
     checks: HealthChecks,
-    standing: Sender<ConfigStatus>,
+    config_status: Sender<ConfigStatus>,
 }
 
 /// The log data of an adopted file.
@@ -104,11 +104,11 @@ impl Reloader {
         settled: RestartOnlySettings,
         log: ProgramLog,
         supervisor: Systemd,
-        standing: Sender<ConfigStatus>,
+        config_status: Sender<ConfigStatus>,
     ) -> Self {
         let mut checks = HealthChecks::default();
         checks.adopt(&shared.gateway.load().upstreams, &shared.server_registry);
-        Self { file, named, shared, settled, log, supervisor, checks, standing }
+        Self { file, named, shared, settled, log, supervisor, checks, config_status }
     }
 
     /// Reloads for each trigger, or once for several in quick succession.
@@ -133,7 +133,7 @@ impl Reloader {
 
     /// Activates the file's plan, or leaves everything as it is if the file has errors. Returns whether it had none.
     fn reload(&mut self) -> bool {
-        self.standing.send_modify(|standing| standing.begun += 1);
+        self.config_status.send_modify(|config_status| config_status.begun += 1);
         let adopted = self.try_reload();
         if let Err(refused) = &adopted {
             tracing::error!("not reloaded: {}; the previous configuration stays in force", refused.why);
@@ -164,14 +164,14 @@ impl Reloader {
     /// Publishes the result for the admin listener.
     fn note(&self, adopted: Result<Adopted, Refused>) {
         let time = self.shared.clock.now();
-        self.standing.send_modify(|standing| {
+        self.config_status.send_modify(|config_status| {
             let result = adopted.map_err(|refused| refused.lines).map(|adopted| {
-                let changed = standing.version != adopted.version;
-                standing.version = adopted.version;
-                standing.loaded = time;
+                let changed = config_status.version != adopted.version;
+                config_status.version = adopted.version;
+                config_status.loaded = time;
                 Warnings { changed, lines: adopted.warnings }
             });
-            standing.last = Some(Reload { number: standing.begun, time, result });
+            config_status.last = Some(Reload { number: config_status.begun, time, result });
         });
     }
 

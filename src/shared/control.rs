@@ -9,7 +9,7 @@ use crate::limit::units::Timestamp;
 #[derive(Debug)]
 pub struct Control {
     /// The state of the configuration.
-    pub standing: watch::Receiver<ConfigStatus>,
+    pub config_status: watch::Receiver<ConfigStatus>,
     /// Triggers a reload. Full: one is due anyway.
     pub reload: mpsc::Sender<()>,
     /// Triggers a drain; the value is the client that requested it. Full: a drain was triggered already.

@@ -78,7 +78,7 @@ impl MemoryStore {
         }
     }
 
-    /// See [`crate::store::Store::decide`].
+    /// See [`crate::store::Counters::decide`].
     #[inline]
     pub fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match charges {

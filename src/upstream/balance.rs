@@ -258,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_who_is_not_allowed_is_chosen(
+        fn no_disallowed_server_is_chosen(
             weights in proptest::collection::vec(1_u32..1_000, 1..9),
             allowed: [bool; 9],
             key: u64,

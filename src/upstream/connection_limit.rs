@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_longer_than_its_patience() {
+    async fn no_request_waits_longer_than_its_timeout() {
         let (bound, server) = bound(1, 9);
         let (_slot, _) = bound.acquire(&server, false, PATIENCE).await.expect("it is free");
         assert!(matches!(bound.acquire(&server, false, PATIENCE).await, Err(Failure::Full)));

@@ -17,16 +17,18 @@ const MOST_FAULTS: usize = 20;
 /// Waits for the end of a reload that began after this call.
 pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
     let control = &asked.shared.control;
-    let mut standing = control.standing.clone();
-    let before = standing.borrow().begun;
+    let mut config_status = control.config_status.clone();
+    let before = config_status.borrow().begun;
     tracing::info!("reload requested by {} through the admin API", asked.peer);
-    // Full: one is due that has not begun.
+    // Full: a reload is due that has not begun.
     let _ = control.reload.try_send(());
-    let done = standing.wait_for(|standing| standing.last.as_ref().is_some_and(|last| last.number > before));
+    let done = config_status
+        .wait_for(|config_status| config_status.last.as_ref().is_some_and(|last| last.number > before));
     match tokio::time::timeout(PATIENCE, done).await {
-        Ok(Ok(standing)) => {
-            Ok(standing.last.as_ref().map_or_else(unknown, |last| reload_result(last, &standing.version)))
-        }
+        Ok(Ok(config_status)) => Ok(config_status
+            .last
+            .as_ref()
+            .map_or_else(unknown, |last| reload_result(last, &config_status.version))),
         _ => Err(ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
             "the reload takes long: `status` will tell how it ends",

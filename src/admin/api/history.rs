@@ -27,7 +27,7 @@ pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> 
     let columns: Vec<&SecondSample> = samples.since(since).collect();
     Ok(json!({
         "started": moment(shared.control.started),
-        "config": shared.control.standing.borrow().version,
+        "config": shared.control.config_status.borrow().version,
         "seq": samples.seq(), "time": samples.time(), "count": columns.len(),
         "all": requests(&columns.iter().map(|column| column.all).collect::<Vec<_>>()),
         "routes": routes(&gateway, &samples, &columns),

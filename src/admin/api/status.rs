@@ -12,7 +12,7 @@ use crate::shared::{Life, Shared};
 const MOST_DETAIL: usize = 500;
 
 pub(super) fn get(shared: &Shared) -> Value {
-    let standing = shared.control.standing.borrow().clone();
+    let config_status = shared.control.config_status.borrow().clone();
     let gateway = shared.gateway.load();
     let store = shared.store.shared();
     json!({
@@ -21,8 +21,8 @@ pub(super) fn get(shared: &Shared) -> Value {
         "started": moment(shared.control.started),
         "workers": gateway.server.workers,
         "life": life(shared),
-        "config": { "file": standing.file, "version": standing.version, "loaded": moment(standing.loaded) },
-        "last_reload": standing.last.as_ref().map(last_reload),
+        "config": { "file": config_status.file, "version": config_status.version, "loaded": moment(config_status.loaded) },
+        "last_reload": config_status.last.as_ref().map(last_reload),
         "store": {
             "backend": if store.is_some() { "redis" } else { "memory" },
             "up": store.as_ref().is_none_or(|store| store.health().is_up()),

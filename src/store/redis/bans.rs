@@ -30,10 +30,10 @@ impl RedisClient {
         span: Option<Micros>,
         now: Timestamp,
     ) -> Result<(), BanFault> {
-        let who = [banned.limit.to_le_bytes(), banned.owner.0.to_le_bytes()].concat();
+        let record_key = [banned.limit.to_le_bytes(), banned.owner.0.to_le_bytes()].concat();
         let answer = self.ask_bans(|command| {
             command.word(b"ban");
-            command.word(&who);
+            command.word(&record_key);
             command.number(span.map_or(0, |span| span.0));
             command.number(Bans::MOST as u64);
         });

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_nobody_asks_is_forgotten() {
+    fn a_server_without_connections_is_forgotten() {
         let healths = ServerHealths::default();
         let (left, stays) = (healths.of("a:1"), healths.of("b:1"));
         let _down = stays.down(&ConnectionTrouble::Closed);
