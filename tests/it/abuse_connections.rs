@@ -57,7 +57,11 @@ fn at_the_bound_on_files_new_connections_wait_and_the_rest_goes_on() {
     first.read().expect(200);
     drop((first, clients));
     gateway.get("/").expect(200);
-    let told = gateway.stderr_lines().iter().filter(|line| line.contains("file descriptor limit nearly reached")).count();
+    let told = gateway
+        .stderr_lines()
+        .iter()
+        .filter(|line| line.contains("file descriptor limit nearly reached"))
+        .count();
     assert!(told <= 2, "once a worker, not {told} times");
     assert!(gateway.alive());
 }
