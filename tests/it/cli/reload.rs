@@ -63,6 +63,24 @@ fn what_needs_a_restart_keeps_its_value_and_is_named() {
 }
 
 #[test]
+fn start_up_is_logged_in_four_lines() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&marked(&backend, "a"));
+    let lines: Vec<_> = gateway.stderr_lines().into_iter().filter(|line| line.contains("INFO")).collect();
+    let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"), " runs ");
+    let listening = format!("listening on {}", gateway.addr());
+    for (line, part) in lines.iter().zip([
+        version,
+        &listening,
+        "1 route, 0 limits, 1 upstream",
+        "admin listening on http://127",
+    ]) {
+        assert!(line.contains(part), "{part}: {lines:?}");
+    }
+    assert!(lines.len() >= 4, "{lines:?}");
+}
+
+#[test]
 fn a_reload_tells_what_came_and_went() {
     let backend = Backend::ok();
     let toml = marked(&backend, "a");
