@@ -212,7 +212,7 @@ impl Running {
             hand_over(predecessor);
         }
         let gateway = shared.gateway.load();
-        announce(&gateway, &shared.control.standing.borrow().file, admin.as_ref());
+        announce(&gateway, &shared.control.config_status.borrow().file, admin.as_ref());
         let addresses = gateway.server.listen.iter().map(|listener| listener.address);
         let offer = Offer::new(addresses.chain(admin.as_ref().map(AdminListener::address)), sockets);
         let supervisor = Systemd::from_environment();
