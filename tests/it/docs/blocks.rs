@@ -21,7 +21,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use super::pages::{Block, Page, pages, root};
+use crate::harness::pages::{Block, Page, pages, root};
 use crate::harness::{Authority, Gateway, promtool};
 
 /// Blocks of shell commands that a test cannot run: the page, the first line, and the reason.

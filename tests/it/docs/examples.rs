@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::pages::{Page, pages};
 use crate::harness::api::api;
+use crate::harness::pages::{Page, pages};
 use crate::harness::{Authority, Backend, Gateway, everything_to};
 
 fn text(file: &str) -> String {

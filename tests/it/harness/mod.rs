@@ -25,6 +25,7 @@ pub(crate) mod hpack;
 mod http2;
 mod http2_client;
 mod load;
+pub(crate) mod pages;
 mod promtool;
 mod redis;
 mod redis_cluster;

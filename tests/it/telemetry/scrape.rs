@@ -76,13 +76,20 @@ fn labels_hold_what_the_file_says_and_nothing_of_a_client() {
 fn the_documents_name_every_metric() {
     let busy = Busy::start();
     let page = Page::parse(&busy.text());
-    let documents = ["operations.md", "shared-limits.md"].map(|file| {
+    let documents = ["monitoring.md", "shared-limits.md"].map(|file| {
         let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file);
         std::fs::read_to_string(place).expect("it can be read")
     });
-    let rows = documents.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with("| `"));
-    let first_cells = rows.filter_map(|row| row.split('|').nth(1)).flat_map(|cell| cell.split('`'));
-    let named: BTreeSet<&str> = first_cells
+    // A row of a table, or an item of a list: the names stand in the first cell, or before the colon.
+    let lines = documents.iter().flat_map(|text| text.lines());
+    let cells = lines.filter(|line| line.starts_with("| `")).filter_map(|row| row.split('|').nth(1));
+    let items = documents
+        .iter()
+        .flat_map(|text| text.split("\n- `").skip(1))
+        .filter_map(|item| item.split(':').next());
+    let named: BTreeSet<&str> = cells
+        .chain(items)
+        .flat_map(|names| names.split('`'))
         .map(|word| word.split('{').next().unwrap_or_default())
         .filter(|word| word.starts_with("tollgate_") || word.starts_with("process_"))
         .collect();
