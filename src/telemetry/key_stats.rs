@@ -199,6 +199,6 @@ mod tests {
         for second in [1_000, 2_000] {
             key_stats.note(owner(1), true, at(second), |_| {});
         }
-        assert_eq!(total(&mut key_stats, 2_000), [1, 0], "the generation between had nobody");
+        assert_eq!(total(&mut key_stats, 2_000), [1, 0], "the generation between had no key");
     }
 }

@@ -231,7 +231,7 @@ mod tests {
         assert!(names.adopt(&[]).is_empty());
         assert!(
             !host_address.is(&names.address_of(&endpoint("a.test", 1))),
-            "nobody looked it up in between"
+            "no request looked it up in between"
         );
         assert!(matches!(names.address_of(&endpoint("::1", 1)), HostAddress::Address(_)));
     }
