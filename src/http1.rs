@@ -12,7 +12,9 @@
 
 pub mod body;
 pub mod chunks;
+mod connection_field;
 pub mod fields;
+pub mod lines;
 pub mod login;
 pub mod mentioned;
 pub mod name;

@@ -3,6 +3,7 @@
 use http::{HeaderName, HeaderValue};
 
 use super::name::Name;
+use super::syntax::split_field;
 
 /// The position of one field in a head.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,18 @@ impl FieldSpan {
             value_length: u16::try_from(value.len()).ok()?,
             name: Name::of(name),
         })
+    }
+
+    /// Reads the line of a field that begins at position `at` of a head: its position, and its value.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the line.
+    #[inline(always)]
+    pub(super) fn read(line: &[u8], at: usize) -> Result<(Self, &[u8]), &'static str> {
+        let (name, value_at, value) = split_field(line)?;
+        let span = Self::new(at, name, at + value_at, value).ok_or("a field is larger than 64 KiB")?;
+        Ok((span, value))
     }
 
     /// The field's name, if it is one that a proxy handles.

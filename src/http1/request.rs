@@ -6,9 +6,11 @@
 use http::{Method, StatusCode};
 
 use super::body::Body;
+use super::connection_field::ConnectionField;
 use super::fields::{FieldSpan, Fields};
+use super::lines::{LineEnd, split_line};
 use super::name::Name;
-use super::syntax::{has_item, is_target, is_token, parse_length, split_field};
+use super::syntax::{is_target, is_token, parse_length};
 
 /// Fields in one head.
 pub const MAX_FIELDS: usize = 100;
@@ -112,14 +114,13 @@ impl<'h> RequestHead<'h> {
     /// A head that violates the grammar of RFC 9112, is ambiguous, or is not for a reverse proxy.
     pub fn parse(bytes: &'h [u8], spans: &'h mut Vec<FieldSpan>) -> Result<Self, RequestError> {
         spans.clear();
-        let line = next_line(bytes)?;
-        let mut at = line.len() + 2;
+        let (line, mut at) = next_line(bytes)?;
         let line = RequestLine::parse(line)?;
         let mut framing = Framing::default();
         loop {
-            let field = next_line(&bytes[at..])?;
+            let (field, length) = next_line(&bytes[at..])?;
             let begins = at;
-            at += field.len() + 2;
+            at += length;
             if field.is_empty() {
                 break;
             }
@@ -128,14 +129,13 @@ impl<'h> RequestHead<'h> {
         let head = &bytes[..at];
         framing.check_host(&line)?;
         let body = framing.body(&line)?;
-        let keep_alive = if line.http_11 { !framing.close } else { framing.keep_alive && !framing.close };
         Ok(Self {
             method: Method::from_bytes(line.method).map_err(|_| BAD_METHOD)?,
             target: line.target,
             http_11: line.http_11,
             body,
-            upgrade: framing.upgrade && framing.connection_upgrade && line.http_11 && body == Body::EMPTY,
-            keep_alive,
+            upgrade: framing.upgrade && framing.connection.upgrade && line.http_11 && body == Body::EMPTY,
+            keep_alive: framing.connection.is_kept(line.http_11),
             fields: Fields::new(head, spans),
             length: at,
         })
@@ -194,22 +194,21 @@ fn strip_scheme(target: &str) -> Option<&str> {
 /// The fault of the first faulty line among these, which all end in CR LF.
 #[cold]
 pub(super) fn fault_of_lines(mut lines: &[u8]) -> Option<RequestError> {
-    let line = next_line(lines).ok()?;
+    let (line, length) = next_line(lines).ok()?;
     let mut spans = Vec::new();
     let mut framing = Framing::default();
     let mut parsed = RequestLine::parse(line).map(drop);
-    lines = &lines[line.len() + 2..];
-    while let (Ok(()), Ok(field)) = (parsed, next_line(lines)) {
+    lines = &lines[length..];
+    while let (Ok(()), Ok((field, length))) = (parsed, next_line(lines)) {
         parsed = framing.take(field, 0, &mut spans);
-        lines = &lines[field.len() + 2..];
+        lines = &lines[length..];
     }
     parsed.err()
 }
 
-/// The bytes before the first CR LF.
-fn next_line(bytes: &[u8]) -> Result<&[u8], RequestError> {
-    let newline = memchr::memchr(b'\n', bytes);
-    newline.and_then(|newline| bytes[..newline].strip_suffix(b"\r")).ok_or(BAD_LINE)
+/// The bytes before the first CR LF, and how many there are with it.
+fn next_line(bytes: &[u8]) -> Result<(&[u8], usize), RequestError> {
+    split_line(bytes, LineEnd::CrLf).ok_or(BAD_LINE)
 }
 
 /// A line that ends in LF alone, or has a CR without LF after it.
@@ -295,9 +294,7 @@ struct Framing<'h> {
     content_length: Option<u64>,
     transfer_encoding: Option<&'h [u8]>,
     upgrade: bool,
-    connection_upgrade: bool,
-    close: bool,
-    keep_alive: bool,
+    connection: ConnectionField,
 }
 
 impl<'h> Framing<'h> {
@@ -307,15 +304,14 @@ impl<'h> Framing<'h> {
         if spans.len() == MAX_FIELDS || line.len() > MAX_LINE {
             return Err(line_fault(line, RequestError::HeadTooLarge));
         }
-        let (name, value_at, value) = split_field(line).map_err(RequestError::Malformed)?;
-        let span = FieldSpan::new(at, name, at + value_at, value).ok_or(RequestError::HeadTooLarge)?;
+        let (span, value) = FieldSpan::read(line, at).map_err(RequestError::Malformed)?;
         spans.push(span);
         match span.name() {
             Name::Host => self.host(value),
             Name::ContentLength => self.content_length(value),
             Name::TransferEncoding => self.transfer_encoding(value),
             Name::Connection => {
-                self.connection(value);
+                self.connection.take(value);
                 Ok(())
             }
             Name::Upgrade => {
@@ -350,18 +346,6 @@ impl<'h> Framing<'h> {
             return Err(RequestError::Malformed("there is more than one Transfer-Encoding"));
         }
         Ok(())
-    }
-
-    fn connection(&mut self, value: &[u8]) {
-        match value {
-            b"keep-alive" => self.keep_alive = true,
-            b"close" => self.close = true,
-            _ => {
-                self.connection_upgrade |= has_item(value, b"upgrade");
-                self.keep_alive |= has_item(value, b"keep-alive");
-                self.close |= has_item(value, b"close");
-            }
-        }
     }
 
     fn body(&self, line: &RequestLine<'_>) -> Result<Body, RequestError> {

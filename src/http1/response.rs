@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::connection_field::ConnectionField;
 use super::fields::{FieldSpan, Fields};
+use super::lines::{LineEnd, LineScanner, split_line};
 use super::login::asks_to_bind_connection;
 use super::name::Name;
 use super::request::MAX_FIELDS;
-use super::syntax::{has_item, items, parse_length, split_field};
+use super::syntax::{is_value, items, parse_length};
 
 /// Bytes of a response head.
 pub const MAX_HEAD: usize = 64 << 10;
@@ -55,15 +57,7 @@ pub struct ResponseHead {
 /// Finds the end of a head in bytes that arrive piecemeal. Lines may end in LF alone (RFC 9112 §2.2). After an error
 /// every later call fails.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HeadEnd {
-    /// Where the line being read begins.
-    line: usize,
-    /// The position up to which was searched; [`BROKEN`] after an error.
-    searched: usize,
-}
-
-/// No head is this long.
-const BROKEN: usize = usize::MAX;
+pub struct HeadEnd(LineScanner);
 
 impl HeadEnd {
     /// The length of the head, empty line included, once it is complete.
@@ -73,33 +67,14 @@ impl HeadEnd {
     /// A head over [`MAX_HEAD`].
     #[inline(always)]
     pub fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, MalformedResponse> {
-        if self.searched == BROKEN {
-            return Err(MalformedResponse);
-        }
-        self.search(bytes).inspect_err(|_| self.searched = BROKEN)
-    }
-
-    #[inline(always)]
-    fn search(&mut self, bytes: &[u8]) -> Result<Option<usize>, MalformedResponse> {
-        while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
-            let newline = self.searched + found;
-            let line = without_cr(&bytes[self.line..newline]);
-            if newline >= MAX_HEAD {
-                return Err(MalformedResponse);
-            }
-            if line.is_empty() {
-                return Ok(Some(newline + 1));
-            }
-            self.line = newline + 1;
-            self.searched = newline + 1;
-        }
-        self.searched = bytes.len();
-        if bytes.len() > MAX_HEAD { Err(MalformedResponse) } else { Ok(None) }
+        self.0.head_end(bytes, MAX_HEAD, MAX_HEAD, LineEnd::Lf).map_err(|_| MalformedResponse)
     }
 }
 
-fn without_cr(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
+/// The first line, and its length with its end.
+#[inline(always)]
+fn next_line(bytes: &[u8]) -> Result<(&[u8], usize), MalformedResponse> {
+    split_line(bytes, LineEnd::Lf).ok_or(MalformedResponse)
 }
 
 impl ResponseHead {
@@ -111,24 +86,26 @@ impl ResponseHead {
     /// A head that is not a response, or is ambiguous.
     pub fn parse(head: &[u8], to_head: bool, spans: &mut Vec<FieldSpan>) -> Result<Self, MalformedResponse> {
         spans.clear();
-        let mut at = memchr::memchr(b'\n', head).ok_or(MalformedResponse)? + 1;
-        let line = StatusLine::parse(without_cr(&head[..at - 1]))?;
-        let mut private = false;
-        while let Some(found) = memchr::memchr(b'\n', &head[at..]) {
-            let field = without_cr(&head[at..at + found]);
+        let (line, mut at) = next_line(head)?;
+        let line = StatusLine::parse(line)?;
+        let (mut private, mut connection) = (false, ConnectionField::default());
+        loop {
+            let (field, length) = next_line(&head[at..])?;
             if field.is_empty() {
                 break;
             }
             if spans.len() == MAX_FIELDS {
                 return Err(MalformedResponse);
             }
-            let (name, value_at, value) = split_field(field).map_err(|_| MalformedResponse)?;
-            let span = FieldSpan::new(at, name, at + value_at, value).ok_or(MalformedResponse)?;
-            // `proxy-authenticate` is among those for the next hop.
-            private |= matches!(span.name(), Name::WwwAuthenticate | Name::NextHop)
-                && asks_to_bind_connection(value);
+            let (span, value) = FieldSpan::read(field, at).map_err(|_| MalformedResponse)?;
+            match span.name() {
+                Name::Connection => connection.take(value),
+                // `proxy-authenticate` is among those for the next hop.
+                Name::WwwAuthenticate | Name::NextHop => private |= asks_to_bind_connection(value),
+                _ => {}
+            }
             spans.push(span);
-            at += found + 1;
+            at += length;
         }
         let fields = Fields::new(head, spans);
         let content_length = content_length(fields)?;
@@ -140,7 +117,7 @@ impl ResponseHead {
             framing,
             content_length,
             private,
-            kept: framing != Framing::UntilClose && is_kept(fields, line.http_11),
+            kept: framing != Framing::UntilClose && connection.is_kept(line.http_11),
             keep_alive: fields.known(Name::KeepAlive).and_then(announced),
         })
     }
@@ -170,11 +147,7 @@ impl StatusLine {
         let status = StatusCode::from_bytes(digits).map_err(|_| MalformedResponse)?;
         let reason = match rest {
             [] => (line.len(), line.len()),
-            [b' ', reason @ ..]
-                if reason.iter().all(|&byte| byte >= b' ' && byte != 0x7f || byte == b'\t') =>
-            {
-                (13, line.len())
-            }
+            [b' ', reason @ ..] if is_value(reason) => (13, line.len()),
             _ => return Err(MalformedResponse),
         };
         Ok(Self { http_11, status, reason })
@@ -217,17 +190,6 @@ fn framing(
         (None, Some(length)) => Framing::Length(length),
         (None, None) => Framing::UntilClose,
     })
-}
-
-/// RFC 9112 §9.3.
-fn is_kept(fields: Fields<'_>, http_11: bool) -> bool {
-    let says = |item: &[u8]| {
-        fields.all_known(Name::Connection).any(|value| {
-            // Nearly always a single item, in the usual spelling.
-            if value == b"keep-alive" { value == item } else { has_item(value, item) }
-        })
-    };
-    if http_11 { !says(b"close") } else { says(b"keep-alive") && !says(b"close") }
 }
 
 /// `timeout=5, max=100`: 5 s.

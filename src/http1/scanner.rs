@@ -1,7 +1,6 @@
 //! Where a request's head ends, in bytes that arrive piecemeal.
 
-use memchr::memchr;
-
+use super::lines::{LineEnd, LineScanner, ScanError};
 use super::request::{BAD_LINE, MAX_LINE, RequestError, fault_of_lines, fault_of_long_line};
 
 /// Finds the end of a head in bytes that arrive piecemeal; each byte is examined once.
@@ -9,10 +8,7 @@ use super::request::{BAD_LINE, MAX_LINE, RequestError, fault_of_lines, fault_of_
 /// A head's error does not depend on the pieces: it is that of the first faulty line. Once found, it stays.
 #[derive(Debug, Default)]
 pub struct HeadScanner {
-    /// Where the line being read begins.
-    line: usize,
-    /// The position up to which the line's end was searched.
-    searched: usize,
+    lines: LineScanner,
     fault: Option<RequestError>,
 }
 
@@ -24,7 +20,7 @@ impl HeadScanner {
     /// A line that does not end in CR LF, or an exceeded limit.
     #[inline]
     pub fn advance(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, RequestError> {
-        let is_new = self.line == 0 && self.fault.is_none();
+        let is_new = self.lines.line == 0 && self.fault.is_none();
         // The usual case: the whole request head, and nothing after it.
         if is_new && bytes.ends_with(b"\r\n\r\n") && bytes.len() <= max_head.min(MAX_LINE) {
             return Ok(true);
@@ -37,50 +33,19 @@ impl HeadScanner {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        self.scan(bytes, max_head).map_err(|fault| {
-            let lines = bytes.get(..self.line).unwrap_or_default();
-            *self.fault.insert(fault_of_lines(lines).unwrap_or(fault))
+        let end = self.lines.head_end(bytes, max_head, MAX_LINE, LineEnd::CrLf);
+        end.map(|end| end.is_some()).map_err(|error| {
+            let lines = bytes.get(..self.lines.line).unwrap_or_default();
+            let fault = fault_of_lines(lines).unwrap_or_else(|| match error {
+                ScanError::LineEnd => BAD_LINE,
+                // The request line overflowed, or else a field.
+                ScanError::TooLong if lines.is_empty() => {
+                    fault_of_long_line(&bytes[..bytes.len().min(max_head + 1)])
+                }
+                ScanError::TooLong => RequestError::HeadTooLarge,
+            });
+            *self.fault.insert(fault)
         })
-    }
-
-    fn scan(&mut self, bytes: &[u8], max_head: usize) -> Result<bool, RequestError> {
-        loop {
-            // One byte more than a line, or the head, may have with its end.
-            let bound = (self.line + MAX_LINE + 2).min(max_head + 1);
-            let end = bytes.len().min(bound);
-            let Some(found) = memchr(b'\n', &bytes[self.searched..end]) else {
-                self.check_unended(&bytes[..end])?;
-                return if end == bound { Err(self.too_large(&bytes[..end])) } else { Ok(false) };
-            };
-            let newline = self.searched + found;
-            match &bytes[self.line..newline] {
-                [line @ .., b'\r'] if memchr(b'\r', line).is_none() => {}
-                _ => return Err(BAD_LINE),
-            }
-            if newline >= max_head {
-                return Err(self.too_large(&bytes[..newline]));
-            }
-            if newline == self.line + 1 {
-                return Ok(true);
-            }
-            (self.line, self.searched) = (newline + 1, newline + 1);
-        }
-    }
-
-    /// Looks for a CR, other than the last byte, in an incomplete line.
-    fn check_unended(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
-        let from = self.searched.saturating_sub(1).max(self.line);
-        let unseen = bytes.get(from..).unwrap_or_default();
-        self.searched = bytes.len();
-        match memchr(b'\r', unseen) {
-            Some(cr) if cr + 1 < unseen.len() => Err(BAD_LINE),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the request line or a field overflowed.
-    fn too_large(&self, bytes: &[u8]) -> RequestError {
-        if self.line == 0 { fault_of_long_line(bytes) } else { RequestError::HeadTooLarge }
     }
 }
 

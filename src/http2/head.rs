@@ -11,11 +11,15 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::hpack::encoder::{put_field, put_status};
+use crate::http1::lines::{LineEnd, split_line};
 use crate::http1::name::Name;
-use crate::http1::syntax::is_token;
+use crate::http1::syntax::{is_token, parse_length};
 
 /// Bytes counted for each field beside its name and value (RFC 9113 §10.5.1).
 const FIELD_OVERHEAD: usize = 32;
+
+/// Digits of a `content-length`.
+const MAX_LENGTH_DIGITS: usize = 18;
 
 /// The kind of a header block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +155,7 @@ impl HeadBuilder {
                 return Some(());
             }
             Name::ContentLength if self.kind != BlockKind::Trailers => {
-                let length = read_length(value)?;
+                let length = parse_length(value).filter(|_| value.len() <= MAX_LENGTH_DIGITS)?;
                 if self.content_length.replace(length).is_some_and(|other| other != length) {
                     return None;
                 }
@@ -242,17 +246,7 @@ impl HeadBuilder {
 }
 
 fn read_status(value: &[u8]) -> Option<u16> {
-    let digits = <&[u8; 3]>::try_from(value).ok().filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
-    let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
-    (status >= 100).then_some(status)
-}
-
-/// Digits only, below 2^63.
-fn read_length(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    Some(value.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
+    StatusCode::from_bytes(value).ok().map(|status| status.as_u16())
 }
 
 /// RFC 3986 §3.1.
@@ -372,8 +366,8 @@ pub fn put_trailers(lines: &[u8], out: &mut BytesMut) -> Result<(), InvalidHead>
 }
 
 fn first_line(head: &[u8]) -> Result<(&[u8], &[u8]), InvalidHead> {
-    let end = memchr::memchr(b'\n', head).ok_or(InvalidHead)?;
-    Ok((head[..end].strip_suffix(b"\r").ok_or(InvalidHead)?, &head[end + 1..]))
+    let (line, length) = split_line(head, LineEnd::CrLf).ok_or(InvalidHead)?;
+    Ok((line, &head[length..]))
 }
 
 /// A target with characters percent-encoded that a path or query lacks (RFC 3986 §3.3): clients send them, and HTTP/1.1
