@@ -15,7 +15,8 @@
 //!  upstream                the backends
 //!  plan                    the compiled, immutable plan; resolve; admission
 //!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams
-//!  clock · net · counter   the clock · sockets and TLS · counters of one thread (`boxed_cold`: rare futures)
+//!  clock · net · counter   the clock · sockets and TLS · counters of one thread (`boxed_cold`: rare futures;
+//!                          `labels`: enums whose variants have a word each)
 //!  limit · http1           the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes
 //! ```
 
@@ -28,6 +29,7 @@ pub mod counter;
 pub mod explain;
 pub mod http1;
 pub mod http2;
+pub mod labels;
 pub mod limit;
 pub mod net;
 pub mod plan;

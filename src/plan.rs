@@ -17,6 +17,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use rustls::ServerConfig;
 
+use crate::labels::labels;
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::net::TlsClientConfig;
@@ -135,17 +136,18 @@ impl PartialEq for ListenerTls {
 
 impl Eq for ListenerTls {}
 
-/// The rate-limit headers of responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RatelimitHeaders {
-    /// `ratelimit-policy` and `ratelimit` of draft-ietf-httpapi-ratelimit-headers.
-    Standard,
-    /// `x-ratelimit-limit`, `-remaining`, `-reset`.
-    Legacy,
-    /// Both.
-    Both,
-    /// None.
-    Off,
+labels! {
+    /// The rate-limit headers of responses.
+    pub enum RatelimitHeaders {
+        /// `ratelimit-policy` and `ratelimit` of draft-ietf-httpapi-ratelimit-headers.
+        Standard = "standard",
+        /// `x-ratelimit-limit`, `-remaining`, `-reset`.
+        Legacy = "legacy",
+        /// Both.
+        Both = "both",
+        /// None.
+        Off = "off",
+    }
 }
 
 /// The responses that have `x-request-id`.
@@ -365,13 +367,14 @@ pub struct Policy {
     pub legacy: Box<str>,
 }
 
-/// Refuse, or only count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Refuse.
-    Enforce,
-    /// Decide, count, log, but forward.
-    Shadow,
+labels! {
+    /// Refuse, or only count.
+    pub enum Mode {
+        /// Refuse.
+        Enforce = "enforce",
+        /// Decide, count, log, but forward.
+        Shadow = "shadow",
+    }
 }
 
 /// The form of a refusal.

@@ -32,6 +32,7 @@ use tokio::time::Instant;
 use crate::boxed_cold::boxed_cold;
 use crate::clock::deadline::{self, Deadline};
 use crate::http1::response::ResponseHead;
+use crate::labels::labels;
 use crate::plan::{Balance, Endpoint, Protocol, Upstream};
 use abort_reason::AbortReason;
 use balance::Balancer;
@@ -44,58 +45,29 @@ use retry::RetryBudget;
 use server_registry::{ServerRegistry, ServerStates};
 use server_state::{FailedAttempt, InFlight, ServerState};
 
-/// Why a backend gave no response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// No server was tried: all fail their health checks.
-    NoneHealthy,
-    /// The upstream has reached its connection limit, and too many requests wait for a connection, or this one waited
-    /// too long.
-    Full,
-    /// No connection: refused, unreachable, or the server's name does not resolve.
-    Connect,
-    /// No connection within `connect_timeout`, TLS included.
-    ConnectTimeout,
-    /// A connection, but no TLS: the server's certificate is not trusted, the server rejects the gateway's, or speaks
-    /// no TLS.
-    Tls,
-    /// No response head within `timeout`.
-    Timeout,
-    /// The backend closed the connection before its response head was complete.
-    Reset,
-    /// The response is not valid HTTP, or is ambiguous.
-    Protocol,
-    /// The request body broke off: not the backend's fault.
-    Upload,
-}
-
-impl Failure {
-    /// All failures, in the order of their declaration.
-    pub const ALL: [Self; 9] = [
-        Self::NoneHealthy,
-        Self::Full,
-        Self::Connect,
-        Self::ConnectTimeout,
-        Self::Tls,
-        Self::Timeout,
-        Self::Reset,
-        Self::Protocol,
-        Self::Upload,
-    ];
-
-    /// The `error` of the access log and of `tollgate_upstream_failures_total`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoneHealthy => "no_healthy_upstream",
-            Self::Full => "upstream_full",
-            Self::Connect => "connect",
-            Self::ConnectTimeout => "connect_timeout",
-            Self::Tls => "tls",
-            Self::Timeout => "timeout",
-            Self::Reset => "reset",
-            Self::Protocol => "protocol",
-            Self::Upload => "upload",
-        }
+labels! {
+    /// Why a backend gave no response: the `error` of the access log and of `tollgate_upstream_failures_total`.
+    pub enum Failure {
+        /// No server was tried: all fail their health checks.
+        NoneHealthy = "no_healthy_upstream",
+        /// The upstream has reached its connection limit, and too many requests wait for a connection, or this one waited
+        /// too long.
+        Full = "upstream_full",
+        /// No connection: refused, unreachable, or the server's name does not resolve.
+        Connect = "connect",
+        /// No connection within `connect_timeout`, TLS included.
+        ConnectTimeout = "connect_timeout",
+        /// A connection, but no TLS: the server's certificate is not trusted, the server rejects the gateway's, or speaks
+        /// no TLS.
+        Tls = "tls",
+        /// No response head within `timeout`.
+        Timeout = "timeout",
+        /// The backend closed the connection before its response head was complete.
+        Reset = "reset",
+        /// The response is not valid HTTP, or is ambiguous.
+        Protocol = "protocol",
+        /// The request body broke off: not the backend's fault.
+        Upload = "upload",
     }
 }
 

@@ -6,6 +6,7 @@ use super::table::ConfigTable;
 use super::units;
 use super::value::ConfigValue;
 use crate::clock::micros;
+use crate::labels::labels;
 use crate::limit::units::{Cost, Micros, Rate};
 use crate::limit::{Algorithm, Align};
 use crate::store::MAX_CHARGES;
@@ -19,24 +20,17 @@ pub(super) struct Rated {
     pub(super) algorithm: Algorithm,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    TokenBucket,
-    Gcra,
-    LeakyBucket,
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog,
+labels! {
+    enum Kind {
+        TokenBucket = "token-bucket",
+        Gcra = "gcra",
+        LeakyBucket = "leaky-bucket",
+        FixedWindow = "fixed-window",
+        SlidingWindow = "sliding-window",
+        SlidingLog = "sliding-log",
+    }
 }
 
-const KINDS: [(&str, Kind); 6] = [
-    ("token-bucket", Kind::TokenBucket),
-    ("gcra", Kind::Gcra),
-    ("leaky-bucket", Kind::LeakyBucket),
-    ("fixed-window", Kind::FixedWindow),
-    ("sliding-window", Kind::SlidingWindow),
-    ("sliding-log", Kind::SlidingLog),
-];
 const ALIGN: [(&str, Align); 2] = [("clock", Align::Clock), ("first-request", Align::FirstRequest)];
 /// All parameters but `rate`, which every algorithm takes.
 const PARAMETERS: [&str; 6] = ["burst", "queue", "max_wait", "align", "spacing", "count_denied"];
@@ -52,16 +46,12 @@ impl Kind {
             Self::SlidingLog => &["spacing", "count_denied"],
         }
     }
-
-    fn name(self) -> &'static str {
-        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
-    }
 }
 
 /// Reads the algorithm of a limit with its parameters. `None` if there are faults.
 pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<Vec<Rated>> {
-    let kind =
-        table.require("algorithm", "\"token-bucket\"", |value| value.choice_now(&KINDS, &["concurrency"]));
+    let kind = table
+        .require("algorithm", "\"token-bucket\"", |value| value.choice_now(&Kind::WORDS, &["concurrency"]));
     let Some(kind) = kind else {
         // Without it the other parameters cannot be interpreted, so only their names are registered.
         table.optional("rate", |value| rates(&value));
@@ -102,8 +92,8 @@ fn refuse_foreign(table: &mut ConfigTable<'_>, kind: Kind) {
     let own = kind.parameters();
     let takes = listed(["rate"].into_iter().chain(own.iter().copied()));
     for parameter in PARAMETERS.into_iter().filter(|parameter| !own.contains(parameter)) {
-        let message = format!("`{parameter}` means nothing to `{}`", kind.name());
-        table.misplaced(parameter, &message, &format!("`{}` takes {takes}", kind.name()));
+        let message = format!("`{parameter}` means nothing to `{}`", kind.as_str());
+        table.misplaced(parameter, &message, &format!("`{}` takes {takes}", kind.as_str()));
     }
 }
 

@@ -15,7 +15,6 @@ use crate::store::OnError;
 /// Parts of a composite key.
 const MAX_PARTS: usize = 16;
 
-const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
 const MISSING: [(&str, Missing); 4] =
     [("ip", Missing::Ip), ("shared", Missing::Shared), ("skip", Missing::Skip), ("deny", Missing::Deny)];
 
@@ -45,7 +44,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
     let key = key(&mut table);
     let on_error = table.or("on_error", inherited, |value| store::on_error(&value));
     let exempt = table.or("exempt", Vec::new(), |value| value.each(|item| exemption(&item)));
-    let mode = table.or("mode", Mode::Enforce, |value| value.choice(&MODES));
+    let mode = table.or("mode", Mode::Enforce, |value| value.choice(&Mode::WORDS));
     let reject = table.optional("reject", |value| reject::read(&value));
     let reveal = table.or("reveal", false, |value| value.boolean());
     table.finish().then_some(())?;

@@ -70,8 +70,8 @@ fn read_fields(table: &mut ConfigTable<'_>, form: Form) -> Option<Vec<LogField>>
 /// A field by name, which is not among those `seen` before.
 fn field(item: &ConfigValue<'_>, seen: &mut Vec<LogField>) -> Option<LogField> {
     let name = item.text()?;
-    let Some(field) = LogField::all().find(|field| field.name() == name.as_str()) else {
-        let names = || LogField::all().map(LogField::name);
+    let Some(field) = LogField::ALL.into_iter().find(|field| field.as_str() == name.as_str()) else {
+        let names = || LogField::ALL.into_iter().map(LogField::as_str);
         let help = did_you_mean(name.as_str(), names(), &format!("the fields are {}", listed(names())));
         item.fault(format!("{} is not a field of the access log", name.quoted()), help);
         return None;

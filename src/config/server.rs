@@ -27,13 +27,6 @@ const MAX_REQUESTS: u64 = 1_000_000_000;
 /// A request head smaller than this holds no ordinary request, one larger is an attack.
 const HEADER_BYTES: (u64, u64) = (1 << 10, 1 << 20);
 
-const RATELIMIT_HEADERS: [(&str, RatelimitHeaders); 4] = [
-    ("standard", RatelimitHeaders::Standard),
-    ("legacy", RatelimitHeaders::Legacy),
-    ("both", RatelimitHeaders::Both),
-    ("off", RatelimitHeaders::Off),
-];
-
 const PATH_MATCHING: [(&str, PathMatching); 2] =
     [("lenient", PathMatching::Lenient), ("strict", PathMatching::Strict)];
 
@@ -68,7 +61,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (Server, Option<u64>) {
         max_connection_age: seconds(&mut table, "max_connection_age", 3600),
         drain_timeout: seconds(&mut table, "drain_timeout", 30),
         ratelimit_headers: table
-            .or("ratelimit_headers", RatelimitHeaders::Both, |value| value.choice(&RATELIMIT_HEADERS)),
+            .or("ratelimit_headers", RatelimitHeaders::Both, |value| value.choice(&RatelimitHeaders::WORDS)),
         request_id: table.or("request_id", RequestIds::Own, |value| value.choice(&REQUEST_IDS)),
         via: table.or("via", false, |value| value.boolean()),
     };

@@ -14,6 +14,7 @@ use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::tls;
 use super::value::{ConfigValue, Entry};
+use crate::labels::labels;
 use crate::plan::{
     Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
 };
@@ -26,21 +27,15 @@ const MAX_WEIGHT: u32 = 1_000;
 /// More attempts than this multiply a failure instead of hiding it.
 const MAX_ATTEMPTS: u32 = 10;
 
-/// The values of `balance`.
-#[derive(Clone, Copy)]
-enum Word {
-    RoundRobin,
-    LeastRequests,
-    Random,
-    Hash,
+labels! {
+    /// The values of `balance`.
+    enum Word {
+        RoundRobin = "round-robin",
+        LeastRequests = "least-requests",
+        Random = "random",
+        Hash = "hash",
+    }
 }
-
-const BALANCES: [(&str, Word); 4] = [
-    ("round-robin", Word::RoundRobin),
-    ("least-requests", Word::LeastRequests),
-    ("random", Word::Random),
-    ("hash", Word::Hash),
-];
 
 /// Connections to an upstream, and requests that wait for one.
 const MAX_CONNECTIONS: u32 = 1_000_000;
@@ -138,7 +133,7 @@ fn max_connections(table: &mut ConfigTable<'_>) -> Option<MaxConnections> {
 
 /// Which server is next. `hash_key` belongs to `balance = "hash"` alone.
 fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
-    let balance = match table.or("balance", Word::RoundRobin, |value| value.choice(&BALANCES)) {
+    let balance = match table.or("balance", Word::RoundRobin, |value| value.choice(&Word::WORDS)) {
         Word::RoundRobin => Balance::RoundRobin,
         Word::LeastRequests => Balance::LeastRequests,
         Word::Random => Balance::Random,

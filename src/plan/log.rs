@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::labels::labels;
+
 /// `[log]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
@@ -29,88 +31,34 @@ pub enum AccessLog {
 impl AccessLog {
     /// JSON with the default fields.
     pub fn json() -> Self {
-        Self::Json(LogField::USUAL.into())
+        // The others are written only if the file names them.
+        Self::Json(LogField::ALL.into_iter().filter(|field| *field != LogField::TraceId).collect())
     }
 }
 
-/// A field of the JSON format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the file, and the record says what they hold")]
-pub enum LogField {
-    Time,
-    Method,
-    Host,
-    Path,
-    Route,
-    Status,
-    BytesIn,
-    BytesOut,
-    DurationMs,
-    Upstream,
-    UpstreamMs,
-    Client,
-    RequestId,
-    Limit,
-    Decision,
-    Remaining,
-    Cost,
-    Error,
-    TraceId,
-}
-
-impl LogField {
-    /// The default fields of a line, in this order.
-    pub const USUAL: [Self; 18] = [
-        Self::Time,
-        Self::Method,
-        Self::Host,
-        Self::Path,
-        Self::Route,
-        Self::Status,
-        Self::BytesIn,
-        Self::BytesOut,
-        Self::DurationMs,
-        Self::Upstream,
-        Self::UpstreamMs,
-        Self::Client,
-        Self::RequestId,
-        Self::Limit,
-        Self::Decision,
-        Self::Remaining,
-        Self::Cost,
-        Self::Error,
-    ];
-    /// The fields of a line only if the file names them.
-    pub const FURTHER: [Self; 1] = [Self::TraceId];
-
-    /// All of them.
-    pub fn all() -> impl Iterator<Item = Self> {
-        Self::USUAL.into_iter().chain(Self::FURTHER)
-    }
-
-    /// Its name on a line and in the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Time => "time",
-            Self::Method => "method",
-            Self::Host => "host",
-            Self::Path => "path",
-            Self::Route => "route",
-            Self::Status => "status",
-            Self::BytesIn => "bytes_in",
-            Self::BytesOut => "bytes_out",
-            Self::DurationMs => "duration_ms",
-            Self::Upstream => "upstream",
-            Self::UpstreamMs => "upstream_ms",
-            Self::Client => "client",
-            Self::RequestId => "request_id",
-            Self::Limit => "limit",
-            Self::Decision => "decision",
-            Self::Remaining => "remaining",
-            Self::Cost => "cost",
-            Self::Error => "error",
-            Self::TraceId => "trace_id",
-        }
+labels! {
+    /// A field of the JSON format.
+    #[expect(missing_docs, reason = "the names are those of the file, and the record says what they hold")]
+    pub enum LogField {
+        Time = "time",
+        Method = "method",
+        Host = "host",
+        Path = "path",
+        Route = "route",
+        Status = "status",
+        BytesIn = "bytes_in",
+        BytesOut = "bytes_out",
+        DurationMs = "duration_ms",
+        Upstream = "upstream",
+        UpstreamMs = "upstream_ms",
+        Client = "client",
+        RequestId = "request_id",
+        Limit = "limit",
+        Decision = "decision",
+        Remaining = "remaining",
+        Cost = "cost",
+        Error = "error",
+        TraceId = "trace_id",
     }
 }
 

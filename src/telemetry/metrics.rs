@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use http::StatusCode;
 
+use crate::labels::labels;
 use crate::limit::units::Micros;
 use crate::plan::{Plan, UpstreamIndex};
 use crate::route::RouteIndex;
@@ -56,38 +57,22 @@ pub struct WorkerMetrics {
     stays_on_its_thread: PhantomData<*const ()>,
 }
 
-/// The decision on a charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DecisionLabel {
-    /// Admitted.
-    Allowed,
-    /// Admitted after a wait.
-    Delayed,
-    /// This limit refused the request.
-    Limited,
-    /// A shadow limit would have refused it.
-    ShadowLimited,
-    /// An exemption held.
-    Exempt,
-    /// The store could not decide.
-    StoreError,
-}
-
-impl DecisionLabel {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 6] =
-        [Self::Allowed, Self::Delayed, Self::Limited, Self::ShadowLimited, Self::Exempt, Self::StoreError];
-
-    /// The `decision` label of `tollgate_decisions_total` and of the access log.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Delayed => "delayed",
-            Self::Limited => "limited",
-            Self::ShadowLimited => "shadow_limited",
-            Self::Exempt => "exempt",
-            Self::StoreError => "store_error",
-        }
+labels! {
+    /// The decision on a charge: the `decision` of `tollgate_decisions_total` and of the access log.
+    #[derive(Hash)]
+    pub enum DecisionLabel {
+        /// Admitted.
+        Allowed = "allowed",
+        /// Admitted after a wait.
+        Delayed = "delayed",
+        /// This limit refused the request.
+        Limited = "limited",
+        /// A shadow limit would have refused it.
+        ShadowLimited = "shadow_limited",
+        /// An exemption held.
+        Exempt = "exempt",
+        /// The store could not decide.
+        StoreError = "store_error",
     }
 }
 
@@ -125,26 +110,23 @@ impl RequestOutcome {
     pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Refused, Self::Failed];
 }
 
-/// The first digit of a final response's status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusClass {
-    /// 101: the connection switches to another protocol.
-    Switching,
-    /// 200 to 299.
-    Success,
-    /// 300 to 399.
-    Redirection,
-    /// 400 to 499.
-    ClientError,
-    /// 500 and above: an unknown class counts as an error of the server (RFC 9110 §15).
-    ServerError,
+labels! {
+    /// The first digit of a final response's status: the `class` of `tollgate_upstream_responses_total`.
+    pub enum StatusClass {
+        /// 101: the connection switches to another protocol.
+        Switching = "1xx",
+        /// 200 to 299.
+        Success = "2xx",
+        /// 300 to 399.
+        Redirection = "3xx",
+        /// 400 to 499.
+        ClientError = "4xx",
+        /// 500 and above: an unknown class counts as an error of the server (RFC 9110 §15).
+        ServerError = "5xx",
+    }
 }
 
 impl StatusClass {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 5] =
-        [Self::Switching, Self::Success, Self::Redirection, Self::ClientError, Self::ServerError];
-
     /// The class of a status.
     pub fn of(status: StatusCode) -> Self {
         match status.as_u16() {
@@ -155,51 +137,23 @@ impl StatusClass {
             500.. => Self::ServerError,
         }
     }
-
-    /// The `class` label of `tollgate_upstream_responses_total`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Switching => "1xx",
-            Self::Success => "2xx",
-            Self::Redirection => "3xx",
-            Self::ClientError => "4xx",
-            Self::ServerError => "5xx",
-        }
-    }
 }
 
-/// Why a connection was rejected, or closed early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionRejectReason {
-    /// On a listener with PROXY protocol, the peer is no trusted proxy.
-    Untrusted,
-    /// The PROXY protocol header is missing or malformed.
-    Preamble,
-    /// The client has `max_connections_per_client` already.
-    PerClient,
-    /// There are `max_connections` already, none of them idle.
-    Crowd,
-    /// The TLS handshake failed, or was not complete in time.
-    Handshake,
-    /// The client accepted nothing of a response for `write_timeout`.
-    Stalled,
-}
-
-impl ConnectionRejectReason {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 6] =
-        [Self::Untrusted, Self::Preamble, Self::PerClient, Self::Crowd, Self::Handshake, Self::Stalled];
-
-    /// The `reason` label of `tollgate_connections_refused_total`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Untrusted => "untrusted_proxy",
-            Self::Preamble => "proxy_protocol",
-            Self::PerClient => "per_client",
-            Self::Crowd => "max_connections",
-            Self::Handshake => "tls",
-            Self::Stalled => "write_timeout",
-        }
+labels! {
+    /// Why a connection was rejected, or closed early: the `reason` of `tollgate_connections_refused_total`.
+    pub enum ConnectionRejectReason {
+        /// On a listener with PROXY protocol, the peer is no trusted proxy.
+        Untrusted = "untrusted_proxy",
+        /// The PROXY protocol header is missing or malformed.
+        Preamble = "proxy_protocol",
+        /// The client has `max_connections_per_client` already.
+        PerClient = "per_client",
+        /// There are `max_connections` already, none of them idle.
+        Crowd = "max_connections",
+        /// The TLS handshake failed, or was not complete in time.
+        Handshake = "tls",
+        /// The client accepted nothing of a response for `write_timeout`.
+        Stalled = "write_timeout",
     }
 }
 

@@ -3,47 +3,35 @@
 use std::io::ErrorKind;
 
 use super::Failure;
+use crate::labels::labels;
 
-/// Why an attempt failed: as [`Failure`], with more detail for connection failures. Copied as one byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// Nothing failed yet.
-    Unknown,
-    /// The server's host refuses the connection.
-    Refused,
-    /// There is no route to the server.
-    Unreachable,
-    /// The server's name has no address.
-    Unresolved,
-    /// No connection, for another reason.
-    Connect,
-    /// No connection within `connect_timeout`.
-    ConnectTimeout,
-    /// The TLS handshake failed.
-    Tls,
-    /// No response head within the route's `timeout`.
-    Timeout,
-    /// The connection ended before the response head was complete.
-    Reset,
-    /// The response is not valid HTTP.
-    Protocol,
+labels! {
+    /// Why an attempt failed: as [`Failure`], with more detail for connection failures. Copied as one byte.
+    pub(super) enum Cause {
+        /// Nothing failed yet.
+        Unknown = "unknown failure",
+        /// The server's host refuses the connection.
+        Refused = "connection refused",
+        /// There is no route to the server.
+        Unreachable = "no route to the server",
+        /// The server's name has no address.
+        Unresolved = "the name does not resolve",
+        /// No connection, for another reason.
+        Connect = "no connection",
+        /// No connection within `connect_timeout`.
+        ConnectTimeout = "no connection within `connect_timeout`",
+        /// The TLS handshake failed.
+        Tls = "TLS handshake failed",
+        /// No response head within the route's `timeout`.
+        Timeout = "no response within the route's `timeout`",
+        /// The connection ended before the response head was complete.
+        Reset = "connection closed before the response",
+        /// The response is not valid HTTP.
+        Protocol = "invalid response",
+    }
 }
 
 impl Cause {
-    /// All causes, in the order of their declaration.
-    const ALL: [Self; 10] = [
-        Self::Unknown,
-        Self::Refused,
-        Self::Unreachable,
-        Self::Unresolved,
-        Self::Connect,
-        Self::ConnectTimeout,
-        Self::Tls,
-        Self::Timeout,
-        Self::Reset,
-        Self::Protocol,
-    ];
-
     /// The cause of a failure; `error` is the operating system's error of a failed connection.
     pub(super) fn of(failure: Failure, error: ErrorKind) -> Self {
         match (failure, error) {
@@ -71,22 +59,6 @@ impl Cause {
     pub(super) const fn code(self) -> u8 {
         // The enum's discriminants count from 0, in the order of `ALL`.
         self as u8
-    }
-
-    /// The cause as text.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown failure",
-            Self::Refused => "connection refused",
-            Self::Unreachable => "no route to the server",
-            Self::Unresolved => "the name does not resolve",
-            Self::Connect => "no connection",
-            Self::ConnectTimeout => "no connection within `connect_timeout`",
-            Self::Tls => "TLS handshake failed",
-            Self::Timeout => "no response within the route's `timeout`",
-            Self::Reset => "connection closed before the response",
-            Self::Protocol => "invalid response",
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::cause::Cause;
+use crate::labels::labels;
 use crate::plan::Eject;
 
 /// The maximum ejection, unless the config file's own `for` is longer.
@@ -41,26 +42,16 @@ pub struct ServerState {
     ill: Mutex<Option<Box<str>>>,
 }
 
-/// Why a server counts as down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DownReason {
-    /// It fails its health checks.
-    Unhealthy,
-    /// It is ejected for its failures.
-    Ejected,
-    /// It failed too often in a row and has not answered since. It still gets requests, since no other server is left,
-    /// or its ejection is over.
-    Failing,
-}
-
-impl DownReason {
-    /// The `why` of the admin API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unhealthy => "unhealthy",
-            Self::Ejected => "ejected",
-            Self::Failing => "failing",
-        }
+labels! {
+    /// Why a server counts as down: the `why` of the admin API.
+    pub enum DownReason {
+        /// It fails its health checks.
+        Unhealthy = "unhealthy",
+        /// It is ejected for its failures.
+        Ejected = "ejected",
+        /// It failed too often in a row and has not answered since. It still gets requests, since no other server is left,
+        /// or its ejection is over.
+        Failing = "failing",
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::routes::mode;
 use super::time::moment;
 use super::{ApiError, Query, key_id, top_keys};
 use crate::limit::units::{Fingerprint, Timestamp};
@@ -22,7 +21,7 @@ type Ban<'g> = (&'g Limit, Fingerprint, Timestamp);
 
 /// Lists the bans that end first. Bans of limits that a reload removed are left out, since they refuse no request.
 pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
-    let top = top(query)?;
+    let top = query.top(TOP, MOST)?;
     let gateway = shared.gateway.load_full();
     let mut bans = in_force(shared, &gateway);
     let total = bans.len();
@@ -30,14 +29,6 @@ pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiE
     let labels = labels(shared, &bans).await;
     let told = bans.iter().map(|ban| one(ban, &labels)).collect::<Vec<_>>();
     Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": told }))
-}
-
-fn top(query: Query<'_>) -> Result<usize, ApiError> {
-    let wrong = "a number from 1 to 1000";
-    match query.number("top", wrong)?.unwrap_or(TOP) {
-        top @ 1..=MOST => Ok(top),
-        _ => Err(ApiError::bad(format!("`top` is {wrong}"))),
-    }
 }
 
 fn in_force<'g>(shared: &Shared, gateway: &'g Plan) -> Vec<Ban<'g>> {
@@ -71,7 +62,7 @@ async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerp
 fn one((limit, owner, until): &Ban<'_>, labels: &HashMap<(Arc<str>, Fingerprint), String>) -> Value {
     let label = labels.get(&(Arc::clone(&limit.name), *owner));
     json!({
-        "limit": &*limit.name, "mode": mode(limit.mode), "id": key_id(*owner),
+        "limit": &*limit.name, "mode": limit.mode.as_str(), "id": key_id(*owner),
         "key": label.map(|label| top_keys::values(label)), "banned_until": moment(*until),
     })
 }

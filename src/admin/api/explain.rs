@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::key::ends;
 use super::policies::{self, PolicyState};
-use super::routes::mode;
 use super::time::{moment, span};
 use super::{ApiError, only};
 use crate::explain::{
@@ -132,7 +131,7 @@ impl<'e> LimitOutcome<'e> {
             _ => 0,
         };
         json!({
-            "name": applied.name, "mode": mode(applied.mode), "standing": standing, "detail": detail, "cost": cost,
+            "name": applied.name, "mode": applied.mode.as_str(), "standing": standing, "detail": detail, "cost": cost,
             "id": applied.owner.map(super::key_id), "key": applied.owner.map(|_| &applied.label),
             "verdict": self.fate().map(ExplainVerdict::word), "banned_until": ends(banned.map(|(until, _)| until)),
             "policies": state.as_ref().map_or_else(|| policies::without_state(limit), |state| state.to_json(limit)),

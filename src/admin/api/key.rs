@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::policies::{PolicyState, verdict};
-use super::routes::mode;
 use super::time::moment;
 use super::top_keys;
 use super::{ApiError, ApiRequest, ApiResult, decoded, key_id, limit_named, only};
@@ -25,16 +24,6 @@ pub(super) struct KeyRef {
     pub(super) owner: Fingerprint,
     /// The values that named it; `None`: it was named by its id.
     values: Option<Vec<String>>,
-}
-
-/// The top-keys entry of a key.
-#[derive(Debug, Default)]
-struct Followed {
-    /// The values of its parts.
-    key: Option<Vec<String>>,
-    requests: Option<u64>,
-    admitted: Option<u64>,
-    refused: Option<u64>,
 }
 
 impl KeyRef {
@@ -66,13 +55,18 @@ impl KeyRef {
         let shared = asked.shared;
         let state = PolicyState::look(shared, &self.gateway, self.index, self.owner, Cost::ONE).await?;
         let until = self.ban_ends(shared);
-        let (limit, followed) = (self.limit(), self.followed(shared).await);
+        let limit = self.limit();
+        let (label, top_key) = top_keys::followed(shared, limit, self.owner).await.unzip();
+        let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
+        // A request that named the key by its values contains them.
+        let key = self.values.clone().or(label).or_else(named);
         Ok(json!({
-            "limit": &*limit.name, "mode": mode(limit.mode), "id": key_id(self.owner), "key": followed.key,
+            "limit": &*limit.name, "mode": limit.mode.as_str(), "id": key_id(self.owner), "key": key,
             "verdict": if until.is_some() { "banned" } else { verdict(state.verdict()) },
             "policies": state.to_json(limit),
             "banned_until": ends(until),
-            "requests": followed.requests, "admitted": followed.admitted, "refused": followed.refused,
+            "requests": top_key.map(|top_key| top_key.requests),
+            "admitted": top_key.map(|top_key| top_key.admitted), "refused": top_key.map(|top_key| top_key.refused),
         }))
     }
 
@@ -137,23 +131,6 @@ impl KeyRef {
     pub(super) fn log(&self, asked: &ApiRequest<'_>, does: &str) {
         let (id, limit) = (key_id(self.owner), &self.limit().name);
         tracing::info!("{} {does} {id} of limit `{limit}` at the admin listener", asked.peer);
-    }
-
-    /// The key's entry if it is among the top keys; else only its text.
-    async fn followed(&self, shared: &Shared) -> Followed {
-        match top_keys::followed(shared, self.limit(), self.owner).await {
-            None => {
-                let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
-                Followed { key: self.values.clone().or_else(named), ..Followed::default() }
-            }
-            Some((key, top_key)) => Followed {
-                // A request that named the key by its values contains them.
-                key: Some(self.values.clone().unwrap_or(key)),
-                requests: Some(top_key.requests),
-                admitted: Some(top_key.admitted),
-                refused: Some(top_key.refused),
-            },
-        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::routes::mode;
 use super::time::moment;
 use crate::limit::display::ShortDisplay;
 use crate::plan::{Limit, LimitIndex, Plan};
@@ -27,7 +26,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
         let [minute, hour] =
             refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(HyperLogLogUnion::count));
         json!({
-            "name": &*limit.name, "mode": mode(limit.mode), "algorithm": algorithm(limit),
+            "name": &*limit.name, "mode": limit.mode.as_str(), "algorithm": algorithm(limit),
             "key": limit.key.parts.iter().map(Part::to_string).collect::<Vec<_>>(),
             "policies": policies(limit), "routes": routes,
             "minute": said(samples.minute(&limit.name), minute),

@@ -20,4 +20,11 @@ impl<'a> Query<'a> {
         let parse = |text: &str| text.parse().map_err(|_| ApiError::bad(format!("`{name}` is {what}")));
         self.text(name).map(parse).transpose()
     }
+
+    /// `top`: how many are returned, at most `most`; `usual` if it is not given.
+    pub(super) fn top(self, usual: usize, most: usize) -> Result<usize, ApiError> {
+        let wrong = format!("a number from 1 to {most}");
+        let top = self.number("top", &wrong)?.unwrap_or(usual);
+        if (1..=most).contains(&top) { Ok(top) } else { Err(ApiError::bad(format!("`top` is {wrong}"))) }
+    }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::limit::units::Cost;
-use crate::plan::{LimitUse, Mode, Plan, Route};
+use crate::plan::{LimitUse, Plan, Route};
 
 pub(super) fn get(gateway: &Plan) -> Value {
     let routes: Vec<Value> = gateway.routes.iter().map(|route| one(gateway, route)).collect();
@@ -29,18 +29,10 @@ fn one(gateway: &Plan, route: &Route) -> Value {
 
 fn limit(gateway: &Plan, used: &LimitUse) -> Value {
     let limit = gateway.limit(used.limit);
-    json!({ "name": &*limit.name, "mode": mode(limit.mode), "cost": units(used.cost) })
+    json!({ "name": &*limit.name, "mode": limit.mode.as_str(), "cost": units(used.cost) })
 }
 
 /// A cost as written in the config file.
 pub(super) fn units(cost: Option<Cost>) -> u32 {
     cost.map_or(0, Cost::units)
-}
-
-/// A mode as written in the config file.
-pub(super) fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-    }
 }

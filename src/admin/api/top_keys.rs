@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::routes::mode;
 use super::time::moment;
 use super::{ApiError, Query, key_id, limit_named};
 use crate::limit::units::{Fingerprint, Timestamp};
@@ -25,7 +24,7 @@ const MOST: usize = 100;
 pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Result<Value, ApiError> {
     let gateway = shared.gateway.load_full();
     let limit = gateway.limit(limit_named(&gateway, segment)?);
-    let (top, by) = (top(query)?, by(query)?);
+    let (top, by) = (query.top(TOP, MOST)?, by(query)?);
     let ranking = ranking(shared, limit).await;
     let bans = bans(shared, limit);
     let mut top_keys = ranking.top(top, by);
@@ -43,18 +42,10 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
     }
     let total = ranking.total;
     Ok(json!({
-        "limit": &*limit.name, "mode": mode(limit.mode), "span": span(shared),
+        "limit": &*limit.name, "mode": limit.mode.as_str(), "span": span(shared),
         "requests": total.admitted + total.refused, "admitted": total.admitted, "refused": total.refused,
         "error": ranking.error, "followed": FOLLOWED, "keys": keys,
     }))
-}
-
-fn top(query: Query<'_>) -> Result<usize, ApiError> {
-    let wrong = "a number from 1 to 100";
-    match query.number("top", wrong)?.unwrap_or(TOP) {
-        top @ 1..=MOST => Ok(top),
-        _ => Err(ApiError::bad(format!("`top` is {wrong}"))),
-    }
 }
 
 fn by(query: Query<'_>) -> Result<RankBy, ApiError> {

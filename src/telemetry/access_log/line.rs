@@ -139,7 +139,7 @@ fn json(batch: &mut Vec<u8>, record: &Record, fields: &[LogField]) -> io::Result
 }
 
 fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Result<(), M::Error> {
-    let name = field.name();
+    let name = field.as_str();
     match field {
         LogField::Time => line.serialize_entry(name, &rfc3339(record.time)),
         LogField::Method => line.serialize_entry(name, record.method.as_str()),

@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["upstream"],
     &["plan"],
     &["route", "store", "http2"],
-    &["clock", "net", "counter", "boxed_cold"],
+    &["clock", "net", "counter", "boxed_cold", "labels"],
     &["limit", "http1"],
 ];
 
