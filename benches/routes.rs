@@ -4,11 +4,14 @@
 //! `cargo bench --bench routes`. Where no allocation is shown, there was none.
 #![expect(clippy::expect_used, reason = "a benchmark that cannot be set up should stop")]
 
+#[path = "../tests/it/harness/field_list.rs"]
+mod field_list;
+
 use divan::{AllocProfiler, Bencher, black_box};
 use http::header::COOKIE;
 use http::{HeaderName, HeaderValue, Method};
 use tollgate::config;
-use tollgate::http1::fields::{FieldList, Fields};
+use tollgate::http1::fields::Fields;
 use tollgate::limit::units::Cost;
 use tollgate::plan::Plan;
 use tollgate::plan::admission::{Applicability, RequestCharges};
@@ -18,6 +21,8 @@ use tollgate::route::key::{Key, KeySecret, Missing, Part};
 use tollgate::route::path::Path;
 use tollgate::route::pattern::{HostPattern, PathPattern};
 use tollgate::route::{Conditions, RouteRequest, RouteTable};
+
+use field_list::FieldList;
 
 #[global_allocator]
 static ALLOCATOR: AllocProfiler = AllocProfiler::system();

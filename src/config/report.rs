@@ -1,10 +1,12 @@
 //! The report of a file's errors: each with its position and a remedy, rendered for users.
 
 use std::fmt;
+use std::io::{self, Write as _};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use super::redact;
+use crate::telemetry::program_log::colour_on;
 
 /// The maximum number of errors, and of warnings, shown of one file; the rest are only counted.
 const MAX_SHOWN: usize = 100;
@@ -79,11 +81,6 @@ impl Report {
         self.findings.errors
     }
 
-    /// The number of warnings, including those not shown.
-    pub fn warnings(&self) -> usize {
-        self.findings.warnings
-    }
-
     /// The errors shown, in one line each: `gateway.toml:12:8: unknown key …`.
     pub fn error_lines(&self) -> Vec<String> {
         self.lines(Severity::Error)
@@ -116,6 +113,13 @@ impl Report {
             shown.push(format!("and {hidden} more that are not shown\n"));
         }
         shown.join("\n")
+    }
+
+    /// Writes the report to standard error; an empty one writes nothing.
+    pub fn print(&self) {
+        let stderr = io::stderr();
+        // If standard error is closed, the report is lost: only the exit status remains.
+        let _ = stderr.lock().write_all(self.render(colour_on(&stderr)).as_bytes());
     }
 
     fn render_fault(&self, fault: &Diagnostic, colour: bool) -> String {

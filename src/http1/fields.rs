@@ -1,6 +1,6 @@
 //! Header fields in place: found once, read often, never copied.
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderName;
 
 use super::name::Name;
 use super::syntax::split_field;
@@ -154,39 +154,6 @@ impl<'h, 'n> Values<'h, 'n> {
                 && fields.name(span).eq_ignore_ascii_case(name.as_bytes())
         };
         fields.spans.iter().filter(same).map(move |span| fields.value(span))
-    }
-}
-
-/// Fields that are not part of a head: added one by one.
-#[derive(Clone, Debug, Default)]
-pub struct FieldList {
-    text: Vec<u8>,
-    spans: Vec<FieldSpan>,
-}
-
-impl FieldList {
-    /// Adds a field after the others. A value longer than 64 KiB is invalid, and its field is left out.
-    pub fn push(&mut self, name: &HeaderName, value: &[u8]) {
-        let name = name.as_str().as_bytes();
-        let at = self.text.len();
-        if let Some(span) = FieldSpan::new(at, name, at + name.len(), value) {
-            self.text.extend_from_slice(name);
-            self.text.extend_from_slice(value);
-            self.spans.push(span);
-        }
-    }
-
-    /// The fields added.
-    pub fn fields(&self) -> Fields<'_> {
-        Fields::new(&self.text, &self.spans)
-    }
-}
-
-impl FromIterator<(HeaderName, HeaderValue)> for FieldList {
-    fn from_iter<I: IntoIterator<Item = (HeaderName, HeaderValue)>>(fields: I) -> Self {
-        let mut list = Self::default();
-        fields.into_iter().for_each(|(name, value)| list.push(&name, value.as_bytes()));
-        list
     }
 }
 

@@ -77,8 +77,6 @@ pub struct ReceivedRequest {
     pub stream: StreamHandle,
     /// Its head, or why it is invalid.
     pub head: Result<ReceivedHead, HeadError>,
-    /// The request has no body.
-    pub ended: bool,
 }
 
 /// A connection of HTTP/2.
@@ -124,8 +122,8 @@ struct State {
     held: usize,
     waiting: Waiting,
     streams: StreamMap,
-    /// Requests not returned yet: the stream, its head, and whether it has no body.
-    requests: VecDeque<(u32, Result<ReceivedHead, HeadError>, bool)>,
+    /// Requests not returned yet: the stream, and its head.
+    requests: VecDeque<(u32, Result<ReceivedHead, HeadError>)>,
     /// The client's overhead frames.
     overhead: Overhead,
     opened: Instant,
@@ -232,10 +230,10 @@ impl Http2Codec {
         let mut budget = READ * 4;
         loop {
             let mut state = self.state.borrow_mut();
-            if let Some((stream, head, ended)) = state.requests.pop_front() {
+            if let Some((stream, head)) = state.requests.pop_front() {
                 drop(state);
                 let stream = StreamHandle::new(Rc::clone(self), stream);
-                return Poll::Ready(Some(ReceivedRequest { stream, head, ended }));
+                return Poll::Ready(Some(ReceivedRequest { stream, head }));
             }
             let progress =
                 state.end.is_none() && budget > 0 && self.poll_receive(context, &mut state, &mut budget);

@@ -10,7 +10,7 @@ pub const DEFAULT_WINDOW: u32 = 65_535;
 pub struct FlowControlError;
 
 /// Bytes that the peer accepts. SETTINGS of the peer may make it negative (RFC 9113 §6.9.2).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct SendWindow(i64);
 
 impl SendWindow {
@@ -46,7 +46,7 @@ impl SendWindow {
 }
 
 /// Bytes that the peer may send.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ReceiveWindow {
     /// The size of the window when all received bytes are released.
     size: u32,

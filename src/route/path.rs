@@ -122,13 +122,6 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// The same path, owned.
-    pub fn into_owned(self) -> Path<'static> {
-        let own =
-            |form: Form<'a>| Form { spelled: Cow::Owned(form.spelled.into_owned()), folded: form.folded };
-        Path { merged: own(self.merged), kept: self.kept.map(own), matching: self.matching }
-    }
-
     fn spelling(&self, merge_slashes: bool) -> &Form<'a> {
         match &self.kept {
             Some(kept) if !merge_slashes => kept,

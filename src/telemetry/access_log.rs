@@ -74,7 +74,8 @@ enum Message {
 
 impl AccessLogger {
     /// A logger that never writes.
-    pub fn disabled() -> Self {
+    #[cfg(test)]
+    pub(crate) fn disabled() -> Self {
         // The other end is closed, so all records are dropped.
         Self::new(0).0
     }

@@ -148,7 +148,7 @@ impl State {
         let mut stream = StreamState::new(id, self.stream_windows.0, self.peer.initial_window);
         (stream.begun, stream.receive_ended, stream.expected) = (true, ended, length);
         self.streams.add(stream);
-        self.requests.push_back((id, head, ended));
+        self.requests.push_back((id, head));
         Ok(())
     }
 

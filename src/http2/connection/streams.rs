@@ -14,7 +14,7 @@ use super::end::Reset;
 const MAX_CLOSED: usize = 128;
 
 /// One stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StreamState {
     pub(super) id: u32,
     /// Bytes of the body received and not read. The window limits them.
@@ -56,24 +56,10 @@ impl StreamState {
     pub(super) fn new(id: u32, receive: u32, send: u32) -> Self {
         Self {
             id,
-            received: BytesMut::new(),
             receive_window: ReceiveWindow::new(receive),
-            unreleased: 0,
-            expected: None,
-            heads: SmallVec::new(),
-            begun: false,
-            receive_ended: false,
-            trailers: BytesMut::new(),
             send_window: SendWindow::new(send),
-            send_ended: false,
             share: usize::MAX,
-            served: 0,
-            wants_room: false,
-            queued: false,
-            to_head: false,
-            reset: None,
-            reader: None,
-            writer: None,
+            ..Self::default()
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod config;
 pub(crate) mod corpus;
 mod drop_proxy;
 pub(crate) mod exposition;
+pub(crate) mod field_list;
 mod fleet;
 pub(crate) mod fleet_config;
 pub(crate) mod frames;

@@ -1,12 +1,13 @@
 //! Requests as tests write them.
 
 use http::{HeaderName, HeaderValue, Method};
-use tollgate::http1::fields::FieldList;
 use tollgate::route::client::{ClientAddress, ClientRule};
 use tollgate::route::folding::PathMatching;
 use tollgate::route::path::Path;
 use tollgate::route::pattern::{HostPattern, PathPattern};
 use tollgate::route::{Conditions, RouteRequest};
+
+use super::field_list::FieldList;
 
 /// A request that owns what [`Request`] borrows.
 #[derive(Clone, Debug)]

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use http::header::FORWARDED;
 use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
-use tollgate::http1::fields::FieldList;
 use tollgate::route::client::{ClientAddress, ClientRule, ClientSource};
+
+use crate::harness::field_list::FieldList;
 
 const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROXY: &str = "10.0.0.1";

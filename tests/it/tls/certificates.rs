@@ -41,10 +41,10 @@ fn a_certificate_that_nobody_is_shown_is_a_warning() {
     authority.certify("a", &["a.test"]);
     authority.certify("nameless", &["127.0.0.1"]);
     let loaded = parse(with(&authority, &["a", "nameless"])).expect("it can be used");
-    assert_eq!(loaded.warnings.warnings(), 1, "{}", loaded.warnings);
+    assert_eq!(loaded.warnings.warning_lines().len(), 1, "{}", loaded.warnings);
     assert!(loaded.warnings.to_string().contains("is for no DNS name"), "{}", loaded.warnings);
     let loaded = parse(with(&authority, &["nameless", "a"])).expect("it can be used");
-    assert_eq!(loaded.warnings.warnings(), 0, "the default needs none: {}", loaded.warnings);
+    assert_eq!(loaded.warnings.warning_lines().len(), 0, "the default needs none: {}", loaded.warnings);
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn outcome(
     let mut take = |peer: &Peer| {
         seen.resize_with(peer.requests.len(), Seen::default);
         for (request, seen) in peer.requests.iter().zip(&mut seen) {
-            seen.head = format!("{:?} {}", request.head, request.ended);
+            seen.head = format!("{:?}", request.head);
             let mut body = BytesMut::new();
             while let Poll::Ready(read) = request.stream.poll_read(&context, &mut body) {
                 match read {
