@@ -18,7 +18,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::config;
 use crate::explain::{ExplainFault, ExplainRequest, explain};
 use crate::serve::{self, Ended, RunOptions, ServeError};
-use output::{fault, show, show_report};
+use output::{fault, refuse, show};
 
 /// A command failed while it ran.
 const FAILED: u8 = 1;
@@ -175,10 +175,7 @@ fn run(file: &Path, manner: RunOptions) -> ExitCode {
     match serve::run(file, manner) {
         Ok(Ended::Drained) => ExitCode::SUCCESS,
         Ok(Ended::AtOnce) => ExitCode::from(INTERRUPTED),
-        Err(ServeError::Config(report)) => {
-            show_report(&report);
-            ExitCode::from(MISTAKE)
-        }
+        Err(ServeError::Config(report)) => refuse(&report),
         // An address in use counts among these: the file is right, the machine's state is not.
         Err(error) => fault(FAILED, error),
     }
@@ -187,13 +184,10 @@ fn run(file: &Path, manner: RunOptions) -> ExitCode {
 fn check(file: &Path) -> ExitCode {
     match config::load(file) {
         Ok(loaded) => {
-            show_report(&loaded.warnings);
+            loaded.warnings.print();
             show(&config::summary(&loaded.gateway, &file.display().to_string()))
         }
-        Err(report) => {
-            show_report(&report);
-            ExitCode::from(MISTAKE)
-        }
+        Err(report) => refuse(&report),
     }
 }
 
@@ -208,9 +202,6 @@ fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAd
     }
     match config::load(file) {
         Ok(loaded) => show(&explain(&loaded.gateway, &request).to_string()),
-        Err(report) => {
-            show_report(&report);
-            ExitCode::from(MISTAKE)
-        }
+        Err(report) => refuse(&report),
     }
 }

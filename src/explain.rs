@@ -2,7 +2,7 @@
 
 mod description;
 mod request;
-mod text;
+pub(crate) mod text;
 
 pub use request::{ExplainFault, ExplainRequest};
 

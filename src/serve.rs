@@ -110,7 +110,7 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
     let mut inherited = socket_activation::of_service_manager(&loaded.gateway)?;
     let log = program_log::start(&loaded.gateway.log.level)
         .map_err(|error| ServeError::System("start the program log", io::Error::other(error)))?;
-    reload::tell(&loaded.warnings);
+    loaded.warnings.print();
     descriptors::raise(loaded.gateway.server.max_connections);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

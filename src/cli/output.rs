@@ -4,9 +4,8 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-use super::FAILED;
+use super::{FAILED, MISTAKE};
 use crate::config::Report;
-use crate::telemetry::program_log::colour_on;
 
 /// Writes `text` to standard output. A reader that closes the pipe early (`tollgate check | head`) is no failure.
 pub(super) fn show(text: &str) -> ExitCode {
@@ -24,16 +23,15 @@ pub(super) fn show(text: &str) -> ExitCode {
     }
 }
 
-/// Writes a report of faults or warnings to standard error; an empty one writes nothing.
-pub(super) fn show_report(report: &Report) {
-    let stderr = io::stderr();
-    // If standard error is closed, only the exit status remains.
-    let _ = stderr.lock().write_all(report.render(colour_on(&stderr)).as_bytes());
+/// Writes the report of a faulty file to standard error, and returns the exit status.
+pub(super) fn refuse(report: &Report) -> ExitCode {
+    report.print();
+    ExitCode::from(MISTAKE)
 }
 
 /// Writes an error to standard error, and returns the exit status.
 pub(super) fn fault(status: u8, what: impl Display) -> ExitCode {
-    // As above.
+    // If standard error is closed, only the exit status remains.
     let _ = writeln!(io::stderr().lock(), "error: {what}");
     ExitCode::from(status)
 }

@@ -1,7 +1,6 @@
 //! `[[routes]]`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Method;
 
@@ -17,7 +16,7 @@ use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
 use crate::limit::units::Cost;
 use crate::plan::cors::Cors;
-use crate::plan::{HeaderEdits, LimitIndex, LimitUse, Redirect, Reject, Route, UpstreamIndex};
+use crate::plan::{HeaderEdits, LimitIndex, LimitUse, Redirect, Route, UpstreamIndex};
 use crate::route::Conditions;
 use crate::route::folding::PathMatching;
 
@@ -75,7 +74,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let charge = table.or("cost", default_cost, |value| charge(&value));
     let uses = table.or("limits", Vec::new(), |value| uses(&value, charge, around));
     let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
-    let rest = Rest::read(&mut table, path.as_ref(), methods, around);
+    let rest = rest(&mut table, path.as_ref(), methods, around);
     let is_sound = table.finish();
 
     let is_named = given_name.is_some();
@@ -87,7 +86,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let route = match (is_sound, &conditions, upstream) {
         (true, Some(conditions), Some(upstream)) => {
             let limits = uses.iter().map(|used| used.limit_use).collect();
-            Some(rest.into_route(Arc::clone(&name), conditions.clone(), upstream, charge.cost, limits))
+            Some(rest(Arc::clone(&name), conditions.clone(), upstream, charge.cost, limits))
         }
         _ => None,
     };
@@ -138,73 +137,43 @@ fn one_use(value: &ConfigValue<'_>, route_charge: Charge, around: &DeclaredNames
     Some(RouteLimit { limit_use, place: value.place(), cost_place: charge.place })
 }
 
-/// The part of a route that refers to no other section.
-struct Rest {
-    timeout: Duration,
-    read_timeout: Duration,
-    tunnel_timeout: Duration,
-    max_body_bytes: Option<u64>,
-    strip_prefix: Option<Box<str>>,
-    request_headers: HeaderEdits,
-    response_headers: HeaderEdits,
-    redirect: Option<Redirect>,
-    cors: Option<Box<Cors>>,
-    reject: Option<Arc<Reject>>,
-}
-
-impl Rest {
-    fn read(
-        table: &mut ConfigTable<'_>,
-        path: Option<&Cursor<'_>>,
-        methods: &[Method],
-        around: &DeclaredNames<'_>,
-    ) -> Self {
-        let request = ("set_request_headers", "remove_request_headers");
-        let response = ("set_response_headers", "remove_response_headers");
-        let response_headers = edits(table, response, headers::framing);
-        Self {
-            cors: table.optional("cors", |value| cors_of(&value, methods, &response_headers)),
-            timeout: seconds(table, "timeout", 30),
-            read_timeout: seconds(table, "read_timeout", 60),
-            tunnel_timeout: seconds(table, "tunnel_timeout", 3600),
-            max_body_bytes: table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value)),
-            strip_prefix: table.optional("strip_prefix", |value| {
-                value
-                    .text()?
-                    .parse("a prefix", |text| prefix(text, path.map(Cursor::as_str), around.path_matching))
-            }),
-            request_headers: edits(table, request, headers::framing_or_host),
-            response_headers,
-            redirect: table.optional("redirect", |value| value.choice(&REDIRECTS)),
-            reject: table.optional("reject", |value| reject::read(&value)),
-        }
-    }
-
-    fn into_route(
-        self,
-        name: Arc<str>,
-        conditions: Conditions,
-        upstream: UpstreamIndex,
-        cost: Option<Cost>,
-        limits: Vec<LimitUse>,
-    ) -> Route {
-        Route {
-            name,
-            conditions,
-            upstream,
-            cost,
-            limits,
-            timeout: self.timeout,
-            read_timeout: self.read_timeout,
-            tunnel_timeout: self.tunnel_timeout,
-            max_body_bytes: self.max_body_bytes,
-            strip_prefix: self.strip_prefix,
-            request_headers: self.request_headers,
-            response_headers: self.response_headers,
-            redirect: self.redirect,
-            cors: self.cors,
-            reject: self.reject,
-        }
+/// Reads the keys of a route that refer to no other section. Returns the route with the other ones.
+fn rest(
+    table: &mut ConfigTable<'_>,
+    path: Option<&Cursor<'_>>,
+    methods: &[Method],
+    around: &DeclaredNames<'_>,
+) -> impl FnOnce(Arc<str>, Conditions, UpstreamIndex, Option<Cost>, Vec<LimitUse>) -> Route + use<> {
+    let request = ("set_request_headers", "remove_request_headers");
+    let response = ("set_response_headers", "remove_response_headers");
+    let response_headers = edits(table, response, headers::framing);
+    let cors = table.optional("cors", |value| cors_of(&value, methods, &response_headers));
+    let timeout = seconds(table, "timeout", 30);
+    let read_timeout = seconds(table, "read_timeout", 60);
+    let tunnel_timeout = seconds(table, "tunnel_timeout", 3600);
+    let max_body_bytes = table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value));
+    let strip_prefix = table.optional("strip_prefix", |value| {
+        value.text()?.parse("a prefix", |text| prefix(text, path.map(Cursor::as_str), around.path_matching))
+    });
+    let request_headers = edits(table, request, headers::framing_or_host);
+    let redirect = table.optional("redirect", |value| value.choice(&REDIRECTS));
+    let reject = table.optional("reject", |value| reject::read(&value));
+    move |name, conditions, upstream, cost, limits| Route {
+        name,
+        conditions,
+        upstream,
+        cost,
+        limits,
+        timeout,
+        read_timeout,
+        tunnel_timeout,
+        max_body_bytes,
+        strip_prefix,
+        request_headers,
+        response_headers,
+        redirect,
+        cors,
+        reject,
     }
 }
 

@@ -10,41 +10,19 @@ use super::value::ConfigValue;
 use crate::limit::span::{self, NoSpan, TIME_UNITS, number_and_unit};
 use crate::limit::units::{Cost, Micros, Rate};
 
-/// Other names of these units, with the accepted ones.
-const OTHER_TIME_UNITS: [(&str, &str); 18] = [
-    ("msec", "ms"),
-    ("millis", "ms"),
-    ("milliseconds", "ms"),
-    ("sec", "s"),
-    ("secs", "s"),
-    ("second", "s"),
-    ("seconds", "s"),
-    ("m", "min"),
-    ("mins", "min"),
-    ("minute", "min"),
-    ("minutes", "min"),
-    ("hr", "h"),
-    ("hrs", "h"),
-    ("hour", "h"),
-    ("hours", "h"),
-    ("d", "day"),
-    ("days", "day"),
-    ("D", "day"),
+/// The accepted names, each with other ones for the same unit.
+const OTHER_TIME_UNITS: [(&str, &[&str]); 5] = [
+    ("ms", &["msec", "millis", "milliseconds"]),
+    ("s", &["sec", "secs", "second", "seconds"]),
+    ("min", &["m", "mins", "minute", "minutes"]),
+    ("h", &["hr", "hrs", "hour", "hours"]),
+    ("day", &["d", "days", "D"]),
 ];
 /// The units of size, in bytes.
 const SIZE_UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
-/// Other names of these units, with the accepted ones.
-const OTHER_SIZE_UNITS: [(&str, &str); 9] = [
-    ("b", "B"),
-    ("k", "KiB"),
-    ("K", "KiB"),
-    ("KB", "KiB"),
-    ("kB", "KiB"),
-    ("M", "MiB"),
-    ("MB", "MiB"),
-    ("G", "GiB"),
-    ("GB", "GiB"),
-];
+/// The accepted names, each with other ones for the same unit.
+const OTHER_SIZE_UNITS: [(&str, &[&str]); 4] =
+    [("B", &["b"]), ("KiB", &["k", "K", "KB", "kB"]), ("MiB", &["M", "MB"]), ("GiB", &["G", "GB"])];
 
 const DURATION_HELP: &str = "write a whole number and a unit, such as `250ms`, `3s`, `15min`, `1h` or `1day`";
 const SIZE_HELP: &str = "write a whole number and a unit, such as `512B`, `16KiB`, `1MiB` or `1GiB`";
@@ -143,7 +121,7 @@ impl ConfigValue<'_> {
 /// Our name of a unit of time, however it is called elsewhere.
 pub(super) fn usual_time_unit(unit: &str) -> Option<&'static str> {
     let ours = TIME_UNITS.iter().map(|(name, _)| *name).find(|name| *name == unit);
-    ours.or_else(|| OTHER_TIME_UNITS.iter().find(|(other, _)| *other == unit).map(|(_, ours)| *ours))
+    ours.or_else(|| accepted_name(unit, &OTHER_TIME_UNITS))
 }
 
 /// A size as a user would write it.
@@ -169,20 +147,24 @@ fn span(text: &str) -> Result<Micros, SyntaxError> {
     })
 }
 
+fn accepted_name(unit: &str, others: &[(&'static str, &[&str])]) -> Option<&'static str> {
+    others.iter().find(|(_, names)| names.contains(&unit)).map(|(ours, _)| *ours)
+}
+
 fn unit_named(
     text: &str,
     number: &str,
     unit: &str,
     units: &[(&str, u64)],
-    others: &[(&str, &str)],
+    others: &[(&'static str, &[&str])],
 ) -> Result<u64, SyntaxError> {
     if let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) {
         return Ok(*factor);
     }
     let names = units.iter().map(|(name, _)| *name);
     let known = format!("the units are {}", super::report::listed(names.clone()));
-    let help = match others.iter().find(|(other, _)| *other == unit) {
-        Some((_, ours)) => format!("did you mean `{number}{ours}`? {known}"),
+    let help = match accepted_name(unit, others) {
+        Some(ours) => format!("did you mean `{number}{ours}`? {known}"),
         None => did_you_mean(unit, names, &known),
     };
     Err(SyntaxError::new(format!("{} has the unknown unit {}", quoted(text), quoted(unit)), help))

@@ -28,7 +28,8 @@ impl Display for Explanation {
         {
             line(f, "answer", format_args!("{}: {reason}; no limit is asked", status.as_str()))?;
         }
-        self.write_others(f)
+        let others = self.others.iter().map(|(name, why)| (&**name, &**why));
+        write_others(f, others, self.untold)
     }
 }
 
@@ -37,20 +38,6 @@ impl Explanation {
     fn is_unrouted(&self) -> bool {
         self.route.is_none()
             && self.answer.as_ref().is_some_and(|answer| answer.status == StatusCode::NOT_FOUND)
-    }
-
-    fn write_others(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if !self.others.is_empty() {
-            writeln!(f, "\nother routes")?;
-        }
-        for (name, why) in &self.others {
-            writeln!(f, "  `{name}`: {why}")?;
-        }
-        match (self.untold, self.others.is_empty()) {
-            (0, _) => Ok(()),
-            (untold, true) => writeln!(f, "\n{untold} other routes, none for this path"),
-            (untold, false) => writeln!(f, "  and {untold} more"),
-        }
     }
 }
 
@@ -101,10 +88,30 @@ impl Display for AppliedStatus {
     }
 }
 
-fn line(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
+/// Writes the other routes: name and reason each, and how many are left out.
+pub(crate) fn write_others<'a>(
+    f: &mut Formatter<'_>,
+    mut others: impl ExactSizeIterator<Item = (&'a str, &'a str)>,
+    untold: usize,
+) -> fmt::Result {
+    let none = others.len() == 0;
+    if !none {
+        writeln!(f, "\nother routes")?;
+    }
+    others.try_for_each(|(name, why)| writeln!(f, "  `{name}`: {why}"))?;
+    match (untold, none) {
+        (0, _) => Ok(()),
+        (untold, true) => writeln!(f, "\n{untold} other routes, none for this path"),
+        (untold, false) => writeln!(f, "  and {untold} more"),
+    }
+}
+
+/// Writes a line under its name.
+pub(crate) fn line(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
     writeln!(f, "{name:<10}{words}")
 }
 
-fn detail(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
+/// Writes a line about the one before.
+pub(crate) fn detail(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
     writeln!(f, "  {name:<8}{words}")
 }

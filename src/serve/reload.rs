@@ -1,6 +1,5 @@
 //! Reload: replaces the plan under running traffic.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,14 +10,14 @@ use tokio::sync::watch::Sender;
 
 use super::changes::changes;
 use super::systemd::Systemd;
-use crate::config::{self, NamedFile, Report};
+use crate::config::{self, NamedFile};
 use crate::plan::log::Log;
 use crate::plan::{Admin, Listener, Plan};
 use crate::shared::Shared;
 use crate::shared::control::{ConfigStatus, Reload, Warnings};
 use crate::store::Store;
 use crate::telemetry::access_log::Output;
-use crate::telemetry::program_log::{ProgramLog, colour_on};
+use crate::telemetry::program_log::ProgramLog;
 use crate::upstream::health::HealthChecks;
 
 /// How long triggers are collected: several in this time are one reload.
@@ -146,14 +145,14 @@ impl Reloader {
 
     fn try_reload(&mut self) -> Result<Adopted, Refused> {
         let loaded = config::load(&self.file).map_err(|report| {
-            tell(&report);
+            report.print();
             let why = match report.errors() {
                 1 => "one error in the file".to_owned(),
                 count => format!("{count} errors in the file"),
             };
             Refused { why, lines: report.error_lines() }
         })?;
-        tell(&loaded.warnings);
+        loaded.warnings.print();
         let other = self.other_output(&loaded.gateway.log);
         let output = other.map_err(|why| Refused { lines: vec![why.clone()], why })?;
         self.adopt(loaded.gateway, output);
@@ -225,11 +224,4 @@ pub(super) fn register(store: &Store, gateway: &Plan) {
     for policy in gateway.limits.iter().flat_map(|limit| &limit.policies) {
         store.register(&policy.algorithm, policy.remote.identity);
     }
-}
-
-/// Writes a report to standard error; an empty one writes nothing.
-pub(super) fn tell(report: &Report) {
-    let stderr = std::io::stderr();
-    // If standard error is closed, the report is lost.
-    let _ = stderr.lock().write_all(report.render(colour_on(&stderr)).as_bytes());
 }

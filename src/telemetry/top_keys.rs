@@ -44,14 +44,9 @@ pub struct Tally {
 }
 
 /// One key. It does not get more than 4 billion requests in the lifetime of a sketch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Key {
-    owner: Fingerprint,
-    admitted: u32,
-    refused: u32,
-    /// The most requests that it may have had before it was tracked.
-    error: u32,
-    last: Timestamp,
+    count: KeyCount,
     label: String,
 }
 
@@ -67,7 +62,7 @@ pub struct Sketch {
 }
 
 /// The counts of one key in a sketch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyCount {
     /// The key.
     pub owner: Fingerprint,
@@ -75,7 +70,7 @@ pub struct KeyCount {
     pub admitted: u32,
     /// Never too high.
     pub refused: u32,
-    /// How much too low both may be, together.
+    /// How much too low both may be, together: the most requests that it may have had before it was tracked.
     pub error: u32,
     /// The time of its last request.
     pub last: Timestamp,
@@ -94,7 +89,7 @@ impl TopKeys {
     ) {
         self.total.count(refused);
         match self.places.get(&half(owner)).and_then(|place| self.keys.get_mut(*place as usize)) {
-            Some(key) => key.count(refused, now),
+            Some(key) => key.count.add(refused, now),
             None => self.follow(owner, refused, now, label),
         }
     }
@@ -114,25 +109,26 @@ impl TopKeys {
             self.least()
         };
         let Some(key) = self.keys.get_mut(place) else { return };
-        if key.requests() > 0 {
-            self.places.remove(&half(key.owner));
+        let before = key.count.requests();
+        if before > 0 {
+            self.places.remove(&half(key.count.owner));
         }
-        *key = Key { owner, error: key.requests(), label: std::mem::take(&mut key.label), ..Key::default() };
+        key.count = KeyCount { owner, error: before, ..KeyCount::default() };
         key.label.clear();
         label(&mut key.label);
-        key.count(refused, now);
+        key.count.add(refused, now);
         self.places.insert(half(owner), u32::try_from(place).unwrap_or(u32::MAX));
     }
 
     /// The index of the key with the fewest requests.
     fn least(&mut self) -> usize {
         if self.order.is_empty() {
-            let ranks = (0..).zip(&self.keys).map(|(place, key)| Reverse((key.requests(), place)));
+            let ranks = (0..).zip(&self.keys).map(|(place, key)| Reverse((key.count.requests(), place)));
             self.order = ranks.collect();
         }
         while let Some(mut top) = self.order.peek_mut() {
             let Reverse((known, place)) = *top;
-            let now = self.keys.get(place as usize).map_or(0, Key::requests);
+            let now = self.keys.get(place as usize).map_or(0, |key| key.count.requests());
             if now == known {
                 return place as usize;
             }
@@ -151,15 +147,9 @@ impl TopKeys {
     /// A snapshot.
     pub fn sketch(&self) -> Sketch {
         let full = self.keys.len() >= FOLLOWED;
-        let least = self.keys.iter().map(Key::requests).min().filter(|_| full);
-        let count = |key: &Key| KeyCount {
-            owner: key.owner,
-            admitted: key.admitted,
-            refused: key.refused,
-            error: key.error,
-            last: key.last,
-        };
-        Sketch { counts: self.keys.iter().map(count).collect(), error: least.unwrap_or(0), total: self.total }
+        let least = self.keys.iter().map(|key| key.count.requests()).min().filter(|_| full);
+        let counts = self.keys.iter().map(|key| key.count).collect();
+        Sketch { counts, error: least.unwrap_or(0), total: self.total }
     }
 
     /// The text of a key, if it is tracked.
@@ -177,32 +167,17 @@ impl Tally {
     }
 }
 
-impl Key {
-    /// Never too low.
-    fn requests(&self) -> u32 {
-        self.error + self.admitted + self.refused
-    }
-
-    #[inline]
-    fn count(&mut self, refused: bool, now: Timestamp) {
-        self.refused += u32::from(refused);
-        self.admitted += u32::from(!refused);
-        self.last = now;
-    }
-}
-
-impl Default for Key {
-    /// A placeholder without requests.
-    fn default() -> Self {
-        let (owner, last) = (Fingerprint(0), Timestamp(0));
-        Self { owner, admitted: 0, refused: 0, error: 0, last, label: String::new() }
-    }
-}
-
 impl KeyCount {
     /// Never too low.
     pub fn requests(&self) -> u32 {
         self.error + self.admitted + self.refused
+    }
+
+    #[inline]
+    fn add(&mut self, refused: bool, now: Timestamp) {
+        self.refused += u32::from(refused);
+        self.admitted += u32::from(!refused);
+        self.last = now;
     }
 }
 

@@ -5,6 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use crate::explain::text::{detail, line, write_others};
+
 /// The response of `POST /api/v1/explain`. Missing parts are left out.
 pub(super) struct LiveExplanation<'a>(pub(super) &'a Value);
 
@@ -19,7 +21,9 @@ impl Display for LiveExplanation<'_> {
             None => line(f, "route", "none matches: answered 404")?,
         }
         list(told, "limits").iter().try_for_each(|limit| write_limit(f, limit))?;
-        write_others(f, told)
+        let others = list(told, "others").iter().map(|pair| (item(pair, 0), item(pair, 1)));
+        let untold = number(told, "untold").and_then(|untold| usize::try_from(untold).ok());
+        write_others(f, others, untold.unwrap_or_default())
     }
 }
 
@@ -92,21 +96,6 @@ fn state(policy: &Value) -> String {
     format!("{words}: {remaining} of {quota} remain; {next}{full}")
 }
 
-fn write_others(f: &mut Formatter<'_>, told: &Value) -> fmt::Result {
-    let (others, untold) = (list(told, "others"), number(told, "untold").unwrap_or_default());
-    if !others.is_empty() {
-        writeln!(f, "\nother routes")?;
-    }
-    for pair in others {
-        writeln!(f, "  `{}`: {}", item(pair, 0), item(pair, 1))?;
-    }
-    match (untold, others.is_empty()) {
-        (0, _) => Ok(()),
-        (untold, true) => writeln!(f, "\n{untold} other routes, none for this path"),
-        (untold, false) => writeln!(f, "  and {untold} more"),
-    }
-}
-
 fn word<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
@@ -147,14 +136,6 @@ fn span(milliseconds: u64) -> String {
         7_200_000..172_800_000 => format!("{} h", milliseconds.div_ceil(HOUR)),
         _ => format!("{} days", milliseconds.div_ceil(DAY)),
     }
-}
-
-fn line(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
-    writeln!(f, "{name:<10}{words}")
-}
-
-fn detail(f: &mut Formatter<'_>, name: &str, words: impl Display) -> fmt::Result {
-    writeln!(f, "  {name:<8}{words}")
 }
 
 #[cfg(test)]

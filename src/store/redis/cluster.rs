@@ -15,7 +15,6 @@ use super::health::ServerHealths;
 use super::pipeline::{CallMode, PipelineReply};
 use super::resp::{Command, Integers};
 use super::script::Script;
-use super::server_error::ErrorKind;
 use super::settings::{RedisServer, RedisSettings};
 use super::slot::HashSlot;
 use super::topology::{Node, Topology};
@@ -98,10 +97,7 @@ impl Cluster {
             reply = node.link.ask(now(), mode, write).await?;
             teller = node;
         }
-        match reply {
-            PipelineReply::Decided(integers, at) => Ok((integers, at)),
-            PipelineReply::Moved(..) | PipelineReply::Ask(_) => Err(CallError::Refused(ErrorKind::MOVED)),
-        }
+        reply.decided()
     }
 }
 

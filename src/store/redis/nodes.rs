@@ -6,16 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::cluster::Cluster;
 use super::endpoint::RedisEndpoint;
 use super::errors::CallError;
 use super::health::ServerHealths;
-use super::pipeline::{CallMode, Pipeline, PipelineReply};
+use super::pipeline::{CallMode, Pipeline};
 use super::resp::{Command, Integers};
 use super::script::Script;
-use super::server_error::ErrorKind;
 use super::settings::{RedisServers, RedisSettings};
 use super::slot::HashSlot;
 use crate::clock::deadline::now;
@@ -81,17 +78,9 @@ impl Nodes {
     ) -> Result<NodesReply, CallError> {
         let asked = now();
         let (integers, at) = match &self.0 {
-            Kind::One(link) => decided(link.ask(asked, CallMode::Own, &write).await?)?,
+            Kind::One(link) => link.ask(asked, CallMode::Own, &write).await?.decided()?,
             Kind::Cluster(cluster) => cluster.ask(asked, slot, &write).await?,
         };
         Ok(NodesReply { integers, took: at.saturating_duration_since(asked) })
-    }
-}
-
-/// A single server that names another node belongs to a cluster.
-fn decided(reply: PipelineReply) -> Result<(Integers, Instant), CallError> {
-    match reply {
-        PipelineReply::Decided(integers, at) => Ok((integers, at)),
-        PipelineReply::Moved(..) | PipelineReply::Ask(_) => Err(CallError::Refused(ErrorKind::MOVED)),
     }
 }

@@ -62,6 +62,16 @@ pub(super) enum PipelineReply {
     Ask(ClusterRedirect),
 }
 
+impl PipelineReply {
+    /// The decision. Another node is not called for it: no server names one unless it belongs to a cluster.
+    pub(super) fn decided(self) -> Result<(Integers, Instant), CallError> {
+        match self {
+            Self::Decided(integers, at) => Ok((integers, at)),
+            Self::Moved(..) | Self::Ask(_) => Err(CallError::Refused(ErrorKind::MOVED)),
+        }
+    }
+}
+
 /// Whether a cluster's node is called because of an `ASK` redirect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallMode {

@@ -240,20 +240,9 @@ fn amount(line: &[u8]) -> Result<Option<usize>, MalformedReply> {
 }
 
 fn integer(line: &[u8]) -> Result<i64, MalformedReply> {
-    let (negative, digits) = match line {
-        [b'-', digits @ ..] => (true, digits),
-        digits => (false, digits),
-    };
-    if digits.is_empty() {
-        return Err(MalformedReply::Number);
-    }
-    digits.iter().try_fold(0_i64, |sum, digit| {
-        let digit = i64::from(digit.wrapping_sub(b'0'));
-        let shifted = sum.checked_mul(10).filter(|_| digit < 10);
-        let next =
-            shifted.and_then(|it| if negative { it.checked_sub(digit) } else { it.checked_add(digit) });
-        next.ok_or(MalformedReply::Number)
-    })
+    // `parse` would accept a plus sign, too.
+    let text = std::str::from_utf8(line).ok().filter(|text| !text.starts_with('+'));
+    text.and_then(|text| text.parse().ok()).ok_or(MalformedReply::Number)
 }
 
 #[cfg(test)]

@@ -34,21 +34,11 @@ pub(super) fn connections(page: &mut Exposition, workers: &[Arc<Series>], server
 }
 
 fn turned_away(page: &mut Exposition, workers: &[Arc<Series>]) {
-    let mut totals: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for listener in workers.iter().flat_map(|series| &series.listeners) {
-        for why in ConnectionRejectReason::ALL {
-            let count = listener.used().map_or(0, |connections| connections.turned_away(why).get());
-            if count > 0 {
-                *totals.entry((&listener.name, why.as_str())).or_default() += count;
-            }
-        }
-    }
-    if totals.is_empty() {
-        return;
-    }
-    let name = "tollgate_connections_refused_total";
-    page.family(name, Kind::Counter, "Client connections rejected or closed early, by cause.");
-    for ((listener, reason), count) in &totals {
-        page.sample(name, &[("listener", listener), ("reason", reason)], count);
-    }
+    let listeners = workers.iter().flat_map(|series| &series.listeners);
+    let used = listeners.filter_map(|listener| Some((&*listener.name, listener.used()?)));
+    let counts = used.flat_map(|(listener, connections)| {
+        ConnectionRejectReason::ALL.map(|why| ([listener, why.as_str()], connections.turned_away(why).get()))
+    });
+    let help = "Client connections rejected or closed early, by cause.";
+    page.sums("tollgate_connections_refused_total", help, ["listener", "reason"], counts);
 }

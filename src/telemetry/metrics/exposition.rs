@@ -4,6 +4,7 @@
 //! `prometheus-client` crate writes only OpenMetrics, where the family of `tollgate_requests_total` has another name,
 //! and because nothing else of that crate would be used.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use crate::counter::{HistogramTotal, Scale};
@@ -65,6 +66,26 @@ impl Exposition {
         self.sample(name, &[], value);
     }
 
+    /// A family of sums of counts, by the values of these labels. It is left out if all are 0.
+    pub(super) fn sums<'v, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: [&'static str; N],
+        counts: impl Iterator<Item = ([&'v str; N], u64)>,
+    ) {
+        let mut sums: BTreeMap<[&str; N], u64> = BTreeMap::new();
+        for (values, count) in counts.filter(|(_, count)| *count > 0) {
+            *sums.entry(values).or_default() += count;
+        }
+        if !sums.is_empty() {
+            self.family(name, Kind::Counter, help);
+        }
+        for (values, sum) in sums {
+            self.sample(name, &std::array::from_fn::<_, N, _>(|place| (labels[place], values[place])), sum);
+        }
+    }
+
     /// The samples of one histogram in the family `name`.
     pub(super) fn histogram<S: Scale>(
         &mut self,
@@ -76,7 +97,7 @@ impl Exposition {
         let mut count = 0;
         for (bound, amount) in total.buckets() {
             count += amount;
-            let labels: Vec<_> = label.into_iter().chain([("le", bound)]).collect();
+            let labels: Vec<_> = label.into_iter().chain([("le", &*bound)]).collect();
             self.sample(&bucket, &labels, count);
         }
         let (seconds, micros) = (total.sum().0 / 1_000_000, total.sum().0 % 1_000_000);

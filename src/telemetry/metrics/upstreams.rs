@@ -50,23 +50,11 @@ fn responses(page: &mut Exposition, workers: &[Arc<Series>]) {
 }
 
 fn retries(page: &mut Exposition, workers: &[Arc<Series>]) {
-    let mut totals: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
-    for (upstream, server, responses) in used_servers(workers) {
-        for why in Failure::ALL {
-            let count = responses.retried(why).get();
-            if count > 0 {
-                *totals.entry((upstream, server, why.as_str())).or_default() += count;
-            }
-        }
-    }
-    if totals.is_empty() {
-        return;
-    }
-    let name = "tollgate_upstream_retries_total";
-    page.family(name, Kind::Counter, "Failed attempts that were retried, by cause.");
-    for ((upstream, server, reason), count) in &totals {
-        page.sample(name, &[("upstream", upstream), ("server", server), ("reason", reason)], count);
-    }
+    let counts = used_servers(workers).flat_map(|(upstream, server, responses)| {
+        Failure::ALL.map(|why| ([upstream, server, why.as_str()], responses.retried(why).get()))
+    });
+    let help = "Failed attempts that were retried, by cause.";
+    page.sums("tollgate_upstream_retries_total", help, ["upstream", "server", "reason"], counts);
 }
 
 /// Each worker's counts for each server, with the names of the upstream and of the server.
@@ -82,23 +70,13 @@ fn used_servers<'w>(
 }
 
 fn failures(page: &mut Exposition, workers: &[Arc<Series>]) {
-    let mut totals: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for upstream in workers.iter().flat_map(|series| &series.upstreams) {
-        for why in Failure::ALL {
-            let count = upstream.exchanges.used().map_or(0, |exchanges| exchanges.failed(why).get());
-            if count > 0 {
-                *totals.entry((&upstream.exchanges.name, why.as_str())).or_default() += count;
-            }
-        }
-    }
-    if totals.is_empty() {
-        return;
-    }
-    let name = "tollgate_upstream_failures_total";
-    page.family(name, Kind::Counter, "Requests without a response from the upstream, by cause.");
-    for ((upstream, error), count) in &totals {
-        page.sample(name, &[("upstream", upstream), ("error", error)], count);
-    }
+    let upstreams = workers.iter().flat_map(|series| &series.upstreams);
+    let used = upstreams.filter_map(|upstream| Some((&*upstream.exchanges.name, upstream.exchanges.used()?)));
+    let counts = used.flat_map(|(upstream, exchanges)| {
+        Failure::ALL.map(|why| ([upstream, why.as_str()], exchanges.failed(why).get()))
+    });
+    let help = "Requests without a response from the upstream, by cause.";
+    page.sums("tollgate_upstream_failures_total", help, ["upstream", "error"], counts);
 }
 
 /// The states of the servers. The built-in echo is always up.
