@@ -19,7 +19,7 @@ use super::request_body::Upload;
 use super::request_context::RequestContext;
 use super::request_reader::{BodyFault, DisconnectWatch};
 use super::respond::send_problem;
-use super::response_body::{self, Download, RelayError};
+use super::response_body::{BodyFraming, Download, RelayError};
 use super::response_writer::ResponseWriter;
 use super::session::Session;
 use super::upstream_head::{put_field, put_number, put_status};
@@ -185,11 +185,9 @@ impl ResponseRelay<'_, '_> {
                 self.ctx.form.keep = may_keep;
                 return Err(self.delivery.no_answer(self.ctx, &exchange));
             }
-            Err(RelayError::Messages(fault)) if framing == response_body::BodyFraming::Frames => {
-                self.end_call(fault)
-            }
+            Err(RelayError::Messages(fault)) if framing == BodyFraming::Frames => self.end_call(fault),
             Err(cut) => {
-                let unbounded = framing == response_body::BodyFraming::Plain && head.content_length.is_none();
+                let unbounded = framing == BodyFraming::Plain && head.content_length.is_none();
                 self.cut(cut, unbounded)
             }
         })
@@ -210,17 +208,15 @@ impl ResponseRelay<'_, '_> {
     }
 
     /// How the body is framed for the client.
-    fn frame(&mut self, head: &ResponseHead) -> response_body::BodyFraming {
+    fn frame(&mut self, head: &ResponseHead) -> BodyFraming {
         match head.framing {
-            Framing::None | Framing::Length(_) => response_body::BodyFraming::Plain,
-            _ if self.ctx.form.http2 => response_body::BodyFraming::Frames,
-            Framing::Chunked | Framing::UntilClose if self.ctx.form.http_11 => {
-                response_body::BodyFraming::Chunked
-            }
+            Framing::None | Framing::Length(_) => BodyFraming::Plain,
+            _ if self.ctx.form.http2 => BodyFraming::Frames,
+            Framing::Chunked | Framing::UntilClose if self.ctx.form.http_11 => BodyFraming::Chunked,
             Framing::Chunked | Framing::UntilClose => {
                 // HTTP/1.0 has no chunks: the end of the connection ends the body.
                 self.ctx.form.keep = false;
-                response_body::BodyFraming::Plain
+                BodyFraming::Plain
             }
         }
     }
@@ -235,22 +231,17 @@ impl ResponseRelay<'_, '_> {
     }
 
     /// Writes the backend's head for the client.
-    fn put_head(
-        &mut self,
-        answer: &ResponseBuffer,
-        head: &ResponseHead,
-        framing: response_body::BodyFraming,
-    ) {
+    fn put_head(&mut self, answer: &ResponseBuffer, head: &ResponseHead, framing: BodyFraming) {
         let out = &mut *self.outbound;
         put_status(out, head.status, answer.bytes.get(head.reason.0..head.reason.1));
         put_fields(self.ctx, self.delivery, answer.fields(head), out);
         match (framing, head.content_length) {
-            (response_body::BodyFraming::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
+            (BodyFraming::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
             // RFC 9110 §8.6 forbids it with 204.
-            (response_body::BodyFraming::Plain, Some(length)) if head.status != StatusCode::NO_CONTENT => {
+            (BodyFraming::Plain, Some(length)) if head.status != StatusCode::NO_CONTENT => {
                 put_number(out, b"content-length", length);
             }
-            (response_body::BodyFraming::Plain | response_body::BodyFraming::Frames, _) => {}
+            (BodyFraming::Plain | BodyFraming::Frames, _) => {}
         }
         put_connection(self.ctx.form, out);
         out.extend_from_slice(b"\r\n");

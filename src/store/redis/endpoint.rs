@@ -48,7 +48,7 @@ impl RedisEndpoint {
         match self {
             Self::Single(_) => Proof::Whole { is_master: false },
             Self::Master { .. } => Proof::Whole { is_master: true },
-            Self::Node { server, map } => map.tag_of(server).map_or(Proof::Nothing, Proof::Part),
+            Self::Node { server, map } => map.map.borrow().tag_of(server).map_or(Proof::Nothing, Proof::Part),
         }
     }
 

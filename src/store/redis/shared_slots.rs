@@ -4,14 +4,13 @@ use std::cell::RefCell;
 
 use tokio::sync::Notify;
 
-use super::settings::RedisServer;
-use super::slot::HashSlot;
 use super::slots::SlotMap;
 
 /// A worker's slot map, and the request for a newer one.
 #[derive(Debug)]
 pub(super) struct SharedSlotMap {
-    map: RefCell<SlotMap>,
+    /// Never borrowed across a wait.
+    pub(super) map: RefCell<SlotMap>,
     suspicion: Notify,
 }
 
@@ -35,35 +34,5 @@ impl SharedSlotMap {
     pub(super) fn replace(&self, map: SlotMap) -> Option<SlotMap> {
         let mut known = self.map.borrow_mut();
         (*known != map).then(|| std::mem::replace(&mut *known, map))
-    }
-
-    /// See [`SlotMap::masters`].
-    pub(super) fn masters(&self) -> Vec<RedisServer> {
-        self.map.borrow().masters().to_vec()
-    }
-
-    /// The node at this index among the masters.
-    pub(super) fn master(&self, place: usize) -> Option<RedisServer> {
-        self.map.borrow().masters().get(place).cloned()
-    }
-
-    /// See [`SlotMap::owner`].
-    pub(super) fn owner(&self, slot: HashSlot) -> Option<usize> {
-        self.map.borrow().owner(slot)
-    }
-
-    /// See [`SlotMap::learn`].
-    pub(super) fn learn(&self, slot: HashSlot, server: &RedisServer) -> Option<usize> {
-        self.map.borrow_mut().learn(slot, server)
-    }
-
-    /// See [`SlotMap::place_of`].
-    pub(super) fn place_of(&self, server: &RedisServer) -> Option<usize> {
-        self.map.borrow_mut().place_of(server)
-    }
-
-    /// See [`SlotMap::tag_of`].
-    pub(super) fn tag_of(&self, server: &RedisServer) -> Option<u32> {
-        self.map.borrow().tag_of(server)
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Topology {
     settings: Arc<RedisSettings>,
     script: Arc<Script>,
     healths: Arc<ServerHealths>,
-    map: Rc<SharedSlotMap>,
+    slots: Rc<SharedSlotMap>,
     /// By index in the map; a connection is opened when first needed.
     nodes: RefCell<Vec<Option<Rc<Node>>>>,
     sight: Cell<Sight>,
@@ -78,7 +78,7 @@ impl Topology {
             settings: Arc::clone(settings),
             script: Arc::clone(script),
             healths: Arc::clone(healths),
-            map: Rc::new(SharedSlotMap::new()),
+            slots: Rc::new(SharedSlotMap::new()),
             nodes: RefCell::default(),
             sight: Cell::new(Sight::Awaited),
             first: Notify::new(),
@@ -104,12 +104,12 @@ impl Topology {
                         self.sight.set(Sight::None);
                         down.get_or_insert_with(|| self.healths.of(&self.name()).down(&trouble));
                     }
-                    self.map.suspect();
+                    self.slots.suspect();
                 }
             }
             self.first.notify_waiters();
             sleep_until(start + backoff.next(fastrand::u64(..))).await;
-            self.map.suspected().await;
+            self.slots.suspected().await;
         }
     }
 
@@ -119,10 +119,11 @@ impl Topology {
     ///
     /// The slot has no node, or none that is known.
     pub(super) fn node(&self, slot: HashSlot) -> Result<Rc<Node>, CallError> {
-        match (self.map.owner(slot), self.sight.get()) {
+        let owner = self.slots.map.borrow().owner(slot);
+        match (owner, self.sight.get()) {
             (Some(place), _) => self.node_at(place),
             (None, Sight::Clear) => {
-                self.map.suspect();
+                self.slots.suspect();
                 Err(CallError::Refused(ErrorKind::CLUSTERDOWN))
             }
             (None, Sight::Awaited | Sight::None) => Err(CallError::Down),
@@ -138,13 +139,15 @@ impl Topology {
 
     /// The node to which the slot is assigned from now on.
     pub(super) fn learn(&self, slot: HashSlot, server: &RedisServer) -> Result<Rc<Node>, CallError> {
-        self.map.suspect();
-        self.node_at(self.map.learn(slot, server).ok_or(CallError::Busy)?)
+        self.slots.suspect();
+        let place = self.slots.map.borrow_mut().learn(slot, server);
+        self.node_at(place.ok_or(CallError::Busy)?)
     }
 
     /// The node of this address, whatever its slots.
     pub(super) fn node_called(&self, server: &RedisServer) -> Result<Rc<Node>, CallError> {
-        self.node_at(self.map.place_of(server).ok_or(CallError::Busy)?)
+        let place = self.slots.map.borrow_mut().place_of(server);
+        self.node_at(place.ok_or(CallError::Busy)?)
     }
 
     fn node_at(&self, place: usize) -> Result<Rc<Node>, CallError> {
@@ -156,8 +159,8 @@ impl Topology {
         if let Some(node) = entry {
             return Ok(Rc::clone(node));
         }
-        let server = self.map.master(place).ok_or(CallError::Down)?;
-        let target = RedisEndpoint::Node { server: server.clone(), map: Rc::clone(&self.map) };
+        let server = self.slots.map.borrow().masters().get(place).cloned().ok_or(CallError::Down)?;
+        let target = RedisEndpoint::Node { server: server.clone(), map: Rc::clone(&self.slots) };
         let link = Pipeline::open(target, &self.settings, &self.script, &self.healths);
         Ok(Rc::clone(entry.insert(Rc::new(Node { server, link }))))
     }
@@ -165,7 +168,7 @@ impl Topology {
     /// Replaces the map. Connections to nodes that are no longer in it are closed once their calls have ended.
     fn adopt(&self, map: SlotMap) {
         let masters = map.masters().to_vec();
-        let Some(before) = self.map.replace(map) else { return };
+        let Some(before) = self.slots.replace(map) else { return };
         let mut nodes = self.nodes.borrow_mut();
         let old = std::mem::take(&mut *nodes);
         let mut known: HashMap<_, _> = before.masters().iter().cloned().zip(old).collect();
@@ -175,7 +178,7 @@ impl Topology {
     /// Reads the map: first from the node that returned the last one, then from the configured nodes, then from the
     /// learned ones.
     async fn look(&self, teller: &mut Option<RedisServer>) -> Result<SlotMap, ConnectionTrouble> {
-        let learned = self.map.masters();
+        let learned = self.slots.map.borrow().masters().to_vec();
         let candidates: Vec<_> =
             teller.take().into_iter().chain(self.listed.iter().cloned()).chain(learned).collect();
         let mut last = ConnectionTrouble::Odd("there is no node");
