@@ -17,6 +17,7 @@ mod query;
 mod secret;
 mod table;
 mod trie;
+mod value_hash;
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;

@@ -6,15 +6,17 @@
 //!
 //! Not handled: thousands of different header names are looked up name by name.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt as _, HashSet};
+use foldhash::{HashMap, HashMapExt as _};
 use http::HeaderName;
 
 use super::RouteRequest;
 use super::exemption::Exemption;
 use super::networks::Networks;
 use super::trie::Trie;
+use super::value_hash::ValueHash;
 
 /// Shorter lists have no index: trying a few exemptions is as fast.
 const MIN_TO_INDEX: usize = 8;
@@ -28,9 +30,12 @@ pub struct Exemptions {
     index: Option<Arc<Index>>,
 }
 
+/// Values of one header.
+type ValueSet = HashSet<Box<[u8]>, ValueHash>;
+
 #[derive(Debug, Default)]
 struct Index {
-    headers: Vec<(HeaderName, HashSet<Box<[u8]>>)>,
+    headers: Vec<(HeaderName, ValueSet)>,
     networks: Networks,
     /// All of one rank: the first match ends the walk.
     paths: Trie,
@@ -64,7 +69,7 @@ impl Exemptions {
 
 impl Index {
     fn new(all: &[Exemption]) -> Self {
-        let mut headers: HashMap<&HeaderName, HashSet<Box<[u8]>>> = HashMap::new();
+        let mut headers: HashMap<&HeaderName, ValueSet> = HashMap::new();
         let mut networks = Vec::new();
         let mut paths = Trie::default();
         for exemption in all {
@@ -82,11 +87,11 @@ impl Index {
 
     fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
         let client = request.client;
-        let carried = |(name, values): &(HeaderName, HashSet<Box<[u8]>>)| {
+        let carried = |(name, values): &(HeaderName, ValueSet)| {
             request.headers.all(name).iter().any(|sent| values.contains(sent))
         };
-        client.identified && self.networks.cover(client.address)
-            || self.headers.iter().any(carried)
+        self.headers.iter().any(carried)
+            || client.identified && self.networks.cover(client.address)
             || self.paths.matches(request.path.form(merge_slashes))
     }
 }
