@@ -75,7 +75,7 @@ struct Run {
 }
 
 impl Run {
-    /// So many tasks, each of which asks again as soon as it is answered.
+    /// This number of tasks, each of which sends its next call after the reply.
     fn of(redis: &Redis, limit: &Limit, at_once: u64) -> Self {
         worker(redis, async |counters| {
             let (taken, random) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(1)));

@@ -274,7 +274,7 @@ mod tests {
             assert_eq!(top_keys.label(count.owner), Some(&*number.to_string()), "its own label");
         }
         let followed: HashMap<_, _> = sketch.counts.iter().map(|count| (count.owner, count)).collect();
-        assert_eq!(followed.len(), sketch.counts.len(), "nobody is followed twice");
+        assert_eq!(followed.len(), sketch.counts.len(), "each key is followed once");
         for (owner, (all, _)) in truth {
             assert!(*all <= sketch.error || followed.contains_key(owner), "a heavy hitter is missed");
         }

@@ -1,7 +1,7 @@
 //! A worker with one route, clients connected by pipes, and its backend, all on one thread.
 //!
-//! So a segment is consumed before the next is written, however small it is, and each run does the same. Only the way
-//! to the backend is a socket.
+//! So each segment is consumed before the next is written, and runs are deterministic. Only the connection to the
+//! backend is a socket.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ use crate::route::folding::PathMatching;
 use crate::route::pattern::PathPattern;
 use crate::route::{Conditions, RouteTable};
 
-/// No run waits for so long unless it fails.
+/// Only a run that fails waits for this time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A worker and its backend.
@@ -38,9 +38,9 @@ pub(super) struct Rig {
 /// The outcome of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// The requests that the backend has seen.
+    /// The requests that the backend received.
     pub(super) seen: Vec<Seen>,
-    /// All that the client was sent, less `100 Continue`, which depends on what had come by then.
+    /// All bytes sent to the client, without `100 Continue`, which depends on the segments received before.
     pub(super) answered: BytesMut,
     /// The gateway closed the connection within [`PATIENCE`].
     pub(super) closed: bool,
@@ -52,10 +52,10 @@ impl Rig {
         Self { worker: fixtures::worker(gateway(address)), backend, runs: Cell::new(0) }
     }
 
-    /// Sends these segments on a connection of its own, the end of the stream behind them if `ends`, and reads all that
-    /// is answered, up to the end.
+    /// Sends these segments on a new connection, closes the stream after them if `ends`, and reads all responses up to
+    /// the end.
     pub(super) async fn run(&self, segments: &[&[u8]], ends: bool, behaviour: Behaviour) -> Outcome {
-        // Each run has a client of its own; the backend assigns requests to runs by the client's address.
+        // Each run has its own client; the backend assigns requests to runs by the client's address.
         self.runs.set(self.runs.get() + 1);
         let [_, high, middle, low] = self.runs.get().to_be_bytes();
         let peer = IpAddr::from([127, high, middle, low]);
@@ -74,7 +74,7 @@ impl Rig {
         }
         let reading = async { while matches!(read(&ours, &mut answered).await, Ok(1..)) {} };
         let closed = timeout(PATIENCE, reading).await.is_ok();
-        // Our end is gone, too, so there is nothing to linger for.
+        // The client's end is closed, too, so the gateway need not linger.
         drop(ours);
         serving.await.expect("the connection's task does not panic");
         settle().await;
@@ -86,7 +86,7 @@ impl Rig {
 async fn write(pipe: &Pipe, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let writing = poll_fn(|context| pipe.poll_write(context, bytes, b""));
-        // A gateway that has closed reads no more.
+        // After closing, the gateway reads no more.
         let Ok(Ok(written)) = timeout(PATIENCE, writing).await else { return };
         bytes = &bytes[written..];
     }

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(map.learn(slot(5), &server("new", 4)), Some(3));
         assert_eq!(map.learn(slot(6), &server("a", 1)), Some(0));
         assert_eq!((map.owner(slot(5)), map.owner(slot(6))), (Some(3), Some(0)));
-        assert_eq!(map.tag_of(&server("nobody", 1)), None);
+        assert_eq!(map.tag_of(&server("unknown", 1)), None);
     }
 
     #[test]

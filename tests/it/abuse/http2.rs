@@ -57,7 +57,7 @@ fn attack<T: Send>(what: &str, act: impl FnOnce(&mut Frames) -> T + Send) -> T {
     outcome
 }
 
-/// Sends these frames again and again, and reads nothing, until so many bytes went or no more are taken.
+/// Sends these frames repeatedly and reads nothing, until this number of bytes is sent or the gateway reads no more.
 fn flood(attacker: &mut Frames, frames: &[u8], bytes: usize) {
     let burst = frames.repeat((64 << 10) / frames.len() + 1);
     let mut sent = 0;
@@ -223,7 +223,7 @@ fn floods_of_frames_that_ask_for_nothing() {
     assert_calmed("a flood of PRIORITY", &more);
     let window = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
     assert_calmed("a flood of WINDOW_UPDATE", &window);
-    assert_calmed("a flood of what nobody knows", &frame(99, 7, 3, b"?"));
+    assert_calmed("a flood of unknown frames", &frame(99, 7, 3, b"?"));
 }
 
 /// The client is told why, where it reads.

@@ -7,7 +7,7 @@ use tollgate::config;
 
 use crate::harness::config::{files, parse};
 
-/// A key that nobody knows, so that the loader lists those that it does know.
+/// An unknown key, so that the loader lists the known keys.
 const UNKNOWN: &str = "zzzzzzzzzz = 1";
 
 fn schema() -> Value {

@@ -115,7 +115,7 @@ pub(crate) async fn eventually<T>(what: &str, mut condition: impl AsyncFnMut() -
     panic!("waited in vain: {what}");
 }
 
-/// So many calls at once; what each was answered.
+/// Makes a number of calls at once. Returns their replies.
 pub(crate) async fn together(asker: &Rc<Asker>, calls: u64, number: u64) -> Vec<Result<u64, CallError>> {
     let ask = |_| {
         let asker = Rc::clone(asker);

@@ -168,7 +168,7 @@ impl Backend {
         })
     }
 
-    /// An address on which nobody listens (nor will, while it is held).
+    /// An address without a listener. It stays without one while the second value is held.
     pub(crate) fn refusing() -> (SocketAddr, socket2::Socket) {
         let socket =
             socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
@@ -297,7 +297,7 @@ impl Exchange<'_> {
         std::mem::take(self.buffer)
     }
 
-    /// Reads so many bytes, or fewer at the end of the stream.
+    /// Reads this number of bytes, or fewer at the end of the stream.
     pub(crate) fn read_exact(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count && fill(self.stream, self.buffer) {}
         let count = count.min(self.buffer.len());

@@ -118,7 +118,7 @@ impl Step {
             Move::Edge(windows, before) => now.0 - now.0 % window + windows * window - u64::from(before),
             Move::Back(thousandths) => now.0.saturating_sub(part(window, thousandths)).max(START.0 / 2),
         };
-        // Whoever waits a million years still wants to see the next steps before the end of time.
+        // After a wait of a million years, the next steps must still be before the maximum timestamp.
         Timestamp(if moved > EXACT / 2 { now.0 } else { moved })
     }
 

@@ -36,7 +36,7 @@ impl Client {
         Self::over(socket.into())
     }
 
-    /// Connects with a receive buffer of about so many bytes, so that back-pressure shows soon.
+    /// Connects with a receive buffer of about this size, so that back-pressure shows soon.
     pub(crate) fn connect_narrow(address: SocketAddr, receive_buffer: usize) -> Self {
         let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");

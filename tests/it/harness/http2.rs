@@ -108,13 +108,13 @@ impl FrameServer {
         frames
     }
 
-    /// Whether nobody connects for so long.
+    /// Whether no client connects within this time.
     pub(crate) fn is_left_alone(&self, span: Duration) -> bool {
         self.0.set_nonblocking(true).expect("a socket option");
         std::thread::sleep(span);
-        let nobody = self.0.accept().is_err();
+        let alone = self.0.accept().is_err();
         self.0.set_nonblocking(false).expect("a socket option");
-        nobody
+        alone
     }
 }
 

@@ -96,7 +96,7 @@ impl Redis {
         self.control = Mutex::new(control);
     }
 
-    /// Makes the test's own connection anew, as whoever made a master of it has closed all.
+    /// Replaces the test's own connection: the promotion to master has closed all connections.
     pub(crate) fn reconnect(&mut self) {
         self.control = Mutex::new(self.connect());
     }

@@ -23,7 +23,7 @@ impl Certificates {
         let it = Self { directory };
         let (authority, pem) = authority("tollgate's tests");
         it.write("ca.pem", &pem);
-        it.write("other-ca.pem", &self::authority("nobody's").1);
+        it.write("other-ca.pem", &self::authority("unknown").1);
         it.sign("server", &authority, ExtendedKeyUsagePurpose::ServerAuth);
         it.sign("client", &authority, ExtendedKeyUsagePurpose::ClientAuth);
         it

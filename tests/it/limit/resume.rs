@@ -13,7 +13,7 @@ use crate::harness::cases::{
 struct History {
     algorithm: Algorithm,
     steps: Vec<Step>,
-    /// The last admission is corrected by so many units.
+    /// The last admission is corrected by this number of units.
     correction: i64,
     /// How long after the last step, in 1/1000 of the limit's window.
     later: u64,

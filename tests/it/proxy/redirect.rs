@@ -1,4 +1,4 @@
-//! `redirect = "https"`: who comes without TLS is sent there, and pays nothing.
+//! `redirect = "https"`: a request without TLS is redirected, and charged nothing.
 
 use tollgate::config;
 use tollgate::explain::{ExplainRequest, explain};

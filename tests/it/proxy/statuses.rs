@@ -87,9 +87,9 @@ fn the_bound_of_the_head_is_settable() {
 
 #[test]
 fn a_backend_that_refuses_resets_or_talks_nonsense() {
-    let (nobody, _held) = Backend::refusing();
+    let (closed, _held) = Backend::refusing();
     let refused =
-        format!("[upstreams]\napi = \"http://{nobody}\"\n[[routes]]\npath = \"/*\"\nupstream = \"api\"");
+        format!("[upstreams]\napi = \"http://{closed}\"\n[[routes]]\npath = \"/*\"\nupstream = \"api\"");
     let gateway = Gateway::start(&refused);
     is_problem(&gateway.get("/"), 502);
     assert_eq!(reason(&gateway, 502), "connect");

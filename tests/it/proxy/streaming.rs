@@ -32,7 +32,7 @@ fn a_large_answer_waits_for_a_slow_reader() {
     assert_eq!(client.read_head().expect("a head").status, 200);
     std::thread::sleep(Duration::from_millis(500));
     let ahead = sent.load(Ordering::SeqCst);
-    assert!(ahead < HUNDRED_MB / 4, "{ahead} bytes were taken from the backend while nobody read");
+    assert!(ahead < HUNDRED_MB / 4, "{ahead} bytes were read from the backend while the client read none");
     let mut read = 0;
     let mut peak = 0;
     while read < HUNDRED_MB {

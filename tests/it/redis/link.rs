@@ -102,7 +102,7 @@ fn calls_that_time_out_together_are_one_failure() {
     });
 }
 
-/// When it is given up, nobody waits for it any longer.
+/// After a time-out, no caller waits for the reply.
 #[test]
 fn calls_fail_together_when_the_server_is_given_up() {
     let redis = Redis::start();
@@ -126,7 +126,7 @@ fn calls_fail_together_when_the_server_is_given_up() {
 }
 
 #[test]
-fn a_late_answer_is_nobodys() {
+fn a_late_reply_goes_to_no_call() {
     let redis = Redis::start();
     run(async {
         let asker = Asker::open(RedisSettings { timeout: Duration::from_millis(200), ..single(&redis) });
@@ -159,7 +159,7 @@ fn who_does_not_wait_for_the_answer_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_lost_connection_is_made_anew_at_once_and_nobody_hears_of_it() {
+fn a_lost_connection_is_replaced_at_once_and_no_call_fails() {
     let redis = Redis::start();
     let ((), lines) = run(logged(async {
         let asker = Asker::open(single(&redis));
@@ -282,7 +282,7 @@ fn workers_that_lose_a_server_together_say_so_once() {
         assert!(!healths.is_up());
         redis.restart();
         workers[0].until_answered(1).await;
-        // The first tells the others, who need not wait for their own next try.
+        // The first reports to the others, which do not wait for their own next try.
         let told = Instant::now();
         for worker in &workers {
             worker.until_answered(1).await;

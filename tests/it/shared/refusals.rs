@@ -1,5 +1,4 @@
-//! A refusal that the server told is remembered for a moment: hammering a closed gate costs the server next to nothing, and costs
-//! nobody an admission.
+//! The denial cache: repeated refused requests cost the server almost nothing, and no admissible request is refused.
 
 use std::time::{Duration, Instant};
 

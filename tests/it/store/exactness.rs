@@ -11,7 +11,8 @@ use crate::harness::charges::{DAY, NOON, admits, admitted, all, charge, key, pla
 
 const THREADS: usize = 8;
 
-/// Runs `request` so many times on several threads at once, and counts how often it says yes. Time advances a little.
+/// Runs `request` this number of times on several threads at once. Returns the number of `true` results. Time advances a
+/// little.
 fn passed(requests: u64, request: impl Fn(u64, Timestamp) -> bool + Sync) -> u32 {
     let (passed, start) = (AtomicU32::new(0), Barrier::new(THREADS));
     std::thread::scope(|scope| {
@@ -160,7 +161,7 @@ fn a_shadow_limit_is_charged_only_with_the_enforced_ones_and_decides_alone() {
     let request = [shadow(0, 4, 0), enforced, shadow(1, 3, 1), shadow(2, 11, 1)];
     assert_eq!(ask(&request), [(true, 6), (true, 5), (true, 10), (false, 10)]);
     assert_eq!(ask(&request), [(true, 2), (true, 0), (true, 10), (false, 10)]);
-    // The first shadow limit would refuse, which holds nobody back; the enforced one refuses, so nobody is charged.
+    // The first shadow limit would refuse, without effect; the enforced limit refuses, so no limit is charged.
     assert_eq!(ask(&[shadow(0, 4, 0), shadow(3, 1, 1)]), [(false, 2), (true, 9)]);
     assert_eq!(ask(&[enforced, shadow(0, 2, 0), shadow(3, 1, 1)]), [(false, 0), (true, 2), (true, 9)]);
     assert_eq!(ask(&[shadow(0, 2, 0)]), [(true, 0)]);

@@ -1,4 +1,4 @@
-//! A flood of new keys: the bound holds, and who has used more than the flood's keys is not forgotten.
+//! A flood of new keys: the bound holds, and a key that has used more than the flood's keys is not evicted.
 
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use tollgate::limit::{Algorithm, Decision};

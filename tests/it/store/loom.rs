@@ -46,7 +46,7 @@ fn number(slot: &CounterSlot) -> u64 {
     state.used
 }
 
-/// Adds one without a lock, unless somebody else is quicker. Says whether it did.
+/// Adds one without a lock, unless another thread is faster. Returns whether it did.
 fn add(words: &Words) -> bool {
     let Ok(Some(seen)) = Set(words).look(&slot(1)) else { return false };
     let next = slot(number(&seen.slot) + 1);

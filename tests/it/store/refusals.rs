@@ -213,7 +213,7 @@ fn a_shadow_and_a_queue_are_told_as_they_stand_by_then() {
     let told = [refused(5_000), refused(500), delayed(400)];
     assert_eq!(recalled(&all, &told, 100), Some(vec![refused(4_900), refused(400), delayed(300)]));
     assert_eq!(recalled(&all, &told, 450), Some(vec![refused(4_550), refused(50), allowed()]));
-    assert_eq!(recalled(&all, &told, 500), None, "nobody waits for a shadow");
+    assert_eq!(recalled(&all, &told, 500), None, "no request waits for a shadow");
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn some_outcomes_are_not_remembered() {
     assert!(recalled(&[one], &told));
     assert!(!recalled(&[counts], &told), "each attempt counts");
     assert!(!recalled(&[one, shadow(counts)], &outcome(&[refused(500), allowed()])), "also in shadow");
-    assert!(!recalled(&[shadow(one)], &told), "a shadow refuses nobody");
+    assert!(!recalled(&[shadow(one)], &told), "a shadow refuses no request");
     assert!(!recalled(&[one], &outcome(&[allowed()])));
     assert!(!recalled(&[one], &outcome(&[decision(Verdict::Delay(MILLISECOND), MILLISECOND)])));
     assert!(!recalled(&[one; 5], &outcome(&[refused(500); 5])), "too many charges");

@@ -204,7 +204,7 @@ impl Write for Stuck {
 }
 
 #[test]
-fn a_stuck_reader_stops_nobody_and_what_is_lost_is_counted() {
+fn a_stuck_reader_stops_no_request_and_lost_records_are_counted() {
     let (release, stuck): (Sender<()>, _) = channel();
     let writer =
         AccessLogger::start(AccessLog::json(), Output::new("stuck", Stuck(stuck))).expect("a thread");
@@ -223,7 +223,7 @@ fn a_stuck_reader_stops_nobody_and_what_is_lost_is_counted() {
 #[derive(Debug)]
 struct Full {
     kept: Kept,
-    /// It takes so many bytes, then fails so often.
+    /// It accepts this number of bytes, then fails this number of times.
     room: usize,
     failures: usize,
 }

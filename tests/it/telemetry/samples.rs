@@ -52,7 +52,7 @@ impl World {
         self.metrics.worker(number, &self.gateway)
     }
 
-    /// Takes a sample at so many microseconds since 1970.
+    /// Takes a sample at this time, in microseconds since 1970.
     fn take(&mut self, at: u64) {
         let Self { metrics, gateway, registry, store, samples } = self;
         samples.take(Timestamp(at), HistorySources { metrics, gateway, registry, store });

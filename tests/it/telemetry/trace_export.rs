@@ -37,7 +37,7 @@ fn lines(gateway: &Gateway, word: &str) -> usize {
     gateway.stderr_lines().iter().filter(|line| line.contains(word)).count()
 }
 
-/// A collector that answers the first so many exports with `first`, then takes everything.
+/// A collector that answers the first exports with `first`, then accepts all.
 fn at_first(count: usize, first: &'static str) -> Collector {
     let asked = AtomicUsize::new(0);
     Collector::of(Backend::start(move |exchange| {

@@ -103,7 +103,7 @@ fn beyond_max_pending_the_answer_is_503() {
 }
 
 #[test]
-fn nobody_waits_where_max_pending_is_nought_nor_longer_than_connect_timeout() {
+fn no_request_waits_where_max_pending_is_zero_nor_longer_than_connect_timeout() {
     let backend = gated();
     let gateway = bounded(&[&backend], "max_connections = 1\nmax_pending = 0");
     let _busy = asking(&gateway, "/");

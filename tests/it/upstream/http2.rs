@@ -50,7 +50,7 @@ fn large(length: u32) -> Bytes {
     (0..length).map(|place| (place % 251) as u8).collect::<Vec<u8>>().into()
 }
 
-/// Answers once so many requests are there.
+/// Answers when this number of requests has arrived.
 fn gathering(count: usize) -> Http2Backend {
     let here = Arc::new(AtomicUsize::new(0));
     Http2Backend::start(Builder::new(), move |_, respond| {
@@ -308,7 +308,7 @@ fn an_upgrade_is_a_request_like_any_other() {
     client.get("/", "").expect(426);
 }
 
-/// Who answers early wants no more of the body.
+/// A backend that answers early needs no more of the body.
 #[test]
 fn an_early_answer_arrives() {
     let backend = Http2Backend::start(Builder::new(), |_, mut respond| async move {
@@ -373,7 +373,7 @@ fn servers_are_asked_over_http_2_whether_they_are_well() {
     is(0.0);
     ill.store(0, Ordering::SeqCst);
     is(1.0);
-    // Who speaks HTTP/1.1 only is not well.
+    // A server with HTTP/1.1 only is unhealthy.
     let old = Backend::ok();
     let gateway = Gateway::start(&over_http2(&[&old.url()], health, ""));
     eventually("a person is told", || gateway.stderr().contains("it does not speak HTTP/2").then_some(()));

@@ -155,7 +155,7 @@ fn a_client_that_speaks_http_2_learns_of_it_by_a_reset() {
             let (response, _) = sender.send_request(request, true).expect("a stream");
             let mut body = response.await.expect("a head").into_body();
             assert_eq!(body.data().await.expect("a part").expect("whole"), "abc");
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the receiver waits");
             body.data().await.expect("no end").expect_err("a reset").is_reset()
         })
     });
@@ -168,7 +168,7 @@ fn a_client_that_speaks_http_2_learns_of_it_by_a_reset() {
     assert!(asking.join().expect("no panic"));
 }
 
-/// Nobody sees a connection that was closed while nobody used it.
+/// A connection that was closed while idle fails no request.
 #[test]
 fn a_connection_that_ends_idle_is_replaced() {
     let server = FrameServer::start();
@@ -181,7 +181,7 @@ fn a_connection_that_ends_idle_is_replaced() {
         frames.ok(stream);
         client.read().expect(200);
         drop(frames);
-        // The gateway is to see it first; who comes in the same moment may meet the old one.
+        // The gateway must see the end first; a request at the same time may still get the old connection.
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -229,7 +229,7 @@ fn who_leaves_takes_the_request_back() {
     client.read().expect(200);
 }
 
-/// Many clients may leave while their answers come, without harm to those who share the connection.
+/// Many clients may leave during their responses, without harm to the others on the same connection.
 #[test]
 fn two_thousand_clients_who_leave_end_no_connection() {
     let server = FrameServer::start();
@@ -251,7 +251,7 @@ fn two_thousand_clients_who_leave_end_no_connection() {
     patient.read().expect(200);
 }
 
-/// Nothing comes through the connection: who asks next tries another.
+/// The connection delivers nothing: the next request tries another.
 #[test]
 fn a_connection_that_falls_silent_is_used_no_more() {
     let server = FrameServer::start();

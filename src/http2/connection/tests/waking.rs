@@ -1,28 +1,28 @@
-//! No wake-up is lost: after any history, every task with an ended wait was woken.
+//! No wake-up is lost: after any events, every task whose wait has ended was woken.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// What happens next.
+/// An event.
 #[derive(Clone, Debug)]
 enum Step {
     /// The client opens a stream.
     Open,
-    /// The client resets one.
+    /// The client resets a stream.
     Reset(usize),
-    /// A task sends as much as it may, up to this many bytes.
+    /// A task sends as much as its window permits, up to this number of bytes.
     Send(usize, usize),
-    /// A task asks for room, and does nothing with it.
+    /// A task asks for capacity and does not use it.
     Ask(usize),
-    /// A task is done, or gives up.
+    /// A task ends or aborts.
     End(usize, bool),
-    /// WINDOW_UPDATE; `None`: of the connection.
+    /// WINDOW_UPDATE of a stream; `None`: of the connection.
     Update(Option<usize>, u32),
     /// SETTINGS_INITIAL_WINDOW_SIZE.
     Initial(u32),
-    /// The client reads this many bytes.
+    /// The client reads this number of bytes.
     Read(usize),
 }
 
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A task, and whether it waits for room since it was last woken.
+/// A task, and whether it has waited for capacity since it was last woken.
 struct Task {
     request: ReceivedRequest,
     id: u32,
@@ -131,7 +131,7 @@ fn run(steps: &[Step]) {
     assert_all_go_on(&mut peer, &mut tasks);
 }
 
-/// The client opens all windows and reads all: then each task that waits is woken, and gets room.
+/// The client opens all windows and reads all: then each waiting task is woken and gets capacity.
 fn assert_all_go_on(peer: &mut Peer, tasks: &mut [Task]) {
     peer.send(kind::WINDOW_UPDATE, 0, 0, &1_000_000_u32.to_be_bytes());
     for task in &*tasks {

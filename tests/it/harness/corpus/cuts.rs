@@ -7,7 +7,7 @@ const EVERYWHERE: usize = 700;
 /// Places of such a sample at each end of the message, and between.
 const SAMPLE: usize = 40;
 
-/// Every place within so many bytes at which they can be cut in two; of a long message, both ends and a sample between.
+/// Every index at which a message of this length can be cut in two; for a long message, both ends and a sample between.
 pub(crate) fn in_two(length: usize) -> Vec<usize> {
     if length <= EVERYWHERE {
         return (1..length).collect();
