@@ -188,7 +188,7 @@ fn check(file: &Path) -> ExitCode {
     match config::load(file) {
         Ok(loaded) => {
             show_report(&loaded.warnings);
-            show(&config::summary(&loaded.gateway, &file.display().to_string()))
+            show(&config::summary(&loaded.plan, &file.display().to_string()))
         }
         Err(report) => {
             show_report(&report);
@@ -207,7 +207,7 @@ fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAd
         return live::ask(file, method, url, headers, ip);
     }
     match config::load(file) {
-        Ok(loaded) => show(&explain(&loaded.gateway, &request).to_string()),
+        Ok(loaded) => show(&explain(&loaded.plan, &request).to_string()),
         Err(report) => {
             show_report(&report);
             ExitCode::from(MISTAKE)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::limit::units::Micros;
 
 /// The maximum number of bounds of a histogram.
-const MOST_BOUNDS: usize = 18;
+const MAX_BOUNDS: usize = 18;
 
 /// The upper bound of a histogram's bucket, with its `le` label: the same in seconds.
 pub type Bound = (Micros, &'static str);
@@ -92,7 +92,7 @@ impl Counter {
 #[repr(align(64))]
 pub struct Histogram<S> {
     /// One for each of the scale's bounds and one for longer durations; not cumulated.
-    buckets: [Counter; MOST_BOUNDS + 1],
+    buckets: [Counter; MAX_BOUNDS + 1],
     sum: Counter,
     scale: PhantomData<S>,
 }
@@ -100,7 +100,7 @@ pub struct Histogram<S> {
 impl<S: Scale> Histogram<S> {
     /// Only one thread may call this; see [`Counter::add`].
     pub fn record(&self, duration: Micros) {
-        const { assert!(S::BOUNDS.len() <= MOST_BOUNDS) };
+        const { assert!(S::BOUNDS.len() <= MAX_BOUNDS) };
         let bucket = S::BOUNDS.partition_point(|(bound, _)| *bound < duration);
         self.buckets[bucket].add(1);
         self.sum.add(duration.0);
@@ -110,7 +110,7 @@ impl<S: Scale> Histogram<S> {
 /// Several workers' histograms together.
 #[derive(Clone, Debug, Default)]
 pub struct HistogramTotal<S> {
-    buckets: [u64; MOST_BOUNDS + 1],
+    buckets: [u64; MAX_BOUNDS + 1],
     sum: Micros,
     scale: PhantomData<S>,
 }
@@ -215,7 +215,7 @@ mod tests {
         let (_, last) = RequestTime::BOUNDS[RequestTime::BOUNDS.len() - 1];
         let since = total(&histogram).since(&first);
         assert_eq!((since.count(), since.sum()), (1, Micros(100_000_000)));
-        assert_eq!(since.quantile(1).map(|told| told.0 as f64 / 1e6), last.parse().ok());
+        assert_eq!(since.quantile(1).map(|shown| shown.0 as f64 / 1e6), last.parse().ok());
     }
 
     #[test]

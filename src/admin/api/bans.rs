@@ -15,7 +15,7 @@ use crate::shared::Shared;
 /// The number of bans returned, unless the request has another.
 const TOP: usize = 100;
 /// The maximum number of bans returned.
-const MOST: usize = 1_000;
+const MAX_LISTED: usize = 1_000;
 
 /// A ban of a limit in the plan.
 type Ban<'g> = (&'g Limit, Fingerprint, Timestamp);
@@ -23,30 +23,30 @@ type Ban<'g> = (&'g Limit, Fingerprint, Timestamp);
 /// Lists the bans that end first. Bans of limits that a reload removed are left out, since they refuse no request.
 pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
     let top = top(query)?;
-    let gateway = shared.gateway.load_full();
-    let mut bans = in_force(shared, &gateway);
+    let plan = shared.plan.load_full();
+    let mut bans = in_force(shared, &plan);
     let total = bans.len();
     bans.truncate(top);
     let labels = labels(shared, &bans).await;
-    let told = bans.iter().map(|ban| one(ban, &labels)).collect::<Vec<_>>();
-    Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": told }))
+    let listed = bans.iter().map(|ban| one(ban, &labels)).collect::<Vec<_>>();
+    Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": listed }))
 }
 
 fn top(query: Query<'_>) -> Result<usize, ApiError> {
     let wrong = "a number from 1 to 1000";
     match query.number("top", wrong)?.unwrap_or(TOP) {
-        top @ 1..=MOST => Ok(top),
+        top @ 1..=MAX_LISTED => Ok(top),
         _ => Err(ApiError::bad(format!("`top` is {wrong}"))),
     }
 }
 
-fn in_force<'g>(shared: &Shared, gateway: &'g Plan) -> Vec<Ban<'g>> {
+fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<Ban<'g>> {
     let now = shared.clock.now();
     let of = |limit: &'g Limit| {
         let its = shared.store.bans().of_limit(limit.identity(), now).into_iter();
         its.map(move |(owner, until)| (limit, owner, until))
     };
-    let mut bans: Vec<Ban<'g>> = gateway.limits.iter().flat_map(of).collect();
+    let mut bans: Vec<Ban<'g>> = plan.limits.iter().flat_map(of).collect();
     bans.sort_by_key(|(_, owner, until)| (*until, owner.0));
     bans
 }

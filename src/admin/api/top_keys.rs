@@ -20,18 +20,18 @@ use crate::telemetry::top_keys::{FOLLOWED, RankBy, Ranking, Sketch, TopKey};
 /// The number of keys returned, unless the request has another.
 const TOP: usize = 20;
 /// The maximum number of keys returned.
-const MOST: usize = 100;
+const MAX_KEYS: usize = 100;
 
 pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Result<Value, ApiError> {
-    let gateway = shared.gateway.load_full();
-    let limit = gateway.limit(limit_named(&gateway, segment)?);
+    let plan = shared.plan.load_full();
+    let limit = plan.limit(limit_named(&plan, segment)?);
     let (top, by) = (top(query)?, by(query)?);
     let ranking = ranking(shared, limit).await;
     let bans = bans(shared, limit);
     let mut top_keys = ranking.top(top, by);
     // A banned key is listed however few requests it has.
     let rest = bans.keys().filter(|owner| top_keys.iter().all(|top_key| top_key.owner != **owner));
-    let rest: Vec<Fingerprint> = rest.copied().take(MOST).collect();
+    let rest: Vec<Fingerprint> = rest.copied().take(MAX_KEYS).collect();
     top_keys.extend(rest.iter().filter_map(|owner| ranking.top_key(*owner)));
     let names = labels(shared, limit, top_keys.iter().map(|top_key| top_key.owner).collect()).await;
     let silent = rest.into_iter().filter(|owner| ranking.top_key(*owner).is_none());
@@ -52,7 +52,7 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
 fn top(query: Query<'_>) -> Result<usize, ApiError> {
     let wrong = "a number from 1 to 100";
     match query.number("top", wrong)?.unwrap_or(TOP) {
-        top @ 1..=MOST => Ok(top),
+        top @ 1..=MAX_KEYS => Ok(top),
         _ => Err(ApiError::bad(format!("`top` is {wrong}"))),
     }
 }

@@ -64,10 +64,10 @@ impl Case {
 
     /// Whether all bytes after a complete response arrive in other segments. The next request may have been sent by
     /// then, and the surplus counts as its response: HTTP/1.1 can't distinguish them.
-    fn surplus_is_apart(&self, places: &[usize]) -> bool {
+    fn surplus_is_apart(&self, indices: &[usize]) -> bool {
         self.read.complete
             && self.read.length < self.answered.bytes.len()
-            && places.contains(&self.read.length)
+            && indices.contains(&self.read.length)
     }
 
     /// The fault of the outcome in one piece.
@@ -87,20 +87,20 @@ impl Case {
         }
     }
 
-    fn describe(&self, places: &[usize], outcome: &Outcome, fault: &str) -> String {
+    fn describe(&self, indices: &[usize], outcome: &Outcome, fault: &str) -> String {
         let Self { answered, read, whole, .. } = self;
         let (bytes, kind) = (shown(&answered.bytes), if self.is_good() { "good" } else { "bad" });
-        let places = if places.len() > 2 { "byte by byte".into() } else { format!("{places:?}") };
+        let indices = if indices.len() > 2 { "byte by byte".into() } else { format!("{indices:?}") };
         format!(
-            "{} ({kind}), cut at {places}: {fault}\n{bytes}\nread: {read:?}\nwhole: {whole:?}\ncut: {outcome:?}",
+            "{} ({kind}), cut at {indices}: {fault}\n{bytes}\nread: {read:?}\nwhole: {whole:?}\ncut: {outcome:?}",
             answered.name
         )
     }
 }
 
 /// Lets the backend send the response in these pieces, then sends the next request on the same connection.
-async fn serve(rig: &Rig, answered: &Answered, read: &Answer, places: &[usize]) -> Outcome {
-    let segments = cuts::segments(&answered.bytes, places).into_iter().map(<[u8]>::to_vec).collect();
+async fn serve(rig: &Rig, answered: &Answered, read: &Answer, indices: &[usize]) -> Outcome {
+    let segments = cuts::segments(&answered.bytes, indices).into_iter().map(<[u8]>::to_vec).collect();
     let until_close = read.head.as_ref().is_some_and(|head| head.framing == Framing::UntilClose);
     let behaviour = Behaviour::Script { segments, closes: !read.complete || until_close };
     let method = answered.method;
@@ -130,10 +130,10 @@ async fn check(
         failures.note(|| case.describe(&[], &case.outcome, &fault));
         return;
     }
-    for places in cuts.into_iter().filter(|places| !case.surplus_is_apart(places)) {
-        let outcome = serve(rig, &case.answered, &case.read, &places).await;
+    for indices in cuts.into_iter().filter(|indices| !case.surplus_is_apart(indices)) {
+        let outcome = serve(rig, &case.answered, &case.read, &indices).await;
         if let Some(fault) = case.fault_of(&outcome) {
-            failures.note(|| case.describe(&places, &outcome, &fault));
+            failures.note(|| case.describe(&indices, &outcome, &fault));
             return;
         }
     }
@@ -147,7 +147,7 @@ fn answers_of_the_corpus_fare_the_same_under_every_cut() {
         // A request may be retried if the backend closes without a byte.
         for answered in corpus::answers().into_iter().filter(|answered| !answered.bytes.is_empty()) {
             let length = answered.bytes.len();
-            let cuts = cuts::in_two(length).into_iter().map(|place| vec![place]);
+            let cuts = cuts::in_two(length).into_iter().map(|index| vec![index]);
             check(&rig, answered, cuts.chain([cuts::bytewise(length)]), &mut failures).await;
         }
         failures.assert_none();
@@ -182,13 +182,13 @@ fn data_before_a_bad_chunk_is_delivered() {
             if read.body.is_empty() {
                 continue;
             }
-            for places in
-                cuts::in_two(answered.bytes.len()).into_iter().map(|place| vec![place]).chain([Vec::new()])
+            for indices in
+                cuts::in_two(answered.bytes.len()).into_iter().map(|index| vec![index]).chain([Vec::new()])
             {
-                let outcome = serve(&rig, &answered, &read, &places).await;
+                let outcome = serve(&rig, &answered, &read, &indices).await;
                 let Got { first, rest } = got(&answered, &outcome);
                 if first.body != read.body || first.complete || !rest.is_empty() || !outcome.closed {
-                    failures.note(|| format!("{} cut at {places:?}: {first:?}", shown(&answered.bytes)));
+                    failures.note(|| format!("{} cut at {indices:?}: {first:?}", shown(&answered.bytes)));
                     break;
                 }
             }

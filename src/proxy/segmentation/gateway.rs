@@ -26,7 +26,7 @@ use crate::route::pattern::PathPattern;
 use crate::route::{Conditions, RouteTable};
 
 /// Only a run that fails waits for this time.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A worker and its backend.
 pub(super) struct Rig {
@@ -42,14 +42,14 @@ pub(super) struct Outcome {
     pub(super) seen: Vec<Seen>,
     /// All bytes sent to the client, without `100 Continue`, which depends on the segments received before.
     pub(super) answered: BytesMut,
-    /// The gateway closed the connection within [`PATIENCE`].
+    /// The gateway closed the connection within [`TIMEOUT`].
     pub(super) closed: bool,
 }
 
 impl Rig {
     pub(super) async fn start() -> Self {
         let (backend, address) = Backend::start().await;
-        Self { worker: fixtures::worker(gateway(address)), backend, runs: Cell::new(0) }
+        Self { worker: fixtures::worker(plan(address)), backend, runs: Cell::new(0) }
     }
 
     /// Sends these segments on a new connection, closes the stream after them if `ends`, and reads all responses up to
@@ -73,7 +73,7 @@ impl Rig {
             ours.close_sending();
         }
         let reading = async { while matches!(read(&ours, &mut answered).await, Ok(1..)) {} };
-        let closed = timeout(PATIENCE, reading).await.is_ok();
+        let closed = timeout(TIMEOUT, reading).await.is_ok();
         // The client's end is closed, too, so the gateway need not linger.
         drop(ours);
         serving.await.expect("the connection's task does not panic");
@@ -87,7 +87,7 @@ async fn write(pipe: &Pipe, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let writing = poll_fn(|context| pipe.poll_write(context, bytes, b""));
         // After closing, the gateway reads no more.
-        let Ok(Ok(written)) = timeout(PATIENCE, writing).await else { return };
+        let Ok(Ok(written)) = timeout(TIMEOUT, writing).await else { return };
         bytes = &bytes[written..];
     }
 }
@@ -123,9 +123,9 @@ fn route() -> Route {
         upstream: UpstreamIndex(0),
         cost: None,
         limits: Vec::new(),
-        timeout: PATIENCE * 100,
-        read_timeout: PATIENCE * 100,
-        tunnel_timeout: PATIENCE * 100,
+        timeout: TIMEOUT * 100,
+        read_timeout: TIMEOUT * 100,
+        tunnel_timeout: TIMEOUT * 100,
         max_body_bytes: None,
         strip_prefix: None,
         request_headers: HeaderEdits::default(),
@@ -136,21 +136,21 @@ fn route() -> Route {
     }
 }
 
-fn gateway(backend: SocketAddr) -> Plan {
+fn plan(backend: SocketAddr) -> Plan {
     let server = Server {
         max_header_bytes: super::corpus::request::MAX_HEAD,
-        header_timeout: PATIENCE,
-        body_timeout: PATIENCE,
-        idle_timeout: PATIENCE,
-        write_timeout: PATIENCE,
-        drain_timeout: PATIENCE,
-        max_connection_age: PATIENCE,
+        header_timeout: TIMEOUT,
+        body_timeout: TIMEOUT,
+        idle_timeout: TIMEOUT,
+        write_timeout: TIMEOUT,
+        drain_timeout: TIMEOUT,
+        max_connection_age: TIMEOUT,
         ..fixtures::server()
     };
     Plan {
         upstreams: vec![Arc::new(fixtures::upstream(backend))],
         routes: vec![route()],
         table: RouteTable::new(vec![conditions()], PathMatching::default()),
-        ..fixtures::gateway(server)
+        ..fixtures::plan(server)
     }
 }

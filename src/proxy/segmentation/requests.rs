@@ -87,7 +87,7 @@ impl Case {
         let served = || self.whole.seen.iter().any(|seen| seen.target == "/next");
         let kept = self.read.requests.iter().all(|request| request.keep_alive);
         let refused_by_us = statuses(&self.whole.answered).iter().any(|status| *status != 200);
-        let told = self.read.refused.filter(|_| kept && !refused_expectation(&self.read));
+        let expected = self.read.refused.filter(|_| kept && !refused_expectation(&self.read));
         match self.kind {
             _ if fault.is_some() => fault,
             Kind::Good if kept && !refused_by_us && !served() => {
@@ -96,17 +96,17 @@ impl Case {
             Kind::Good if !kept && served() => {
                 Some("the next request is served on a connection that closes".into())
             }
-            Kind::Bad if told.is_some() && told != statuses(&self.whole.answered).last().copied() => {
-                Some(format!("it should be refused with {told:?}"))
+            Kind::Bad if expected.is_some() && expected != statuses(&self.whole.answered).last().copied() => {
+                Some(format!("it should be refused with {expected:?}"))
             }
             _ => None,
         }
     }
 
-    fn describe(&self, places: &str, outcome: &Outcome, fault: &str) -> String {
+    fn describe(&self, indices: &str, outcome: &Outcome, fault: &str) -> String {
         let Self { sent, kind, whole, .. } = self;
         let bytes = shown(&sent.bytes);
-        format!("{} ({kind:?}), {places}: {fault}\n{bytes}\nwhole: {whole:?}\ncut:   {outcome:?}", sent.name)
+        format!("{} ({kind:?}), {indices}: {fault}\n{bytes}\nwhole: {whole:?}\ncut:   {outcome:?}", sent.name)
     }
 
     /// Runs it under these cuts, up to the first failure.
@@ -115,13 +115,13 @@ impl Case {
             failures.note(|| self.describe("in one piece", &self.whole, &fault));
             return;
         }
-        for places in cuts {
-            let segments = cuts::segments(&self.sent.bytes, &places);
+        for indices in cuts {
+            let segments = cuts::segments(&self.sent.bytes, &indices);
             let outcome = send(rig, self.kind, &segments, Behaviour::Whole).await;
             if let Some(fault) = self.fault_of(&outcome) {
-                let places =
-                    if places.len() > 2 { "byte by byte".into() } else { format!("cut at {places:?}") };
-                failures.note(|| self.describe(&places, &outcome, &fault));
+                let indices =
+                    if indices.len() > 2 { "byte by byte".into() } else { format!("cut at {indices:?}") };
+                failures.note(|| self.describe(&indices, &outcome, &fault));
                 return;
             }
         }
@@ -159,7 +159,7 @@ async fn send(rig: &Rig, kind: Kind, segments: &[&[u8]], behaviour: Behaviour) -
 /// Every index of a short message, and byte by byte.
 fn everywhere(bytes: &[u8]) -> impl Iterator<Item = Vec<usize>> + use<> {
     let bytewise = (bytes.len() < 2_000).then(|| cuts::bytewise(bytes.len()));
-    cuts::in_two(bytes.len()).into_iter().map(|place| vec![place]).chain(bytewise)
+    cuts::in_two(bytes.len()).into_iter().map(|index| vec![index]).chain(bytewise)
 }
 
 /// The messages with this remainder of their index, so that several tests share them.
@@ -209,14 +209,14 @@ fn a_bad_body_behind_an_early_answer_smuggles_nothing() {
         let mut failures = Failures::default();
         for body in written::BAD_CHUNKS {
             let bytes = format!("{}{body}", written::CHUNKED).into_bytes();
-            let cuts = cuts::in_two(bytes.len()).into_iter().map(|place| vec![place]);
-            for places in cuts.chain([Vec::new(), cuts::bytewise(bytes.len())]) {
-                let segments = cuts::segments(&bytes, &places);
+            let cuts = cuts::in_two(bytes.len()).into_iter().map(|index| vec![index]);
+            for indices in cuts.chain([Vec::new(), cuts::bytewise(bytes.len())]) {
+                let segments = cuts::segments(&bytes, &indices);
                 let outcome = send(&rig, Kind::Bad, &segments, Behaviour::Early).await;
-                let told = matches!(statuses(&outcome.answered)[..], [200 | 400]);
+                let answered = matches!(statuses(&outcome.answered)[..], [200 | 400]);
                 let smuggled = outcome.seen.iter().any(|seen| seen.target != "/" || seen.complete);
-                if !told || smuggled || !outcome.closed {
-                    failures.note(|| format!("{body:?} cut at {places:?}: {outcome:?}"));
+                if !answered || smuggled || !outcome.closed {
+                    failures.note(|| format!("{body:?} cut at {indices:?}: {outcome:?}"));
                     break;
                 }
             }

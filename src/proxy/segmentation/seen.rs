@@ -181,8 +181,8 @@ impl Reader {
 }
 
 /// A word of the request line.
-fn parsed_text(head: &[u8], place: usize) -> String {
-    let word = head.split(|&byte| byte == b' ').nth(place).unwrap_or_default();
+fn parsed_text(head: &[u8], index: usize) -> String {
+    let word = head.split(|&byte| byte == b' ').nth(index).unwrap_or_default();
     String::from_utf8_lossy(word).into_owned()
 }
 

@@ -81,7 +81,7 @@ impl Nodes {
     ) -> Result<NodesReply, CallError> {
         let asked = now();
         let (integers, at) = match &self.0 {
-            Kind::One(link) => decided(link.ask(asked, CallMode::Own, &write).await?)?,
+            Kind::One(pipeline) => decided(pipeline.ask(asked, CallMode::Own, &write).await?)?,
             Kind::Cluster(cluster) => cluster.ask(asked, slot, &write).await?,
         };
         Ok(NodesReply { integers, took: at.saturating_duration_since(asked) })

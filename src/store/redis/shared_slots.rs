@@ -43,8 +43,8 @@ impl SharedSlotMap {
     }
 
     /// The node at this index among the masters.
-    pub(super) fn master(&self, place: usize) -> Option<RedisServer> {
-        self.map.borrow().masters().get(place).cloned()
+    pub(super) fn master(&self, index: usize) -> Option<RedisServer> {
+        self.map.borrow().masters().get(index).cloned()
     }
 
     /// See [`SlotMap::owner`].
@@ -58,8 +58,8 @@ impl SharedSlotMap {
     }
 
     /// See [`SlotMap::place_of`].
-    pub(super) fn place_of(&self, server: &RedisServer) -> Option<usize> {
-        self.map.borrow_mut().place_of(server)
+    pub(super) fn index_of(&self, server: &RedisServer) -> Option<usize> {
+        self.map.borrow_mut().index_of(server)
     }
 
     /// See [`SlotMap::tag_of`].

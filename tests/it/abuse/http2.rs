@@ -6,7 +6,7 @@ use crate::harness::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frame, Frames, HEADERS, PING, PREFACE, PRIORITY,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, get,
 };
-use crate::harness::{Backend, Client, Gateway, Next, PATIENCE, eventually, everything_to};
+use crate::harness::{Backend, Client, Gateway, Next, TIMEOUT, eventually, everything_to};
 
 /// RFC 9113 §7.
 const STREAM_CLOSED: u32 = 5;
@@ -177,7 +177,7 @@ fn empty_and_small_data() {
             flood(attacker, &frame(DATA, 0, 1, part), 3_000_000);
             attacker
                 .client
-                .write_within(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/", &[])), PATIENCE);
+                .write_within(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/", &[])), TIMEOUT);
             attacker.fate(3)
         });
         assert_eq!(fate, expected);
@@ -388,9 +388,9 @@ fn closed_windows_hold_little_and_only_for_a_while() {
     // As much of the answers comes as the gateway takes.
     std::thread::sleep(Duration::from_secs(1));
     let held = gateway.resident_kib().saturating_sub(before);
-    let most = u64::from(connections * streams) * STREAM_KIB;
+    let max = u64::from(connections * streams) * STREAM_KIB;
     println!("{held} KiB for {} streams", connections * streams);
-    assert!(held < most, "{held} KiB are held for clients that open no window");
+    assert!(held < max, "{held} KiB are held for clients that open no window");
     drop(clients);
     let given_back = || (gateway.resident_kib().saturating_sub(before) < held * 3 / 4).then_some(());
     eventually("memory that is given back", given_back);

@@ -344,8 +344,8 @@ fn resets_among_requests_admit_no_more_than_they_give() {
             over.store(true, Ordering::SeqCst);
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        let least = QUOTA as usize;
-        assert!((least..=2 * least + 7).contains(&admitted), "{algorithm}: {admitted}");
+        let min = QUOTA as usize;
+        assert!((min..=2 * min + 7).contains(&admitted), "{algorithm}: {admitted}");
         // What came after all that was still bounded.
         assert_eq!(passed(&gateway, "a", 3), 0);
     }

@@ -92,7 +92,11 @@ fn answers_and_refusals_carry_the_fields_and_expose_ours() {
     }
     assert_eq!(passed.header_all("vary"), ["accept", "origin"]);
     let plain = gateway.get("/").expect(200);
-    assert_eq!(plain.header_all("vary"), ["accept", "origin"], "a cache must know, whichever client asked first");
+    assert_eq!(
+        plain.header_all("vary"),
+        ["accept", "origin"],
+        "a cache must know, whichever client asked first"
+    );
 }
 
 #[test]

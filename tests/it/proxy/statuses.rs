@@ -159,9 +159,9 @@ fn a_backend_that_does_not_accept_is_given_up() {
     socket.listen(0).expect("it listens");
     let listener: TcpListener = socket.into();
     let address = listener.local_addr().expect("bound");
-    let patience = Duration::from_millis(200);
+    let timeout = Duration::from_millis(200);
     let queued: Vec<_> =
-        (0..16).map_while(|_| std::net::TcpStream::connect_timeout(&address, patience).ok()).collect();
+        (0..16).map_while(|_| std::net::TcpStream::connect_timeout(&address, timeout).ok()).collect();
     assert!(queued.len() < 16, "this system takes more than the queue holds");
     let gateway = Gateway::start(&format!(
         "[upstreams.api]

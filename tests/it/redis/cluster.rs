@@ -157,10 +157,7 @@ fn a_cluster_that_is_not_there_at_first_is_asked_when_it_comes() {
     run(async {
         let asker = Asker::open(listed);
         asker.until_down(1).await;
-        assert_eq!(
-            asker.reasons(),
-            "no node of the cluster returned the slot map: connection refused"
-        );
+        assert_eq!(asker.reasons(), "no node of the cluster returned the slot map: connection refused");
         cluster.nodes[0].restart();
         let known = cluster.nodes[0].addr().port().to_string();
         at_last("the node to be back in the cluster", || {

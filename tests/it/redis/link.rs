@@ -14,7 +14,7 @@ use tollgate::store::redis::settings::{RedisServer, RedisServers, RedisSettings}
 use crate::harness::asker::{
     Asker, assert_down_at_once, assert_one_outage, eventually, logged, run, settings, single, together,
 };
-use crate::harness::{PATIENCE, Redis};
+use crate::harness::{Redis, TIMEOUT};
 
 #[test]
 fn calls_of_a_tick_share_one_connection_and_are_answered_in_order() {
@@ -298,7 +298,7 @@ fn workers_that_lose_a_server_together_say_so_once() {
 fn too_many_calls_are_refused_at_once() {
     let redis = Redis::start();
     run(async {
-        let asker = Asker::open(RedisSettings { timeout: PATIENCE, ..single(&redis) });
+        let asker = Asker::open(RedisSettings { timeout: TIMEOUT, ..single(&redis) });
         asker.until_answered(1).await;
         let answers = together(&asker, 9_000, 1).await;
         let busy = answers.iter().filter(|it| **it == Err(CallError::Busy)).count();

@@ -8,7 +8,7 @@ use tollgate::limit::{Algorithm, Align};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{Charge, ParamsId};
 
-use crate::harness::charges::{DAY, NOON, admits, all, charge, key, place};
+use crate::harness::charges::{DAY, NOON, admits, all, charge, index, key};
 
 const MAX_KEYS: u64 = 2_000;
 const FLOOD: u64 = 10 * MAX_KEYS;
@@ -25,7 +25,7 @@ struct Limits<'a> {
 
 impl<'a> Limits<'a> {
     fn new(max_keys: u64, algorithm: &'a Algorithm) -> Self {
-        let store = MemoryStore::new(place(max_keys)).unwrap();
+        let store = MemoryStore::new(index(max_keys)).unwrap();
         let limits = Self { store, algorithm };
         [LOGIN, INVENTED, OTHER].iter().for_each(|limit| limits.register(algorithm, *limit));
         limits

@@ -7,7 +7,7 @@ use tollgate::limit::units::{Micros, Timestamp};
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
 use tollgate::store::{Charge, Group, Store};
 
-use crate::harness::charges::{DAY, NOON, admits, admitted, all, charge, key, place, prompt, store};
+use crate::harness::charges::{DAY, NOON, admits, admitted, all, charge, index, key, prompt, store};
 
 const THREADS: usize = 8;
 
@@ -50,7 +50,7 @@ fn limits_that_share_counters_in_different_orders_neither_deadlock_nor_leak() {
         let c = charge(&wider, key(2, 0), 2);
         let passed = passed(6_000, |turn, now| {
             let orders = [[a, b, c], [a, c, b], [b, a, c], [b, c, a], [c, a, b], [c, b, a]];
-            admitted(&store, &orders[place(turn % 6)], now)
+            admitted(&store, &orders[index(turn % 6)], now)
         });
         assert_eq!(passed, 100, "{tight:?}");
         let left =
@@ -66,7 +66,7 @@ fn of_overlapping_limits_the_sums_never_exceed_any() {
     let keys: Vec<_> = (0..6).map(|number| charge(&algorithm, key(0, number), 1)).collect();
     let spent: Vec<_> = keys.iter().map(|_| AtomicU32::new(0)).collect();
     passed(12_000, |turn, now| {
-        let (first, second) = (place(turn % 6), place((turn / 6 % 5 + turn % 6 + 1) % 6));
+        let (first, second) = (index(turn % 6), index((turn / 6 % 5 + turn % 6 + 1) % 6));
         let yes = admitted(&store, &[keys[first], keys[second]], now);
         if yes {
             spent[first].fetch_add(1, Ordering::Relaxed);
@@ -148,8 +148,8 @@ fn count_denied_counts_what_it_refuses_itself_and_nothing_else() {
 fn a_shadow_limit_is_charged_only_with_the_enforced_ones_and_decides_alone() {
     let algorithm = prompt(10, DAY).remove(0);
     let store = store(100, std::slice::from_ref(&algorithm));
-    let shadow = |number, cost, place| Charge {
-        group: Group::Shadow(place),
+    let shadow = |number, cost, index| Charge {
+        group: Group::Shadow(index),
         ..charge(&algorithm, key(1, number), cost)
     };
     let enforced = charge(&algorithm, key(0, 0), 5);

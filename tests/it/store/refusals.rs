@@ -9,7 +9,7 @@ use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::denial_cache::DenialCache;
 use tollgate::store::{Charge, ChargeSet, Decisions, Group, Outcome, ParamsId};
 
-use crate::harness::charges::{NOON, all, charge, key, place, store};
+use crate::harness::charges::{NOON, all, charge, index, key, store};
 
 const MILLISECOND: Micros = Micros(1_000);
 
@@ -61,14 +61,14 @@ type Sample = (u64, u64, u32, u8);
 
 fn samples() -> impl Strategy<Value = Vec<Vec<Sample>>> {
     let cost = prop_oneof![4 => 1..3_u32, 2 => 5..11_u32, 1 => 11..13_u32];
-    let charge = (0..9_u64, 0..2_u64, cost, (1..8_u8).prop_map(|place| place.min(3)));
+    let charge = (0..9_u64, 0..2_u64, cost, (1..8_u8).prop_map(|index| index.min(3)));
     prop::collection::vec(prop::collection::vec(charge, 1..5), 1..6)
 }
 
 fn charges<'a>(algorithms: &'a [Algorithm], samples: &[Sample]) -> Vec<Charge<'a>> {
     let charge = |&(limit, client, cost, group): &Sample| Charge {
         group: if group < 3 { Group::Shadow(group) } else { Group::Enforced },
-        ..charge(&algorithms[place(limit)], key(limit, client), cost)
+        ..charge(&algorithms[index(limit)], key(limit, client), cost)
     };
     samples.iter().map(charge).collect()
 }

@@ -148,8 +148,8 @@ fn a_busy_collector_is_asked_again_when_it_says() {
         assert_eq!(exports[0].body, exports[1].body);
         assert_eq!(collector.backend().connections(), 1, "{busy}: the connection is kept");
         let pause = exports[1].at - exports[0].at;
-        let least = Duration::from_millis(if busy.contains("retry-after: 0") { 0 } else { 990 });
-        assert!(pause >= least, "{busy}: {pause:?}");
+        let min = Duration::from_millis(if busy.contains("retry-after: 0") { 0 } else { 990 });
+        assert!(pause >= min, "{busy}: {pause:?}");
     }
 }
 

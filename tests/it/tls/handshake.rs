@@ -245,7 +245,7 @@ fn plain_bytes_on_a_tls_port_are_answered_by_an_alert_and_a_close() {
         ["GET / HTTP/1.1\r\nhost: test\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\0\0\0\0\0\0\0\0"]
     {
         let mut stream = std::net::TcpStream::connect(gateway.addr()).expect("it listens");
-        stream.set_read_timeout(Some(crate::harness::PATIENCE)).expect("an option");
+        stream.set_read_timeout(Some(crate::harness::TIMEOUT)).expect("an option");
         stream.write_all(bytes.as_bytes()).expect("it is taken");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("a close, no reset");

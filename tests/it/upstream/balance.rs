@@ -62,11 +62,11 @@ const BY_USER: &str = "balance = \"hash\"\nhash_key = \"header:x-user\"";
 fn a_key_has_its_server_for_any_client_and_any_order_of_the_list() {
     let (a, b, c) = (named("a"), named("b"), named("c"));
     let gateway = Gateway::start(&over(&[&a, &b, &c], BY_USER));
-    let places = served(&gateway);
-    assert!(["a", "b", "c"].iter().all(|name| places.iter().any(|place| place == name)), "{places:?}");
-    assert_eq!(served(&gateway), places);
+    let servers = served(&gateway);
+    assert!(["a", "b", "c"].iter().all(|name| servers.iter().any(|server| server == name)), "{servers:?}");
+    assert_eq!(served(&gateway), servers);
     let other = Gateway::start(&over(&[&c, &a, &b], BY_USER));
-    assert_eq!(served(&other), places, "another gateway of the fleet");
+    assert_eq!(served(&other), servers, "another gateway of the fleet");
 }
 
 #[test]

@@ -151,14 +151,14 @@ fn no_more_connections_than_are_allowed() {
 /// More wait for their turn, or for another connection.
 #[test]
 fn no_more_streams_than_the_server_takes() {
-    let (here, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (here, max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut settings = Builder::new();
     settings.max_concurrent_streams(3);
-    let known = Arc::clone(&most);
+    let known = Arc::clone(&max);
     let backend = Http2Backend::start(settings, move |_, respond| {
-        let (here, most) = (Arc::clone(&here), Arc::clone(&known));
+        let (here, max) = (Arc::clone(&here), Arc::clone(&known));
         async move {
-            most.fetch_max(here.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            max.fetch_max(here.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             here.fetch_sub(1, Ordering::SeqCst);
             answer(respond, "ok").await;
@@ -175,8 +175,8 @@ fn no_more_streams_than_the_server_takes() {
         })
         .collect();
     clients.into_iter().for_each(|client| client.join().expect("all were answered"));
-    let (connections, most) = (backend.connections(), most.load(Ordering::SeqCst));
-    assert!(connections <= 16 && most <= 3 * connections, "{most} at once on {connections} connections");
+    let (connections, max) = (backend.connections(), max.load(Ordering::SeqCst));
+    assert!(connections <= 16 && max <= 3 * connections, "{max} at once on {connections} connections");
 }
 
 #[test]

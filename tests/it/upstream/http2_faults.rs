@@ -14,8 +14,8 @@ fn gateway(server: &FrameServer, lines: &str, route: &str) -> Gateway {
     Gateway::start(&format!("{}{ALONE}", over_http2(&[&server.url()], lines, route)))
 }
 
-fn error(gateway: &Gateway, place: usize) -> String {
-    gateway.access_log(place)[place - 1]["error"].as_str().unwrap_or_default().to_owned()
+fn error(gateway: &Gateway, index: usize) -> String {
+    gateway.access_log(index)[index - 1]["error"].as_str().unwrap_or_default().to_owned()
 }
 
 fn asking(gateway: &Gateway, request: &str) -> Client {
@@ -113,7 +113,7 @@ fn an_answer_that_breaks_off_never_passes_as_whole() {
     let whole = [(":status", "200")];
     let bounded = [(":status", "200"), ("content-length", "3")];
     // Reset with and without a length; shorter and longer than it says.
-    for (place, (head, body, ended)) in [
+    for (index, (head, body, ended)) in [
         (&whole[..], "abc", false),
         (&bounded, "ab", false),
         (&bounded, "ab", true),
@@ -128,7 +128,7 @@ fn an_answer_that_breaks_off_never_passes_as_whole() {
             frames.reset(stream, INTERNAL_ERROR);
         }
         assert!(is_cut(&mut client), "{head:?} {body} {ended}");
-        assert_eq!(error(&gateway, place + 1), "response_cut");
+        assert_eq!(error(&gateway, index + 1), "response_cut");
         if ended {
             assert_eq!(frames.next().kind, Frame::RESET);
         }
@@ -237,14 +237,14 @@ fn two_thousand_clients_who_leave_end_no_connection() {
     let (mut patient, mut frames) = (asking(&gateway, GET), server.accept());
     let (awaited, _) = frames.request();
     let mut streams = Vec::new();
-    for place in 0..2_000 {
+    for index in 0..2_000 {
         let client = asking(&gateway, GET);
         streams.push(frames.request().0);
         client.reset();
         while frames.next().kind != Frame::RESET {}
-        if place >= 100 {
+        if index >= 100 {
             // So late that it is not remembered any more.
-            frames.data(streams[place - 100], b"late", true);
+            frames.data(streams[index - 100], b"late", true);
         }
     }
     frames.ok(awaited);

@@ -13,8 +13,8 @@ fn authority(file: &str) -> Authority {
     authority
 }
 
-fn error(gateway: &Gateway, place: usize) -> String {
-    gateway.access_log(place)[place - 1]["error"].as_str().unwrap_or_default().to_owned()
+fn error(gateway: &Gateway, index: usize) -> String {
+    gateway.access_log(index)[index - 1]["error"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn large_bodies_pass_both_ways() {
         Next::KeepAlive
     });
     let gateway = Gateway::start(&over(&[&backend], &authority.trusted("")));
-    let body: Vec<u8> = (0..3_000_000_u32).map(|place| (place % 251) as u8).collect();
+    let body: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 251) as u8).collect();
     let mut client = Client::connect(gateway.addr());
     for _ in 0..2 {
         let mut request =

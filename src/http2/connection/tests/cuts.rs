@@ -54,11 +54,11 @@ fn block() -> impl Strategy<Value = Vec<u8>> {
 fn heads() -> impl Strategy<Value = Vec<Sent>> {
     (stream(), block(), any::<bool>(), 0..4_u8, vec(any::<prop::sample::Index>(), 0..3)).prop_map(
         |(stream, block, ended, dress, cuts)| {
-            let mut places: Vec<_> = cuts.iter().map(|cut| cut.index(block.len() + 1)).collect();
-            places.extend([0, block.len()]);
-            places.sort_unstable();
+            let mut indices: Vec<_> = cuts.iter().map(|cut| cut.index(block.len() + 1)).collect();
+            indices.extend([0, block.len()]);
+            indices.sort_unstable();
             let mut frames = Vec::new();
-            for pair in places.windows(2) {
+            for pair in indices.windows(2) {
                 frames.push(sent(kind::CONTINUATION, 0, stream, &block[pair[0]..pair[1]]));
             }
             let first = &mut frames[0];
@@ -121,8 +121,8 @@ fn frames() -> impl Strategy<Value = Vec<Sent>> {
     (vec(one, 1..40), proptest::option::weighted(0.5, (odd, any::<prop::sample::Index>()))).prop_map(
         |(parts, odd)| {
             let mut frames = parts.concat();
-            if let Some((frame, place)) = odd {
-                frames.insert(place.index(frames.len() + 1), frame);
+            if let Some((frame, index)) = odd {
+                frames.insert(index.index(frames.len() + 1), frame);
             }
             frames
         },

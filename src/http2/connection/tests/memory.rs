@@ -17,8 +17,8 @@ fn bytes_that_a_dropped_stream_had_taken_are_released() {
     for stream in (1..201).step_by(2) {
         peer.send(kind::HEADERS, flag::END_HEADERS, stream, POST);
         peer.send(kind::DATA, 0, stream, &[0; 15 << 10]);
-        let mut taken = BytesMut::new();
-        let read = peer.stream(0).poll_read(&Context::from_waker(Waker::noop()), &mut taken);
+        let mut received = BytesMut::new();
+        let read = peer.stream(0).poll_read(&Context::from_waker(Waker::noop()), &mut received);
         assert_eq!(read, Poll::Ready(Ok(15 << 10)));
         peer.requests.clear();
         let frames = peer.frames();

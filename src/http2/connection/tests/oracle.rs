@@ -27,9 +27,9 @@ impl AsyncRead for Adapter {
         context: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut come = BytesMut::new();
-        let read = self.0.poll_read(context, &mut come, out.remaining());
-        out.put_slice(&come);
+        let mut received = BytesMut::new();
+        let read = self.0.poll_read(context, &mut received, out.remaining());
+        out.put_slice(&received);
         read.map_ok(drop)
     }
 }
@@ -80,13 +80,13 @@ impl Body {
 }
 
 /// The byte of a body at an index.
-fn byte(place: usize) -> u8 {
-    u8::try_from(place * 31 % 251).expect("below 251")
+fn byte(index: usize) -> u8 {
+    u8::try_from(index * 31 % 251).expect("below 251")
 }
 
 fn assert_goes_on(bytes: &[u8], from: usize) {
     assert!(
-        bytes.iter().enumerate().all(|(place, found)| *found == byte(from + place)),
+        bytes.iter().enumerate().all(|(index, found)| *found == byte(from + index)),
         "not in order at {from}"
     );
 }
@@ -130,23 +130,23 @@ fn exchanges() -> impl Strategy<Value = Vec<Exchange>> {
 }
 
 async fn receive(stream: &StreamHandle, body: &Body) -> Came {
-    let (mut length, mut pieces, mut come, mut held) = (0, 0, BytesMut::new(), 0);
+    let (mut length, mut pieces, mut received, mut held) = (0, 0, BytesMut::new(), 0);
     loop {
         // Bytes are released when more are requested: those of the last read never are.
         stream.release(std::mem::take(&mut held));
-        match poll_fn(|context| stream.poll_read(context, &mut come)).await {
+        match poll_fn(|context| stream.poll_read(context, &mut received)).await {
             Ok(0) => {
                 let trailers = stream.trailers().expect("the body is over");
                 assert!(trailers.is_empty() || &trailers[..] == b"a: b\r\n");
                 return Came::Whole { length, trailers: !trailers.is_empty() };
             }
             Ok(read) => {
-                assert_eq!(come.len(), read);
-                assert_goes_on(&come, length);
+                assert_eq!(received.len(), read);
+                assert_goes_on(&received, length);
                 length += read;
                 pieces += 1;
                 body.pause(pieces).await;
-                come.clear();
+                received.clear();
                 held = read;
             }
             Err(_) => return Came::Broken,
@@ -165,9 +165,9 @@ async fn send(stream: &StreamHandle, body: &Body) {
         while !rest.is_empty() {
             let Ok(room) = poll_fn(|context| stream.poll_room(context, rest.len())).await else { return };
             assert!(room > 0 && room <= rest.len());
-            let taken = stream.send_data(&rest[..room], false).expect("there was room");
-            assert_eq!(taken, room);
-            rest = &rest[taken..];
+            let written = stream.send_data(&rest[..room], false).expect("there was room");
+            assert_eq!(written, room);
+            rest = &rest[written..];
         }
         sent += piece.len();
         pieces += 1;
@@ -293,11 +293,11 @@ async fn with_h2_client(exchanges: Vec<Exchange>, windows: Windows, sizes: Vec<u
     }));
     for _round in 0..2 {
         let mut tasks = JoinSet::new();
-        for (place, exchange) in exchanges.iter().copied().enumerate() {
+        for (index, exchange) in exchanges.iter().copied().enumerate() {
             let requests = requests.clone();
             tasks.spawn_local(async move {
                 let mut requests = requests.ready().await.expect("the server is there");
-                let uri = format!("http://a/{place}");
+                let uri = format!("http://a/{index}");
                 let request = http::Request::post(uri).body(()).expect("a request");
                 let (answer, to) = requests.send_request(request, false).expect("it is sent");
                 let receiving = async {
@@ -357,9 +357,9 @@ async fn serve_h2(theirs: Pipe, exchanges: Rc<Vec<Exchange>>, windows: Windows, 
     }
 }
 
-async fn ask_ours(connection: Rc<Http2Codec>, place: usize, exchange: Exchange) {
+async fn ask_ours(connection: Rc<Http2Codec>, index: usize, exchange: Exchange) {
     poll_fn(|context| connection.poll_open(context)).await.expect("the server is there");
-    let head = format!("POST /{place} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
+    let head = format!("POST /{index} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
     let stream = connection.open(head.as_bytes(), b"http", false).expect("it is open");
     let receiving = async {
         loop {
@@ -396,8 +396,8 @@ async fn with_h2_server(exchanges: Vec<Exchange>, windows: Windows, sizes: Vec<u
     });
     for _round in 0..2 {
         let mut tasks = JoinSet::new();
-        for (place, exchange) in exchanges.iter().copied().enumerate() {
-            tasks.spawn_local(ask_ours(Rc::clone(&connection), place, exchange));
+        for (index, exchange) in exchanges.iter().copied().enumerate() {
+            tasks.spawn_local(ask_ours(Rc::clone(&connection), index, exchange));
         }
         while let Some(task) = tasks.join_next().await {
             task.expect("no task panicked");

@@ -106,7 +106,7 @@ const FLOW: ErrorCode = ErrorCode::FLOW_CONTROL_ERROR;
 const OPEN: (u8, u8, u32, &[u8]) = (kind::HEADERS, flag::END_HEADERS, 3, POST);
 /// Opens stream 3 with END_STREAM.
 const WHOLE: (u8, u8, u32, &[u8]) = (kind::HEADERS, END, 3, GET);
-const MOST: &[u8] = &[0x7f, 0xff, 0xff, 0xff];
+const MAX_INCREMENT: &[u8] = &[0x7f, 0xff, 0xff, 0xff];
 /// A request with `content-length: 2`.
 const TWO: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a', 0x0f, 13, 1, b'2'];
 /// The rule, the frames, and the codes with their streams; 0 is the connection.
@@ -142,7 +142,11 @@ const FAULTS: &[Case<'_>] = &[
     ("6.1: no padding", &[OPEN, (kind::DATA, flag::PADDED, 3, b"")], &[(0, PROTOCOL)]),
     ("6.2: HEADERS of no stream", &[(kind::HEADERS, END, 0, GET)], &[(0, PROTOCOL)]),
     ("6.2: too much padding", &[(kind::HEADERS, END | flag::PADDED, 1, &[9, 0x82])], &[(0, PROTOCOL)]),
-    ("6.2: a block is interrupted", &[(kind::HEADERS, 0, 1, GET), (kind::PING, 0, 0, &[0; 8])], &[(0, PROTOCOL)]),
+    (
+        "6.2: a block is interrupted",
+        &[(kind::HEADERS, 0, 1, GET), (kind::PING, 0, 0, &[0; 8])],
+        &[(0, PROTOCOL)],
+    ),
     ("6.2: on its stream", &[(kind::HEADERS, 0, 1, GET), (kind::CONTINUATION, 4, 3, GET)], &[(0, PROTOCOL)]),
     ("6.3: PRIORITY of no stream", &[(kind::PRIORITY, 0, 0, &[0; 5])], &[(0, PROTOCOL)]),
     ("6.3: its size", &[OPEN, (kind::PRIORITY, 0, 3, &[0; 4])], &[(3, SIZE)]),
@@ -162,8 +166,8 @@ const FAULTS: &[Case<'_>] = &[
     ("6.9: an update of nothing", &[(kind::WINDOW_UPDATE, 0, 0, &[0; 4])], &[(0, PROTOCOL)]),
     ("6.9: of a stream", &[OPEN, (kind::WINDOW_UPDATE, 0, 3, &[0; 4])], &[(3, PROTOCOL)]),
     ("6.9: its size", &[(kind::WINDOW_UPDATE, 0, 0, &[0; 3])], &[(0, SIZE)]),
-    ("6.9.1: too large a window", &[(kind::WINDOW_UPDATE, 0, 0, MOST)], &[(0, FLOW)]),
-    ("6.9.1: of a stream", &[OPEN, (kind::WINDOW_UPDATE, 0, 3, MOST)], &[(3, FLOW)]),
+    ("6.9.1: too large a window", &[(kind::WINDOW_UPDATE, 0, 0, MAX_INCREMENT)], &[(0, FLOW)]),
+    ("6.9.1: of a stream", &[OPEN, (kind::WINDOW_UPDATE, 0, 3, MAX_INCREMENT)], &[(3, FLOW)]),
     (
         "6.9.2: by SETTINGS",
         &[

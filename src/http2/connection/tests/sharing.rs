@@ -34,7 +34,7 @@ impl Senders {
         peer.send(kind::SETTINGS, 0, 0, &[0, 4, 0x3f, 0xff, 0xff, 0xff]);
         peer.send(kind::WINDOW_UPDATE, 0, 0, &[0x3f, 0xff, 0xff, 0xff]);
         let mut senders = Self { peer, queue: RunQueue::default(), sent: Vec::new() };
-        (0..count).for_each(|place| senders.add(u32::try_from(place * 2 + 1).expect("a small number")));
+        (0..count).for_each(|index| senders.add(u32::try_from(index * 2 + 1).expect("a small number")));
         senders
     }
 
@@ -72,8 +72,8 @@ impl Senders {
 
     /// The client reads this number of bytes.
     fn read(&mut self, bytes: usize) {
-        let mut come = BytesMut::new();
-        let read = self.peer.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut come, bytes);
+        let mut received = BytesMut::new();
+        let read = self.peer.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut received, bytes);
         assert!(read.is_ready(), "nothing is sent, though all have data");
         self.peer.drive();
     }

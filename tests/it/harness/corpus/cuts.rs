@@ -14,10 +14,10 @@ pub(crate) fn in_two(length: usize) -> Vec<usize> {
     }
     let mut random = Random::new(length as u64);
     let between = (0..SAMPLE).map(|_| 1 + random.below(length - 1));
-    let mut places: Vec<usize> = (1..SAMPLE).chain(length - SAMPLE..length).chain(between).collect();
-    places.sort_unstable();
-    places.dedup();
-    places
+    let mut indices: Vec<usize> = (1..SAMPLE).chain(length - SAMPLE..length).chain(between).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    indices
 }
 
 /// Ways of cutting into three, drawn by this seed.
@@ -39,8 +39,8 @@ pub(crate) fn bytewise(length: usize) -> Vec<usize> {
 }
 
 /// The segments between these places.
-pub(crate) fn segments<'b>(bytes: &'b [u8], places: &[usize]) -> Vec<&'b [u8]> {
-    let begins = std::iter::once(0).chain(places.iter().copied());
-    let ends = places.iter().copied().chain([bytes.len()]);
+pub(crate) fn segments<'b>(bytes: &'b [u8], indices: &[usize]) -> Vec<&'b [u8]> {
+    let begins = std::iter::once(0).chain(indices.iter().copied());
+    let ends = indices.iter().copied().chain([bytes.len()]);
     begins.zip(ends).map(|(begin, end)| &bytes[begin..end]).collect()
 }
