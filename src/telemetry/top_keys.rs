@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_key_counts_in_all() {
+    fn requests_without_a_key_count_in_the_total() {
         let (mut top_keys, _) = counted(&[1]);
         top_keys.count_unkeyed(true);
         assert_eq!(top_keys.sketch().total, Tally { admitted: 1, refused: 1 });

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_gives_up_its_place_and_what_it_was_granted() {
+    async fn a_request_that_leaves_gives_up_its_place_and_its_permit() {
         let (bound, server) = bound(1, 9);
         let (slot, _) = bound.acquire(&server, false, TIMEOUT).await.expect("it is free");
         let mut last = Box::pin(bound.acquire(&server, false, TIMEOUT));

@@ -116,7 +116,7 @@ async fn local<T>(test: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_answer_is_dropped() {
+async fn a_client_without_an_answer_is_dropped() {
     local(async {
         let mut client = Hand::connect(LONG, &[]).await;
         assert_eq!(client.next(PING, false).await.seconds, 20);
@@ -127,7 +127,7 @@ async fn who_does_not_answer_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_answers_or_sends_something_else_stays() {
+async fn a_client_that_answers_or_sends_other_frames_stays() {
     local(async {
         let mut client = Hand::connect(LONG, &[]).await;
         for round in 1..100 {

@@ -334,7 +334,7 @@ fn garbage() {
 
 /// The end of such a connection can not be told to its client, which is no reason to try for ever.
 #[test]
-fn who_reads_nothing_and_leaves_a_head_open_is_left() {
+fn a_client_that_reads_nothing_and_leaves_a_head_open_is_closed() {
     let backend = backend();
     let config = "[server]\nworkers = 1\nheader_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "");
     let gateway = Gateway::start(&config);

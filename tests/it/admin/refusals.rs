@@ -43,7 +43,7 @@ fn a_refusal_is_told_with_its_reason() {
 }
 
 #[test]
-fn who_lacks_a_part_of_the_key_has_none() {
+fn a_request_without_a_part_of_the_key_has_no_key() {
     let backend = Backend::ok();
     let toml = everything_to(&backend, LIMIT) + "missing = \"deny\"\n" + ADMIN;
     let gateway = Gateway::start(&toml);

@@ -11,6 +11,8 @@
 //! | `promql` | each line is parsed by promtool |
 //! | `json`, `yaml` | parsed |
 //! | `text from FILE` | the block stands in that file of the repository |
+//! | `text program log` | a gateway logs these lines: see `program_log.rs` |
+//! | `text response of …` | a gateway sends this response: see `examples.rs` |
 //! | `text WORDS` | an illustration; the words say of what |
 //!
 //! In expected output `…` stands for any characters of a line, and a line `…` for any lines.
@@ -373,7 +375,7 @@ fn lines_match(expected: &[&str], printed: &[&str]) -> bool {
     }
 }
 
-fn line_matches(expected: &str, printed: &str) -> bool {
+pub(super) fn line_matches(expected: &str, printed: &str) -> bool {
     match expected.split_once('…') {
         None => expected == printed,
         Some((before, after)) => printed.strip_prefix(before).is_some_and(|rest| {

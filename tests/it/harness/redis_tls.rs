@@ -103,7 +103,7 @@ fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
 
 /// The harness against itself: a client that trusts the authority gets an answer, one that does not gets none.
 #[test]
-fn the_tls_server_answers_those_who_trust_its_authority() {
+fn the_tls_server_answers_clients_that_trust_its_authority() {
     let certificates = Certificates::make();
     let server = TlsRedis::start(&certificates, false);
     assert!(ping(&server, &certificates.path("ca.pem")).starts_with("+PONG"));

@@ -143,7 +143,7 @@ fn a_late_reply_goes_to_no_call() {
 }
 
 #[test]
-fn who_does_not_wait_for_the_answer_leaves_nothing_behind() {
+fn a_cancelled_call_leaves_nothing_behind() {
     let redis = Redis::start();
     run(async {
         let asker = Asker::open(single(&redis));

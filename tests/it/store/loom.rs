@@ -67,7 +67,7 @@ fn no_addition_is_lost_and_none_is_made_twice() {
 }
 
 #[test]
-fn who_looks_never_takes_a_half_written_slot_for_a_whole_one() {
+fn a_reader_never_takes_a_half_written_slot_for_a_whole_one() {
     loom::model(|| {
         let words = words();
         let writer = Arc::clone(&words);
@@ -86,7 +86,7 @@ fn who_looks_never_takes_a_half_written_slot_for_a_whole_one() {
 }
 
 #[test]
-fn who_holds_the_lock_and_who_does_without_exclude_each_other() {
+fn locked_and_lock_free_writers_exclude_each_other() {
     loom::model(|| {
         let words = words();
         let other = Arc::clone(&words);

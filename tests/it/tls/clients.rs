@@ -25,7 +25,7 @@ fn outcome(gateway: &Gateway, authority: &Authority, own: Option<&str>, old: boo
 }
 
 #[test]
-fn only_who_shows_a_certificate_by_the_authority_is_served() {
+fn only_a_client_with_a_certificate_by_the_authority_is_served() {
     let authority = Authority::new();
     let strangers = Authority::new();
     authority.certify("a", &["a.test"]);

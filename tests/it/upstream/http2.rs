@@ -380,7 +380,7 @@ fn servers_are_asked_over_http_2_whether_they_are_well() {
 }
 
 #[test]
-fn who_does_not_speak_it_is_told_of() {
+fn a_server_without_http2_is_logged() {
     let authority = Authority::new();
     authority.certify("server", &["127.0.0.1"]);
     let agreeing_on = |protocols: &[&[u8]]| {

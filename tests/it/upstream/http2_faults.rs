@@ -204,7 +204,7 @@ fn interim_answers_go_before_the_real_one() {
 }
 
 #[test]
-fn who_leaves_takes_the_request_back() {
+fn a_client_that_leaves_cancels_the_request() {
     let server = FrameServer::start();
     let gateway = gateway(&server, "", "");
     let client = asking(&gateway, GET);
@@ -231,7 +231,7 @@ fn who_leaves_takes_the_request_back() {
 
 /// Many clients may leave during their responses, without harm to the others on the same connection.
 #[test]
-fn two_thousand_clients_who_leave_end_no_connection() {
+fn two_thousand_clients_that_leave_end_no_connection() {
     let server = FrameServer::start();
     let gateway = gateway(&server, "", "");
     let (mut patient, mut frames) = (asking(&gateway, GET), server.accept());

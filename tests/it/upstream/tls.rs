@@ -98,7 +98,7 @@ fn sessions_are_resumed_in_both_versions() {
 }
 
 #[test]
-fn who_is_not_trusted_gets_no_request() {
+fn an_untrusted_server_gets_no_request() {
     let (ours, theirs) = (authority("server"), authority("server"));
     let backend = Backend::ok_tls(theirs.backend("server"));
     let gateway = Gateway::start(&over(&[&backend], &ours.trusted("")));
@@ -113,7 +113,7 @@ fn who_is_not_trusted_gets_no_request() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_no_server() {
+fn a_server_without_tls_gets_no_request() {
     let authority = authority("server");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("https://{}", listener.local_addr().expect("bound"));

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_sent_in_part_is_lost_and_who_waits_goes_on_waiting() {
+    fn a_partly_sent_call_is_lost_and_a_waiting_call_goes_on_waiting() {
         let (mut queue, now) = (PipelineQueue::new(), now());
         let [a, b, c] = ["a", "b", "c"].map(|word| call(&mut queue, now, word));
         queue.outbound.advance("*1\r\n$1\r\na\r\n*1".len());
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_expires_without_a_connection_is_never_sent() {
+    fn a_call_that_expires_without_a_connection_is_never_sent() {
         let (mut queue, start) = (PipelineQueue::new(), now());
         let (a, _) = (call(&mut queue, start, "a"), call(&mut queue, start + MS, "b"));
         queue.expire(start, start);
