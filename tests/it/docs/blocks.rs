@@ -23,7 +23,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::pages::{Block, Page, pages, root};
+use crate::harness::pages::{Block, Page, line_matches, pages, root};
 use crate::harness::{Authority, Gateway, promtool};
 
 /// Blocks of shell commands that a test cannot run: the page, the first line, and the reason.
@@ -372,18 +372,6 @@ fn lines_match(expected: &[&str], printed: &[&str]) -> bool {
         }
         ([first, after @ ..], [line, rest @ ..]) => line_matches(first, line) && lines_match(after, rest),
         (_, []) => false,
-    }
-}
-
-pub(super) fn line_matches(expected: &str, printed: &str) -> bool {
-    match expected.split_once('…') {
-        None => expected == printed,
-        Some((before, after)) => printed.strip_prefix(before).is_some_and(|rest| {
-            rest.char_indices()
-                .map(|(index, _)| index)
-                .chain([rest.len()])
-                .any(|index| line_matches(after, &rest[index..]))
-        }),
     }
 }
 

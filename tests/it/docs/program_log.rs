@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::blocks::line_matches;
-use crate::harness::pages::{Page, pages};
+use crate::harness::pages::{Page, line_matches, pages};
 use crate::harness::{Backend, Gateway, Next, Redis, eventually};
 
 #[test]
@@ -68,16 +67,17 @@ fn unhealthy() -> Vec<String> {
     lines(&gateway, sick.addr(), "10.0.0.2:9000")
 }
 
-/// A Redis server that stops and starts again.
+/// A Redis server that starts after the gateway.
 fn store_lost_and_back() -> Vec<String> {
     let mut redis = Redis::start();
+    // Its port stays known.
+    redis.kill();
     let gateway = Gateway::start(&format!(
         "[store]\nbackend = \"redis\"\nurl = \"{}\"\n[upstreams]\ndemo = \"builtin:echo\"\n\
          [limits.all]\nalgorithm = \"token-bucket\"\nkey = \"ip\"\nrate = \"1000000/s\"\n\
          [[routes]]\npath = \"/*\"\nupstream = \"demo\"\nlimits = [\"all\"]\n",
         redis.url()
     ));
-    redis.kill();
     wait_for(&gateway, "is unreachable", || _ = gateway.get("/"));
     redis.restart();
     wait_for(&gateway, "is asked again", || _ = gateway.get("/"));
