@@ -209,7 +209,7 @@ mod million {
 mod governor_crate {
     use super::*;
 
-    /// Time that is passed in: so many nanoseconds later at each reading.
+    /// A clock that advances by this number of nanoseconds at each reading.
     #[derive(Clone)]
     struct Passed(u64);
 

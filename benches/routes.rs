@@ -109,13 +109,13 @@ fn bench_exempt(bencher: Bencher<'_, '_>, (kind, count): (&str, usize), expected
     // Number 0 is the request's.
     let last = usize::from(expected != Applicability::Exempt);
     let entries: Vec<_> = (last..last + count).rev().map(entry).collect();
-    let gateway = gateway(&entries.join(", "));
+    let plan = plan(&entries.join(", "));
     let (headers, secret) = (browser(0), KeySecret::Process([7; 16]));
     with_request("api.example.com", "/api/v1/users/0/posts", headers.fields(), |request| {
         let request = RouteRequest { client: ClientRule::default().client([10, 0, 0, 1].into()), ..*request };
         let stand = |request: &RouteRequest<'_>| {
-            let route = gateway.route(gateway.table.find(request).expect("a route for all"));
-            RequestCharges::new(&gateway, route, request, &secret).checks[0].applicability
+            let route = plan.route(plan.table.find(request).expect("a route for all"));
+            RequestCharges::new(&plan, route, request, &secret).checks[0].applicability
         };
         assert_eq!(stand(&request), expected);
         bencher.bench_local(|| stand(black_box(&request)));
@@ -123,13 +123,13 @@ fn bench_exempt(bencher: Bencher<'_, '_>, (kind, count): (&str, usize), expected
 }
 
 /// One route with one limit that has these exemptions.
-fn gateway(exempt: &str) -> Plan {
+fn plan(exempt: &str) -> Plan {
     let text = format!(
         "[[routes]]\npath = '/*'\nupstream = 'echo'\nlimits = ['all']\n\
          [upstreams]\necho = 'builtin:echo'\n\
          [limits.all]\nalgorithm = 'gcra'\nrate = '10/s'\nkey = 'ip'\nexempt = [{exempt}]\n"
     );
-    config::parse(text.as_bytes(), "gateway.toml", &|_| None).expect("a good file").gateway
+    config::parse(text.as_bytes(), "gateway.toml", &|_| None).expect("a good file").plan
 }
 
 /// The fields that a browser sends, and the number of a tenant.

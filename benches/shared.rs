@@ -43,14 +43,14 @@ fn main() {
         "  {:>9}{:>14}{:>9}{:>9}{:>16}",
         "at once", "decisions/s", "p50 µs", "p99 µs", "CPU µs/decision"
     );
-    let mut most = 0.0_f64;
+    let mut max = 0.0_f64;
     for at_once in [1, 8, 64, 256] {
         let run = Run::of(&redis, &open, at_once);
         println!(
             "  {at_once:>9}{:>14.0}{:>9.0}{:>9.0}{:>16.2}",
             run.per_second, run.p50, run.p99, run.processor_time
         );
-        most = most.max(run.per_second);
+        max = max.max(run.per_second);
     }
     println!("redis-benchmark, the same script, the same keys, one connection");
     println!("  {:>9}{:>14}", "at once", "calls/s");
@@ -60,7 +60,7 @@ fn main() {
         println!("  {at_once:>9}{calls:>14.0}");
         reference = reference.max(calls);
     }
-    println!("must: calls/s of redis-benchmark, to decisions/s | 1.20 | {:.2}", reference / most);
+    println!("must: calls/s of redis-benchmark, to decisions/s | 1.20 | {:.2}", reference / max);
     println!("a refusal that is remembered");
     let closed = Limit::new(Algorithm::fixed_window(Rate::new(1, Rate::MAX_PERIOD).unwrap(), <_>::default()));
     println!("  {:.0} ns", remembered(&redis, &closed));
@@ -75,7 +75,7 @@ struct Run {
 }
 
 impl Run {
-    /// So many tasks, each of which asks again as soon as it is answered.
+    /// This number of tasks, each of which sends its next call after the reply.
     fn of(redis: &Redis, limit: &Limit, at_once: u64) -> Self {
         worker(redis, async |counters| {
             let (taken, random) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(1)));

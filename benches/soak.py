@@ -227,7 +227,7 @@ limits = ["few"]
         return resident, len(os.listdir(f"/proc/{self.gateway.pid}/fd"))
 
     def descriptors(self):
-        """What each stands for, for whoever has to find out."""
+        """The meaning of each, for an analysis of a failure."""
         home = pathlib.Path(f"/proc/{self.gateway.pid}")
         names = [f"{number.name} {os.readlink(number)}" for number in sorted((home / "fd").iterdir())]
         return "\n".join(names + [(home / "net/tcp").read_text(), f"port {self.port:04X}", ""])

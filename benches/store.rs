@@ -126,7 +126,7 @@ struct Full {
     evictions: u64,
 }
 
-/// A store of so many keys, filled, asked in random order, and flooded with new ones.
+/// A store with this number of keys: filled, asked in random order, and flooded with new keys.
 fn full(algorithm: &Algorithm, keys: u64) -> Full {
     let before = resident();
     let store = store(keys, algorithm);

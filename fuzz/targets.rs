@@ -368,7 +368,7 @@ pub(crate) fn gateway_toml(data: &[u8]) {
     };
     let more = [data, b"\n# the end\n"].concat();
     let again = config::parse(&more, "gateway.toml", &variable).unwrap_or_else(|report| panic!("{report}"));
-    let summary = |loaded: &config::LoadedConfig| config::summary(&loaded.gateway, "gateway.toml");
+    let summary = |loaded: &config::LoadedConfig| config::summary(&loaded.plan, "gateway.toml");
     assert_eq!(summary(&again), summary(&loaded));
     assert_eq!((loaded.warnings.errors(), again.warnings.errors()), (0, 0));
     assert_eq!(again.warnings.warning_lines(), loaded.warnings.warning_lines());
@@ -387,10 +387,10 @@ pub(crate) fn explain_request(data: &[u8]) {
     let headers: Vec<String> = lines.take(20).map(str::to_owned).collect();
     for ip in [None, Some(IpAddr::from([10, 0, 0, 1]))] {
         if let Ok(request) = ExplainRequest::new(method, url, &headers, ip) {
-            PLAN.with(|plan| {
-                let told = explain(&plan.gateway, &request);
+            PLAN.with(|loaded| {
+                let told = explain(&loaded.plan, &request);
                 assert!(!told.to_string().is_empty());
-                assert_eq!(explain(&plan.gateway, &request), told);
+                assert_eq!(explain(&loaded.plan, &request), told);
                 assert!(told.route.is_some() || told.answer.is_some(), "a route, or why there is none");
                 for applied in told.route.iter().flat_map(|route| &route.limits) {
                     assert!(applied.policies.len() == 1 && !applied.name.is_empty());

@@ -63,7 +63,7 @@ pub const MAX_FILE_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub struct LoadedConfig {
     /// The plan.
-    pub gateway: Plan,
+    pub plan: Plan,
     /// Warnings: settings that are allowed, but probably unintended; often empty.
     pub warnings: Report,
     /// Other files that it names, as they were read.
@@ -99,7 +99,7 @@ pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<
     let directory = Path::new(name).parent().unwrap_or(Path::new(""));
     let reader = Diagnostics::new(environment, directory);
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
-    let gateway = match std::str::from_utf8(bytes) {
+    let plan = match std::str::from_utf8(bytes) {
         Ok(text) => parse_text(text, &reader),
         Err(error) => {
             syntax::not_utf8(&error, &reader);
@@ -108,8 +108,8 @@ pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<
     };
     let files = reader.files();
     let report = Report::new(name, &redact::shown(&String::from_utf8_lossy(bytes)), reader.into_findings());
-    match gateway {
-        Some(gateway) => Ok(LoadedConfig { gateway, warnings: report, files, version: version(bytes) }),
+    match plan {
+        Some(plan) => Ok(LoadedConfig { plan, warnings: report, files, version: version(bytes) }),
         None => Err(report),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::limit::units::Micros;
 
 /// The maximum number of bounds of a histogram.
-const MOST_BOUNDS: usize = 18;
+const MAX_BOUNDS: usize = 18;
 
 /// The buckets of a histogram.
 pub trait Scale {
@@ -61,7 +61,7 @@ impl Counter {
 #[repr(align(64))]
 pub struct Histogram<S> {
     /// One for each of the scale's bounds and one for longer durations; not cumulated.
-    buckets: [Counter; MOST_BOUNDS + 1],
+    buckets: [Counter; MAX_BOUNDS + 1],
     sum: Counter,
     scale: PhantomData<S>,
 }
@@ -79,7 +79,7 @@ impl<S: Scale> Histogram<S> {
 /// Several workers' histograms together.
 #[derive(Clone, Debug, Default)]
 pub struct HistogramTotal<S> {
-    buckets: [u64; MOST_BOUNDS + 1],
+    buckets: [u64; MAX_BOUNDS + 1],
     sum: Micros,
     scale: PhantomData<S>,
 }

@@ -123,18 +123,18 @@ pub struct Running<'a> {
 }
 
 /// Explains what the gateway would do with the request. Pure: no counter is read or charged.
-pub fn explain(gateway: &Plan, request: &ExplainRequest) -> Explanation {
+pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
     // Owners are not used without a running gateway, so any secret will do.
-    explain_with(gateway, request, &KeySecret::Process([0; 16]), None)
+    explain_with(plan, request, &KeySecret::Process([0; 16]), None)
 }
 
 /// The same for a running gateway.
-pub fn explain_live(gateway: &Plan, request: &ExplainRequest, running: Running<'_>) -> Explanation {
-    explain_with(gateway, request, running.secret, Some(running))
+pub fn explain_live(plan: &Plan, request: &ExplainRequest, running: Running<'_>) -> Explanation {
+    explain_with(plan, request, running.secret, Some(running))
 }
 
 fn explain_with(
-    gateway: &Plan,
+    plan: &Plan,
     request: &ExplainRequest,
     secret: &KeySecret,
     running: Option<Running<'_>>,
@@ -142,20 +142,20 @@ fn explain_with(
     let mut spans = Vec::new();
     let head = match request.head(&mut spans) {
         Ok(head) => head,
-        Err(fault) => return Explanation::refused(gateway, request, fault),
+        Err(fault) => return Explanation::refused(plan, request, fault),
     };
     // With TLS, so that the route behind a redirect is explained too.
     let peer = Peer { address: request.peer, secure: true, subject: None };
     let loop_mark = running.map(|running| running.loop_mark);
-    let resolution = resolve(gateway, secret, loop_mark, &head, peer);
+    let resolution = resolve(plan, secret, loop_mark, &head, peer);
     let ids = running.map(|running| running.ids);
-    Explanation::of(gateway, request, &head, &resolution, ids)
+    Explanation::of(plan, request, &head, &resolution, ids)
 }
 
 impl Explanation {
     /// The gateway cannot read the request.
-    fn refused(gateway: &Plan, request: &ExplainRequest, fault: RequestError) -> Self {
-        let client = gateway.server.client.client(request.peer);
+    fn refused(plan: &Plan, request: &ExplainRequest, fault: RequestError) -> Self {
+        let client = plan.server.client.client(request.peer);
         let answer = ExplainedAnswer { status: fault.status(), reason: fault.reason().to_owned() };
         Self {
             request: request.title.clone(),
@@ -169,7 +169,7 @@ impl Explanation {
     }
 
     fn of(
-        gateway: &Plan,
+        plan: &Plan,
         asked: &ExplainRequest,
         head: &RequestHead<'_>,
         resolution: &Resolution<'_, '_>,
@@ -179,16 +179,16 @@ impl Explanation {
         let routed = outcome.as_ref().ok();
         let request = routed.map(RoutedRequest::request).or_else(|| seen.as_ref().map(SeenRequest::request));
         let (others, untold) =
-            request.as_ref().map_or_else(Default::default, |request| others(gateway, request));
-        let taken = request.zip(*route);
-        let taken =
-            taken.map(|(request, (index, route))| Taken::new(gateway, (index, route), &request, routed, ids));
+            request.as_ref().map_or_else(Default::default, |request| others(plan, request));
+        let route_taken = request.zip(*route);
+        let route_taken = route_taken
+            .map(|(request, (index, route))| Taken::new(plan, (index, route), &request, routed, ids));
         Self {
             request: format!("{} {host}{}", head.method, head.target.path_and_query()),
             client: *client,
-            identified: description::identified(&gateway.server.client, asked.peer, head.fields, *client),
+            identified: description::identified(&plan.server.client, asked.peer, head.fields, *client),
             answer: outcome.as_ref().err().map(ExplainedAnswer::of),
-            route: taken,
+            route: route_taken,
             others,
             untold,
         }
@@ -209,7 +209,7 @@ impl ExplainedAnswer {
 
 impl Taken {
     fn new(
-        gateway: &Plan,
+        plan: &Plan,
         (index, route): (RouteIndex, &Route),
         request: &route::RouteRequest<'_>,
         routed: Option<&RoutedRequest<'_, '_>>,
@@ -229,7 +229,7 @@ impl Taken {
             index,
             name: route.name.to_string(),
             conditions: description::why(&route.conditions, request),
-            upstream: description::upstream(gateway.upstream(route.upstream)),
+            upstream: description::upstream(plan.upstream(route.upstream)),
             redirect: route.redirect.map(|Redirect::Https| location),
             forwarded: with_query(path),
             limits: routed.map(limits).unwrap_or_default(),
@@ -283,17 +283,17 @@ impl AppliedStatus {
 }
 
 /// The other routes, with the reason why each does not match; and the number left out.
-fn others(gateway: &Plan, request: &route::RouteRequest<'_>) -> (Vec<(String, String)>, usize) {
-    let matches = gateway.table.explain(request);
+fn others(plan: &Plan, request: &route::RouteRequest<'_>) -> (Vec<(String, String)>, usize) {
+    let matches = plan.table.explain(request);
     let all = matches.len() <= MAX_TOLD;
     let others = matches.iter().enumerate().filter(|(_, verdict)| **verdict != Match::Chosen);
-    let told = others.clone().filter(|(_, verdict)| all || **verdict != Match::Path).take(MAX_TOLD);
-    let told: Vec<_> = told
+    let listed = others.clone().filter(|(_, verdict)| all || **verdict != Match::Path).take(MAX_TOLD);
+    let listed: Vec<_> = listed
         .map(|(index, verdict)| {
-            let route = gateway.route(RouteIndex(index));
-            (route.name.to_string(), description::why_not(gateway, &route.conditions, verdict, request))
+            let route = plan.route(RouteIndex(index));
+            (route.name.to_string(), description::why_not(plan, &route.conditions, verdict, request))
         })
         .collect();
-    let untold = others.count() - told.len();
-    (told, untold)
+    let untold = others.count() - listed.len();
+    (listed, untold)
 }

@@ -42,20 +42,20 @@ pub enum Peek {
     Broken,
 }
 
-/// Appends at most `most` bytes to `buffer`. Ready with 0 at the end of the stream.
+/// Appends at most `max` bytes to `buffer`. Ready with 0 at the end of the stream.
 pub fn poll_read(
     stream: &TcpStream,
     context: &mut Context<'_>,
     buffer: &mut BytesMut,
-    most: usize,
+    max: usize,
 ) -> Poll<io::Result<usize>> {
     loop {
         ready!(stream.poll_read_ready(context))?;
-        buffer.reserve(most);
-        match stream.try_read_buf(&mut (&mut *buffer).limit(most)) {
+        buffer.reserve(max);
+        match stream.try_read_buf(&mut (&mut *buffer).limit(max)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(read) => {
-                if 0 < read && read < most {
+                if 0 < read && read < max {
                     is_drained(stream);
                 }
                 return Poll::Ready(Ok(read));

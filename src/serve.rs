@@ -107,8 +107,8 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
     // Read before the file is loaded, so that no change in between is missed.
     let seen = manner.watch.then(|| watch::contents(file));
     let loaded = config::load(file).map_err(ServeError::Config)?;
-    let mut inherited = socket_activation::of_service_manager(&loaded.gateway)?;
-    let log = program_log::start(&loaded.gateway.log.level)
+    let mut inherited = socket_activation::of_service_manager(&loaded.plan)?;
+    let log = program_log::start(&loaded.plan.log.level)
         .map_err(|error| ServeError::System("start the program log", io::Error::other(error)))?;
     loaded.warnings.print();
     descriptors::raise(loaded.gateway.server.max_connections);
@@ -123,12 +123,12 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
             .map_err(|error| ServeError::System("take signals", error))?;
         let rotation = Rotation::take().map_err(|error| ServeError::System("take signals", error))?;
         let predecessor = match manner.takeover {
-            true => take_over(&loaded.gateway, &mut inherited)?,
+            true => take_over(&loaded.plan, &mut inherited)?,
             false => None,
         };
         let triggers = control.reload.clone();
         let signals = (signals, rotation);
-        let running = Running::start(loaded.gateway, signals, inherited, predecessor, control).await?;
+        let running = Running::start(loaded.plan, signals, inherited, predecessor, control).await?;
         let (named, files) = life::channel(loaded.files);
         if let Some(seen) = seen {
             watch::start(file.to_owned(), seen, files, triggers);
@@ -185,22 +185,22 @@ impl Running {
     /// Listens on every address, starts the workers, and lets the previous process end. Needs a tokio runtime around
     /// it.
     async fn start(
-        mut gateway: Plan,
+        mut plan: Plan,
         (signals, rotation): (Signals, Rotation),
         mut inherited: Vec<TcpListener>,
         predecessor: Option<Predecessor>,
         control: Control,
     ) -> Result<Self, ServeError> {
-        let listeners = bind(&gateway, &mut inherited)?;
-        let admin = gateway.admin.as_ref().map(|admin| bind_admin(admin, &mut inherited)).transpose()?;
+        let listeners = bind(&plan, &mut inherited)?;
+        let admin = plan.admin.as_ref().map(|admin| bind_admin(admin, &mut inherited)).transpose()?;
         drop(inherited);
-        let settled = RestartOnlySettings::of(&gateway, addresses(&listeners, gateway.server.listen.len())?);
-        settled.impose_on(&mut gateway);
+        let settled = RestartOnlySettings::of(&plan, addresses(&listeners, plan.server.listen.len())?);
+        settled.impose_on(&mut plan);
         let sockets = duplicate_sockets(&listeners, admin.as_ref())
             .map_err(|error| ServeError::System("keep the listeners for a takeover", error))?;
-        let access_log = start_access_log(&gateway.log)?;
+        let access_log = start_access_log(&plan.log)?;
         let (life, born) = life::channel(Life::Running);
-        let shared = Arc::new(share(gateway, &access_log, born, control)?);
+        let shared = Arc::new(share(plan, &access_log, born, control)?);
         let workers = Arc::clone(&shared);
         let work = move |worker, listeners, up: ReadySignal| {
             proxy::run(worker, listeners, Arc::clone(&workers), || up.call())
@@ -211,12 +211,12 @@ impl Running {
         if let Some(predecessor) = predecessor {
             hand_over(predecessor);
         }
-        let gateway = shared.gateway.load();
-        announce(&gateway, &shared.control.config_status.borrow().file, admin.as_ref());
-        let addresses = gateway.server.listen.iter().map(|listener| listener.address);
+        let plan = shared.plan.load();
+        announce(&plan, &shared.control.config_status.borrow().file, admin.as_ref());
+        let addresses = plan.server.listen.iter().map(|listener| listener.address);
         let offer = Offer::new(addresses.chain(admin.as_ref().map(AdminListener::address)), sockets);
         let supervisor = Systemd::from_environment();
-        drop(gateway);
+        drop(plan);
         Ok(Self { shared, settled, life, signals, rotation, workers, admin, access_log, offer, supervisor })
     }
 
@@ -243,11 +243,11 @@ impl Running {
         let end = Shutdown { signals, workers, life, shared, admin, supervisor, asked: drain };
         let ended = end.wait(offer).await;
         let at_once = matches!(ended, Ok(Ended::AtOnce));
-        let patience = if at_once { LAST_LINES_AT_ONCE } else { LAST_LINES };
+        let timeout = if at_once { LAST_LINES_AT_ONCE } else { LAST_LINES };
         if !at_once && !exporter.finish(LAST_SPANS).await {
             tracing::warn!("the last spans could not be exported");
         }
-        if !access_log.finish(patience) {
+        if !access_log.finish(timeout) {
             tracing::warn!("the last lines of the access log could not be written");
         }
         ended
@@ -255,9 +255,9 @@ impl Running {
 }
 
 /// Asks the running process for its listening sockets. `None`: there is no such process.
-fn take_over(gateway: &Plan, sockets: &mut Vec<TcpListener>) -> Result<Option<Predecessor>, ServeError> {
-    let addresses = gateway.server.listen.iter().map(|listener| listener.address);
-    let addresses = addresses.chain(gateway.admin.as_ref().map(|admin| admin.listen));
+fn take_over(plan: &Plan, sockets: &mut Vec<TcpListener>) -> Result<Option<Predecessor>, ServeError> {
+    let addresses = plan.server.listen.iter().map(|listener| listener.address);
+    let addresses = addresses.chain(plan.admin.as_ref().map(|admin| admin.listen));
     let asked = takeover::ask(addresses).map_err(|error| {
         ServeError::Takeover(match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -303,35 +303,35 @@ fn start_access_log(log: &Log) -> Result<AccessLogWriter, ServeError> {
 }
 
 fn share(
-    gateway: Plan,
+    plan: Plan,
     access_log: &AccessLogWriter,
     life: life::Receiver<Life>,
     control: Control,
 ) -> Result<Shared, ServeError> {
     let (secret, mark) = (random()?, random()?);
-    let store = Store::new(gateway.store.max_keys, gateway.store.shared.clone()).map_err(|error| {
+    let store = Store::new(plan.store.max_keys, plan.store.shared.clone()).map_err(|error| {
         let counters = "reserve the counters of `max_keys` in [store]";
         ServeError::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
     })?;
-    reload::register(&store, &gateway);
+    reload::register(&store, &plan);
     Ok(Shared {
         store,
         clock: Clock::system(),
         secret: KeySecret::Process(secret),
         loop_mark: LoopMark::new(u64::from_le_bytes(mark)),
-        metrics: Metrics::new(gateway.server.workers),
+        metrics: Metrics::new(plan.server.workers),
         samples: Mutex::default(),
-        refusals: RefusalSamples::new(gateway.server.workers),
+        refusals: RefusalSamples::new(plan.server.workers),
         server_registry: ServerRegistry::default(),
         access_log: access_log.logger(),
         spans: Spans::default(),
         connections: AtomicUsize::new(0),
         scarce_above: AtomicUsize::new(usize::MAX),
         client_connections: Arc::default(),
-        worker_commands: WorkerCommands::new(gateway.server.workers),
+        worker_commands: WorkerCommands::new(plan.server.workers),
         control,
         life,
-        gateway: Arc::new(ArcSwap::from_pointee(gateway)),
+        plan: Arc::new(ArcSwap::from_pointee(plan)),
     })
 }
 
@@ -342,9 +342,9 @@ fn random<const N: usize>() -> Result<[u8; N], ServeError> {
     Ok(bytes)
 }
 
-fn bind(gateway: &Plan, inherited: &mut Vec<TcpListener>) -> Result<Vec<Listeners>, ServeError> {
-    let addresses = gateway.server.listen.iter().map(|listener| listener.address);
-    proxy::bind(addresses, gateway.server.workers, inherited)
+fn bind(plan: &Plan, inherited: &mut Vec<TcpListener>) -> Result<Vec<Listeners>, ServeError> {
+    let addresses = plan.server.listen.iter().map(|listener| listener.address);
+    proxy::bind(addresses, plan.server.workers, inherited)
         .map_err(|error| ServeError::Listen(with_remedy(error.to_string(), &error)))
 }
 
@@ -376,10 +376,10 @@ fn with_remedy(message: String, error: &io::Error) -> String {
 }
 
 /// The addresses of the listeners, in the order of `server.listen`: all workers listen on the same addresses.
-fn addresses(listeners: &[Listeners], places: usize) -> Result<Vec<SocketAddr>, ServeError> {
+fn addresses(listeners: &[Listeners], count: usize) -> Result<Vec<SocketAddr>, ServeError> {
     let of_first = listeners.first().map(Vec::as_slice).unwrap_or_default();
-    let at = |place| of_first.iter().find(|(of, _)| *of == place);
-    (0..places)
+    let at = |index| of_first.iter().find(|(of, _)| *of == index);
+    (0..count)
         .filter_map(at)
         .map(|(_, listener)| listener.local_addr())
         .collect::<io::Result<_>>()
@@ -387,19 +387,19 @@ fn addresses(listeners: &[Listeners], places: usize) -> Result<Vec<SocketAddr>, 
 }
 
 /// Four lines, of which scripts may wait for the second: version and file, listeners, what the file holds, admin listener.
-fn announce(gateway: &Plan, file: &str, admin: Option<&AdminListener>) {
+fn announce(plan: &Plan, file: &str, admin: Option<&AdminListener>) {
     tracing::info!("tollgate {} runs {file}", env!("CARGO_PKG_VERSION"));
     let one = |listener: &Listener| match listener.tls {
         true => format!("{} (TLS)", listener.address),
         false => listener.address.to_string(),
     };
-    let listeners: Vec<_> = gateway.server.listen.iter().map(one).collect();
+    let listeners: Vec<_> = plan.server.listen.iter().map(one).collect();
     tracing::info!("listening on {}", listeners.join(", "));
     tracing::info!(
         "{}, {}, {}",
-        counted(gateway.routes.len(), "route"),
-        counted(gateway.limits.len(), "limit"),
-        counted(gateway.upstreams.len(), "upstream"),
+        counted(plan.routes.len(), "route"),
+        counted(plan.limits.len(), "limit"),
+        counted(plan.upstreams.len(), "upstream"),
     );
     if let Some(admin) = admin {
         tracing::info!("admin listening on http://{}/", admin.address());

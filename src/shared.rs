@@ -34,7 +34,7 @@ use worker_commands::WorkerCommands;
 #[derive(Debug)]
 pub struct Shared {
     /// The active plan; a reload swaps it. A request keeps the plan that it began with.
-    pub gateway: Arc<ArcSwap<Plan>>,
+    pub plan: Arc<ArcSwap<Plan>>,
     /// The counters of all limits.
     pub store: Store,
     /// The clock.
@@ -71,14 +71,14 @@ pub struct Shared {
 
 impl Shared {
     /// Keys the fingerprints of clients' keys under this plan.
-    pub fn secret(&self, gateway: &Plan) -> KeySecret {
-        gateway.store.shared.as_ref().map_or(self.secret, |shared| KeySecret::Fleet(shared.secret.0))
+    pub fn secret(&self, plan: &Plan) -> KeySecret {
+        plan.store.shared.as_ref().map_or(self.secret, |shared| KeySecret::Fleet(shared.secret.0))
     }
 
     /// Keys the short ids of masked values under this plan: the same in all gateways of a fleet with a secret, else of
     /// this process alone.
-    pub fn short_ids(&self, gateway: &Plan) -> ShortIds {
-        let fleet = gateway.store.shared.as_ref().filter(|shared| shared.has_secret);
+    pub fn short_ids(&self, plan: &Plan) -> ShortIds {
+        let fleet = plan.store.shared.as_ref().filter(|shared| shared.has_secret);
         ShortIds::new(&fleet.map_or(self.secret, |shared| KeySecret::Fleet(shared.secret.0)))
     }
 }

@@ -154,14 +154,14 @@ pub struct Unreachable;
 pub struct ChargeSet(u32);
 
 impl ChargeSet {
-    /// Adds the charge at index `place`, which is below [`MAX_CHARGES`].
-    pub fn insert(&mut self, place: usize) {
-        self.0 |= 1 << (place % MAX_CHARGES);
+    /// Adds the charge at index `index`, which is below [`MAX_CHARGES`].
+    pub fn insert(&mut self, index: usize) {
+        self.0 |= 1 << (index % MAX_CHARGES);
     }
 
-    /// Whether it contains the charge at index `place`.
-    pub fn contains(self, place: usize) -> bool {
-        place < MAX_CHARGES && self.0 & 1 << place != 0
+    /// Whether it contains the charge at index `index`.
+    pub fn contains(self, index: usize) -> bool {
+        index < MAX_CHARGES && self.0 & 1 << index != 0
     }
 
     /// Whether there are none.

@@ -38,7 +38,7 @@ use abort_reason::AbortReason;
 use balance::Balancer;
 use cause::Cause;
 use exchange::{BodyFailed, Exchange, RequestBody, UpstreamRequest};
-use http2::{Http2Pool, MAX_LINKS};
+use http2::{Http2Pool, MAX_HTTP2_CONNECTIONS};
 use pool::{EndpointPool, UpstreamConnection};
 use private::PrivateConnections;
 use retry::RetryBudget;
@@ -116,11 +116,12 @@ impl Pools {
                     let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
                     let host_address = registry.names.address_of(endpoint);
                     let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
-                    let links = links(upstream, workers);
+                    let http2_pool = http2_pool(upstream, workers);
                     let last = last.filter(|pool| {
-                        pool.leads_to(endpoint, &host_address, limit.as_ref(), links.as_ref())
+                        pool.leads_to(endpoint, &host_address, limit.as_ref(), http2_pool.as_ref())
                     });
-                    let fresh = || Rc::new(EndpointPool::new(endpoint, host_address, limit.clone(), links));
+                    let fresh =
+                        || Rc::new(EndpointPool::new(endpoint, host_address, limit.clone(), http2_pool));
                     let pool = last.unwrap_or_else(fresh);
                     kept.insert(key, Rc::clone(&pool));
                     pool
@@ -140,10 +141,11 @@ impl Pools {
 }
 
 /// One worker's HTTP/2 connections to one server: the worker's share of the upstream's connection limit.
-fn links(upstream: &Upstream, workers: usize) -> Option<Http2Pool> {
+fn http2_pool(upstream: &Upstream, workers: usize) -> Option<Http2Pool> {
     let sharers = workers.max(1) * upstream.endpoints().len().max(1);
-    let most = upstream.max_connections.map_or(MAX_LINKS, |limit| (limit.connections / sharers).max(1));
-    (upstream.protocol == Protocol::Http2).then(|| Http2Pool::new(most, upstream.idle_timeout))
+    let max =
+        upstream.max_connections.map_or(MAX_HTTP2_CONNECTIONS, |limit| (limit.connections / sharers).max(1));
+    (upstream.protocol == Protocol::Http2).then(|| Http2Pool::new(max, upstream.idle_timeout))
 }
 
 /// The servers of one upstream, as one worker sees them.
@@ -215,43 +217,43 @@ impl UpstreamClient {
         }
         let mut tried = Tried::new();
         let none_healthy = || Failed { failure: Failure::NoneHealthy, authority: None, attempts: 0 };
-        let own = request.own.place(&self.pools).filter(|place| self.is_healthy(*place));
-        let place = own.or_else(|| self.choose(request.affinity, &tried, now));
-        let mut place = place.ok_or_else(none_healthy)?;
+        let own = request.own.index(&self.pools).filter(|index| self.is_healthy(*index));
+        let index = own.or_else(|| self.choose(request.affinity, &tried, now));
+        let mut index = index.ok_or_else(none_healthy)?;
         let (mut fresh, mut stales, mut attempts) = (false, 0, 0);
         loop {
             attempts += 1;
-            let pool = &self.pools[place];
+            let pool = &self.pools[index];
             let failed =
                 |failure| Failed { failure, authority: Some(Arc::clone(pool.authority())), attempts };
             let (affinity, begun) = (request.affinity, now);
-            let connection = match self.connection(place, careful, fresh, request.own).await {
+            let connection = match self.connection(index, careful, fresh, request.own).await {
                 Ok(connection) => connection,
                 Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
                     now = deadline::now();
-                    self.report_failure(place, failure, begun, now);
-                    let other = self.retry_place(&mut tried, place, affinity, now);
+                    self.report_failure(index, failure, begun, now);
+                    let other = self.retry_server(&mut tried, index, affinity, now);
                     let other = other.ok_or_else(|| failed(failure))?;
-                    self.note_retry(place, failure);
-                    place = other;
+                    self.note_retry(index, failure);
+                    index = other;
                     continue;
                 }
             };
             if !connection.reused {
                 now = deadline::now();
             }
-            let mut exchange = Exchange::new(request, connection, place, attempts, now);
+            let mut exchange = Exchange::new(request, connection, index, attempts, now);
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
                 Ok(head) => {
-                    self.report_success(place, begun);
+                    self.report_success(index, begun);
                     return Ok((exchange, head));
                 }
                 Err(failure) => failure,
             };
             now = deadline::now();
             if exchange.is_server_failure(failure) {
-                self.report_failure(place, failure, begun, now);
+                self.report_failure(index, failure, begun, now);
             }
             let (stale, ending) = (exchange.is_stale() && stales < MAX_STALE, exchange.ending());
             let broken = matches!(failure, Failure::Reset | Failure::Tls);
@@ -259,11 +261,11 @@ impl UpstreamClient {
             request = unspent.ok_or_else(|| failed(failure))?;
             request.answer.bytes.clear();
             if !stale {
-                let other = self.retry_place(&mut tried, place, affinity, now);
-                let same = || self.retry_busy(&tried, place, ending, now);
+                let other = self.retry_server(&mut tried, index, affinity, now);
+                let same = || self.retry_busy(&tried, index, ending, now);
                 let next = other.or_else(same).ok_or_else(|| failed(failure))?;
-                self.note_retry(place, failure);
-                place = next;
+                self.note_retry(index, failure);
+                index = next;
             }
             fresh = stale;
             stales += u32::from(stale);
@@ -279,35 +281,35 @@ impl UpstreamClient {
         }
         let mut choice = self.choice.borrow_mut();
         let mut next = |allowed: &dyn Fn(usize, &ServerState) -> bool| {
-            let allowed = |place| self.peers.get(place).is_some_and(|server| allowed(place, server));
+            let allowed = |index| self.peers.get(index).is_some_and(|server| allowed(index, server));
             choice.next(affinity, &self.peers, allowed)
         };
-        next(&|place, server| !tried.contains(&place) && server.is_available(now))
-            .or_else(|| next(&|place, server| !tried.contains(&place) && server.is_healthy()))
-            .or_else(|| next(&|place, server| tried.last() != Some(&place) && server.is_healthy()))
+        next(&|index, server| !tried.contains(&index) && server.is_available(now))
+            .or_else(|| next(&|index, server| !tried.contains(&index) && server.is_healthy()))
+            .or_else(|| next(&|index, server| tried.last() != Some(&index) && server.is_healthy()))
     }
 
-    fn is_healthy(&self, place: usize) -> bool {
-        self.peers.get(place).is_some_and(|server| server.is_healthy())
+    fn is_healthy(&self, index: usize) -> bool {
+        self.peers.get(index).is_some_and(|server| server.is_healthy())
     }
 
     /// Records that the server failed an attempt that began at `begun`.
-    fn report_failure(&self, place: usize, failure: Failure, begun: Instant, now: Instant) {
+    fn report_failure(&self, index: usize, failure: Failure, begun: Instant, now: Instant) {
         self.failed_attempts.set(self.failed_attempts.get() + 1);
-        let cause = Cause::of(failure, self.pools[place].connect_error());
+        let cause = Cause::of(failure, self.pools[index].connect_error());
         let attempt = FailedAttempt { begun, ended: now, cause };
-        self.peers.failed(place, attempt, self.upstream.down_after(), self.upstream.eject);
+        self.peers.failed(index, attempt, self.upstream.down_after(), self.upstream.eject);
     }
 
     /// Records that the server failed, and that another attempt follows.
     #[cold]
-    fn note_retry(&self, place: usize, failure: Failure) {
-        self.retries.borrow_mut().push((place, failure));
+    fn note_retry(&self, index: usize, failure: Failure) {
+        self.retries.borrow_mut().push((index, failure));
     }
 
     /// Records that the server answered an attempt that began at `begun`.
-    fn report_success(&self, place: usize, begun: Instant) {
-        if let Some(server) = self.peers.get(place) {
+    fn report_success(&self, index: usize, begun: Instant) {
+        if let Some(server) = self.peers.get(index) {
             server.answered(begun);
         }
     }
@@ -315,14 +317,14 @@ impl UpstreamClient {
     /// A kept connection to the server at this index, preferably the client's own, or a new one.
     async fn connection(
         &self,
-        place: usize,
+        index: usize,
         careful: bool,
         fresh: bool,
         own: &mut PrivateConnections,
     ) -> Result<UpstreamConnection, Failure> {
-        let pool = &self.pools[place];
+        let pool = &self.pools[index];
         let counted = self.upstream.balance == Balance::LeastRequests;
-        let in_flight = self.peers.get(place).filter(|_| counted).map(InFlight::at);
+        let in_flight = self.peers.get(index).filter(|_| counted).map(InFlight::at);
         let kept = if fresh { None } else { own.take(pool).or_else(|| pool.idle_connection(careful)) };
         let mut connection = match kept {
             Some(kept) => kept,
@@ -334,14 +336,14 @@ impl UpstreamClient {
     }
 
     /// Whether to try a server with too many requests again, since there is no other.
-    fn retry_busy(&self, tried: &Tried, place: usize, ending: AbortReason, now: Instant) -> Option<usize> {
+    fn retry_busy(&self, tried: &Tried, index: usize, ending: AbortReason, now: Instant) -> Option<usize> {
         let left = tried.len() < self.upstream.retry.attempts as usize;
-        (ending == AbortReason::Busy && left && self.budget.borrow_mut().spend(now)).then_some(place)
+        (ending == AbortReason::Busy && left && self.budget.borrow_mut().spend(now)).then_some(index)
     }
 
     /// The index of the server for another attempt: another server, within the maximum of attempts and the retry
     /// budget.
-    fn retry_place(&self, tried: &mut Tried, failed: usize, affinity: u64, now: Instant) -> Option<usize> {
+    fn retry_server(&self, tried: &mut Tried, failed: usize, affinity: u64, now: Instant) -> Option<usize> {
         tried.push(failed);
         if self.pools.len() < 2 || tried.len() >= self.upstream.retry.attempts as usize {
             return None;

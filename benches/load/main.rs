@@ -44,19 +44,19 @@ struct Options {
     /// Seconds of load that count.
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// Ends earlier, after so many requests (those of the warm-up included).
+    /// Ends earlier, after this number of requests (those of the warm-up included).
     #[arg(long, default_value_t = u64::MAX)]
     requests: u64,
     /// Open loop: requests a second, constant.
     #[arg(long)]
     rate: Option<f64>,
-    /// Sends `x-api-key`, one of so many at random.
+    /// Sends `x-api-key` with a random value out of this number of values.
     #[arg(long)]
     keys: Option<NonZeroU64>,
     /// Sends `x-api-key`, a new one with each request, counted from here.
     #[arg(long, conflicts_with = "keys")]
     first_key: Option<u64>,
-    /// Asks for nothing: so many clients send a byte of a head now and then, until the seconds are over.
+    /// Sends no requests: this number of clients send a byte of a head at intervals, until the end.
     #[arg(long)]
     slow: Option<u32>,
     /// The path to ask for.

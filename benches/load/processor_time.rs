@@ -43,7 +43,7 @@ impl ProcessorTime {
     }
 
     /// Microseconds in user space and in the kernel, a request.
-    #[expect(clippy::cast_precision_loss, reason = "so many nanoseconds are months")]
+    #[expect(clippy::cast_precision_loss, reason = "2^53 ns are months")]
     pub(crate) fn per_request(self, requests: usize) -> (f64, f64) {
         let microseconds = self.nanoseconds as f64 / 1e3 / requests as f64;
         let ticks = (self.user_ticks + self.system_ticks).max(1);

@@ -9,7 +9,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// What each begins with; then come letters of a field's value.
 const BEGINNING: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nx-slow: ";
 
-/// Keeps so many connections until `seconds` are over; says when all are there.
+/// Keeps this number of connections for `seconds`; reports when all are open.
 pub(crate) fn run(address: SocketAddr, count: u32, seconds: f64) -> io::Result<()> {
     let mut clients: Vec<TcpStream> = (0..count).map(|_| begin(address)).collect::<io::Result<_>>()?;
     writeln!(io::stdout(), "slow {count}")?;

@@ -63,7 +63,7 @@ fn readiness(shared: &Shared) -> AdminResponse {
         return unready("draining: requests in flight finish, new ones go elsewhere");
     }
     let store_is_up = shared.store.shared().is_none_or(|store| store.health().is_up());
-    if !store_is_up && shared.gateway.load().limits.iter().any(|limit| limit.on_error == OnError::Deny) {
+    if !store_is_up && shared.plan.load().limits.iter().any(|limit| limit.on_error == OnError::Deny) {
         return unready("the shared store is unreachable, and some limits deny requests without it");
     }
     text(StatusCode::OK, "text/plain; charset=utf-8", "ready\n")
@@ -74,8 +74,8 @@ fn unready(detail: &str) -> AdminResponse {
 }
 
 fn metrics(shared: &Shared) -> AdminResponse {
-    let (gateway, dropped) = (shared.gateway.load(), shared.access_log.dropped());
-    let traces = gateway.trace.as_ref().map(|_| shared.spans.counts());
-    let page = shared.metrics.render(&gateway, &shared.server_registry, &shared.store, dropped, traces);
+    let (plan, dropped) = (shared.plan.load(), shared.access_log.dropped());
+    let traces = plan.trace.as_ref().map(|_| shared.spans.counts());
+    let page = shared.metrics.render(&plan, &shared.server_registry, &shared.store, dropped, traces);
     text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
 }

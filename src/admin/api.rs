@@ -36,7 +36,7 @@ use query::Query;
 /// The prefix of all API paths.
 pub(super) const PREFIX: &str = "/api/v1/";
 /// The maximum number of bytes of a body.
-const MOST_BODY: usize = 16 << 10;
+const MAX_BODY: usize = 16 << 10;
 
 /// The response: a status and a value, or an error.
 type ApiResult = Result<(StatusCode, Value), ApiError>;
@@ -82,11 +82,11 @@ struct ApiRequest<'a> {
 pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> AdminResponse {
     let (head, body) = request.into_parts();
     let path = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
-    let Some(place) = Endpoint::of(path) else {
+    let Some(endpoint) = Endpoint::of(path) else {
         return problem(StatusCode::NOT_FOUND, "unknown API path: `docs/api.md` lists all paths");
     };
-    if !place.methods().split(", ").any(|method| method == head.method.as_str()) {
-        return not_allowed(place.methods());
+    if !endpoint.methods().split(", ").any(|method| method == head.method.as_str()) {
+        return not_allowed(endpoint.methods());
     }
     let body = match head.method {
         Method::POST => read(&head.headers, body).await,
@@ -94,7 +94,7 @@ pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared:
     };
     let said = match body {
         Ok(body) => {
-            place
+            endpoint
                 .answer(&head.method, &ApiRequest { shared, peer, query: Query(head.uri.query()), body })
                 .await
         }
@@ -151,7 +151,7 @@ impl<'p> Endpoint<'p> {
             Self::Status => good(status::get(asked.shared)),
             Self::Samples => history::get(asked.shared, asked.query).and_then(good),
             Self::Bans => bans::get(asked.shared, asked.query).await.and_then(good),
-            Self::Routes => good(routes::get(&asked.shared.gateway.load())),
+            Self::Routes => good(routes::get(&asked.shared.plan.load())),
             Self::Limits => good(limits::tell(asked.shared).await),
             Self::Keys(limit) => top_keys::get(asked.shared, limit, asked.query).await.and_then(good),
             Self::Refusals => refusals::get(asked.shared, asked.query).and_then(good),
@@ -208,9 +208,9 @@ fn decoded(segment: &str) -> Result<String, ApiError> {
 }
 
 /// The limit of this name, as written in a path.
-fn limit_named(gateway: &Plan, segment: &str) -> Result<LimitIndex, ApiError> {
+fn limit_named(plan: &Plan, segment: &str) -> Result<LimitIndex, ApiError> {
     let name = decoded(segment)?;
-    gateway.limit_named(&name).ok_or_else(|| {
+    plan.limit_named(&name).ok_or_else(|| {
         ApiError::new(StatusCode::NOT_FOUND, format!("there is no limit `{}`", name.escape_debug()))
     })
 }
@@ -231,7 +231,7 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, ApiError> {
         true => ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 KiB"),
         false => ApiError::bad("the body did not come whole"),
     };
-    let bytes = Limited::new(body, MOST_BODY).collect().await.map_err(too_large)?.to_bytes();
+    let bytes = Limited::new(body, MAX_BODY).collect().await.map_err(too_large)?.to_bytes();
     if bytes.is_empty() {
         return Ok(Value::Object(serde_json::Map::new()));
     }

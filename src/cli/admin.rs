@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::config::is_variable_name;
 
 /// Maximum bytes of a response.
-const MOST_ANSWER: usize = 4 << 20;
+const MAX_RESPONSE: usize = 4 << 20;
 
 /// Its address, and the token that it requires.
 pub(super) struct AdminClient {
@@ -58,14 +58,14 @@ impl AdminClient {
         self.token_env.as_ref().map(token).transpose()
     }
 
-    /// Sends one request and reads the answer, within `patience`.
+    /// Sends one request and reads the answer, within `timeout`.
     pub(super) fn ask(
         &self,
         method: Method,
         path: &str,
         authorization: Option<String>,
         body: String,
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<(StatusCode, Bytes)> {
         let mut request =
             Request::builder().method(method).uri(path).header(header::HOST, self.address.to_string());
@@ -78,9 +78,9 @@ impl AdminClient {
         let request = request.body(Full::from(body)).map_err(io::Error::other)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            tokio::time::timeout(patience, exchange(self.address, request))
+            tokio::time::timeout(timeout, exchange(self.address, request))
                 .await
-                .unwrap_or_else(|_| Err(io::Error::other(format!("no answer within {patience:?}"))))
+                .unwrap_or_else(|_| Err(io::Error::other(format!("no answer within {timeout:?}"))))
         })
     }
 }
@@ -92,7 +92,7 @@ async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> io::Res
     tokio::spawn(connection);
     let response = sender.send_request(request).await.map_err(io::Error::other)?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await.map_err(io::Error::other)?;
+    let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await.map_err(io::Error::other)?;
     Ok((status, body.to_bytes()))
 }
 

@@ -16,7 +16,7 @@ use super::{FAILED, MISTAKE};
 use text::LiveExplanation;
 
 /// The timeout for connecting, request and response together; the gateway may have to call a shared store.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks the admin listener that `file` names, about a valid request.
 pub(super) fn ask(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>) -> ExitCode {
@@ -30,9 +30,9 @@ pub(super) fn ask(file: &Path, method: &str, url: &str, headers: &[String], ip: 
         Err(message) => return fault(MISTAKE, message),
     };
     let address = admin.address;
-    let answer = admin.ask(Method::POST, "/api/v1/explain", authorization, question, PATIENCE);
+    let answer = admin.ask(Method::POST, "/api/v1/explain", authorization, question, TIMEOUT);
     match answer.map(|(status, body)| (status, serde_json::from_slice::<Value>(&body).unwrap_or_default())) {
-        Ok((StatusCode::OK, told)) => show(&LiveExplanation(&told).to_string()),
+        Ok((StatusCode::OK, explanation)) => show(&LiveExplanation(&explanation).to_string()),
         Ok((status, problem)) => {
             let detail = problem.get("detail").and_then(Value::as_str).unwrap_or("it says no more");
             fault(FAILED, format_args!("the gateway at {address} answers {status}: {detail}"))

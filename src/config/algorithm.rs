@@ -62,15 +62,15 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<Vec<Rated>> {
     refuse_foreign(table, kind);
     let rates = table.require("rate", "\"10/s\"", |value| rates(&value));
     let with = algorithm_maker(table, kind);
-    let rated = |(written, rate, place): (String, Rate, SourceSpan)| {
-        warn_of_month(kind, &written, rate, place, table.reader());
+    let rated = |(written, rate, span): (String, Rate, SourceSpan)| {
+        warn_of_month(kind, &written, rate, span, table.reader());
         Rated { rate: written, algorithm: with(rate) }
     };
     Some(rates?.into_iter().map(rated).collect())
 }
 
 /// A period that users write for a month, which it is not.
-fn warn_of_month(kind: Kind, written: &str, rate: Rate, place: SourceSpan, reader: &Diagnostics<'_>) {
+fn warn_of_month(kind: Kind, written: &str, rate: Rate, span: SourceSpan, reader: &Diagnostics<'_>) {
     const DAY: u64 = 86_400_000_000;
     let Micros(period) = rate.period();
     let days = period / DAY;
@@ -84,7 +84,7 @@ fn warn_of_month(kind: Kind, written: &str, rate: Rate, place: SourceSpan, reade
         _ => format!("a period of {days} days"),
     };
     let message = format!("{} is not a month: it is {meaning}", quoted(written));
-    reader.warn(place, message, "`/month` is not available in this version of tollgate");
+    reader.warn(span, message, "`/month` is not available in this version of tollgate");
 }
 
 /// Parameters of other algorithms are errors: they would have no effect.
@@ -143,14 +143,14 @@ fn rates(value: &ConfigValue<'_>) -> Option<Vec<(String, Rate, SourceSpan)>> {
     }
     let mut rates: Vec<(String, Rate, SourceSpan)> = Vec::new();
     value.some_of(|item| {
-        let (written, rate, place) = one_rate(&item)?;
+        let (written, rate, span) = one_rate(&item)?;
         if let Some((other, ..)) = rates.iter().find(|(_, other, _)| *other == rate) {
             item.fault(
                 format!("the rates {} and {} are the same", quoted(other), quoted(&written)),
                 "leave one of the two out",
             );
         }
-        rates.push((written, rate, place));
+        rates.push((written, rate, span));
         Some(())
     })?;
     if rates.len() > MAX_CHARGES {
@@ -165,5 +165,5 @@ fn one_rate(value: &ConfigValue<'_>) -> Option<(String, Rate, SourceSpan)> {
     }
     let text = value.text()?;
     let rate = text.parse("a rate", units::rate)?;
-    Some((text.into_string(), rate, value.place()))
+    Some((text.into_string(), rate, value.span()))
 }

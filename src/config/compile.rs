@@ -69,7 +69,7 @@ fn subject_is_never_present(limits: &[limits::LimitDraft], reader: &Diagnostics<
     for draft in limits {
         if draft.limit.as_ref().is_some_and(|limit| limit.key.parts.contains(&Part::TlsSubject)) {
             reader.fault(
-                draft.place,
+                draft.span,
                 format!(
                     "limit {} counts by `tls:subject`, but no client is asked for a certificate",
                     quoted(&draft.name)
@@ -87,16 +87,16 @@ fn too_few_connections(draft: &upstreams::UpstreamDraft, workers: usize, reader:
         return;
     };
     let servers = upstream.endpoints().len();
-    let least = workers * servers;
-    if upstream.protocol == Protocol::Http2 && bound.connections < least {
+    let min = workers * servers;
+    if upstream.protocol == Protocol::Http2 && bound.connections < min {
         let message = format!(
-            "upstream {} may have {} connections, but needs {least} for `protocol = \"http2\"`: one for each of {workers} \
+            "upstream {} may have {} connections, but needs {min} for `protocol = \"http2\"`: one for each of {workers} \
              workers and {servers} servers",
             quoted(&draft.name),
             bound.connections,
         );
-        let help = format!("write `max_connections = {least}` or more, or set `workers` in [server]");
-        reader.fault(draft.place, message, help);
+        let help = format!("write `max_connections = {min}` or more, or set `workers` in [server]");
+        reader.fault(draft.span, message, help);
     }
 }
 
@@ -114,7 +114,7 @@ fn own_listener(draft: &upstreams::UpstreamDraft, server: &Server, reader: &Diag
             listener.address,
         );
         let help = "write the address of the backend, or change `listen` in [server]";
-        reader.fault(draft.place, message, help);
+        reader.fault(draft.span, message, help);
     }
 }
 
@@ -142,7 +142,7 @@ fn duplicate_names(routes: &[routes::RouteDraft], reader: &Diagnostics<'_>) {
                 (_, true) => "give one of the two another name",
                 (_, false) => "give this route a `name`: without one it is named after its path",
             };
-            reader.fault(route.place, format!("two routes have the name {}", quoted(&route.name)), help);
+            reader.fault(route.span, format!("two routes have the name {}", quoted(&route.name)), help);
         }
         named.entry(&route.name).or_insert(route);
     }
@@ -163,7 +163,7 @@ fn reachable(routes: &[routes::RouteDraft], matching: PathMatching, reader: &Dia
             quoted(&hidden.name),
             quoted(&taker.name)
         );
-        reader.fault(hidden.place, message, "give one of the two other conditions, or leave this route out");
+        reader.fault(hidden.span, message, "give one of the two other conditions, or leave this route out");
     }
     table
 }
@@ -178,7 +178,7 @@ fn taken_spellings(sound: &[&routes::RouteDraft], conditions: &[Conditions], rea
             quoted(&loser.name),
         );
         let help = "write `path_matching = \"strict\"` in [server] if the backends tell the spellings apart";
-        reader.warn(taker.place, message, help);
+        reader.warn(taker.span, message, help);
     }
 }
 
@@ -189,7 +189,7 @@ fn too_many_charges(route: &routes::RouteDraft, limits: &[limits::LimitDraft], r
     let charges: usize = route.uses.iter().map(rates).sum();
     if charges > MAX_CHARGES {
         let message = format!("route {} is charged to {charges} rates at once", quoted(&route.name));
-        reader.fault(route.place, message, format!("name limits with at most {MAX_CHARGES} rates in all"));
+        reader.fault(route.span, message, format!("name limits with at most {MAX_CHARGES} rates in all"));
     }
 }
 
@@ -213,7 +213,7 @@ fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], rea
                 quoted(&other.name),
             );
             let help = "give both the same `key`, put one of them on another route, or share the counters in a single server";
-            reader.fault(used.place, message, help);
+            reader.fault(used.span, message, help);
         }
     }
 }
@@ -238,8 +238,10 @@ fn never_admitted(
         return;
     };
     let cost = u64::from(cost.units());
-    let Some(least) = limit.policies.iter().min_by_key(|policy| policy.algorithm.max_cost()) else { return };
-    let holds = least.algorithm.max_cost();
+    let Some(smallest) = limit.policies.iter().min_by_key(|policy| policy.algorithm.max_cost()) else {
+        return;
+    };
+    let holds = smallest.algorithm.max_cost();
     if cost <= holds {
         return;
     }
@@ -252,8 +254,8 @@ fn never_admitted(
         quoted(&route.name),
         quoted(&limit.name),
     );
-    let place: SourceSpan = used.cost_place.unwrap_or(used.place);
-    reader.fault(place, message, format!("{} to {cost} or more, or lower the cost", raise(limit, least)));
+    let span: SourceSpan = used.cost_span.unwrap_or(used.span);
+    reader.fault(span, message, format!("{} to {cost} or more, or lower the cost", raise(limit, smallest)));
 }
 
 /// The parameter to raise for a larger quota.

@@ -86,19 +86,19 @@ impl<'a> Diagnostics<'a> {
     }
 
     /// Reports something that makes the file unusable.
-    pub(super) fn fault(&self, place: SourceSpan, message: impl Into<String>, help: impl Into<String>) {
-        self.push(Severity::Error, place, message.into(), help.into());
+    pub(super) fn fault(&self, span: SourceSpan, message: impl Into<String>, help: impl Into<String>) {
+        self.push(Severity::Error, span, message.into(), help.into());
     }
 
     /// Reports a setting that is allowed, but probably unintended.
-    pub(super) fn warn(&self, place: SourceSpan, message: impl Into<String>, help: impl Into<String>) {
-        self.push(Severity::Warning, place, message.into(), help.into());
+    pub(super) fn warn(&self, span: SourceSpan, message: impl Into<String>, help: impl Into<String>) {
+        self.push(Severity::Warning, span, message.into(), help.into());
     }
 
     /// Reports a name that belongs to a later version. It is never ignored silently: the user may rely on it.
-    pub(super) fn not_available(&self, place: SourceSpan, what: &str) {
+    pub(super) fn not_available(&self, span: SourceSpan, what: &str) {
         let message = format!("`{what}` is not available in this version of tollgate");
-        self.fault(place, message, "leave it out");
+        self.fault(span, message, "leave it out");
     }
 
     /// The number of errors so far: a part that began and ended at the same count is valid.
@@ -116,8 +116,8 @@ impl<'a> Diagnostics<'a> {
         self.findings.into_inner()
     }
 
-    fn push(&self, severity: Severity, place: SourceSpan, message: String, help: String) {
-        self.findings.borrow_mut().push(Diagnostic { severity, message, place: Some(place), help });
+    fn push(&self, severity: Severity, span: SourceSpan, message: String, help: String) {
+        self.findings.borrow_mut().push(Diagnostic { severity, message, span: Some(span), help });
     }
 }
 

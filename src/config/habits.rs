@@ -30,8 +30,8 @@ pub(super) fn other_key(title: &str, key: &str, value: &DeValue<'_>) -> Option<S
         let status = value.as_integer().map_or("429", |number| number.as_str());
         let reject = format!("write `reject = {{ status = {} }}`", cut_for_help(status));
         let is_here = title.contains("[routes]") || title.contains("[limits.");
-        let place = if is_here { "" } else { " in `[[routes]]` or `[limits.NAME]`" };
-        return Some(format!("{reject}{place}"));
+        let where_it_is = if is_here { "" } else { " in `[[routes]]` or `[limits.NAME]`" };
+        return Some(format!("{reject}{where_it_is}"));
     }
     if key == "shadow" && title.contains("[limits.") {
         let mode = if value.as_bool() == Some(false) { "enforce" } else { "shadow" };

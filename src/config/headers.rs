@@ -64,7 +64,7 @@ pub(super) fn fields(
         });
         match name {
             Ok(name) => fields.extend(field_value(&entry.value).map(|value| (name, value))),
-            Err(refusal) => value.reader().fault(entry.key_place, refusal.message, refusal.help),
+            Err(refusal) => value.reader().fault(entry.key_span, refusal.message, refusal.help),
         }
     }
     Some(fields)

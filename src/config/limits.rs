@@ -24,19 +24,19 @@ const REPEATED: [(&str, Repeated); 3] =
 /// A limit of the file.
 pub(super) struct LimitDraft {
     pub(super) name: Arc<str>,
-    pub(super) place: SourceSpan,
+    pub(super) span: SourceSpan,
     /// `None` if it has faults.
     pub(super) limit: Option<Limit>,
 }
 
 /// Reads one entry of `[limits]`, with the `on_error` of `[store]`.
 pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> LimitDraft {
-    name::check_limit(entry.key, entry.key_place, entry.value.reader());
+    name::check_limit(entry.key, entry.key_span, entry.value.reader());
     let limit = entry
         .value
         .table(&quoted(&format!("[limits.{}]", entry.key)))
         .and_then(|table| limit(entry.key, table, on_error));
-    LimitDraft { name: entry.key.into(), place: entry.key_place, limit }
+    LimitDraft { name: entry.key.into(), span: entry.key_span, limit }
 }
 
 fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<Limit> {
@@ -68,7 +68,7 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
         && !parts.iter().any(Part::invented_by_client)
     {
         repeats.reader().warn(
-            repeats.place(),
+            repeats.span(),
             "`repeated` has no effect: no part of this key can come more than once",
             "leave it out; it is about `header:`, `cookie:` and `query:`",
         );
@@ -77,7 +77,7 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
         && !parts.iter().any(Part::may_be_missing)
     {
         given.reader().warn(
-            given.place(),
+            given.span(),
             "`missing` has no effect: no part of this key can be missing",
             "leave it out; it speaks of `header:`, `cookie:`, `query:` and `tls:subject`",
         );
@@ -125,7 +125,7 @@ fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {
     }
     if let Exemption::Header(name, _) = &exemption {
         value.reader().warn(
-            value.place(),
+            value.span(),
             format!("any client can send the field {} and be exempt", quoted(name.as_str())),
             "exempt by `ip:`, or make sure that a proxy in front drops this field from outside requests",
         );

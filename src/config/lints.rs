@@ -10,7 +10,7 @@ use crate::route::key::Part;
 
 /// A shared log of more events may block the server for some ten milliseconds after a lull, when all of them expire at
 /// once.
-const MOST_SHARED_EVENTS: u64 = 10_000;
+const MAX_SHARED_EVENTS: u64 = 10_000;
 
 /// Warns of settings without effect, and of limits that limit no client.
 pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
@@ -22,7 +22,7 @@ pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
     for (index, limit) in draft.limits.iter().enumerate() {
         if let Some(sound) = &limit.limit {
             invented_key(LimitIndex(index), sound, draft, reader);
-            crowded_log(limit.place, sound, draft, reader);
+            crowded_log(limit.span, sound, draft, reader);
         }
     }
     for route in &draft.routes {
@@ -40,7 +40,7 @@ fn uncompared_parameters(route: &routes::RouteDraft, draft: &FileDraft, reader: 
         let message =
             format!("`;` and what follows it in a segment are not compared: {} has them", quoted(&path));
         let help = "leave them out, or write `path_matching = \"strict\"` in [server]";
-        reader.warn(route.place, message, help);
+        reader.warn(route.span, message, help);
     }
 }
 
@@ -51,7 +51,7 @@ fn unused_limits(draft: &FileDraft, reader: &Diagnostics<'_>) {
     }
     for (limit, _) in draft.limits.iter().zip(used).filter(|(_, used)| !used) {
         let message = format!("no route uses the limit {}", quoted(&limit.name));
-        reader.warn(limit.place, message, "name it in `limits` of a route, or leave it out");
+        reader.warn(limit.span, message, "name it in `limits` of a route, or leave it out");
     }
 }
 
@@ -62,7 +62,7 @@ fn unused_upstreams(draft: &FileDraft, reader: &Diagnostics<'_>) {
     }
     for (upstream, _) in draft.upstreams.iter().zip(used).filter(|(_, used)| !used) {
         let message = format!("no route uses the upstream {}", quoted(&upstream.name));
-        reader.warn(upstream.place, message, "name it as `upstream` of a route, or leave it out");
+        reader.warn(upstream.span, message, "name it as `upstream` of a route, or leave it out");
     }
 }
 
@@ -87,10 +87,10 @@ fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, reader: &Di
         quoted(&limit.name),
         quoted(&first.name),
     );
-    let place =
-        first.uses.iter().find(|used| used.limit_use.limit == index).map_or(first.place, |used| used.place);
+    let span =
+        first.uses.iter().find(|used| used.limit_use.limit == index).map_or(first.span, |used| used.span);
     reader.warn(
-        place,
+        span,
         message,
         "add a limit with `key = \"ip\"` to the route, wide enough for honest clients",
     );
@@ -108,16 +108,16 @@ fn has_address_limit(route: &routes::RouteDraft, draft: &FileDraft) -> bool {
 }
 
 /// The store counts each event of a sliding log; a log that is longer than the store loses its oldest events.
-fn crowded_log(place: super::report::SourceSpan, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn crowded_log(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
     let logs = limit.policies.iter().filter(|policy| policy.algorithm.keeps_events());
     let Some(longest) = logs.map(|policy| policy.algorithm.quota()).max() else { return };
-    if draft.store.shared.is_some() && longest > MOST_SHARED_EVENTS {
+    if draft.store.shared.is_some() && longest > MAX_SHARED_EVENTS {
         let message = format!(
             "limit {} keeps up to {longest} events for one key in the shared store, which serves no other request while it scans them",
             quoted(&limit.name)
         );
-        let help = format!("keep to {MOST_SHARED_EVENTS}, or use `sliding-window`, which keeps two counts");
-        reader.warn(place, message, help);
+        let help = format!("keep to {MAX_SHARED_EVENTS}, or use `sliding-window`, which keeps two counts");
+        reader.warn(span, message, help);
     }
     let max_keys = draft.store.max_keys;
     if usize::try_from(longest).is_ok_and(|longest| longest <= max_keys) {
@@ -128,7 +128,7 @@ fn crowded_log(place: super::report::SourceSpan, limit: &Limit, draft: &FileDraf
         quoted(&limit.name)
     );
     reader.warn(
-        place,
+        span,
         message,
         "raise `max_keys` of `[store]`, or use `sliding-window`, which keeps two counts",
     );
@@ -139,7 +139,7 @@ fn idle_limits(route: &routes::RouteDraft, reader: &Diagnostics<'_>) {
     let Some(first) = route.uses.first() else { return };
     if route.uses.iter().all(|used| used.limit_use.cost.is_none()) {
         let message = format!("route {} costs 0, so its limits never refuse it", quoted(&route.name));
-        reader.warn(first.cost_place.unwrap_or(first.place), message, "raise `cost`, or leave `limits` out");
+        reader.warn(first.cost_span.unwrap_or(first.span), message, "raise `cost`, or leave `limits` out");
     }
 }
 
@@ -152,6 +152,6 @@ fn endless_redirect(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diag
         let message =
             format!("route {} redirects all its requests: none can come by TLS", quoted(&route.name));
         let help = "add `[[server.tls]]`, or name the proxy that speaks TLS in `trusted_proxies`";
-        reader.warn(route.place, message, help);
+        reader.warn(route.span, message, help);
     }
 }

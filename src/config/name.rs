@@ -16,21 +16,21 @@ const MAX_LISTED: usize = 12;
 
 /// A limit's name is sent in the rate-limit headers, as a string of structured fields (RFC 9651): so only plain
 /// characters.
-pub(super) fn check_limit(name: &str, place: SourceSpan, reader: &Diagnostics<'_>) {
+pub(super) fn check_limit(name: &str, span: SourceSpan, reader: &Diagnostics<'_>) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     if name.is_empty() || name.len() > MAX_LIMIT_NAME || !name.bytes().all(is_plain) {
         let message = format!("{} can not be the name of a limit", quoted(name));
         let help =
             format!("it is sent in responses: use 1 to {MAX_LIMIT_NAME} letters, digits, `-`, `_` and `.`");
-        reader.fault(place, message, help);
+        reader.fault(span, message, help);
     }
 }
 
 /// Names of upstreams and routes are in logs and metrics.
-pub(super) fn check_label(name: &str, place: SourceSpan, reader: &Diagnostics<'_>) {
+pub(super) fn check_label(name: &str, span: SourceSpan, reader: &Diagnostics<'_>) {
     if name.is_empty() || name.len() > MAX_LABEL || name.chars().any(char::is_control) {
         let message = format!("{} can not be a name", quoted(name));
-        reader.fault(place, message, format!("use 1 to {MAX_LABEL} bytes without control characters"));
+        reader.fault(span, message, format!("use 1 to {MAX_LABEL} bytes without control characters"));
     }
 }
 
@@ -38,28 +38,28 @@ pub(super) fn check_label(name: &str, place: SourceSpan, reader: &Diagnostics<'_
 pub(super) struct Directory<'a> {
     kind: &'static str,
     names: Vec<&'a str>,
-    places: HashMap<&'a str, usize>,
+    indices: HashMap<&'a str, usize>,
 }
 
 impl<'a> Directory<'a> {
     /// `kind` is the noun in messages: `limit`, `upstream`.
     pub(super) fn new(kind: &'static str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<_> = names.into_iter().collect();
-        let places = names.iter().copied().zip(0..).collect();
-        Self { kind, names, places }
+        let indices = names.iter().copied().zip(0..).collect();
+        Self { kind, names, indices }
     }
 
     /// The index of the name `text`. An undefined name is an error.
     pub(super) fn find(&self, text: &Cursor<'_>) -> Option<usize> {
         let name = text.as_str();
-        let found = self.places.get(name).copied();
+        let found = self.indices.get(name).copied();
         if found.is_none() {
             // Searching all names for each of many errors would take long, for remedies that are not shown.
             let help = match text.reader().shows_more_errors() {
                 true => did_you_mean(name, self.names.iter().copied(), &self.known()),
                 false => String::new(),
             };
-            text.reader().fault(text.place(), format!("there is no {} {}", self.kind, text.quoted()), help);
+            text.reader().fault(text.span(), format!("there is no {} {}", self.kind, text.quoted()), help);
         }
         found
     }

@@ -18,9 +18,9 @@ const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 /// One policy for every rate of the limit `name`.
 pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rated>) -> Vec<Policy> {
     let is_alone = rated.len() == 1;
-    let policy = |(place, rated): (u64, Rated)| {
+    let policy = |(index, rated): (u64, Rated)| {
         let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{}", rated.rate) };
-        let identity = identity(name, &rated.algorithm, key, place);
+        let identity = identity(name, &rated.algorithm, key, index);
         Policy {
             standard: standard(&policy_name, &rated.algorithm),
             legacy: legacy(&rated.algorithm),
@@ -39,7 +39,7 @@ pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rate
 
 /// A hash of the settings that a reload must not change for the counters to stay: everything but the parameters. The
 /// hash's key is fixed, so that every process computes the same.
-fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u128 {
+fn identity(limit: &str, algorithm: &Algorithm, key: &Key, index: u64) -> u128 {
     let mut hasher = SipHasher24::new_with_keys(0, 0);
     let mut add = |text: &str| {
         hasher.write(&(text.len() as u64).to_le_bytes());
@@ -50,7 +50,7 @@ fn identity(limit: &str, algorithm: &Algorithm, key: &Key, place: u64) -> u128 {
     for part in &key.parts {
         add(&part.to_string());
     }
-    hasher.write(&place.to_le_bytes());
+    hasher.write(&index.to_le_bytes());
     hasher.finish128().as_u128()
 }
 

@@ -34,9 +34,9 @@ pub(super) fn without_users(text: &str) -> String {
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut start = 0;
     text.split_inclusive('\n').map(move |line| {
-        let place = start;
+        let line_start = start;
         start += line.len();
-        (place, line.trim_end_matches(['\n', '\r']))
+        (line_start, line.trim_end_matches(['\n', '\r']))
     })
 }
 

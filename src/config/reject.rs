@@ -23,7 +23,7 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<Arc<Reject>> {
         table.or("headers", Vec::new(), |value| headers::fields(&value, headers::framing_or_content_type));
     if let (Some(given), true, None) = (type_given, content_type.is_some(), &body) {
         let message = "`content_type` has no effect without `body`: the default body is problem+json";
-        given.reader().warn(given.place(), message, "add `body`, or leave `content_type` out");
+        given.reader().warn(given.span(), message, "add `body`, or leave `content_type` out");
     }
     table.finish();
     Some(Arc::new(Reject { status, content_type, body, headers }))

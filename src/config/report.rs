@@ -41,7 +41,7 @@ pub(super) struct Diagnostic {
     /// The fault: lower case, user text in back-ticks.
     pub(super) message: String,
     /// Its position; `None`: the file as a whole.
-    pub(super) place: Option<SourceSpan>,
+    pub(super) span: Option<SourceSpan>,
     /// The remedy.
     pub(super) help: String,
 }
@@ -65,14 +65,14 @@ pub(super) struct SourceSpan {
 impl Report {
     /// `source` is the file's text with [secrets redacted](super::redact).
     pub(super) fn new(file: &str, source: &str, mut findings: Findings) -> Self {
-        findings.faults.sort_by_key(|fault| fault.place);
+        findings.faults.sort_by_key(|fault| fault.span);
         Self { file: file.to_owned(), source: source.to_owned(), findings }
     }
 
     /// A report of one error without a position in the file.
     pub(super) fn whole_file(file: &str, message: String, help: String) -> Self {
         let mut findings = Findings::default();
-        findings.push(Diagnostic { severity: Severity::Error, message, place: None, help });
+        findings.push(Diagnostic { severity: Severity::Error, message, span: None, help });
         Self::new(file, "", findings)
     }
 
@@ -93,7 +93,7 @@ impl Report {
 
     fn lines(&self, severity: Severity) -> Vec<String> {
         let of_it = self.findings.faults.iter().filter(|fault| fault.severity == severity);
-        let line = |fault: &Diagnostic| match fault.place.map(|place| self.line_of(place)) {
+        let line = |fault: &Diagnostic| match fault.span.map(|span| self.line_of(span)) {
             Some(line) => {
                 let column = line.text[..line.start].chars().count() + 1;
                 format!("{}:{}:{column}: {}", self.file, line.number, fault.message)
@@ -123,7 +123,7 @@ impl Report {
     }
 
     fn render_fault(&self, fault: &Diagnostic, colour: bool) -> String {
-        let line = fault.place.map(|place| self.line_of(place));
+        let line = fault.span.map(|span| self.line_of(span));
         let gutter = line.as_ref().map_or(2, |line| line.number.to_string().len() + 1);
         let head = self.render_head(fault, line.as_ref(), colour);
         let (bold, plain) = if colour { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
@@ -151,16 +151,16 @@ impl Report {
         renderer.render(&[title.element(snippet)])
     }
 
-    /// The line on which `place` begins, with the place's columns in it. Only this line is passed to the renderer, so
+    /// The line on which `span` begins, with the columns of `span`. Only this line is passed to the renderer, so
     /// that an error costs no more in a large file.
-    fn line_of(&self, place: SourceSpan) -> Line<'_> {
-        let start = self.source.floor_char_boundary(place.start);
+    fn line_of(&self, span: SourceSpan) -> Line<'_> {
+        let start = self.source.floor_char_boundary(span.start);
         let line_start = self.source[..start].rfind('\n').map_or(0, |feed| feed + 1);
         let rest = &self.source[line_start..];
         let text = rest.find('\n').map_or(rest, |feed| &rest[..feed]);
         let text = text.strip_suffix('\r').unwrap_or(text);
         let column = (start - line_start).min(text.len());
-        let end = self.source.floor_char_boundary(place.end).saturating_sub(line_start);
+        let end = self.source.floor_char_boundary(span.end).saturating_sub(line_start);
         let number = self.source[..line_start].matches('\n').count() + 1;
         Line { number, text, start: column, end: end.clamp(column, text.len()) }
     }
@@ -253,9 +253,9 @@ fn readable(text: &str) -> String {
 }
 
 /// The first characters of a text; control characters shown as `␣`, so that no text in a file can control a terminal.
-fn cut(text: &str, most: usize) -> String {
-    let mut shown: String = text.chars().take(most).map(|c| if c.is_control() { '␣' } else { c }).collect();
-    if text.chars().nth(most).is_some() {
+fn cut(text: &str, max: usize) -> String {
+    let mut shown: String = text.chars().take(max).map(|c| if c.is_control() { '␣' } else { c }).collect();
+    if text.chars().nth(max).is_some() {
         shown.push('…');
     }
     shown

@@ -26,7 +26,7 @@ const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];
 pub(super) struct RouteDraft {
     pub(super) name: Arc<str>,
     /// The position of its name, or of the substitute for it.
-    pub(super) place: SourceSpan,
+    pub(super) span: SourceSpan,
     /// Whether it was given a name.
     pub(super) is_named: bool,
     /// `None` if they have faults.
@@ -41,9 +41,9 @@ pub(super) struct RouteDraft {
 /// A limit as a route names it.
 pub(super) struct RouteLimit {
     pub(super) limit_use: LimitUse,
-    pub(super) place: SourceSpan,
+    pub(super) span: SourceSpan,
     /// The position of its cost: here, on the route, or (the default) none.
-    pub(super) cost_place: Option<SourceSpan>,
+    pub(super) cost_span: Option<SourceSpan>,
 }
 
 /// The names that routes refer to.
@@ -59,7 +59,7 @@ pub(super) struct DeclaredNames<'a> {
 #[derive(Clone, Copy)]
 struct Charge {
     cost: Option<Cost>,
-    place: Option<SourceSpan>,
+    span: Option<SourceSpan>,
 }
 
 /// Reads one of `[[routes]]`.
@@ -70,7 +70,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let conditions = conditions::read(&mut table, path.as_ref());
     let upstream = table.require("upstream", "\"NAME\"", |value| around.upstreams.find(&value.text()?));
     let upstream = upstream.map(UpstreamIndex);
-    let default_cost = Charge { cost: Some(Cost::ONE), place: None };
+    let default_cost = Charge { cost: Some(Cost::ONE), span: None };
     let charge = table.or("cost", default_cost, |value| charge(&value));
     let uses = table.or("limits", Vec::new(), |value| uses(&value, charge, around));
     let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
@@ -79,9 +79,9 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
 
     let is_named = given_name.is_some();
     let by_path = || {
-        path.as_ref().map_or((String::new(), value.place()), |path| (path.as_str().to_owned(), path.place()))
+        path.as_ref().map_or((String::new(), value.span()), |path| (path.as_str().to_owned(), path.span()))
     };
-    let (name, place) = given_name.unwrap_or_else(by_path);
+    let (name, span) = given_name.unwrap_or_else(by_path);
     let name: Arc<str> = name.into();
     let route = match (is_sound, &conditions, upstream) {
         (true, Some(conditions), Some(upstream)) => {
@@ -90,19 +90,19 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         }
         _ => None,
     };
-    Some(RouteDraft { name, place, is_named, conditions, upstream, uses, route })
+    Some(RouteDraft { name, span, is_named, conditions, upstream, uses, route })
 }
 
 fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {
     let text = value.text()?;
-    name::check_label(text.as_str(), text.place(), text.reader());
-    let place = text.place();
-    Some((text.into_string(), place))
+    name::check_label(text.as_str(), text.span(), text.reader());
+    let span = text.span();
+    Some((text.into_string(), span))
 }
 
 fn charge(value: &ConfigValue<'_>) -> Option<Charge> {
     let cost = Cost::new(value.count(0, Cost::MAX)?);
-    Some(Charge { cost, place: Some(value.place()) })
+    Some(Charge { cost, span: Some(value.span()) })
 }
 
 fn uses(value: &ConfigValue<'_>, charge: Charge, around: &DeclaredNames<'_>) -> Option<Vec<RouteLimit>> {
@@ -112,7 +112,7 @@ fn uses(value: &ConfigValue<'_>, charge: Charge, around: &DeclaredNames<'_>) -> 
         if uses.iter().any(|other| other.limit_use.limit == used.limit_use.limit) {
             let message = "this route names the same limit twice";
             value.reader().fault(
-                used.place,
+                used.span,
                 message,
                 "leave one of the two out: a limit is charged once a request",
             );
@@ -134,7 +134,7 @@ fn one_use(value: &ConfigValue<'_>, route_charge: Charge, around: &DeclaredNames
         (limit, charge)
     };
     let limit_use = LimitUse { limit: LimitIndex(limit?), cost: charge.cost };
-    Some(RouteLimit { limit_use, place: value.place(), cost_place: charge.place })
+    Some(RouteLimit { limit_use, span: value.span(), cost_span: charge.span })
 }
 
 /// Reads the keys of a route that refer to no other section. Returns the route with the other ones.

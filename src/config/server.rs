@@ -69,13 +69,13 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (Server, Option<u64>) {
         && !server.listen.iter().any(|listener| listener.tls)
     {
         let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
-        table.reader().warn(certificates.place(), "no listener speaks TLS", help);
+        table.reader().warn(certificates.span(), "no listener speaks TLS", help);
     }
     let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
     if proxied && server.client.trusted_proxies.is_empty() {
         let message =
             "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
-        table.reader().fault(table.place(), message, "list the proxies in `trusted_proxies`");
+        table.reader().fault(table.span(), message, "list the proxies in `trusted_proxies`");
     }
     table.finish();
     (server, max_body_bytes)
@@ -111,23 +111,23 @@ fn available_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
 }
 
-fn positive(value: &ConfigValue<'_>, most: u32) -> Option<usize> {
-    usize::try_from(value.count(1, most)?).ok()
+fn positive(value: &ConfigValue<'_>, max: u32) -> Option<usize> {
+    usize::try_from(value.count(1, max)?).ok()
 }
 
 fn header_bound(value: &ConfigValue<'_>) -> Option<usize> {
-    let (least, most) = HEADER_BYTES;
-    usize::try_from(value.size(least, most)?).ok()
+    let (min, max) = HEADER_BYTES;
+    usize::try_from(value.size(min, max)?).ok()
 }
 
 fn client_rule(table: &mut ConfigTable<'_>) -> ClientRule {
     let trusted_proxies = table.or("trusted_proxies", Vec::new(), |value| value.each(|item| proxy(&item)));
     let source = table.take("client_ip");
-    let place = source.as_ref().map(ConfigValue::place);
+    let span = source.as_ref().map(ConfigValue::span);
     let source = source.and_then(|value| client_source(&value)).unwrap_or_default();
-    if let Some(place) = place.filter(|_| trusted_proxies.is_empty() && source != ClientSource::Peer) {
+    if let Some(span) = span.filter(|_| trusted_proxies.is_empty() && source != ClientSource::Peer) {
         let help = "list the proxies in `trusted_proxies`, or leave `client_ip` out";
-        table.reader().warn(place, "`client_ip` has no effect: `trusted_proxies` is empty", help);
+        table.reader().warn(span, "`client_ip` has no effect: `trusted_proxies` is empty", help);
     }
     ClientRule {
         trusted_proxies,
@@ -178,7 +178,7 @@ fn proxy(value: &ConfigValue<'_>) -> Option<IpNet> {
         && v6.network() == Ipv4Addr::UNSPECIFIED.to_ipv6_mapped());
     if network.prefix_len() == 0 || is_mapped_ipv4 {
         let message = format!("`{network}` believes every peer: any client can choose its own address");
-        value.reader().warn(value.place(), message, "list only the addresses of your proxies");
+        value.reader().warn(value.span(), message, "list only the addresses of your proxies");
     }
     warn_of_host_bits(network, value);
     Some(network)
@@ -190,7 +190,7 @@ pub(super) fn warn_of_host_bits(network: IpNet, value: &ConfigValue<'_>) {
     if whole != network {
         let message = format!("`{network}` has bits set beyond its prefix: it is the network `{whole}`");
         let help = format!("write `{whole}`, or `{}` for the one address", network.addr());
-        value.reader().warn(value.place(), message, help);
+        value.reader().warn(value.span(), message, help);
     }
 }
 

@@ -58,12 +58,12 @@ fn shared(table: &mut ConfigTable<'_>, backend: Backend) -> Option<RedisSettings
     let prefix = table.optional("prefix", |value| prefix(&value)).unwrap_or_else(|| Arc::from("tollgate"));
     let secret = table.optional("secret", |value| secret(&value));
     let (secret, has_secret) = (secret.unwrap_or_else(|| key_of("")), secret.is_some());
-    let place = table.place();
+    let span = table.span();
     let tls = table.take("tls");
     let Some((value, urls)) = urls(table) else {
         if backend == Backend::Redis {
             let help = "add, for example, `url = \"redis://127.0.0.1:6379\"`, or `url_env` with the variable that holds it";
-            table.reader().fault(place, "`[store]` has the backend `redis`, but no `url`", help);
+            table.reader().fault(span, "`[store]` has the backend `redis`, but no `url`", help);
         }
         return None;
     };

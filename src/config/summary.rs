@@ -7,14 +7,14 @@ use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Redirect, Route, Upstrea
 use crate::store::OnError;
 
 /// A line with the counts, then each route with its limits. Ends with a line break.
-pub fn summary(gateway: &Plan, file: &str) -> String {
+pub fn summary(plan: &Plan, file: &str) -> String {
     let mut text = format!(
         "{file} is good: {}, {}, {}.\n",
-        counted(gateway.routes.len(), "route"),
-        counted(gateway.limits.len(), "limit"),
-        counted(gateway.upstreams.len(), "upstream"),
+        counted(plan.routes.len(), "route"),
+        counted(plan.limits.len(), "limit"),
+        counted(plan.upstreams.len(), "upstream"),
     );
-    if let Some(shared) = &gateway.store.shared {
+    if let Some(shared) = &plan.store.shared {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
@@ -22,7 +22,7 @@ pub fn summary(gateway: &Plan, file: &str) -> String {
             shared.servers, shared.prefix, shared.timeout
         );
     }
-    if let Some(trace) = &gateway.trace {
+    if let Some(trace) = &plan.trace {
         let _ = writeln!(
             text,
             "Traces go to {} as `{}`; a share of {} of the requests begins one.",
@@ -31,8 +31,8 @@ pub fn summary(gateway: &Plan, file: &str) -> String {
             trace.sample.share()
         );
     }
-    for route in &gateway.routes {
-        let _ = write!(text, "\n{}", route_words(gateway, route));
+    for route in &plan.routes {
+        let _ = write!(text, "\n{}", route_words(plan, route));
     }
     text
 }
@@ -42,16 +42,16 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-fn route_words(gateway: &Plan, route: &Route) -> String {
-    let upstream = upstream_words(gateway.upstream(route.upstream));
+fn route_words(plan: &Plan, route: &Route) -> String {
+    let upstream = upstream_words(plan.upstream(route.upstream));
     let cost = route.cost.map_or_else(|| "never charged".to_owned(), |cost| format!("cost {}", cost.units()));
     let mut text = format!("route `{}`: {} → {upstream}, {cost}\n", route.name, conditions_words(route));
     if route.redirect == Some(Redirect::Https) {
         text.push_str("  without TLS: sent to https by 308, and charged nothing\n");
     }
     for used in &route.limits {
-        let limit = gateway.limit(used.limit);
-        let on_error = gateway.store.shared.as_ref().map_or("", |_| on_error_words(limit.on_error));
+        let limit = plan.limit(used.limit);
+        let on_error = plan.store.shared.as_ref().map_or("", |_| on_error_words(limit.on_error));
         let _ = writeln!(text, "  {}{on_error}", limit_words(limit, used, route));
     }
     if route.limits.is_empty() {
@@ -74,14 +74,14 @@ fn conditions_words(route: &Route) -> String {
     let conditions = &route.conditions;
     let joined = |parts: Vec<String>| parts.join(" or ");
     let methods = joined(conditions.methods.iter().map(ToString::to_string).collect());
-    let place = match conditions.hosts.as_slice() {
+    let matched = match conditions.hosts.as_slice() {
         [] => conditions.path.to_string(),
         hosts => joined(hosts.iter().map(|host| format!("{host}{}", conditions.path)).collect()),
     };
     let fields: Vec<_> = conditions.headers.iter().map(|(name, _)| format!("`{name}`")).collect();
     let space = if methods.is_empty() { "" } else { " " };
     let with = if fields.is_empty() { String::new() } else { format!(" with {}", fields.join(" and ")) };
-    format!("{methods}{space}{place}{with}")
+    format!("{methods}{space}{matched}{with}")
 }
 
 fn upstream_words(upstream: &Upstream) -> String {
@@ -121,11 +121,11 @@ fn cost_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     let cost = used.cost.map_or(0, |cost| u64::from(cost.units()));
     let own = if used.cost == route.cost { "" } else { " here" };
     let counts = limit.policies.iter().map(|policy| &policy.algorithm);
-    let least =
+    let min =
         counts.filter(|algorithm| algorithm.max_cost() == algorithm.quota()).map(Algorithm::quota).min();
-    match least.map(|least| least / cost.max(1)) {
+    match min.map(|min| min / cost.max(1)) {
         None => format!("; a request{own} spends {cost}"),
         Some(1) => format!("; a request{own} spends {cost}, so one passes at once"),
-        Some(most) => format!("; a request{own} spends {cost}, so {most} pass at once"),
+        Some(max) => format!("; a request{own} spends {cost}, so {max} pass at once"),
     }
 }

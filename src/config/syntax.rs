@@ -18,8 +18,8 @@ pub(super) fn report(error: &toml::de::Error, text: &str, reader: &Diagnostics<'
 /// The file is not text.
 pub(super) fn not_utf8(error: &std::str::Utf8Error, reader: &Diagnostics<'_>) {
     let at = error.valid_up_to();
-    let place = SourceSpan::from(at..at + char::REPLACEMENT_CHARACTER.len_utf8());
-    reader.fault(place, "the file is not UTF-8 text from here on", "save it as UTF-8");
+    let span = SourceSpan::from(at..at + char::REPLACEMENT_CHARACTER.len_utf8());
+    reader.fault(span, "the file is not UTF-8 text from here on", "save it as UTF-8");
 }
 
 fn remedy(message: &str, found: &str) -> String {

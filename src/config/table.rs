@@ -13,7 +13,7 @@ use super::value::ConfigValue;
 /// A cursor over one table.
 pub(super) struct ConfigTable<'a> {
     title: String,
-    place: SourceSpan,
+    span: SourceSpan,
     entries: &'a DeTable<'a>,
     known: Vec<&'static str>,
     foreign: Vec<&'static str>,
@@ -35,7 +35,7 @@ impl<'a> ConfigValue<'a> {
     fn table_where(&self, title: &str, expected: &str) -> Option<ConfigTable<'a>> {
         let help = "the keys of a table stand in braces, `{ … }`, or below its header, `[…]`";
         self.entries_of(expected, help)
-            .map(|table| ConfigTable::new(title, self.place(), table, self.reader()))
+            .map(|table| ConfigTable::new(title, self.span(), table, self.reader()))
     }
 }
 
@@ -43,14 +43,14 @@ impl<'a> ConfigTable<'a> {
     /// Begins to read a table. `title` is its name in messages, back-ticks included.
     pub(super) fn new(
         title: &str,
-        place: SourceSpan,
+        span: SourceSpan,
         entries: &'a DeTable<'a>,
         reader: &'a Diagnostics<'a>,
     ) -> Self {
         let (known, foreign) = (Vec::new(), Vec::new());
         Self {
             title: title.to_owned(),
-            place,
+            span,
             entries,
             known,
             foreign,
@@ -65,8 +65,8 @@ impl<'a> ConfigTable<'a> {
     }
 
     /// The position for errors of the table as a whole.
-    pub(super) fn place(&self) -> SourceSpan {
-        self.place
+    pub(super) fn span(&self) -> SourceSpan {
+        self.span
     }
 
     /// The value of `key`, if it is given.
@@ -104,15 +104,15 @@ impl<'a> ConfigTable<'a> {
         let value = self.take(key);
         if value.is_none() {
             let message = format!("{} has no `{key}`", self.title);
-            self.reader.fault(self.place, message, format!("add, for example, `{key} = {example}`"));
+            self.reader.fault(self.span, message, format!("add, for example, `{key} = {example}`"));
         }
         value.and_then(read)
     }
 
     /// A key without effect beside the other keys of the table: an error if it is given.
     pub(super) fn misplaced(&mut self, key: &'static str, message: &str, help: &str) {
-        if let Some(place) = self.foreign(key) {
-            self.reader.fault(place, message, help);
+        if let Some(span) = self.foreign(key) {
+            self.reader.fault(span, message, help);
         }
     }
 

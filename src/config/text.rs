@@ -12,7 +12,7 @@ use crate::route::pattern::PatternFault;
 pub(super) struct Cursor<'a> {
     content: String,
     written: &'a str,
-    place: SourceSpan,
+    span: SourceSpan,
     reader: &'a Diagnostics<'a>,
 }
 
@@ -44,12 +44,12 @@ impl From<KeyFault> for SyntaxError {
 }
 
 impl<'a> Cursor<'a> {
-    /// Expands the environment. An unset variable is an error at `place`, the position of the string.
-    pub(super) fn expand(written: &'a str, place: SourceSpan, reader: &'a Diagnostics<'a>) -> Option<Self> {
+    /// Expands the environment. An unset variable is an error at `span`, the position of the string.
+    pub(super) fn expand(written: &'a str, span: SourceSpan, reader: &'a Diagnostics<'a>) -> Option<Self> {
         match expand(written, reader.environment) {
-            Ok(content) => Some(Self { content, written, place, reader }),
+            Ok(content) => Some(Self { content, written, span, reader }),
             Err(refusal) => {
-                reader.fault(place, refusal.message, refusal.help);
+                reader.fault(span, refusal.message, refusal.help);
                 None
             }
         }
@@ -71,8 +71,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Its position.
-    pub(super) fn place(&self) -> SourceSpan {
-        self.place
+    pub(super) fn span(&self) -> SourceSpan {
+        self.span
     }
 
     /// The collector of errors.
@@ -92,10 +92,10 @@ impl<'a> Cursor<'a> {
             Err(refusal) => refusal.into(),
         };
         if self.content == self.written {
-            self.reader.fault(self.place, refusal.message, refusal.help);
+            self.reader.fault(self.span, refusal.message, refusal.help);
         } else {
             let message = format!("{} is not {what} once the environment is filled in", self.quoted());
-            self.reader.fault(self.place, message, "look at what the variable holds");
+            self.reader.fault(self.span, message, "look at what the variable holds");
         }
         None
     }

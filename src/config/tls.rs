@@ -80,11 +80,11 @@ fn config(
     roots: Arc<RootCertStore>,
     identity: Option<Identity>,
     protocols: &[&[u8]],
-    place: &ConfigValue<'_>,
+    value: &ConfigValue<'_>,
 ) -> Option<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let refuse = |error: rustls::Error| {
-        place.fault(
+        value.fault(
             format!("TLS can not be spoken so: {error}"),
             "look whether `cert` and `key` belong together",
         );

@@ -53,7 +53,7 @@ fn collector(value: &ConfigValue<'_>) -> Option<(Endpoint, PathAndQuery)> {
     let Target { server, secure, path } = value.text()?.parse("the URL of a collector", url)?;
     if server.port == GRPC_PORT {
         value.reader().warn(
-            value.place(),
+            value.span(),
             "4317 is where collectors speak gRPC, as a rule; tollgate speaks OTLP over HTTP",
             "the port for that is 4318",
         );

@@ -97,20 +97,20 @@ impl ConfigValue<'_> {
         self.text()?.parse("a duration", duration)
     }
 
-    /// A size in bytes from `least` to `most`: `"16KiB"`, or a number of bytes.
-    pub(super) fn size(&self, least: u64, most: u64) -> Option<u64> {
+    /// A size in bytes from `min` to `max`: `"16KiB"`, or a number of bytes.
+    pub(super) fn size(&self, min: u64, max: u64) -> Option<u64> {
         if self.is_whole() {
-            return self.whole(least..=most);
+            return self.whole(min..=max);
         }
         if !self.is_text() {
             return self.mismatch("a size", "write it in quotes, with a unit: `\"1MiB\"`");
         }
         let text = self.text()?;
         let bytes = text.parse("a size", size)?;
-        if !(least..=most).contains(&bytes) {
+        if !(min..=max).contains(&bytes) {
             self.fault(
                 format!("{} can not be {}", self.label(), text.quoted()),
-                format!("the range is {} to {}", size_in_words(least), size_in_words(most)),
+                format!("the range is {} to {}", size_in_words(min), size_in_words(max)),
             );
             return None;
         }

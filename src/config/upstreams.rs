@@ -50,7 +50,7 @@ const DEFAULT_RETRY: Retry = Retry { attempts: 2, budget_permille: 200 };
 /// An upstream of the file.
 pub(super) struct UpstreamDraft {
     pub(super) name: Arc<str>,
-    pub(super) place: SourceSpan,
+    pub(super) span: SourceSpan,
     /// `None` if it has faults.
     pub(super) upstream: Option<Upstream>,
 }
@@ -58,9 +58,9 @@ pub(super) struct UpstreamDraft {
 /// Reads one entry of `[upstreams]`.
 pub(super) fn read(entry: &Entry<'_>) -> UpstreamDraft {
     let name: Arc<str> = entry.key.into();
-    name::check_label(entry.key, entry.key_place, entry.value.reader());
+    name::check_label(entry.key, entry.key_span, entry.value.reader());
     let upstream = if entry.value.is_text() { short(&name, &entry.value) } else { long(&name, &entry.value) };
-    UpstreamDraft { name, place: entry.key_place, upstream }
+    UpstreamDraft { name, span: entry.key_span, upstream }
 }
 
 fn short(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
@@ -194,12 +194,12 @@ impl Servers {
     }
 }
 
-/// The servers, with the `tls` settings for those with https. `place`: the position of their list.
+/// The servers, with the `tls` settings for those with https. `value`: their list.
 fn backend(
     servers: Servers,
     tls: Option<&ConfigValue<'_>>,
     protocol: Protocol,
-    place: &ConfigValue<'_>,
+    value: &ConfigValue<'_>,
 ) -> Option<Backend> {
     let listed = match servers {
         Servers::Listed(listed) => listed,
@@ -213,14 +213,14 @@ fn backend(
         }
         return Some(Backend::Servers(listed.into_iter().map(|server| server.endpoint).collect()));
     }
-    let trust = tls::client(tls, place, &[protocol.alpn()])?;
+    let trust = tls::client(tls, value, &[protocol.alpn()])?;
     let secured = |server: Listed| {
         if !server.secure {
             return Some(server.endpoint);
         }
         if trust.name(&server.endpoint.host).is_none() {
             let message = format!("no certificate can be for the name {}", quoted(&server.endpoint.host));
-            place.fault(
+            value.fault(
                 message,
                 "say which name the server's certificate carries: `tls = { server_name = \"…\" }`",
             );

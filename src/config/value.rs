@@ -22,7 +22,7 @@ pub(super) struct ConfigValue<'a> {
 /// One key of a table with keys of the user's choice: `[limits.NAME]`, `headers = { NAME = … }`.
 pub(super) struct Entry<'a> {
     pub(super) key: &'a str,
-    pub(super) key_place: SourceSpan,
+    pub(super) key_span: SourceSpan,
     pub(super) value: ConfigValue<'a>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> ConfigValue<'a> {
     }
 
     /// Its position: the value itself, or for a table its header.
-    pub(super) fn place(&self) -> SourceSpan {
+    pub(super) fn span(&self) -> SourceSpan {
         self.inner.span().into()
     }
 
@@ -75,7 +75,7 @@ impl<'a> ConfigValue<'a> {
     /// A string, with `${NAME}` replaced from the environment.
     pub(super) fn text(&self) -> Option<Cursor<'a>> {
         match self.inner.get_ref() {
-            DeValue::String(written) => Cursor::expand(written, self.place(), self.reader),
+            DeValue::String(written) => Cursor::expand(written, self.span(), self.reader),
             _ => self.mismatch("a string", "put it in quotes: `\"…\"`"),
         }
     }
@@ -144,9 +144,9 @@ impl<'a> ConfigValue<'a> {
         value
     }
 
-    /// A whole number from `least` to `most`.
-    pub(super) fn count(&self, least: u32, most: u32) -> Option<u32> {
-        self.whole(u64::from(least)..=u64::from(most)).and_then(|value| u32::try_from(value).ok())
+    /// A whole number from `min` to `max`.
+    pub(super) fn count(&self, min: u32, max: u32) -> Option<u32> {
+        self.whole(u64::from(min)..=u64::from(max)).and_then(|value| u32::try_from(value).ok())
     }
 
     /// A number from 0 to 1.
@@ -222,7 +222,7 @@ impl<'a> ConfigValue<'a> {
             let text: &'a std::borrow::Cow<'a, str> = key.get_ref();
             Entry {
                 key: text,
-                key_place: key.span().into(),
+                key_span: key.span().into(),
                 value: ConfigValue::of_key(text, inner, self.reader),
             }
         };
@@ -231,7 +231,7 @@ impl<'a> ConfigValue<'a> {
 
     /// Reports a fault at this value.
     pub(super) fn fault(&self, message: impl Into<String>, help: impl Into<String>) {
-        self.reader.fault(self.place(), message, help);
+        self.reader.fault(self.span(), message, help);
     }
 
     /// Reports a value of the wrong type.
@@ -250,9 +250,9 @@ impl<'a> ConfigValue<'a> {
     }
 
     /// Reports a number or quantity that lies outside its range.
-    pub(super) fn out_of_range(&self, found: &str, least: &str, most: &str) {
+    pub(super) fn out_of_range(&self, found: &str, min: &str, max: &str) {
         let message = format!("{} can not be {}", self.label, quoted(found));
-        self.fault(message, format!("the range is {least} to {most}"));
+        self.fault(message, format!("the range is {min} to {max}"));
     }
 
     /// The keys of a table. `expected` and `help` describe the right type if it is none.

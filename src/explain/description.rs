@@ -76,7 +76,7 @@ pub(super) fn why(conditions: &Conditions, request: &route::RouteRequest<'_>) ->
 
 /// Why a route does not match.
 pub(super) fn why_not(
-    gateway: &Plan,
+    plan: &Plan,
     conditions: &Conditions,
     verdict: &Match,
     request: &route::RouteRequest<'_>,
@@ -84,7 +84,7 @@ pub(super) fn why_not(
     match verdict {
         Match::Chosen => verdict.to_string(),
         Match::LessSpecific(chosen, criterion) => {
-            format!("matches too, but `{}` wins: {criterion}", gateway.route(*chosen).name)
+            format!("matches too, but `{}` wins: {criterion}", plan.route(*chosen).name)
         }
         Match::Path => format!("the path is not `{}`", conditions.path),
         Match::Host => {
@@ -125,10 +125,10 @@ pub(super) fn upstream(upstream: &Upstream) -> String {
 /// The rate of a policy, and whether this cost can ever be admitted.
 pub(super) fn policy(policy: &Policy, cost: Option<Cost>) -> String {
     let words = format!("{}: {}", policy.algorithm.name(), policy.algorithm);
-    let most = policy.algorithm.max_cost();
+    let max = policy.algorithm.max_cost();
     match cost {
-        Some(cost) if u64::from(cost.units()) > most => {
-            format!("{words}; never passes, as it admits at most {most} at once")
+        Some(cost) if u64::from(cost.units()) > max => {
+            format!("{words}; never passes, as it admits at most {max} at once")
         }
         _ => words,
     }

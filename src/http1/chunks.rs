@@ -160,8 +160,8 @@ pub fn encode(data: &[u8], out: &mut BytesMut) {
     }
     let digits = (usize::BITS - data.len().leading_zeros()).div_ceil(4);
     out.reserve(data.len() + 20);
-    for place in (0..digits).rev() {
-        out.put_u8(b"0123456789abcdef"[data.len() >> (4 * place) & 0xf]);
+    for digit_index in (0..digits).rev() {
+        out.put_u8(b"0123456789abcdef"[data.len() >> (4 * digit_index) & 0xf]);
     }
     out.put_slice(b"\r\n");
     out.put_slice(data);

@@ -69,8 +69,8 @@ mod tests {
         let mut mentioned = MentionedNames::of(names.iter().map(String::as_bytes));
         COMPARISONS.with(|count| count.set(0));
         mentioned.mark("x-42,".repeat(8_000).as_bytes());
-        let most = 8_001 * (usize::BITS - names.len().leading_zeros() + 1) as usize;
-        assert!(COMPARISONS.with(Cell::get) <= most, "{}", COMPARISONS.with(Cell::get));
+        let max = 8_001 * (usize::BITS - names.len().leading_zeros() + 1) as usize;
+        assert!(COMPARISONS.with(Cell::get) <= max, "{}", COMPARISONS.with(Cell::get));
         assert!(mentioned.has(b"X-42") && !mentioned.has(b"x-41"));
     }
 

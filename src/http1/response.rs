@@ -264,10 +264,10 @@ mod tests {
         fn no_bytes_make_it_panic_and_cuts_change_nothing(bytes in "(HTTP/1.[01] [0-9]{2,4}( OK)?|[a-z:]{0,9})(\r?\n([a-z-]{0,17}:? ?[a-z0-9]{0,9})){0,5}\r?\n\r?\n[ -~]{0,9}", cut in 1..9_usize) {
             let bytes = bytes.as_bytes();
             let whole = HeadEnd::default().advance(bytes);
-            let (mut piecemeal, mut end, mut come) = (Ok(None), HeadEnd::default(), 0);
-            while come < bytes.len() && piecemeal == Ok(None) {
-                come = (come + cut).min(bytes.len());
-                piecemeal = end.advance(&bytes[..come]);
+            let (mut piecemeal, mut end, mut received) = (Ok(None), HeadEnd::default(), 0);
+            while received < bytes.len() && piecemeal == Ok(None) {
+                received = (received + cut).min(bytes.len());
+                piecemeal = end.advance(&bytes[..received]);
             }
             prop_assert_eq!(whole, piecemeal);
             if let Ok(Some(length)) = whole {

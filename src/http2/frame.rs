@@ -201,7 +201,7 @@ mod tests {
     fn a_long_block_goes_on_in_continuation_frames() {
         for length in [0, 1, MAX_PAYLOAD, MAX_PAYLOAD + 1, 3 * MAX_PAYLOAD] {
             let mut out = BytesMut::from(&b"before"[..]);
-            let block: Vec<u8> = (0..length).map(|place| u8::try_from(place % 251).unwrap_or(0)).collect();
+            let block: Vec<u8> = (0..length).map(|index| u8::try_from(index % 251).unwrap_or(0)).collect();
             put_headers(5, true, &mut out, |out| out.extend_from_slice(&block));
             let (mut rest, mut joined, mut first) = (&out[6..], Vec::new(), true);
             while let Some(header) = FrameHeader::read(rest) {

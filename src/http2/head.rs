@@ -107,16 +107,16 @@ impl HeadBuilder {
             return self.error = Some(HeadError::TooLarge);
         };
         self.room = room;
-        let taken =
+        let valid =
             if name.first() == Some(&b':') { self.pseudo(name, value) } else { self.regular(name, value) };
-        if taken.is_none() {
+        if valid.is_none() {
             self.error = Some(HeadError::Malformed);
         }
     }
 
     /// `None`: the field is malformed.
     fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
-        let place = match (self.kind, name) {
+        let slot = match (self.kind, name) {
             _ if self.begun => return None,
             (BlockKind::Request, b":method") => &mut self.method,
             (BlockKind::Request, b":scheme") => &mut self.scheme,
@@ -130,7 +130,7 @@ impl HeadBuilder {
         };
         let start = self.values.len();
         self.values.extend_from_slice(value);
-        place.replace((start, self.values.len())).is_none().then_some(())
+        slot.replace((start, self.values.len())).is_none().then_some(())
     }
 
     /// `None`: the field is malformed.
@@ -149,9 +149,7 @@ impl HeadBuilder {
                 return None;
             }
             Name::NextHop if name == b"proxy-connection" => return None,
-            Name::Host
-                if self.authority.is_some_and(|place| self.value(place).eq_ignore_ascii_case(value)) =>
-            {
+            Name::Host if self.authority.is_some_and(|slot| self.value(slot).eq_ignore_ascii_case(value)) => {
                 return Some(());
             }
             Name::ContentLength if self.kind != BlockKind::Trailers => {
@@ -195,7 +193,7 @@ impl HeadBuilder {
         }
         let mut text = std::mem::take(&mut self.text);
         let method = self.value(self.method?);
-        let authority = self.authority.map(|place| self.value(place));
+        let authority = self.authority.map(|slot| self.value(slot));
         if method.is_empty()
             || !method.iter().all(|&byte| is_token(byte))
             || !authority.is_none_or(is_authority)

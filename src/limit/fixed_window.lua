@@ -1,4 +1,4 @@
--- The twin of fixed_window.rs. A state is { start, count }.
+-- The counterpart of fixed_window.rs. A state is { start, count }.
 
 local max, min = math.max, math.min
 

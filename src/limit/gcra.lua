@@ -1,4 +1,4 @@
--- The twin of gcra.rs.
+-- The counterpart of gcra.rs.
 
 local meter = use 'meter'
 

@@ -1,4 +1,5 @@
--- The twin of grant.rs: `units` fewer in use. Gives the state afterwards, and how many that are.
+-- The counterpart of `grant` in the Rust files of the algorithms: `units` fewer in use. Returns the new state, and the
+-- number of units that were given back.
 
 local ceil, max, min = math.ceil, math.max, math.min
 

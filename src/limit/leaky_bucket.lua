@@ -1,4 +1,4 @@
--- The twin of leaky_bucket.rs.
+-- The counterpart of leaky_bucket.rs.
 
 local meter = use 'meter'
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min

@@ -88,11 +88,11 @@ impl Metered for LeakyBucket {
     fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> Level {
         // The last request to join finds at most `limit` ahead, and adds a unit.
         let full = self.limit + self.meter.unit();
-        let most = self.joining(0);
-        if remaining < most {
+        let max = self.joining(0);
+        if remaining < max {
             return self.meter.resumed(full, remaining, reset_after, now);
         }
-        match full.saturating_sub(most * self.meter.unit()) {
+        match full.saturating_sub(max * self.meter.unit()) {
             0 => Level::default(),
             ticks => Level::new(now, ticks),
         }

@@ -1,12 +1,13 @@
--- The twin of meter.rs: what the token bucket, GCRA and the leaky bucket have in common.
+-- The counterpart of meter.rs: functions that the token bucket, GCRA and the leaky bucket share.
 --
--- A limit holds `unit`, `drain` and `step` of its meter, `full` (the most ticks in use) and `units` (burst or queue). A level is
--- { at, ticks }. A product that passes 2^53 is rounded here and saturates there; it only meets a `min`, or is subtracted down to zero.
+-- A limit holds `unit`, `drain` and `step` of its meter, `full` (the maximum of ticks in use) and `units` (burst or
+-- queue). A level is { at, ticks }. A product above 2^53 is rounded here and saturates in meter.rs. The results are
+-- equal: the product is only an argument of `min`, or is subtracted down to zero.
 
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 
 local MAX_TICKS = EXACT - 1
--- at and ticks, then unit, drain and step of the meter that they were counted on
+-- at and ticks, then unit, drain and step of the meter that counted them
 local LAYOUT, SIZE = '<ddddd', 40
 
 local function limit(unit, drain, step, full, units)
@@ -21,7 +22,7 @@ local function drained(limit, level, now)
   return { at = level.at + steps * limit.step, ticks = ticks }
 end
 
--- Charges a level that nobody else holds.
+-- Changes the level in place: the caller holds the only reference.
 local function charge(limit, level, cost)
   level.ticks = min(level.ticks + min(cost * limit.unit, MAX_TICKS), MAX_TICKS)
 end
@@ -33,9 +34,9 @@ end
 
 local function report(limit, level, now)
   local remaining = floor(max(limit.full - level.ticks, 0) / limit.unit)
-  local taken = limit.full - remaining * limit.unit
-  if taken == 0 then return remaining, 0 end
-  return remaining, max(falls_to(limit, level, taken - limit.unit) - now, 0)
+  local in_use = limit.full - remaining * limit.unit
+  if in_use == 0 then return remaining, 0 end
+  return remaining, max(falls_to(limit, level, in_use - limit.unit) - now, 0)
 end
 
 local function settle(limit, level, _, difference, now)
@@ -45,7 +46,7 @@ local function settle(limit, level, _, difference, now)
   return level
 end
 
--- The level that a value holds, and whether it was converted: it stood on another meter.
+-- The level that a value holds, and whether it was converted from another meter.
 local function read(limit, value, now)
   if not value or #value ~= SIZE then return { at = 0, ticks = 0 }, false end
   local at, ticks, unit, drain, step = struct.unpack(LAYOUT, value)
@@ -57,7 +58,7 @@ local function read(limit, value, now)
   return level, true
 end
 
--- The value of a level and from when on it says nothing; nothing if it says nothing now.
+-- The value of a level, and the time from which it has no effect; nil if it has none now.
 local function write(limit, level)
   if level.ticks == 0 then return end
   local value = struct.pack(LAYOUT, level.at, level.ticks, limit.unit, limit.drain, limit.step)

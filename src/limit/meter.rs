@@ -65,13 +65,13 @@ impl Stored for Level {
 impl Meter {
     /// A meter that counts up to `units` units exactly, and as many again in debt.
     pub(super) fn counting(rate: Rate, units: Cost) -> Self {
-        let most = MAX_FULL / u64::from(units.units());
-        let fine = Self::finest(rate, most);
-        if fine.unit() <= most {
+        let max = MAX_FULL / u64::from(units.units());
+        let fine = Self::finest(rate, max);
+        if fine.unit() <= max {
             return fine;
         }
         // Using up such a bucket takes more than 2^52 µs (142 years) of refill: a tick may well be some µs.
-        let step = fine.unit().div_ceil(most);
+        let step = fine.unit().div_ceil(max);
         Self::new(scaled(rate, 1, step), 1, step)
     }
 
@@ -81,11 +81,11 @@ impl Meter {
         Self::finest(rate, MAX_FULL / u64::from(Cost::MAX))
     }
 
-    /// The exact scale if a unit has at most `most` ticks, else the finest that has; but at least one tick a µs.
-    fn finest(rate: Rate, most: u64) -> Self {
+    /// The exact scale if a unit has at most `max` ticks, else the finest that has; but at least one tick a µs.
+    fn finest(rate: Rate, max: u64) -> Self {
         let divisor = greatest_common_divisor(rate.period().0, u64::from(rate.count()));
         let (span, count) = (rate.period().0 / divisor, u64::from(rate.count()) / divisor);
-        let drain = if span <= most { count } else { (narrow(wide(most) * wide(count) / wide(span))).max(1) };
+        let drain = if span <= max { count } else { (narrow(wide(max) * wide(count) / wide(span))).max(1) };
         Self::new(scaled(rate, drain, 1), drain, 1)
     }
 
@@ -164,7 +164,7 @@ impl Meter {
         let reset_after = match full - remaining * self.unit() {
             0 => Micros(0),
             // One more unit is free when the level has sunk by the missing ticks.
-            taken => self.falls_to(level, taken - self.unit()).since(now),
+            in_use => self.falls_to(level, in_use - self.unit()).since(now),
         };
         Decision { verdict, remaining, reset_after }
     }
@@ -200,17 +200,17 @@ impl Meter {
     /// The level of a bucket of `full` ticks with `remaining` free units, fewer than all, and one more `reset_after`
     /// from `now`. With none free it may be in debt, for which no bound is known.
     pub(super) fn resumed(&self, full: u64, remaining: u64, reset_after: Micros, now: Timestamp) -> Level {
-        let taken = full.saturating_sub(remaining.saturating_mul(self.unit()));
-        let most = if remaining == 0 { MAX_TICKS } else { taken };
-        self.falling_to(taken.saturating_sub(self.unit()), most, reset_after, now)
+        let in_use = full.saturating_sub(remaining.saturating_mul(self.unit()));
+        let max = if remaining == 0 { MAX_TICKS } else { in_use };
+        self.falling_to(in_use.saturating_sub(self.unit()), max, reset_after, now)
     }
 
-    /// The highest level that falls to `base` ticks `span` from `now`, but at most `most`.
+    /// The highest level that falls to `base` ticks `span` from `now`, but at most `max`.
     ///
     /// A span in whole µs leaves open how many ticks of its last step were needed: all are assumed. Past the end of
-    /// time nothing is known: `most` is assumed.
-    fn falling_to(&self, base: u64, most: u64, span: Micros, now: Timestamp) -> Level {
-        let room = most.saturating_sub(base);
+    /// time nothing is known: `max` is assumed.
+    fn falling_to(&self, base: u64, max: u64, span: Micros, now: Timestamp) -> Level {
+        let room = max.saturating_sub(base);
         // A level that falls at once is never reported: it would have fallen already.
         let end = now.plus(span.max(Micros(1)));
         if end.0 >= EXACT {

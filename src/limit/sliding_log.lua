@@ -1,10 +1,10 @@
--- The twin of sliding_log.rs.
+-- The counterpart of sliding_log.rs.
 --
--- A log is { last, units, admitted_at (0: never), first, count, edits, stored }: its events are those from `first` up to, but not
--- including, `count`. What this request has changed stands in `edits`; the others `stored(index)` fetches as they are needed. An
--- event that was settled down to nothing stays, with no units: none of the sums below notices it.
+-- A log is { last, units, admitted_at (0: never), first, count, edits, stored }. Its events have the indices from
+-- `first` up to, but not including, `count`. `edits` has the events that this call changed; `stored(index)` reads the
+-- others on demand. An event that was settled to 0 units stays in the log: it does not affect the sums below.
 --
--- The newest event stands at `last`: a log is written only with a new event, and none is ever taken from its end.
+-- `last` is the time of the newest event: a log is written only with a new event, and no event is removed from its end.
 
 local floor, max, min = math.floor, math.max, math.min
 
@@ -29,7 +29,7 @@ local function copy(log)
   }
 end
 
--- The log as it stands at `now`: the moment, the first event that counts, and the units that count.
+-- The log at `now`: the time, the first event that counts, and the units that count.
 local function view(limit, log, now)
   local at, first, units = max(now, log.last), log.first, log.units
   if log.last + limit.horizon <= at then return at, log.count, 0 end
@@ -46,7 +46,7 @@ local function spaced_at(limit, log)
   return log.admitted_at + limit.spacing
 end
 
--- The first moment at which `wanted` units pass, if an attempt of `own` units is logged now and nothing else happens.
+-- The first time at which `wanted` units pass, if an attempt of `own` units is logged now and no other request arrives.
 local function opens(limit, log, at, first, units, own, wanted)
   local excess, moment = max(units + own + wanted - limit.count, 0), at
   for index = first, log.count - 1 do
@@ -60,18 +60,18 @@ local function opens(limit, log, at, first, units, own, wanted)
 end
 
 local function report(limit, log, at, first, units, now)
-  local remaining, most = max(limit.count - units, 0), limit.count
+  local remaining, max_remaining = max(limit.count - units, 0), limit.count
   if limit.spacing > 0 then
-    remaining, most = spaced_at(limit, log) > at and 0 or min(remaining, 1), 1
+    remaining, max_remaining = spaced_at(limit, log) > at and 0 or min(remaining, 1), 1
   end
-  if remaining == most then return remaining, 0 end
+  if remaining == max_remaining then return remaining, 0 end
   return remaining, max(opens(limit, log, at, first, units, 0, remaining + 1) - now, 0)
 end
 
--- Forgets the oldest units beyond the newest `most`, of one event the refused ones first.
-local function trim(log, most)
-  while log.units > most do
-    local excess = log.units - most
+-- Keeps only the newest `max_units`. Within an event, the denied units are removed first.
+local function trim(log, max_units)
+  while log.units > max_units do
+    local excess = log.units - max_units
     local at, admitted, denied = event(log, log.first)
     local refused = min(denied, excess)
     local passed = min(admitted, excess - refused)
@@ -81,7 +81,7 @@ local function trim(log, most)
   end
 end
 
--- The log without its expired events and with another.
+-- The log without its expired events and with a new event.
 local function logged(limit, log, at, first, units, admitted, denied)
   local log, newest = copy(log), log.last == at and first < log.count
   if newest then
@@ -114,8 +114,8 @@ local function decide(limit, log, now, cost, peek)
   return log, verdict, wait, report(limit, log, at, first, units, now)
 end
 
--- The place of the first event that is not before `moment`.
-local function place(log, moment)
+-- The index of the first event that is not before `moment`.
+local function index_at(log, moment)
   local low, high = log.first, log.count
   while low < high do
     local middle = floor((low + high) / 2)
@@ -133,7 +133,7 @@ local function last_admitted(log)
 end
 
 local function settle(limit, log, admitted_at, difference, now)
-  local index = place(log, admitted_at)
+  local index = index_at(log, admitted_at)
   if index == log.count then return log end
   local at, admitted, denied = event(log, index)
   local _, first = view(limit, log, now)

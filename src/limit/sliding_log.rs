@@ -112,14 +112,14 @@ impl SlidingLog {
 
     fn report(&self, verdict: Verdict, view: View<'_>, now: Timestamp) -> Decision {
         let room = u64::from(self.rate.count()).saturating_sub(view.units);
-        let (remaining, most) = match self.spacing {
+        let (remaining, max) = match self.spacing {
             None => (room, u64::from(self.rate.count())),
             // Requests at the same time are not spaced: no second one is admitted.
             Some(_) if self.spaced_at(view.log) > view.at => (0, 1),
             Some(_) => (room.min(1), 1),
         };
         let reset_after =
-            if remaining == most { Micros(0) } else { self.opens(view, 0, remaining + 1).since(now) };
+            if remaining == max { Micros(0) } else { self.opens(view, 0, remaining + 1).since(now) };
         Decision { verdict, remaining, reset_after }
     }
 
@@ -332,10 +332,10 @@ impl State {
         Self { events, last: at, units: units.into(), admitted_at: Some(at) }
     }
 
-    /// Removes the oldest units beyond the newest `most`, of one event the refused ones first.
-    fn trim(&mut self, most: u64) {
-        while self.units > most {
-            let excess = self.units - most;
+    /// Removes the oldest units beyond the newest `max`, of one event the refused ones first.
+    fn trim(&mut self, max: u64) {
+        while self.units > max {
+            let excess = self.units - max;
             let Some(oldest) = self.events.front_mut() else { return };
             self.units -= oldest.lose(excess);
             if oldest.units() == 0 {
@@ -350,13 +350,13 @@ impl Event {
         u64::from(self.admitted) + u64::from(self.denied)
     }
 
-    /// Removes up to `most` units, the refused ones first. Returns their number.
-    fn lose(&mut self, most: u64) -> u64 {
+    /// Removes up to `max` units, the refused ones first. Returns their number.
+    fn lose(&mut self, max: u64) -> u64 {
         let before = self.units();
-        let most = u32::try_from(most).unwrap_or(u32::MAX);
-        let denied = self.denied.min(most);
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
+        let denied = self.denied.min(max);
         self.denied -= denied;
-        self.admitted = self.admitted.saturating_sub(most - denied);
+        self.admitted = self.admitted.saturating_sub(max - denied);
         before - self.units()
     }
 }

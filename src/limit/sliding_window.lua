@@ -1,4 +1,5 @@
--- The twin of sliding_window.rs. A state is { last, current, previous }; a view of it has, besides, the `start` of its window.
+-- The counterpart of sliding_window.rs. A state is { last, current, previous }. A view also has the `start` of its
+-- window.
 
 local floor, max, min = math.floor, math.max, math.min
 
@@ -8,13 +9,14 @@ local function limit(period, count)
   return { period = period, count = count }
 end
 
--- a × b ÷ c, rounded down, for a < 2^32, b and c as `multiply_divide` of the Rust file takes them. Where the product is not exact:
--- long division of a in digits of seven bits, as a remainder below c and a digit below 2^7 give sums below 2^53.
+-- a × b ÷ c, rounded down, for a < 2^32. The ranges of b and c are those of `multiply_divide` in the Rust file. Where
+-- the product is not exact: long division of a in digits of seven bits, since a remainder below c and a digit below 2^7
+-- give sums below 2^53.
 local function multiply_divide(a, b, c)
   if a * b < EXACT then return floor(a * b / c) end
   local quotient, rest = 0, 0
-  for place = 4, 0, -1 do
-    local digit = floor(a / 128 ^ place) % 128
+  for exponent = 4, 0, -1 do
+    local digit = floor(a / 128 ^ exponent) % 128
     local part = rest * 128 + digit * b
     quotient = quotient * 128 + floor(part / c)
     rest = part % c

@@ -71,19 +71,19 @@ impl SlidingWindow {
         Self { rate }
     }
 
-    /// The least previous count, of at most `most`, with a weight that falls by one unit `elapsed` µs into a window,
+    /// The least previous count, of at most `max`, with a weight that falls by one unit `elapsed` µs into a window,
     /// and not before: no other that falls then falls more slowly afterwards. If none falls then, the one that falls
     /// soonest after.
-    fn falling(&self, elapsed: u64, most: u32) -> u32 {
+    fn falling(&self, elapsed: u64, max: u32) -> u32 {
         let period = self.rate.period().0;
         let falls = period.div_ceil(elapsed.max(1));
         let not_before = if elapsed > 1 { (period - 1) / (elapsed - 1) } else { u64::MAX };
-        u32::try_from(falls.min(not_before)).unwrap_or(u32::MAX).min(most)
+        u32::try_from(falls.min(not_before)).unwrap_or(u32::MAX).min(max)
     }
 
-    /// The largest count, of at least `least`, with a weight that leaves room for the first unit `elapsed` µs into the
+    /// The largest count, of at least `min`, with a weight that leaves room for the first unit `elapsed` µs into the
     /// next window.
-    fn sunk(&self, elapsed: u64, least: u32) -> u32 {
+    fn sunk(&self, elapsed: u64, min: u32) -> u32 {
         let period = self.rate.period().0;
         let (room, left) = (u64::from(self.rate.count() - 1), period.saturating_sub(elapsed));
         let count = match (room, left) {
@@ -92,7 +92,7 @@ impl SlidingWindow {
             (_, 0) => u64::MAX,
             _ => multiply_divide(room, period, left),
         };
-        u32::try_from(count).unwrap_or(u32::MAX).max(least)
+        u32::try_from(count).unwrap_or(u32::MAX).max(min)
     }
 
     #[inline]
@@ -290,8 +290,8 @@ mod tests {
     /// As in the Lua implementation: a remainder below c and a digit below 2^7 give sums below 2^53.
     fn long_division_in_doubles(a: f64, b: f64, c: f64) -> f64 {
         let (mut quotient, mut rest) = (0.0, 0.0);
-        for place in (0..5).rev() {
-            let digit = (a / 128_f64.powi(place)).floor() % 128.0;
+        for digit_index in (0..5).rev() {
+            let digit = (a / 128_f64.powi(digit_index)).floor() % 128.0;
             let part = rest * 128.0 + digit * b;
             quotient = quotient * 128.0 + (part / c).floor();
             rest = part % c;

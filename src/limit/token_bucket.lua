@@ -1,14 +1,14 @@
--- The twin of token_bucket.rs.
+-- The counterpart of token_bucket.rs.
 
 local meter = use 'meter'
 
 local function decide(limit, state, now, cost, peek)
-  local used, most = meter.drained(limit, state, now), limit.full - cost * limit.unit
+  local used, max_ticks = meter.drained(limit, state, now), limit.full - cost * limit.unit
   local verdict, wait = ALLOW, 0
   if cost > limit.units then
     verdict = NEVER
-  elseif used.ticks > most then
-    verdict, wait = DENY, math.max(meter.falls_to(limit, used, most) - now, 0)
+  elseif used.ticks > max_ticks then
+    verdict, wait = DENY, math.max(meter.falls_to(limit, used, max_ticks) - now, 0)
   elseif not peek then
     meter.charge(limit, used, cost)
     state = used

@@ -46,11 +46,11 @@ impl Metered for TokenBucket {
         if cost > self.burst {
             return Verdict::Deny(Wait::Never);
         }
-        let most = self.capacity - self.meter.ticks(cost.units().into());
-        if used.ticks() <= most {
+        let max = self.capacity - self.meter.ticks(cost.units().into());
+        if used.ticks() <= max {
             Verdict::Allow
         } else {
-            Verdict::Deny(Wait::After(self.meter.falls_to(used, most).since(now)))
+            Verdict::Deny(Wait::After(self.meter.falls_to(used, max).since(now)))
         }
     }
 }

@@ -60,8 +60,8 @@ impl AckTimeout {
 #[cfg(target_os = "linux")]
 fn set(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
     // The kernel takes whole milliseconds, as a signed number; zero would switch the option off.
-    let least = u128::from(!timeout.is_zero());
-    let milliseconds = timeout.as_millis().clamp(least, i32::MAX as u128);
+    let min = u128::from(!timeout.is_zero());
+    let milliseconds = timeout.as_millis().clamp(min, i32::MAX as u128);
     let milliseconds = u32::try_from(milliseconds).unwrap_or(u32::MAX);
     Ok(rustix::net::sockopt::set_tcp_user_timeout(socket, milliseconds)?)
 }

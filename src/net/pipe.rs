@@ -39,7 +39,7 @@ impl Pipe {
         (ends, Self { incoming: other, outgoing: one })
     }
 
-    /// Reads at most `most` bytes. Ready with 0 at the end.
+    /// Reads at most `max` bytes. Ready with 0 at the end.
     ///
     /// # Errors
     ///
@@ -48,10 +48,10 @@ impl Pipe {
         &self,
         context: &mut Context<'_>,
         buffer: &mut BytesMut,
-        most: usize,
+        max: usize,
     ) -> Poll<io::Result<usize>> {
         let way = &mut *self.incoming.borrow_mut();
-        let here = way.bytes.len().min(most);
+        let here = way.bytes.len().min(max);
         if here == 0 {
             return match way {
                 Direction { ended: true, .. } => Poll::Ready(Ok(0)),
@@ -136,16 +136,16 @@ impl Drop for Pipe {
     }
 }
 
-fn wait<T>(place: &mut Option<Waker>, context: &Context<'_>) -> Poll<T> {
-    match place {
+fn wait<T>(slot: &mut Option<Waker>, context: &Context<'_>) -> Poll<T> {
+    match slot {
         Some(waker) => waker.clone_from(context.waker()),
-        None => *place = Some(context.waker().clone()),
+        None => *slot = Some(context.waker().clone()),
     }
     Poll::Pending
 }
 
-fn wake(place: &mut Option<Waker>) {
-    if let Some(waker) = place.take() {
+fn wake(slot: &mut Option<Waker>) {
+    if let Some(waker) = slot.take() {
         waker.wake();
     }
 }
@@ -162,7 +162,7 @@ mod tests {
     fn it_holds_no_more_than_its_bound_and_loses_nothing() {
         let (one, other) = Pipe::new();
         let sent: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
-        let (mut rest, mut come) = (&*sent, BytesMut::new());
+        let (mut rest, mut received) = (&*sent, BytesMut::new());
         while !rest.is_empty() {
             while let Poll::Ready(Ok(written)) =
                 one.poll_write(&mut context(), &rest[..rest.len() / 2], &rest[rest.len() / 2..])
@@ -177,9 +177,9 @@ mod tests {
                 assert!(0 < read && read <= 1000);
             }
             assert!(part.len() <= CAPACITY + 1);
-            come.extend_from_slice(&part[1..]);
+            received.extend_from_slice(&part[1..]);
         }
-        assert!(come == sent);
+        assert!(received == sent);
     }
 
     #[test]
@@ -188,15 +188,18 @@ mod tests {
         assert!(one.poll_write(&mut context(), b"abc", b"d").is_ready());
         assert!(other.poll_peek(&mut context()).is_pending());
         drop(one);
-        let mut come = BytesMut::new();
-        assert!(matches!(other.poll_read(&mut context(), &mut come, 99), Poll::Ready(Ok(4))), "{come:?}");
-        assert!(matches!(other.poll_read(&mut context(), &mut come, 99), Poll::Ready(Err(_))));
+        let mut received = BytesMut::new();
+        assert!(
+            matches!(other.poll_read(&mut context(), &mut received, 99), Poll::Ready(Ok(4))),
+            "{received:?}"
+        );
+        assert!(matches!(other.poll_read(&mut context(), &mut received, 99), Poll::Ready(Err(_))));
         assert!(matches!(other.poll_peek(&mut context()), Poll::Ready(Peek::Broken)));
         assert!(matches!(other.poll_write(&mut context(), b"x", b""), Poll::Ready(Err(_))));
 
         let (one, other) = Pipe::new();
         one.close_sending();
         drop(one);
-        assert!(matches!(other.poll_read(&mut context(), &mut come, 99), Poll::Ready(Ok(0))));
+        assert!(matches!(other.poll_read(&mut context(), &mut received, 99), Poll::Ready(Ok(0))));
     }
 }

@@ -55,7 +55,7 @@ impl Stream {
         Ok(Self::Tls(tls))
     }
 
-    /// Appends at most `most` bytes to `buffer`. Ready with 0 at the end of the stream; a TLS stream that ends without
+    /// Appends at most `max` bytes to `buffer`. Ready with 0 at the end of the stream; a TLS stream that ends without
     /// close_notify is an error.
     // Inlined for plain sockets, like the next two: with one more call for each of the five or six reads and writes of
     // a request, the choice between three would cost more than any of them does.
@@ -64,11 +64,11 @@ impl Stream {
         &self,
         context: &mut Context<'_>,
         buffer: &mut BytesMut,
-        most: usize,
+        max: usize,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => poll_read(socket, context, buffer, most),
-            layered => layered.poll_read_layered(context, buffer, most),
+            Self::Plain(socket) => poll_read(socket, context, buffer, max),
+            layered => layered.poll_read_layered(context, buffer, max),
         }
     }
 
@@ -77,13 +77,13 @@ impl Stream {
         &self,
         context: &mut Context<'_>,
         buffer: &mut BytesMut,
-        most: usize,
+        max: usize,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => poll_read(socket, context, buffer, most),
-            Self::Tls(tls) => tls.poll_read(context, buffer, most),
+            Self::Plain(socket) => poll_read(socket, context, buffer, max),
+            Self::Tls(tls) => tls.poll_read(context, buffer, max),
             #[cfg(test)]
-            Self::Pipe(pipe) => pipe.poll_read(context, buffer, most),
+            Self::Pipe(pipe) => pipe.poll_read(context, buffer, max),
         }
     }
 

@@ -35,14 +35,14 @@ pub struct TlsStream {
     /// Never borrowed across a poll.
     session: RefCell<Connection>,
     /// Bytes that the socket accepted.
-    taken: Cell<u64>,
+    bytes_written: Cell<u64>,
 }
 
 /// A session without its socket.
 #[derive(Debug)]
 pub(super) struct TlsSession {
     connection: Connection,
-    taken: u64,
+    bytes_written: u64,
 }
 
 impl TlsStream {
@@ -61,21 +61,22 @@ impl TlsStream {
     }
 
     async fn handshake(socket: TcpStream, session: Connection) -> io::Result<Self> {
-        let tls = Self { socket, session: RefCell::new(session), taken: Cell::new(0) };
+        let tls = Self { socket, session: RefCell::new(session), bytes_written: Cell::new(0) };
         poll_fn(|context| tls.poll_handshake(context)).await?;
         Ok(tls)
     }
 
     /// Separates the socket from its session.
     pub(super) fn detach(self) -> (TcpStream, TlsSession) {
-        let session = TlsSession { connection: self.session.into_inner(), taken: self.taken.get() };
+        let session =
+            TlsSession { connection: self.session.into_inner(), bytes_written: self.bytes_written.get() };
         (self.socket, session)
     }
 
     /// Joins socket and session again.
     pub(super) fn resume(socket: TcpStream, session: TlsSession) -> Self {
-        let TlsSession { connection, taken } = session;
-        Self { socket, session: RefCell::new(connection), taken: Cell::new(taken) }
+        let TlsSession { connection, bytes_written } = session;
+        Self { socket, session: RefCell::new(connection), bytes_written: Cell::new(bytes_written) }
     }
 
     fn poll_handshake(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -98,11 +99,11 @@ impl TlsStream {
         &self,
         context: &mut Context<'_>,
         buffer: &mut BytesMut,
-        most: usize,
+        max: usize,
     ) -> Poll<io::Result<usize>> {
         let session = &mut *self.session.borrow_mut();
         loop {
-            if let Some(read) = take_plain(session, buffer, most) {
+            if let Some(read) = take_plain(session, buffer, max) {
                 return Poll::Ready(read);
             }
             match self.poll_push(session, context) {
@@ -126,10 +127,10 @@ impl TlsStream {
     ) -> Poll<io::Result<usize>> {
         let session = &mut *self.session.borrow_mut();
         ready!(self.poll_push(session, context))?;
-        let taken = session.writer().write_vectored(&[IoSlice::new(first), IoSlice::new(second)])?;
+        let bytes_written = session.writer().write_vectored(&[IoSlice::new(first), IoSlice::new(second)])?;
         match self.poll_push(session, context)? {
             // The session sends the bytes when the socket accepts them.
-            Poll::Ready(()) | Poll::Pending => Poll::Ready(Ok(taken)),
+            Poll::Ready(()) | Poll::Pending => Poll::Ready(Ok(bytes_written)),
         }
     }
 
@@ -173,7 +174,7 @@ impl TlsStream {
     }
 
     pub(super) fn bytes_written(&self) -> u64 {
-        self.taken.get()
+        self.bytes_written.get()
     }
 
     /// The subject of the peer's certificate, as `CN=a, O=b`. `None` if it sent none.
@@ -198,7 +199,7 @@ impl TlsStream {
             ready!(self.socket.poll_write_ready(context))?;
             match session.write_tls(&mut Wire(&self.socket)) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Ok(written) => self.taken.set(self.taken.get() + written as u64),
+                Ok(written) => self.bytes_written.set(self.bytes_written.get() + written as u64),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -240,23 +241,23 @@ fn peek_session(session: &mut Connection) -> Peek {
     }
 }
 
-/// Moves at most `most` decrypted bytes. `None` if there are none yet.
-fn take_plain(session: &mut Connection, buffer: &mut BytesMut, most: usize) -> Option<io::Result<usize>> {
+/// Moves at most `max` decrypted bytes. `None` if there are none yet.
+fn take_plain(session: &mut Connection, buffer: &mut BytesMut, max: usize) -> Option<io::Result<usize>> {
     let mut reader = session.reader();
     let mut read = 0;
-    while read < most {
-        let taken = match reader.fill_buf() {
+    while read < max {
+        let consumed = match reader.fill_buf() {
             Ok([]) => return Some(Ok(read)),
             Ok(plain) => {
-                let taken = plain.len().min(most - read);
-                buffer.extend_from_slice(plain.get(..taken).unwrap_or(plain));
-                taken
+                let consumed = plain.len().min(max - read);
+                buffer.extend_from_slice(plain.get(..consumed).unwrap_or(plain));
+                consumed
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock || read > 0 => break,
             Err(error) => return Some(Err(error)),
         };
-        reader.consume(taken);
-        read += taken;
+        reader.consume(consumed);
+        read += consumed;
     }
     (read > 0).then_some(Ok(read))
 }

@@ -62,7 +62,7 @@ pub struct Admission<'a> {
 #[derive(Debug)]
 pub struct BanRefusal<'a> {
     /// The limit's index on the route.
-    pub place: usize,
+    pub index: usize,
     /// The refusal.
     pub refusal: Refusal<'a>,
     /// The numbers in the response: nothing remains until the ban is over.
@@ -121,11 +121,11 @@ pub struct BindingLimit<'a> {
 
 impl<'a> RequestCharges<'a> {
     /// Computes the charges of a request to `route`. Check [`Self::missing`] before the store is called.
-    pub fn new(gateway: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
+    pub fn new(plan: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
         let mut assessment = Self { checks: SmallVec::new(), charges: SmallVec::new() };
-        for (place, limit_use) in route.limits.iter().enumerate() {
-            let limit = gateway.limit(limit_use.limit);
-            let applicability = assessment.check(place, limit, limit_use, route, request, secret);
+        for (index, limit_use) in route.limits.iter().enumerate() {
+            let limit = plan.limit(limit_use.limit);
+            let applicability = assessment.check(index, limit, limit_use, route, request, secret);
             assessment.checks.push(LimitCheck { limit, applicability });
         }
         assessment
@@ -134,7 +134,7 @@ impl<'a> RequestCharges<'a> {
     /// The check of one limit; its charges are added if it applies.
     fn check(
         &mut self,
-        place: usize,
+        index: usize,
         limit: &'a Limit,
         limit_use: &LimitUse,
         route: &Route,
@@ -149,7 +149,7 @@ impl<'a> RequestCharges<'a> {
         let group = match limit.mode {
             Mode::Enforce => Group::Enforced,
             // `config` allows a route far fewer than 256 limits.
-            Mode::Shadow => Group::Shadow(u8::try_from(place).unwrap_or(u8::MAX)),
+            Mode::Shadow => Group::Shadow(u8::try_from(index).unwrap_or(u8::MAX)),
         };
         let owner = match limit.key.claim(secret, request, &route.name, route.conditions.merge_slashes) {
             KeyResult::Key(owner) => owner,
@@ -189,20 +189,20 @@ impl<'a> RequestCharges<'a> {
     #[cold]
     #[inline(never)]
     pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<BanRefusal<'a>> {
-        let ban = |(place, used): (usize, &LimitCheck<'a>)| {
+        let ban = |(index, used): (usize, &LimitCheck<'a>)| {
             let Applicability::Charged(cost, _) = used.applicability else { return None };
             let (owner, policy) = (self.owner(used)?, used.limit.policies.first()?);
-            Some((bans.until(used.limit.banned(owner), now)?, place, used.limit, policy, cost))
+            Some((bans.until(used.limit.banned(owner), now)?, index, used.limit, policy, cost))
         };
         let all = self.checks.iter().enumerate().rev().filter_map(ban);
-        let (until, place, limit, policy, cost) = all.max_by_key(|(until, ..)| *until)?;
+        let (until, index, limit, policy, cost) = all.max_by_key(|(until, ..)| *until)?;
         let rest = until.since(now);
         let decision =
             Decision { verdict: Verdict::Deny(Wait::After(rest)), remaining: 0, reset_after: rest };
         let violated = limit.policies.iter().map(|policy| &*policy.name).collect();
         let refusal = Refusal { limit, wait: Some(rest), violated, why: RefusalCause::Banned(until) };
         Some(BanRefusal {
-            place,
+            index,
             refusal,
             tightest: BindingLimit { policy, limit, decision, cost, asked: true },
         })
@@ -217,7 +217,7 @@ impl<'a> RequestCharges<'a> {
     /// The first limit that was decided without the store; if the request is refused for that, one that requires it.
     pub fn decided_locally(&self, outcome: &Outcome) -> Option<&'a Limit> {
         let is_it = |used: &&LimitCheck<'a>| {
-            used.places().any(|place| outcome.unasked.contains(place))
+            used.indices().any(|index| outcome.unasked.contains(index))
                 && (!outcome.unavailable || used.limit.on_error == OnError::Deny)
         };
         self.checks.iter().find(is_it).map(|used| used.limit)
@@ -231,9 +231,9 @@ impl<'a> RequestCharges<'a> {
         let mut delay = Micros(0);
         for used in self.checks.iter().filter(|used| used.limit.mode == Mode::Enforce) {
             let Applicability::Charged(cost, first) = used.applicability else { continue };
-            for (place, policy) in (first..).zip(&used.limit.policies) {
-                let Some(decision) = outcome.decisions.get(place) else { continue };
-                let asked = !outcome.unasked.contains(place);
+            for (index, policy) in (first..).zip(&used.limit.policies) {
+                let Some(decision) = outcome.decisions.get(index) else { continue };
+                let asked = !outcome.unasked.contains(index);
                 if !asked && used.limit.on_error == OnError::Allow {
                     // There is no decision on it, so it is not reported.
                     continue;
@@ -300,7 +300,7 @@ impl Refusal<'_> {
 
 impl<'a> LimitCheck<'a> {
     /// The indices of this limit's charges; none if it was not charged.
-    pub fn places(&self) -> Range<usize> {
+    pub fn indices(&self) -> Range<usize> {
         match self.applicability {
             Applicability::Charged(_, first) => first..first + self.limit.policies.len(),
             _ => 0..0,
@@ -309,7 +309,7 @@ impl<'a> LimitCheck<'a> {
 
     /// The decisions on this limit's charges; empty if it was not charged or the store was not called.
     pub fn decisions<'o>(&self, outcome: &'o Outcome) -> &'o [Decision] {
-        outcome.decisions.get(self.places()).unwrap_or_default()
+        outcome.decisions.get(self.indices()).unwrap_or_default()
     }
 }
 

@@ -23,7 +23,7 @@ impl LoopMark {
     /// Of a process that drew this number at random.
     pub fn new(random: u64) -> Self {
         let mut line = [b'0'; LENGTH];
-        let digits = (0..DIGITS).rev().map(|place| digit(random >> (4 * place)));
+        let digits = (0..DIGITS).rev().map(|digit_index| digit(random >> (4 * digit_index)));
         let text = NAME.iter().chain(PRODUCT).copied().chain(digits).chain(*b"\r\n");
         line.iter_mut().zip(text).for_each(|(byte, of_text)| *byte = of_text);
         Self { line }

@@ -118,7 +118,7 @@ pub struct RejectReason {
 /// The input of all steps.
 #[derive(Clone, Copy)]
 struct Input<'p, 'r> {
-    gateway: &'p Plan,
+    plan: &'p Plan,
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
     client: ClientAddress,
@@ -127,14 +127,14 @@ struct Input<'p, 'r> {
 /// Resolves a request, as the client sent it: keys are computed before anything is stripped. `loop_mark` is that of the
 /// process; without one, no request counts as having passed it before.
 pub fn resolve<'p, 'r>(
-    gateway: &'p Plan,
+    plan: &'p Plan,
     secret: &KeySecret,
     loop_mark: Option<&LoopMark>,
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
 ) -> Resolution<'p, 'r> {
-    let client = gateway.server.client.identify(peer.address, head.fields);
-    let input = Input { gateway, head, peer, client };
+    let client = plan.server.client.identify(peer.address, head.fields);
+    let input = Input { plan, head, peer, client };
     let (mut route, mut seen) = (None, None);
     let (host, outcome) = match host_of(head) {
         Err(reason) => (Cow::Borrowed(""), Err(reason.into())),
@@ -173,11 +173,11 @@ struct Routed<'p, 'r> {
 
 impl<'p, 'r> Input<'p, 'r> {
     fn see(self, host: Cow<'r, str>) -> Result<SeenRequest<'r>, EarlyResponse> {
-        let Self { gateway, head, peer, client } = self;
+        let Self { plan, head, peer, client } = self;
         if head.target.path == "*" {
             return Err(EarlyResponse::Options);
         }
-        let path = Path::parse(head.target.path, gateway.server.path_matching)
+        let path = Path::parse(head.target.path, plan.server.path_matching)
             .map_err(|fault| RejectReason::new(400, fault.to_string(), "malformed_path"))?;
         Ok(SeenRequest { head, path, host, client, subject: peer.subject })
     }
@@ -189,17 +189,17 @@ impl<'p, 'r> Input<'p, 'r> {
         seen: &SeenRequest<'r>,
         found: &mut Option<(RouteIndex, &'p Route)>,
     ) -> Result<Routed<'p, 'r>, EarlyResponse> {
-        let Self { gateway, head, .. } = self;
+        let Self { plan, head, .. } = self;
         if loop_mark.is_some_and(|mark| mark.passes(head.fields) >= MAX_PASSES) {
             return Err(RejectReason::looped().into());
         }
         let request = seen.request();
-        if let Some(preflight) = preflight_route(gateway, head, &request) {
-            *found = Some((preflight, gateway.route(preflight)));
+        if let Some(preflight) = preflight_route(plan, head, &request) {
+            *found = Some((preflight, plan.route(preflight)));
             return Err(EarlyResponse::Preflight);
         }
-        let index = gateway.table.find(&request).ok_or_else(RejectReason::no_route)?;
-        let route = gateway.route(index);
+        let index = plan.table.find(&request).ok_or_else(RejectReason::no_route)?;
+        let route = plan.route(index);
         *found = Some((index, route));
         if route.redirect == Some(Redirect::Https) && !self.came_by_tls() {
             return Err(EarlyResponse::Redirect(https_location(head, &request, route)?));
@@ -209,9 +209,9 @@ impl<'p, 'r> Input<'p, 'r> {
             index,
             route,
             // Built in place: it is large enough that moving it costs measurably.
-            assessment: RequestCharges::new(gateway, route, &request, secret),
+            assessment: RequestCharges::new(plan, route, &request, secret),
             target: forwarded(head, &seen.path, route),
-            affinity: gateway.upstream(route.upstream).affinity(&request, route),
+            affinity: plan.upstream(route.upstream).affinity(&request, route),
         })
     }
 
@@ -221,7 +221,7 @@ impl<'p, 'r> Input<'p, 'r> {
         let said = self.head.fields.known(Name::XForwardedProto);
         let said = said.and_then(|value| value.split(|byte| *byte == b',').next());
         let says_https = said.is_some_and(|said| said.trim_ascii().eq_ignore_ascii_case(b"https"));
-        self.peer.secure || (says_https && self.gateway.server.client.trusts(self.peer.address))
+        self.peer.secure || (says_https && self.plan.server.client.trusts(self.peer.address))
     }
 }
 
@@ -254,10 +254,10 @@ impl SeenRequest<'_> {
 
 /// The route of a preflight: that of the announced request. `None` if that route has no `cors`, or if the request is no
 /// preflight: then it is routed like any other.
-fn preflight_route(gateway: &Plan, head: &RequestHead<'_>, request: &RouteRequest<'_>) -> Option<RouteIndex> {
+fn preflight_route(plan: &Plan, head: &RequestHead<'_>, request: &RouteRequest<'_>) -> Option<RouteIndex> {
     let method = asked_method(head)?;
-    let index = gateway.table.find(&RouteRequest { method: &method, ..*request })?;
-    gateway.route(index).cors.is_some().then_some(index)
+    let index = plan.table.find(&RouteRequest { method: &method, ..*request })?;
+    plan.route(index).cors.is_some().then_some(index)
 }
 
 /// The method announced by a preflight (the Fetch standard, "CORS protocol"); `None` if the request is none.
@@ -313,7 +313,7 @@ fn check(head: &RequestHead<'_>, route: &Route) -> Result<(), RejectReason> {
         return Err(RejectReason::new(417, "this expectation cannot be met", "expectation"));
     }
     match (route.max_body_bytes, head.body) {
-        (Some(most), Body::Length(length)) if length > most => {
+        (Some(max), Body::Length(length)) if length > max => {
             Err(RejectReason::new(413, "the request body is too large", "body_too_large"))
         }
         _ => Ok(()),

@@ -41,11 +41,11 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let worker = Rc::new(Worker::new(worker, shared));
-        for (place, listener) in listeners {
+        for (index, listener) in listeners {
             let listener = adopt(listener)?;
             // A reload does not change it.
-            let tls = worker.plan().gateway.server.listen.get(place).is_some_and(|listener| listener.tls);
-            tokio::task::spawn_local(accept(place, tls, listener, Rc::clone(&worker)));
+            let tls = worker.plan().server.listen.get(index).is_some_and(|listener| listener.tls);
+            tokio::task::spawn_local(accept(index, tls, listener, Rc::clone(&worker)));
         }
         tokio::task::spawn_local(expire(Rc::clone(&worker)));
         if let Some(inbox) = worker.shared.worker_commands.inbox(worker.index()) {
@@ -68,7 +68,7 @@ fn adopt(listener: StdListener) -> io::Result<TcpListener> {
 }
 
 /// Accepts connections until draining begins; then the listener is closed.
-async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
+async fn accept(index: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
     let mut life = worker.life.clone();
     let reserve = DescriptorReserve::of_process();
     let Shared { connections, scarce_above, .. } = &*worker.shared;
@@ -91,7 +91,7 @@ async fn accept(place: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
             Ok((stream, peer)) => {
                 reserve.note(&stream, connections.load(Ordering::Relaxed), scarce_above);
                 inherits_nodelay = inherits_nodelay || !lacks_nodelay(&stream);
-                admit(place, tls, stream, peer, &worker);
+                admit(index, tls, stream, peer, &worker);
             }
             Err(error) if is_the_clients(&error) => {}
             Err(error) => {
@@ -141,24 +141,23 @@ async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &TcpListener
 /// Serves a connection. Over the maximum, the connection that has been idle longest is evicted. If none is idle, the
 /// new one is rejected: without a response where that would cost a handshake, or where many rejections are being sent
 /// already.
-fn admit(place: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
+fn admit(index: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
     let plan = worker.plan();
-    let (most, open) =
-        (plan.gateway.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
-    if open >= most && !worker.make_room() {
-        plan.metrics.connection_rejected(place, ConnectionRejectReason::Crowd);
-        if tls || open - most >= MAX_WARNED {
+    let (max, open) = (plan.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
+    if open >= max && !worker.make_room() {
+        plan.metrics.connection_rejected(index, ConnectionRejectReason::Crowd);
+        if tls || open - max >= MAX_WARNED {
             return;
         }
-        let open = ConnectionGuard::new(place, Rc::clone(worker), None);
+        let open = ConnectionGuard::new(index, Rc::clone(worker), None);
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            connection::reject_connection(stream, ConnectionHandle::new(place), peer.ip(), worker).await;
+            connection::reject_connection(stream, ConnectionHandle::new(index), peer.ip(), worker).await;
             drop(open);
         });
     } else {
-        let handle = ConnectionHandle::new(place);
-        let open = ConnectionGuard::new(place, Rc::clone(worker), Some(&handle));
+        let handle = ConnectionHandle::new(index);
+        let open = ConnectionGuard::new(index, Rc::clone(worker), Some(&handle));
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
             serve_connection(tls, stream, handle, peer.ip(), worker).await;
@@ -180,11 +179,11 @@ async fn serve_connection(
         // A connection without TLS needs no memory for a handshake.
         Ok(_crowded) if tls => boxed_cold(|| handshake::serve(stream, handle, peer, worker)).await,
         Ok(_crowded) => connection::serve(Stream::Plain(stream), handle, peer, worker).await,
-        Err(most) => {
+        Err(max) => {
             worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::PerClient);
             // A rejection with a response keeps a connection open for a while. Where connections are scarce, or a
             // handshake comes first, it is closed at once.
-            if !tls && worker.shared.connections.load(Ordering::Relaxed) < most / 2 {
+            if !tls && worker.shared.connections.load(Ordering::Relaxed) < max / 2 {
                 boxed_cold(|| connection::reject_connection(stream, handle, peer, worker)).await;
             }
         }
@@ -199,7 +198,7 @@ fn is_the_clients(error: &io::Error) -> bool {
 
 /// Counts a connection for as long as it is open, and lists it among those that can be evicted.
 struct ConnectionGuard {
-    place: usize,
+    index: usize,
     /// The connection's entry in the worker's list.
     handle: Option<Rc<ConnectionHandle>>,
     worker: Rc<Worker>,
@@ -207,7 +206,7 @@ struct ConnectionGuard {
 }
 
 impl ConnectionGuard {
-    fn new(place: usize, worker: Rc<Worker>, handle: Option<&Rc<ConnectionHandle>>) -> Self {
+    fn new(index: usize, worker: Rc<Worker>, handle: Option<&Rc<ConnectionHandle>>) -> Self {
         let plan = worker.plan();
         worker.accepted.set(worker.accepted.get() + 1);
         if let Some(handle) = handle {
@@ -215,8 +214,8 @@ impl ConnectionGuard {
         }
         worker.open.set(worker.open.get() + 1);
         worker.shared.connections.fetch_add(1, Ordering::Relaxed);
-        plan.metrics.connection_opened(place);
-        Self { place, handle: handle.cloned(), worker, plan }
+        plan.metrics.connection_opened(index);
+        Self { index, handle: handle.cloned(), worker, plan }
     }
 }
 
@@ -227,7 +226,7 @@ impl Drop for ConnectionGuard {
         }
         self.worker.open.set(self.worker.open.get() - 1);
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.plan.metrics.connection_closed(self.place);
+        self.plan.metrics.connection_closed(self.index);
         self.worker.closed.notify_one();
     }
 }

@@ -44,7 +44,7 @@ impl Drop for RequestContext {
             if self.trace.is_some() {
                 self.end_trace(&record);
             }
-            let logged = self.plan.gateway.log.access != AccessLog::Off;
+            let logged = self.plan.log.access != AccessLog::Off;
             if self.sampled || logged && record.is_notable() {
                 self.worker.shared.access_log.record(record);
             } else {
@@ -58,22 +58,22 @@ impl RequestContext {
     /// Begins the access record, unless there is no access log, the request is not traced, and no request failed
     /// recently. Without a head, the request was refused unread.
     pub(crate) fn open_record(&mut self, peer: &ConnectionPeer, head: Option<&RequestHead<'_>>) {
-        let gateway = &self.plan.gateway;
-        if let Some(trace) = &gateway.trace {
+        let plan = &self.plan;
+        if let Some(trace) = &plan.trace {
             let fields = head.map_or(Fields::NONE, |head| head.fields);
-            self.trace = Some(self.worker.tracer.begin(gateway, trace, fields, peer, self.started));
+            self.trace = Some(self.worker.tracer.begin(plan, trace, fields, peer, self.started));
         }
-        let logged = gateway.log.access != AccessLog::Off;
+        let logged = plan.log.access != AccessLog::Off;
         let traced = self.trace.as_ref().is_some_and(RequestTrace::is_recorded);
         if !logged && !traced && !self.worker.is_troubled(self.started) {
             return;
         }
-        self.sampled = logged && self.worker.recorder.chooses(gateway.log.sample);
+        self.sampled = logged && self.worker.recorder.chooses(plan.log.sample);
         let mut record = self.worker.recorder.take();
-        let client = gateway.server.client.client(peer.address).address;
+        let client = plan.server.client.client(peer.address).address;
         begin(&mut record, self.started, head, client, peer.http2);
         String::from_utf8_lossy(&self.request_id).as_ref().clone_into(&mut record.request_id);
-        if let (AccessLog::Combined, Some(head)) = (&gateway.log.access, head) {
+        if let (AccessLog::Combined, Some(head)) = (&plan.log.access, head) {
             note_agent(&mut record, head);
         }
         record.trace_id = self.trace.as_ref().map(RequestTrace::id);
@@ -108,7 +108,7 @@ impl RequestContext {
         let took = self.worker.shared.clock.now().since(asked);
         let (authority, attempts) = (exchange.authority(), exchange.attempts());
         self.plan.metrics.upstream(upstream, took);
-        self.plan.metrics.response(upstream, exchange.place(), status);
+        self.plan.metrics.response(upstream, exchange.index(), status);
         self.note_server(upstream, authority, Some(took));
         if self.trace.is_some() {
             self.trace_answer(upstream, Some(authority), attempts, Some(status));
@@ -127,7 +127,7 @@ impl RequestContext {
     /// Notes the server tried last, and the time to its response head if one was received.
     fn note_server(&mut self, upstream: UpstreamIndex, authority: &str, took: Option<Micros>) {
         if let Some(record) = &mut self.record {
-            let name = &*self.plan.gateway.upstream(upstream).name;
+            let name = &*self.plan.upstream(upstream).name;
             record.upstream.clear();
             record.upstream.reserve(name.len() + 1 + authority.len());
             record.upstream.extend([name, "/", authority]);
@@ -156,39 +156,39 @@ impl RequestContext {
                 .iter()
                 .filter(|used| used.limit.mode == Mode::Enforce)
                 .all(|used| !denies(used, outcome));
-        for (place, used) in assessment.checks.iter().enumerate() {
+        for (index, used) in assessment.checks.iter().enumerate() {
             let Some(label) = label(used, outcome, admitted) else { continue };
-            self.plan.metrics.decision(routed.index, place, label);
+            self.plan.metrics.decision(routed.index, index, label);
             let refused = match label {
                 DecisionLabel::Allowed | DecisionLabel::Delayed => false,
                 DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
                 DecisionLabel::Exempt => continue,
                 DecisionLabel::StoreError => {
                     let Some(word) = unasked_word(used, outcome, admitted) else { continue };
-                    self.plan.metrics.decided_locally(routed.index, place, word);
+                    self.plan.metrics.decided_locally(routed.index, index, word);
                     word == LimitVerdict::Refused
                 }
             };
-            self.note_asker(routed, place, used, refused);
+            self.note_asker(routed, index, used, refused);
         }
     }
 
     /// Counts a request that the limit at index `banned` refuses because of a ban, also in shadow. The other limits
     /// were not asked.
     pub(crate) fn count_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
-        for (place, used) in routed.charges.checks.iter().enumerate() {
+        for (index, used) in routed.charges.checks.iter().enumerate() {
             if used.applicability == Applicability::Exempt {
-                self.plan.metrics.decision(routed.index, place, DecisionLabel::Exempt);
-            } else if place == banned {
-                self.plan.metrics.decision(routed.index, place, DecisionLabel::Limited);
-                self.note_asker(routed, place, used, true);
+                self.plan.metrics.decision(routed.index, index, DecisionLabel::Exempt);
+            } else if index == banned {
+                self.plan.metrics.decision(routed.index, index, DecisionLabel::Limited);
+                self.note_asker(routed, index, used, true);
             }
         }
     }
 
     /// Counts the request in its key's statistics.
-    fn note_asker(&self, routed: &RoutedRequest<'_, '_>, place: usize, used: &LimitCheck<'_>, refused: bool) {
-        let key_stats = routed.route.limits.get(place).and_then(|one| self.plan.key_stats.get(one.limit.0));
+    fn note_asker(&self, routed: &RoutedRequest<'_, '_>, index: usize, used: &LimitCheck<'_>, refused: bool) {
+        let key_stats = routed.route.limits.get(index).and_then(|one| self.plan.key_stats.get(one.limit.0));
         let Some(key_stats) = key_stats else { return };
         let mut key_stats = key_stats.borrow_mut();
         let Some(owner) = routed.charges.owner(used) else { return key_stats.note_unkeyed(self.started) };
@@ -289,7 +289,7 @@ fn label(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<Dec
     let refused = if shadow { DecisionLabel::ShadowLimited } else { DecisionLabel::Limited };
     let delayed =
         || used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Delay(_)));
-    let unasked = used.places().any(|place| outcome.unasked.contains(place));
+    let unasked = used.indices().any(|index| outcome.unasked.contains(index));
     match used.applicability {
         Applicability::Exempt => Some(DecisionLabel::Exempt),
         Applicability::Missing | Applicability::Repeated => Some(refused),

@@ -60,15 +60,15 @@ fn labels(limit: &str, owners: &[Fingerprint], worker: &Worker) -> Vec<(Fingerpr
 
 fn refused_keys(worker: &Worker) -> Vec<(Arc<str>, [HyperLogLogUnion; 2])> {
     let (plan, now) = (worker.plan(), worker.shared.clock.now());
-    let limits = plan.gateway.limits.iter().zip(&plan.key_stats);
-    let told = limits.filter_map(|(limit, key_stats)| {
+    let limits = plan.limits.iter().zip(&plan.key_stats);
+    let reported = limits.filter_map(|(limit, key_stats)| {
         Some((Arc::clone(&limit.name), key_stats.borrow().refused_keys(now)?))
     });
-    told.collect()
+    reported.collect()
 }
 
 async fn key(command: &KeyCommand, worker: &Worker) -> Result<Decisions, Unreachable> {
-    let charges = |cost| charges(&command.gateway, command.limit, command.owner, cost);
+    let charges = |cost| charges(&command.plan, command.limit, command.owner, cost);
     let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
     match command.deed {
         KeyOperation::Look(cost) => counters.look(&charges(cost), now).await,
@@ -81,7 +81,7 @@ async fn key(command: &KeyCommand, worker: &Worker) -> Result<Decisions, Unreach
 }
 
 async fn change(command: &KeyCommand<Change>, worker: &Worker) -> Result<u64, Unreachable> {
-    let charges = charges(&command.gateway, command.limit, command.owner, Cost::ONE);
+    let charges = charges(&command.plan, command.limit, command.owner, Cost::ONE);
     let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
     match command.deed {
         Change::Reset => counters.reset(&charges, now).await.map(u64::from),
@@ -94,8 +94,8 @@ async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<()
     counters.ban(worker.shared.store.bans(), banned, span, now).await
 }
 
-fn charges(gateway: &Plan, limit: LimitIndex, owner: Fingerprint, cost: Cost) -> Vec<Charge<'_>> {
-    let limit = gateway.limit(limit);
+fn charges(plan: &Plan, limit: LimitIndex, owner: Fingerprint, cost: Cost) -> Vec<Charge<'_>> {
+    let limit = plan.limit(limit);
     let group = match limit.mode {
         Mode::Enforce => Group::Enforced,
         Mode::Shadow => Group::Shadow(0),

@@ -48,7 +48,7 @@ impl Connection {
     ) -> Self {
         let stream = Rc::new(stream);
         let now = now();
-        let life = Lifetime::of(&worker.plan().gateway.server, now, worker.jitter());
+        let life = Lifetime::of(&worker.plan().server, now, worker.jitter());
         let session = Session::new(Source::Http1(Rc::clone(&stream)), peer, worker, now);
         Self { session, stream, handle, requests: 0, life }
     }
@@ -155,8 +155,8 @@ pub(crate) async fn serve(stream: Stream, handle: Rc<ConnectionHandle>, peer: Ip
         NextAction::Http2 => {
             let Connection { session: Session { worker, peer, buffers, .. }, stream, handle, life, .. } =
                 connection;
-            let come = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
-            return boxed_cold(|| http2::serve(stream, come, handle, &peer, life, worker)).await;
+            let received = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
+            return boxed_cold(|| http2::serve(stream, received, handle, &peer, life, worker)).await;
         }
         NextAction::Close => boxed_cold(|| connection.linger()).await,
         NextAction::Tunnel(backend, silence) => {

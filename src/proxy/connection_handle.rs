@@ -24,7 +24,7 @@ pub(crate) struct ConnectionHandle {
     /// The worker's list of connections that can be evicted, while this connection is in that list.
     list: RefCell<Option<Rc<IdleList<Self>>>>,
     /// The index in that list.
-    place: Cell<usize>,
+    index: Cell<usize>,
 }
 
 impl ConnectionHandle {
@@ -36,20 +36,20 @@ impl ConnectionHandle {
             evicted: Cell::default(),
             waiting: RefCell::default(),
             list: RefCell::default(),
-            place: Cell::new(NONE),
+            index: Cell::new(NONE),
         })
     }
 
     /// Adds the connection to the worker's list. The worker can evict the connection from now on when it is idle.
     pub(super) fn enlist(self: &Rc<Self>, list: &Rc<IdleList<Self>>) {
-        self.place.set(list.insert(Rc::clone(self)));
+        self.index.set(list.insert(Rc::clone(self)));
         *self.list.borrow_mut() = Some(Rc::clone(list));
     }
 
     /// Removes the connection from the list: it is closed, or can no longer be evicted.
     pub(super) fn unlist(&self) {
         if let Some(list) = self.list.take() {
-            list.remove(self.place.replace(NONE));
+            list.remove(self.index.replace(NONE));
         }
     }
 
@@ -64,7 +64,7 @@ impl ConnectionHandle {
             && !self.is_evicted()
             && let Some(list) = &*self.list.borrow()
         {
-            list.link(self.place.get(), since);
+            list.link(self.index.get(), since);
         }
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
@@ -94,7 +94,7 @@ impl ConnectionHandle {
         if self.idle_since.take().is_some()
             && let Some(list) = &*self.list.borrow()
         {
-            list.unlink(self.place.get());
+            list.unlink(self.index.get());
         }
     }
 
@@ -102,7 +102,7 @@ impl ConnectionHandle {
     pub(crate) fn evict(&self) {
         self.evicted.set(true);
         if let Some(list) = &*self.list.borrow() {
-            list.unlink(self.place.get());
+            list.unlink(self.index.get());
         }
         if let Some(waker) = self.waiting.borrow_mut().take() {
             waker.wake();

@@ -42,13 +42,13 @@ pub(crate) async fn drain(session: &mut Session, ctx: &mut RequestContext) {
     ctx.form.keep &= is_whole;
 }
 
-/// Reads and discards up to `most` bytes of a body. `limit`: a body of more bytes is too large.
+/// Reads and discards up to `max` bytes of a body. `limit`: a body of more bytes is too large.
 ///
 /// A client that waits for `100 Continue` is not asked to send a body that would only be discarded.
 pub(crate) async fn read_whole(
     session: &mut Session,
     ctx: &mut RequestContext,
-    most: u64,
+    max: u64,
     limit: Option<u64>,
 ) -> Drained {
     let terms = std::mem::take(&mut ctx.terms);
@@ -62,7 +62,7 @@ pub(crate) async fn read_whole(
     let inbound: &mut BytesMut = &mut buffers.get_or_insert_default().inbound;
     let mut upload = Upload::new(terms, limit, reader, inbound);
     let is_whole = poll_fn(|context| {
-        let drained = upload.poll_drain(context, most);
+        let drained = upload.poll_drain(context, max);
         ctx.received = upload.bytes();
         drained
     })

@@ -31,7 +31,7 @@ pub(crate) async fn answer(
     ctx.answered(StatusCode::OK, None);
     let mut fields = BytesMut::new();
     put_fields(ctx, delivery, Fields::NONE, &mut fields);
-    if ctx.plan.gateway.server.request_id == RequestIds::Own {
+    if ctx.plan.server.request_id == RequestIds::Own {
         put_request_id(ctx, delivery, &mut fields);
     }
     send(session, ctx, |page| {

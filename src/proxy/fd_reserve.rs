@@ -24,14 +24,14 @@ pub(crate) struct DescriptorReserve {
 impl DescriptorReserve {
     /// The reserve under the present limit on open files.
     pub(crate) fn of_process() -> Self {
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Self::under(most)
+        let max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self::under(max)
     }
 
-    fn under(most: u64) -> Self {
-        let spared = SPARED.min(most / 4);
+    fn under(max: u64) -> Self {
+        let spared = SPARED.min(max / 4);
         let number = |number| RawFd::try_from(number).unwrap_or(RawFd::MAX);
-        Self { begins: number(most - spared), nears: number(most - 2 * spared) }
+        Self { begins: number(max - spared), nears: number(max - 2 * spared) }
     }
 
     /// Notes in `scarce_above`, shared by all workers, whether the descriptor given to a connection is near the reserve
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn sixty_four_are_spared_or_a_quarter() {
-        let begins = |most| DescriptorReserve::under(most).begins;
+        let begins = |max| DescriptorReserve::under(max).begins;
         assert_eq!(begins(20_000), 19_936);
         assert_eq!(begins(256), 192);
         assert_eq!(begins(100), 75);
@@ -80,16 +80,16 @@ mod tests {
     #[test]
     fn once_they_are_near_the_next_descriptor_is_looked_at_until_there_is_room() {
         let noted = AtomicUsize::new(NOT_SCARCE);
-        for (most, nears, room) in [(20_000, 19_872, 64), (256, 128, 64), (100, 50, 25)] {
-            let reserve = DescriptorReserve::under(most);
+        for (max, nears, room) in [(20_000, 19_872, 64), (256, 128, 64), (100, 50, 25)] {
+            let reserve = DescriptorReserve::under(max);
             reserve.note(&(nears - 1), 90, &noted);
-            assert!(!DescriptorReserve::may_be_next(1_000_000, &noted), "{most}");
+            assert!(!DescriptorReserve::may_be_next(1_000_000, &noted), "{max}");
             reserve.note(&nears, 90, &noted);
             // A hole is no room.
             reserve.note(&5, 90, &noted);
-            assert!(DescriptorReserve::may_be_next(90 - room + 1, &noted), "{most}");
-            assert!(!DescriptorReserve::may_be_next(90 - room, &noted), "{most}");
-            assert!(!DescriptorReserve::may_be_next(90, &noted), "{most}: it takes another to be near again");
+            assert!(DescriptorReserve::may_be_next(90 - room + 1, &noted), "{max}");
+            assert!(!DescriptorReserve::may_be_next(90 - room, &noted), "{max}");
+            assert!(!DescriptorReserve::may_be_next(90, &noted), "{max}: it takes another to be near again");
         }
         DescriptorReserve::under(u64::MAX).note(&1_000_000, 1_000_000, &noted);
         assert!(!DescriptorReserve::may_be_next(1_000_000, &noted));

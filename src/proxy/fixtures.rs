@@ -1,4 +1,4 @@
-//! What unit tests build a worker from: settings, a gateway without routes, an upstream. All time-outs are the defaults
+//! Parts of a worker for unit tests: settings, a plan without routes, an upstream. All time-outs are the defaults
 //! of the file.
 
 use std::net::SocketAddr;
@@ -58,8 +58,8 @@ pub(super) fn server() -> Server {
     }
 }
 
-/// A gateway without routes: whatever a client asks for, the answer is 404.
-pub(super) fn gateway(server: Server) -> Plan {
+/// A plan without routes: the response to every request is 404.
+pub(super) fn plan(server: Server) -> Plan {
     Plan {
         server,
         admin: None,
@@ -97,8 +97,8 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
     }
 }
 
-/// A worker of this gateway, without listeners.
-pub(super) fn worker(gateway: Plan) -> Rc<Worker> {
+/// A worker with this plan, without listeners.
+pub(super) fn worker(plan: Plan) -> Rc<Worker> {
     // The sender is never used, so it may be dropped.
     let (_, life) = watch::channel(Life::Running);
     let control = Control {
@@ -108,7 +108,7 @@ pub(super) fn worker(gateway: Plan) -> Rc<Worker> {
         started: Timestamp(0),
     };
     let shared = Shared {
-        store: Store::new(gateway.store.max_keys, None).expect("a small one"),
+        store: Store::new(plan.store.max_keys, None).expect("a small one"),
         clock: Clock::manual(Timestamp(0)),
         secret: KeySecret::Process([0; 16]),
         loop_mark: LoopMark::new(0),
@@ -124,7 +124,7 @@ pub(super) fn worker(gateway: Plan) -> Rc<Worker> {
         worker_commands: WorkerCommands::new(1),
         control,
         life,
-        gateway: Arc::new(ArcSwap::from_pointee(gateway)),
+        plan: Arc::new(ArcSwap::from_pointee(plan)),
     };
     Rc::new(Worker::new(0, Arc::new(shared)))
 }

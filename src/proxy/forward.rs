@@ -43,13 +43,13 @@ pub(crate) async fn forward(
     if ctx.form.grpc {
         ctx.terms.turn_to_messages(delivery.silence());
     }
-    if plan.gateway.upstream(delivery.route.upstream).backend == Backend::Echo {
+    if plan.upstream(delivery.route.upstream).backend == Backend::Echo {
         return echo::answer(session, ctx, delivery).await;
     }
     let Session { peer, reader, writer, backend_deadline, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
-    let backend_http2 = plan.gateway.upstream(delivery.route.upstream).protocol == Protocol::Http2;
+    let backend_http2 = plan.upstream(delivery.route.upstream).protocol == Protocol::Http2;
     let mut terms = std::mem::take(&mut ctx.terms);
     if backend_http2 {
         terms.turn_to_http2(client_http2);
@@ -65,8 +65,8 @@ pub(crate) async fn forward(
     let request = UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, own };
     let now = ctx.worker.shared.clock.instant(asked);
     let sent = {
-        let servers = &plan.servers[route.upstream.0];
-        let mut sending = pin!(servers.send(request, now, route.timeout, backend_deadline));
+        let client = &plan.upstream_clients[route.upstream.0];
+        let mut sending = pin!(client.send(request, now, route.timeout, backend_deadline));
         poll_fn(|context| match sending.as_mut().poll(context) {
             Poll::Ready(sent) => Poll::Ready(Some(sent)),
             Poll::Pending => watch.poll(context).map(|()| None),
@@ -108,9 +108,9 @@ pub(crate) async fn forward(
 
 /// Counts the attempts that were not answered, and those that were followed by a retry.
 fn count_attempts(plan: &WorkerPlan, upstream: UpstreamIndex) {
-    let servers = &plan.servers[upstream.0];
-    plan.metrics.failed_attempts(upstream, servers.take_failed_attempts());
-    for (server, failure) in servers.take_retries() {
+    let client = &plan.upstream_clients[upstream.0];
+    plan.metrics.failed_attempts(upstream, client.take_failed_attempts());
+    for (server, failure) in client.take_retries() {
         plan.metrics.retry(upstream, server, failure);
     }
 }

@@ -77,14 +77,14 @@ impl<'p> ForwardRequest<'p> {
         out: &mut BytesMut,
     ) {
         let plan = Rc::clone(&ctx.plan);
-        let server = &plan.gateway.server;
+        let server = &plan.server;
         let trusted = server.client.trusts(peer.address);
         if ctx.trace.is_some() {
             ctx.trace_way(self.route.upstream, &target, self.since);
         }
         let onward = UpstreamRequestHead {
             target,
-            upstream: plan.gateway.upstream(self.route.upstream),
+            upstream: plan.upstream(self.route.upstream),
             peer: peer.text.as_bytes(),
             scheme: peer.scheme,
             trusted,
@@ -137,7 +137,7 @@ impl<'p> ForwardRequest<'p> {
     }
 
     pub(super) fn upstream<'t>(&self, ctx: &'t RequestContext) -> &'t Upstream {
-        ctx.plan.gateway.upstream(self.route.upstream)
+        ctx.plan.upstream(self.route.upstream)
     }
 }
 
@@ -153,10 +153,10 @@ pub(super) fn put_fields(
     fields: Fields<'_>,
     out: &mut BytesMut,
 ) {
-    let which = ctx.plan.gateway.server.ratelimit_headers;
+    let which = ctx.plan.server.ratelimit_headers;
     let tightest = delivery.tightest.as_ref().filter(|_| which != RatelimitHeaders::Off);
     let cors = delivery.route.cors.is_some();
-    let all_ids = ctx.plan.gateway.server.request_id == RequestIds::All;
+    let all_ids = ctx.plan.server.request_id == RequestIds::All;
     let replaced = |name: &[u8]| {
         (tightest.is_some() && is_ratelimit(which, name))
             || (cors && is_cors(name))

@@ -29,7 +29,7 @@ pub(crate) async fn serve(socket: TcpStream, handle: Rc<ConnectionHandle>, peer:
 /// Fails after `header_timeout`, or when the connection is evicted.
 async fn tls_handshake(socket: TcpStream, handle: &ConnectionHandle, worker: &Worker) -> io::Result<Stream> {
     let plan = worker.plan();
-    let server = &plan.gateway.server;
+    let server = &plan.server;
     let Some(tls) = &server.tls else { return Err(io::ErrorKind::Unsupported.into()) };
     let shaking = handle.idle_during(Stream::accept(socket, tls.config.clone()));
     timeout(server.header_timeout, shaking)

@@ -48,20 +48,20 @@ const LINGER: Duration = Duration::from_secs(2);
 /// empty SETTINGS, and GOAWAY with PROTOCOL_ERROR.
 pub(super) const INVALID_PREFACE: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
 
-/// Serves a connection after the client's preface; the preface is in `come`.
+/// Serves a connection after the client's preface; the preface is in `received`.
 pub(super) async fn serve(
     stream: Rc<Stream>,
-    come: BytesMut,
+    received: BytesMut,
     handle: Rc<ConnectionHandle>,
     peer: &ConnectionPeer,
     life: Lifetime,
     worker: Rc<Worker>,
 ) {
     let plan = worker.plan();
-    let server = &plan.gateway.server;
+    let server = &plan.server;
     let traffic = Rc::new(Traffic::new(Some(server.write_timeout)));
     let settings = settings(server.max_header_bytes);
-    let connection = Http2Codec::server(Rc::clone(&stream), come, Rc::clone(&traffic), &settings);
+    let connection = Http2Codec::server(Rc::clone(&stream), received, Rc::clone(&traffic), &settings);
     let now = now();
     let peer = ConnectionPeer { http2: true, ..peer.clone() };
     let mut client = Client {

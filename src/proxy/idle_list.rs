@@ -55,28 +55,28 @@ impl<T> IdleList<T> {
     }
 
     /// Removes a closed connection.
-    pub(super) fn remove(&self, place: usize) {
-        let links = &mut *self.0.borrow_mut();
-        links.unlink(place);
-        drop(links.entries.try_remove(place));
+    pub(super) fn remove(&self, index: usize) {
+        let list = &mut *self.0.borrow_mut();
+        list.unlink(index);
+        drop(list.entries.try_remove(index));
     }
 
     /// Marks the connection as idle since `since`.
-    pub(super) fn link(&self, place: usize, since: Instant) {
-        let links = &mut *self.0.borrow_mut();
-        links.unlink(place);
-        links.link(place, since);
+    pub(super) fn link(&self, index: usize, since: Instant) {
+        let list = &mut *self.0.borrow_mut();
+        list.unlink(index);
+        list.link(index, since);
     }
 
     /// Marks the connection as no longer idle.
-    pub(super) fn unlink(&self, place: usize) {
-        self.0.borrow_mut().unlink(place);
+    pub(super) fn unlink(&self, index: usize) {
+        self.0.borrow_mut().unlink(index);
     }
 
     /// The connection that has been idle longest.
     pub(super) fn longest(&self) -> Option<Rc<T>> {
-        let links = self.0.borrow();
-        links.entries.get(links.first).map(|entry| Rc::clone(&entry.connection))
+        let list = self.0.borrow();
+        list.entries.get(list.first).map(|entry| Rc::clone(&entry.connection))
     }
 }
 
@@ -84,7 +84,7 @@ impl<T> Links<T> {
     /// Links the entry after those that have been idle longer or as long. The newest idle connection nearly always
     /// belongs last, so the search from the end stops at once. It goes on only where clock readings were taken in
     /// another order.
-    fn link(&mut self, place: usize, since: Instant) {
+    fn link(&mut self, index: usize, since: Instant) {
         let mut previous = self.last;
         while let Some(entry) = self.entries.get(previous)
             && entry.since > Some(since)
@@ -96,14 +96,14 @@ impl<T> Links<T> {
             }
         }
         let next = self.entries.get(previous).map_or(self.first, |entry| entry.next);
-        let Some(entry) = self.entries.get_mut(place) else { return };
+        let Some(entry) = self.entries.get_mut(index) else { return };
         (entry.since, entry.previous, entry.next) = (Some(since), previous, next);
-        *self.next_of(previous) = place;
-        *self.previous_of(next) = place;
+        *self.next_of(previous) = index;
+        *self.previous_of(next) = index;
     }
 
-    fn unlink(&mut self, place: usize) {
-        let Some(entry) = self.entries.get_mut(place) else { return };
+    fn unlink(&mut self, index: usize) {
+        let Some(entry) = self.entries.get_mut(index) else { return };
         if entry.since.take().is_some() {
             let (previous, next) = (entry.previous, entry.next);
             *self.next_of(previous) = next;
@@ -112,13 +112,13 @@ impl<T> Links<T> {
     }
 
     /// The field with the index of the entry after this one; after none comes the first.
-    fn next_of(&mut self, place: usize) -> &mut usize {
-        self.entries.get_mut(place).map_or(&mut self.first, |entry| &mut entry.next)
+    fn next_of(&mut self, index: usize) -> &mut usize {
+        self.entries.get_mut(index).map_or(&mut self.first, |entry| &mut entry.next)
     }
 
     /// The field with the index of the entry before this one; before none comes the last.
-    fn previous_of(&mut self, place: usize) -> &mut usize {
-        self.entries.get_mut(place).map_or(&mut self.last, |entry| &mut entry.previous)
+    fn previous_of(&mut self, index: usize) -> &mut usize {
+        self.entries.get_mut(index).map_or(&mut self.last, |entry| &mut entry.previous)
     }
 }
 

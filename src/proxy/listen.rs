@@ -21,7 +21,7 @@ pub fn bind(
     inherited: &mut Vec<TcpListener>,
 ) -> io::Result<Vec<Listeners>> {
     let mut listeners: Vec<Listeners> = (0..workers).map(|_| Vec::new()).collect();
-    for (place, address) in addresses.enumerate() {
+    for (index, address) in addresses.enumerate() {
         let mut sockets = take(inherited, address);
         if sockets.is_empty() {
             sockets = fresh(address, workers).map_err(|error| at(address, &error))?;
@@ -32,7 +32,7 @@ pub fn bind(
         }
         // There may be more sockets than workers: some workers serve several.
         for (number, socket) in sockets.into_iter().enumerate() {
-            listeners[number % workers].push((place, socket));
+            listeners[number % workers].push((index, socket));
         }
     }
     Ok(listeners)

@@ -202,8 +202,8 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
     }
     put_detail(out, refusal, seconds);
     put_all(out, &[r#"","error":""#, title, r#"","violated-policies":["#]);
-    for (place, policy) in refusal.violated.iter().enumerate() {
-        put_all(out, &[if place > 0 { ",\"" } else { "\"" }, policy, "\""]);
+    for (index, policy) in refusal.violated.iter().enumerate() {
+        put_all(out, &[if index > 0 { ",\"" } else { "\"" }, policy, "\""]);
     }
     put_all(out, &["]"]);
     if let Some(seconds) = seconds {

@@ -86,12 +86,12 @@ fn parse_2(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedProxyHeader> {
         _ => return Err(MalformedProxyHeader),
     };
     // The source's address, the destination's, their ports; then TLVs.
-    let least = match family {
+    let min = match family {
         0x11 if speaks_for => 12,
         0x21 if speaks_for => 36,
         _ => 0,
     };
-    if length < least {
+    if length < min {
         return Err(MalformedProxyHeader);
     }
     let Some(rest) = rest.get(..length) else { return Ok(None) };
@@ -156,36 +156,36 @@ mod tests {
     fn preambles_of_version_2() {
         let (v4, mut v6) = ([192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2], [0; 36]);
         v6[15] = 1;
-        let told = |bytes: &[u8]| parse(bytes).map(|whole| whole.map(|preamble| preamble.source));
+        let source_of = |bytes: &[u8]| parse(bytes).map(|whole| whole.map(|preamble| preamble.source));
         let address = |text: &str| Ok(Some(Some(text.parse().unwrap())));
-        assert_eq!(told(&binary(0x21, 0x11, &v4)), address("192.0.2.1"));
-        assert_eq!(told(&binary(0x21, 0x21, &v6)), address("::1"));
+        assert_eq!(source_of(&binary(0x21, 0x11, &v4)), address("192.0.2.1"));
+        assert_eq!(source_of(&binary(0x21, 0x21, &v6)), address("::1"));
         let with_values = [v4.as_slice(), &[3, 0, 4, 1, 2, 3, 4]].concat();
-        assert_eq!(told(&binary(0x21, 0x11, &with_values)), address("192.0.2.1"));
-        assert_eq!(told(&binary(0x20, 0x11, &v4)), Ok(Some(None)), "the proxy speaks for itself");
+        assert_eq!(source_of(&binary(0x21, 0x11, &with_values)), address("192.0.2.1"));
+        assert_eq!(source_of(&binary(0x20, 0x11, &v4)), Ok(Some(None)), "the proxy speaks for itself");
         for family in [0x00, 0x12, 0x31] {
-            assert_eq!(told(&binary(0x21, family, &[])), Ok(Some(None)), "{family:#x}");
+            assert_eq!(source_of(&binary(0x21, family, &[])), Ok(Some(None)), "{family:#x}");
         }
         for (command, family, rest) in
             [(0x22, 0x11, v4.as_slice()), (0x11, 0x11, &v4), (0x21, 0x41, &v4), (0x21, 0x11, &v4[1..])]
         {
             assert_eq!(
-                told(&binary(command, family, rest)),
+                source_of(&binary(command, family, rest)),
                 Err(MalformedProxyHeader),
                 "{command:#x} {family:#x}"
             );
         }
-        assert_eq!(told(&binary(0x21, 0x21, &[0; 35])), Err(MalformedProxyHeader));
-        assert_eq!(told(&binary(0x20, 0, &[0; MAX_REST + 1])), Err(MalformedProxyHeader));
-        assert!(told(&binary(0x20, 0, &[0; MAX_REST])).is_ok());
+        assert_eq!(source_of(&binary(0x21, 0x21, &[0; 35])), Err(MalformedProxyHeader));
+        assert_eq!(source_of(&binary(0x20, 0, &[0; MAX_REST + 1])), Err(MalformedProxyHeader));
+        assert!(source_of(&binary(0x20, 0, &[0; MAX_REST])).is_ok());
     }
 
     /// Reads a stream that arrives in these segments: returns the header, or the error, as soon as it is known.
     fn in_segments(segments: &[&[u8]]) -> Result<Option<ProxyHeader>, MalformedProxyHeader> {
-        let mut come = Vec::new();
+        let mut received = Vec::new();
         for segment in segments {
-            come.extend_from_slice(segment);
-            match parse(&come) {
+            received.extend_from_slice(segment);
+            match parse(&received) {
                 Ok(None) => {}
                 known => return known,
             }
@@ -196,11 +196,11 @@ mod tests {
     /// The result does not depend on the segments: in two at every byte, in three at some, or byte by byte.
     fn is_read_the_same_under_every_cut(bytes: &[u8]) {
         let whole = in_segments(&[bytes]);
-        for place in 1..bytes.len() {
-            let (one, other) = bytes.split_at(place);
-            assert_eq!(in_segments(&[one, other]), whole, "{} cut at {place}", bytes.escape_ascii());
-            let (other, last) = other.split_at(place * 7 % other.len());
-            assert_eq!(in_segments(&[one, other, last]), whole, "{} cut at {place}", bytes.escape_ascii());
+        for index in 1..bytes.len() {
+            let (one, other) = bytes.split_at(index);
+            assert_eq!(in_segments(&[one, other]), whole, "{} cut at {index}", bytes.escape_ascii());
+            let (other, last) = other.split_at(index * 7 % other.len());
+            assert_eq!(in_segments(&[one, other, last]), whole, "{} cut at {index}", bytes.escape_ascii());
         }
         let each: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(in_segments(&each), whole, "{} byte by byte", bytes.escape_ascii());
@@ -243,12 +243,12 @@ mod tests {
             mut bytes in prop::sample::select(preambles()),
             damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3), 1..4),
         ) {
-            for (place, byte, kind) in damage {
-                let place = place.index(bytes.len());
+            for (index, byte, kind) in damage {
+                let index = index.index(bytes.len());
                 match kind {
-                    0 => bytes[place] = byte,
-                    1 => bytes.insert(place, byte),
-                    _ => drop(bytes.remove(place)),
+                    0 => bytes[index] = byte,
+                    1 => bytes.insert(index, byte),
+                    _ => drop(bytes.remove(index)),
                 }
             }
             is_read_the_same_under_every_cut(&bytes);

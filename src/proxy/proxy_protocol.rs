@@ -22,9 +22,9 @@ pub(crate) async fn peer(
     worker: &Worker,
 ) -> Option<IpAddr> {
     let listener = handle.listener();
-    let told = worker.plan().gateway.server.listen.get(listener).is_some_and(|place| place.proxy_protocol);
+    let expected = worker.plan().server.listen.get(listener).is_some_and(|listener| listener.proxy_protocol);
     // Without the PROXY protocol, a connection needs no memory for reading the header.
-    if told { boxed_cold(|| named(handle, stream, peer, worker)).await } else { Some(peer) }
+    if expected { boxed_cold(|| named(handle, stream, peer, worker)).await } else { Some(peer) }
 }
 
 /// The address in the connection's PROXY protocol header.
@@ -34,11 +34,11 @@ async fn named(
     peer: IpAddr,
     worker: &Worker,
 ) -> Option<IpAddr> {
-    let (plan, place) = (worker.plan(), handle.listener());
-    let server = &plan.gateway.server;
+    let (plan, listener) = (worker.plan(), handle.listener());
+    let server = &plan.server;
     if !server.client.trusts(peer) {
         tracing::debug!(%peer, "a peer that is no trusted proxy connected where PROXY protocol is spoken");
-        plan.metrics.connection_rejected(place, ConnectionRejectReason::Untrusted);
+        plan.metrics.connection_rejected(listener, ConnectionRejectReason::Untrusted);
         return None;
     }
     match timeout(server.header_timeout, handle.idle_during(read(stream))).await {
@@ -46,7 +46,7 @@ async fn named(
         Ok(None) => None,
         Ok(Some(Err(_))) | Err(_) => {
             tracing::debug!(%peer, "no PROXY protocol header came, or a malformed one");
-            plan.metrics.connection_rejected(place, ConnectionRejectReason::Preamble);
+            plan.metrics.connection_rejected(listener, ConnectionRejectReason::Preamble);
             None
         }
     }
@@ -55,17 +55,17 @@ async fn named(
 /// Reads the header from the stream, and no byte after it.
 async fn read(stream: &mut TcpStream) -> io::Result<ProxyHeader> {
     let mut bytes = vec![0; MAX_PREAMBLE];
-    let mut taken = 0;
+    let mut consumed = 0;
     loop {
-        let come = stream.peek(bytes.get_mut(taken..).unwrap_or_default()).await?;
-        if come == 0 {
+        let received = stream.peek(bytes.get_mut(consumed..).unwrap_or_default()).await?;
+        if received == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let seen = bytes.get(..taken + come).unwrap_or_default();
+        let seen = bytes.get(..consumed + received).unwrap_or_default();
         let whole = proxy_header::parse(seen).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-        let end = whole.map_or(taken + come, |header| header.length);
-        stream.read_exact(bytes.get_mut(taken..end).unwrap_or_default()).await?;
-        taken = end;
+        let end = whole.map_or(consumed + received, |header| header.length);
+        stream.read_exact(bytes.get_mut(consumed..end).unwrap_or_default()).await?;
+        consumed = end;
         if let Some(header) = whole {
             return Ok(header);
         }

@@ -13,7 +13,7 @@ use crate::telemetry::metrics::RequestOutcome;
 use crate::telemetry::refusal_samples::{self, RefusingLimit};
 
 /// The maximum number of characters of a host or a path.
-const MOST: usize = 200;
+const MAX_TEXT: usize = 200;
 
 impl RequestContext {
     /// Samples a request that a limit refuses.
@@ -77,7 +77,7 @@ impl RequestContext {
             method: None,
             host: None,
             path: None,
-            route: self.route.map(|route| Arc::clone(&self.plan.gateway.route(route).name)),
+            route: self.route.map(|route| Arc::clone(&self.plan.route(route).name)),
             status: self.status,
             client: self.client,
             by: None,
@@ -143,5 +143,5 @@ fn time_of_day(at: Timestamp) -> String {
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(MOST).collect()
+    text.chars().take(MAX_TEXT).collect()
 }

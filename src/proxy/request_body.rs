@@ -216,9 +216,9 @@ impl<'c> Upload<'c> {
         let stream = match self.reader.source() {
             Source::Http1(stream) => Rc::clone(stream),
             Source::Http2(stream) => {
-                let told = stream.send_interim(CONTINUE);
+                let sent = stream.send_interim(CONTINUE);
                 self.interim = b"";
-                return Poll::Ready(told.map_err(|_| io::ErrorKind::BrokenPipe.into()));
+                return Poll::Ready(sent.map_err(|_| io::ErrorKind::BrokenPipe.into()));
             }
         };
         ready!(self.poll_hints(context, &stream))?;
@@ -257,7 +257,7 @@ impl<'c> Upload<'c> {
             return Err(fault);
         }
         let before = self.inbound.len();
-        let taken = match self.rest {
+        let consumed = match self.rest {
             Rest::Nothing => Ok(()),
             Rest::Length(left) => {
                 self.take_length(left, out);
@@ -270,8 +270,8 @@ impl<'c> Upload<'c> {
         self.touched |= taken_bytes > 0;
         self.reader.release(taken_bytes);
         let is_too_large = self.limit.is_some_and(|limit| self.bytes > limit);
-        let taken = if is_too_large { Err(BodyFault::TooLarge) } else { taken };
-        taken.inspect_err(|&fault| self.fault = Some(fault))
+        let consumed = if is_too_large { Err(BodyFault::TooLarge) } else { consumed };
+        consumed.inspect_err(|&fault| self.fault = Some(fault))
     }
 
     fn take_length(&mut self, left: u64, out: &mut BytesMut) {
@@ -287,10 +287,10 @@ impl<'c> Upload<'c> {
         let wire = self.wire;
         let Rest::Chunked(decoder) = &mut self.rest else { return Ok(()) };
         while !self.inbound.is_empty() && !decoder.is_done() && out.len() < PART {
-            let (taken, data) = decoder.decode(self.inbound).map_err(|_| BodyFault::Malformed)?;
+            let (consumed, data) = decoder.decode(self.inbound).map_err(|_| BodyFault::Malformed)?;
             self.bytes += data.len() as u64;
             wire.put(data, out);
-            self.inbound.advance(taken);
+            self.inbound.advance(consumed);
         }
         if decoder.is_done() {
             let trailers = decoder.trailers(&self.trailers);
@@ -399,17 +399,17 @@ impl exchange::RequestBody for Upload<'_> {
         put_status(&mut self.hints, head.status, None);
         put_passing_fields(fields, edits, |_| false, &mut self.hints);
         self.hints.extend_from_slice(b"\r\n");
-        let told = match self.reader.source().clone() {
+        let sent = match self.reader.source().clone() {
             // Bytes that the client does not accept now go before the response.
             Source::Http1(stream) => !matches!(self.poll_hints(context, &stream), Poll::Ready(Err(_))),
             Source::Http2(stream) => {
                 self.hinted += self.hints.len();
-                let told = stream.send_interim(&self.hints).is_ok();
+                let sent = stream.send_interim(&self.hints).is_ok();
                 self.hints.clear();
-                told
+                sent
             }
         };
-        if !told {
+        if !sent {
             // The response cannot be written either, which ends the exchange.
             self.hints.clear();
         }

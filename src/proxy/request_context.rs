@@ -118,14 +118,14 @@ impl RequestContext {
     /// Keeps the request id that a trusted proxy has given the request.
     fn keep_request_id(&mut self, peer: &ConnectionPeer, head: &RequestHead<'_>) {
         let Some(sent) = head.fields.known(Name::XRequestId).filter(|sent| !sent.is_empty()) else { return };
-        if self.plan.gateway.server.client.trusts(peer.address) {
+        if self.plan.server.client.trusts(peer.address) {
             self.request_id = SmallVec::from_slice(sent);
         }
     }
 
     /// The `x-request-id` of a local response; empty if it has none.
     pub(crate) fn own_request_id(&self) -> &[u8] {
-        match self.plan.gateway.server.request_id {
+        match self.plan.server.request_id {
             RequestIds::Own | RequestIds::All => &self.request_id,
             RequestIds::Off => &[],
         }

@@ -21,8 +21,8 @@ const HEAD_READ: usize = 4 << 10;
 /// Buffer capacity for one read of bodies.
 const BODY_READ: usize = 32 << 10;
 /// The minimum average rate of an awaited request body, in bytes a second, over [`RATE_WINDOW`].
-const LEAST_BODY_RATE: u64 = 256;
-/// See [`LEAST_BODY_RATE`].
+const MIN_BODY_RATE: u64 = 256;
+/// See [`MIN_BODY_RATE`].
 const RATE_WINDOW: Duration = Duration::from_secs(30);
 /// How often a waiting client that has sent ahead is checked for a closed connection.
 const GONE_CHECK: Duration = Duration::from_millis(50);
@@ -47,7 +47,7 @@ pub(crate) enum ReadEvent {
 /// The required pace of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyDeadlines {
-    /// Not silent for `body_timeout`, nor slower than [`LEAST_BODY_RATE`].
+    /// Not silent for `body_timeout`, nor slower than [`MIN_BODY_RATE`].
     Bytes,
     /// A stream of messages: silent for at most this long, until the response begins.
     Messages(Duration),
@@ -137,20 +137,20 @@ struct Rate(Option<(Instant, u64)>);
 
 impl Rate {
     /// Adds bytes received.
-    fn add(&mut self, come: usize) {
+    fn add(&mut self, received: usize) {
         if let Some((_, bytes)) = &mut self.0 {
-            *bytes += come as u64;
+            *bytes += received as u64;
         }
     }
 
-    /// Whether the bytes came slower than [`LEAST_BODY_RATE`] for a whole [`RATE_WINDOW`].
+    /// Whether the bytes came slower than [`MIN_BODY_RATE`] for a whole [`RATE_WINDOW`].
     fn crawls(&mut self, now: Instant) -> bool {
         let (since, bytes) = *self.0.get_or_insert((now, 0));
         if now - since < RATE_WINDOW {
             return false;
         }
         self.0 = Some((now, 0));
-        bytes < LEAST_BODY_RATE * RATE_WINDOW.as_secs()
+        bytes < MIN_BODY_RATE * RATE_WINDOW.as_secs()
     }
 }
 
@@ -274,7 +274,7 @@ impl RequestReader {
         }
     }
 
-    /// Reads more of a body. Fails for a client that is late, or sends slower than [`LEAST_BODY_RATE`].
+    /// Reads more of a body. Fails for a client that is late, or sends slower than [`MIN_BODY_RATE`].
     pub(crate) fn poll_body(
         &mut self,
         context: &mut Context<'_>,
@@ -336,7 +336,7 @@ impl RequestReader {
 
 /// Whether the bytes received so far are a prefix of the HTTP/2 preface, or begin with it.
 fn may_be_http2(inbound: &[u8]) -> bool {
-    inbound.iter().zip(PREFACE).all(|(come, expected)| come == expected)
+    inbound.iter().zip(PREFACE).all(|(received, expected)| received == expected)
 }
 
 /// RFC 9112 §2.2: empty lines before the request line are ignored.

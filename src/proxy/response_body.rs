@@ -135,9 +135,9 @@ impl Download {
         deadline: &mut Deadline,
     ) -> Poll<Result<(), RelayError>> {
         loop {
-            let come = &mut exchange.answer().bytes;
-            self.unchunk(come);
-            let straight = self.straight(come.len());
+            let received = &mut exchange.answer().bytes;
+            self.unchunk(received);
+            let straight = self.straight(received.len());
             let empty = straight == 0 && self.unchunked.is_empty();
             if self.malformed && empty {
                 return Poll::Ready(Err(if self.begun { RelayError::Backend } else { RelayError::Unsent }));
@@ -153,7 +153,7 @@ impl Download {
             if !empty {
                 let last = self.ends_behind(straight);
                 let unchunked = !self.unchunked.is_empty();
-                let from = if unchunked { &mut self.unchunked } else { come };
+                let from = if unchunked { &mut self.unchunked } else { received };
                 let whole = if unchunked { from.len() } else { straight };
                 let mut rest = &from[..whole];
                 let polled = stream.poll_send(context, &mut rest, last);
@@ -188,13 +188,13 @@ impl Download {
     }
 
     /// Decodes chunks that are sent on in frames.
-    fn unchunk(&mut self, come: &mut BytesMut) {
+    fn unchunk(&mut self, received: &mut BytesMut) {
         let Rest::Chunked(decoder) = &mut self.rest else { return };
-        while !come.is_empty() && !decoder.is_done() && self.unchunked.len() < PART && !self.malformed {
-            match decoder.decode(come) {
-                Ok((taken, data)) => {
+        while !received.is_empty() && !decoder.is_done() && self.unchunked.len() < PART && !self.malformed {
+            match decoder.decode(received) {
+                Ok((consumed, data)) => {
                     self.unchunked.extend_from_slice(data);
-                    come.advance(taken);
+                    received.advance(consumed);
                 }
                 Err(MalformedChunk) => self.malformed = true,
             }
@@ -205,15 +205,15 @@ impl Download {
         }
     }
 
-    /// Reads at most `most` more bytes of the body, or its end.
+    /// Reads at most `max` more bytes of the body, or its end.
     fn poll_more<U: RequestBody>(
         &mut self,
         context: &mut Context<'_>,
         exchange: &mut Exchange<'_, U>,
         deadline: &mut Deadline,
-        most: usize,
+        max: usize,
     ) -> Poll<Result<(), RelayError>> {
-        match exchange.poll_body(context, most) {
+        match exchange.poll_body(context, max) {
             Poll::Ready(Ok(read)) if read > 0 || matches!(self.rest, Rest::UntilClose) => {
                 self.silent_since = None;
                 if matches!(self.rest, Rest::UntilClose) {
@@ -282,10 +282,10 @@ impl Download {
     }
 
     /// How many of the backend's bytes can be sent to the client unchanged.
-    fn straight(&self, come: usize) -> usize {
+    fn straight(&self, received: usize) -> usize {
         match (&self.rest, self.form) {
-            (Rest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(come),
-            (Rest::UntilClose, BodyFraming::Plain | BodyFraming::Frames) => come,
+            (Rest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(received),
+            (Rest::UntilClose, BodyFraming::Plain | BodyFraming::Frames) => received,
             _ => 0,
         }
     }
@@ -305,13 +305,13 @@ impl Download {
         match &mut self.rest {
             Rest::Chunked(decoder) => {
                 while !inbound.is_empty() && !decoder.is_done() && outbound.len() < PART {
-                    let (taken, data) = decoder.decode(inbound)?;
+                    let (consumed, data) = decoder.decode(inbound)?;
                     match self.form {
                         BodyFraming::Plain | BodyFraming::Frames => outbound.extend_from_slice(data),
                         BodyFraming::Chunked => encode(data, outbound),
                     }
                     self.sent += data.len() as u64;
-                    inbound.advance(taken);
+                    inbound.advance(consumed);
                 }
                 if decoder.is_done() {
                     let trailers = decoder.trailers(&self.trailers);

@@ -126,12 +126,12 @@ impl SocketWriter {
     /// For sockets without the kernel's timeout: fails once the client's socket has accepted nothing for
     /// `write_timeout`.
     fn poll_write_timeout<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let taken = self.stream.bytes_written();
+        let written = self.stream.bytes_written();
         let since = match self.blocked {
-            Some((since, before)) if before == taken => since,
+            Some((since, before)) if before == written => since,
             _ => now(),
         };
-        self.blocked = Some((since, taken));
+        self.blocked = Some((since, written));
         if self.ack_timeout.enforce(&self.stream) {
             return Poll::Pending;
         }
@@ -145,9 +145,9 @@ impl SocketWriter {
     #[cold]
     fn fail(&mut self, error: io::Error) -> io::Error {
         // The kernel reports its reason once. If a read received the reason, a write fails as on any closed connection.
-        let told = error.kind() == io::ErrorKind::BrokenPipe;
+        let broken_pipe = error.kind() == io::ErrorKind::BrokenPipe;
         let waited = || self.blocked.is_some_and(|(since, _)| now() >= since + self.write_timeout);
-        self.stalled |= error.kind() == io::ErrorKind::TimedOut || told && waited();
+        self.stalled |= error.kind() == io::ErrorKind::TimedOut || broken_pipe && waited();
         error
     }
 

@@ -99,9 +99,9 @@ async fn judge<'p, 'r>(
     };
     let bans = ctx.worker.shared.store.bans();
     if !bans.is_empty()
-        && let Some(BanRefusal { place, refusal, tightest }) = routed.charges.banned(bans, ctx.started)
+        && let Some(BanRefusal { index, refusal, tightest }) = routed.charges.banned(bans, ctx.started)
     {
-        ctx.count_ban(&routed, place);
+        ctx.count_ban(&routed, index);
         return RequestAction::refuse(ctx, &routed, refusal, Some(tightest));
     }
     if let Some(refusal) = routed.charges.missing() {
@@ -154,9 +154,9 @@ fn resolve<'p, 'r>(
     peer: &'r ConnectionPeer,
 ) -> Result<RoutedRequest<'p, 'r>, EarlyResponse> {
     let loop_mark = Some(&ctx.worker.shared.loop_mark);
-    let resolution = resolve::resolve(&plan.gateway, &plan.secret, loop_mark, head, peer.as_seen());
+    let resolution = resolve::resolve(plan, &plan.secret, loop_mark, head, peer.as_seen());
     let Resolution { client, host, route, outcome, .. } = resolution;
-    peer.check_client(client, &plan.gateway.server.client, head.fields);
+    peer.check_client(client, &plan.server.client, head.fields);
     ctx.identify(client.address, &host);
     if let Some((index, route)) = route {
         ctx.on_route(index, route);
@@ -229,7 +229,7 @@ async fn over_limit(
     let OverLimitRequest { refusal, tightest, route } = refused;
     drain(session, ctx).await;
     let reject = route.reject_of(refusal.limit);
-    let which = ctx.plan.gateway.server.ratelimit_headers;
+    let which = ctx.plan.server.ratelimit_headers;
     let over = OverLimit { refusal, tightest: tightest.as_ref(), reject, which };
     ctx.answered(over.status(), None);
     send(session, ctx, |page| page.over_limit(&over)).await

@@ -34,7 +34,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(source: Source, peer: Rc<ConnectionPeer>, worker: Rc<Worker>, now: Instant) -> Self {
-        let server = &worker.plan().gateway.server;
+        let server = &worker.plan().server;
         let writer = match &source {
             Source::Http1(stream) => {
                 ResponseWriter::Http1(SocketWriter::new(Rc::clone(stream), server.write_timeout))

@@ -32,7 +32,7 @@ impl RequestContext {
         if !self.trace.as_ref().is_some_and(RequestTrace::is_recorded) {
             return;
         }
-        let upstream = self.plan.gateway.upstream(upstream);
+        let upstream = self.plan.upstream(upstream);
         // The built-in echo is no backend.
         if upstream.backend == Backend::Echo {
             return;
@@ -65,7 +65,7 @@ impl RequestContext {
             return;
         }
         let now = self.worker.shared.clock.now();
-        let endpoints = self.plan.gateway.upstream(upstream).endpoints();
+        let endpoints = self.plan.upstream(upstream).endpoints();
         let server = endpoints.iter().find(|endpoint| Some(&endpoint.authority) == authority);
         let server = server.map(|endpoint| ServerAddress {
             host: endpoint.host.clone(),
@@ -87,7 +87,7 @@ impl RequestContext {
         let Some(mut span) = self.trace.take().and_then(|traced| traced.span) else { return };
         span.record = kept(record);
         if let Some(route) = self.route {
-            span.pattern = self.plan.gateway.route(route).conditions.path.to_string();
+            span.pattern = self.plan.route(route).conditions.path.to_string();
         }
         let end = record.time.plus(record.duration);
         if let Some(way) = &mut span.forwarded

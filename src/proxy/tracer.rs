@@ -50,14 +50,14 @@ impl Tracer {
     /// Places a request in the trace that it names, or in a new one. Without a head, it names none.
     pub(crate) fn begin(
         &self,
-        gateway: &Plan,
+        plan: &Plan,
         trace: &Arc<Trace>,
         fields: Fields<'_>,
         peer: &ConnectionPeer,
         now: Timestamp,
     ) -> RequestTrace {
         let parent = parent(fields);
-        let believed = || gateway.server.client.trusts(peer.address) || self.believes(now);
+        let believed = || plan.server.client.trusts(peer.address) || self.believes(now);
         let sampled = match &parent {
             Some(parent) => parent.sampled && (believed() || self.chooses(trace.sample)),
             None => self.chooses(trace.sample),

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,13 +70,13 @@ pub(crate) struct Worker {
     request_id: RefCell<[u8; 32]>,
 }
 
-/// The active plan, with the worker's own state for it.
+/// The active plan, with the worker's own state for it. Dereferences to the plan.
 #[derive(Debug)]
 pub(crate) struct WorkerPlan {
-    pub(crate) gateway: Arc<Plan>,
+    plan: Arc<Plan>,
     pub(crate) metrics: WorkerMetrics,
     /// Upstream clients, in the order of the plan's upstreams.
-    pub(crate) servers: Vec<Rc<UpstreamClient>>,
+    pub(crate) upstream_clients: Vec<Rc<UpstreamClient>>,
     pub(crate) counters: Rc<Counters>,
     /// The key statistics of each limit, in the order of the plan's limits.
     pub(crate) key_stats: Vec<Rc<RefCell<KeyStats>>>,
@@ -88,7 +89,7 @@ pub(crate) struct WorkerPlan {
 impl Worker {
     pub(super) fn new(index: usize, shared: Arc<Shared>) -> Self {
         let pools = Pools::default();
-        let plan = WorkerPlan::new(index, &shared, &pools, shared.gateway.load_full(), None);
+        let plan = WorkerPlan::new(index, &shared, &pools, shared.plan.load_full(), None);
         Self {
             index,
             life: shared.life.clone(),
@@ -96,7 +97,7 @@ impl Worker {
             late: Cell::new(false),
             drain: Notify::new(),
             plan: RefCell::new(Rc::new(plan)),
-            newest: RefCell::new(Cache::new(Arc::clone(&shared.gateway))),
+            newest: RefCell::new(Cache::new(Arc::clone(&shared.plan))),
             pools,
             open: Cell::new(0),
             idle: Rc::default(),
@@ -128,7 +129,7 @@ impl Worker {
         let mut newest = self.newest.borrow_mut();
         let newest = newest.load();
         let mut plan = self.plan.borrow_mut();
-        if !Arc::ptr_eq(newest, &plan.gateway) {
+        if !Arc::ptr_eq(newest, &plan.plan) {
             let next =
                 WorkerPlan::new(self.index, &self.shared, &self.pools, Arc::clone(newest), Some(&plan));
             *plan = Rc::new(next);
@@ -190,12 +191,12 @@ impl Worker {
     /// A permit among the client's connections, if they are bounded; over the bound, the maximum number of connections.
     pub(super) fn admit_client(&self, peer: IpAddr) -> Result<Option<ClientConnection>, usize> {
         let plan = self.plan();
-        let server = &plan.gateway.server;
-        let Some(most) = server.max_connections_per_client.filter(|_| !server.client.trusts(peer)) else {
+        let server = &plan.server;
+        let Some(max) = server.max_connections_per_client.filter(|_| !server.client.trusts(peer)) else {
             return Ok(None);
         };
-        let place = self.shared.client_connections.admit(server.client.client(peer).network, most);
-        place.map(Some).ok_or(server.max_connections)
+        let connection = self.shared.client_connections.admit(server.client.client(peer).network, max);
+        connection.map(Some).ok_or(server.max_connections)
     }
 
     pub(super) async fn drained(&self) {
@@ -220,11 +221,11 @@ impl Worker {
 
 impl WorkerPlan {
     /// Servers and counters that stay in place keep their connections.
-    fn new(index: usize, shared: &Shared, pools: &Pools, gateway: Arc<Plan>, last: Option<&Self>) -> Self {
-        let metrics = shared.metrics.worker(index, &gateway);
-        let servers = pools.adopt(&gateway.upstreams, &shared.server_registry, gateway.server.workers);
+    fn new(index: usize, shared: &Shared, pools: &Pools, plan: Arc<Plan>, last: Option<&Self>) -> Self {
+        let metrics = shared.metrics.worker(index, &plan);
+        let upstream_clients = pools.adopt(&plan.upstreams, &shared.server_registry, plan.server.workers);
         // Keys have other fingerprints if the secret differs.
-        let same_store = last.filter(|last| last.gateway.store.shared == gateway.store.shared);
+        let same_store = last.filter(|last| last.store.shared == plan.store.shared);
         let counters =
             same_store.map_or_else(|| Rc::new(shared.store.open(index)), |last| Rc::clone(&last.counters));
         let key_stats = same_store.map(Self::key_stats_by_name).unwrap_or_default();
@@ -233,20 +234,28 @@ impl WorkerPlan {
             // Statistics of other keys, or of keys shown otherwise, are not carried over.
             (last.key == limit.key && last.reveal == limit.reveal).then(|| Rc::clone(key_stats))
         };
-        let key_stats = gateway.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
-        let (secret, short_ids) = (shared.secret(&gateway), shared.short_ids(&gateway));
-        Self { gateway, metrics, servers, counters, key_stats, secret, short_ids }
+        let key_stats = plan.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
+        let (secret, short_ids) = (shared.secret(&plan), shared.short_ids(&plan));
+        Self { plan, metrics, upstream_clients, counters, key_stats, secret, short_ids }
     }
 
     fn key_stats_by_name(&self) -> HashMap<&str, (&Limit, &Rc<RefCell<KeyStats>>)> {
-        let each = self.gateway.limits.iter().zip(&self.key_stats);
+        let each = self.limits.iter().zip(&self.key_stats);
         each.map(|(limit, key_stats)| (&*limit.name, (limit, key_stats))).collect()
     }
 
     /// The key statistics of the limit of this name.
     pub(crate) fn key_stats_of(&self, name: &str) -> Option<&Rc<RefCell<KeyStats>>> {
-        let limit = self.gateway.limit_named(name)?;
+        let limit = self.limit_named(name)?;
         self.key_stats.get(limit.0)
+    }
+}
+
+impl Deref for WorkerPlan {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.plan
     }
 }
 

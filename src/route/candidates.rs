@@ -87,21 +87,21 @@ impl Candidates {
             values.entry(name).or_default().insert(value);
         }
         let leading = |candidate: &Candidate| {
-            let places = 0..candidate.headers.len();
-            places.max_by_key(|&place| {
-                let (name, _) = &candidate.headers[place];
+            let indices = 0..candidate.headers.len();
+            indices.max_by_key(|&index| {
+                let (name, _) = &candidate.headers[index];
                 (values.get(name).map_or(0, HashSet::len), name.as_str())
             })
         };
         let mut members: HashMap<&HeaderName, Vec<(&Candidate, usize)>> = HashMap::new();
         for candidate in &self.all {
-            if let Some(place) = leading(candidate) {
-                members.entry(&candidate.headers[place].0).or_default().push((candidate, place));
+            if let Some(index) = leading(candidate) {
+                members.entry(&candidate.headers[index].0).or_default().push((candidate, index));
             }
         }
         members.retain(|_, members| members.len() >= MIN_TO_INDEX);
         let is_rest = |candidate: &&Candidate| {
-            leading(candidate).is_none_or(|place| !members.contains_key(&candidate.headers[place].0))
+            leading(candidate).is_none_or(|index| !members.contains_key(&candidate.headers[index].0))
         };
         let rest = self.all.iter().filter(is_rest).cloned().collect();
         let groups: Vec<_> = members.iter().map(|(&name, members)| Group::new(name, members)).collect();
@@ -116,10 +116,10 @@ impl Index {
         let mut best = bound;
         for group in &self.groups {
             let values = fields.all(&group.name).iter();
-            for (place, value) in values.clone().enumerate() {
+            for (index, value) in values.clone().enumerate() {
                 let Some(candidates) = group.by_value.get(value) else { continue };
                 // A repeated value finds no more routes.
-                if !values.clone().take(place).any(|earlier| earlier == value) {
+                if !values.clone().take(index).any(|earlier| earlier == value) {
                     best = candidates.first(best, fields, accepts).unwrap_or(best);
                 }
             }
@@ -132,9 +132,9 @@ impl Group {
     /// Of routes by rank, each with the index of its condition on `name`.
     fn new(name: &HeaderName, members: &[(&Candidate, usize)]) -> Self {
         let mut by_value: HashMap<Box<[u8]>, Candidates> = HashMap::new();
-        for &(candidate, place) in members {
+        for &(candidate, index) in members {
             let mut candidate = candidate.clone();
-            let (_, value) = candidate.headers.remove(place);
+            let (_, value) = candidate.headers.remove(index);
             by_value.entry(value.as_bytes().into()).or_default().all.push(candidate);
         }
         by_value.values_mut().for_each(Candidates::index);

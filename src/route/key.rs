@@ -177,8 +177,9 @@ impl Key {
         merge_slashes: bool,
         masking: Masking<'_>,
     ) -> Vec<String> {
-        let told = self.describe(request, route, merge_slashes, masking).into_iter().zip(&self.parts);
-        told.filter(|(_, part)| **part != Part::Global)
+        let described = self.describe(request, route, merge_slashes, masking).into_iter().zip(&self.parts);
+        described
+            .filter(|(_, part)| **part != Part::Global)
             .map(|((part, value), _)| value.unwrap_or(part))
             .collect()
     }
@@ -193,7 +194,7 @@ pub const LABEL_END: char = '\n';
 
 impl Key {
     /// Maximum characters of one part of this key's label.
-    fn label_part_most(&self) -> usize {
+    fn max_label_part(&self) -> usize {
         LABEL_PART_MOST.min(LABEL_MOST / self.parts.len().max(1))
     }
 
@@ -208,13 +209,13 @@ impl Key {
         out: &mut String,
     ) {
         let parts = self.parts.iter().filter(|part| **part != Part::Global);
-        let most = self.label_part_most();
+        let max = self.max_label_part();
         for part in parts {
             let found = self.find(part, request, route, merge_slashes);
             // Writing to a `String` cannot fail.
             let _ = match (found.lack(), self.missing) {
                 (None, _) => {
-                    found.write(part.masking(masking), part.is_authorization(), most, out);
+                    found.write(part.masking(masking), part.is_authorization(), max, out);
                     Ok(())
                 }
                 (Some(lack), _) if self.denies(part, &found) => write!(out, "{part} {lack}"),

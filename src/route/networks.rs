@@ -121,8 +121,8 @@ mod tests {
     fn network() -> impl Strategy<Value = IpNet> {
         let prefix = prop::sample::select(vec![0, 1, 2, 8, 30, 31, 32, 94, 95, 96, 97, 98, 126, 127, 128]);
         (address(), prefix).prop_map(|(address, prefix)| {
-            let most = if address.is_ipv4() { 32 } else { 128 };
-            IpNet::new(address, prefix.min(most)).expect("a prefix that fits")
+            let max = if address.is_ipv4() { 32 } else { 128 };
+            IpNet::new(address, prefix.min(max)).expect("a prefix that fits")
         })
     }
 

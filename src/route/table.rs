@@ -92,7 +92,7 @@ impl RouteTable {
     pub fn find(&self, request: &RouteRequest<'_>) -> Option<RouteIndex> {
         let wider = self.wildcards_of(request.host).chain(iter::once(&self.any));
         let mut hosts = self.exact.get(request.host).into_iter().chain(wider);
-        let rank = hosts.find_map(|tries| self.least(tries, request))?;
+        let rank = hosts.find_map(|tries| self.min_rank(tries, request))?;
         Some(self.ranked[self.spelled_as(rank, request)].index)
     }
 
@@ -149,11 +149,11 @@ impl RouteTable {
     /// if case counts.
     pub fn taken_spellings(routes: Vec<Conditions>) -> Vec<(RouteIndex, RouteIndex)> {
         let strict = Self::new(routes, PathMatching::Strict);
-        let mut taken: Vec<_> = (0..strict.ranked.len())
+        let mut shadowed: Vec<_> = (0..strict.ranked.len())
             .filter_map(|rank| Some((strict.ranked[rank].index, strict.loser(rank)?)))
             .collect();
-        taken.sort_unstable();
-        taken
+        shadowed.sort_unstable();
+        shadowed
     }
 
     fn loser(&self, taker: Rank) -> Option<RouteIndex> {
@@ -164,16 +164,16 @@ impl RouteTable {
         };
         let accepts = |rank: Rank| rank > taker && shares_methods(&self.ranked[rank].conditions);
         let hosts = self.hosts_of(route);
-        route.path.other_spellings().find_map(|(place, path)| {
+        route.path.other_spellings().find_map(|(index, path)| {
             let best_of = |tries: &&Tries| {
                 let first = |candidates: &Candidates, bound| {
                     candidates.ranks().take_while(|&rank| rank < bound).find(|&rank| accepts(rank))
                 };
-                let least = |trie: &Trie| trie.least(&path, Rank::MAX, first);
-                least(&tries.merged).into_iter().chain(least(&tries.kept)).min()
+                let min_rank = |trie: &Trie| trie.min_rank(&path, Rank::MAX, first);
+                min_rank(&tries.merged).into_iter().chain(min_rank(&tries.kept)).min()
             };
             let mut losers = hosts.iter().filter_map(best_of).map(|rank| &self.ranked[rank]);
-            losers.find(|loser| loser.conditions.path.has_parameter_at(place)).map(|loser| loser.index)
+            losers.find(|loser| loser.conditions.path.has_parameter_at(index)).map(|loser| loser.index)
         })
     }
 
@@ -206,11 +206,11 @@ impl RouteTable {
             ranks.windows(2).any(|pair| self.ranked[pair[0]].spelled != self.ranked[pair[1]].spelled)
         };
         let alike: Vec<_> = alike.into_values().filter(differ).collect();
-        for (place, ranks) in alike.iter().enumerate() {
+        for (index, ranks) in alike.iter().enumerate() {
             let mut candidates = Candidates::default();
             for &rank in ranks {
                 candidates.push(rank, &self.ranked[rank].conditions.headers);
-                self.ranked[rank].spellings.push(place);
+                self.ranked[rank].spellings.push(index);
             }
             candidates.index();
             self.spellings.push(candidates);
@@ -230,7 +230,7 @@ impl RouteTable {
                 && rival.conditions.mismatch(request).is_none()
                 && rival.conditions.closest_host(request.host) == route.conditions.closest_host(request.host)
         };
-        let first = |place: &usize| self.spellings[*place].first(Rank::MAX, request.headers, &equals);
+        let first = |index: &usize| self.spellings[*index].first(Rank::MAX, request.headers, &equals);
         route.spellings.iter().filter_map(first).min().unwrap_or(rank)
     }
 
@@ -259,11 +259,11 @@ impl RouteTable {
         dots.filter_map(|dot| self.wildcards.get(&host[dot..]))
     }
 
-    fn least(&self, tries: &Tries, request: &RouteRequest<'_>) -> Option<Rank> {
+    fn min_rank(&self, tries: &Tries, request: &RouteRequest<'_>) -> Option<Rank> {
         let accepts = |rank: Rank| self.ranked[rank].conditions.takes(request.method);
         let first = |candidates: &Candidates, bound| candidates.first(bound, request.headers, &accepts);
-        let merged = tries.merged.least(request.path.folded(true), Rank::MAX, first);
-        let kept = tries.kept.least(request.path.folded(false), merged.unwrap_or(Rank::MAX), first);
+        let merged = tries.merged.min_rank(request.path.folded(true), Rank::MAX, first);
+        let kept = tries.kept.min_rank(request.path.folded(false), merged.unwrap_or(Rank::MAX), first);
         kept.or(merged)
     }
 }

@@ -72,7 +72,7 @@ impl Trie {
     /// The lowest rank below `bound` of those with a pattern that matches `path` and that `first` accepts: of
     /// candidates the lowest that is below a rank. It is called at most once for each list of candidates. No
     /// allocation.
-    pub(super) fn least(
+    pub(super) fn min_rank(
         &self,
         path: &str,
         bound: Rank,
@@ -86,7 +86,7 @@ impl Trie {
 
     /// Whether any pattern matches `path`. No allocation.
     pub(super) fn matches(&self, path: &str) -> bool {
-        self.least(path, Rank::MAX, |candidates, bound| {
+        self.min_rank(path, Rank::MAX, |candidates, bound| {
             candidates.ranks().next().filter(|&rank| rank < bound)
         })
         .is_some()

@@ -98,7 +98,7 @@ fn by_name<T>(
     mut compare: impl FnMut(&mut Subject<'_>, &T, &T),
 ) {
     let index = |items: &[T]| -> std::collections::BTreeMap<_, _> {
-        items.iter().enumerate().map(|(place, item)| (name(item), place)).collect()
+        items.iter().enumerate().map(|(index, item)| (name(item), index)).collect()
     };
     let (old, new) = (index(last), index(next));
     for gone in last.iter().map(&name).filter(|name| !new.contains_key(name)) {
@@ -106,7 +106,7 @@ fn by_name<T>(
     }
     for item in next {
         let name = name(item);
-        match old.get(&name).and_then(|place| last.get(*place)) {
+        match old.get(&name).and_then(|index| last.get(*index)) {
             None => lines.push(format!("{noun} {} added", plain(&name))),
             Some(before) => {
                 compare(&mut Subject::new(format!("{noun} {}", plain(&name)), lines), before, item);
@@ -274,7 +274,7 @@ mod tests {
         [[routes]]\npath = \"/y\"\nupstream = \"b\"\n";
 
     fn plan(text: &str) -> Plan {
-        crate::config::parse(text.as_bytes(), "gateway.toml", &|_| None).expect("a good file").gateway
+        crate::config::parse(text.as_bytes(), "gateway.toml", &|_| None).expect("a good file").plan
     }
 
     fn lines(next: &str) -> Vec<String> {

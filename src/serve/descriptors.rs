@@ -15,9 +15,9 @@ pub(super) fn raise(max_connections: usize) {
         }
     }
     let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(PER_CONNECTION);
-    if let Some(most) = getrlimit(Resource::Nofile).current.filter(|most| *most < wanted) {
+    if let Some(max) = getrlimit(Resource::Nofile).current.filter(|max| *max < wanted) {
         tracing::warn!(
-            "the file descriptor limit is {most}, but {max_connections} connections (`max_connections`) need up to {wanted}: \
+            "the file descriptor limit is {max}, but {max_connections} connections (`max_connections`) need up to {wanted}: \
              raise the hard limit (`ulimit -Hn`, `LimitNOFILE=`) or lower `max_connections`"
         );
     }

@@ -62,33 +62,33 @@ pub(super) struct RestartOnlySettings {
 }
 
 impl RestartOnlySettings {
-    pub(super) fn of(gateway: &Plan, addresses: Vec<SocketAddr>) -> Self {
-        let listen = gateway.server.listen.clone();
+    pub(super) fn of(plan: &Plan, addresses: Vec<SocketAddr>) -> Self {
+        let listen = plan.server.listen.clone();
         let resolved = listen.iter().zip(addresses);
         Self {
             resolved: resolved.map(|(listener, address)| Listener { address, ..*listener }).collect(),
             listen,
-            workers: gateway.server.workers,
-            admin: gateway.admin.clone(),
-            max_keys: gateway.store.max_keys,
+            workers: plan.server.workers,
+            admin: plan.admin.clone(),
+            max_keys: plan.store.max_keys,
         }
     }
 
     /// Sets these settings in a new plan, so that the active plan always shows the effective ones.
-    pub(super) fn impose_on(&self, gateway: &mut Plan) {
-        gateway.server.listen.clone_from(&self.resolved);
-        gateway.server.workers = self.workers;
-        gateway.admin.clone_from(&self.admin);
-        gateway.store.max_keys = self.max_keys;
+    pub(super) fn impose_on(&self, plan: &mut Plan) {
+        plan.server.listen.clone_from(&self.resolved);
+        plan.server.workers = self.workers;
+        plan.admin.clone_from(&self.admin);
+        plan.store.max_keys = self.max_keys;
     }
 
-    /// The settings of `gateway` that take effect only after a restart.
-    fn unlike(&self, gateway: &Plan) -> Vec<&'static str> {
+    /// The settings of `plan` that take effect only after a restart.
+    fn unlike(&self, plan: &Plan) -> Vec<&'static str> {
         let settings = [
-            ("server.listen", gateway.server.listen != self.listen),
-            ("server.workers", gateway.server.workers != self.workers),
-            ("admin", gateway.admin != self.admin),
-            ("store.max_keys", gateway.store.max_keys != self.max_keys),
+            ("server.listen", plan.server.listen != self.listen),
+            ("server.workers", plan.server.workers != self.workers),
+            ("admin", plan.admin != self.admin),
+            ("store.max_keys", plan.store.max_keys != self.max_keys),
         ];
         settings.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }
@@ -106,7 +106,7 @@ impl Reloader {
         config_status: Sender<ConfigStatus>,
     ) -> Self {
         let mut checks = HealthChecks::default();
-        checks.adopt(&shared.gateway.load().upstreams, &shared.server_registry);
+        checks.adopt(&shared.plan.load().upstreams, &shared.server_registry);
         Self { file, named, shared, settled, log, supervisor, checks, config_status }
     }
 
@@ -124,10 +124,10 @@ impl Reloader {
 
     /// The state for the service manager.
     pub(super) fn status(&self) -> String {
-        let gateway = self.shared.gateway.load();
+        let plan = self.shared.plan.load();
         let addresses: Vec<_> =
-            gateway.server.listen.iter().map(|listener| listener.address.to_string()).collect();
-        format!("{} routes on {}", gateway.routes.len(), addresses.join(", "))
+            plan.server.listen.iter().map(|listener| listener.address.to_string()).collect();
+        format!("{} routes on {}", plan.routes.len(), addresses.join(", "))
     }
 
     /// Activates the file's plan, or leaves everything as it is if the file has errors. Returns whether it had none.
@@ -155,7 +155,7 @@ impl Reloader {
         loaded.warnings.print();
         let other = self.other_output(&loaded.gateway.log);
         let output = other.map_err(|why| Refused { lines: vec![why.clone()], why })?;
-        self.adopt(loaded.gateway, output);
+        self.adopt(loaded.plan, output);
         self.named.send_replace(loaded.files);
         Ok(Adopted { version: loaded.version, warnings: loaded.warnings.warning_lines() })
     }
@@ -176,26 +176,26 @@ impl Reloader {
 
     /// The access log's new output, if it changes.
     fn other_output(&self, log: &Log) -> Result<Option<Output>, String> {
-        if log.file == self.shared.gateway.load().log.file {
+        if log.file == self.shared.plan.load().log.file {
             return Ok(None);
         }
         let opened = Output::open(log.file.as_deref());
         opened.map(Some).map_err(|error| format!("the file of the access log can not be opened: {error}"))
     }
 
-    fn adopt(&mut self, mut gateway: Plan, output: Option<Output>) {
-        for setting in self.settled.unlike(&gateway) {
+    fn adopt(&mut self, mut plan: Plan, output: Option<Output>) {
+        for setting in self.settled.unlike(&plan) {
             tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
         }
-        self.settled.impose_on(&mut gateway);
-        keep_sessions(&mut gateway, &self.shared.gateway.load());
-        register(&self.shared.store, &gateway);
-        self.shared.store.share(gateway.store.shared.as_ref());
-        self.log.set_level(&gateway.log.level);
-        self.shared.access_log.change(gateway.log.access.clone(), output);
-        let last = self.shared.gateway.swap(Arc::new(gateway));
-        self.checks.adopt(&self.shared.gateway.load().upstreams, &self.shared.server_registry);
-        log_changes(&changes(&last, &self.shared.gateway.load()));
+        self.settled.impose_on(&mut plan);
+        keep_sessions(&mut plan, &self.shared.plan.load());
+        register(&self.shared.store, &plan);
+        self.shared.store.share(plan.store.shared.as_ref());
+        self.log.set_level(&plan.log.level);
+        self.shared.access_log.change(plan.log.access.clone(), output);
+        let last = self.shared.plan.swap(Arc::new(plan));
+        self.checks.adopt(&self.shared.plan.load().upstreams, &self.shared.server_registry);
+        log_changes(&changes(&last, &self.shared.plan.load()));
     }
 }
 
@@ -213,15 +213,15 @@ fn log_changes(changes: &[String]) {
 
 /// With unchanged certificates, TLS sessions of clients can still be resumed. If the file has no certificates any more,
 /// TLS listeners go on with the previous ones.
-fn keep_sessions(gateway: &mut Plan, last: &Plan) {
-    if gateway.server.tls.is_none() || gateway.server.tls == last.server.tls {
-        gateway.server.tls.clone_from(&last.server.tls);
+fn keep_sessions(plan: &mut Plan, last: &Plan) {
+    if plan.server.tls.is_none() || plan.server.tls == last.server.tls {
+        plan.server.tls.clone_from(&last.server.tls);
     }
 }
 
 /// Registers all policies of a plan with the store, which must be done before the plan is used.
-pub(super) fn register(store: &Store, gateway: &Plan) {
-    for policy in gateway.limits.iter().flat_map(|limit| &limit.policies) {
+pub(super) fn register(store: &Store, plan: &Plan) {
+    for policy in plan.limits.iter().flat_map(|limit| &limit.policies) {
         store.register(&policy.algorithm, policy.remote.identity);
     }
 }

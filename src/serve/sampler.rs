@@ -13,11 +13,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let now = shared.clock.now();
         let rest = Micros::SECOND.0 - now.0 % Micros::SECOND.0;
         tokio::time::sleep(Duration::from_micros(rest)).await;
-        let gateway = shared.gateway.load();
+        let plan = shared.plan.load();
         let (metrics, registry, store) = (&*shared.metrics, &shared.server_registry, &shared.store);
         shared
             .samples
             .lock()
-            .take(shared.clock.now(), HistorySources { metrics, gateway: &gateway, registry, store });
+            .take(shared.clock.now(), HistorySources { metrics, plan: &plan, registry, store });
     }
 }

@@ -51,16 +51,16 @@ impl Shutdown {
 
     /// Reports the cause to the log and the service manager.
     async fn explain(&mut self, cause: Cause) {
-        let patience = self.shared.gateway.load().server.drain_timeout;
+        let timeout = self.shared.plan.load().server.drain_timeout;
         match cause {
             Cause::Signal(signal) => {
-                tracing::info!("{signal}: draining, requests in flight have {patience:?} to finish");
+                tracing::info!("{signal}: draining, requests in flight have {timeout:?} to finish");
                 self.supervisor.stopping("draining");
             }
             Cause::Successor(successor) => {
                 let process = successor.process;
                 tracing::info!(
-                    "process {process} has taken over: draining, requests in flight have {patience:?} to finish"
+                    "process {process} has taken over: draining, requests in flight have {timeout:?} to finish"
                 );
                 self.supervisor.handed_over_to(process);
                 // From now on the successor serves the admin listener.
@@ -73,7 +73,7 @@ impl Shutdown {
     }
 
     async fn drain(&mut self) -> Result<Ended, ServeError> {
-        let patience = self.shared.gateway.load().server.drain_timeout;
+        let timeout = self.shared.plan.load().server.drain_timeout;
         self.life.send_replace(Life::Draining);
         tokio::select! {
             biased;
@@ -82,7 +82,7 @@ impl Shutdown {
                 return Ok(Ended::AtOnce);
             }
             drained = self.workers.all_drained() => drained.map_err(ServeError::Worker)?,
-            () = tokio::time::sleep(patience) => {
+            () = tokio::time::sleep(timeout) => {
                 let open = self.shared.connections.load(Ordering::Relaxed);
                 tracing::warn!("`drain_timeout` reached: closing {open} connections");
             }

@@ -59,8 +59,8 @@ impl Rotation {
     /// be opened, and without a file, the log goes on where it is.
     pub(super) async fn reopen(mut self, shared: Arc<Shared>) {
         while self.0.recv().await.is_some() {
-            let gateway = shared.gateway.load();
-            let Some(file) = &gateway.log.file else {
+            let plan = shared.plan.load();
+            let Some(file) = &plan.log.file else {
                 tracing::info!(
                     "SIGUSR1: the access log goes to standard output, so there is nothing to reopen"
                 );

@@ -21,7 +21,7 @@ const ADMIN: &str = "admin";
 /// # Errors
 ///
 /// A socket that does not listen on TCP, or has an address that the file does not name.
-pub(super) fn of_service_manager(gateway: &Plan) -> Result<Vec<TcpListener>, ServeError> {
+pub(super) fn of_service_manager(plan: &Plan) -> Result<Vec<TcpListener>, ServeError> {
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut passed = ListenFd::from_env();
     let mut sockets = Vec::with_capacity(passed.len());
@@ -31,23 +31,23 @@ pub(super) fn of_service_manager(gateway: &Plan) -> Result<Vec<TcpListener>, Ser
             |error| ServeError::Listen(format!("inherited socket {number} can not be used: {error}"));
         let listener = passed.take_tcp_listener(number).and_then(listening).map_err(to_error)?;
         let address = listener.local_addr().map_err(to_error)?;
-        check(address, name, gateway)?;
+        check(address, name, plan)?;
         sockets.push(listener);
     }
     Ok(sockets)
 }
 
-fn listening(taken: Option<TcpListener>) -> io::Result<TcpListener> {
-    let listener = taken.ok_or(io::ErrorKind::NotFound)?;
+fn listening(inherited: Option<TcpListener>) -> io::Result<TcpListener> {
+    let listener = inherited.ok_or(io::ErrorKind::NotFound)?;
     if !socket_acceptconn(&listener)? {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not listen"));
     }
     Ok(listener)
 }
 
-fn check(address: SocketAddr, name: Option<&str>, gateway: &Plan) -> Result<(), ServeError> {
-    let is_admins = gateway.admin.as_ref().is_some_and(|admin| admin.listen == address);
-    let is_named = gateway.server.listen.iter().any(|listener| listener.address == address);
+fn check(address: SocketAddr, name: Option<&str>, plan: &Plan) -> Result<(), ServeError> {
+    let is_admins = plan.admin.as_ref().is_some_and(|admin| admin.listen == address);
+    let is_named = plan.server.listen.iter().any(|listener| listener.address == address);
     match name {
         Some(ADMIN) if is_admins => Ok(()),
         Some(ADMIN) => Err(ServeError::Listen(format!(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::clock;
 
 /// The timeout for a message. A service manager that is busy for longer misses it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The service manager, if there is one.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Systemd {
     pub(super) async fn keep_watchdog(self) {
         let number = |name| env::var(name).ok().and_then(|text: String| text.parse::<u64>().ok());
         let is_ours = number("WATCHDOG_PID").is_none_or(|process| process == u64::from(process::id()));
-        let Some(microseconds) = number("WATCHDOG_USEC").filter(|most| is_ours && *most > 1) else { return };
+        let Some(microseconds) = number("WATCHDOG_USEC").filter(|max| is_ours && *max > 1) else { return };
         loop {
             self.tell("WATCHDOG=1");
             tokio::time::sleep(Duration::from_micros(microseconds / 2)).await;
@@ -71,6 +71,6 @@ impl Systemd {
 
 fn send(address: &SocketAddr, words: &str) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(TIMEOUT))?;
     socket.send_to_addr(words.as_bytes(), address).map(drop)
 }

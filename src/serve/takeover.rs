@@ -27,13 +27,13 @@ const HELLO: &[u8; 4] = b"TGT1";
 /// Sockets in one message; the kernel takes up to 253.
 const BATCH: usize = 64;
 /// The maximum number of sockets, more than any process has.
-const MOST_SOCKETS: usize = 1 << 16;
+const MAX_SOCKETS: usize = 1 << 16;
 /// The new process's message.
 const SERVING: u8 = b'S';
 /// The running process's reply.
 const LEAVING: u8 = b'L';
 /// How long the new process waits for the running one, at each step.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the running process waits for the new one to serve.
 const STARTING: Duration = Duration::from_secs(20);
 

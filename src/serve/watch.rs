@@ -47,8 +47,8 @@ pub(super) fn start(
 /// The contents of the file; `None` if it cannot be read.
 pub(super) fn contents(file: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let most = u64::try_from(MAX_FILE_BYTES + 1).unwrap_or(u64::MAX);
-    File::open(file).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    let max = u64::try_from(MAX_FILE_BYTES + 1).unwrap_or(u64::MAX);
+    File::open(file).ok()?.take(max).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

@@ -19,12 +19,12 @@ pub struct ClientConnection {
 }
 
 impl ClientConnections {
-    /// Counts another connection of this client, unless it has `most` already.
-    pub fn admit(self: &Arc<Self>, network: IpAddr, most: usize) -> Option<ClientConnection> {
+    /// Counts another connection of this client, unless it has `limit` already.
+    pub fn admit(self: &Arc<Self>, network: IpAddr, limit: usize) -> Option<ClientConnection> {
         let mut clients = self.0.lock();
         let open = clients.entry(network).or_default();
-        // With `most` at least 1, a new entry never stays at 0.
-        (*open < most.max(1)).then(|| {
+        // With `limit` at least 1, a new entry never stays at 0.
+        (*open < limit.max(1)).then(|| {
             *open += 1;
             ClientConnection { connections: Arc::clone(self), network }
         })
@@ -51,10 +51,10 @@ mod tests {
     fn a_client_that_has_left_is_forgotten() {
         let connections = Arc::new(ClientConnections::default());
         let [one, other] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(IpAddr::from);
-        let places: Vec<_> = (0..2).map(|_| connections.admit(one, 2).expect("room")).collect();
+        let guards: Vec<_> = (0..2).map(|_| connections.admit(one, 2).expect("room")).collect();
         assert!(connections.admit(one, 2).is_none());
         assert!(connections.admit(other, 2).is_some());
-        drop(places);
+        drop(guards);
         assert!(connections.0.lock().is_empty());
         assert!(connections.admit(one, 1).is_some());
     }

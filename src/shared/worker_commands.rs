@@ -19,9 +19,9 @@ use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
 /// The maximum number of commands in one queue; more are not accepted.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// How long a result is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A command to a worker, with the channel for its result.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub enum WorkerCommand {
 #[derive(Clone)]
 pub struct KeyCommand<D = KeyOperation> {
     /// The plan that `limit` belongs to.
-    pub gateway: Arc<Plan>,
+    pub plan: Arc<Plan>,
     /// The limit.
     pub limit: LimitIndex,
     /// The owner of the counters; see [`Charge::owner`](crate::store::Charge::owner).
@@ -87,7 +87,7 @@ impl WorkerCommands {
     /// One queue for each of the workers.
     pub fn new(workers: usize) -> Self {
         let (senders, inboxes) =
-            (0..workers).map(|_| mpsc::channel(MOST_WAITING)).unzip::<_, _, Vec<_>, Vec<_>>();
+            (0..workers).map(|_| mpsc::channel(MAX_WAITING)).unzip::<_, _, Vec<_>, Vec<_>>();
         Self { senders, inboxes: Mutex::new(inboxes.into_iter().map(Some).collect()) }
     }
 
@@ -115,9 +115,9 @@ async fn ask<T>(
     sender: &mpsc::Sender<WorkerCommand>,
     command: impl FnOnce(oneshot::Sender<T>) -> WorkerCommand,
 ) -> Option<T> {
-    let (tell, told) = oneshot::channel();
-    sender.try_send(command(tell)).ok()?;
-    timeout(PATIENCE, told).await.ok()?.ok()
+    let (reply, replied) = oneshot::channel();
+    sender.try_send(command(reply)).ok()?;
+    timeout(TIMEOUT, replied).await.ok()?.ok()
 }
 
 impl<D: fmt::Debug> fmt::Debug for KeyCommand<D> {

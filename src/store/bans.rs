@@ -29,8 +29,8 @@ pub enum BanFault {
     /// The shared store, which keeps the bans, is unavailable.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// There are [`Bans::MOST`] bans already.
-    #[error("there are {} bans, and there can be no more", Bans::MOST)]
+    /// There are [`Bans::MAX`] bans already.
+    #[error("there are {} bans, and there can be no more", Bans::MAX)]
     TooMany,
 }
 
@@ -49,7 +49,7 @@ type List = HashMap<Banned, Timestamp>;
 
 impl Bans {
     /// The maximum number of bans at once, of all limits together.
-    pub const MOST: usize = 10_000;
+    pub const MAX: usize = 10_000;
 
     /// Whether there are no bans: the only check of a request in that case.
     #[inline(always)]
@@ -91,7 +91,7 @@ impl Bans {
         let mut full = false;
         self.change(|list| {
             list.retain(|_, until| *until > now);
-            full = list.len() >= Self::MOST && !list.contains_key(&banned);
+            full = list.len() >= Self::MAX && !list.contains_key(&banned);
             if !full {
                 list.insert(banned, until);
             }

@@ -125,18 +125,18 @@ impl MemoryStore {
     pub fn grant(&self, charges: &[Charge<'_>], units: Cost, now: Timestamp) -> u64 {
         let mut held = LockedSets::new(&self.table, charges);
         let policy = EvictionPolicy::new(charges, &self.registry, now);
-        let mut most = 0;
+        let mut max = 0;
         for charge in charges {
             let (state, granted) = charge.algorithm.grant(held.copy(charge, &policy).state, units, now);
             held.store(charge, state, &policy);
-            most = most.max(granted);
+            max = max.max(granted);
         }
-        most
+        max
     }
 
     /// See [`crate::store::Store::keys`]: cheap and exact, but an expired entry counts until a new key overwrites it.
     pub fn keys(&self) -> u64 {
-        self.table.room.taken()
+        self.table.room.used()
     }
 
     /// See [`crate::store::Store::max_keys`].

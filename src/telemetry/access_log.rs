@@ -136,13 +136,13 @@ impl AccessLogWriter {
         self.logger.clone()
     }
 
-    /// Writes the waiting records and ends the thread. Gives up after `patience`, if the output is stuck. Returns
+    /// Writes the waiting records and ends the thread. Gives up after `timeout`, if the output is stuck. Returns
     /// whether all records were written.
-    pub fn finish(self, patience: Duration) -> bool {
+    pub fn finish(self, timeout: Duration) -> bool {
         self.logger.state.closing.store(true, Ordering::Release);
         // If the queue is full, the writer is awake.
         let _ = self.logger.queue.try_send(Message::Wake);
-        self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
+        self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)
     }
 }
 

@@ -46,7 +46,7 @@ pub struct HistorySources<'a> {
     /// The workers' counters.
     pub metrics: &'a Metrics,
     /// The active plan.
-    pub gateway: &'a Plan,
+    pub plan: &'a Plan,
     /// The servers.
     pub registry: &'a ServerRegistry,
     /// The store.
@@ -155,7 +155,7 @@ fn ups(sources: HistorySources<'_>) -> Vec<(Arc<str>, u32)> {
         };
         (Arc::clone(&upstream.name), u32::try_from(up).unwrap_or(u32::MAX))
     };
-    sources.gateway.upstreams.iter().map(up).collect()
+    sources.plan.upstreams.iter().map(up).collect()
 }
 
 /// The second that contains a moment, since 1970.

@@ -172,14 +172,14 @@ impl Metrics {
     ///
     /// Names that were in its last plan keep their counts; the others are dropped, so that reloads cannot accumulate
     /// series. A worker beyond those of [`Self::new`] counts, but is never scraped.
-    pub fn worker(self: &Arc<Self>, worker: usize, gateway: &Plan) -> WorkerMetrics {
+    pub fn worker(self: &Arc<Self>, worker: usize, plan: &Plan) -> WorkerMetrics {
         let series = match self.workers.get(worker) {
             Some(current) => {
-                let next = Arc::new(current.load().under(gateway));
+                let next = Arc::new(current.load().under(plan));
                 current.store(Arc::clone(&next));
                 next
             }
-            None => Arc::new(Series::default().under(gateway)),
+            None => Arc::new(Series::default().under(plan)),
         };
         WorkerMetrics { series, stays_on_its_thread: PhantomData }
     }

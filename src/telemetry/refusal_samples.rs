@@ -212,9 +212,9 @@ mod tests {
         assert_eq!(kept(&refusals, None, 1_000, 10_000), 1);
         assert_eq!(kept(&refusals, Some(0), 1_001, 5), 5);
         assert_eq!(kept(&refusals, Some(1), 1_001, 100), 15);
-        let told = refusals.since(None);
-        assert_eq!((told.seq, told.refusals.len()), (42, 42));
-        assert_eq!(told.skipped, 3 * 10_000 + 105 - 42);
+        let page = refusals.since(None);
+        assert_eq!((page.seq, page.refusals.len()), (42, 42));
+        assert_eq!(page.skipped, 3 * 10_000 + 105 - 42);
     }
 
     #[test]

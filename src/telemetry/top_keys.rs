@@ -27,7 +27,7 @@ pub const FOLLOWED: usize = 1_000;
 #[derive(Debug, Default)]
 pub struct TopKeys {
     /// The index of a key in `keys`. Fingerprints are spread evenly, so half of one suffices.
-    places: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
+    indices: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     keys: Vec<Key>,
     /// The requests of each key, or fewer, and its index: created when a key has to be replaced for the first time.
     order: BinaryHeap<Reverse<(u32, u32)>>,
@@ -102,11 +102,11 @@ impl TopKeys {
     /// Begins to track a key.
     #[inline(never)]
     fn follow(&mut self, owner: Fingerprint, refused: bool, now: Timestamp, label: impl FnOnce(&mut String)) {
-        let place = if self.keys.len() < FOLLOWED {
+        let index = if self.keys.len() < FOLLOWED {
             self.keys.push(Key::default());
             self.keys.len() - 1
         } else {
-            self.least()
+            self.min_index()
         };
         let Some(key) = self.keys.get_mut(place) else { return };
         let before = key.count.requests();
@@ -121,7 +121,7 @@ impl TopKeys {
     }
 
     /// The index of the key with the fewest requests.
-    fn least(&mut self) -> usize {
+    fn min_index(&mut self) -> usize {
         if self.order.is_empty() {
             let ranks = (0..).zip(&self.keys).map(|(place, key)| Reverse((key.count.requests(), place)));
             self.order = ranks.collect();
@@ -130,9 +130,9 @@ impl TopKeys {
             let Reverse((known, place)) = *top;
             let now = self.keys.get(place as usize).map_or(0, |key| key.count.requests());
             if now == known {
-                return place as usize;
+                return index as usize;
             }
-            *top = Reverse((now, place));
+            *top = Reverse((now, index));
             // Moves it to its position.
             drop::<PeekMut<'_, _>>(top);
         }
@@ -154,8 +154,8 @@ impl TopKeys {
 
     /// The text of a key, if it is tracked.
     pub fn label(&self, owner: Fingerprint) -> Option<&str> {
-        let place = self.places.get(&half(owner))?;
-        self.keys.get(*place as usize).map(|key| &*key.label)
+        let index = self.indices.get(&half(owner))?;
+        self.keys.get(*index as usize).map(|key| &*key.label)
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
     }
 
     /// Counts requests of these keys; every third is refused. Returns the true counts: all, refused.
-    pub(super) fn told(numbers: &[u64]) -> (TopKeys, HashMap<Fingerprint, (u32, u32)>) {
+    pub(super) fn counted(numbers: &[u64]) -> (TopKeys, HashMap<Fingerprint, (u32, u32)>) {
         let (mut top_keys, mut truth) = (TopKeys::default(), HashMap::<_, (u32, u32)>::new());
         for (at, number) in (1..).zip(numbers) {
             let refused = at % 3 == 0;
@@ -249,7 +249,7 @@ mod tests {
             assert_eq!(top_keys.label(count.owner), Some(&*number.to_string()), "its own label");
         }
         let followed: HashMap<_, _> = sketch.counts.iter().map(|count| (count.owner, count)).collect();
-        assert_eq!(followed.len(), sketch.counts.len(), "nobody is followed twice");
+        assert_eq!(followed.len(), sketch.counts.len(), "each key is followed once");
         for (owner, (all, _)) in truth {
             assert!(*all <= sketch.error || followed.contains_key(owner), "a heavy hitter is missed");
         }
@@ -264,7 +264,7 @@ mod tests {
             // Keys of four kinds: few with very many requests, some, many, and keys with one request.
             let number = |(kind, random): &(usize, u64)| [random % 10, random % 500, random % 5_000, *random][*kind];
             let numbers: Vec<u64> = steps.iter().map(number).collect();
-            let (top_keys, truth) = told(&numbers);
+            let (top_keys, truth) = counted(&numbers);
             check(&top_keys, &truth, numbers.len());
         }
     }
@@ -272,9 +272,13 @@ mod tests {
     #[test]
     fn up_to_so_many_keys_are_counted_exactly() {
         let numbers: Vec<u64> = (0..FOLLOWED as u64 * 5).map(|step| step % FOLLOWED as u64).collect();
-        let (top_keys, truth) = told(&numbers);
+        let (top_keys, truth) = counted(&numbers);
         let sketch = top_keys.sketch();
-        assert_eq!((sketch.counts.len(), sketch.error.min(4)), (FOLLOWED, 4), "full, so the least is told");
+        assert_eq!(
+            (sketch.counts.len(), sketch.error.min(4)),
+            (FOLLOWED, 4),
+            "full, so the minimum is reported"
+        );
         for count in sketch.counts {
             assert_eq!((count.requests(), count.refused), truth[&count.owner]);
             assert_eq!(count.error, 0);
@@ -285,16 +289,16 @@ mod tests {
     fn a_flood_of_new_keys_hides_no_heavy_one_and_takes_no_memory() {
         let numbers: Vec<u64> =
             (0..200_000).map(|step| if step % 10 == 0 { step / 10 % 7 } else { 1_000_000 + step }).collect();
-        let (top_keys, truth) = told(&numbers);
+        let (top_keys, truth) = counted(&numbers);
         check(&top_keys, &truth, numbers.len());
         assert!((0..7).all(|heavy| top_keys.label(owner(heavy)).is_some()));
-        assert!(top_keys.places.capacity() <= 4 * FOLLOWED && top_keys.keys.capacity() <= 2 * FOLLOWED);
+        assert!(top_keys.indices.capacity() <= 4 * FOLLOWED && top_keys.keys.capacity() <= 2 * FOLLOWED);
         assert_eq!(top_keys.order.len(), FOLLOWED);
     }
 
     #[test]
-    fn who_has_no_key_counts_in_all() {
-        let (mut top_keys, _) = told(&[1]);
+    fn requests_without_a_key_count_in_the_total() {
+        let (mut top_keys, _) = counted(&[1]);
         top_keys.count_unkeyed(true);
         assert_eq!(top_keys.sketch().total, Tally { admitted: 1, refused: 1 });
         top_keys.clear();

@@ -73,8 +73,8 @@ impl SpanCounts {
         self.dropped.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn exported(&self, taken: bool) {
-        let counter = if taken { &self.succeeded } else { &self.failed };
+    fn exported(&self, accepted: bool) {
+        let counter = if accepted { &self.succeeded } else { &self.failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }

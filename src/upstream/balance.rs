@@ -39,7 +39,7 @@ impl Balancer {
         match self {
             Self::RoundRobin(round) => round.next(allowed),
             Self::LeastRequests(draw) => {
-                draw.lighter_of_two(|place| peers.get(place).map_or(0, |peer| peer.in_flight()), allowed)
+                draw.lighter_of_two(|index| peers.get(index).map_or(0, |peer| peer.in_flight()), allowed)
             }
             Self::Random(draw) => draw.next(allowed),
             Self::Hash(rendezvous) => rendezvous.choose(key, allowed),
@@ -66,20 +66,20 @@ impl RoundRobin {
 
     fn next(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
         let (mut total, mut best): (i64, Option<(usize, i64)>) = (0, None);
-        for (place, (credit, weight)) in self.credits.iter_mut().zip(&self.weights).enumerate() {
-            if !allowed(place) {
+        for (index, (credit, weight)) in self.credits.iter_mut().zip(&self.weights).enumerate() {
+            if !allowed(index) {
                 continue;
             }
             *credit += weight;
             total += weight;
             // Of equals the first, so that the round begins with the first server.
-            if best.is_none_or(|(_, most)| *credit > most) {
-                best = Some((place, *credit));
+            if best.is_none_or(|(_, max)| *credit > max) {
+                best = Some((index, *credit));
             }
         }
-        let (place, _) = best?;
-        self.credits[place] -= total;
-        Some(place)
+        let (index, _) = best?;
+        self.credits[index] -= total;
+        Some(index)
     }
 }
 
@@ -97,8 +97,8 @@ impl WeightedRandom {
 
     fn next(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
         let weights = || {
-            let allowed = self.weights.iter().enumerate().filter(|(place, _)| allowed(*place));
-            allowed.map(|(place, weight)| (place, u64::from(*weight)))
+            let allowed = self.weights.iter().enumerate().filter(|(index, _)| allowed(*index));
+            allowed.map(|(index, weight)| (index, u64::from(*weight)))
         };
         let total: u64 = weights().map(|(_, weight)| weight).sum();
         if total == 0 {
@@ -107,9 +107,9 @@ impl WeightedRandom {
         let drawn = self.generator.u64(..total);
         // Another worker may have changed the allowed servers meanwhile: then the last one is selected.
         let (mut sum, mut last) = (0, None);
-        for (place, weight) in weights() {
+        for (index, weight) in weights() {
             sum += weight;
-            last = Some(place);
+            last = Some(index);
             if drawn < sum {
                 break;
             }
@@ -125,9 +125,9 @@ impl WeightedRandom {
         allowed: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let first = self.next(&allowed)?;
-        let Some(second) = self.next(|place| place != first && allowed(place)) else { return Some(first) };
+        let Some(second) = self.next(|index| index != first && allowed(index)) else { return Some(first) };
         // Fractions are compared by cross-multiplication.
-        let load = |place: usize, other: usize| u64::from(in_flight(place)) * u64::from(self.weights[other]);
+        let load = |index: usize, other: usize| u64::from(in_flight(index)) * u64::from(self.weights[other]);
         Some(if load(second, first) < load(first, second) { second } else { first })
     }
 }
@@ -154,9 +154,9 @@ impl Rendezvous {
     }
 
     fn choose(&self, key: u64, allowed: impl Fn(usize) -> bool) -> Option<usize> {
-        let allowed = self.servers.iter().enumerate().filter(|(place, _)| allowed(*place));
-        let scores = allowed.map(|(place, &(server, weight))| (place, score(key ^ server, weight)));
-        scores.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(place, _)| place)
+        let allowed = self.servers.iter().enumerate().filter(|(index, _)| allowed(*index));
+        let scores = allowed.map(|(index, &(server, weight))| (index, score(key ^ server, weight)));
+        scores.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(index, _)| index)
     }
 }
 
@@ -183,10 +183,10 @@ mod tests {
     use super::*;
 
     fn servers(weights: &[u32]) -> Vec<Endpoint> {
-        let server = |(place, weight): (usize, &u32)| Endpoint {
+        let server = |(index, weight): (usize, &u32)| Endpoint {
             host: "10.0.0.1".to_owned(),
             port: 1,
-            authority: format!("10.0.0.{place}:9000").into(),
+            authority: format!("10.0.0.{index}:9000").into(),
             weight: *weight,
             tls: None,
         };
@@ -195,7 +195,7 @@ mod tests {
 
     fn shares(count: usize, turns: u32, mut next: impl FnMut() -> Option<usize>) -> Vec<u32> {
         let mut shares = vec![0; count];
-        (0..turns).filter_map(|_| next()).for_each(|place| shares[place] += 1);
+        (0..turns).filter_map(|_| next()).for_each(|index| shares[index] += 1);
         shares
     }
 
@@ -206,14 +206,14 @@ mod tests {
     #[test]
     fn each_server_gets_its_share_spread_out() {
         let mut round = RoundRobin::new([5, 1, 1].into_iter());
-        let places: Vec<usize> = (0..14).filter_map(|_| round.next(|_| true)).collect();
-        assert_eq!(places, [0, 0, 1, 0, 2, 0, 0, 0, 0, 1, 0, 2, 0, 0]);
+        let indices: Vec<usize> = (0..14).filter_map(|_| round.next(|_| true)).collect();
+        assert_eq!(indices, [0, 0, 1, 0, 2, 0, 0, 0, 0, 1, 0, 2, 0, 0]);
     }
 
     #[test]
     fn a_server_that_was_away_does_not_come_back_to_a_crowd() {
         let mut round = RoundRobin::new([1, 1, 1].into_iter());
-        assert_eq!(shares(3, 300, || round.next(|place| place != 1)), [150, 0, 150]);
+        assert_eq!(shares(3, 300, || round.next(|index| index != 1)), [150, 0, 150]);
         assert_eq!(shares(3, 300, || round.next(|_| true)), [100, 100, 100]);
     }
 
@@ -221,20 +221,20 @@ mod tests {
     fn lots_fall_by_weight() {
         let mut draw = WeightedRandom::new([1, 2, 7].into_iter(), fastrand::Rng::with_seed(1));
         assert!(near(&shares(3, 10_000, || draw.next(|_| true)), &[1_000, 2_000, 7_000]));
-        assert!(near(&shares(3, 10_000, || draw.next(|place| place < 2)), &[3_333, 6_667, 0]));
+        assert!(near(&shares(3, 10_000, || draw.next(|index| index < 2)), &[3_333, 6_667, 0]));
     }
 
     #[test]
     fn of_two_the_one_with_fewer_requests_for_its_weight() {
         let mut draw = WeightedRandom::new([1, 2].into_iter(), fastrand::Rng::with_seed(1));
         for (in_flight, lighter) in [([0, 1], 0), ([1, 1], 1), ([2, 3], 1), ([2, 5], 0), ([0, 0], 2)] {
-            let shares = shares(2, 3_000, || draw.lighter_of_two(|place| in_flight[place], |_| true));
+            let shares = shares(2, 3_000, || draw.lighter_of_two(|index| in_flight[index], |_| true));
             match lighter {
                 2 => assert!(near(&shares, &[1_000, 2_000]), "equals are drawn by weight: {shares:?}"),
                 lighter => assert_eq!(shares[lighter], 3_000, "{in_flight:?}"),
             }
         }
-        assert_eq!(draw.lighter_of_two(|_| 9, |place| place == 1), Some(1));
+        assert_eq!(draw.lighter_of_two(|_| 9, |index| index == 1), Some(1));
     }
 
     #[test]
@@ -252,8 +252,8 @@ mod tests {
     #[test]
     fn the_hash_stays_what_it_is() {
         let rendezvous = Rendezvous::new(&servers(&[1; 8]));
-        let places: Vec<_> = (0..8).filter_map(|key| rendezvous.choose(mixed(key), |_| true)).collect();
-        assert_eq!(places, [2, 6, 7, 5, 7, 5, 2, 0]);
+        let indices: Vec<_> = (0..8).filter_map(|key| rendezvous.choose(mixed(key), |_| true)).collect();
+        assert_eq!(indices, [2, 6, 7, 5, 7, 5, 2, 0]);
     }
 
     proptest! {
@@ -275,9 +275,9 @@ mod tests {
                 let mut choice = Balancer::new(&balance, &servers);
                 let some = allowed.iter().take(weights.len()).any(|allowed| *allowed);
                 for _ in 0..turns {
-                    let next = choice.next(key, &peers, |place| allowed[place]);
+                    let next = choice.next(key, &peers, |index| allowed[index]);
                     prop_assert_eq!(next.is_some(), some);
-                    prop_assert!(next.is_none_or(|place| place < weights.len() && allowed[place]));
+                    prop_assert!(next.is_none_or(|index| index < weights.len() && allowed[index]));
                 }
             }
         }
@@ -291,7 +291,7 @@ mod tests {
             let gone = gone % weights.len();
             let rendezvous = Rendezvous::new(&servers(&weights));
             let before = rendezvous.choose(key, |_| true);
-            let after = rendezvous.choose(key, |place| place != gone);
+            let after = rendezvous.choose(key, |index| index != gone);
             prop_assert!(before == Some(gone) || before == after);
         }
     }

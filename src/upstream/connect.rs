@@ -44,14 +44,14 @@ impl ConnectError {
 }
 
 /// Connects to the server's address number `turn`, or to one of the next, and performs the TLS handshake; all within
-/// `patience`.
+/// `max_wait`.
 pub(super) async fn connect(
     endpoint: &Endpoint,
     host_address: &HostAddress,
     turn: usize,
-    patience: Duration,
+    max_wait: Duration,
 ) -> Result<(Stream, IpAddr), ConnectError> {
-    let end = now() + patience;
+    let end = now() + max_wait;
     let dialling = async {
         let addresses = host_address.addresses().await;
         let (socket, address) = open_socket(&addresses, turn, endpoint.port, end).await?;

@@ -31,7 +31,7 @@ pub struct Usage {
 
 #[derive(Debug)]
 struct LimitState {
-    most: MaxConnections,
+    max: MaxConnections,
     /// Connections that are open or being opened, used or not.
     open: usize,
     /// Unused connections, the last used at the end. Empty as long as a request waits.
@@ -61,12 +61,12 @@ struct Waiter {
 }
 
 impl ConnectionLimit {
-    pub(super) fn new(most: MaxConnections) -> Self {
-        Self(Mutex::new(LimitState { most, open: 0, idle: Vec::new(), waiting: VecDeque::new() }))
+    pub(super) fn new(max: MaxConnections) -> Self {
+        Self(Mutex::new(LimitState { max, open: 0, idle: Vec::new(), waiting: VecDeque::new() }))
     }
 
     /// A permit for one connection, with an unused connection to this server if there is one and it is not to be
-    /// `fresh`. Waiting requests are served in the order of their arrival, each within `patience`.
+    /// `fresh`. Waiting requests are served in the order of their arrival, each within `max_wait`.
     ///
     /// # Errors
     ///
@@ -75,18 +75,18 @@ impl ConnectionLimit {
         self: &Arc<Self>,
         server: &Arc<Endpoint>,
         fresh: bool,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<(Permit, Option<IdleConnection>), Failure> {
         let granted = {
             let mut state = self.0.lock();
             match state.take(server, fresh) {
                 Some(kept) => return Ok((Permit(Some(Arc::clone(self))), kept)),
-                None if state.waiting.len() >= state.most.pending => return Err(Failure::Full),
+                None if state.waiting.len() >= state.max.pending => return Err(Failure::Full),
                 None => state.wait(server),
             }
         };
-        let mut place = WaitGuard { bound: self, granted };
-        let kept = timeout(patience, &mut place.granted).await;
+        let mut guard = WaitGuard { bound: self, granted };
+        let kept = timeout(max_wait, &mut guard.granted).await;
         let kept = kept.ok().and_then(Result::ok).ok_or(Failure::Full)?;
         Ok((Permit(Some(Arc::clone(self))), kept))
     }
@@ -106,10 +106,10 @@ impl ConnectionLimit {
     }
 
     /// Changes the limits. Excess connections are closed when they are returned.
-    pub(super) fn resize(&self, most: MaxConnections) {
+    pub(super) fn resize(&self, max: MaxConnections) {
         let state = &mut *self.0.lock();
-        state.most = most;
-        while state.open < most.connections && !state.waiting.is_empty() {
+        state.max = max;
+        while state.open < max.connections && !state.waiting.is_empty() {
             state.open += 1;
             state.hand_on(None);
         }
@@ -126,7 +126,7 @@ impl LimitState {
         if let Some(known) = known {
             return Some(Some(self.idle.remove(known)));
         }
-        if self.open < self.most.connections {
+        if self.open < self.max.connections {
             self.open += 1;
             return Some(None);
         }
@@ -142,7 +142,7 @@ impl LimitState {
 
     /// Passes a permit on from a connection that is `kept`, or closed.
     fn hand_on(&mut self, mut kept: Option<IdleConnection>) {
-        if self.open > self.most.connections {
+        if self.open > self.max.connections {
             self.open -= 1;
             return;
         }
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     fn bound(connections: usize, pending: usize) -> (Arc<ConnectionLimit>, Arc<Endpoint>) {
         let (host, authority) = ("10.0.0.1".to_owned(), "10.0.0.1:1".into());
@@ -244,10 +244,10 @@ mod tests {
     #[tokio::test]
     async fn first_come_first_served() {
         let (bound, server) = bound(1, 2);
-        let (slot, _) = bound.acquire(&server, false, PATIENCE).await.expect("it is free");
-        let mut first = pin!(bound.acquire(&server, false, PATIENCE));
-        let mut second = pin!(bound.acquire(&server, false, PATIENCE));
-        let mut third = pin!(bound.acquire(&server, false, PATIENCE));
+        let (slot, _) = bound.acquire(&server, false, TIMEOUT).await.expect("it is free");
+        let mut first = pin!(bound.acquire(&server, false, TIMEOUT));
+        let mut second = pin!(bound.acquire(&server, false, TIMEOUT));
+        let mut third = pin!(bound.acquire(&server, false, TIMEOUT));
         assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
         assert!(is_full(&poll(third.as_mut())), "two may wait");
         drop(slot);
@@ -260,13 +260,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_gives_up_its_place_and_what_it_was_granted() {
+    async fn a_request_that_leaves_gives_up_its_place_and_its_permit() {
         let (bound, server) = bound(1, 9);
-        let (slot, _) = bound.acquire(&server, false, PATIENCE).await.expect("it is free");
-        let mut last = Box::pin(bound.acquire(&server, false, PATIENCE));
+        let (slot, _) = bound.acquire(&server, false, TIMEOUT).await.expect("it is free");
+        let mut last = Box::pin(bound.acquire(&server, false, TIMEOUT));
         {
-            let mut granted = Box::pin(bound.acquire(&server, false, PATIENCE));
-            let mut leaving = Box::pin(bound.acquire(&server, false, PATIENCE));
+            let mut granted = Box::pin(bound.acquire(&server, false, TIMEOUT));
+            let mut leaving = Box::pin(bound.acquire(&server, false, TIMEOUT));
             assert!(poll(granted.as_mut()).is_pending() && poll(leaving.as_mut()).is_pending());
             assert!(poll(last.as_mut()).is_pending());
             drop(leaving);
@@ -280,8 +280,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_request_waits_longer_than_its_timeout() {
         let (bound, server) = bound(1, 9);
-        let (_slot, _) = bound.acquire(&server, false, PATIENCE).await.expect("it is free");
-        assert!(matches!(bound.acquire(&server, false, PATIENCE).await, Err(Failure::Full)));
+        let (_slot, _) = bound.acquire(&server, false, TIMEOUT).await.expect("it is free");
+        assert!(matches!(bound.acquire(&server, false, TIMEOUT).await, Err(Failure::Full)));
         assert_eq!(bound.usage(), usage(1, 0));
     }
 
@@ -289,8 +289,8 @@ mod tests {
     async fn other_numbers_hold_at_once() {
         let (bound, server) = bound(2, 9);
         let slots =
-            [bound.acquire(&server, false, PATIENCE).await, bound.acquire(&server, false, PATIENCE).await];
-        let mut waiting = pin!(bound.acquire(&server, false, PATIENCE));
+            [bound.acquire(&server, false, TIMEOUT).await, bound.acquire(&server, false, TIMEOUT).await];
+        let mut waiting = pin!(bound.acquire(&server, false, TIMEOUT));
         assert!(poll(waiting.as_mut()).is_pending());
         bound.resize(MaxConnections { connections: 1, pending: 9 });
         let [first, second] = slots;
@@ -299,7 +299,7 @@ mod tests {
         drop(second);
         let acquired = poll(waiting.as_mut());
         assert!(is_served(&acquired));
-        let mut waiting = pin!(bound.acquire(&server, false, PATIENCE));
+        let mut waiting = pin!(bound.acquire(&server, false, TIMEOUT));
         assert!(poll(waiting.as_mut()).is_pending());
         bound.resize(MaxConnections { connections: 2, pending: 9 });
         assert!(is_served(&poll(waiting.as_mut())));

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_ask_for_a_name_are_told_the_same() {
+    fn all_callers_for_a_name_get_the_same_addresses() {
         let names = Resolver::default();
         let endpoint = |host: &str, port| Endpoint {
             host: host.to_owned(),

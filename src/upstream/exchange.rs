@@ -110,7 +110,7 @@ pub struct Exchange<'r, U> {
     request: UpstreamRequest<'r, U>,
     connection: UpstreamConnection,
     /// The server's index in the plan.
-    place: usize,
+    index: usize,
     /// Attempts of the request so far, this one included.
     attempts: u32,
     /// Bytes of `message` sent so far.
@@ -118,7 +118,7 @@ pub struct Exchange<'r, U> {
     /// Whether a byte was sent.
     written: bool,
     /// Bytes that TLS had written when the request began.
-    taken: u64,
+    bytes_written: u64,
     /// `message` still begins with the head.
     intact: bool,
     /// The backend accepts no more of the request.
@@ -142,16 +142,16 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     pub(super) fn new(
         request: UpstreamRequest<'r, U>,
         mut connection: UpstreamConnection,
-        place: usize,
+        index: usize,
         attempts: u32,
         now: Instant,
     ) -> Self {
         connection.private |= request.private;
         Self {
-            taken: connection.stream().map_or(0, Stream::bytes_written),
+            bytes_written: connection.stream().map_or(0, Stream::bytes_written),
             request,
             connection,
-            place,
+            index,
             attempts,
             sent: 0,
             written: false,
@@ -173,8 +173,8 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     pub(super) fn into_retryable(self) -> Option<UpstreamRequest<'r, U>> {
         let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
         // TLS that fails while it sends does not report how many bytes it wrote.
-        let taken = self.connection.stream().map_or(0, Stream::bytes_written);
-        let unsent = !self.written && taken == self.taken;
+        let bytes_written = self.connection.stream().map_or(0, Stream::bytes_written);
+        let unsent = !self.written && bytes_written == self.bytes_written;
         let untaken = unsent || untouched || self.ending.is_refusal();
         (self.intact && !self.broken && untaken).then_some(self.request)
     }
@@ -209,8 +209,8 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     }
 
     /// The server's index among the servers of its upstream.
-    pub fn place(&self) -> usize {
-        self.place
+    pub fn index(&self) -> usize {
+        self.index
     }
 
     /// `host:port` of the backend.
@@ -340,15 +340,15 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads more of the response body, at most `most` bytes from an HTTP/1.1 connection. Ready with 0 at the end.
-    pub fn poll_body(&mut self, context: &mut Context<'_>, most: usize) -> Poll<std::io::Result<usize>> {
+    /// Reads more of the response body, at most `max` bytes from an HTTP/1.1 connection. Ready with 0 at the end.
+    pub fn poll_body(&mut self, context: &mut Context<'_>, max: usize) -> Poll<std::io::Result<usize>> {
         let bytes = &mut self.request.answer.bytes;
         match self.connection.http2() {
             Some(stream) => {
                 stream.poll_body(context, bytes).map_err(|StreamLost| ErrorKind::ConnectionReset.into())
             }
             None => match self.connection.stream() {
-                Some(stream) => stream.poll_read(context, bytes, most),
+                Some(stream) => stream.poll_read(context, bytes, max),
                 None => Poll::Ready(Ok(0)),
             },
         }

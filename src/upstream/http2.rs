@@ -24,7 +24,7 @@ pub(super) use stream::{ClientStream, NoAnswer};
 /// Concurrent requests on one connection, if the server accepts as many; more open another connection.
 const MAX_STREAMS: usize = 100;
 /// Connections to one server by one worker, where the upstream has no connection limit.
-pub(super) const MAX_LINKS: usize = 8;
+pub(super) const MAX_HTTP2_CONNECTIONS: usize = 8;
 /// The initial flow-control window of a stream: bytes of a response that may wait for a client that reads nothing.
 const STREAM_WINDOW: u32 = 16 << 10;
 /// The maximum window of a stream: bytes of a response that may wait for a client that has read some.
@@ -44,9 +44,9 @@ const MAX_FIELDS: usize = 64 << 10;
 /// One worker's connections to one server.
 #[derive(Debug)]
 pub(super) struct Http2Pool {
-    links: RefCell<Vec<Rc<Http2Connection>>>,
+    connections: RefCell<Vec<Rc<Http2Connection>>>,
     /// The maximum number of connections.
-    most: usize,
+    max_connections: usize,
     /// How long a connection may be unused.
     idle_timeout: Duration,
     /// Held while a connection is opened: other requests wait for that instead of opening their own.
@@ -58,7 +58,7 @@ pub(super) struct Http2Pool {
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Http2Connection {
-    connection: Rc<Http2Codec>,
+    codec: Rc<Http2Codec>,
     /// `http` or `https`.
     scheme: &'static [u8],
     /// The address of its server.
@@ -87,10 +87,10 @@ const SETTINGS: LocalSettings = LocalSettings {
 };
 
 impl Http2Pool {
-    pub(super) fn new(most: usize, idle_timeout: Duration) -> Self {
+    pub(super) fn new(max_connections: usize, idle_timeout: Duration) -> Self {
         Self {
-            links: RefCell::default(),
-            most,
+            connections: RefCell::default(),
+            max_connections,
             idle_timeout,
             dialling: Mutex::new(()),
             spread: Cell::default(),
@@ -99,23 +99,24 @@ impl Http2Pool {
 
     /// Whether both pools have the same settings.
     pub(super) fn are_like(&self, others: &Self) -> bool {
-        self.most == others.most && self.idle_timeout == others.idle_timeout
+        self.max_connections == others.max_connections && self.idle_timeout == others.idle_timeout
     }
 
     /// The connection with the fewest requests; of several, the one that was unused for longest. `None` if another is
     /// to be opened.
     pub(super) fn pick(&self) -> Option<Rc<Http2Connection>> {
-        let mut links = self.links.borrow_mut();
+        let mut connections = self.connections.borrow_mut();
         let now = now();
-        links.retain(|link| link.is_young(now));
-        let least = links.iter().min_by_key(|link| (link.open.get(), link.used.get()))?;
-        (least.has_room() || links.len() >= self.most).then(|| Rc::clone(least))
+        connections.retain(|connection| connection.is_young(now));
+        let least_used =
+            connections.iter().min_by_key(|connection| (connection.open.get(), connection.used.get()))?;
+        (least_used.has_room() || connections.len() >= self.max_connections).then(|| Rc::clone(least_used))
     }
 
     /// Whether another connection may be opened now to reach `addresses` without one. Rate-limited, since an address
     /// may not answer.
     pub(super) fn may_spread(&self, addresses: usize) -> bool {
-        if self.links.borrow().len() >= addresses.min(self.most) {
+        if self.connections.borrow().len() >= addresses.min(self.max_connections) {
             return false;
         }
         let now = now();
@@ -128,21 +129,24 @@ impl Http2Pool {
 
     /// Whether a connection leads to this address.
     pub(super) fn lead_to(&self, address: IpAddr) -> bool {
-        self.links.borrow().iter().any(|link| link.address == address)
+        self.connections.borrow().iter().any(|connection| connection.address == address)
     }
 
     /// Adds a connection to the pool.
-    pub(super) fn add(&self, link: &Rc<Http2Connection>) {
-        self.links.borrow_mut().push(Rc::clone(link));
+    pub(super) fn add(&self, connection: &Rc<Http2Connection>) {
+        self.connections.borrow_mut().push(Rc::clone(connection));
     }
 
     /// Drops connections that are unused or too old, and those with an address that `leads` rejects. Requests in flight
     /// go on.
     pub(super) fn expire(&self, now: Instant, leads: impl Fn(IpAddr) -> bool) {
-        let idle = |link: &Http2Connection| {
-            link.open.get() == 0 && now.saturating_duration_since(link.used.get()) > self.idle_timeout
+        let idle = |connection: &Http2Connection| {
+            connection.open.get() == 0
+                && now.saturating_duration_since(connection.used.get()) > self.idle_timeout
         };
-        self.links.borrow_mut().retain(|link| link.is_young(now) && leads(link.address) && !idle(link));
+        self.connections
+            .borrow_mut()
+            .retain(|connection| connection.is_young(now) && leads(connection.address) && !idle(connection));
     }
 }
 
@@ -160,10 +164,10 @@ impl Http2Connection {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let scheme: &[u8] = if stream.is_tls() { b"https" } else { b"http" };
-        let connection = Http2Codec::client(Rc::new(stream), &SETTINGS);
+        let codec = Http2Codec::client(Rc::new(stream), &SETTINGS);
         let now = now();
-        let link = Rc::new(Self {
-            connection: Rc::clone(&connection),
+        let connection = Rc::new(Self {
+            codec: Rc::clone(&codec),
             scheme,
             address,
             since: now,
@@ -174,17 +178,17 @@ impl Http2Connection {
             waiting: Cell::default(),
         });
         tokio::task::spawn_local(async move {
-            drive(&connection).await;
-            if connection.close_sending().is_err() {
+            drive(&codec).await;
+            if codec.close_sending().is_err() {
                 // The server has closed it before.
             }
             // The requests learn of its end through their streams.
-            if let Some(ConnectionEnd::Fault(what)) = connection.end() {
+            if let Some(ConnectionEnd::Fault(what)) = codec.end() {
                 tell(&format!("no HTTP/2: {what}"));
             }
             drop(slot);
         });
-        Ok(link)
+        Ok(connection)
     }
 
     /// A stream for one request.
@@ -195,13 +199,13 @@ impl Http2Connection {
     fn is_young(&self, now: Instant) -> bool {
         let needed = self.bounded && self.open.get() > 0;
         !self.retired.get()
-            && self.connection.is_usable()
+            && self.codec.is_usable()
             && (needed || now.saturating_duration_since(self.since) < MAX_AGE)
     }
 
     /// Records that a request was sent.
     fn wait(&self) {
-        let heard = self.connection.traffic().received();
+        let heard = self.codec.traffic().received();
         if self.waiting.get().is_none_or(|(_, before)| before != heard) {
             self.waiting.set(Some((now(), heard)));
         }
@@ -213,7 +217,7 @@ impl Http2Connection {
         let needed = self.bounded && self.open.get() > 1;
         if let Some((since, before)) = self.waiting.get()
             && !needed
-            && before == self.connection.traffic().received()
+            && before == self.codec.traffic().received()
             && now().saturating_duration_since(since) >= DOUBT
         {
             self.retired.set(true);
@@ -222,16 +226,16 @@ impl Http2Connection {
 
     fn has_room(&self) -> bool {
         // The server's limits are known once its SETTINGS were received.
-        let silent = self.connection.traffic().received() == 0;
-        let taken = if silent { MAX_STREAMS } else { self.connection.max_requests() };
-        self.open.get() < MAX_STREAMS.min(taken)
+        let silent = self.codec.traffic().received() == 0;
+        let accepted = if silent { MAX_STREAMS } else { self.codec.max_requests() };
+        self.open.get() < MAX_STREAMS.min(accepted)
     }
 }
 
 /// The last user of the connection is gone.
 impl Drop for Http2Connection {
     fn drop(&mut self) {
-        self.connection.abort(ErrorCode::NO_ERROR);
+        self.codec.abort(ErrorCode::NO_ERROR);
     }
 }
 

@@ -36,9 +36,9 @@ pub struct EndpointPool {
     /// The last used is at the end. It is used next, so that the others can expire.
     idle: RefCell<Vec<(Box<RawConnection>, Instant)>>,
     /// Where the server speaks HTTP/2: its connections, which are shared.
-    links: Option<Http2Pool>,
+    http2_pool: Option<Http2Pool>,
     /// When a log line last reported failing TLS or HTTP/2.
-    told: Cell<Option<Instant>>,
+    reported: Cell<Option<Instant>>,
     /// The operating system's error when a connection last failed.
     connect_error: Cell<ErrorKind>,
 }
@@ -84,7 +84,7 @@ impl EndpointPool {
         endpoint: &Endpoint,
         host_address: HostAddress,
         bound: Option<Arc<ConnectionLimit>>,
-        links: Option<Http2Pool>,
+        http2_pool: Option<Http2Pool>,
     ) -> Self {
         Self {
             endpoint: Arc::new(endpoint.clone()),
@@ -92,8 +92,8 @@ impl EndpointPool {
             bound,
             turn: Cell::default(),
             idle: RefCell::default(),
-            links,
-            told: Cell::default(),
+            http2_pool,
+            reported: Cell::default(),
             connect_error: Cell::new(ErrorKind::Other),
         }
     }
@@ -114,12 +114,12 @@ impl EndpointPool {
         endpoint: &Endpoint,
         host_address: &HostAddress,
         bound: Option<&Arc<ConnectionLimit>>,
-        links: Option<&Http2Pool>,
+        http2_pool: Option<&Http2Pool>,
     ) -> bool {
         let bound = self.bound.as_ref().map(Arc::as_ptr) == bound.map(Arc::as_ptr);
-        let same_protocol = match (&self.links, links) {
+        let same_protocol = match (&self.http2_pool, http2_pool) {
             (None, None) => true,
-            (Some(own), Some(links)) => own.are_like(links),
+            (Some(own), Some(http2_pool)) => own.are_like(http2_pool),
             _ => false,
         };
         bound && same_protocol && self.endpoint.tls == endpoint.tls && self.host_address.is(host_address)
@@ -136,8 +136,8 @@ impl EndpointPool {
         fresh: bool,
         connect_timeout: Duration,
     ) -> Result<UpstreamConnection, Failure> {
-        if let Some(links) = &self.links {
-            return self.stream(links, connect_timeout).await;
+        if let Some(http2_pool) = &self.http2_pool {
+            return self.stream(http2_pool, connect_timeout).await;
         }
         let Some(bound) = &self.bound else {
             return self.connect(None, connect_timeout).await;
@@ -152,18 +152,18 @@ impl EndpointPool {
     /// An HTTP/2 stream, on an open connection or on a new one.
     async fn stream(
         self: &Rc<Self>,
-        links: &Http2Pool,
+        http2_pool: &Http2Pool,
         connect_timeout: Duration,
     ) -> Result<UpstreamConnection, Failure> {
-        if let Some(link) = links.pick() {
-            self.spread_http2(links, connect_timeout);
-            return Ok(self.use_http2(&link, true));
+        if let Some(connection) = http2_pool.pick() {
+            self.spread_http2(http2_pool, connect_timeout);
+            return Ok(self.use_http2(&connection, true));
         }
         let dialling = async {
-            let _turn = links.dialling.lock().await;
-            match links.pick() {
-                Some(link) => Ok(self.use_http2(&link, true)),
-                None => Ok(self.use_http2(&self.http2_connection(links, connect_timeout).await?, false)),
+            let _turn = http2_pool.dialling.lock().await;
+            match http2_pool.pick() {
+                Some(connection) => Ok(self.use_http2(&connection, true)),
+                None => Ok(self.use_http2(&self.http2_connection(http2_pool, connect_timeout).await?, false)),
             }
         };
         timeout(connect_timeout, dialling).await.unwrap_or(Err(Failure::ConnectTimeout))
@@ -172,55 +172,57 @@ impl EndpointPool {
     /// Opens a connection that requests may share.
     async fn http2_connection(
         self: &Rc<Self>,
-        links: &Http2Pool,
+        http2_pool: &Http2Pool,
         connect_timeout: Duration,
     ) -> Result<Rc<Http2Connection>, Failure> {
         let slot = match &self.bound {
             Some(bound) => Some(bound.acquire(&self.endpoint, true, connect_timeout).await?.0),
             None => None,
         };
-        self.retire_unresolved(links);
+        self.retire_unresolved(http2_pool);
         let RawConnection { stream, address, .. } = *self.dial(connect_timeout).await?;
         let pool = Rc::downgrade(self);
         let tell = move |fault: &str| drop(pool.upgrade().inspect(|pool| pool.warn_connect_failure(fault)));
-        let link = Http2Connection::open(stream, address, slot, tell).map_err(|_| Failure::Protocol)?;
-        links.add(&link);
-        Ok(link)
+        let connection = Http2Connection::open(stream, address, slot, tell).map_err(|_| Failure::Protocol)?;
+        http2_pool.add(&connection);
+        Ok(connection)
     }
 
     /// Behind a name there may be many servers. Few connections suffice for many requests, so one to each address is
     /// opened, and all servers get requests. The connections are opened in the background, since no request depends on
     /// them.
-    fn spread_http2(self: &Rc<Self>, links: &Http2Pool, connect_timeout: Duration) {
+    fn spread_http2(self: &Rc<Self>, http2_pool: &Http2Pool, connect_timeout: Duration) {
         let addresses = self.host_address.known().map_or(1, |known| known.len());
-        if links.may_spread(addresses) {
+        if http2_pool.may_spread(addresses) {
             let pool = Rc::clone(self);
             tokio::task::spawn_local(async move {
-                if let Some(links) = &pool.links {
-                    let _turn = links.dialling.lock().await;
+                if let Some(http2_pool) = &pool.http2_pool {
+                    let _turn = http2_pool.dialling.lock().await;
                     #[expect(
                         clippy::let_underscore_must_use,
                         reason = "a request that needs a connection opens one itself, and reports what is wrong"
                     )]
-                    let _ = timeout(connect_timeout, pool.http2_connection(links, connect_timeout)).await;
+                    let _ =
+                        timeout(connect_timeout, pool.http2_connection(http2_pool, connect_timeout)).await;
                 }
             });
         }
     }
 
     /// Selects the next address without a connection, if there is one.
-    fn retire_unresolved(&self, links: &Http2Pool) {
+    fn retire_unresolved(&self, http2_pool: &Http2Pool) {
         let Some(known) = self.host_address.known() else { return };
         let turn = self.turn.get();
-        let places = (0..known.len()).map(|place| turn.wrapping_add(place));
-        let mut addresses = places.zip(known.iter().cycle().skip(turn.checked_rem(known.len()).unwrap_or(0)));
-        if let Some((place, _)) = addresses.find(|(_, address)| !links.lead_to(**address)) {
-            self.turn.set(place);
+        let indices = (0..known.len()).map(|index| turn.wrapping_add(index));
+        let mut addresses =
+            indices.zip(known.iter().cycle().skip(turn.checked_rem(known.len()).unwrap_or(0)));
+        if let Some((index, _)) = addresses.find(|(_, address)| !http2_pool.lead_to(**address)) {
+            self.turn.set(index);
         }
     }
 
-    fn use_http2(self: &Rc<Self>, link: &Rc<Http2Connection>, reused: bool) -> UpstreamConnection {
-        self.using(Carrier::Http2(Box::new(link.stream())), None, reused)
+    fn use_http2(self: &Rc<Self>, connection: &Rc<Http2Connection>, reused: bool) -> UpstreamConnection {
+        self.using(Carrier::Http2(Box::new(connection.stream())), None, reused)
     }
 
     /// Adopts an unused connection of another worker, if it is usable.
@@ -274,8 +276,8 @@ impl EndpointPool {
         if let Some(bound) = &self.bound {
             bound.expire(now);
         }
-        if let Some(links) = &self.links {
-            links.expire(now, |address| self.host_address.has(address));
+        if let Some(http2_pool) = &self.http2_pool {
+            http2_pool.expire(now, |address| self.host_address.has(address));
         }
     }
 
@@ -307,8 +309,8 @@ impl EndpointPool {
     /// Only an operator can fix failing TLS or HTTP/2, and the access log does not contain the reason.
     fn warn_connect_failure(&self, fault: &str) {
         let now = deadline::now();
-        if self.told.get().is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
-            self.told.set(Some(now));
+        if self.reported.get().is_none_or(|reported| now.saturating_duration_since(reported) >= TELL_EVERY) {
+            self.reported.set(Some(now));
             tracing::warn!("server {}: {fault}", self.endpoint.authority);
         }
     }
@@ -384,7 +386,7 @@ mod tests {
         }
     }
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
     const IDLE: Duration = Duration::from_secs(100_000);
 
     fn at(last: u8) -> IpAddr {
@@ -398,7 +400,7 @@ mod tests {
 
     fn listening_to(
         count: u8,
-        links: Option<Http2Pool>,
+        http2_pool: Option<Http2Pool>,
     ) -> (Vec<TcpListener>, Arc<ResolvedName>, Rc<EndpointPool>) {
         let first = TcpListener::bind((at(1), 0)).expect("a free port");
         let port = first.local_addr().expect("bound").port();
@@ -407,7 +409,8 @@ mod tests {
         let name = Arc::new(ResolvedName::new("a.test"));
         let authority = format!("a.test:{port}").into();
         let endpoint = Endpoint { host: "a.test".to_owned(), port, authority, weight: 1, tls: None };
-        let pool = Rc::new(EndpointPool::new(&endpoint, HostAddress::Name(Arc::clone(&name)), None, links));
+        let pool =
+            Rc::new(EndpointPool::new(&endpoint, HostAddress::Name(Arc::clone(&name)), None, http2_pool));
         (listeners, name, pool)
     }
 
@@ -418,7 +421,7 @@ mod tests {
         name.update(Ok(vec![at(1), at(2), at(3), at(9)])).expect("known");
         let mut reached = Vec::new();
         for _ in 0..8 {
-            reached.push(pool.connect(None, PATIENCE).await.expect("a connection").line().address);
+            reached.push(pool.connect(None, TIMEOUT).await.expect("a connection").line().address);
         }
         assert_eq!(reached, [1, 2, 3, 1, 1, 2, 3, 1].map(at), "one that refuses gives way to the next");
     }
@@ -430,7 +433,7 @@ mod tests {
         let asking = async {
             let mut asked = Vec::new();
             for _ in 0..400 {
-                let mut connection = pool.connection(false, PATIENCE).await.expect("a connection");
+                let mut connection = pool.connection(false, TIMEOUT).await.expect("a connection");
                 asked.push(connection.http2().expect("a stream").address());
                 if [1, 2, 3].iter().all(|last| asked.contains(&at(*last))) {
                     return asked;
@@ -450,7 +453,7 @@ mod tests {
         let (_listeners, name, pool) = listening(2);
         name.update(Ok(vec![at(1), at(2)])).expect("known");
         let now = deadline::now();
-        let connect = async || pool.connect(None, PATIENCE).await.expect("a connection");
+        let connect = async || pool.connect(None, TIMEOUT).await.expect("a connection");
         let (first, second, third) = (connect().await, connect().await, connect().await);
         first.keep(now, IDLE);
         second.keep(now, IDLE);
@@ -466,14 +469,14 @@ mod tests {
     async fn an_hour_is_all_that_a_connection_is_used() {
         let (_listeners, name, pool) = listening(1);
         name.update(Ok(vec![at(1)])).expect("known");
-        let connection = pool.connect(None, PATIENCE).await.expect("a connection");
+        let connection = pool.connect(None, TIMEOUT).await.expect("a connection");
         let since = connection.line().since;
         connection.keep(since + MAX_AGE - Duration::from_secs(1), IDLE);
         let connection = pool.take(true).expect("it is young enough");
         assert_eq!(connection.line().since, since, "use does not make it younger");
         connection.keep(since + MAX_AGE, IDLE);
         assert!(pool.take(true).is_none());
-        let connection = pool.connect(None, PATIENCE).await.expect("a connection");
+        let connection = pool.connect(None, TIMEOUT).await.expect("a connection");
         let since = connection.line().since;
         connection.keep(since, IDLE);
         pool.expire(since + MAX_AGE);

@@ -11,7 +11,7 @@ use crate::clock::deadline;
 use crate::net::Peek;
 
 /// The maximum number of connections of one client; the oldest is closed for another. Each leads to another server.
-const MOST: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 
 /// One client's own connections to servers. Dropping it closes them.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub struct PrivateConnections(Vec<(UpstreamConnection, Instant)>);
 impl PrivateConnections {
     /// The index of the first of these servers with a connection.
     #[inline]
-    pub(super) fn place(&self, pools: &[Rc<EndpointPool>]) -> Option<usize> {
+    pub(super) fn index(&self, pools: &[Rc<EndpointPool>]) -> Option<usize> {
         let (connection, _) = self.0.last()?;
         let leads_there = |pool: &Rc<EndpointPool>| self.0.iter().any(|(own, _)| Rc::ptr_eq(&own.pool, pool));
         let latest = pools.iter().position(|pool| Rc::ptr_eq(&connection.pool, pool));
@@ -49,7 +49,7 @@ impl PrivateConnections {
     pub(super) fn keep(&mut self, mut connection: UpstreamConnection, now: Instant, span: Duration) {
         let Some(expiry) = connection.expiry(now, span).filter(|_| !connection.is_counted()) else { return };
         connection.in_flight = None;
-        if self.0.len() >= MOST {
+        if self.0.len() >= MAX_CONNECTIONS {
             self.0.remove(0);
         }
         self.0.push((connection, expiry));

@@ -57,15 +57,15 @@ impl RetryBudget {
 
     /// The slot of `now`; expired slots are emptied on the way.
     fn slot(&mut self, now: Instant) -> &mut BudgetSlot {
-        let (mut began, mut place) = self.newest.unwrap_or((now, 0));
+        let (mut began, mut index) = self.newest.unwrap_or((now, 0));
         let passed = now.saturating_duration_since(began).as_secs();
         for _ in 0..passed.min(SLOTS as u64) {
-            place = (place + 1) % SLOTS;
-            self.slots[place] = BudgetSlot::default();
+            index = (index + 1) % SLOTS;
+            self.slots[index] = BudgetSlot::default();
         }
         began += Duration::from_secs(passed);
-        self.newest = Some((began, place));
-        &mut self.slots[place]
+        self.newest = Some((began, index));
+        &mut self.slots[index]
     }
 }
 

@@ -63,10 +63,10 @@ impl ServerRegistry {
 
     /// The connection limit of an upstream, if it has one. Takes a lock: called when a plan is adopted.
     pub(super) fn bound(&self, upstream: &Upstream) -> Option<Arc<ConnectionLimit>> {
-        let most = upstream.max_connections?;
+        let max = upstream.max_connections?;
         let mut bounds = self.bounds.lock();
         let bound =
-            bounds.entry(Arc::clone(&upstream.name)).or_insert_with(|| Arc::new(ConnectionLimit::new(most)));
+            bounds.entry(Arc::clone(&upstream.name)).or_insert_with(|| Arc::new(ConnectionLimit::new(max)));
         Some(Arc::clone(bound))
     }
 
@@ -77,13 +77,13 @@ impl ServerRegistry {
 
     /// Switches to a plan's connection limits, and removes all others.
     pub(super) fn rebound(&self, upstreams: &[Arc<Upstream>]) {
-        let most: HashMap<&str, MaxConnections> = upstreams
+        let limits: HashMap<&str, MaxConnections> = upstreams
             .iter()
             .filter_map(|upstream| Some((&*upstream.name, upstream.max_connections?)))
             .collect();
         self.bounds
             .lock()
-            .retain(|upstream, bound| most.get(&**upstream).inspect(|most| bound.resize(**most)).is_some());
+            .retain(|upstream, bound| limits.get(&**upstream).inspect(|max| bound.resize(**max)).is_some());
     }
 
     /// Removes the servers that a plan does not name.
@@ -100,8 +100,8 @@ impl ServerRegistry {
 
 impl ServerStates {
     /// The server at this index.
-    pub fn get(&self, place: usize) -> Option<&Arc<ServerState>> {
-        self.servers.get(place)
+    pub fn get(&self, index: usize) -> Option<&Arc<ServerState>> {
+        self.servers.get(index)
     }
 
     /// All servers.
@@ -116,8 +116,8 @@ impl ServerStates {
 
     /// Records a failed attempt of the server at this index. The server is ejected if that is due and enough others are
     /// left: at least half of them not ejected, and one available. Without a `rule`, no server is ejected.
-    pub(super) fn failed(&self, place: usize, attempt: FailedAttempt, down_after: u32, rule: Option<Eject>) {
-        let due = self.get(place).filter(|server| server.failed(attempt, down_after));
+    pub(super) fn failed(&self, index: usize, attempt: FailedAttempt, down_after: u32, rule: Option<Eject>) {
+        let due = self.get(index).filter(|server| server.failed(attempt, down_after));
         // The only server is never ejected.
         let Some((server, rule)) = due.zip(rule.filter(|_| self.len() > 1)) else { return };
         let now = attempt.ended;
@@ -151,9 +151,9 @@ pub(super) mod tests {
 
     const RULE: Eject = Eject { failures: 2, span: Duration::from_secs(10) };
 
-    fn fail(peers: &ServerStates, place: usize, now: Instant) {
+    fn fail(peers: &ServerStates, index: usize, now: Instant) {
         let attempt = FailedAttempt { begun: now, ended: now, cause: Cause::Refused };
-        peers.failed(place, attempt, RULE.failures, Some(RULE));
+        peers.failed(index, attempt, RULE.failures, Some(RULE));
     }
 
     #[test]
@@ -178,9 +178,9 @@ pub(super) mod tests {
         ) {
             let peers = peers(count);
             let mut now = deadline::now();
-            for (place, seconds) in steps {
+            for (index, seconds) in steps {
                 now += Duration::from_secs(seconds / 3);
-                fail(&peers, place % count, now);
+                fail(&peers, index % count, now);
                 let ejected = peers.iter().filter(|peer| peer.is_ejected(now)).count();
                 prop_assert!(ejected <= count / 2 && ejected < count);
             }

@@ -116,8 +116,8 @@ impl ServerState {
         self.reported_down.load(Relaxed)
     }
 
-    pub(super) fn set_reported_down(&self, told: bool) {
-        self.reported_down.store(told, Relaxed);
+    pub(super) fn set_reported_down(&self, reported: bool) {
+        self.reported_down.store(reported, Relaxed);
     }
 
     /// Whether the server may be chosen: healthy and not ejected.

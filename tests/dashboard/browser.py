@@ -1,4 +1,4 @@
-"""Headless Chromium, steered over the DevTools protocol through two pipes: standard library only."""
+"""Headless Chromium, controlled over the DevTools protocol through two pipes: standard library only."""
 
 import base64
 import fcntl
@@ -11,18 +11,18 @@ import sys
 import tempfile
 import time
 
-PATIENCE = 40  # seconds for anything: machines are busy
+TIMEOUT = 40  # seconds for any step: test machines are busy
 
 
 class Browser:
-    """One browser with one page. What the page logs and throws is kept in `complaints`, what it fetches in `requests`, what it
-    asks by `alert` and `confirm`, which it should not, in `questions`."""
+    """One browser with one page. `complaints` has the page's log messages and exceptions, `requests` its requests, and `questions`
+    its `alert` and `confirm` dialogs, which it should not open."""
 
     def __init__(self, width=1440, height=900):
         self.folder = tempfile.mkdtemp(prefix="dashboard-")
         ours_in, their_end = os.pipe()
         their_start, ours_out = os.pipe()
-        # Chromium wants them as 3 and 4; above 10 they are out of the way until they are that.
+        # Chromium expects the pipes as descriptors 3 and 4. Until then they have numbers above 10, so that they do not collide.
         theirs_in, theirs_out = (fcntl.fcntl(pipe, fcntl.F_DUPFD, 10) for pipe in (their_start, their_end))
         self.process = subprocess.Popen(
             [sys.executable, "-c", f"import os, sys; os.dup2({theirs_in}, 3); os.dup2({theirs_out}, 4); os.execv(sys.argv[1], sys.argv[1:])", chromium(), "--headless=new", "--no-sandbox", "--disable-gpu",
@@ -42,11 +42,11 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        # Asked to go, it takes its children along; killed, they would still write into the folder.
+        # A closed browser ends its child processes; if it is killed, they still write into the folder.
         self.session = None
         try:
             self.send("Browser.close")
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT)
         except (OSError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait()
@@ -63,9 +63,9 @@ class Browser:
         return self.number
 
     def call(self, method, **parameters):
-        """Sends, and waits for the answer; what happens meanwhile is heard."""
+        """Sends a command and waits for its answer. Events that arrive meanwhile are recorded."""
         number = self.send(method, **parameters)
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while True:
             answer = self.receive(end)
             if answer.get("id") == number:
@@ -99,7 +99,7 @@ class Browser:
         elif method == "Network.requestWillBeSent":
             self.requests.append(said["request"]["url"])
 
-    # ---- what a person does ----
+    # ---- clicks and keys ----
 
     def open(self, url):
         self.call("Page.navigate", url=url)
@@ -112,9 +112,9 @@ class Browser:
 
     def until(self, expression, what):
         """Waits until the expression is true."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while time.monotonic() < end:
-            # A page that is not there yet is a no.
+            # Before the page is loaded, the expression counts as false.
             value = self.run(f"(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()")
             if value:
                 return value
@@ -122,24 +122,24 @@ class Browser:
         raise AssertionError(f"never came: {what}\n{self.run('document.body.innerText')}")
 
     def click(self, selector):
-        """With the mouse, where the thing is: what is covered or gone is not hit."""
+        """Clicks with the mouse at the position of the element; an element that is covered or gone is not hit."""
         self.until(f"!!document.querySelector({selector!r})", selector)
         x, y = self.run(f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()")
         for kind in ["mouseMoved", "mousePressed", "mouseReleased"]:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=0 if kind == "mouseMoved" else 1)
 
     def answer_sure(self, what, yes=True):
-        """Answers the page's question before a change, whose title is `what`."""
+        """Answers the page's dialog before a change; `what` is its title."""
         self.until(f"document.querySelector('#sure').open && document.querySelector('#sure-title').innerText === {what!r}", f"the question {what}")
         self.click("#sure-yes" if yes else "#sure-no")
         self.until("!document.querySelector('#sure').open", "the end of the question")
 
     def stands_out(self):
-        """What reaches beyond the right edge of the page, but for what scrolls in its own box."""
+        """Elements that reach beyond the right edge of the page, except those in a box that scrolls."""
         return self.run("[...document.querySelectorAll('body *')].filter(e => !e.parentElement.closest('.scroll') && e.getClientRects().length && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(e => e.outerHTML.slice(0, 120))")
 
     def cut(self, root="body"):
-        """Rows and their cells of which a part can't be seen: what is in them is larger than they are, or a box around them ends before."""
+        """Rows and cells that are partly hidden: their content is larger than they are, or a box around them cuts them off."""
         return self.run("(root => [...document.querySelectorAll(root + ' :is(th, td, li, p, h2, figcaption)')].filter(e => e.getClientRects().length && !e.closest('thead')).filter(e => {"
                         " const style = getComputedStyle(e), box = e.closest('.scroll')?.getBoundingClientRect(), own = e.getBoundingClientRect();"
                         " return style.overflow === 'hidden' || style.textOverflow === 'ellipsis' || e.scrollHeight > e.clientHeight + 2 || e.scrollWidth > e.clientWidth + 2 || box && own.bottom > box.bottom + 1; })"

@@ -1,4 +1,4 @@
-"""Serves the dashboard's page and answers as docs/api.md says, with numbers that move: three clients, one of them abusive.
+"""Serves the dashboard's page and answers as docs/api.md says, with changing numbers: three clients, one of them abusive.
 
     python3 tests/dashboard/mock.py [--port 9901] [--token secret] [--redis]
 
@@ -49,7 +49,7 @@ class Key:
         return self.banned_until is not None and self.banned_until > now
 
     def second(self, now, limit):
-        """What became of this second's requests: admitted, refused."""
+        """The requests of this second: admitted, refused."""
         wish = max(0, round(random.gauss(self.wish, self.wish ** 0.5 / 2)))
         self.used = max(0.0, self.used - limit["per_second"])
         room = 0 if self.banned(now) else math.floor(limit["quota"] - self.used)
@@ -149,7 +149,7 @@ class Gateway:
                 "store": {"backend": "redis" if self.redis else "memory", "up": True, "max_keys": None if self.redis else 1_000_000}, "bans": bans, "problems": self.problems()}
 
     def problems(self):
-        """An outage where a test sets one, and else what the servers of `shop` do."""
+        """The outage that a test sets, otherwise the state of the servers of `shop`."""
         if self.outage:
             return [{"severity": "bad", "kind": "errors", "upstream": "shop", "text": self.outage}]
         return [{"severity": "warn", "kind": "down", "upstream": "shop", "text": "Backend `shop`: 1 of 2 servers is down: 10.0.0.4:9000 (connection refused)"}] if self.ill else []
@@ -262,7 +262,7 @@ class Gateway:
                 "others": [["shop", "the path is not `/shop/*`"]], "untold": 0}
 
     def reload_file(self):
-        """Every other one fails, so that both can be looked at."""
+        """Every second reload fails, so that a test sees both results."""
         if self.reload and self.reload["result"] == "success":
             fault = "gateway.toml:12:8: unknown key `rat`, did you mean `rate`?"
             self.reload = {"time": time.time(), "result": "failure", "detail": fault}
@@ -350,14 +350,14 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self.wfile.write(body)
         except ConnectionError:
-            pass  # the page was left
+            pass  # the page was closed
 
     def log_message(self, *_):
         pass
 
 
 def serve(port=0, token=None, redis=False):
-    """Starts in the background; returns the server, whose `server_port` is free if none was named."""
+    """Starts the server in the background and returns it. Without a `port`, it takes a free one: `server_port`."""
     asked = []
     handler = type("Bound", (Handler,), {"gateway": Gateway(redis), "token": token, "asked": asked})
     server = ThreadingHTTPServer(("127.0.0.1", port), handler)

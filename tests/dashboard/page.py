@@ -1,4 +1,4 @@
-"""Plays the night story on the dashboard's page before the mock, in headless Chromium, with real clicks and keys.
+"""Runs the incident on the dashboard's page against the mock, in headless Chromium, with real clicks and keys.
 
     python3 tests/dashboard/page.py [--pictures FOLDER]
 """
@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 import mock
-from browser import PATIENCE, Browser
+from browser import TIMEOUT, Browser
 
 PICTURES = None
 
@@ -34,7 +34,7 @@ class Page(unittest.TestCase):
         return [line for line in self.server.asked if line.startswith(start)]
 
     def comes(self, happens, what):
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while not happens():
             self.assertLess(time.monotonic(), end, what)
             time.sleep(0.05)
@@ -46,7 +46,7 @@ class Page(unittest.TestCase):
     def test_the_night_story(self):
         browser = self.opened()
         began = time.monotonic()
-        verdict = browser.until("document.querySelector('#verdict').innerText.includes('203.0.113.7') && document.querySelector('#verdict').innerText", "who is refused")
+        verdict = browser.until("document.querySelector('#verdict').innerText.includes('203.0.113.7') && document.querySelector('#verdict').innerText", "the refused client")
         self.assertLess(time.monotonic() - began, 10)
         self.assertIn("per-client refuses", verdict)
         self.assertIn("over 10/s, burst 50", verdict)
@@ -57,14 +57,14 @@ class Page(unittest.TestCase):
         time.sleep(1.5)
         self.seen(browser, "dashboard-dark")
 
-        # See why: the key, and what is left of its allowance.
+        # The reason: the key, and the rest of its allowance.
         row = "#keys tr[data-name$='id:00000000000000000000000000000001']"
         browser.click(row + " button:nth-of-type(1)")
         browser.until("document.querySelector('#look').open", "the key")
         self.assertIn("203.0.113.7 under per-client", browser.text("#look-title"))
         self.assertIn("10/s, burst 50", browser.text("#look-policies"))
         self.seen(browser, "dashboard-key")
-        # Ban it, for an hour.
+        # Ban the key for an hour.
         browser.run("document.querySelector('#ban-form select').value = '1h'")
         browser.click("#ban-form button[type=submit]")
         browser.answer_sure("Ban this key?")
@@ -74,12 +74,12 @@ class Page(unittest.TestCase):
         browser.until(f"document.querySelector({row!r}).innerText.includes('banned until')", "the ban in the listing")
         browser.until("document.querySelector('#limits').innerText.includes('1 banned')", "the ban at its limit")
 
-        # Reset an innocent one: one press, and one that says yes.
+        # Reset another key: one press, and a confirmation.
         browser.click("#keys tr[data-name$='id:00000000000000000000000000000002'] button:nth-of-type(2)")
         browser.answer_sure("Reset this counter?")
         browser.until("document.querySelector('#said').innerText.includes('Reset: 198.51.100.20')", "the reset")
         self.assertEqual(len(self.asked("DELETE /api/v1/limits/per-client/keys/id%3A00000000000000000000000000000002")), 1)
-        # And end the ban.
+        # Lift the ban.
         browser.click(row + " button:nth-of-type(3)")
         browser.until("document.activeElement.name === 'for'", "the ban's field has the focus")
         browser.click("#unban")
@@ -166,7 +166,7 @@ class Page(unittest.TestCase):
         port = self.server.server_port
         self.server.shutdown()
         self.server.server_close()
-        browser.until("!document.querySelector('#contact').hidden && document.querySelector('#contact').innerText.includes('does not answer')", "that nobody answers")
+        browser.until("!document.querySelector('#contact').hidden && document.querySelector('#contact').innerText.includes('does not answer')", "the message that the gateway does not answer")
         self.seen(browser, "dashboard-silent")
         self.server = mock.serve(port)
         browser.until("document.querySelector('#contact').hidden", "the return, of another process")
@@ -190,7 +190,7 @@ class Page(unittest.TestCase):
         for _ in range(3):
             browser.press("Escape", 27)
         browser.until("document.querySelector('#ask').open && " + alone, "the question still")
-        # A gateway that is away is told of in the dialog, too.
+        # The dialog also reports a gateway that does not answer.
         browser.run("globalThis.real = fetch; fetch = () => Promise.reject(new Error())")
         browser.run("document.querySelector('#ask input').value = 'secret'; document.querySelector('#ask input').focus()")
         browser.press("Enter", 13, "\r")
@@ -202,7 +202,7 @@ class Page(unittest.TestCase):
         self.assertFalse(browser.run("document.querySelector('#ask').open"))
         browser.open(self.url + "?again")
         browser.until("document.querySelector('#limits').innerText.includes('per-client')", "limits without asking again")
-        # Another token from now on: the page is gone until it is given.
+        # The gateway's token changes: the page is hidden until the new token is entered.
         self.server.RequestHandlerClass.token = "other"
         browser.until("document.querySelector('#ask').open && " + alone, "the question anew")
         self.assertIn("does not accept", browser.text("#ask-fault"))
@@ -225,10 +225,10 @@ class Page(unittest.TestCase):
         browser.run("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         self.comes(lambda: len(self.server.asked) > before, "the next round")
 
-    # ---- what the page must not do to those who read it ----
+    # ---- order, colours and layout ----
 
     def colors(self, browser):
-        """The colours of meanings, as `getComputedStyle` tells them."""
+        """The colours of meanings, from `getComputedStyle`."""
         return browser.run("(probe => { const told = {}; document.body.append(probe); for (const name of ['c1', 'c2', 'c3', 'c4', 'c5', 'ink', 'quiet']) { probe.style.color = `var(--${name})`; told[name] = getComputedStyle(probe).color; } probe.remove(); return told; })(document.createElement('i'))")
 
     def color(self, browser, selector):
@@ -263,7 +263,7 @@ class Page(unittest.TestCase):
             self.assertEqual(self.color(browser, "#concerns li.shadow"), colors["c4"])
             for button in ["#drain", "#reload", "#keys .doing button:last-child"]:
                 self.assertEqual(self.color(browser, button), colors["ink"], f"{button} is no refusal")
-        # The same in curves, whose legends have their dashes.
+        # The same for curves, whose legends show their dashes.
         curves = browser.run("Object.fromEntries(Object.entries(charts).map(([name, chart]) => [name, chart.curves.map(curve => [curve.name, curve.colour])]))")
         self.assertEqual(curves["requests"], [["admitted", 1], ["delayed", 2], ["refused", 3], ["failed", 3]])
         self.assertEqual(curves["limits"], [["exports", 3], ["per-client", 3], ["per-plan", 3], ["stricter (shadow)", 4]])
@@ -297,7 +297,7 @@ class Page(unittest.TestCase):
         self.assertEqual(self.color(browser, row + " td.lost"), colors["c3"], "its failures are")
 
     def long_ones(self):
-        """A key, a path and names as long as the gateway tells them."""
+        """A key, a path and names of the maximum length that the gateway reports."""
         gateway = self.server.gateway
         with gateway.lock:
             gateway.keys["per-client"][0].key = ["k" * 120]
@@ -326,7 +326,7 @@ class Page(unittest.TestCase):
             self.assertEqual(browser.run(narrow), [], f"columns of single letters at {width}")
             if width != 700:
                 self.assertEqual(browser.run("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.firstElementChild.id)"), [], f"whole at {width}, without scrolling")
-        # What is more than a few rows is asked for, and then there.
+        # Long tables show 8 rows, and all after a press of the button.
         self.assertEqual(browser.run("document.querySelectorAll('#refusals tbody tr').length"), 8)
         for table, most in [("keys", 20), ("refusals", 30)]:
             browser.click(f"#{table}-more")
@@ -346,7 +346,7 @@ class Page(unittest.TestCase):
             self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 360, "nothing stands out to the right")
             self.assertEqual(browser.stands_out(), [])
             self.seen(browser, f"dashboard-phone-{scheme}")
-        # No number is left out: each has its label.
+        # Every number is shown, with its label.
         row = "(row => [...row.cells].map(cell => [cell.dataset.label, cell.getClientRects().length > 0 && getComputedStyle(cell, '::before').content.includes(cell.dataset.label)]))(document.querySelector('#limits tbody tr'))"
         told = browser.run(row)
         self.assertEqual(len(told), 6)
@@ -359,7 +359,7 @@ class Page(unittest.TestCase):
             self.assertEqual(browser.stands_out(), [])
             if dialog == "#look":
                 self.seen(browser, "dashboard-phone-key")
-                self.assertEqual(browser.run("[...document.querySelectorAll('#look-policies tbody td')].map(cell => cell.dataset.label)"), ["Left", "of", "Next in", "Whole in"])
+                self.assertEqual(browser.run("[...document.querySelectorAll('#look-policies tbody td')].map(cell => cell.dataset.label)"), ["Left", "of", "Next in", "Full in"])
             browser.press("Escape", 27)
             browser.until(f"!document.querySelector({dialog!r}).open", f"{dialog} closed")
         self.assertEqual(browser.complaints, [])
@@ -387,7 +387,7 @@ class Page(unittest.TestCase):
         self.assertEqual(self.asked("DELETE"), ["DELETE /api/v1/limits/per-client/keys/id%3A00000000000000000000000000000002/ban"])
         browser.run("scrollTo(0, 0)")
         browser.until("document.querySelectorAll('#bans tbody tr').length === 2", "the others")
-        # Its key can be looked at.
+        # The key's dialog opens.
         browser.click("#bans th button")
         browser.until("document.querySelector('#look').open && document.querySelector('#look-title').innerText.includes('under stricter')", "the key")
 
@@ -409,7 +409,7 @@ class Page(unittest.TestCase):
         changes = lambda: [line for line in self.server.asked if not line.startswith("GET")]
         questions = [("#keys tr:nth-child(2) .doing button:nth-of-type(2)", "Reset this counter?"), ("#reload", "Reload the file?"), ("#drain", "Drain this gateway?")]
         for button, question in questions:
-            # The pointer, Escape, and Enter on what has the focus first: all of them leave it.
+            # The pointer, Escape, and Enter on the button with the initial focus: each cancels.
             browser.click(button)
             browser.answer_sure(question, yes=False)
             for key in [("Escape", 27), ("Enter", 13, "\r")]:
@@ -427,7 +427,7 @@ class Page(unittest.TestCase):
             self.assertTrue(browser.run("document.querySelector('#look').open"), "the key is still looked at")
         self.assertEqual(changes(), [], "nothing has changed")
         browser.press("Escape", 27)
-        # And with the keyboard alone it is done.
+        # The change can be made with the keyboard alone.
         browser.until("!document.querySelector('#look').open", "the key is closed")
         browser.run("document.querySelector('#reload').focus()")
         browser.press("Enter", 13, "\r")
@@ -453,7 +453,7 @@ class Page(unittest.TestCase):
         browser.until("[...document.querySelectorAll('#refusals code')].map(e => e.textContent).join() === 'upstream'", "the name in the reason")
         self.assertIn("/`path`", browser.text("#refusals"), "what a client sends stays as it is")
         self.assertEqual(browser.run("document.querySelectorAll('img').length"), 0)
-        # In what is said in passing, too, and in an explanation.
+        # In messages and in explanations, too.
         browser.run("document.querySelector('#key-form input').value = 'a,b'")
         browser.click("#key-form button")
         browser.until("document.querySelector('#said code')?.textContent === 'per-client'", "the name in the message")

@@ -1,4 +1,4 @@
-"""Plays the night story as a new user would: the real gateway, three clients, one of them abusive, and a person with a browser.
+"""Runs the incident as a new operator would: the real gateway, three clients, one of them abusive, and a browser.
 
     python3 tests/dashboard/story.py --binary target/debug/tollgate [--pictures FOLDER]
 """
@@ -25,7 +25,7 @@ FILE = """
 [server]
 listen = ["127.0.0.1:0"]
 workers = 2
-trusted_proxies = ["127.0.0.1"]     # the clients of this story say who they are
+trusted_proxies = ["127.0.0.1"]     # the clients of this story send their addresses
 
 [admin]
 listen = "127.0.0.1:0"
@@ -70,7 +70,7 @@ class Shop(BaseHTTPRequestHandler):
 
 
 class Gateway:
-    """The real one, on ports of its own, before a backend."""
+    """The real gateway, on its own ports, in front of a backend."""
 
     def __init__(self):
         self.backend = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
@@ -116,7 +116,7 @@ class Gateway:
 
 
 class Client(threading.Thread):
-    """Asks so often a second, whatever it is told."""
+    """Sends requests at a fixed rate, whatever the answers."""
 
     def __init__(self, port, address, rate):
         super().__init__(daemon=True)
@@ -153,7 +153,7 @@ class Story(unittest.TestCase):
             self.browser.picture(PICTURES / f"{name}.png")
 
     def row(self, address):
-        """The selector of a key's row, by what it shows."""
+        """The selector of the row that shows this address."""
         name = self.browser.until(f"[...document.querySelectorAll('#keys tbody tr')].find(row => row.cells[0].innerText.includes('{address}')).dataset.name", f"the row of {address}")
         return f"#keys tr[data-name='{name}']"
 
@@ -164,7 +164,7 @@ class Story(unittest.TestCase):
     def test_an_engineer_is_woken(self):
         gateway = Gateway()
         self.addCleanup(gateway.stop)
-        clients = [Client(gateway.port, *who) for who in [(ABUSER, 60), (SHOP, 8), (PHONE, 3)]]
+        clients = [Client(gateway.port, *client) for client in [(ABUSER, 60), (SHOP, 8), (PHONE, 3)]]
         for client in clients:
             self.addCleanup(client.stop)
         abuser, shop, phone = clients
@@ -173,7 +173,7 @@ class Story(unittest.TestCase):
             time.sleep(0.05)
         self.assertTrue(abuser.refused, "the abuser is over its limit")
 
-        # She opens the page, and has found it in ten seconds.
+        # The page names the client within ten seconds.
         browser = self.browser = Browser()
         self.addCleanup(browser.__exit__)
         browser.open(f"http://127.0.0.1:{gateway.admin}/")
@@ -187,14 +187,14 @@ class Story(unittest.TestCase):
         self.assertNotIn("red", browser.text("#refusals"), "a query may hold secrets")
         self.seen("night-found")
 
-        # Why: the key, and what is left of its allowance.
+        # The reason: the key, and the rest of its allowance.
         abuser_row = self.row(ABUSER)
         browser.click(abuser_row + " button:nth-of-type(1)")
         browser.until("document.querySelector('#look').open && document.querySelector('#look-policies').innerText.includes('10/s, burst 50')", "the key")
         self.assertIn(f"{ABUSER} under per-client", browser.text("#look-title"))
         self.seen("night-key")
 
-        # She bans it, and sees its curve end: from then on it is refused for an hour, with an honest wait.
+        # A ban ends its curve: the client is refused for an hour, with a `retry-after` that is true.
         browser.run("document.querySelector('#ban-form select').value = '1h'")
         browser.click("#ban-form button[type=submit]")
         browser.answer_sure("Ban this key?")
@@ -214,7 +214,7 @@ class Story(unittest.TestCase):
         time.sleep(2)
         self.assertEqual(abuser.passed, after, "nothing of the abuser's passes")
         self.assertLess(after - passed, 60)
-        # What passes now is what the two others ask.
+        # Only the requests of the two others pass now.
         browser.until("(list => list.length && list[list.length - 1] <= 14)(past.all.admitted)", "the curve of what passes, without the abuser")
         browser.until("(list => list.length && list[list.length - 1] >= 30)(past.limits['per-client'].refused)", "the curve of what is refused")
         self.seen("night-banned")
@@ -226,14 +226,14 @@ class Story(unittest.TestCase):
             browser.scheme("light")
             browser.size(1440, 900)
 
-        # She resets an innocent key: its allowance is whole again.
+        # A reset of another key restores its full allowance.
         browser.click(self.row(SHOP) + " button:nth-of-type(2)")
         browser.answer_sure("Reset this counter?")
         browser.until(f"document.querySelector('#said').innerText.includes('Reset: {SHOP}')", "the reset")
         self.assertGreaterEqual(gateway.ask(f"limits/per-client/keys/{SHOP}")["policies"][0]["remaining"], 35)
         self.assertEqual((shop.refused, phone.refused), (0, 0), "good traffic was never touched")
 
-        # In the morning she ends the ban.
+        # In the morning the ban is lifted.
         browser.click(abuser_row + " button:nth-of-type(3)")
         browser.until("document.activeElement.name === 'for'", "the ban's field has the focus")
         browser.click("#unban")
@@ -244,7 +244,7 @@ class Story(unittest.TestCase):
             time.sleep(0.05)
         self.assertGreater(abuser.passed, after)
 
-        # Who did what stands in the log; who the key is does not.
+        # The log has the operator and the change, but not the value of the key.
         log = gateway.log()
         for deed in ["bans for 3600s", "ends the ban of", "resets"]:
             self.assertRegex(log, rf"127\.0\.0\.1:\d+ {deed} id:[0-9a-f]{{32}} of limit `per-client`")

@@ -12,7 +12,7 @@ ended = {}
 
 
 def noting(context, name):
-    """Notes how a call ends, for whoever asks by Ended."""
+    """Records how a call ends; Ended returns the records."""
     context.add_callback(lambda: ended.setdefault(name, time.monotonic()))
 
 

@@ -14,7 +14,7 @@ use crate::shared::Shared;
 /// The number of bans returned, unless the request has another.
 const TOP: usize = 100;
 /// The maximum number of bans returned.
-const MOST: usize = 1_000;
+const MAX_LISTED: usize = 1_000;
 
 /// A ban of a limit in the plan.
 type Ban<'g> = (&'g Limit, Fingerprint, Timestamp);
@@ -27,8 +27,8 @@ pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiE
     let total = bans.len();
     bans.truncate(top);
     let labels = labels(shared, &bans).await;
-    let told = bans.iter().map(|ban| one(ban, &labels)).collect::<Vec<_>>();
-    Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": told }))
+    let listed = bans.iter().map(|ban| one(ban, &labels)).collect::<Vec<_>>();
+    Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": listed }))
 }
 
 fn in_force<'g>(shared: &Shared, gateway: &'g Plan) -> Vec<Ban<'g>> {
@@ -37,7 +37,7 @@ fn in_force<'g>(shared: &Shared, gateway: &'g Plan) -> Vec<Ban<'g>> {
         let its = shared.store.bans().of_limit(limit.identity(), now).into_iter();
         its.map(move |(owner, until)| (limit, owner, until))
     };
-    let mut bans: Vec<Ban<'g>> = gateway.limits.iter().flat_map(of).collect();
+    let mut bans: Vec<Ban<'g>> = plan.limits.iter().flat_map(of).collect();
     bans.sort_by_key(|(_, owner, until)| (*until, owner.0));
     bans
 }

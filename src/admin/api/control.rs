@@ -10,9 +10,9 @@ use crate::shared::Life;
 use crate::shared::control::Reload;
 
 /// How long a reload is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of errors in the response.
-const MOST_FAULTS: usize = 20;
+const MAX_FAULTS: usize = 20;
 
 /// Waits for the end of a reload that began after this call.
 pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
@@ -24,7 +24,7 @@ pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
     let _ = control.reload.try_send(());
     let done = config_status
         .wait_for(|config_status| config_status.last.as_ref().is_some_and(|last| last.number > before));
-    match tokio::time::timeout(PATIENCE, done).await {
+    match tokio::time::timeout(TIMEOUT, done).await {
         Ok(Ok(config_status)) => Ok(config_status
             .last
             .as_ref()
@@ -39,14 +39,14 @@ pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
 fn reload_result(reload: &Reload, version: &str) -> (StatusCode, Value) {
     match &reload.result {
         Ok(good) => {
-            let warnings = good.lines.get(..MOST_FAULTS).unwrap_or(&good.lines);
+            let warnings = good.lines.get(..MAX_FAULTS).unwrap_or(&good.lines);
             let value = json!({
                 "result": "success", "version": version, "changed": good.changed, "warnings": warnings
             });
             (StatusCode::OK, value)
         }
         Err(faults) => {
-            let faults = faults.get(..MOST_FAULTS).unwrap_or(faults);
+            let faults = faults.get(..MAX_FAULTS).unwrap_or(faults);
             (StatusCode::UNPROCESSABLE_ENTITY, json!({ "result": "failure", "faults": faults }))
         }
     }

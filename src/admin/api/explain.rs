@@ -41,15 +41,15 @@ struct LimitOutcome<'e> {
 
 pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, ApiError> {
     let request = request(body)?;
-    let gateway = shared.gateway.load_full();
-    let (secret, ids) = (shared.secret(&gateway), shared.short_ids(&gateway));
+    let plan = shared.plan.load_full();
+    let (secret, ids) = (shared.secret(&plan), shared.short_ids(&plan));
     let running = Running { secret: &secret, ids: &ids, loop_mark: &shared.loop_mark };
-    let explanation = explain_live(&gateway, &request, running);
+    let explanation = explain_live(&plan, &request, running);
     let mut heard = Vec::new();
     for applied in explanation.route.iter().flat_map(|route| &route.limits) {
-        heard.push(LimitOutcome::ask(shared, &gateway, applied).await?);
+        heard.push(LimitOutcome::ask(shared, &plan, applied).await?);
     }
-    Ok(tell(shared, &gateway, &explanation, &heard))
+    Ok(tell(shared, &plan, &explanation, &heard))
 }
 
 /// The request described in the body.
@@ -91,15 +91,15 @@ fn field((name, value): (&String, &Value)) -> Result<Vec<String>, ApiError> {
 }
 
 impl<'e> LimitOutcome<'e> {
-    async fn ask(shared: &Shared, gateway: &Arc<Plan>, applied: &'e Applied) -> Result<Self, ApiError> {
+    async fn ask(shared: &Shared, plan: &Arc<Plan>, applied: &'e Applied) -> Result<Self, ApiError> {
         let state = match (&applied.standing, applied.owner) {
             (AppliedStatus::Charged(cost), Some(owner)) => {
-                Some(PolicyState::look(shared, gateway, applied.index, owner, *cost).await?)
+                Some(PolicyState::look(shared, plan, applied.index, owner, *cost).await?)
             }
             _ => None,
         };
         let now = shared.clock.now();
-        let limit = gateway.limit(applied.index);
+        let limit = plan.limit(applied.index);
         let charged = applied.owner.filter(|_| state.is_some());
         let until = charged.and_then(|owner| shared.store.bans().until(limit.banned(owner), now));
         Ok(Self { applied, state, banned: until.map(|until| (until, until.since(now))) })
@@ -122,9 +122,9 @@ impl<'e> LimitOutcome<'e> {
         }
     }
 
-    fn tell(&self, gateway: &Plan) -> Value {
+    fn tell(&self, plan: &Plan) -> Value {
         let Self { applied, state, banned } = self;
-        let limit = gateway.limit(applied.index);
+        let limit = plan.limit(applied.index);
         let (standing, detail) = standing(applied);
         let cost = match applied.standing {
             AppliedStatus::Charged(cost) => cost.units(),
@@ -176,12 +176,12 @@ fn lacking(applied: &Applied, how: &str) -> String {
     is(how).or_else(|| is(REPEATED)).unwrap_or_else(|| format!("a part of the key {how}"))
 }
 
-fn tell(shared: &Shared, gateway: &Plan, explanation: &Explanation, heard: &[LimitOutcome<'_>]) -> Value {
+fn tell(shared: &Shared, plan: &Plan, explanation: &Explanation, heard: &[LimitOutcome<'_>]) -> Value {
     let refuses = |heard: &&LimitOutcome<'_>| heard.applied.mode == Mode::Enforce || heard.banned.is_some();
     // Of equal waits the first limit on the route leads, as in a refusal.
-    let told = heard.iter().filter(refuses).rev().filter_map(|heard| Some((heard.fate()?, heard)));
-    let worst = told.max_by_key(|(fate, _)| *fate);
-    let (verdict, status) = outcome(gateway, explanation, worst.as_ref());
+    let refusing = heard.iter().filter(refuses).rev().filter_map(|heard| Some((heard.fate()?, heard)));
+    let worst = refusing.max_by_key(|(fate, _)| *fate);
+    let (verdict, status) = outcome(plan, explanation, worst.as_ref());
     let charged = !matches!(verdict, "no_route" | "redirected" | "answered");
     let worst = worst.filter(|(fate, _)| charged && *fate != ExplainVerdict::Admitted);
     let wait = worst.as_ref().and_then(|(fate, _)| fate.wait());
@@ -195,14 +195,14 @@ fn tell(shared: &Shared, gateway: &Plan, explanation: &Explanation, heard: &[Lim
         "limit": worst.map(|(_, heard)| &heard.applied.name),
         "wait_ms": wait.map(span), "until": wait.map(|wait| moment(shared.clock.now().plus(wait))),
         "route": explanation.route.as_ref().map(route),
-        "limits": heard.iter().map(|heard| heard.tell(gateway)).collect::<Vec<_>>(),
+        "limits": heard.iter().map(|heard| heard.tell(plan)).collect::<Vec<_>>(),
         "others": others, "untold": explanation.untold,
     })
 }
 
 /// The decision as a word, and the status of the gateway's own response.
 fn outcome(
-    gateway: &Plan,
+    plan: &Plan,
     explanation: &Explanation,
     worst: Option<&(ExplainVerdict, &LimitOutcome<'_>)>,
 ) -> (&'static str, Option<u16>) {
@@ -220,7 +220,7 @@ fn outcome(
     }
     match worst {
         Some((fate @ (ExplainVerdict::Refused(_) | ExplainVerdict::Banned(_)), heard)) => {
-            (fate.word(), Some(refusal(gateway, route, heard.applied)))
+            (fate.word(), Some(refusal(plan, route, heard.applied)))
         }
         Some((fate, _)) => (fate.word(), None),
         None => ("admitted", None),
@@ -228,11 +228,11 @@ fn outcome(
 }
 
 /// The route's response if this limit refuses.
-fn refusal(gateway: &Plan, route: &Taken, refuses: &Applied) -> u16 {
+fn refusal(plan: &Plan, route: &Taken, refuses: &Applied) -> u16 {
     if refuses.standing == AppliedStatus::Repeated {
         return StatusCode::BAD_REQUEST.as_u16();
     }
-    let reject = gateway.route(route.index).reject_of(gateway.limit(refuses.index));
+    let reject = plan.route(route.index).reject_of(plan.limit(refuses.index));
     reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status).as_u16()
 }
 

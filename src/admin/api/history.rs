@@ -17,53 +17,53 @@ use crate::telemetry::metrics::{
 use crate::upstream::server_state::DownReason;
 
 /// The maximum number of routes, limits and upstreams each: the busiest.
-const MOST: usize = 200;
+const MAX_NAMES: usize = 200;
 /// The maximum number of servers of an upstream.
-const MOST_SERVERS: usize = 100;
+const MAX_SERVERS: usize = 100;
 
 pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
     let since = query.number("since", "the `seq` of an earlier answer")?;
-    let (gateway, samples) = (shared.gateway.load(), shared.samples.lock());
+    let (plan, samples) = (shared.plan.load(), shared.samples.lock());
     let columns: Vec<&SecondSample> = samples.since(since).collect();
     Ok(json!({
         "started": moment(shared.control.started),
         "config": shared.control.config_status.borrow().version,
         "seq": samples.seq(), "time": samples.time(), "count": columns.len(),
         "all": requests(&columns.iter().map(|column| column.all).collect::<Vec<_>>()),
-        "routes": routes(&gateway, &samples, &columns),
-        "limits": limits(&gateway, &samples, &columns),
-        "upstreams": upstreams(shared, &gateway, &samples, &columns),
+        "routes": routes(&plan, &samples, &columns),
+        "limits": limits(&plan, &samples, &columns),
+        "upstreams": upstreams(shared, &plan, &samples, &columns),
         "store": store(&columns),
     }))
 }
 
-fn routes(gateway: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
+fn routes(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
     let weight = |requests: &Requests| requests.fates.iter().sum();
     let busy = weights(samples, |column| column.routes(), weight);
     let unrouted = busy.contains_key(NO_ROUTE).then_some(NO_ROUTE);
-    let names = gateway.routes.iter().map(|route| &*route.name).chain(unrouted);
+    let names = plan.routes.iter().map(|route| &*route.name).chain(unrouted);
     lists(busiest(names, &busy), columns, |column| column.routes(), requests)
 }
 
-fn limits(gateway: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
+fn limits(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
     let busy = weights(samples, |column| column.limits(), |said| said.of(LimitVerdict::Refused));
-    let names = busiest(gateway.limits.iter().map(|limit| &*limit.name), &busy);
+    let names = busiest(plan.limits.iter().map(|limit| &*limit.name), &busy);
     let refused = |said: &crate::telemetry::metrics::Decided| said.of(LimitVerdict::Refused);
     lists(names, columns, |column| column.limits(), |list| json!({ "refused": numbers(list, refused) }))
 }
 
-fn upstreams(shared: &Shared, gateway: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
+fn upstreams(shared: &Shared, plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
     let weight = |upstream: &UpstreamSecond| upstream.answers + upstream.failed;
     let busy = weights(samples, |column| column.upstreams(), weight);
-    let names = busiest(gateway.upstreams.iter().map(|upstream| &*upstream.name), &busy);
-    let mut told = lists(names, columns, |column| column.upstreams(), upstream);
+    let names = busiest(plan.upstreams.iter().map(|upstream| &*upstream.name), &busy);
+    let mut listed = lists(names, columns, |column| column.upstreams(), upstream);
     let minute = samples.servers_minute();
-    for upstream in &gateway.upstreams {
-        if let Some(Value::Object(of)) = told.get_mut(&*upstream.name) {
+    for upstream in &plan.upstreams {
+        if let Some(Value::Object(of)) = listed.get_mut(&*upstream.name) {
             of.insert("servers".to_owned(), servers(shared, upstream, &minute));
         }
     }
-    told
+    listed
 }
 
 /// The load of each over all stored seconds.
@@ -85,9 +85,9 @@ fn weights<T>(
 /// The busiest of these names; of equal ones the first.
 fn busiest<'n>(names: impl Iterator<Item = &'n str>, busy: &HashMap<Arc<str>, u64>) -> HashSet<&'n str> {
     let mut names: Vec<&str> = names.collect();
-    if names.len() > MOST {
+    if names.len() > MAX_NAMES {
         names.sort_by_key(|name| std::cmp::Reverse(busy.get(*name)));
-        names.truncate(MOST);
+        names.truncate(MAX_NAMES);
     }
     names.into_iter().collect()
 }
@@ -100,20 +100,20 @@ fn lists<T: Copy + Default>(
     tell: impl Fn(&[T]) -> Value,
 ) -> Value {
     let mut lists: HashMap<&str, Vec<T>> = HashMap::new();
-    for (place, column) in columns.iter().enumerate() {
+    for (index, column) in columns.iter().enumerate() {
         for (name, item) in items(column) {
             if let Some(name) = names.get(&**name) {
                 let list = lists.entry(name).or_insert_with(|| vec![T::default(); columns.len()]);
-                list[place] = *item;
+                list[index] = *item;
             }
         }
     }
     let nothing = vec![T::default(); columns.len()];
-    let told = names.iter().map(|name| {
+    let listed = names.iter().map(|name| {
         let list = lists.get(name).unwrap_or(&nothing);
         ((*name).to_owned(), tell(list))
     });
-    Value::Object(told.collect::<Map<_, _>>())
+    Value::Object(listed.collect::<Map<_, _>>())
 }
 
 fn numbers<T>(list: &[T], number: impl Fn(&T) -> u64) -> Vec<u64> {
@@ -165,15 +165,15 @@ fn times<T>(
 
 /// By the name of each class, the result of `tell` for it.
 fn classes<T: Into<Value>>(tell: impl Fn(StatusClass) -> T) -> Value {
-    let told = StatusClass::ALL.map(|class| (class.as_str().to_owned(), tell(class).into()));
-    Value::Object(told.into_iter().collect::<Map<_, _>>())
+    let listed = StatusClass::ALL.map(|class| (class.as_str().to_owned(), tell(class).into()));
+    Value::Object(listed.into_iter().collect::<Map<_, _>>())
 }
 
 /// The present servers, why one is down, and each one's responses in the last minute.
 fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerCounts>) -> Value {
     let (now, peers) = (deadline::now(), shared.server_registry.states(upstream));
-    let servers = upstream.endpoints().iter().zip(peers.iter()).take(MOST_SERVERS);
-    let told = servers.map(|(server, state)| {
+    let servers = upstream.endpoints().iter().zip(peers.iter()).take(MAX_SERVERS);
+    let listed = servers.map(|(server, state)| {
         let down = state.down(now, upstream.down_after());
         let name = (Arc::clone(&upstream.name), Arc::clone(&server.authority));
         let counts = minute.get(&name).copied().unwrap_or_default();
@@ -183,5 +183,5 @@ fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, S
             "minute": classes(|class| counts.class(class)), "retries": counts.retries,
         })
     });
-    Value::Array(told.collect())
+    Value::Array(listed.collect())
 }

@@ -19,7 +19,7 @@ use crate::store::bans::Banned;
 
 /// The key named in a request.
 pub(super) struct KeyRef {
-    pub(super) gateway: Arc<Plan>,
+    pub(super) plan: Arc<Plan>,
     pub(super) index: LimitIndex,
     pub(super) owner: Fingerprint,
     /// The values that named it; `None`: it was named by its id.
@@ -29,21 +29,21 @@ pub(super) struct KeyRef {
 impl KeyRef {
     /// Finds the key by limit and key as given in a path.
     pub(super) fn find(shared: &Shared, limit: &str, key: &str) -> Result<Self, ApiError> {
-        let gateway = shared.gateway.load_full();
-        let index = limit_named(&gateway, limit)?;
+        let plan = shared.plan.load_full();
+        let index = limit_named(&plan, limit)?;
         if let Some(id) = decoded(key)?.strip_prefix("id:") {
-            return Ok(Self { owner: owner(id)?, gateway, index, values: None });
+            return Ok(Self { owner: owner(id)?, plan, index, values: None });
         }
         let values = key.split(',').map(decoded).collect::<Result<Vec<_>, _>>()?;
-        let (secret, rule) = (shared.secret(&gateway), &gateway.server.client);
-        let parts = &gateway.limit(index).key;
-        let owner = parts.owner_of(&values, &secret, rule, path_form(&gateway, index));
+        let (secret, rule) = (shared.secret(&plan), &plan.server.client);
+        let parts = &plan.limit(index).key;
+        let owner = parts.owner_of(&values, &secret, rule, path_form(&plan, index));
         let owner = owner.map_err(|fault| ApiError::bad(format!("{fault}: {}", fault.help)))?;
-        Ok(Self { gateway, index, owner, values: Some(values) })
+        Ok(Self { plan, index, owner, values: Some(values) })
     }
 
     pub(super) fn limit(&self) -> &Limit {
-        self.gateway.limit(self.index)
+        self.plan.limit(self.index)
     }
 
     pub(super) fn banned(&self) -> Banned {
@@ -53,7 +53,7 @@ impl KeyRef {
     /// `GET`, and the response to every change.
     pub(super) async fn look(&self, asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
         let shared = asked.shared;
-        let state = PolicyState::look(shared, &self.gateway, self.index, self.owner, Cost::ONE).await?;
+        let state = PolicyState::look(shared, &self.plan, self.index, self.owner, Cost::ONE).await?;
         let until = self.ban_ends(shared);
         let limit = self.limit();
         let (label, top_key) = top_keys::followed(shared, limit, self.owner).await.unzip();
@@ -105,10 +105,10 @@ impl KeyRef {
 
     /// The key's text in lists, if known: its values, masked where they may be secrets.
     pub(super) async fn label(&self, shared: &Shared) -> Option<String> {
-        let (limit, rule) = (self.limit(), &self.gateway.server.client);
+        let (limit, rule) = (self.limit(), &self.plan.server.client);
         match &self.values {
             Some(values) => {
-                let ids = shared.short_ids(&self.gateway);
+                let ids = shared.short_ids(&self.plan);
                 Some(limit.key.label_of(values, rule, Masking::of(limit.reveal, &ids)))
             }
             None => top_keys::labels(shared, limit, Arc::new([self.owner])).await.remove(&self.owner),
@@ -121,8 +121,8 @@ impl KeyRef {
     }
 
     async fn change(&self, asked: &ApiRequest<'_>, deed: Change) -> Result<u64, Unreachable> {
-        let gateway = Arc::clone(&self.gateway);
-        let command = KeyCommand { gateway, limit: self.index, owner: self.owner, deed };
+        let plan = Arc::clone(&self.plan);
+        let command = KeyCommand { plan, limit: self.index, owner: self.owner, deed };
         let answer = asked.shared.worker_commands.ask_one(|tell| WorkerCommand::Change(command, tell)).await;
         answer.unwrap_or(Err(Unreachable))
     }
@@ -147,8 +147,8 @@ fn owner(digits: &str) -> Result<Fingerprint, ApiError> {
 }
 
 /// The path form of the limit's keys. If `//` equals `/` for some of its routes and not for others, it does not here.
-fn path_form(gateway: &Plan, limit: LimitIndex) -> PathForm {
+fn path_form(plan: &Plan, limit: LimitIndex) -> PathForm {
     let uses = |route: &&Route| route.limits.iter().any(|used| used.limit == limit);
-    let merge_slashes = gateway.routes.iter().filter(uses).all(|route| route.conditions.merge_slashes);
-    PathForm { matching: gateway.server.path_matching, merge_slashes }
+    let merge_slashes = plan.routes.iter().filter(uses).all(|route| route.conditions.merge_slashes);
+    PathForm { matching: plan.server.path_matching, merge_slashes }
 }

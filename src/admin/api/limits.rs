@@ -19,10 +19,10 @@ type RefusedKeys = HashMap<Arc<str>, [HyperLogLogUnion; 2]>;
 
 pub(super) async fn tell(shared: &Shared) -> Value {
     let refused = refused_keys(shared).await;
-    let (gateway, samples) = (shared.gateway.load(), shared.samples.lock());
-    let used = users(&gateway);
+    let (plan, samples) = (shared.plan.load(), shared.samples.lock());
+    let used = users(&plan);
     let bans = shared.store.bans().counts(shared.clock.now());
-    let limits = gateway.limits.iter().zip(used).map(|(limit, routes)| {
+    let limits = plan.limits.iter().zip(used).map(|(limit, routes)| {
         let [minute, hour] =
             refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(HyperLogLogUnion::count));
         json!({
@@ -50,12 +50,12 @@ async fn refused_keys(shared: &Shared) -> RefusedKeys {
 }
 
 /// Of each limit, the routes that use it.
-fn users(gateway: &Plan) -> Vec<Vec<&str>> {
-    let mut users = vec![Vec::new(); gateway.limits.len()];
-    for route in &gateway.routes {
+fn users(plan: &Plan) -> Vec<Vec<&str>> {
+    let mut users = vec![Vec::new(); plan.limits.len()];
+    for route in &plan.routes {
         for used in &route.limits {
-            let LimitIndex(place) = used.limit;
-            users[place].push(&*route.name);
+            let LimitIndex(index) = used.limit;
+            users[index].push(&*route.name);
         }
     }
     users

@@ -24,12 +24,12 @@ pub(super) struct PolicyState {
 /// Has a worker execute an operation on one key's counters.
 pub(super) async fn run(
     shared: &Shared,
-    gateway: &Arc<Plan>,
+    plan: &Arc<Plan>,
     limit: LimitIndex,
     owner: Fingerprint,
     deed: KeyOperation,
 ) -> Result<Decisions, Unreachable> {
-    let command = KeyCommand { gateway: Arc::clone(gateway), limit, owner, deed };
+    let command = KeyCommand { plan: Arc::clone(plan), limit, owner, deed };
     shared.worker_commands.ask_one(|tell| WorkerCommand::Key(command, tell)).await.unwrap_or(Err(Unreachable))
 }
 
@@ -37,13 +37,13 @@ impl PolicyState {
     /// The state for a request of this cost.
     pub(super) async fn look(
         shared: &Shared,
-        gateway: &Arc<Plan>,
+        plan: &Arc<Plan>,
         limit: LimitIndex,
         owner: Fingerprint,
         cost: Cost,
     ) -> Result<Self, Unreachable> {
-        let decisions = run(shared, gateway, limit, owner, KeyOperation::Look(cost)).await?;
-        let whole = run(shared, gateway, limit, owner, KeyOperation::LookAtWhole).await?;
+        let decisions = run(shared, plan, limit, owner, KeyOperation::Look(cost)).await?;
+        let whole = run(shared, plan, limit, owner, KeyOperation::LookAtWhole).await?;
         Ok(Self { decisions, whole })
     }
 
@@ -60,7 +60,7 @@ impl PolicyState {
     /// The state in the API's format.
     pub(super) fn to_json(&self, limit: &Limit) -> Value {
         let each = limit.policies.iter().zip(self.decisions.iter().zip(self.whole.iter()));
-        let told = each.map(|(policy, (decision, whole))| {
+        let listed = each.map(|(policy, (decision, whole))| {
             json!({
                 "policy": ShortDisplay(&policy.algorithm).to_string(),
                 "quota": policy.algorithm.quota(),
@@ -70,17 +70,17 @@ impl PolicyState {
                 "full_ms": wait(later(whole.verdict, decision.verdict)),
             })
         });
-        Value::Array(told.collect())
+        Value::Array(listed.collect())
     }
 }
 
 /// The policies of a limit without any charge.
 pub(super) fn without_state(limit: &Limit) -> Value {
-    let told = limit.policies.iter().map(|policy| {
+    let listed = limit.policies.iter().map(|policy| {
         let (words, quota) = (ShortDisplay(&policy.algorithm).to_string(), policy.algorithm.quota());
         json!({ "policy": words, "quota": quota, "remaining": null, "next_ms": null, "full_ms": null })
     });
-    Value::Array(told.collect())
+    Value::Array(listed.collect())
 }
 
 /// The verdict as a word.

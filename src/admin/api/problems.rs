@@ -15,9 +15,9 @@ const RECENT: usize = 10;
 /// From this many failures in a hundred on, an upstream has an outage: the same threshold as in `deploy/alerts.yml`.
 const OUTAGE_PERCENT: u64 = 5;
 /// The maximum number of problems, the worst first.
-const MOST: usize = 20;
+const MAX_PROBLEMS: usize = 20;
 /// The maximum number of servers named in one problem.
-const MOST_SERVERS: usize = 3;
+const MAX_SERVERS: usize = 3;
 
 /// The severity of a problem; the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,10 +39,10 @@ struct Problem<'p> {
 
 /// The problems of all upstreams, the worst first.
 pub(super) fn get(shared: &Shared) -> Value {
-    let gateway = shared.gateway.load();
+    let plan = shared.plan.load();
     let recent = shared.samples.lock().upstreams_recent(RECENT);
     let mut problems: Vec<Problem<'_>> = Vec::new();
-    for upstream in &gateway.upstreams {
+    for upstream in &plan.upstreams {
         let down = down(shared, upstream);
         let second = recent.get(&*upstream.name).copied().unwrap_or_default();
         let is_away = down.as_ref().is_some_and(|problem| problem.severity == Severity::Bad);
@@ -52,7 +52,7 @@ pub(super) fn get(shared: &Shared) -> Value {
         problems.extend(unanswered(&upstream.name, &second).filter(|_| !is_away));
     }
     problems.sort_by_key(|problem| Reverse(problem.severity));
-    problems.iter().take(MOST).map(Problem::json).collect()
+    problems.iter().take(MAX_PROBLEMS).map(Problem::json).collect()
 }
 
 impl Problem<'_> {
@@ -79,12 +79,12 @@ fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
     if down.is_empty() {
         return None;
     }
-    let reasons = down.iter().take(MOST_SERVERS).map(|(server, state, why)| match all {
+    let reasons = down.iter().take(MAX_SERVERS).map(|(server, state, why)| match all {
         1 => state.reason(*why),
         _ => format!("{} ({})", server.authority, state.reason(*why)),
     });
     let mut reasons = reasons.collect::<Vec<_>>().join(", ");
-    if down.len() > MOST_SERVERS {
+    if down.len() > MAX_SERVERS {
         reasons += ", …";
     }
     let severity = if down.len() == all { Severity::Bad } else { Severity::Warn };

@@ -9,10 +9,10 @@ use crate::telemetry::refusal_samples::{KeptRefusal, SampledRefusal};
 
 pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
     let since = query.number("since", "the `seq` of an earlier answer")?;
-    let told = shared.refusals.since(since);
+    let page = shared.refusals.since(since);
     Ok(json!({
-        "started": moment(shared.control.started), "seq": told.seq, "skipped": told.skipped,
-        "refusals": told.refusals.iter().map(|kept| one(kept)).collect::<Vec<_>>(),
+        "started": moment(shared.control.started), "seq": page.seq, "skipped": page.skipped,
+        "refusals": page.refusals.iter().map(|kept| one(kept)).collect::<Vec<_>>(),
     }))
 }
 

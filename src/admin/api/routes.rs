@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use crate::limit::units::Cost;
 use crate::plan::{LimitUse, Plan, Route};
 
-pub(super) fn get(gateway: &Plan) -> Value {
-    let routes: Vec<Value> = gateway.routes.iter().map(|route| one(gateway, route)).collect();
+pub(super) fn get(plan: &Plan) -> Value {
+    let routes: Vec<Value> = plan.routes.iter().map(|route| one(plan, route)).collect();
     json!({ "routes": routes })
 }
 
-fn one(gateway: &Plan, route: &Route) -> Value {
+fn one(plan: &Plan, route: &Route) -> Value {
     let conditions = &route.conditions;
     let texts = |list: Vec<String>| Value::from(list);
-    let limits: Vec<Value> = route.limits.iter().map(|used| limit(gateway, used)).collect();
+    let limits: Vec<Value> = route.limits.iter().map(|used| limit(plan, used)).collect();
     json!({
         "name": &*route.name,
         "hosts": texts(conditions.hosts.iter().map(ToString::to_string).collect()),
@@ -21,7 +21,7 @@ fn one(gateway: &Plan, route: &Route) -> Value {
         "methods": texts(conditions.methods.iter().map(ToString::to_string).collect()),
         // Without values: they may be secrets.
         "headers": texts(conditions.headers.iter().map(|(name, _)| name.to_string()).collect()),
-        "upstream": &*gateway.upstream(route.upstream).name,
+        "upstream": &*plan.upstream(route.upstream).name,
         "cost": units(route.cost),
         "limits": limits,
     })

@@ -9,34 +9,34 @@ use crate::shared::control::Reload;
 use crate::shared::{Life, Shared};
 
 /// The maximum number of characters of an error.
-const MOST_DETAIL: usize = 500;
+const MAX_DETAIL: usize = 500;
 
 pub(super) fn get(shared: &Shared) -> Value {
     let config_status = shared.control.config_status.borrow().clone();
-    let gateway = shared.gateway.load();
+    let plan = shared.plan.load();
     let store = shared.store.shared();
     json!({
         "time": moment(shared.clock.now()),
         "version": env!("CARGO_PKG_VERSION"),
         "started": moment(shared.control.started),
-        "workers": gateway.server.workers,
+        "workers": plan.server.workers,
         "life": life(shared),
         "config": { "file": config_status.file, "version": config_status.version, "loaded": moment(config_status.loaded) },
         "last_reload": config_status.last.as_ref().map(last_reload),
         "store": {
             "backend": if store.is_some() { "redis" } else { "memory" },
             "up": store.as_ref().is_none_or(|store| store.health().is_up()),
-            "max_keys": if store.is_some() { Value::Null } else { json!(gateway.store.max_keys) },
+            "max_keys": if store.is_some() { Value::Null } else { json!(plan.store.max_keys) },
         },
-        "bans": bans(shared, &gateway),
+        "bans": bans(shared, &plan),
         "problems": problems::get(shared),
     })
 }
 
 /// The number of active bans of the present limits.
-fn bans(shared: &Shared, gateway: &Plan) -> usize {
+fn bans(shared: &Shared, plan: &Plan) -> usize {
     let counts = shared.store.bans().counts(shared.clock.now());
-    gateway.limits.iter().filter_map(|limit| counts.get(&limit.identity())).sum()
+    plan.limits.iter().filter_map(|limit| counts.get(&limit.identity())).sum()
 }
 
 /// The name of the process's phase.
@@ -52,6 +52,6 @@ fn last_reload(reload: &Reload) -> Value {
         Ok(_) => ("success", None),
         Err(faults) => ("failure", faults.first()),
     };
-    let detail = detail.map(|detail| detail.chars().take(MOST_DETAIL).collect::<String>());
+    let detail = detail.map(|detail| detail.chars().take(MAX_DETAIL).collect::<String>());
     json!({ "time": moment(reload.time), "result": result, "detail": detail })
 }

@@ -19,7 +19,7 @@ use crate::telemetry::top_keys::{FOLLOWED, RankBy, Ranking, Sketch, TopKey};
 /// The number of keys returned, unless the request has another.
 const TOP: usize = 20;
 /// The maximum number of keys returned.
-const MOST: usize = 100;
+const MAX_KEYS: usize = 100;
 
 pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Result<Value, ApiError> {
     let gateway = shared.gateway.load_full();
@@ -30,7 +30,7 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
     let mut top_keys = ranking.top(top, by);
     // A banned key is listed however few requests it has.
     let rest = bans.keys().filter(|owner| top_keys.iter().all(|top_key| top_key.owner != **owner));
-    let rest: Vec<Fingerprint> = rest.copied().take(MOST).collect();
+    let rest: Vec<Fingerprint> = rest.copied().take(MAX_KEYS).collect();
     top_keys.extend(rest.iter().filter_map(|owner| ranking.top_key(*owner)));
     let names = labels(shared, limit, top_keys.iter().map(|top_key| top_key.owner).collect()).await;
     let silent = rest.into_iter().filter(|owner| ranking.top_key(*owner).is_none());

@@ -1,24 +1,24 @@
-// The dashboard: asks the admin API (docs/api.md) once a second and draws what it says.
-// Keys, paths and names come from clients and the file: they only ever become text, never markup.
+// The dashboard: calls the admin API (docs/api.md) once a second and draws the responses.
+// Keys, paths and names come from clients and the config file: they are always inserted as text, never as markup.
 "use strict";
 
 const PERIOD = 1000; // ms between two rounds
-const PATIENCE = 4000; // ms for one answer
+const TIMEOUT = 4000; // ms for one response
 const KEPT = 300; // seconds of history
-const FRESH = 10; // seconds that "now" means in sentences
-const REST = 2500; // ms that rows keep their places after the pointer moved over them, so that no click hits another
-const SHOWN_ROWS = 8, MOST_ROWS = 200; // rows of a table until all are asked for, and then
-const SHOWN_CURVES = 5, MOST_REFUSALS = 40, MINUTE = 60;
-// The meanings of colours: the legend of the page names them, style.css mixes them.
+const FRESH = 10; // seconds: the span of "now" in sentences
+const REST = 2500; // ms for which rows keep their order after the pointer moved over them, so that a click hits the right row
+const SHOWN_ROWS = 8, MAX_ROWS = 200; // rows of a table before and after "Show all"
+const SHOWN_CURVES = 5, MAX_REFUSALS = 40, MINUTE = 60;
+// The meanings of colours. The legend of the page lists them; style.css defines them.
 const PASSED = 1, DELAYED = 2, LOST = 3, SHADOW = 4, PLAIN = 5;
-// How curves of one colour differ; style.css draws the same in the legends of charts.
+// The dashes that distinguish curves of one colour. style.css draws the same dashes in the legends of charts.
 const DASHES = [[], [7, 4], [2, 3], [12, 3, 2, 3], [4, 2]];
 
 // ---- words and elements ----
 
 const $ = (id) => document.getElementById(id);
 
-/** `make("td.n", …)`: of what follows, texts and nodes are children, a plain object is properties. */
+/** `make("td.n", …)`: texts and nodes become children; a plain object sets properties. */
 function make(tag, ...parts) {
   const [name, ...classes] = tag.split(".");
   const made = document.createElement(name);
@@ -27,12 +27,12 @@ function make(tag, ...parts) {
   return made;
 }
 
-/** Writes only what changed: selections stay. */
+/** Writes only a changed text, so that a selection is kept. */
 const write = (node, text) => node.textContent !== text && (node.textContent = text);
 
 const strong = (text) => make("strong", text);
-/** Text of the gateway as nodes: what stands between backticks becomes code. */
-const prose = (text) => text.split(/`([^`\n]+)`/).map((part, place) => place % 2 ? make("code", part) : part);
+/** Text from the gateway as nodes: text between backticks becomes `code` elements. */
+const prose = (text) => text.split(/`([^`\n]+)`/).map((part, index) => index % 2 ? make("code", part) : part);
 const written = new WeakMap();
 /** As `write`, with backticks rendered. */
 function writeProse(node, text) {
@@ -46,10 +46,10 @@ const rate = (number) => number >= 10 ? count(Math.round(number)) : count(number
 const share = (part, whole) => Math.round(100 * part / (whole || 1)) + "%";
 const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
 const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
-const keyText = (one) => one.key === null ? one.id : one.key.join(" · ") || "everyone";
+const keyText = (one) => one.key === null ? one.id : one.key.join(" · ") || "everyone"; // as in the API: the only key of a limit with `key = "global"`
 const sum = (numbers) => numbers.reduce((all, number) => all + (number ?? 0), 0);
 const last = (list) => list?.length ? list[list.length - 1] : null;
-/** The mean of what "now" means. */
+/** The mean over the last `FRESH` seconds. */
 const lately = (list) => list?.length ? sum(list.slice(-FRESH)) / Math.min(FRESH, list.length) : 0;
 
 const when = (time) => Math.abs(Date.now() / 1000 - time) < 43200 ? clock(time) : new Date(time * 1000).toLocaleString("en-GB");
@@ -61,7 +61,7 @@ function span(seconds) {
 
 const milliseconds = (ms) => ms === null ? "never" : ms === 0 ? "now" : ms < 1000 ? Math.round(ms) + " ms" : ms < 60000 ? (ms / 1000).toFixed(1) + " s" : span(ms / 1000);
 
-// ---- asking ----
+// ---- API calls ----
 
 const fault = (status, message) => Object.assign(new Error(message), { status });
 
@@ -72,12 +72,12 @@ async function ask(path, method = "GET", body = null) {
   if (body) headers["content-type"] = "application/json";
   const answer = await fetch("api/v1/" + path, {
     method, headers, body: body && JSON.stringify(body), cache: "no-store", redirect: "error",
-    signal: AbortSignal.timeout(method === "GET" ? PATIENCE : 4 * PATIENCE),
+    signal: AbortSignal.timeout(method === "GET" ? TIMEOUT : 4 * TIMEOUT),
   }).catch(() => null);
   if (!answer) throw fault(0, "The gateway does not answer.");
-  const said = await answer.json().catch(() => ({}));
-  if (answer.ok) return said;
-  throw fault(answer.status, said.detail ?? said.faults?.join("\n") ?? answer.statusText);
+  const content = await answer.json().catch(() => ({}));
+  if (answer.ok) return content;
+  throw fault(answer.status, content.detail ?? content.faults?.join("\n") ?? answer.statusText);
 }
 
 const limitPath = (limit) => "limits/" + encodeURIComponent(limit) + "/keys";
@@ -85,13 +85,13 @@ const keyPath = (limit, key) => limitPath(limit) + "/" + key.split(",").map((par
 
 let silence = 0;
 function say(text) {
-  ([...document.querySelectorAll("dialog[open]")].pop() ?? document.body).append($("said")); // above a dialog, which makes all else inert
+  ([...document.querySelectorAll("dialog[open]")].pop() ?? document.body).append($("said")); // inside an open dialog, since a dialog makes the rest of the page inert
   writeProse($("said"), text);
   clearTimeout(silence);
   silence = setTimeout(() => writeProse($("said"), ""), 7000);
 }
 
-/** Does one thing that a person asked for, and tells how it went. */
+/** Sends one change that the operator requested, and shows its result. */
 async function act(path, method, body, done) {
   try {
     const answer = await ask(path, method, body);
@@ -109,25 +109,25 @@ async function act(path, method, body, done) {
 
 // ---- history ----
 
-/** Second by second: `time` and, by place, lists of the same length. */
+/** Values by second: `time`, and lists of the same length by section and name. */
 const nothingYet = (started, config) => ({ started, config, seq: null, time: [], all: {}, store: {}, routes: {}, limits: {}, upstreams: {} });
 let past = nothingYet(null, null);
 
 function remember(answer) {
   const first = answer.seq - answer.count;
   if (past.seq !== null && (answer.started !== past.started || answer.config !== past.config || first !== past.seq)) {
-    past = nothingYet(null, null); // only a part came, and it does not continue ours: the next round asks for all
+    past = nothingYet(null, null); // the response does not continue this history: the next round requests all of it
     return;
   }
   if (past.seq === null) past = nothingYet(answer.started, answer.config);
   const before = past.time.length;
   for (let at = answer.count - 1; at >= 0; at--) past.time.push(answer.time - at);
   past.time = past.time.slice(-KEPT);
-  for (const place of ["all", "store", "routes", "limits", "upstreams"]) join(past[place], answer[place], before);
+  for (const section of ["all", "store", "routes", "limits", "upstreams"]) join(past[section], answer[section], before);
   past.seq = answer.seq;
 }
 
-/** Into lists at any depth. What is new, or has gone, has nulls where others have numbers. */
+/** Appends to lists at any depth. A name that is new, or is gone, has nulls where the others have numbers. */
 function join(old, news, before) {
   for (const name of new Set([...Object.keys(old), ...Object.keys(news)])) {
     const [had, got] = [old[name], news[name]];
@@ -144,7 +144,7 @@ function join(old, news, before) {
 
 const touched = new WeakMap();
 
-/** One row an item, kept by name. Rows under a moving pointer keep their places; one with the focus stays. */
+/** One row per item, identified by its name. Rows under a moving pointer keep their order; a row with the focus is not removed. */
 function fill(id, items, name, build, update) {
   const body = $(id).tBodies[0];
   if (!touched.has(body)) {
@@ -154,21 +154,21 @@ function fill(id, items, name, build, update) {
   const rests = performance.now() - touched.get(body) < REST;
   const focus = document.activeElement;
   const gone = new Map([...body.rows].map((row) => [row.dataset.name, row]));
-  items.forEach((item, place) => {
+  items.forEach((item, index) => {
     const known = gone.get(name(item));
     const row = known ?? build(item);
     gone.delete(name(item));
     row.dataset.name = name(item);
     label(row, id);
     if (!known && rests) body.append(row);
-    else if (!rests && body.rows[place] !== row) body.insertBefore(row, body.rows[place] ?? null);
+    else if (!rests && body.rows[index] !== row) body.insertBefore(row, body.rows[index] ?? null);
     update(row, item);
   });
   if (!rests) for (const row of gone.values()) if (!row.contains(document.activeElement)) row.remove();
   if (focus !== document.activeElement && body.contains(focus)) focus.focus({ preventScroll: true });
 }
 
-/** Gives each cell the label of its column, which is shown where there is no room for columns. */
+/** Gives each cell the label of its column. A narrow page shows the labels instead of the table's head. */
 function label(row, id) {
   const heads = $(id).tHead.rows[0].cells;
   for (const cell of row.cells) cell.dataset.label = heads[cell.cellIndex].textContent;
@@ -177,7 +177,7 @@ function label(row, id) {
 
 const opened = new Set();
 
-/** As `fill`, but only the first rows of a long list, until a person asks for all. */
+/** As `fill`, but of a long list only the first rows, until "Show all" is pressed. */
 function list(id, items, ...how) {
   let more = $(id + "-more");
   if (!more) {
@@ -191,10 +191,10 @@ function list(id, items, ...how) {
   more.ariaExpanded = String(opened.has(id));
   write(more, opened.has(id) ? `Show the first ${SHOWN_ROWS}` : `Show all ${count(items.length)}`);
   $(id).parentElement.hidden = !items.length;
-  fill(id, items.slice(0, opened.has(id) ? MOST_ROWS : SHOWN_ROWS), ...how);
+  fill(id, items.slice(0, opened.has(id) ? MAX_ROWS : SHOWN_ROWS), ...how);
 }
 
-const cells = (row, texts) => texts.forEach((text, place) => text !== null && write(row.cells[place], text));
+const cells = (row, texts) => texts.forEach((text, index) => text !== null && write(row.cells[index], text));
 
 const number = () => make("td.n");
 
@@ -206,21 +206,21 @@ class Chart {
   constructor(id, title, height = 78) {
     Object.assign(this, { figure: $("chart-" + id), title, height, plot: null, names: "" });
     this.caption = make("figcaption");
-    this.place = make("div");
-    this.figure.append(this.caption, this.place);
+    this.box = make("div");
+    this.figure.append(this.caption, this.box);
     new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.figure);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (this.names = ""));
   }
 
   size() { return { width: this.figure.clientWidth, height: this.height }; }
 
-  /** `curves`: name, colour (what it means), which of `DASHES`, values, and whether on the right-hand scale. */
+  /** `curves`: name, colour (its meaning), index in `DASHES`, values, and whether the right-hand scale applies. */
   draw(time, curves) {
     Object.assign(this, { time, curves });
     const names = curves.map((curve) => curve.name).join("\n");
     if (names !== this.names || !this.plot) this.rebuild(names);
     this.plot.setData([time, ...curves.map((curve) => curve.values)]);
-    if (this.plot.cursor.idx == null) this.tell(null);
+    if (this.plot.cursor.idx == null) this.showValues(null);
   }
 
   rebuild(names) {
@@ -228,7 +228,7 @@ class Chart {
     this.plot?.destroy();
     this.values = this.curves.map(() => make("span"));
     this.caption.replaceChildren(make("strong", this.title), (this.at = make("span.note")),
-      ...this.curves.map((curve, place) => make(`i.c${curve.colour}.d${curve.dash ?? 0}`, curve.name + " ", this.values[place])));
+      ...this.curves.map((curve, index) => make(`i.c${curve.colour}.d${curve.dash ?? 0}`, curve.name + " ", this.values[index])));
     const axis = { stroke: css("--quiet"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const short = (_, marks) => marks.map((mark) => new Intl.NumberFormat("en", { notation: "compact" }).format(mark));
     const range = (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)];
@@ -245,14 +245,14 @@ class Chart {
         stroke: css("--c" + curve.colour), width: 1.6, scale: curve.right ? "right" : "y", points: { show: false }, dash: DASHES[curve.dash ?? 0],
         fill: curve.fill ? css("--c" + curve.colour) + "26" : undefined,
       }))],
-      hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx ?? null)] },
-    }, [this.time, ...this.curves.map((curve) => curve.values)], this.place);
+      hooks: { setCursor: [(plot) => this.showValues(plot.cursor.idx ?? null)] },
+    }, [this.time, ...this.curves.map((curve) => curve.values)], this.box);
   }
 
-  /** The numbers under the cursor; without one, the newest. */
-  tell(place) {
-    const at = place ?? this.time.length - 1;
-    write(this.at, place === null ? "" : clock(this.time[at] ?? 0));
+  /** The values under the cursor; without a cursor, the newest. */
+  showValues(index) {
+    const at = index ?? this.time.length - 1;
+    write(this.at, index === null ? "" : clock(this.time[at] ?? 0));
     this.curves.forEach((curve, number) => write(this.values[number], rate(curve.values[at])));
   }
 }
@@ -272,7 +272,7 @@ function drawCharts() {
   charts.store.draw(time, [curve("counters", PLAIN, past.store.keys), curve("evictions/s (right)", PLAIN, past.store.evictions, { right: true, dash: 2 })]);
 }
 
-/** `a:80 ejected (connection refused), b:80 unhealthy`, and how many servers there are. */
+/** `a:80 ejected (connection refused), b:80 unhealthy`, and the number of servers. */
 function downServers(of) {
   const servers = of.servers ?? [];
   const down = servers.filter((server) => !server.up);
@@ -281,23 +281,23 @@ function downServers(of) {
 }
 
 const CLASSES = ["2xx", "3xx", "4xx", "5xx"];
-/** Answers/s of each class. */
+/** Responses/s of each class. */
 const classRates = (of) => CLASSES.map((name) => rate(lately(of.classes?.[name])));
-/** Of each server what it answered in the last minute, for the row's title. */
+/** The responses of each server in the last minute, for the row's title. */
 const serverLines = (of) => (of.servers ?? []).map((server) => `${server.server}: ${CLASSES.map((name) => `${name} ${count(server.minute?.[name])}`).join(", ")}, retries ${count(server.retries)} in the last minute`).join("\n");
 
-/** The few that have most of `list`; those that are `minor` only where there is room, and behind the others. */
-function busiest(places, list, minor = () => false) {
-  const weighed = Object.entries(places).map((entry) => [minor(entry[0]), sum(entry[1][list] ?? []), entry]);
+/** The entries with the highest sums of `list`. Entries that are `minor` come after all others. */
+function busiest(entries, list, minor = () => false) {
+  const weighed = Object.entries(entries).map((entry) => [minor(entry[0]), sum(entry[1][list] ?? []), entry]);
   const chosen = weighed.sort((a, b) => a[0] - b[0] || b[1] - a[1]).slice(0, SHOWN_CURVES);
   return chosen.sort((a, b) => a[0] - b[0] || (a[2][0] < b[2][0] ? -1 : 1)).map(([, , entry]) => entry); // by name, so that dashes stay
 }
 
-// ---- what is going on ----
+// ---- the current state ----
 
 let now = { status: null, limits: [], keys: null, suspects: null, bans: null, routes: { config: null, list: [] } };
 let refusals = { started: null, seq: null, list: [] };
-let chosen = null; // the limit that a person chose; else the one that refuses most
+let chosen = null; // the limit that the operator chose; null: the one that refuses most
 const isShadow = (name) => now.limits.find((limit) => limit.name === name)?.mode === "shadow";
 const refusesNow = (name) => lately(past.limits[name]?.refused);
 
@@ -310,7 +310,7 @@ function worst() {
 
 const shownLimit = () => now.limits.some((limit) => limit.name === chosen) ? chosen : worst()?.name ?? inOrder(now.limits)[0]?.name ?? null;
 
-/** Limits that refused something before those that did not; among both, enforced ones before shadows: only they hurt a client. */
+/** Limits that refused requests first. Within both groups, enforced limits come before shadows, since only enforced limits affect clients. */
 function inOrder(limits) {
   const rank = ({ mode, minute, hour }) => (minute.refused || hour.refused ? 0 : 2) + (mode === "shadow" ? 1 : 0);
   return [...limits].sort((a, b) => rank(a) - rank(b) || b.minute.refused - a.minute.refused || b.hour.refused - a.hour.refused);
@@ -328,14 +328,14 @@ function drawFacts() {
   document.title = (refused ? `(${rate(refused)}/s refused) ` : "") + "tollgate";
 }
 
-/** What is wrong with the backends and stands in the sentence; the status has the worst first. */
+/** The problems of backends that the sentence on top reports; the status lists the worst first. */
 function headlines() {
   const { problems } = now.status;
   const outage = problems.filter((problem) => problem.severity === "bad");
   return (outage.length ? outage : problems).slice(0, 2);
 }
 
-let suspected = ""; // about whom the sentence and its buttons are
+let suspected = ""; // the limit and key that the sentence and its buttons are about
 function drawVerdict() {
   const limit = worst();
   const suspect = limit && now.suspects?.limit === limit.name && now.suspects.keys[0]?.refused ? now.suspects.keys[0] : null;
@@ -352,7 +352,7 @@ function drawVerdict() {
   if (suspect) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
   $("verdict").className = "verdict " + mood;
   $("sentence").replaceChildren(...parts);
-  // Buttons stay where they are, under a finger or with the focus, until they are about another key.
+  // Buttons are replaced only when the key changes: a button that is being pressed or has the focus stays.
   if (suspected === limit?.name + suspect?.id) return;
   suspected = limit?.name + suspect?.id;
   const press = (then) => () => look(limit.name, suspect.id, then);
@@ -361,25 +361,25 @@ function drawVerdict() {
 
 function drawConcerns() {
   const { status } = now;
-  const said = [];
-  const bad = (text) => said.push(make("li.bad", ...prose(text)));
-  const warn = (text) => said.push(make("li", ...prose(text)));
+  const items = [];
+  const bad = (text) => items.push(make("li.bad", ...prose(text)));
+  const warn = (text) => items.push(make("li", ...prose(text)));
   if (status.life === "draining") bad("Draining: this gateway exits when its requests are done.");
-  if (status.last_reload?.result === "failure") bad("The last reload failed; the file before it holds. " + status.last_reload.detail);
+  if (status.last_reload?.result === "failure") bad("The last reload failed; the configuration did not change. " + status.last_reload.detail);
   for (const problem of status.problems) if (!headlines().includes(problem)) (problem.severity === "bad" ? bad : warn)(problem.text);
   if (lately(past.all.failed)) bad(`${rate(lately(past.all.failed))}/s requests fail: answered with a 5xx by the backend or with an error by the gateway, or broken off`);
   if (!status.store.up) bad("The shared store is unreachable; on_error decides.");
   if (lately(past.store.evictions)) warn(`Counters are full: ${rate(lately(past.store.evictions))}/s evicted. Raise max_keys.`);
-  for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) said.push(make("li.shadow", `Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`));
+  for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) items.push(make("li.shadow", `Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`));
   if (status.bans) warn(`Banned: ${plural(status.bans, "key")}`);
-  $("concerns").replaceChildren(...said);
+  $("concerns").replaceChildren(...items);
 }
 
 function drawLimits() {
   list("limits", inOrder(now.limits), (limit) => limit.name + limit.mode, (limit) => {
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
-    return make("tr", make("th", name, limit.mode === "shadow" ? make("span.tag.shadow", { title: "It refuses no request: counts are of what it would have refused." }, "shadow") : "", make("span.sub")),
+    return make("tr", make("th", name, limit.mode === "shadow" ? make("span.tag.shadow", { title: "A shadow limit refuses no request: its counts are the requests that it would have refused." }, "shadow") : "", make("span.sub")),
       make("td.n.hot"), number(), number(), number(), number());
   }, (row, limit) => {
     const shown = limit.name === shownLimit();
@@ -408,7 +408,7 @@ function drawKeys() {
     write(row.querySelector(".tag"), one.banned_until ? "banned until " + when(one.banned_until) : "");
     cells(row, [null, count(one.refused), count(one.admitted), one.refused ? share(one.refused, keys.refused) : ""]);
   });
-  write($("keys-note"), !keys.keys.length ? "No requests yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `counts may be up to ${count(keys.error)} too low.` : "counts are exact."));
+  write($("keys-note"), !keys.keys.length ? "No requests yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `each count may be too low by up to ${count(keys.error)}.` : "counts are exact."));
 }
 
 function keepRefusals(answer) {
@@ -416,25 +416,25 @@ function keepRefusals(answer) {
   refusals = { ...answer, list: old.concat(answer.refusals.filter((one) => !old.length || one.seq > refusals.seq)).slice(-200) };
 }
 
-/** One row for those alike, so that a flood hides nobody. */
+/** One row for equal refusals, so that a flood from one client does not hide the others. */
 function drawRefusals() {
   const alike = new Map();
   for (const one of refusals.list) {
     const name = [one.client, one.id, one.limit, one.route, one.status, one.reason].join("\n");
     alike.set(name, { ...one, name, times: (alike.get(name)?.times ?? 0) + 1 });
   }
-  const rows = [...alike.values()].sort((a, b) => Math.floor(b.time / 10) - Math.floor(a.time / 10) || b.times - a.times).slice(0, MOST_REFUSALS);
+  const rows = [...alike.values()].sort((a, b) => Math.floor(b.time / 10) - Math.floor(a.time / 10) || b.times - a.times).slice(0, MAX_REFUSALS);
   list("refusals", rows, (one) => one.name, (one) => {
-    const who = one.id ? button(one.client, () => look(one.limit, one.id), `Look at ${one.client}`) : strong(one.client);
-    if (one.id) who.className = "link";
-    return make("tr", make("td"), make("td", who, make("span.sub")), make("td.wide"), number(), make("td.wide"));
+    const client = one.id ? button(one.client, () => look(one.limit, one.id), `Look at ${one.client}`) : strong(one.client);
+    if (one.id) client.className = "link";
+    return make("tr", make("td"), make("td", client, make("span.sub")), make("td.wide"), number(), make("td.wide"));
   }, (row, one) => {
     cells(row, [clock(one.time), null, one.method ? `${one.method} ${one.host ?? ""}${one.path ?? ""}` : "", String(one.status), null]);
     writeProse(row.cells[4], (one.limit ? `${one.limit}: ` : "") + one.reason);
     const key = one.key && keyText(one) !== one.client ? `${keyText(one)} · ` : "";
     write(row.querySelector(".sub"), `${key}${one.times}× on ${one.route ?? "no route"}`);
   });
-  write($("refusals-note"), refusals.list.length ? `The last ${refusals.list.length} since ${clock(refusals.list[0].time)}` + (refusals.skipped ? `; of this second ${count(refusals.skipped)} more are not listed.` : ".") : "No request was refused.");
+  write($("refusals-note"), refusals.list.length ? `The last ${refusals.list.length} since ${clock(refusals.list[0].time)}` + (refusals.skipped ? `; ${count(refusals.skipped)} more of this second are not listed.` : ".") : "No request was refused.");
 }
 
 function drawBans() {
@@ -450,7 +450,7 @@ function drawBans() {
   write($("bans-note"), !total ? "No key is banned." : total > bans.length ? `${count(total)} keys are banned; these ${count(bans.length)} bans end first.` : "");
 }
 
-/** What a route takes, as its conditions stand in the file. */
+/** The conditions of a route, as in the config file. */
 function conditions({ hosts, path, methods, headers }) {
   return [methods.join(", "), hosts.join(", "), path, ...headers.map((name) => `with ${name}`)].filter(Boolean).join(" · ");
 }
@@ -469,7 +469,7 @@ function drawRoutes() {
     row.cells[5].className = failed ? "n lost" : "n";
     cells(row, [null, null, null, count(minute("admitted") + minute("delayed") + refused + failed), count(refused), count(failed), rate(last((of.p99_ms ?? []).filter((ms) => ms !== null)))]);
   });
-  write($("routes-note"), "Times are without delays by limits.");
+  write($("routes-note"), "Latency is without delays by limits.");
 }
 
 function drawServers() {
@@ -486,7 +486,7 @@ function drawServers() {
   const { store } = now.status;
   const newest = (list) => rate(last(past.store[list]));
   write($("store-note"), store.max_keys ? `At most ${count(store.max_keys)} counters, in memory.`
-    : `${store.backend} ${store.up ? "answers" : "is away"}; a decision takes p50 ${newest("p50_ms")} ms, p99 ${newest("p99_ms")} ms; ${newest("errors")}/s without it.`);
+    : `${store.backend} ${store.up ? "responds" : "is unreachable"}; decisions take p50 ${newest("p50_ms")} ms, p99 ${newest("p99_ms")} ms; ${newest("errors")}/s are made without it.`);
 }
 
 function drawChoices() {
@@ -498,7 +498,7 @@ function drawChoices() {
 
 // ---- rounds ----
 
-let heard = null; // when the gateway answered last
+let answeredAt = null; // time of the gateway's last response
 let timer = 0;
 let busy = false;
 
@@ -513,11 +513,11 @@ async function round() {
     keepRefusals(news);
     now = { ...now, status, limits: limits.limits };
     await Promise.all([askKeys(), askBans(), askRoutes()]);
-    heard = Date.now() / 1000;
-    hear(null);
+    answeredAt = Date.now() / 1000;
+    showContact(null);
     for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawBans, drawServers, drawRoutes, drawChoices, drawCharts]) draw();
   } catch (fault) {
-    hear(fault);
+    showContact(fault);
   }
   busy = false;
   soon(Math.max(100, PERIOD - (performance.now() - began)));
@@ -545,19 +545,19 @@ function soon(wait = 50) {
   timer = setTimeout(round, wait);
 }
 
-/** Says what stands between us and the gateway, if something does. A fault without a status is this page's own. */
-function hear(fault) {
+/** Shows why the page has no current data, if a round failed. A fault without a status is an error of this page. */
+function showContact(fault) {
   if (fault === null) document.body.classList.remove("starting");
   document.body.classList.toggle("stale", fault !== null);
   $("contact").hidden = fault === null || fault.status === 401;
   if (fault === null) return;
   if (fault.status === undefined) console.error(fault);
   if (fault.status === 401) return askToken();
-  const who = fault.status === undefined ? "This page has failed: " : fault.status ? `The gateway answers ${fault.status}: ` : "";
-  writeProse($("contact"), who + fault.message + (heard ? ` What you see is from ${clock(heard)}.` : ""));
+  const source = fault.status === undefined ? "Error of this page: " : fault.status ? `The gateway answers ${fault.status}: ` : "";
+  writeProse($("contact"), source + fault.message + (answeredAt ? ` This page shows the state at ${clock(answeredAt)}.` : ""));
 }
 
-/** Shows the question for the token and nothing else, until the gateway has accepted one. */
+/** Shows only the dialog for the token, until the gateway has accepted a token. */
 function askToken() {
   if ($("ask").open) return;
   write($("ask-fault"), sessionStorage.getItem("tollgate-token") ? WRONG_TOKEN : "");
@@ -568,7 +568,7 @@ function askToken() {
 
 const WRONG_TOKEN = "The gateway does not accept this token.";
 
-/** The dialog stays until the token is good: what is wrong is told in it. */
+/** The dialog stays until the token is accepted, and shows the error. */
 async function tryToken({ token, submit }) {
   sessionStorage.setItem("tollgate-token", token.value.trim());
   write($("ask-fault"), "");
@@ -588,7 +588,7 @@ async function tryToken({ token, submit }) {
   soon();
 }
 
-// ---- what a person presses ----
+// ---- buttons and forms ----
 
 function choose(limit) {
   chosen = limit;
@@ -597,9 +597,9 @@ function choose(limit) {
 
 let looked = null; // { limit, key, one }
 
-let agreed = null; // what is done if the answer is yes
+let agreed = null; // the action to run after confirmation
 
-/** Asks before something is changed; `then` is done if the answer is yes. `parts` are texts and nodes. */
+/** Asks for confirmation of a change; `then` runs if it is given. `parts` are texts and nodes. */
 function sure(title, parts, verb, then) {
   if ($("sure").open) return;
   write($("sure-title"), title);
@@ -610,14 +610,14 @@ function sure(title, parts, verb, then) {
   $("sure-no").focus();
 }
 
-/** `change` sends the change and takes the words for its success: `act`, or what also shows the key afterwards. */
-const reset = (limit, text, change) => sure("Reset this counter?", [strong(text), " has its whole allowance of ", strong(limit), " again."], "Reset",
-  () => change("", "DELETE", null, () => `Reset: ${text} has its whole allowance of ${limit} again.`));
+/** `change` sends the change; its last argument makes the message of success. It is `act`, or `change` below, which also updates the dialog of the key. */
+const reset = (limit, text, change) => sure("Reset this counter?", [strong(text), " gets its full allowance of ", strong(limit), " back."], "Reset",
+  () => change("", "DELETE", null, () => `Reset: ${text} has its full allowance of ${limit} again.`));
 
-const lift = (limit, text, change) => sure("Lift this ban?", [strong(text), " is again refused only where ", strong(limit), " refuses it."], "Lift",
+const lift = (limit, text, change) => sure("Lift this ban?", [strong(text), " will be refused only when it exceeds ", strong(limit), "."], "Lift",
   async () => {
     const lifted = await change("/ban", "DELETE", null, () => `${text} is no longer banned.`);
-    if (lifted && $("bans").contains(document.activeElement)) $("banned").focus(); // its row goes
+    if (lifted && $("bans").contains(document.activeElement)) $("banned").focus(); // the row is removed
   });
 
 const changeKey = (limit, key) => (path, ...how) => act(keyPath(limit, key) + path, ...how);
@@ -634,14 +634,14 @@ function showLook(seen) {
   looked = seen;
   const { limit, one } = seen;
   write($("look-title"), `${keyText(one)} under ${limit}`);
-  write($("look-verdict"), `Its next request: ${one.verdict}` + (one.mode === "shadow" ? ", were this limit not a shadow" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
+  write($("look-verdict"), `Next request: ${one.verdict}` + (one.mode === "shadow" ? " (shadow: not enforced)" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
   $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => label(make("tr", make("th", policy.policy),
     ...[count(policy.remaining), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text))), "look-policies")));
-  write($("look-counts"), one.requests === null ? "Not among the followed keys: it asks little." : `Asked ${count(one.requests)} times lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
+  write($("look-counts"), one.requests === null ? "No counts: other keys of this limit send more requests." : `${plural(one.requests, "request")} lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
   $("unban").hidden = !one.banned_until;
 }
 
-/** Changes the key that is looked at, and shows what became of it. */
+/** Changes the key in the dialog, and shows its new state. */
 async function change(path, method, body, done) {
   const { limit, key } = looked;
   const one = await act(keyPath(limit, key) + path, method, body, done);
@@ -666,29 +666,29 @@ submit("key-form", (fields) => shownLimit() && look(shownLimit(), fields.key.val
 submit("token-form", (fields) => tryToken({ token: fields.token, submit: $("token-form").querySelector("button") }));
 submit("explain-form", async (fields) => {
   const headers = Object.fromEntries([...fields.headers.value.matchAll(/^([^:\n]+):(.*)$/gm)].map(([, name, value]) => [name.trim(), value.trim()]));
-  const asked = { method: fields.method.value, url: fields.url.value, headers };
-  if (fields.ip.value) asked.ip = fields.ip.value;
-  const told = await act("explain", "POST", asked, () => "");
-  if (told) showExplanation(told);
+  const request = { method: fields.method.value, url: fields.url.value, headers };
+  if (fields.ip.value) request.ip = fields.ip.value;
+  const explanation = await act("explain", "POST", request, () => "");
+  if (explanation) showExplanation(explanation);
 });
 
-function showExplanation(told) {
-  const wait = told.limit ? ` ${told.limit} decides` + (told.until ? `, until ${when(told.until)} (${milliseconds(told.wait_ms)}).` : ".") : "";
+function showExplanation(explanation) {
+  const wait = explanation.limit ? ` ${explanation.limit} decides` + (explanation.until ? `, until ${when(explanation.until)} (${milliseconds(explanation.wait_ms)}).` : ".") : "";
   const points = (items) => make("ul", ...items.map((item) => make("li", ...prose(item))));
-  const limits = told.limits.map((limit) => `${limit.name} (${limit.mode}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
+  const limits = explanation.limits.map((limit) => `${limit.name} (${limit.mode}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
     limit.policies.map((policy) => `; ${policy.policy}: ${count(policy.remaining)} of ${count(policy.quota)} left`).join(""));
   $("explanation").replaceChildren(
-    make("p", strong(told.verdict.replace("_", " ")), (told.status ? `, answer ${told.status}.` : ".") + wait),
-    make("p", `${told.request} of ${told.client}: ${told.identified}.`),
-    told.route ? make("p", "Route ", strong(told.route.name), ...prose(` to ${told.route.upstream}, because`)) : "", points(told.route?.conditions.map((pair) => pair.join(": ")) ?? []),
-    make("p", "Limits"), points(limits), make("p", "Not taken"), points(told.others.map((pair) => pair.join(": "))));
+    make("p", strong(explanation.verdict.replace("_", " ")), (explanation.status ? `, answer ${explanation.status}.` : ".") + wait),
+    make("p", `${explanation.request} from ${explanation.client}: ${explanation.identified}.`),
+    explanation.route ? make("p", "Route ", strong(explanation.route.name), ...prose(` to ${explanation.route.upstream}, because`)) : "", points(explanation.route?.conditions.map((pair) => pair.join(": ")) ?? []),
+    make("p", "Limits"), points(limits), make("p", "Other routes"), points(explanation.others.map((pair) => pair.join(": "))));
 }
 
 const press = (id, then) => $(id).addEventListener("click", then);
 press("unban", () => lift(looked.limit, keyText(looked.one), change));
 press("look-reset", () => reset(looked.limit, keyText(looked.one), change));
 press("explain-open", () => $("explain").showModal());
-press("reload", () => sure("Reload the file?", [strong(now.status.config.file), " is read again. Where it has a fault, the configuration in force stays."], "Reload",
+press("reload", () => sure("Reload the file?", [strong(now.status.config.file), " is read again. If it has a fault, the current configuration stays in force."], "Reload",
   () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : ""))));
 press("drain", () => sure("Drain this gateway?", ["It accepts no new connections, finishes the requests in flight, and exits. This cannot be undone."], "Drain", () => act("drain", "POST", {}, () => "Draining.")));
 press("sure-yes", () => {
@@ -698,7 +698,7 @@ press("sure-yes", () => {
 press("sure-no", () => $("sure").close());
 for (const close of document.querySelectorAll("[data-close]")) close.addEventListener("click", () => close.closest("dialog").close());
 $("ask").addEventListener("cancel", (event) => event.preventDefault());
-// A second Escape closes a dialog whatever its `cancel` says.
+// A second Escape closes a dialog even if its `cancel` event is prevented.
 $("ask").addEventListener("close", () => document.body.classList.contains("locked") && $("ask").showModal());
 $("route").addEventListener("change", drawCharts);
 document.addEventListener("visibilitychange", () => soon());

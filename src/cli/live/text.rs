@@ -12,11 +12,15 @@ pub(super) struct LiveExplanation<'a>(pub(super) &'a Value);
 
 impl Display for LiveExplanation<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let told = self.0;
-        writeln!(f, "{}\n", word(told, "request"))?;
-        line(f, "verdict", verdict(told))?;
-        line(f, "client", format_args!("{}: {}", word(told, "client"), word(told, "identified")))?;
-        match told.get("route").filter(|route| !route.is_null()) {
+        let explanation = self.0;
+        writeln!(f, "{}\n", word(explanation, "request"))?;
+        line(f, "verdict", verdict(explanation))?;
+        line(
+            f,
+            "client",
+            format_args!("{}: {}", word(explanation, "client"), word(explanation, "identified")),
+        )?;
+        match explanation.get("route").filter(|route| !route.is_null()) {
             Some(route) => write_route(f, route)?,
             None => line(f, "route", "none matches: answered 404")?,
         }
@@ -28,20 +32,28 @@ impl Display for LiveExplanation<'_> {
 }
 
 /// The decision on the request, the limit that made it, and until when.
-fn verdict(told: &Value) -> String {
-    let by =
-        told.get("limit").and_then(Value::as_str).map(|limit| format!(" by `{limit}`")).unwrap_or_default();
-    let status = number(told, "status").map(|status| format!(": answered {status}")).unwrap_or_default();
-    let wait = match (number(told, "wait_ms"), told.get("until").and_then(Value::as_f64)) {
+fn verdict(explanation: &Value) -> String {
+    let by = explanation
+        .get("limit")
+        .and_then(Value::as_str)
+        .map(|limit| format!(" by `{limit}`"))
+        .unwrap_or_default();
+    let status =
+        number(explanation, "status").map(|status| format!(": answered {status}")).unwrap_or_default();
+    let wait = match (number(explanation, "wait_ms"), explanation.get("until").and_then(Value::as_f64)) {
         (Some(wait), Some(until)) => format!(", until {} ({} more)", clock(until), span(wait)),
         _ => String::new(),
     };
-    match word(told, "verdict") {
+    match word(explanation, "verdict") {
         "admitted" => "admitted".to_owned(),
         "refused" if wait.is_empty() && !by.is_empty() => format!("refused{by}{status}; no wait helps"),
         "no_route" => format!("no route{status}"),
         "answered" => {
-            format!("answered {}: {}", number(told, "status").unwrap_or_default(), word(told, "reason"))
+            format!(
+                "answered {}: {}",
+                number(explanation, "status").unwrap_or_default(),
+                word(explanation, "reason")
+            )
         }
         verdict => format!("{verdict}{by}{status}{wait}"),
     }
@@ -108,8 +120,8 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn item(pair: &Value, place: usize) -> &str {
-    pair.get(place).and_then(Value::as_str).unwrap_or_default()
+fn item(pair: &Value, index: usize) -> &str {
+    pair.get(index).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A moment, in seconds since 1970: `2025-11-21 15:00:00 UTC`.
@@ -144,8 +156,8 @@ mod tests {
 
     #[test]
     fn spans_are_told_in_units_that_fit() {
-        let told = [0, 84, 4_981, 119_990, 120_001, 7_200_000, 172_800_001].map(span);
-        assert_eq!(told, ["0 ms", "84 ms", "4.99 s", "119.99 s", "3 min", "2 h", "3 days"]);
+        let shown = [0, 84, 4_981, 119_990, 120_001, 7_200_000, 172_800_001].map(span);
+        assert_eq!(shown, ["0 ms", "84 ms", "4.99 s", "119.99 s", "3 min", "2 h", "3 days"]);
         assert_eq!(clock(1_763_737_200.207), "2025-11-21 15:00:01 UTC");
     }
 }

@@ -86,22 +86,22 @@ fn entry(
     let key = table.require("key", "\"key.pem\"", |value| Some((private_key(&value, files)?, value)));
     let clients = clients(&mut table, files);
     table.finish().then_some(())?;
-    let ((chain, names, expiry), (key, place)) = (chain?, key?);
-    Some(Entry { key: Arc::new(certified(chain, key, provider, &place)?), names, expiry, clients: clients? })
+    let ((chain, names, expiry), (key, value)) = (chain?, key?);
+    Some(Entry { key: Arc::new(certified(chain, key, provider, &value)?), names, expiry, clients: clients? })
 }
 
-/// The certificate with its key, which must be its own. `place`: `key`.
+/// The certificate with its key, which must be its own. `value`: `key`.
 fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     provider: &CryptoProvider,
-    place: &ConfigValue<'_>,
+    value: &ConfigValue<'_>,
 ) -> Option<CertifiedKey> {
     let signing = match provider.key_provider.load_private_key(key) {
         Ok(signing) => signing,
         Err(error) => {
             let help = "RSA from 2048 bits, ECDSA (P-256, P-384, P-521) and Ed25519 are known";
-            place.fault(format!("this private key can not be used: {error}"), help);
+            value.fault(format!("this private key can not be used: {error}"), help);
             return None;
         }
     };
@@ -109,7 +109,7 @@ fn certified(
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Some(certified),
         Err(_) => {
-            place.fault(
+            value.fault(
                 "this private key does not belong to the certificate in `cert`",
                 "name the key that the certificate was made with; in `cert` the server's own certificate stands first, those that signed it follow",
             );
@@ -118,17 +118,17 @@ fn certified(
     }
 }
 
-/// The DNS names of a certificate, which must be valid now, and the end of its validity. `place`: `cert`.
+/// The DNS names of a certificate, which must be valid now, and the end of its validity. `value`: `cert`.
 fn names_and_expiry(
     certificate: &CertificateDer<'_>,
-    place: &ConfigValue<'_>,
+    value: &ConfigValue<'_>,
     first: bool,
 ) -> Option<(Vec<String>, Timestamp)> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
-        place.fault("the certificate in `cert` is malformed", "have it made anew");
+        value.fault("the certificate in `cert` is malformed", "have it made anew");
         return None;
     };
-    is_current(&parsed, place).then_some(())?;
+    is_current(&parsed, value).then_some(())?;
     let listed = parsed.subject_alternative_name().ok().flatten();
     let listed = listed.iter().flat_map(|listed| &listed.value.general_names);
     let names: Vec<String> = listed
@@ -139,8 +139,8 @@ fn names_and_expiry(
         .collect();
     if names.is_empty() && !first {
         let help = "put it first, so that it is the default, or have it made with subject alternative names";
-        place.reader().warn(
-            place.place(),
+        value.reader().warn(
+            value.span(),
             "the certificate in `cert` is for no DNS name, so only a client that cannot check the kind of key of those before it is shown it",
             help,
         );
@@ -149,18 +149,18 @@ fn names_and_expiry(
     Some((names, Timestamp(expiry.saturating_mul(1_000_000))))
 }
 
-fn is_current(certificate: &X509Certificate<'_>, place: &ConfigValue<'_>) -> bool {
+fn is_current(certificate: &X509Certificate<'_>, value: &ConfigValue<'_>) -> bool {
     let now = i64::try_from(Clock::system().now().0 / 1_000_000).unwrap_or(i64::MAX);
     let validity = certificate.validity();
     if validity.not_after.timestamp() < now {
         let message = format!("the certificate in `cert` expired on {}", day(validity.not_after));
-        place.fault(message, "have it renewed, or take this `[[server.tls]]` out");
+        value.fault(message, "have it renewed, or take this `[[server.tls]]` out");
         return false;
     }
     if now < validity.not_before.timestamp() {
         let message = format!("the certificate in `cert` is not valid before {}", day(validity.not_before));
         let help = "clients will refuse it until then: look at this machine's clock, too";
-        place.reader().warn(place.place(), message, help);
+        value.reader().warn(value.span(), message, help);
     }
     true
 }
@@ -199,11 +199,11 @@ fn ask_alike(one: &Entry, other: &Entry) -> bool {
 fn config(
     mut entries: Vec<Entry>,
     provider: Arc<CryptoProvider>,
-    place: &ConfigValue<'_>,
+    value: &ConfigValue<'_>,
 ) -> Option<ServerConfig> {
     let refuse = |error: &dyn std::fmt::Display| {
         let help = "look at what the files hold";
-        place.fault(format!("TLS can not be spoken so: {}", quoted(&error.to_string())), help);
+        value.fault(format!("TLS can not be spoken so: {}", quoted(&error.to_string())), help);
     };
     let first = entries.first_mut()?;
     let verifier = verifier(first.clients.take(), &provider).map_err(|error| refuse(&error)).ok()?;

@@ -9,9 +9,9 @@ fn decode(mut decoder: ChunkDecoder, pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u
     for piece in pieces {
         let mut rest = *piece;
         while !rest.is_empty() && !decoder.is_done() {
-            let Ok((taken, part)) = decoder.decode(rest) else { return Err(data) };
+            let Ok((consumed, part)) = decoder.decode(rest) else { return Err(data) };
             data.extend_from_slice(part);
-            rest = &rest[taken..];
+            rest = &rest[consumed..];
         }
         behind += rest.len();
     }
@@ -33,10 +33,10 @@ fn padding_after_a_size_is_read_in_responses_and_refused_in_requests() {
 #[test]
 fn trailers_have_room_for_16_kib_with_their_end() {
     let body = |value: usize| [b"0\r\nx: ".as_slice(), &vec![b'y'; value], b"\r\n\r\n"].concat();
-    let most = MAX_TRAILERS - b"x: \r\n\r\n".len();
+    let max = MAX_TRAILERS - b"x: \r\n\r\n".len();
     assert!(whole(&body(1_100)).is_ok());
-    assert!(whole(&body(most)).is_ok());
-    assert!(whole(&body(most + 1)).is_err());
+    assert!(whole(&body(max)).is_ok());
+    assert!(whole(&body(max + 1)).is_err());
 }
 
 #[test]
@@ -92,7 +92,7 @@ proptest! {
             match decoder.decode(bytes) {
                 Err(MalformedChunk) => break true,
                 Ok((0, _)) => break false,
-                Ok((taken, _)) => bytes = &bytes[taken..],
+                Ok((consumed, _)) => bytes = &bytes[consumed..],
             }
         };
         prop_assume!(failed);

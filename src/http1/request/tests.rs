@@ -142,12 +142,12 @@ fn sizes_are_bounded() {
 /// How many of the bytes a chunked body takes, given in pieces of these sizes; `None` if it is refused.
 fn chunked(bytes: &[u8], pieces: &[usize]) -> Option<(usize, bool)> {
     let mut decoder = ChunkDecoder::of_request();
-    let (mut taken, mut pieces) = (0, pieces.iter().cycle());
-    while taken < bytes.len() && !decoder.is_done() {
-        let piece = (*pieces.next()?).clamp(1, bytes.len() - taken);
-        taken += decoder.decode(&bytes[taken..taken + piece]).ok()?.0;
+    let (mut consumed, mut pieces) = (0, pieces.iter().cycle());
+    while consumed < bytes.len() && !decoder.is_done() {
+        let piece = (*pieces.next()?).clamp(1, bytes.len() - consumed);
+        consumed += decoder.decode(&bytes[consumed..consumed + piece]).ok()?.0;
     }
-    Some((taken, decoder.is_done()))
+    Some((consumed, decoder.is_done()))
 }
 
 #[test]
@@ -207,15 +207,15 @@ fn almost_http() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn a_head_reads_the_same_however_it_is_cut(bytes in almost_http(), cuts in proptest::collection::vec(1..9_usize, 1..9)) {
-        let (mut come, mut scanner, mut cuts) = (0, HeadScanner::default(), cuts.iter().cycle());
+        let (mut received, mut scanner, mut cuts) = (0, HeadScanner::default(), cuts.iter().cycle());
         let mut piecemeal = Ok(false);
-        while come < bytes.len() && piecemeal == Ok(false) {
-            come = (come + cuts.next().copied().unwrap_or(1)).min(bytes.len());
-            piecemeal = scanner.advance(&bytes[..come], 4096);
+        while received < bytes.len() && piecemeal == Ok(false) {
+            received = (received + cuts.next().copied().unwrap_or(1)).min(bytes.len());
+            piecemeal = scanner.advance(&bytes[..received], 4096);
         }
         let read = |bytes: &[u8], there: bool| if there { check_head(bytes).map(Some) } else { Ok(None) };
         let whole = HeadScanner::default().advance(&bytes, 4096).and_then(|there| read(&bytes, there));
-        let piecemeal = piecemeal.and_then(|there| read(&bytes[..come], there));
+        let piecemeal = piecemeal.and_then(|there| read(&bytes[..received], there));
         prop_assert_eq!(whole.map_err(RequestError::status), piecemeal.map_err(RequestError::status));
     }
 

@@ -67,10 +67,10 @@ impl State {
         header: FrameHeader,
         payload: &[u8],
     ) -> Result<(), FrameError> {
-        let most = self.max_header_list.saturating_add(BLOCK_OVERHEAD);
+        let max = self.max_header_list.saturating_add(BLOCK_OVERHEAD);
         let Some(block) = &mut self.block else { return Ok(()) };
         block.continuations += 1;
-        if block.bytes.len() + payload.len() > most || block.continuations > MAX_CONTINUATIONS {
+        if block.bytes.len() + payload.len() > max || block.continuations > MAX_CONTINUATIONS {
             let calm = ErrorCode::ENHANCE_YOUR_CALM;
             return Err(FrameError::Connection(calm, "too large a header block"));
         }
@@ -96,8 +96,8 @@ impl State {
             (false, true) => BlockKind::Response,
             (false, false) => BlockKind::Request,
         };
-        let most = if trailers { MAX_TRAILERS } else { self.max_header_list };
-        let mut head = HeadBuilder::new(kind, most);
+        let max = if trailers { MAX_TRAILERS } else { self.max_header_list };
+        let mut head = HeadBuilder::new(kind, max);
         self.decoder.decode(block, |name, value| head.field(name, value)).map_err(|_| {
             FrameError::Connection(ErrorCode::COMPRESSION_ERROR, "a header block is malformed")
         })?;

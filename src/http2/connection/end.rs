@@ -80,8 +80,8 @@ impl State {
             Some(_) => flushed,
             // The peer's streams are all known once it has read the GOAWAY.
             None => {
-                let told = self.goaway_sent.is_some_and(|last| last <= self.streams.newest_of_peer());
-                told && flushed && self.streams.is_empty() && self.requests.is_empty()
+                let announced = self.goaway_sent.is_some_and(|last| last <= self.streams.newest_of_peer());
+                announced && flushed && self.streams.is_empty() && self.requests.is_empty()
             }
         }
     }

@@ -64,17 +64,17 @@ impl StreamHandle {
     pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, StreamLost>> {
         self.with(Poll::Ready(Err(StreamLost)), |state, id| {
             let Some(stream) = state.streams.get_mut(id) else { return Poll::Ready(Err(StreamLost)) };
-            let come = stream.received.len();
-            if come > 0 {
-                stream.unreleased += come;
+            let received = stream.received.len();
+            if received > 0 {
+                stream.unreleased += received;
                 if into.is_empty() {
                     std::mem::swap(into, &mut stream.received);
                 } else {
                     into.extend_from_slice(&stream.received);
                 }
                 stream.received.clear();
-                state.held -= come;
-                return Poll::Ready(Ok(come));
+                state.held -= received;
+                return Poll::Ready(Ok(received));
             }
             match stream {
                 StreamState { receive_ended: true, .. } => Poll::Ready(Ok(0)),
@@ -92,7 +92,7 @@ impl StreamHandle {
         if bytes == 0 {
             return;
         }
-        let told = self.with(false, |state, id| {
+        let announced = self.with(false, |state, id| {
             let before = state.outbound.len();
             state.release_connection(bytes);
             if let Some(stream) = state.streams.get_mut(id) {
@@ -108,7 +108,7 @@ impl StreamHandle {
             }
             state.outbound.len() > before
         });
-        if told {
+        if announced {
             self.connection.wake();
         }
     }
@@ -118,12 +118,12 @@ impl StreamHandle {
     pub fn discard(&self, context: &Context<'_>) -> (bool, usize) {
         let discarded = self.with((true, 0), |state, id| {
             let Some(stream) = state.streams.get_mut(id) else { return (true, 0) };
-            let come = stream.received.len();
+            let received = stream.received.len();
             stream.received = BytesMut::new();
-            stream.unreleased += come;
+            stream.unreleased += received;
             stream.wait_to_read(context);
-            state.held -= come;
-            (!stream.is_receiving(), come)
+            state.held -= received;
+            (!stream.is_receiving(), received)
         });
         self.release(discarded.1);
         discarded

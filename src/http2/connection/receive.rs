@@ -103,7 +103,7 @@ impl State {
         let end = HEADER_LENGTH + header.length;
         let Some(payload) = inbound.get(HEADER_LENGTH..end) else { return Ok(false) };
         self.overhead.count(&header);
-        let taken = match header.kind {
+        let handled = match header.kind {
             kind::HEADERS => self.receive_headers(header, payload),
             kind::CONTINUATION => self.receive_continuation(header, payload),
             kind::PRIORITY => self.receive_priority(header, payload),
@@ -117,7 +117,7 @@ impl State {
             _ => Ok(()),
         };
         inbound.advance(end);
-        taken.map(|()| true)
+        handled.map(|()| true)
     }
 
     fn skip_preface(&mut self, inbound: &mut BytesMut) -> Result<bool, FrameError> {
@@ -157,16 +157,16 @@ impl State {
     /// Begins a DATA frame. Its payload is passed on as it is received.
     fn begin_data(&mut self, header: FrameHeader, inbound: &mut BytesMut) -> Result<bool, FrameError> {
         let mut padding = 0;
-        let mut taken = HEADER_LENGTH;
+        let mut consumed = HEADER_LENGTH;
         if header.has(flag::PADDED) && header.length > 0 {
             let Some(&length) = inbound.get(HEADER_LENGTH) else { return Ok(false) };
             padding = usize::from(length);
-            taken += 1;
+            consumed += 1;
         }
-        let length = (header.length + HEADER_LENGTH).checked_sub(taken + padding);
+        let length = (header.length + HEADER_LENGTH).checked_sub(consumed + padding);
         let data = length.filter(|_| !header.has(flag::PADDED) || header.length > 0);
         let data = data.ok_or(FrameError::protocol("DATA with too much padding"))?;
-        inbound.advance(taken);
+        inbound.advance(consumed);
         // Padding is no content.
         self.overhead.count(&FrameHeader { length: data, ..header });
         if header.stream == 0 || self.is_idle(header.stream) {
@@ -305,8 +305,8 @@ impl State {
 
     /// A request reset before it was returned is not served.
     fn forget_request(&mut self, id: u32) -> Result<(), FrameError> {
-        let Some(place) = self.requests.iter().position(|(stream, ..)| *stream == id) else { return Ok(()) };
-        self.requests.remove(place);
+        let Some(index) = self.requests.iter().position(|(stream, ..)| *stream == id) else { return Ok(()) };
+        self.requests.remove(index);
         self.remove_stream(id);
         self.early_resets += 1;
         if self.early_resets > MAX_EARLY_RESETS {

@@ -79,8 +79,8 @@ impl State {
 
     /// Bytes of DATA for which the connection has room.
     fn free_room(&self) -> usize {
-        let most = if is_scarce() { SCARCE_OUTBOUND } else { MAX_OUTBOUND };
-        self.send_window.available().min(most.saturating_sub(self.outbound.len()))
+        let max = if is_scarce() { SCARCE_OUTBOUND } else { MAX_OUTBOUND };
+        self.send_window.available().min(max.saturating_sub(self.outbound.len()))
     }
 
     /// Bytes of DATA that a stream may send now. 0: the present task is woken when it may.

@@ -193,11 +193,11 @@ impl StreamMap {
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&StreamState> {
-        self.find(id).and_then(|place| self.open.get(place)).map(|stream| &**stream)
+        self.find(id).and_then(|index| self.open.get(index)).map(|stream| &**stream)
     }
 
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut StreamState> {
-        self.find(id).and_then(|place| self.open.get_mut(place)).map(|stream| &mut **stream)
+        self.find(id).and_then(|index| self.open.get_mut(index)).map(|stream| &mut **stream)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
@@ -216,8 +216,8 @@ impl StreamMap {
 
     /// Removes a stream dropped by its task, but remembers how it ended.
     pub(super) fn remove(&mut self, id: u32) {
-        if let Some(place) = self.find(id) {
-            let stream = self.open.remove(place);
+        if let Some(index) = self.find(id) {
+            let stream = self.open.remove(index);
             self.active -= usize::from(stream.is_open());
             if matches!(stream.reset, None | Some(Reset::Remote(_))) {
                 self.remember(id, Closed::ByPeer);

@@ -83,7 +83,7 @@ struct Peer {
     pipe: Pipe,
     woken: Arc<Woken>,
     /// Bytes that were read and are no whole frame yet.
-    come: BytesMut,
+    received: BytesMut,
     requests: Vec<ReceivedRequest>,
     /// The connection has ended.
     over: bool,
@@ -106,8 +106,8 @@ impl Peer {
         peer.send(kind::SETTINGS, 0, 0, &[]);
         peer.drive();
         peer.read();
-        assert_eq!(&peer.come[..PREFACE.len()], PREFACE);
-        peer.come.advance(PREFACE.len());
+        assert_eq!(&peer.received[..PREFACE.len()], PREFACE);
+        peer.received.advance(PREFACE.len());
         peer
     }
 
@@ -115,7 +115,7 @@ impl Peer {
         let (ours, theirs) = Pipe::new();
         let connection = connect(Rc::new(Stream::Pipe(theirs)));
         let woken = Arc::new(Woken::default());
-        Self { connection, pipe: ours, woken, come: BytesMut::new(), requests: Vec::new(), over: false }
+        Self { connection, pipe: ours, woken, received: BytesMut::new(), requests: Vec::new(), over: false }
     }
 
     /// Sends bytes, and has the connection run.
@@ -153,20 +153,20 @@ impl Peer {
 
     /// Reads received bytes. Returns whether there were any.
     fn read(&mut self) -> bool {
-        let mut come = BytesMut::new();
-        let read = self.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut come, usize::MAX);
-        self.come.extend_from_slice(&come);
+        let mut received = BytesMut::new();
+        let read = self.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut received, usize::MAX);
+        self.received.extend_from_slice(&received);
         matches!(read, Poll::Ready(Ok(read)) if read > 0)
     }
 
     /// The frames that have been read whole.
     fn whole_frames(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
-        while let Some(header) = FrameHeader::read(&self.come) {
+        while let Some(header) = FrameHeader::read(&self.received) {
             let end = HEADER_LENGTH + header.length;
-            let Some(payload) = self.come.get(HEADER_LENGTH..end) else { break };
+            let Some(payload) = self.received.get(HEADER_LENGTH..end) else { break };
             frames.push(Frame { header, payload: payload.to_vec() });
-            self.come.advance(end);
+            self.received.advance(end);
         }
         frames
     }
@@ -186,8 +186,8 @@ impl Peer {
     }
 
     /// The request of a stream.
-    fn stream(&mut self, place: usize) -> &StreamHandle {
+    fn stream(&mut self, index: usize) -> &StreamHandle {
         self.drive();
-        &self.requests.get(place).expect("a request has come").stream
+        &self.requests.get(index).expect("a request has come").stream
     }
 }

@@ -91,13 +91,13 @@ fn what_only_http_2_knows_is_judged() {
     }
     let lengths = with(&[("content-length", "1"), ("content-length", "2")]);
     assert_eq!(build(BlockKind::Request, &lengths, false), Err(HeadError::Malformed));
-    for place in 0..3 {
+    for index in 0..3 {
         let mut fields = GET.to_vec();
-        fields.remove(place);
-        assert_eq!(build(BlockKind::Request, &fields, true), Err(HeadError::Malformed), "without {place}");
+        fields.remove(index);
+        assert_eq!(build(BlockKind::Request, &fields, true), Err(HeadError::Malformed), "without {index}");
         for value in ["", " ", "a b", "\r\n", "(x)"] {
             let mut fields = GET.to_vec();
-            fields[place].1 = value;
+            fields[index].1 = value;
             assert_eq!(build(BlockKind::Request, &fields, true), Err(HeadError::Malformed), "{value:?}");
         }
     }

@@ -92,7 +92,7 @@ async fn serve(request: ReceivedRequest, seat: StreamGuard) {
     let streams = seat.streams();
     let worker = Rc::clone(&streams.worker);
     let mut buffers = worker.spare.take();
-    let timeout = worker.plan().gateway.server.write_timeout;
+    let timeout = worker.plan().server.write_timeout;
     let stream = Rc::new(ServerStream::new(request.stream, timeout));
     let mut session =
         Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, seat.opened());

@@ -35,7 +35,7 @@ struct Seen {
 /// The client's side of a connection, with hand-written frames.
 struct Hand {
     pipe: Pipe,
-    come: BytesMut,
+    received: BytesMut,
     connected: Instant,
     serving: JoinHandle<()>,
 }
@@ -45,14 +45,14 @@ impl Hand {
     async fn connect(idle_timeout: Duration, setting: &[u8]) -> Self {
         let (ours, theirs) = Pipe::new();
         let server = Server { idle_timeout, write_timeout: LONG, ..fixtures::server() };
-        let worker = fixtures::worker(fixtures::gateway(server));
+        let worker = fixtures::worker(fixtures::plan(server));
         let stream = Rc::new(Stream::Pipe(theirs));
         let peer = ConnectionPeer::new(IpAddr::from([127, 0, 0, 1]), &stream);
         let serving = tokio::task::spawn_local(async move {
             let life = Lifetime { requests: u64::MAX, until: now() + 3_600 * SECOND };
             serve(stream, BytesMut::new(), ConnectionHandle::new(0), &peer, life, worker).await;
         });
-        let client = Self { pipe: ours, come: BytesMut::new(), connected: now(), serving };
+        let client = Self { pipe: ours, received: BytesMut::new(), connected: now(), serving };
         client.write(PREFACE).await;
         client.send(SETTINGS, 0, 0, setting).await;
         client
@@ -71,14 +71,14 @@ impl Hand {
     /// The next frame. `None`: the connection is over.
     async fn read(&mut self) -> Option<Seen> {
         loop {
-            if let Some(&[a, b, c, kind, flags, ..]) = self.come.first_chunk::<9>() {
+            if let Some(&[a, b, c, kind, flags, ..]) = self.received.first_chunk::<9>() {
                 let end = 9 + (usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c));
-                if self.come.len() >= end {
-                    let payload = self.come.split_to(end)[9..].to_vec();
+                if self.received.len() >= end {
+                    let payload = self.received.split_to(end)[9..].to_vec();
                     return Some(Seen { kind, flags, payload, seconds: self.seconds() });
                 }
             }
-            let read = poll_fn(|context| self.pipe.poll_read(context, &mut self.come, 9999)).await;
+            let read = poll_fn(|context| self.pipe.poll_read(context, &mut self.received, 9999)).await;
             let Ok(1..) = read else { return None };
         }
     }
@@ -116,7 +116,7 @@ async fn local<T>(test: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_answer_is_dropped() {
+async fn a_client_without_an_answer_is_dropped() {
     local(async {
         let mut client = Hand::connect(LONG, &[]).await;
         assert_eq!(client.next(PING, false).await.seconds, 20);
@@ -127,7 +127,7 @@ async fn who_does_not_answer_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_answers_or_sends_something_else_stays() {
+async fn a_client_that_answers_or_sends_other_frames_stays() {
     local(async {
         let mut client = Hand::connect(LONG, &[]).await;
         for round in 1..100 {
@@ -152,8 +152,8 @@ async fn an_old_connection_finishes_its_streams_and_closes() {
         let mut client = Hand::connect(LONG, &[0, 4, 0, 0, 0, 0]).await;
         client.send(HEADERS, END_STREAM | END_HEADERS, 1, REQUEST).await;
         client.next(HEADERS, true).await;
-        let told = client.next(GOAWAY, true).await;
-        assert_eq!((told.seconds, &told.payload[4..8]), (3600, &[0; 4][..]), "NO_ERROR");
+        let goaway = client.next(GOAWAY, true).await;
+        assert_eq!((goaway.seconds, &goaway.payload[4..8]), (3600, &[0; 4][..]), "NO_ERROR");
         let last = client.next(GOAWAY, true).await;
         assert_eq!((last.seconds, &last.payload[..]), (3600, &[0, 0, 0, 1, 0, 0, 0, 0][..]));
         for _ in 0..5 {

@@ -1,8 +1,8 @@
-//! Answers under every cut.
+//! Responses under every cut.
 //!
-//! A good one reaches the client as it would in one piece, and so does the answer to the next request. In place of a
-//! bad one the client gets a 502, or, where its head is out, a part of what is valid of it and the end of the
-//! connection.
+//! A good response reaches the client as it would in one piece, and so does the response to the next request. Instead
+//! of a bad response the client gets a 502. If the head was sent before the fault, the client gets a valid part, and the
+//! connection is closed.
 
 use bytes::BytesMut;
 
@@ -13,11 +13,11 @@ use super::gateway::{Outcome, Rig};
 use super::run;
 use crate::http1::response::Framing;
 
-/// What the client has got.
+/// The responses that the client received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Got {
     first: Answer,
-    /// What follows the first answer.
+    /// The bytes after the first response.
     rest: BytesMut,
 }
 
@@ -37,7 +37,7 @@ impl Case {
         Self { answered, read, whole, outcome }
     }
 
-    /// What the backend sends is an answer to a request that does not switch protocols.
+    /// Whether the backend's bytes are a response to a request that does not switch protocols.
     fn is_good(&self) -> bool {
         self.read.complete && self.read.head.as_ref().is_some_and(|head| head.status != 101)
     }
@@ -48,10 +48,10 @@ impl Case {
             return Some("the connection stays open".into());
         }
         if outcome.seen.iter().any(|seen| seen.fault.is_some()) {
-            return Some("the backend sees what is no request".into());
+            return Some("the backend receives bytes that are no request".into());
         }
         if self.is_good() {
-            return (got != self.whole).then(|| format!("the client gets otherwise {got:?}"));
+            return (got != self.whole).then(|| format!("the client gets a different response: {got:?}"));
         }
         let status = got.first.head.as_ref().map(|head| head.status);
         let refused = status == Some(502) && got.first.complete;
@@ -62,15 +62,15 @@ impl Case {
         (!refused && !valid_part).then(|| format!("neither a 502 nor a valid part that is cut: {got:?}"))
     }
 
-    /// Whether all that stands behind a whole answer comes apart from it. The next request may have been sent by then,
-    /// and the surplus is its answer: HTTP/1.1 has nothing that would tell.
-    fn surplus_is_apart(&self, places: &[usize]) -> bool {
+    /// Whether all bytes after a complete response arrive in other segments. The next request may have been sent by
+    /// then, and the surplus counts as its response: HTTP/1.1 can't distinguish them.
+    fn surplus_is_apart(&self, indices: &[usize]) -> bool {
         self.read.complete
             && self.read.length < self.answered.bytes.len()
-            && places.contains(&self.read.length)
+            && indices.contains(&self.read.length)
     }
 
-    /// What is wrong with it even in one piece.
+    /// The fault of the outcome in one piece.
     fn fault_of_whole(&self) -> Option<String> {
         let fault = self.fault_of(&self.outcome);
         if fault.is_some() || !self.is_good() {
@@ -81,26 +81,26 @@ impl Case {
         let same = first.complete && first.body == self.read.body && status(first) == status(&self.read);
         let next = rest.starts_with(b"HTTP/1.1 200 OK\r\n") && rest.ends_with(b"\r\n\r\nok");
         match () {
-            () if !same => Some("the client gets another answer than was sent".into()),
+            () if !same => Some("the client gets a different response from the one that was sent".into()),
             () if !next => Some("the next request is not answered".into()),
             () => None,
         }
     }
 
-    fn describe(&self, places: &[usize], outcome: &Outcome, fault: &str) -> String {
+    fn describe(&self, indices: &[usize], outcome: &Outcome, fault: &str) -> String {
         let Self { answered, read, whole, .. } = self;
         let (bytes, kind) = (shown(&answered.bytes), if self.is_good() { "good" } else { "bad" });
-        let places = if places.len() > 2 { "byte by byte".into() } else { format!("{places:?}") };
+        let indices = if indices.len() > 2 { "byte by byte".into() } else { format!("{indices:?}") };
         format!(
-            "{} ({kind}), cut at {places}: {fault}\n{bytes}\nread: {read:?}\nwhole: {whole:?}\ncut: {outcome:?}",
+            "{} ({kind}), cut at {indices}: {fault}\n{bytes}\nread: {read:?}\nwhole: {whole:?}\ncut: {outcome:?}",
             answered.name
         )
     }
 }
 
-/// Lets the backend send the answer in these pieces, and then asks for the next on the same connection.
-async fn serve(rig: &Rig, answered: &Answered, read: &Answer, places: &[usize]) -> Outcome {
-    let segments = cuts::segments(&answered.bytes, places).into_iter().map(<[u8]>::to_vec).collect();
+/// Lets the backend send the response in these pieces, then sends the next request on the same connection.
+async fn serve(rig: &Rig, answered: &Answered, read: &Answer, indices: &[usize]) -> Outcome {
+    let segments = cuts::segments(&answered.bytes, indices).into_iter().map(<[u8]>::to_vec).collect();
     let until_close = read.head.as_ref().is_some_and(|head| head.framing == Framing::UntilClose);
     let behaviour = Behaviour::Script { segments, closes: !read.complete || until_close };
     let method = answered.method;
@@ -110,10 +110,10 @@ async fn serve(rig: &Rig, answered: &Answered, read: &Answer, places: &[usize]) 
     rig.run(&[request.as_bytes()], false, behaviour).await
 }
 
-/// The answers that the client has got.
+/// The responses that the client received.
 fn got(answered: &Answered, outcome: &Outcome) -> Got {
     let mut first = answer::read(answered.method, &[&outcome.answered]);
-    // Chunks are framed anew as they come, so the length of the whole is not the same.
+    // Chunks are framed again as they arrive, so the total length varies.
     let length = std::mem::take(&mut first.length);
     let rest = if first.complete { outcome.answered[length..].into() } else { BytesMut::new() };
     Got { first, rest }
@@ -130,10 +130,10 @@ async fn check(
         failures.note(|| case.describe(&[], &case.outcome, &fault));
         return;
     }
-    for places in cuts.into_iter().filter(|places| !case.surplus_is_apart(places)) {
-        let outcome = serve(rig, &case.answered, &case.read, &places).await;
+    for indices in cuts.into_iter().filter(|indices| !case.surplus_is_apart(indices)) {
+        let outcome = serve(rig, &case.answered, &case.read, &indices).await;
         if let Some(fault) = case.fault_of(&outcome) {
-            failures.note(|| case.describe(&places, &outcome, &fault));
+            failures.note(|| case.describe(&indices, &outcome, &fault));
             return;
         }
     }
@@ -144,10 +144,10 @@ fn answers_of_the_corpus_fare_the_same_under_every_cut() {
     run(async {
         let rig = Rig::start().await;
         let mut failures = Failures::default();
-        // A backend that closes without a byte may be asked again.
+        // A request may be retried if the backend closes without a byte.
         for answered in corpus::answers().into_iter().filter(|answered| !answered.bytes.is_empty()) {
             let length = answered.bytes.len();
-            let cuts = cuts::in_two(length).into_iter().map(|place| vec![place]);
+            let cuts = cuts::in_two(length).into_iter().map(|index| vec![index]);
             check(&rig, answered, cuts.chain([cuts::bytewise(length)]), &mut failures).await;
         }
         failures.assert_none();
@@ -170,7 +170,7 @@ fn generated_answers_fare_the_same_under_some_cuts() {
     });
 }
 
-/// The client gets the bytes before a broken chunk, and then the end of the connection.
+/// The client gets the bytes before a broken chunk, then the connection is closed.
 #[test]
 fn data_before_a_bad_chunk_is_delivered() {
     run(async {
@@ -182,13 +182,13 @@ fn data_before_a_bad_chunk_is_delivered() {
             if read.body.is_empty() {
                 continue;
             }
-            for places in
-                cuts::in_two(answered.bytes.len()).into_iter().map(|place| vec![place]).chain([Vec::new()])
+            for indices in
+                cuts::in_two(answered.bytes.len()).into_iter().map(|index| vec![index]).chain([Vec::new()])
             {
-                let outcome = serve(&rig, &answered, &read, &places).await;
+                let outcome = serve(&rig, &answered, &read, &indices).await;
                 let Got { first, rest } = got(&answered, &outcome);
                 if first.body != read.body || first.complete || !rest.is_empty() || !outcome.closed {
-                    failures.note(|| format!("{} cut at {places:?}: {first:?}", shown(&answered.bytes)));
+                    failures.note(|| format!("{} cut at {indices:?}: {first:?}", shown(&answered.bytes)));
                     break;
                 }
             }
@@ -197,7 +197,7 @@ fn data_before_a_bad_chunk_is_delivered() {
     });
 }
 
-/// The usual answer is one that the codec reads.
+/// The codec accepts the usual response.
 #[test]
 fn the_usual_answer_is_read_whole() {
     assert!(answer::read("GET", &[OK]).complete);

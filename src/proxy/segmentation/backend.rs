@@ -1,4 +1,4 @@
-//! A backend on the loopback, in the same runtime: it notes what it sees of each request, and answers as it is told.
+//! A backend on loopback, in the same runtime: it records each request and responds as configured.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -10,22 +10,22 @@ use tokio::task::yield_now;
 
 use super::seen::{Reader, Run, Seen, Step};
 
-/// How the requests of a run are answered.
+/// The responses to the requests of a run.
 #[derive(Clone, Debug)]
 pub(super) enum Behaviour {
-    /// Each when it was received completely.
+    /// To each request when it is complete.
     Whole,
-    /// Each when its head was received.
+    /// To each request when its head is complete.
     Early,
-    /// The first with these segments, after which the connection is closed if `closes`; the others when they have come
-    /// whole.
+    /// To the first request with these segments, then closes the connection if `closes`. To the others when they are
+    /// complete.
     Script { segments: Vec<Vec<u8>>, closes: bool },
 }
 
-/// The usual answer.
+/// The usual response.
 pub(super) const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// A pass of the scheduler polls each task and the sockets. A segment needs fewer to come to its end.
+/// A pass of the scheduler polls each task and the sockets. A segment needs fewer passes.
 const PASSES: usize = 4;
 
 /// A backend.
@@ -49,7 +49,7 @@ impl Backend {
         (backend, address)
     }
 
-    /// Begins a run of this client: gives its log.
+    /// Begins a run of this client. Returns its log.
     pub(super) fn behave(&self, behaviour: Behaviour, client: IpAddr) -> Rc<RefCell<Vec<Rc<RefCell<Seen>>>>> {
         *self.behaviour.borrow_mut() = behaviour;
         let run = Run::of(client);
@@ -57,7 +57,7 @@ impl Backend {
         run.log
     }
 
-    /// What is to be written now, in segments, and whether the connection is closed then.
+    /// The segments to write now, and whether to close the connection afterwards.
     fn answer(&self, step: Step) -> Option<(Vec<Vec<u8>>, bool)> {
         let behaviour = &mut *self.behaviour.borrow_mut();
         match (&*behaviour, step) {
@@ -74,7 +74,7 @@ impl Backend {
 }
 
 async fn serve(backend: Rc<Backend>, mut socket: TcpStream) {
-    // Small segments go out as they are.
+    // Small segments are sent without delay.
     socket.set_nodelay(true).expect("a socket can do that");
     let mut reader = Reader::default();
     loop {
@@ -100,7 +100,7 @@ async fn serve(backend: Rc<Backend>, mut socket: TcpStream) {
     }
 }
 
-/// Lets all others go on until a segment is consumed.
+/// Yields to the other tasks until a segment is consumed.
 pub(super) async fn settle() {
     for _ in 0..PASSES {
         yield_now().await;

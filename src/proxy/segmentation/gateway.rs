@@ -1,7 +1,7 @@
 //! A worker with one route, clients connected by pipes, and its backend, all on one thread.
 //!
-//! So a segment is consumed before the next is written, however small it is, and each run does the same. Only the way
-//! to the backend is a socket.
+//! So each segment is consumed before the next is written, and runs are deterministic. Only the connection to the
+//! backend is a socket.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -25,8 +25,8 @@ use crate::route::folding::PathMatching;
 use crate::route::pattern::PathPattern;
 use crate::route::{Conditions, RouteTable};
 
-/// No run waits for so long unless it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Only a run that fails waits for this time.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A worker and its backend.
 pub(super) struct Rig {
@@ -38,24 +38,24 @@ pub(super) struct Rig {
 /// The outcome of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// The requests that the backend has seen.
+    /// The requests that the backend received.
     pub(super) seen: Vec<Seen>,
-    /// All that the client was sent, less `100 Continue`, which depends on what had come by then.
+    /// All bytes sent to the client, without `100 Continue`, which depends on the segments received before.
     pub(super) answered: BytesMut,
-    /// The gateway closed the connection within [`PATIENCE`].
+    /// The gateway closed the connection within [`TIMEOUT`].
     pub(super) closed: bool,
 }
 
 impl Rig {
     pub(super) async fn start() -> Self {
         let (backend, address) = Backend::start().await;
-        Self { worker: fixtures::worker(gateway(address)), backend, runs: Cell::new(0) }
+        Self { worker: fixtures::worker(plan(address)), backend, runs: Cell::new(0) }
     }
 
-    /// Sends these segments on a connection of its own, the end of the stream behind them if `ends`, and reads all that
-    /// is answered, up to the end.
+    /// Sends these segments on a new connection, closes the stream after them if `ends`, and reads all responses up to
+    /// the end.
     pub(super) async fn run(&self, segments: &[&[u8]], ends: bool, behaviour: Behaviour) -> Outcome {
-        // Each run has a client of its own; the backend assigns requests to runs by the client's address.
+        // Each run has its own client; the backend assigns requests to runs by the client's address.
         self.runs.set(self.runs.get() + 1);
         let [_, high, middle, low] = self.runs.get().to_be_bytes();
         let peer = IpAddr::from([127, high, middle, low]);
@@ -73,8 +73,8 @@ impl Rig {
             ours.close_sending();
         }
         let reading = async { while matches!(read(&ours, &mut answered).await, Ok(1..)) {} };
-        let closed = timeout(PATIENCE, reading).await.is_ok();
-        // Our end is gone, too, so there is nothing to linger for.
+        let closed = timeout(TIMEOUT, reading).await.is_ok();
+        // The client's end is closed, too, so the gateway need not linger.
         drop(ours);
         serving.await.expect("the connection's task does not panic");
         settle().await;
@@ -86,8 +86,8 @@ impl Rig {
 async fn write(pipe: &Pipe, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let writing = poll_fn(|context| pipe.poll_write(context, bytes, b""));
-        // A gateway that has closed reads no more.
-        let Ok(Ok(written)) = timeout(PATIENCE, writing).await else { return };
+        // After closing, the gateway reads no more.
+        let Ok(Ok(written)) = timeout(TIMEOUT, writing).await else { return };
         bytes = &bytes[written..];
     }
 }
@@ -123,9 +123,9 @@ fn route() -> Route {
         upstream: UpstreamIndex(0),
         cost: None,
         limits: Vec::new(),
-        timeout: PATIENCE * 100,
-        read_timeout: PATIENCE * 100,
-        tunnel_timeout: PATIENCE * 100,
+        timeout: TIMEOUT * 100,
+        read_timeout: TIMEOUT * 100,
+        tunnel_timeout: TIMEOUT * 100,
         max_body_bytes: None,
         strip_prefix: None,
         request_headers: HeaderEdits::default(),
@@ -136,21 +136,21 @@ fn route() -> Route {
     }
 }
 
-fn gateway(backend: SocketAddr) -> Plan {
+fn plan(backend: SocketAddr) -> Plan {
     let server = Server {
         max_header_bytes: super::corpus::request::MAX_HEAD,
-        header_timeout: PATIENCE,
-        body_timeout: PATIENCE,
-        idle_timeout: PATIENCE,
-        write_timeout: PATIENCE,
-        drain_timeout: PATIENCE,
-        max_connection_age: PATIENCE,
+        header_timeout: TIMEOUT,
+        body_timeout: TIMEOUT,
+        idle_timeout: TIMEOUT,
+        write_timeout: TIMEOUT,
+        drain_timeout: TIMEOUT,
+        max_connection_age: TIMEOUT,
         ..fixtures::server()
     };
     Plan {
         upstreams: vec![Arc::new(fixtures::upstream(backend))],
         routes: vec![route()],
         table: RouteTable::new(vec![conditions()], PathMatching::default()),
-        ..fixtures::gateway(server)
+        ..fixtures::plan(server)
     }
 }

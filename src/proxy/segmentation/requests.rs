@@ -1,7 +1,7 @@
 //! Requests under every cut.
 //!
-//! A good one is followed by `GET /next`, and both must fare the same under every cut. A bad one is followed by
-//! `GET /smuggled`, which the backend must never see; of the bad one it may see no more than what is valid of it.
+//! A good request is followed by `GET /next`; the outcome of both must be the same under every cut. A bad request is
+//! followed by `GET /smuggled`, which the backend must never receive; of the bad request it may receive a valid part.
 
 use super::backend::Behaviour;
 use super::corpus::request::{self, Requests};
@@ -13,12 +13,12 @@ use super::seen::Seen;
 const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nhost: next\r\nconnection: close\r\n\r\n";
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nhost: smuggled\r\nconnection: close\r\n\r\n";
 
-/// What stands behind a message.
+/// The bytes after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It is whole: the next request.
+    /// The message is complete: the next request.
     Good,
-    /// It is refused: what must never be a request.
+    /// The message is refused: bytes that must never become a request.
     Bad,
     /// The message is incomplete at the end of the stream.
     Part,
@@ -44,7 +44,7 @@ impl Case {
         Self { sent, read, kind, whole }
     }
 
-    /// What is wrong with the outcome of any cut.
+    /// The fault of an outcome, if any.
     fn fault_of(&self, outcome: &Outcome) -> Option<String> {
         if !outcome.closed {
             return Some("the connection stays open".into());
@@ -53,27 +53,27 @@ impl Case {
             return Some(format!("the backend was sent {fault}"));
         }
         if outcome.seen.iter().any(|seen| seen.target == "/smuggled") {
-            return Some("the request behind it is served".into());
+            return Some("the request after it is served".into());
         }
         let broken = self.broken();
-        // What is still on its way to the backend when the client is answered says nothing.
+        // Bytes that are still in flight to the backend at the client's response are not compared.
         let complete = |outcome: &Outcome| -> Vec<Seen> {
             outcome.seen.iter().filter(|seen| seen.complete).cloned().collect()
         };
         if complete(outcome) != complete(&self.whole) {
-            return Some("the backend sees other requests than in one piece".into());
+            return Some("the backend receives different requests than in one piece".into());
         }
         for seen in outcome.seen.iter().filter(|seen| !seen.complete) {
             let valid = broken.is_some_and(|broken| broken.body.starts_with(&seen.body));
             if !valid || !seen.trailers.is_empty() {
-                return Some(format!("the backend sees what is not a valid part: {seen:?}"));
+                return Some(format!("the backend receives more than a valid part: {seen:?}"));
             }
         }
         let same = match self.kind {
             Kind::Good => outcome.answered == self.whole.answered,
             Kind::Bad | Kind::Part => statuses(&outcome.answered) == statuses(&self.whole.answered),
         };
-        (!same).then(|| "the client is answered otherwise than in one piece".into())
+        (!same).then(|| "the client gets a different response than in one piece".into())
     }
 
     /// The request with a refused or incomplete body.
@@ -81,13 +81,13 @@ impl Case {
         self.read.requests.last().filter(|request| !request.complete)
     }
 
-    /// What is wrong with it even in one piece.
+    /// The fault of the outcome in one piece.
     fn fault_of_whole(&self) -> Option<String> {
         let fault = self.fault_of(&self.whole);
         let served = || self.whole.seen.iter().any(|seen| seen.target == "/next");
         let kept = self.read.requests.iter().all(|request| request.keep_alive);
         let refused_by_us = statuses(&self.whole.answered).iter().any(|status| *status != 200);
-        let told = self.read.refused.filter(|_| kept && !refused_expectation(&self.read));
+        let expected = self.read.refused.filter(|_| kept && !refused_expectation(&self.read));
         match self.kind {
             _ if fault.is_some() => fault,
             Kind::Good if kept && !refused_by_us && !served() => {
@@ -96,45 +96,45 @@ impl Case {
             Kind::Good if !kept && served() => {
                 Some("the next request is served on a connection that closes".into())
             }
-            Kind::Bad if told.is_some() && told != statuses(&self.whole.answered).last().copied() => {
-                Some(format!("it should be refused with {told:?}"))
+            Kind::Bad if expected.is_some() && expected != statuses(&self.whole.answered).last().copied() => {
+                Some(format!("it should be refused with {expected:?}"))
             }
             _ => None,
         }
     }
 
-    fn describe(&self, places: &str, outcome: &Outcome, fault: &str) -> String {
+    fn describe(&self, indices: &str, outcome: &Outcome, fault: &str) -> String {
         let Self { sent, kind, whole, .. } = self;
         let bytes = shown(&sent.bytes);
-        format!("{} ({kind:?}), {places}: {fault}\n{bytes}\nwhole: {whole:?}\ncut:   {outcome:?}", sent.name)
+        format!("{} ({kind:?}), {indices}: {fault}\n{bytes}\nwhole: {whole:?}\ncut:   {outcome:?}", sent.name)
     }
 
-    /// Runs it under these cuts, up to the first that fails.
+    /// Runs it under these cuts, up to the first failure.
     async fn check(&self, rig: &Rig, cuts: impl IntoIterator<Item = Vec<usize>>, failures: &mut Failures) {
         if let Some(fault) = self.fault_of_whole() {
             failures.note(|| self.describe("in one piece", &self.whole, &fault));
             return;
         }
-        for places in cuts {
-            let segments = cuts::segments(&self.sent.bytes, &places);
+        for indices in cuts {
+            let segments = cuts::segments(&self.sent.bytes, &indices);
             let outcome = send(rig, self.kind, &segments, Behaviour::Whole).await;
             if let Some(fault) = self.fault_of(&outcome) {
-                let places =
-                    if places.len() > 2 { "byte by byte".into() } else { format!("cut at {places:?}") };
-                failures.note(|| self.describe(&places, &outcome, &fault));
+                let indices =
+                    if indices.len() > 2 { "byte by byte".into() } else { format!("cut at {indices:?}") };
+                failures.note(|| self.describe(&indices, &outcome, &fault));
                 return;
             }
         }
     }
 }
 
-/// A request that asks for more than is served is refused, and its body not waited for.
+/// A request with an unsupported expectation is refused without a wait for its body.
 fn refused_expectation(read: &Requests) -> bool {
     let mut fields = read.requests.iter().flat_map(|request| &request.fields);
     fields.any(|(name, _)| name.eq_ignore_ascii_case(b"expect"))
 }
 
-/// The statuses of the answers. Bodies of ours and of the backend have none of these words.
+/// The statuses of the responses. No body of the gateway or the backend contains a status line.
 fn statuses(answered: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(answered);
     let lines = text.match_indices("HTTP/1.").map(|(at, _)| &text[at..]);
@@ -147,7 +147,7 @@ async fn send(rig: &Rig, kind: Kind, segments: &[&[u8]], behaviour: Behaviour) -
         Kind::Bad => SMUGGLED,
         Kind::Part => b"",
     };
-    // Bytes after the message are sent with the last segment, like those of a client that does not wait.
+    // Bytes after the message are sent with the last segment, as by a client that pipelines.
     let Some((last, before)) = segments.split_last() else {
         return rig.run(&[behind], true, behaviour).await;
     };
@@ -156,10 +156,10 @@ async fn send(rig: &Rig, kind: Kind, segments: &[&[u8]], behaviour: Behaviour) -
     rig.run(&all, kind == Kind::Part, behaviour).await
 }
 
-/// Every place of a short message, and byte by byte.
+/// Every index of a short message, and byte by byte.
 fn everywhere(bytes: &[u8]) -> impl Iterator<Item = Vec<usize>> + use<> {
     let bytewise = (bytes.len() < 2_000).then(|| cuts::bytewise(bytes.len()));
-    cuts::in_two(bytes.len()).into_iter().map(|place| vec![place]).chain(bytewise)
+    cuts::in_two(bytes.len()).into_iter().map(|index| vec![index]).chain(bytewise)
 }
 
 /// The messages with this remainder of their index, so that several tests share them.
@@ -200,8 +200,8 @@ fn generated_requests_fare_the_same_under_some_cuts() {
     });
 }
 
-/// A backend that answers before the body has come: the answer may stand, but not the connection, and nothing behind
-/// the broken body is a request.
+/// A backend that responds before the body is complete: the response may pass, but the connection is closed, and no
+/// bytes after the broken body are a request.
 #[test]
 fn a_bad_body_behind_an_early_answer_smuggles_nothing() {
     run(async {
@@ -209,14 +209,14 @@ fn a_bad_body_behind_an_early_answer_smuggles_nothing() {
         let mut failures = Failures::default();
         for body in written::BAD_CHUNKS {
             let bytes = format!("{}{body}", written::CHUNKED).into_bytes();
-            let cuts = cuts::in_two(bytes.len()).into_iter().map(|place| vec![place]);
-            for places in cuts.chain([Vec::new(), cuts::bytewise(bytes.len())]) {
-                let segments = cuts::segments(&bytes, &places);
+            let cuts = cuts::in_two(bytes.len()).into_iter().map(|index| vec![index]);
+            for indices in cuts.chain([Vec::new(), cuts::bytewise(bytes.len())]) {
+                let segments = cuts::segments(&bytes, &indices);
                 let outcome = send(&rig, Kind::Bad, &segments, Behaviour::Early).await;
-                let told = matches!(statuses(&outcome.answered)[..], [200 | 400]);
+                let answered = matches!(statuses(&outcome.answered)[..], [200 | 400]);
                 let smuggled = outcome.seen.iter().any(|seen| seen.target != "/" || seen.complete);
-                if !told || smuggled || !outcome.closed {
-                    failures.note(|| format!("{body:?} cut at {places:?}: {outcome:?}"));
+                if !answered || smuggled || !outcome.closed {
+                    failures.note(|| format!("{body:?} cut at {indices:?}: {outcome:?}"));
                     break;
                 }
             }

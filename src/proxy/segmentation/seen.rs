@@ -1,5 +1,4 @@
-//! What a backend sees of a request, read as strictly as the gateway has to write: it frames anew, so nothing odd is
-//! left.
+//! A strict parser for the backend's side: the gateway frames every request again, so no unusual syntax may remain.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -17,16 +16,16 @@ pub(super) struct Seen {
     pub(super) body: BytesMut,
     /// Lines with their CR LF.
     pub(super) trailers: String,
-    /// It was received completely.
+    /// Whether the request is complete.
     pub(super) complete: bool,
-    /// It violates the grammar of requests.
+    /// The part that violates the grammar of requests, if any.
     pub(super) fault: Option<&'static str>,
 }
 
-/// One run: what a backend sees of an earlier one, which comes late, does not belong to it.
+/// One run. Late bytes of an earlier run do not belong to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
-    /// How the gateway names the client.
+    /// The header with which the gateway names the client.
     forwarded: String,
     /// The requests, in order.
     pub(super) log: Rc<RefCell<Vec<Rc<RefCell<Seen>>>>>,
@@ -37,7 +36,7 @@ impl Run {
         Self { forwarded: format!("x-forwarded-for: {client}\\r\\n"), log: Rc::default() }
     }
 
-    /// Notes a request with a head of this run.
+    /// Records a request if its head belongs to this run.
     fn note(&self, mut seen: Seen) -> Rc<RefCell<Seen>> {
         let own = seen.head.contains(&self.forwarded);
         seen.head = seen.head.replace(&self.forwarded, "");
@@ -64,21 +63,21 @@ enum Rest {
     Trailers,
 }
 
-/// How much of it was received.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// More is awaited.
+    /// More bytes are needed.
     Pending,
-    /// A head was received.
+    /// The head is complete.
     Head,
-    /// A request was received completely.
+    /// The request is complete.
     Whole,
-    /// The bytes are no request.
+    /// The bytes are not a request.
     Fault,
 }
 
 impl Reader {
-    /// The next thing that has come, which goes to the log of its run.
+    /// Parses the received bytes, and records the request in the log of its run.
     pub(super) fn step(&mut self, run: &RefCell<Run>) -> Step {
         let Some((seen, rest)) = &mut self.current else { return self.take_head(run) };
         loop {
@@ -182,12 +181,12 @@ impl Reader {
 }
 
 /// A word of the request line.
-fn parsed_text(head: &[u8], place: usize) -> String {
-    let word = head.split(|&byte| byte == b' ').nth(place).unwrap_or_default();
+fn parsed_text(head: &[u8], index: usize) -> String {
+    let word = head.split(|&byte| byte == b' ').nth(index).unwrap_or_default();
     String::from_utf8_lossy(word).into_owned()
 }
 
-/// The head as text, with the value of `x-request-id` left out.
+/// The head as text, without the value of `x-request-id`.
 fn without_id(head: &[u8]) -> String {
     let text = head.escape_ascii().to_string();
     match text.find("x-request-id: ") {

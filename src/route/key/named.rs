@@ -58,12 +58,12 @@ impl Key {
     pub fn label_of(&self, values: &[String], rule: &ClientRule, masking: Masking<'_>) -> String {
         let mut label = String::new();
         let parts = self.parts.iter().filter(|part| **part != Part::Global);
-        let most = self.label_part_most();
+        let max = self.max_label_part();
         for (part, value) in parts.zip(values) {
             match (part, value.parse::<IpAddr>()) {
                 // Writing to a `String` cannot fail.
                 (Part::Ip, Ok(address)) => _ = write!(label, "{}", rule.client(address).network),
-                _ => write_value(value, part.masking(masking), part.is_authorization(), most, &mut label),
+                _ => write_value(value, part.masking(masking), part.is_authorization(), max, &mut label),
             }
             label.push(LABEL_END);
         }

@@ -96,16 +96,16 @@ impl PathPattern {
             }
             Segment::Parameter(_) => None,
         };
-        self.segments.iter().enumerate().filter_map(move |(place, segment)| {
+        self.segments.iter().enumerate().filter_map(move |(index, segment)| {
             let mut other = Self { segments: self.segments.clone(), below: false };
-            other.segments[place] = swapped(segment)?;
-            Some((place, other.shape()))
+            other.segments[index] = swapped(segment)?;
+            Some((index, other.shape()))
         })
     }
 
     /// Whether the segment at this index is a parameter.
-    pub(in crate::route) fn has_parameter_at(&self, place: usize) -> bool {
-        self.segments.get(place).is_some_and(Segment::is_parameter)
+    pub(in crate::route) fn has_parameter_at(&self, index: usize) -> bool {
+        self.segments.get(index).is_some_and(Segment::is_parameter)
     }
 
     /// The more specific pattern first: exact, then with parameters, then prefixes; of one kind the longest (exact

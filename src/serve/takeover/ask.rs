@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::{BATCH, HELLO, LEAVING, MOST_SOCKETS, PATIENCE, SERVING, SOCKETS, is_trusted, name, names};
+use super::{BATCH, HELLO, LEAVING, MAX_SOCKETS, SERVING, SOCKETS, TIMEOUT, is_trusted, name, names};
 
 /// The process that listened before this one.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Predecessor {
         self.stream.read_exact(&mut hello)?;
         self.stream.read_exact(&mut count)?;
         let count = usize::try_from(u32::from_le_bytes(count)).unwrap_or(usize::MAX);
-        if hello != *HELLO || count > MOST_SOCKETS {
+        if hello != *HELLO || count > MAX_SOCKETS {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks in words of another version"));
         }
         let mut sockets = Vec::with_capacity(count);
@@ -90,8 +90,8 @@ impl Predecessor {
 /// Connects at once, and bounds each later step by 5 s.
 fn connect(name: &str) -> io::Result<UnixStream> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.set_write_timeout(Some(PATIENCE))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(TIMEOUT))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     // A full queue is not waited for: its owner is unknown yet. If the owner is the process with the listener, it keeps
     // its address.
     socket.set_nonblocking(true)?;

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use super::{BATCH, HELLO, LEAVING, PATIENCE, SERVING, STARTING, is_trusted, name};
+use super::{BATCH, HELLO, LEAVING, SERVING, STARTING, TIMEOUT, is_trusted, name};
 
 /// How long accepting pauses when the process is out of descriptors.
 const REST: Duration = Duration::from_millis(200);
@@ -109,8 +109,8 @@ impl Offer {
 impl Successor {
     /// Tells the successor that this process leaves. A successor that misses the message has the sockets nevertheless.
     pub(in crate::serve) async fn acknowledge(mut self) {
-        let told = timeout(PATIENCE, self.stream.write_all(&[LEAVING])).await;
-        if !matches!(told, Ok(Ok(()))) {
+        let sent = timeout(TIMEOUT, self.stream.write_all(&[LEAVING])).await;
+        if !matches!(sent, Ok(Ok(()))) {
             tracing::warn!("process {} took over, but does not answer any more", self.process);
         }
     }

@@ -6,28 +6,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(super) struct Capacity {
     bound: u64,
-    taken: AtomicU64,
+    used: AtomicU64,
 }
 
 impl Capacity {
     /// A capacity with all entries free.
     pub(super) fn new(bound: usize) -> Self {
-        Self { bound: u64::try_from(bound).unwrap_or(u64::MAX), taken: AtomicU64::new(0) }
+        Self { bound: u64::try_from(bound).unwrap_or(u64::MAX), used: AtomicU64::new(0) }
     }
 
     /// Takes up to `wanted` entries, and returns how many. The bound holds at every moment.
     pub(super) fn take(&self, wanted: u64) -> u64 {
-        let grant = |taken: u64| wanted.min(self.bound.saturating_sub(taken));
-        let mut taken = self.taken.load(Ordering::Relaxed);
+        let grant = |used: u64| wanted.min(self.bound.saturating_sub(used));
+        let mut used = self.used.load(Ordering::Relaxed);
         loop {
-            let granted = grant(taken);
+            let granted = grant(used);
             if granted == 0 {
                 return 0;
             }
-            let new = taken + granted;
-            match self.taken.compare_exchange_weak(taken, new, Ordering::Relaxed, Ordering::Relaxed) {
+            let new = used + granted;
+            match self.used.compare_exchange_weak(used, new, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return granted,
-                Err(now) => taken = now,
+                Err(now) => used = now,
             }
         }
     }
@@ -35,7 +35,7 @@ impl Capacity {
     /// Returns entries that were taken before.
     pub(super) fn give_back(&self, amount: u64) {
         if amount > 0 {
-            self.taken.fetch_sub(amount, Ordering::Relaxed);
+            self.used.fetch_sub(amount, Ordering::Relaxed);
         }
     }
 
@@ -45,7 +45,7 @@ impl Capacity {
     }
 
     /// The number of entries used.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
     }
 }

@@ -45,7 +45,7 @@ impl LockedSets<'_> {
             let set = trail.get(step)?.set;
             for slot in 0..SLOTS {
                 let tag = self.get(SlotRef { set, slot }).tag();
-                let other = self.table.other_place(self.sets[set].0, tag);
+                let other = self.table.other_set(self.sets[set].0, tag);
                 let Some(set) = self.visit(other).filter(|set| trail.iter().all(|step| step.set != *set))
                 else {
                     continue;
@@ -59,10 +59,10 @@ impl LockedSets<'_> {
         None
     }
 
-    /// The position among the locked sets of the one at index `place`, which is locked now if it is free.
-    fn visit(&mut self, place: usize) -> Option<usize> {
-        self.index(place).or_else(|| {
-            self.sets.push((place, self.table.set(place).try_lock()?));
+    /// The position among the locked sets of the one at index `set_index`, which is locked now if it is free.
+    fn visit(&mut self, set_index: usize) -> Option<usize> {
+        self.index(set_index).or_else(|| {
+            self.sets.push((set_index, self.table.set(set_index).try_lock()?));
             Some(self.sets.len() - 1)
         })
     }

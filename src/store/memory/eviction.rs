@@ -108,8 +108,8 @@ impl LockedSets<'_> {
         policy: &EvictionPolicy<'_>,
         budget: &mut Budget,
     ) -> Option<u64> {
-        let [place, _] = self.table.places(charge.key);
-        let visited = self.collect(place, policy);
+        let [set_index, _] = self.table.set_indices(charge.key);
+        let visited = self.collect(set_index, policy);
         let candidates = self.candidates(0..self.sets.len(), policy);
         let choice = Choice::new(policy.usage(charge.numbers), &candidates);
         let mut chosen = choice.lowest(&candidates, policy)?;
@@ -118,7 +118,7 @@ impl LockedSets<'_> {
             && chosen.0.is_live
         {
             let met = candidates.iter().filter(|candidate| is_same(candidate.usage, Some(own))).count();
-            chosen = self.collect_own(own, met, place + visited, chosen, policy, budget);
+            chosen = self.collect_own(own, met, set_index + visited, chosen, policy, budget);
         }
         let (rank, seat) = chosen;
         Some(self.evict_slot(rank.standing, seat, policy))
@@ -161,16 +161,16 @@ impl LockedSets<'_> {
         company.map(candidate).collect()
     }
 
-    /// Locks further sets, from index `place` on, until there are enough candidates, and returns the number of indices
+    /// Locks further sets, from index `set_index` on, until there are enough candidates, and returns the number of indices
     /// visited. It never waits for a lock, so it cannot deadlock; a set locked by another request is skipped.
-    fn collect(&mut self, place: usize, policy: &EvictionPolicy<'_>) -> usize {
+    fn collect(&mut self, set_index: usize, policy: &EvictionPolicy<'_>) -> usize {
         let table = self.table;
         let enough = if table.room.bound() <= Self::ALL { usize::MAX } else { Self::MIN_CANDIDATES };
         let company =
             |slots: &mut dyn Iterator<Item = _>| slots.filter(|slot| policy.is_evictable(slot)).count();
         let mut gathered: usize = self.sets.iter().map(|(_, set)| company(&mut set.slots())).sum();
         let mut visited = 0;
-        for next in (place..table.sets()).chain(0..place).take(Self::MAX_VISITS) {
+        for next in (set_index..table.sets()).chain(0..set_index).take(Self::MAX_VISITS) {
             if gathered >= enough {
                 break;
             }
@@ -188,14 +188,14 @@ impl LockedSets<'_> {
         visited
     }
 
-    /// Continues, in runs of sets from index `place` on, until enough counters of the new key's own policy were met,
+    /// Continues, in runs of sets from index `set_index` on, until enough counters of the new key's own policy were met,
     /// `met` of which were collected already, and returns the slot to be evicted. Only its set stays locked. This does
     /// not wait for a lock either.
     fn collect_own(
         &mut self,
         own: &PolicyUsage,
         mut met: usize,
-        place: usize,
+        set_index: usize,
         mut chosen: (Rank, SlotRef),
         policy: &EvictionPolicy<'_>,
         budget: &mut Budget,
@@ -203,7 +203,7 @@ impl LockedSets<'_> {
         let (table, gathered) = (self.table, self.sets.len());
         let mut cache = PolicyCache::default();
         let (runs, length) = Self::OWN_RUNS;
-        let start = |run: usize| place + run * (table.sets() / runs);
+        let start = |run: usize| set_index + run * (table.sets() / runs);
         for next in (0..runs).flat_map(|run| start(run)..start(run) + length) {
             let next = next % table.sets();
             if met >= Self::MIN_CANDIDATES || budget.0 == 0 {

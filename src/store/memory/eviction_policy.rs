@@ -109,12 +109,12 @@ impl<'a> EvictionPolicy<'a> {
         numbers: ParamsId,
         cache: &mut PolicyCache<'c>,
     ) -> Option<&'c RegisteredPolicy> {
-        let place = &mut cache.0[numbers.0 as usize % 32];
-        match *place {
+        let slot = &mut cache.0[numbers.0 as usize % 32];
+        match *slot {
             Some((before, policy)) if before == numbers => policy,
             _ => {
                 let policy = self.policy(numbers);
-                *place = Some((numbers, policy));
+                *slot = Some((numbers, policy));
                 policy
             }
         }

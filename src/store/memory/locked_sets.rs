@@ -30,28 +30,29 @@ type SetIndices = SmallVec<[usize; 8]>;
 impl<'a> LockedSets<'a> {
     /// Locks the sets of the charges' keys: the set of a stored key, or both sets of a key that is not stored.
     pub(super) fn new(table: &'a CounterTable, charges: &[Charge<'_>]) -> Self {
-        let mut places = SetIndices::new();
+        let mut set_indices = SetIndices::new();
         for Charge { key, .. } in charges {
-            let (both, tag) = (table.places(*key), Tag::of(*key));
-            match both.into_iter().find(|place| table.set(*place).find(tag).is_some()) {
-                Some(place) => places.push(place),
-                None => places.extend(both),
+            let (both, tag) = (table.set_indices(*key), Tag::of(*key));
+            match both.into_iter().find(|set_index| table.set(*set_index).find(tag).is_some()) {
+                Some(set_index) => set_indices.push(set_index),
+                None => set_indices.extend(both),
             }
         }
-        let held = Self::lock(table, places);
+        let held = Self::lock(table, set_indices);
         if charges.iter().all(|charge| held.has(charge.key)) {
             return held;
         }
         // A key has moved or was removed before the sets were locked.
         drop(held);
-        Self::lock(table, charges.iter().flat_map(|charge| table.places(charge.key)).collect())
+        Self::lock(table, charges.iter().flat_map(|charge| table.set_indices(charge.key)).collect())
     }
 
     /// Locks each index once and in ascending order: no two requests can wait for each other.
-    fn lock(table: &'a CounterTable, mut places: SetIndices) -> Self {
-        places.sort_unstable();
-        places.dedup();
-        let sets = places.into_iter().map(|place| (place, table.set(place).lock())).collect();
+    fn lock(table: &'a CounterTable, mut set_indices: SetIndices) -> Self {
+        set_indices.sort_unstable();
+        set_indices.dedup();
+        let sets =
+            set_indices.into_iter().map(|set_index| (set_index, table.set(set_index).lock())).collect();
         Self { table, sets }
     }
 
@@ -60,14 +61,14 @@ impl<'a> LockedSets<'a> {
         self.find(key).is_some() || self.own(key).count() == 2
     }
 
-    /// The position among the locked sets of the one at index `place`.
-    pub(super) fn index(&self, place: usize) -> Option<usize> {
-        self.sets.iter().position(|(held, _)| *held == place)
+    /// The position among the locked sets of the one at index `set_index`.
+    pub(super) fn index(&self, set_index: usize) -> Option<usize> {
+        self.sets.iter().position(|(held, _)| *held == set_index)
     }
 
     /// The positions of the key's sets among the locked sets.
     pub(super) fn own(&self, key: Fingerprint) -> impl Iterator<Item = usize> + use<> {
-        self.table.places(key).map(|place| self.index(place)).into_iter().flatten()
+        self.table.set_indices(key).map(|set_index| self.index(set_index)).into_iter().flatten()
     }
 
     /// The slot of the key.

@@ -59,9 +59,9 @@ impl Logs {
     }
 
     fn with<T>(&self, id: u64, act: impl FnOnce(&mut Slab<State>, usize) -> T) -> T {
-        let place = id.saturating_sub(1);
-        let index = usize::try_from(place / Self::STRIDE).unwrap_or(usize::MAX);
-        act(&mut self.shard(place % Self::STRIDE).lock(), index)
+        let number = id.saturating_sub(1);
+        let index = usize::try_from(number / Self::STRIDE).unwrap_or(usize::MAX);
+        act(&mut self.shard(number % Self::STRIDE).lock(), index)
     }
 
     fn shard(&self, number: u64) -> &Mutex<Slab<State>> {

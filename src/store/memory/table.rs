@@ -55,8 +55,8 @@ impl CounterTable {
     /// writing to its set.
     #[inline(always)]
     pub(super) fn look(&self, key: Fingerprint, wanted: &CounterSlot) -> Option<SlotView<'_>> {
-        let first = self.first_place(key);
-        let other = self.other_place(first, wanted.tag());
+        let first = self.first_set(key);
+        let other = self.other_set(first, wanted.tag());
         self.set(other).prefetch();
         match self.look_at(first, wanted) {
             Some(seen) => Some(seen),
@@ -70,9 +70,9 @@ impl CounterTable {
     }
 
     #[inline(always)]
-    fn look_at(&self, place: usize, wanted: &CounterSlot) -> Option<SlotView<'_>> {
+    fn look_at(&self, set_index: usize, wanted: &CounterSlot) -> Option<SlotView<'_>> {
         for _ in 0..Self::TRIES {
-            match self.set(place).look(wanted) {
+            match self.set(set_index).look(wanted) {
                 Ok(found) => return found,
                 Err(Busy) => std::hint::spin_loop(),
             }
@@ -81,35 +81,35 @@ impl CounterTable {
     }
 
     /// The indices of the sets in which a key may be stored.
-    pub(super) fn places(&self, key: Fingerprint) -> [usize; 2] {
-        let first = self.first_place(key);
-        [first, self.other_place(first, Tag::of(key))]
+    pub(super) fn set_indices(&self, key: Fingerprint) -> [usize; 2] {
+        let first = self.first_set(key);
+        [first, self.other_set(first, Tag::of(key))]
     }
 
     #[inline]
-    fn first_place(&self, key: Fingerprint) -> usize {
+    fn first_set(&self, key: Fingerprint) -> usize {
         let high = (key.0 >> u64::BITS) as u64;
         self.spread(high)
     }
 
-    /// The index of the other set of a key stored in the set at index `place`. Applied twice, it returns `place`.
-    pub(super) fn other_place(&self, place: usize, tag: Tag) -> usize {
+    /// The index of the other set of a key stored in the set at index `set_index`. Applied twice, it returns `set_index`.
+    pub(super) fn other_set(&self, set_index: usize, tag: Tag) -> usize {
         let both = self.spread(tag.spread());
-        if both >= place { both - place } else { both + self.sets - place }
+        if both >= set_index { both - set_index } else { both + self.sets - set_index }
     }
 
     /// Spreads the numbers of 64 bits evenly over the sets.
     #[inline]
     fn spread(&self, number: u64) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "below the number of sets")]
-        let place = ((u128::from(number) * self.sets as u128) >> u64::BITS) as usize;
-        place
+        let set_index = ((u128::from(number) * self.sets as u128) >> u64::BITS) as usize;
+        set_index
     }
 
-    /// The set at index `place`, which is below [`Self::sets`].
+    /// The set at index `set_index`, which is below [`Self::sets`].
     #[inline]
-    pub(super) fn set(&self, place: usize) -> Set<'_> {
-        Set(&self.words.as_slice()[self.skipped..].as_chunks().0[place])
+    pub(super) fn set(&self, set_index: usize) -> Set<'_> {
+        Set(&self.words.as_slice()[self.skipped..].as_chunks().0[set_index])
     }
 
     /// The number of sets.
@@ -121,7 +121,7 @@ impl CounterTable {
     /// whole table, one set at a time; not for the request path.
     pub(super) fn forget(&self, numbers: ParamsId) -> u64 {
         let mut freed = 0;
-        for set in (0..self.sets).map(|place| self.set(place)).filter(|set| !set.is_untouched()) {
+        for set in (0..self.sets).map(|set_index| self.set(set_index)).filter(|set| !set.is_untouched()) {
             let mut set = set.lock();
             let is_such = |slot: &CounterSlot| !slot.is_empty() && slot.numbers() == numbers;
             while let Some(index) = set.position(is_such) {
@@ -165,7 +165,7 @@ impl CounterTable {
 
     #[cfg(test)]
     fn recounted_where(&self, is_such: impl Fn(&CounterSlot) -> bool) -> u64 {
-        let slots = |place| self.set(place).lock().slots().collect::<Vec<_>>();
+        let slots = |set_index| self.set(set_index).lock().slots().collect::<Vec<_>>();
         let weigh = |slot: CounterSlot| match slot.content() {
             Content::Log { id, events } if !slot.is_empty() => {
                 assert_eq!(self.logs.copy(id).weight() as u64, events);

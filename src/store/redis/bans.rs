@@ -35,7 +35,7 @@ impl RedisClient {
             command.word(b"ban");
             command.word(&record_key);
             command.number(span.map_or(0, |span| span.0));
-            command.number(Bans::MOST as u64);
+            command.number(Bans::MAX as u64);
         });
         match answer.await.map_err(|_| Unreachable)?.as_slice() {
             [_, _] => Err(BanFault::TooMany),
@@ -80,7 +80,7 @@ impl RedisClient {
             let (records, _) = records.as_chunks::<EACH>();
             list.extend(records.iter().filter_map(|record| read(record, now)));
             first += records.len();
-            if records.len() < PAGE || first >= Bans::MOST {
+            if records.len() < PAGE || first >= Bans::MAX {
                 break;
             }
         }

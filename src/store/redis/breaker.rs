@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 
 /// The number of failed calls in a row that opens the breaker.
-const MOST_FAILURES: u32 = 5;
+const MAX_FAILURES: u32 = 5;
 /// Timeouts at least this far apart are two failures, however long the timeout of a call.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
@@ -44,7 +44,7 @@ impl Breaker {
     /// A call failed. True if this opens the breaker.
     pub(super) fn failed(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
-        self.failures >= MOST_FAILURES && self.open()
+        self.failures >= MAX_FAILURES && self.open()
     }
 
     /// A call was not answered within `timeout`. True if this opens the breaker.
@@ -84,9 +84,9 @@ mod tests {
     fn play(events: &str) -> String {
         let (mut breaker, mut now) = (Breaker::default(), crate::clock::deadline::now());
         let timeout = Duration::from_millis(20);
-        let mut told = Vec::new();
+        let mut log = Vec::new();
         for event in events.chars() {
-            told.push(match event {
+            log.push(match event {
                 'a' => (breaker.answered(), ".").1.to_owned(),
                 'f' if breaker.failed() => "O".to_owned(),
                 't' if breaker.timed_out(now, timeout) => "O".to_owned(),
@@ -102,14 +102,14 @@ mod tests {
         }
         assert_eq!(
             breaker.is_open(),
-            told.iter().filter(|it| *it == "O").count() > told.iter().filter(|it| *it == "C").count()
+            log.iter().filter(|it| *it == "O").count() > log.iter().filter(|it| *it == "C").count()
         );
-        told.join(" ")
+        log.join(" ")
     }
 
     #[test]
     fn it_opens_and_closes_as_promised() {
-        for (events, told) in [
+        for (events, log) in [
             ("ffff", ". . . ."),
             ("fffff", ". . . . O"),
             ("ffffafffff", ". . . . . . . . . O"),
@@ -131,7 +131,7 @@ mod tests {
             ("nrrsnr", "O 100 200 C O 400"),
             ("nrrsanr", "O 100 200 C . O 100"),
         ] {
-            assert_eq!(play(events), told, "{events}");
+            assert_eq!(play(events), log, "{events}");
         }
     }
 }

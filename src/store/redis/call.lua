@@ -1,2 +1,3 @@
--- A charge as call.rs hands it over: algorithm, group, cost (or difference), and the five numbers of the limit.
+-- The layout of a charge, as call.rs sends it: algorithm, group, cost (or difference), and five parameters of the
+-- limit.
 local CHARGE = '<sHdddddd'

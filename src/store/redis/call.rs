@@ -78,7 +78,7 @@ fn argument(algorithm: &Algorithm, group: Group, units: f64) -> Argument {
     let twin = algorithm.twin();
     let group = match group {
         Group::Enforced => 0,
-        Group::Shadow(place) => u16::from(place) + 1,
+        Group::Shadow(index) => u16::from(index) + 1,
     };
     let mut argument = Argument::new();
     argument.extend_from_slice(twin.module.as_bytes());
@@ -93,8 +93,8 @@ fn argument(algorithm: &Algorithm, group: Group, units: f64) -> Argument {
 
 /// No state exceeds 2^53 - 1, so a larger difference has no larger effect.
 fn exact(difference: i64) -> f64 {
-    let most = EXACT.cast_signed() - 1;
-    difference.clamp(-most, most) as f64
+    let max = EXACT.cast_signed() - 1;
+    difference.clamp(-max, max) as f64
 }
 
 #[cfg(test)]

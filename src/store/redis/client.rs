@@ -112,14 +112,14 @@ impl RedisClient {
 
     /// Learns from a reply: caches denials, and copies the counters, from which the process counts on if the servers
     /// become unavailable.
-    fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp, told: Timestamp) {
+    fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp, replied: Timestamp) {
         if !outcome.unasked.is_empty() {
             self.counts.errors.add(1);
         }
-        self.refusals.borrow_mut().remember(charges, outcome, asked, told);
-        for (place, (charge, decision)) in charges.iter().zip(outcome.decisions.iter()).enumerate() {
-            if charge.remote.on_error == OnError::Local && !outcome.unasked.contains(place) {
-                self.memory.adopt(charge, decision, told);
+        self.refusals.borrow_mut().remember(charges, outcome, asked, replied);
+        for (index, (charge, decision)) in charges.iter().zip(outcome.decisions.iter()).enumerate() {
+            if charge.remote.on_error == OnError::Local && !outcome.unasked.contains(index) {
+                self.memory.adopt(charge, decision, replied);
             }
         }
     }

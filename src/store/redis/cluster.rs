@@ -21,7 +21,7 @@ use super::topology::{Node, Topology};
 use crate::clock::deadline::now;
 
 /// The maximum number of redirects of a call.
-const MOST_DETOURS: usize = 5;
+const MAX_REDIRECTS: usize = 5;
 
 /// A cluster. Its connections are closed when it is dropped.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Cluster {
                 .await
                 .unwrap_or(Err(CallError::Timeout));
         };
-        match node.link.ask(asked, CallMode::Own, write).await? {
+        match node.pipeline.ask(asked, CallMode::Own, write).await? {
             PipelineReply::Decided(integers, at) => Ok((integers, at)),
             detour => timeout_at(deadline, self.follow(node, detour, write))
                 .await
@@ -73,7 +73,7 @@ impl Cluster {
     ) -> Result<(Integers, Instant), CallError> {
         self.survey.first_look().await;
         let node = self.survey.node(slot)?;
-        let reply = node.link.ask(now(), CallMode::Own, write).await?;
+        let reply = node.pipeline.ask(now(), CallMode::Own, write).await?;
         self.follow(node, reply, write).await
     }
 
@@ -84,7 +84,7 @@ impl Cluster {
         mut reply: PipelineReply,
         write: &impl Fn(&mut Command<'_>),
     ) -> Result<(Integers, Instant), CallError> {
-        for _ in 0..MOST_DETOURS {
+        for _ in 0..MAX_REDIRECTS {
             let (node, mode) = match &reply {
                 PipelineReply::Decided(..) => break,
                 PipelineReply::Moved(slot, named) => {
@@ -94,7 +94,7 @@ impl Cluster {
                     (self.survey.node_called(&named.seen_from(&teller.server))?, CallMode::Asking)
                 }
             };
-            reply = node.link.ask(now(), mode, write).await?;
+            reply = node.pipeline.ask(now(), mode, write).await?;
             teller = node;
         }
         reply.decided()

@@ -55,7 +55,7 @@ struct Session<'a> {
 /// Charges on one server, by index.
 struct Part {
     slot: HashSlot,
-    places: SmallVec<[usize; 4]>,
+    indices: SmallVec<[usize; 4]>,
 }
 
 /// A part that was charged, and the server's time of the charge.
@@ -70,12 +70,12 @@ impl Session<'_> {
             let charging = self.admitted;
             match self.ask(&part).await {
                 Ok(reply) => {
-                    self.put(&part.places, &reply.outcome.decisions);
+                    self.put(&part.indices, &reply.outcome.decisions);
                     if charging && self.admitted {
                         paid.push((part, reply.now));
                     }
                 }
-                Err(_) => part.places.iter().for_each(|place| self.unasked.insert(*place)),
+                Err(_) => part.indices.iter().for_each(|index| self.unasked.insert(*index)),
             }
         }
         paid
@@ -84,13 +84,13 @@ impl Session<'_> {
     /// Decides charges without a reply by their limits' `on_error`. True if one of them has the request refused for
     /// that.
     fn go_on_without(&mut self) -> bool {
-        let places: SmallVec<[usize; 4]> =
-            (0..self.charges.len()).filter(|place| self.unasked.contains(*place)).collect();
-        if places.is_empty() || !self.admitted {
+        let indices: SmallVec<[usize; 4]> =
+            (0..self.charges.len()).filter(|index| self.unasked.contains(*index)).collect();
+        if indices.is_empty() || !self.admitted {
             return false;
         }
-        let outcome = self.script.without(&self.chosen(&places), self.now);
-        self.put(&places, &outcome.decisions);
+        let outcome = self.script.without(&self.chosen(&indices), self.now);
+        self.put(&indices, &outcome.decisions);
         self.admitted &= !outcome.unavailable;
         outcome.unavailable
     }
@@ -98,12 +98,12 @@ impl Session<'_> {
     /// Refunds charges: the outcome reports them as uncharged.
     async fn refund(&mut self, paid: &[Paid]) {
         for (part, at) in paid {
-            for place in &part.places {
-                let (charge, decision) = (&self.charges[*place], &mut self.decisions[*place]);
+            for index in &part.indices {
+                let (charge, decision) = (&self.charges[*index], &mut self.decisions[*index]);
                 let whole = charge.algorithm.quota();
                 decision.remaining = (decision.remaining + u64::from(charge.cost.units())).min(whole);
             }
-            let charges = self.chosen(&part.places);
+            let charges = self.chosen(&part.indices);
             let asked = self.script.ask(part.slot, ScriptOp::Refund(*at), &charges);
             // If a refund fails, the charge was spent on a denial: less is admitted than allowed, never more.
             let _ = timeout_at(self.deadline, asked).await;
@@ -115,12 +115,12 @@ impl Session<'_> {
         for part in self.parts(|group| group != Group::Enforced) {
             let admitted = self.admitted;
             match self.ask(&part).await {
-                Ok(reply) => self.put(&part.places, &reply.outcome.decisions),
+                Ok(reply) => self.put(&part.indices, &reply.outcome.decisions),
                 Err(_) => {
-                    part.places.iter().for_each(|place| self.unasked.insert(*place));
+                    part.indices.iter().for_each(|index| self.unasked.insert(*index));
                     if admitted {
-                        let outcome = self.script.without(&self.chosen(&part.places), self.now);
-                        self.put(&part.places, &outcome.decisions);
+                        let outcome = self.script.without(&self.chosen(&part.indices), self.now);
+                        self.put(&part.indices, &outcome.decisions);
                     }
                 }
             }
@@ -130,15 +130,15 @@ impl Session<'_> {
 
     async fn ask(&self, part: &Part) -> Result<Reply, CallError> {
         let question = if self.admitted { ScriptOp::Decide } else { ScriptOp::Peek };
-        let charges = self.chosen(&part.places);
+        let charges = self.chosen(&part.indices);
         let asked = self.script.ask(part.slot, question, &charges);
         timeout_at(self.deadline, asked).await.unwrap_or(Err(CallError::Timeout))
     }
 
     /// Stores the decisions of the charges at these indices.
-    fn put(&mut self, places: &[usize], decisions: &[Decision]) {
-        for (place, decision) in places.iter().zip(decisions) {
-            self.decisions[*place] = *decision;
+    fn put(&mut self, indices: &[usize], decisions: &[Decision]) {
+        for (index, decision) in indices.iter().zip(decisions) {
+            self.decisions[*index] = *decision;
             self.admitted &= !matches!(decision.verdict, Verdict::Deny(_));
         }
     }
@@ -146,17 +146,17 @@ impl Session<'_> {
     /// The charges of these groups by slot, in their order.
     fn parts(&self, of: impl Fn(Group) -> bool) -> SmallVec<[Part; 4]> {
         let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
-        for (place, charge) in self.charges.iter().enumerate().filter(|(_, charge)| of(charge.group)) {
+        for (index, charge) in self.charges.iter().enumerate().filter(|(_, charge)| of(charge.group)) {
             let slot = self.script.slot(charge);
             match parts.iter_mut().find(|part| part.slot == slot) {
-                Some(part) => part.places.push(place),
-                None => parts.push(Part { slot, places: SmallVec::from_slice(&[place]) }),
+                Some(part) => part.indices.push(index),
+                None => parts.push(Part { slot, indices: SmallVec::from_slice(&[index]) }),
             }
         }
         parts
     }
 
-    fn chosen(&self, places: &[usize]) -> SmallVec<[Charge<'_>; 4]> {
-        places.iter().map(|place| self.charges[*place]).collect()
+    fn chosen(&self, indices: &[usize]) -> SmallVec<[Charge<'_>; 4]> {
+        indices.iter().map(|index| self.charges[*index]).collect()
     }
 }

@@ -18,7 +18,7 @@ use crate::limit::{Decision, Verdict, Wait};
 use crate::store::{Charge, Decisions, Group, Outcome};
 
 /// The maximum number of charges of a cached call.
-const MOST_CHARGES: usize = 4;
+const MAX_CACHED_CHARGES: usize = 4;
 /// The number of sets: 8,192 calls in 1.3 MB, allocated with the first entry.
 const SETS: usize = 4_096;
 const WAYS: usize = 2;
@@ -38,11 +38,11 @@ struct Refusal {
     call: Call,
     asked: Timestamp,
     /// When the reply arrived: waits count from a moment between the call and the reply.
-    told: Timestamp,
+    replied: Timestamp,
     /// The denial is certain until then.
     until: Timestamp,
     /// As many as the call has charges; the rest is unused.
-    decisions: [Decision; MOST_CHARGES],
+    decisions: [Decision; MAX_CACHED_CHARGES],
 }
 
 /// A hash of the whole call.
@@ -50,21 +50,27 @@ struct Refusal {
 struct Call(u128);
 
 impl DenialCache {
-    /// Caches a denied call. `asked` is the time of the call and `told` that of the reply: the server decided in
+    /// Caches a denied call. `asked` is the time of the call and `replied` that of the reply: the server decided in
     /// between.
     ///
     /// Three kinds are not cached: a call decided without the server; one that no enforced limit denies; and one with a
     /// limit that counts denied attempts, since the server has to see each of them.
-    pub fn remember(&mut self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp, told: Timestamp) {
+    pub fn remember(
+        &mut self,
+        charges: &[Charge<'_>],
+        outcome: &Outcome,
+        asked: Timestamp,
+        replied: Timestamp,
+    ) {
         let Some(wait) = certain_for(charges, outcome) else { return };
         let mut decisions = Refusal::NONE.decisions;
         decisions.iter_mut().zip(outcome.decisions.iter()).for_each(|(kept, decided)| *kept = *decided);
         let call = Call::of(charges);
-        let refusal = Refusal { call, asked, told, until: asked.plus(wait), decisions };
+        let refusal = Refusal { call, asked, replied, until: asked.plus(wait), decisions };
         if self.sets.is_empty() {
             self.sets = vec![[Refusal::NONE; WAYS]; SETS];
         }
-        let Some(set) = self.sets.get_mut(call.place()) else { return };
+        let Some(set) = self.sets.get_mut(call.index()) else { return };
         let same = set.iter().position(|known| known.call == call);
         let seat = match same {
             Some(seat) => set.get_mut(seat),
@@ -79,13 +85,13 @@ impl DenialCache {
     /// so that no wait is too short. `None` if there is no such entry.
     #[inline]
     pub fn recall(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Outcome> {
-        if self.sets.is_empty() || charges.len() > MOST_CHARGES {
+        if self.sets.is_empty() || charges.len() > MAX_CACHED_CHARGES {
             return None;
         }
         let call = Call::of(charges);
-        let known = self.sets.get(call.place())?.iter().find(|known| known.call == call)?;
+        let known = self.sets.get(call.index())?.iter().find(|known| known.call == call)?;
         let certain = known.asked <= now && now < known.until;
-        certain.then(|| known.outcome(charges.len(), now.since(known.told)))
+        certain.then(|| known.outcome(charges.len(), now.since(known.replied)))
     }
 }
 
@@ -94,9 +100,10 @@ impl Refusal {
     const NONE: Self = Self {
         call: Call(0),
         asked: Timestamp(0),
-        told: Timestamp(0),
+        replied: Timestamp(0),
         until: Timestamp(0),
-        decisions: [Decision { verdict: Verdict::Allow, remaining: 0, reset_after: Micros(0) }; MOST_CHARGES],
+        decisions: [Decision { verdict: Verdict::Allow, remaining: 0, reset_after: Micros(0) };
+            MAX_CACHED_CHARGES],
     };
 
     fn outcome(&self, charges: usize, elapsed: Micros) -> Outcome {
@@ -118,14 +125,14 @@ impl Call {
             hasher.write_u64(u64::from(numbers.0) << u32::BITS | u64::from(cost.units()));
             hasher.write_u16(match group {
                 Group::Enforced => 0,
-                Group::Shadow(place) => u16::from(*place) + 1,
+                Group::Shadow(index) => u16::from(*index) + 1,
             });
         }
         Self(hasher.finish128().as_u128())
     }
 
     /// The set of the call.
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         // Only the low bits are used.
         self.0 as usize % SETS
     }
@@ -135,7 +142,7 @@ impl Call {
 /// `None` if it is not to be cached.
 fn certain_for(charges: &[Charge<'_>], outcome: &Outcome) -> Option<Micros> {
     let asked = outcome.unasked.is_empty() && !outcome.unavailable;
-    let whole = charges.len() <= MOST_CHARGES && charges.len() == outcome.decisions.len();
+    let whole = charges.len() <= MAX_CACHED_CHARGES && charges.len() == outcome.decisions.len();
     if !asked || !whole || charges.iter().any(|charge| charge.algorithm.counts_denied()) {
         return None;
     }

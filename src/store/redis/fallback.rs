@@ -11,7 +11,7 @@ use crate::store::{Charge, ChargeSet, Decisions, Group, OnError, Outcome};
 /// refuses no request, so it cannot have `deny`.
 pub(super) fn decide(memory: &MemoryStore, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
     let mut unasked = ChargeSet::default();
-    (0..charges.len()).for_each(|place| unasked.insert(place));
+    (0..charges.len()).for_each(|index| unasked.insert(index));
     if charges.iter().any(refuses) {
         return Outcome { decisions: Decisions::default(), unasked, unavailable: true };
     }

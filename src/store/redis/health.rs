@@ -27,7 +27,7 @@ pub struct Health {
 #[derive(Debug)]
 struct Outage {
     /// The number of connections that are down.
-    links: usize,
+    connections: usize,
     since: Instant,
     reason: Arc<str>,
 }
@@ -62,14 +62,14 @@ impl Health {
     pub(super) fn down(self: &Arc<Self>, trouble: &ConnectionTrouble) -> OutageGuard {
         let mut outage = self.outage.lock();
         match &mut *outage {
-            Some(outage) => outage.links += 1,
+            Some(outage) => outage.connections += 1,
             None => {
                 let reason = Arc::from(trouble.to_string());
                 tracing::warn!(
                     "the store at {} is unreachable: {reason}; limits follow their `on_error`",
                     self.name
                 );
-                *outage = Some(Outage { links: 1, since: now(), reason });
+                *outage = Some(Outage { connections: 1, since: now(), reason });
             }
         }
         OutageGuard(Some(Arc::clone(self)))
@@ -92,8 +92,8 @@ impl OutageGuard {
         let Some(health) = self.0.take() else { return };
         let mut slot = health.outage.lock();
         let Some(outage) = &mut *slot else { return };
-        outage.links = outage.links.saturating_sub(1);
-        if outage.links == 0 {
+        outage.connections = outage.connections.saturating_sub(1);
+        if outage.connections == 0 {
             let away = now().saturating_duration_since(outage.since).as_secs_f64();
             *slot = None;
             tracing::info!("the store at {} {news}, after {away:.1} s", health.name);

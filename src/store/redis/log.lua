@@ -1,12 +1,12 @@
 -- A sliding log in the server: one string of a header and events of equal size, read and written in pieces.
 --
--- The header: the horizon that the key's expiry was reckoned with, then last, units, admitted_at, first and count of sliding_log.lua.
--- An event: its moment, and the units admitted and denied. What stands before `first` has expired; it is cut off when it is more than
--- half, so that a decision moves few bytes however long the log is.
+-- The header: the horizon from which the key's expiry was computed, then last, units, admitted_at, first and count of
+-- sliding_log.lua. An event: its time, and the units admitted and denied. The events before `first` have expired. They
+-- are removed when they are more than half of the log, so a decision moves few bytes, whatever the length of the log.
 
 local HEADER, EVENT = '<dddddd', '<dI4I4'
 local HEAD, SIZE = 48, 16
--- How many events are read at once.
+-- The number of events in one read.
 local PIECE = 64
 
 local function load(limit, key)
@@ -14,7 +14,7 @@ local function load(limit, key)
   if #text < HEAD then
     return { last = 0, units = 0, admitted_at = 0, first = 0, count = 0, edits = {} }, false
   end
-  -- The place in `text` at which event 0 stands, or would stand.
+  -- The index in `text` of event 0, which may be outside of `text`.
   local origin = HEAD + 1
   local function stored(index)
     if index < from or index >= from + PIECE then
@@ -32,7 +32,7 @@ local function load(limit, key)
   return log, horizon ~= limit.horizon
 end
 
--- Cuts off what has expired. Gives by how many places the others have moved.
+-- Removes the expired events. Returns by how much the indices of the others decrease.
 local function compact(key, log)
   if log.first < PIECE or 2 * log.first < log.count then return 0 end
   local rest = redis.call('GETRANGE', key, HEAD + log.first * SIZE, -1)
@@ -40,7 +40,7 @@ local function compact(key, log)
   return log.first
 end
 
--- Writes what has changed. Gives the moment from when on the log says nothing; nothing if it says nothing now.
+-- Writes the changes. Returns the time from which the log has no effect; nil if it has none now.
 local function save(limit, key, log)
   if log.units == 0 then return end
   local moved = compact(key, log)

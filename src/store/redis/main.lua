@@ -1,8 +1,8 @@
--- One call of the script: call.rs tells what is handed over, reply.rs what comes back.
+-- One call of the script. call.rs documents the arguments, reply.rs the reply.
 
 if #KEYS ~= 1 or ARGV[1] ~= 'decide' then return use 'several' end
 
--- The usual call: one limit, so its algorithm's word is final.
+-- The usual call: one limit, so its algorithm alone decides.
 local name, _, cost, a, b, c, d, e = struct.unpack(CHARGE, ARGV[3])
 local algorithm = use(name)
 local limit = algorithm.limit(a, b, c, d, e)

@@ -40,7 +40,7 @@ use pending::{ReplySlot, TimedReply};
 use queue::PipelineQueue;
 
 /// How often one call is repeated after loading the script.
-const MOST_LOADS: u32 = 5;
+const MAX_LOADS: u32 = 5;
 
 /// A connection that reconnects by itself. Closed when it is dropped.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Pipeline {
                 let again = self.ask_again(loads, mode, write);
                 read(timeout_at(asked + self.timeout, again).await.map_err(|_| CallError::Timeout)??)
             }
-            told => read(told),
+            reply => read(reply),
         }
     }
 
@@ -132,10 +132,10 @@ impl Pipeline {
         loop {
             let asked = now();
             loads = self.hand_over(asked, loads);
-            let told = self.call(asked, mode, write)?.await;
+            let reply = self.call(asked, mode, write)?.await;
             tries += 1;
-            if tries == MOST_LOADS || !matches!(told, (Ok(RespValue::Refused(ServerError::NoScript)), _)) {
-                return Ok(told);
+            if tries == MAX_LOADS || !matches!(reply, (Ok(RespValue::Refused(ServerError::NoScript)), _)) {
+                return Ok(reply);
             }
         }
     }
@@ -160,7 +160,7 @@ impl Pipeline {
         if mode == CallMode::Asking {
             queue.command(asked, |out| Command::write(out, |command| command.word(b"ASKING")));
         }
-        Ok(Call { queue: &self.queue, place: Some(queue.call(asked, write)?) })
+        Ok(Call { queue: &self.queue, slot: Some(queue.call(asked, write)?) })
     }
 }
 
@@ -170,8 +170,8 @@ impl Drop for Pipeline {
     }
 }
 
-fn read((told, at): TimedReply) -> Result<PipelineReply, CallError> {
-    match told? {
+fn read((reply, at): TimedReply) -> Result<PipelineReply, CallError> {
+    match reply? {
         RespValue::Integers(integers) => Ok(PipelineReply::Decided(integers, at)),
         RespValue::Refused(ServerError::Moved(slot, node)) => Ok(PipelineReply::Moved(slot, node)),
         RespValue::Refused(ServerError::Ask(node)) => Ok(PipelineReply::Ask(node)),
@@ -185,26 +185,26 @@ fn read((told, at): TimedReply) -> Result<PipelineReply, CallError> {
 #[derive(Debug)]
 struct Call<'l> {
     queue: &'l RefCell<PipelineQueue>,
-    place: Option<ReplySlot>,
+    slot: Option<ReplySlot>,
 }
 
 impl Future for Call<'_> {
     type Output = TimedReply;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TimedReply> {
-        let Some(place) = self.place else { return Poll::Pending };
-        let told = self.queue.borrow_mut().callers.poll(place, context);
-        if told.is_ready() {
-            self.place = None;
+        let Some(slot) = self.slot else { return Poll::Pending };
+        let reply = self.queue.borrow_mut().callers.poll(slot, context);
+        if reply.is_ready() {
+            self.slot = None;
         }
-        told
+        reply
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.queue.borrow_mut().callers.forget(place);
+        if let Some(slot) = self.slot {
+            self.queue.borrow_mut().callers.forget(slot);
         }
     }
 }

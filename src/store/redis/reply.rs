@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_the_script_never_says_is_refused() {
-        for (integers, charges, told) in [
+        for (integers, charges, expected) in [
             (&[][..], 0, "0 integers where 1 were wanted"),
             (&[7, 0, 0, 3], 1, "4 integers where 5 were wanted"),
             (&[7, 0, 0, 3, 5], 0, "5 integers where 1 were wanted"),
@@ -101,7 +101,7 @@ mod tests {
             (&[7, 0, 0, -3, 5], 1, "-3 where a verdict or a number of 0 to 2^53 was wanted"),
             (&[i64::MAX], 0, "9223372036854775807 where a verdict or a number of 0 to 2^53 was wanted"),
         ] {
-            assert_eq!(read(integers, charges).unwrap_err().to_string(), told);
+            assert_eq!(read(integers, charges).unwrap_err().to_string(), expected);
         }
     }
 }

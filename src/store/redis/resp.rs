@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 use super::server_error::ServerError;
 
 /// The longest value, in bytes.
-pub const MOST_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 /// The maximum number of values within a value.
-const MOST_ELEMENTS: usize = 1 << 16;
+const MAX_ELEMENTS: usize = 1 << 16;
 /// The maximum depth of nested lists.
-const MOST_DEPTH: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// The integers of a reply: those of one or two charges need no allocation.
 pub type Integers = SmallVec<[i64; 9]>;
@@ -96,7 +96,7 @@ pub enum MalformedReply {
     /// A line or a string does not end where it should.
     #[error("a line has no end")]
     End,
-    /// More than [`MOST_BYTES`] bytes or too many values in a value.
+    /// More than [`MAX_BYTES`] bytes or too many values in a value.
     #[error("an answer is too large")]
     TooLarge,
     /// An answer to nothing.
@@ -113,7 +113,7 @@ pub fn read(bytes: &[u8]) -> Result<Option<(RespValue, usize)>, MalformedReply> 
     let mut cursor = Cursor { bytes, at: 0, elements: 0 };
     match cursor.value(0) {
         Ok(value) => Ok(Some((value, cursor.at))),
-        Err(Stop::More) if bytes.len() < MOST_BYTES => Ok(None),
+        Err(Stop::More) if bytes.len() < MAX_BYTES => Ok(None),
         Err(Stop::More) => Err(MalformedReply::TooLarge),
         Err(Stop::Malformed(malformed)) => Err(malformed),
     }
@@ -141,7 +141,7 @@ struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     fn value(&mut self, depth: usize) -> Result<RespValue, Stop> {
         self.count()?;
-        if depth > MOST_DEPTH {
+        if depth > MAX_DEPTH {
             return Err(MalformedReply::TooLarge.into());
         }
         let mark = *self.bytes.get(self.at).ok_or(Stop::More)?;
@@ -192,7 +192,7 @@ impl<'a> Cursor<'a> {
 
     fn count(&mut self) -> Result<(), MalformedReply> {
         self.elements += 1;
-        if self.elements > MOST_ELEMENTS { Err(MalformedReply::TooLarge) } else { Ok(()) }
+        if self.elements > MAX_ELEMENTS { Err(MalformedReply::TooLarge) } else { Ok(()) }
     }
 
     /// The bytes up to the next line end, which is skipped.
@@ -233,7 +233,7 @@ fn amount(line: &[u8]) -> Result<Option<usize>, MalformedReply> {
     match integer(line)? {
         -1 => Ok(None),
         number => match usize::try_from(number).map_err(|_| MalformedReply::Number)? {
-            number if number > MOST_BYTES => Err(MalformedReply::TooLarge),
+            number if number > MAX_BYTES => Err(MalformedReply::TooLarge),
             number => Ok(Some(number)),
         },
     }

@@ -12,7 +12,7 @@ use super::resp::RespValue;
 use super::settings::{ConnectOptions, RedisServer};
 
 /// The timeout for one sentinel.
-const PATIENCE: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Asks the sentinels one after the other, beginning with `first`. Afterwards `first` is the one that replied, or the
 /// next one if there is no time left.
@@ -24,9 +24,9 @@ pub(super) async fn master(
 ) -> Result<RedisServer, ConnectionTrouble> {
     let mut last = ConnectionTrouble::Odd("there is no sentinel");
     for sentinel in sentinels.iter().cycle().skip(first.get()).take(sentinels.len()) {
-        match timeout(PATIENCE, ask(sentinel, name, dial))
+        match timeout(TIMEOUT, ask(sentinel, name, dial))
             .await
-            .unwrap_or(Err(ConnectionTrouble::Silence(PATIENCE)))
+            .unwrap_or(Err(ConnectionTrouble::Silence(TIMEOUT)))
         {
             Ok(master) => return Ok(master),
             Err(trouble) => last = trouble,
@@ -41,12 +41,12 @@ async fn ask(
     name: &str,
     dial: &ConnectOptions,
 ) -> Result<RedisServer, ConnectionTrouble> {
-    let told = ask_once(sentinel, dial, &[b"SENTINEL", b"get-master-addr-by-name", name.as_bytes()]).await?;
-    read(&told).ok_or(ConnectionTrouble::Odd("it knows no master of this name"))
+    let reply = ask_once(sentinel, dial, &[b"SENTINEL", b"get-master-addr-by-name", name.as_bytes()]).await?;
+    read(&reply).ok_or(ConnectionTrouble::Odd("it knows no master of this name"))
 }
 
-fn read(told: &RespValue) -> Option<RedisServer> {
-    let RespValue::List(words) = told else { return None };
+fn read(reply: &RespValue) -> Option<RedisServer> {
+    let RespValue::List(words) = reply else { return None };
     let [RespValue::Bytes(host), RespValue::Bytes(port)] = &words[..] else { return None };
     let (host, port) = (std::str::from_utf8(host).ok()?, std::str::from_utf8(port).ok()?);
     Some(RedisServer { host: host.into(), port: port.parse().ok()? })
@@ -59,15 +59,15 @@ mod tests {
 
     #[test]
     fn a_master_is_a_host_and_a_port() {
-        for (told, master) in [
+        for (reply, master) in [
             ("*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n", Some("127.0.0.1:6379")),
             ("*2\r\n$3\r\n::1\r\n$4\r\n6379\r\n", Some("[::1]:6379")),
             ("*-1\r\n", None),
             ("*2\r\n$1\r\na\r\n$5\r\n65536\r\n", None),
             ("+OK\r\n", None),
         ] {
-            let (value, _) = resp::read(told.as_bytes()).unwrap().unwrap();
-            assert_eq!(read(&value).map(|server| server.to_string()).as_deref(), master, "{told}");
+            let (value, _) = resp::read(reply.as_bytes()).unwrap().unwrap();
+            assert_eq!(read(&value).map(|server| server.to_string()).as_deref(), master, "{reply}");
         }
     }
 }

@@ -35,13 +35,13 @@ impl ServerError {
         let text = String::from_utf8_lossy(line);
         let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
         let elsewhere = || {
-            let (slot, place) = rest.split_once(' ')?;
-            Some((HashSlot::new(slot.parse().ok()?)?, ClusterRedirect::read(place)?))
+            let (slot, redirect) = rest.split_once(' ')?;
+            Some((HashSlot::new(slot.parse().ok()?)?, ClusterRedirect::read(redirect)?))
         };
         match (word, elsewhere()) {
             ("NOSCRIPT", _) => Self::NoScript,
-            ("MOVED", Some((slot, place))) => Self::Moved(slot, place),
-            ("ASK", Some((_, place))) => Self::Ask(place),
+            ("MOVED", Some((slot, redirect))) => Self::Moved(slot, redirect),
+            ("ASK", Some((_, redirect))) => Self::Ask(redirect),
             // Redis 6.2 wraps errors of commands in a script: `ERR Error running script (…): …: -OOM command …`.
             ("ERR", _) => {
                 Self::Other(ErrorKind::read(rest.split_once(": -").map_or(word, |(_, inner)| inner)))
@@ -53,8 +53,8 @@ impl ServerError {
 
 impl ClusterRedirect {
     /// Reads `host:port`; the host may be missing, or be an IPv6 address without brackets.
-    fn read(place: &str) -> Option<Self> {
-        let (host, port) = place.rsplit_once(':')?;
+    fn read(redirect: &str) -> Option<Self> {
+        let (host, port) = redirect.rsplit_once(':')?;
         let host = Some(host).filter(|host| !host.is_empty()).map(Arc::from);
         Some(Self { host, port: port.trim_end().parse().ok()? })
     }
@@ -157,8 +157,8 @@ mod tests {
             ("MOVED 16384 a:1", "MOVED"),
             ("ASK 1 nowhere", "ASK"),
         ] {
-            let ServerError::Other(told) = ServerError::read(line.as_bytes()) else { panic!("{line}") };
-            assert_eq!(told.as_str(), code, "{line}");
+            let ServerError::Other(found) = ServerError::read(line.as_bytes()) else { panic!("{line}") };
+            assert_eq!(found.as_str(), code, "{line}");
         }
         assert_eq!(ServerError::read(b"NOSCRIPT No matching script."), ServerError::NoScript);
         let codes = [
@@ -174,14 +174,14 @@ mod tests {
     #[test]
     fn another_node_is_named_by_the_asked_one() {
         let asked = RedisServer { host: "10.0.0.1".into(), port: 1 };
-        for (line, told) in [
+        for (line, expected) in [
             ("ASK 3999 127.0.0.1:6381", "127.0.0.1:6381"),
             ("ASK 3999 :6381", "10.0.0.1:6381"),
             ("ASK 3999 ::1:6381", "[::1]:6381"),
             ("ASK 3999 redis.internal:6381", "redis.internal:6381"),
         ] {
-            let ServerError::Ask(place) = ServerError::read(line.as_bytes()) else { panic!("{line}") };
-            assert_eq!(place.seen_from(&asked).to_string(), told);
+            let ServerError::Ask(redirect) = ServerError::read(line.as_bytes()) else { panic!("{line}") };
+            assert_eq!(redirect.seen_from(&asked).to_string(), expected);
         }
         assert!(
             matches!(ServerError::read(b"MOVED 3999 a:1"), ServerError::Moved(slot, _) if Some(slot) == HashSlot::new(3_999))

@@ -107,8 +107,8 @@ impl fmt::Display for RedisServers {
             }
         };
         f.write_str(what)?;
-        for (place, server) in servers.iter().enumerate() {
-            write!(f, "{}{server}", if place > 0 { ", " } else { "" })?;
+        for (index, server) in servers.iter().enumerate() {
+            write!(f, "{}{server}", if index > 0 { ", " } else { "" })?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
--- Any call but the usual one: several charges, a look, a correction, a gift, an end. Gives the reply.
+-- All calls but the usual one: several charges, a peek, a correction, a grant, a reset, bans. Returns the reply.
 
 if ARGV[1] == 'ban' or ARGV[1] == 'bans' then return use 'bans' end
 if ARGV[1] == 'reset' then
@@ -9,38 +9,39 @@ end
 local accounts, charges = {}, {}
 for index, key in ipairs(KEYS) do
   local name, group, cost, a, b, c, d, e = struct.unpack(CHARGE, ARGV[index + 2])
-  local its = accounts[key]
-  if not its then
+  local account = accounts[key]
+  if not account then
     local algorithm = use(name)
     local limit = algorithm.limit(a, b, c, d, e)
     local state, changed = load(algorithm, limit, key)
-    its = { algorithm = algorithm, limit = limit, state = state, changed = changed, name = name }
-    accounts[key] = its
+    account = { algorithm = algorithm, limit = limit, state = state, changed = changed, name = name }
+    accounts[key] = account
   end
-  charges[index] = { account = its, group = group, cost = cost }
+  charges[index] = { account = account, group = group, cost = cost }
 end
 
 if ARGV[1] == 'decide' then
   use 'transaction'(charges)
 end
 for _, charge in ipairs(charges) do
-  local its, _ = charge.account
+  local account, _ = charge.account
   if ARGV[1] == 'peek' then
     _, charge.verdict, charge.wait, charge.remaining, charge.reset =
-      its.algorithm.decide(its.limit, its.state, now, charge.cost, true)
-    its.changed = false
+      account.algorithm.decide(account.limit, account.state, now, charge.cost, true)
+    account.changed = false
   elseif ARGV[1] == 'settle' then
-    local state = its.algorithm.settle(its.limit, its.state, tonumber(ARGV[2]), charge.cost, now)
-    its.changed = its.changed or state ~= its.state
-    its.state = state
+    local state = account.algorithm.settle(account.limit, account.state, tonumber(ARGV[2]), charge.cost, now)
+    account.changed = account.changed or state ~= account.state
+    account.state = state
   elseif ARGV[1] == 'grant' then
-    its.state, charge.granted = use 'grant'[its.name](its.algorithm, its.limit, its.state, charge.cost)
-    its.changed = true
+    local grant = use 'grant'[account.name]
+    account.state, charge.granted = grant(account.algorithm, account.limit, account.state, charge.cost)
+    account.changed = true
   end
 end
 
-for key, its in pairs(accounts) do
-  if its.changed then save(its.algorithm, its.limit, key, its.state) end
+for key, account in pairs(accounts) do
+  if account.changed then save(account.algorithm, account.limit, key, account.state) end
 end
 
 local reply = { now }

@@ -7,9 +7,9 @@ use super::settings::RedisServer;
 use super::slot::{HashSlot, SLOTS};
 
 /// The maximum number of known nodes of a cluster.
-const MOST_NODES: usize = 1_000;
+const MAX_NODES: usize = 1_000;
 /// The maximum number of hash tags tried to find one in a node's slots.
-const MOST_TAGS: u32 = 1 << 16;
+const MAX_TAGS: u32 = 1 << 16;
 
 /// The node of each slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,24 +28,24 @@ impl SlotMap {
     }
 
     /// Reads the reply of `teller` to `CLUSTER SLOTS`; `None` if it is no slot map, or has too many nodes.
-    pub fn read(told: &RespValue, teller: &RedisServer) -> Option<Self> {
+    pub fn read(reply: &RespValue, teller: &RedisServer) -> Option<Self> {
         let mut map = Self::new();
-        let mut places = HashMap::new();
-        for range in list(told)? {
+        let mut indices = HashMap::new();
+        for range in list(reply)? {
             let [RespValue::Integer(first), RespValue::Integer(last), master, ..] = list(range)? else {
                 return None;
             };
             let range = usize::try_from(*first).ok()?..=usize::try_from(*last).ok()?;
             let master = read_server(master, teller)?;
-            let place = match places.get(&master) {
-                Some(place) => *place,
+            let index = match indices.get(&master) {
+                Some(index) => *index,
                 None => {
-                    let place = map.add(master.clone())?;
-                    places.insert(master, place);
-                    place
+                    let index = map.add(master.clone())?;
+                    indices.insert(master, index);
+                    index
                 }
             };
-            map.owners.get_mut(range)?.fill(place);
+            map.owners.get_mut(range)?.fill(index);
         }
         Some(map)
     }
@@ -62,30 +62,30 @@ impl SlotMap {
 
     /// Assigns the slot to `server`. Returns the node's index; `None` if there are too many nodes.
     pub(super) fn learn(&mut self, slot: HashSlot, server: &RedisServer) -> Option<usize> {
-        let place = self.place_of(server)?;
-        *self.owners.get_mut(slot.index())? = u16::try_from(place).ok()?;
-        Some(place)
+        let index = self.index_of(server)?;
+        *self.owners.get_mut(slot.index())? = u16::try_from(index).ok()?;
+        Some(index)
     }
 
     /// The node's index, which is added if it is new; `None` if there are too many nodes.
-    pub(super) fn place_of(&mut self, server: &RedisServer) -> Option<usize> {
+    pub(super) fn index_of(&mut self, server: &RedisServer) -> Option<usize> {
         let known = self.masters.iter().position(|master| master == server);
         known.or_else(|| self.add(server.clone()).map(usize::from))
     }
 
     /// A number that, as a hash tag, is in one of the node's slots; `None` if the node has none.
     pub(super) fn tag_of(&self, server: &RedisServer) -> Option<u32> {
-        let place = self.masters.iter().position(|master| master == server)?;
+        let index = self.masters.iter().position(|master| master == server)?;
         let falls = |number: &u32| {
-            self.owner(HashSlot::of(itoa::Buffer::new().format(*number).as_bytes())) == Some(place)
+            self.owner(HashSlot::of(itoa::Buffer::new().format(*number).as_bytes())) == Some(index)
         };
-        (0..MOST_TAGS).find(falls)
+        (0..MAX_TAGS).find(falls)
     }
 
     fn add(&mut self, server: RedisServer) -> Option<u16> {
-        let place = u16::try_from(self.masters.len()).ok()?;
-        (self.masters.len() < MOST_NODES).then(|| self.masters.push(server))?;
-        Some(place)
+        let index = u16::try_from(self.masters.len()).ok()?;
+        (self.masters.len() < MAX_NODES).then(|| self.masters.push(server))?;
+        Some(index)
     }
 }
 
@@ -125,15 +125,15 @@ mod tests {
     #[test]
     fn a_map_is_read_and_learned() {
         let node = |host: &str, port| format!("*3\r\n{host}\r\n:{port}\r\n$2\r\nid\r\n");
-        let told = [
+        let reply = [
             "*4\r\n".to_owned(),
             format!("*4\r\n:0\r\n:99\r\n{}{}", node("$1\r\na", 1), node("$7\r\nreplica", 9)),
             format!("*3\r\n:100\r\n:199\r\n{}", node("$0\r\n", 2)),
             format!("*3\r\n:200\r\n:299\r\n{}", node("$-1", 3)),
             format!("*3\r\n:300\r\n:16383\r\n{}", node("$1\r\na", 1)),
         ];
-        let (told, _) = resp::read(told.concat().as_bytes()).unwrap().unwrap();
-        let mut map = SlotMap::read(&told, &server("asked", 7)).unwrap();
+        let (reply, _) = resp::read(reply.concat().as_bytes()).unwrap().unwrap();
+        let mut map = SlotMap::read(&reply, &server("asked", 7)).unwrap();
         assert_eq!(map.masters(), [server("a", 1), server("asked", 2), server("asked", 3)]);
         let owners = [0, 99, 100, 199, 200, 299, 300, 16_383].map(|number| map.owner(slot(number)).unwrap());
         assert_eq!(owners, [0, 0, 1, 1, 2, 2, 0, 0]);
@@ -145,12 +145,12 @@ mod tests {
         assert_eq!(map.learn(slot(5), &server("new", 4)), Some(3));
         assert_eq!(map.learn(slot(6), &server("a", 1)), Some(0));
         assert_eq!((map.owner(slot(5)), map.owner(slot(6))), (Some(3), Some(0)));
-        assert_eq!(map.tag_of(&server("nobody", 1)), None);
+        assert_eq!(map.tag_of(&server("unknown", 1)), None);
     }
 
     #[test]
     fn what_is_no_map_is_refused() {
-        for told in [
+        for reply in [
             "+OK\r\n",
             "*1\r\n:1\r\n",
             "*1\r\n*2\r\n:0\r\n:1\r\n",
@@ -158,12 +158,12 @@ mod tests {
             "*1\r\n*3\r\n:9\r\n:1\r\n*2\r\n$1\r\na\r\n:1\r\n",
             "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:65536\r\n",
         ] {
-            let (value, _) = resp::read(told.as_bytes()).unwrap().unwrap();
-            assert_eq!(SlotMap::read(&value, &server("a", 1)), None, "{told}");
+            let (value, _) = resp::read(reply.as_bytes()).unwrap().unwrap();
+            assert_eq!(SlotMap::read(&value, &server("a", 1)), None, "{reply}");
         }
         assert_eq!(SlotMap::new().owner(slot(0)), None);
         let mut map = SlotMap::new();
         let learned = (0..2_000).map_while(|port| map.learn(slot(port), &server("a", port))).count();
-        assert_eq!(learned, MOST_NODES);
+        assert_eq!(learned, MAX_NODES);
     }
 }

@@ -1,12 +1,13 @@
--- States in the server: small ones whole, as the bytes that their algorithm makes of them; logs in pieces, as log.lua has it.
+-- States in the server. A small state is read and written whole, in its algorithm's layout. A log is read and written
+-- in pieces: see log.lua.
 
--- Runs a module; use.lua says how.
+-- Returns a module: see use.lua.
 local use
 
--- ms that a key lives on after its state says nothing, for clocks that disagree after a failover.
+-- ms that a key is kept after its state has no effect, since clocks may differ after a failover.
 local SLACK = 1000
 
--- The state of a key, and whether it should be saved even if nothing changes it.
+-- The state of a key, and whether it must be saved even if the call does not change it.
 local function load(algorithm, limit, key)
   if not algorithm.read then return use 'log'.load(limit, key) end
   return algorithm.read(limit, redis.call('GET', key), now)

@@ -30,9 +30,9 @@ use super::slots::SlotMap;
 use crate::clock::deadline::now;
 
 /// The timeout for one node's reply.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum number of nodes asked for one map.
-const MOST_ASKED: usize = 32;
+const MAX_NODES_ASKED: usize = 32;
 
 /// The topology of a cluster.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(super) struct Topology {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) server: RedisServer,
-    pub(super) link: Pipeline,
+    pub(super) pipeline: Pipeline,
 }
 
 /// Whether there is a map.
@@ -150,12 +150,12 @@ impl Topology {
         self.node_at(place.ok_or(CallError::Busy)?)
     }
 
-    fn node_at(&self, place: usize) -> Result<Rc<Node>, CallError> {
+    fn node_at(&self, index: usize) -> Result<Rc<Node>, CallError> {
         let mut nodes = self.nodes.borrow_mut();
-        if nodes.len() <= place {
-            nodes.resize(place + 1, None);
+        if nodes.len() <= index {
+            nodes.resize(index + 1, None);
         }
-        let entry = nodes.get_mut(place).ok_or(CallError::Down)?;
+        let entry = nodes.get_mut(index).ok_or(CallError::Down)?;
         if let Some(node) = entry {
             return Ok(Rc::clone(node));
         }
@@ -182,10 +182,10 @@ impl Topology {
         let candidates: Vec<_> =
             teller.take().into_iter().chain(self.listed.iter().cloned()).chain(learned).collect();
         let mut last = ConnectionTrouble::Odd("there is no node");
-        for server in candidates.into_iter().take(MOST_ASKED) {
-            match timeout(PATIENCE, self.ask(&server))
+        for server in candidates.into_iter().take(MAX_NODES_ASKED) {
+            match timeout(TIMEOUT, self.ask(&server))
                 .await
-                .unwrap_or(Err(ConnectionTrouble::Silence(PATIENCE)))
+                .unwrap_or(Err(ConnectionTrouble::Silence(TIMEOUT)))
             {
                 Ok(map) => {
                     *teller = Some(server);
@@ -198,12 +198,12 @@ impl Topology {
     }
 
     async fn ask(&self, server: &RedisServer) -> Result<SlotMap, ConnectionTrouble> {
-        let told = ask_once(server, &self.settings.dial, &[b"CLUSTER", b"SLOTS"]).await;
+        let reply = ask_once(server, &self.settings.dial, &[b"CLUSTER", b"SLOTS"]).await;
         let no_cluster = ConnectionTrouble::Odd("it is no node of a cluster, or of one without slots");
-        match told {
+        match reply {
             Ok(RespValue::Integers(_)) => Err(no_cluster),
             Err(ConnectionTrouble::Refused(code)) if code == ErrorKind::ERR => Err(no_cluster),
-            told => SlotMap::read(&told?, server)
+            reply => SlotMap::read(&reply?, server)
                 .ok_or(ConnectionTrouble::Odd("its map of the cluster can't be read")),
         }
     }

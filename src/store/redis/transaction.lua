@@ -1,21 +1,22 @@
--- The twin of memory/transaction.rs: all or none. Decides every charge in place, and sets the states of the accounts.
+-- The counterpart of memory/transaction.rs: all charges or none. Writes each decision into its charge, and sets the
+-- states of the accounts.
 
 local function put(account, state)
   account.changed = account.changed or state ~= account.state
   account.state = state
 end
 
--- Decides the group's charges one after the other, each on what the one before would leave.
-local function vote(charges, group)
+-- Decides the group's charges in order. Each decision sees the state that the one before would leave.
+local function evaluate(charges, group)
   local admitted = true
   for _, charge in ipairs(charges) do
     charge.account.tentative = charge.account.state
   end
   for _, charge in ipairs(charges) do
     if charge.group == group then
-      local its = charge.account
-      its.tentative, charge.verdict, charge.wait, charge.remaining, charge.reset =
-        its.algorithm.decide(its.limit, its.tentative, now, charge.cost)
+      local account = charge.account
+      account.tentative, charge.verdict, charge.wait, charge.remaining, charge.reset =
+        account.algorithm.decide(account.limit, account.tentative, now, charge.cost)
       admitted = admitted and charge.verdict < DENY
     end
   end
@@ -28,34 +29,35 @@ local function charge_all(charges, group)
   end
 end
 
--- Takes the group's votes back. A limit that refuses even alone keeps what its algorithm records of the attempt, if `record`.
-local function hold_back(charges, group, record)
+-- Reverts the tentative charges of the group. With `record`, a limit that also refuses on its own keeps the refused
+-- attempt, if its algorithm records one.
+local function rollback(charges, group, record)
   for _, charge in ipairs(charges) do
     if charge.group == group then
-      local its, cost = charge.account, charge.cost
-      local _, verdict, _, remaining, reset = its.algorithm.decide(its.limit, its.state, now, cost, true)
+      local account, cost = charge.account, charge.cost
+      local _, verdict, _, remaining, reset = account.algorithm.decide(account.limit, account.state, now, cost, true)
       if record and verdict >= DENY then
         local state
-        state, _, _, remaining, reset = its.algorithm.decide(its.limit, its.state, now, cost)
-        put(its, state)
+        state, _, _, remaining, reset = account.algorithm.decide(account.limit, account.state, now, cost)
+        put(account, state)
       end
       charge.remaining, charge.reset = remaining, reset
     end
   end
 end
 
--- Whether all of the group say yes. They are charged only if, besides, `may_charge`.
+-- Returns whether all limits of the group admit. Charges them only if they all admit and `may_charge` is true.
 local function decide_group(charges, group, may_charge)
-  local admitted = vote(charges, group)
+  local admitted = evaluate(charges, group)
   if admitted and may_charge then
     charge_all(charges, group)
   else
-    hold_back(charges, group, may_charge)
+    rollback(charges, group, may_charge)
   end
   return admitted
 end
 
--- The enforced limits (group 0) together, then each shadow limit alone, on what the enforced ones leave behind.
+-- The enforced limits (group 0) together, then each shadow limit alone, on the state that the enforced limits leave.
 return function(charges)
   local admitted = decide_group(charges, 0, true)
   local decided = { [0] = true }

@@ -1,4 +1,4 @@
--- The modules stand above, in `run`: one is run when it is first asked for.
+-- Returns a module of `run`, the function above. A module runs at its first use.
 local loaded = {}
 function use(name)
   local module = loaded[name]

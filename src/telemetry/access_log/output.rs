@@ -82,8 +82,8 @@ impl Output {
             self.torn = false;
         }
         self.write_all(batch).map_err(|(written, error)| {
-            let (taken, left) = batch.split_at(written);
-            self.torn |= taken.last().is_some_and(|last| *last != b'\n');
+            let (written, left) = batch.split_at(written);
+            self.torn |= written.last().is_some_and(|last| *last != b'\n');
             let lines = left.iter().filter(|byte| **byte == b'\n').count();
             LostRecords { lines: u64::try_from(lines).unwrap_or(u64::MAX), error }
         })

@@ -14,7 +14,7 @@ const GATHER: Duration = Duration::from_millis(10);
 
 /// Writes until the queue's other end is closed, or until the queue is empty once the log is closing.
 pub(super) fn run(queue: &Receiver<Message>, state: &State, form: AccessLog, output: Output) {
-    let mut writer = Writer { form, output, told: false, told_of: 0 };
+    let mut writer = Writer { form, output, reported: false, reported_dropped: 0 };
     let mut batch = Vec::new();
     loop {
         // Read before the queue is emptied: records sent before closing are then written below.
@@ -52,9 +52,9 @@ struct Writer {
     form: AccessLog,
     output: Output,
     /// A loss of lines by this output was logged.
-    told: bool,
+    reported: bool,
     /// The number of dropped records when this output was opened.
-    told_of: u64,
+    reported_dropped: u64,
 }
 
 impl Writer {
@@ -65,7 +65,7 @@ impl Writer {
         }
         if let Some(output) = output {
             self.output = output;
-            (self.told, self.told_of) = (false, state.dropped.load(Ordering::Relaxed));
+            (self.reported, self.reported_dropped) = (false, state.dropped.load(Ordering::Relaxed));
             tracing::info!("the access log is now written to {}", self.output.name());
         }
     }
@@ -76,7 +76,7 @@ impl Writer {
             state.drop_records(lines);
             self.tell(&format!("the access log cannot be written to {}: {error}", self.output.name()));
         }
-        if state.dropped.load(Ordering::Relaxed) > self.told_of {
+        if state.dropped.load(Ordering::Relaxed) > self.reported_dropped {
             self.tell("the output of the access log is too slow");
         }
         batch.clear();
@@ -84,7 +84,7 @@ impl Writer {
 
     /// Logs once that lines are lost; the metric counts them.
     fn tell(&mut self, reason: &str) {
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.reported, true) {
             tracing::warn!("{reason}; lines are dropped and counted in `tollgate_access_log_dropped_total`");
         }
     }

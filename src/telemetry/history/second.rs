@@ -11,7 +11,7 @@ use crate::telemetry::metrics::{
 };
 
 /// The maximum number of routes, limits and upstreams each in one second; those with the most requests.
-const MOST: usize = 1_000;
+const MAX_NAMES: usize = 1_000;
 
 /// One second. Lists are in the order of their names.
 #[derive(Debug, Default)]
@@ -132,17 +132,17 @@ impl SecondSample {
     }
 
     pub(super) fn limit(&self, name: &str) -> Option<&Decided> {
-        let place = self.limits.binary_search_by(|(one, _)| (**one).cmp(name)).ok()?;
-        self.limits.get(place).map(|(_, said)| said)
+        let index = self.limits.binary_search_by(|(one, _)| (**one).cmp(name)).ok()?;
+        self.limits.get(index).map(|(_, said)| said)
     }
 }
 
-/// At most [`MOST`] of them, in the order of their names.
+/// At most [`MAX_NAMES`] of them, in the order of their names.
 fn busiest<K: Ord, T>(items: impl Iterator<Item = (K, T)>, weight: impl Fn(&T) -> u64) -> Vec<(K, T)> {
     let mut kept: Vec<_> = items.collect();
-    if kept.len() > MOST {
+    if kept.len() > MAX_NAMES {
         kept.sort_by_key(|(_, item)| std::cmp::Reverse(weight(item)));
-        kept.truncate(MOST);
+        kept.truncate(MAX_NAMES);
     }
     kept.sort_by(|one, other| one.0.cmp(&other.0));
     kept.shrink_to_fit();

@@ -22,9 +22,9 @@ pub(super) fn connections(page: &mut Exposition, workers: &[Arc<Series>], server
     for (listener, (count, _)) in &totals {
         page.sample(open, &[("listener", listener)], count);
     }
-    let most =
+    let help =
         "The setting `max_connections`: the maximum of open client connections, all listeners together.";
-    page.single("tollgate_max_connections", Kind::Gauge, most, server.max_connections as u64);
+    page.single("tollgate_max_connections", Kind::Gauge, help, server.max_connections as u64);
     let accepted = "tollgate_connections_accepted_total";
     page.family(accepted, Kind::Counter, "Client connections accepted.");
     for (listener, (_, count)) in &totals {

@@ -114,7 +114,7 @@ fn add<const N: usize>(sums: &mut [u64; N], more: &[u64; N]) {
 }
 
 fn less<const N: usize>(counts: &[u64; N], earlier: &[u64; N]) -> [u64; N] {
-    std::array::from_fn(|place| counts[place].saturating_sub(earlier[place]))
+    std::array::from_fn(|index| counts[index].saturating_sub(earlier[index]))
 }
 
 impl Total for Answered {

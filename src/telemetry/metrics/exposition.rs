@@ -47,8 +47,8 @@ impl Exposition {
 
     pub(super) fn sample(&mut self, name: &str, labels: &[Label<'_>], value: impl Display) {
         self.text.push_str(name);
-        for (place, (label, value)) in labels.iter().enumerate() {
-            self.text.push(if place == 0 { '{' } else { ',' });
+        for (index, (label, value)) in labels.iter().enumerate() {
+            self.text.push(if index == 0 { '{' } else { ',' });
             self.text.push_str(label);
             self.text.push_str("=\"");
             self.escape(value);

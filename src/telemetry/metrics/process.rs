@@ -29,8 +29,8 @@ pub(super) fn process(page: &mut Exposition) {
     if let Some(open) = open_descriptors() {
         page.single("process_open_fds", Kind::Gauge, "File descriptors open now.", open);
     }
-    if let Some(most) = getrlimit(Resource::Nofile).current {
-        page.single("process_max_fds", Kind::Gauge, "File descriptors that may be open.", most);
+    if let Some(max) = getrlimit(Resource::Nofile).current {
+        page.single("process_max_fds", Kind::Gauge, "File descriptors that may be open.", max);
     }
 }
 

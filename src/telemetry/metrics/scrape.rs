@@ -30,7 +30,7 @@ impl Metrics {
     /// Of routes, limits and upstreams, only those that were used have series.
     pub fn render(
         &self,
-        gateway: &Plan,
+        plan: &Plan,
         registry: &ServerRegistry,
         store: &Store,
         access_log_dropped: u64,
@@ -41,11 +41,11 @@ impl Metrics {
         answers(&mut page, &workers);
         decisions(&mut page, &workers);
         upstreams::upstreams(&mut page, &workers);
-        upstreams::servers(&mut page, gateway, registry);
-        upstreams::usage(&mut page, gateway, registry);
-        clients::connections(&mut page, &workers, &gateway.server);
+        upstreams::servers(&mut page, plan, registry);
+        upstreams::usage(&mut page, plan, registry);
+        clients::connections(&mut page, &workers, &plan.server);
         store::store(&mut page, store);
-        self.configuration(&mut page, gateway);
+        self.configuration(&mut page, plan);
         let dropped = "Access records dropped because the queue was full or the output failed.";
         page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, access_log_dropped);
         if let Some(counts) = spans {
@@ -56,7 +56,7 @@ impl Metrics {
     }
 
     /// The active configuration, and whether the file's is active.
-    fn configuration(&self, page: &mut Exposition, gateway: &Plan) {
+    fn configuration(&self, page: &mut Exposition, plan: &Plan) {
         let reloads = "tollgate_config_reloads_total";
         page.family(reloads, Kind::Counter, "Reloads of the configuration.");
         page.sample(reloads, &[("result", "success")], self.reloads_succeeded.load(Ordering::Relaxed));
@@ -64,7 +64,7 @@ impl Metrics {
         let last = "Whether the last reload succeeded.";
         let good = !self.last_reload_failed.load(Ordering::Relaxed);
         page.single("tollgate_config_last_reload_successful", Kind::Gauge, last, u64::from(good));
-        if let Some(tls) = &gateway.server.tls {
+        if let Some(tls) = &plan.server.tls {
             let expiry =
                 "When the first of the certificates that clients are shown expires, in seconds since 1970.";
             let seconds = tls.first_expiry.0 / 1_000_000;

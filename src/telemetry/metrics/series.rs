@@ -43,22 +43,22 @@ pub(super) struct Named<T> {
 
 impl Series {
     /// The series of the next plan: names that stay keep their counters.
-    pub(super) fn under(&self, gateway: &Plan) -> Self {
+    pub(super) fn under(&self, plan: &Plan) -> Self {
         let mut routes: HashMap<&str, &RouteSeries> =
             self.routes.iter().map(|route| (&*route.answers.name, route)).collect();
         let mut series_of = |route: &Route| {
-            let limits = route.limits.iter().map(|used| Arc::clone(&gateway.limit(used.limit).name));
+            let limits = route.limits.iter().map(|used| Arc::clone(&plan.limit(used.limit).name));
             RouteSeries::new(Arc::clone(&route.name), limits, routes.remove(&*route.name))
         };
         let mut upstreams: HashMap<&str, &UpstreamSeries> =
             self.upstreams.iter().map(|upstream| (&*upstream.exchanges.name, upstream)).collect();
         let mut of_upstream =
             |upstream: &Arc<Upstream>| UpstreamSeries::new(upstream, upstreams.remove(&*upstream.name));
-        let listeners = gateway.server.listen.iter().map(|listener| Arc::from(listener.address.to_string()));
+        let listeners = plan.server.listen.iter().map(|listener| Arc::from(listener.address.to_string()));
         Self {
             unrouted: Named { name: Arc::from(NO_ROUTE), cells: Arc::clone(&self.unrouted.cells) },
-            routes: gateway.routes.iter().map(&mut series_of).collect(),
-            upstreams: gateway.upstreams.iter().map(&mut of_upstream).collect(),
+            routes: plan.routes.iter().map(&mut series_of).collect(),
+            upstreams: plan.upstreams.iter().map(&mut of_upstream).collect(),
             listeners: Named::after(&self.listeners, listeners),
         }
     }

@@ -11,8 +11,8 @@ pub(super) fn store(page: &mut Exposition, store: &Store) {
     let counts = shared.as_deref().map(SharedStore::counts).unwrap_or_default();
     let total = |one: fn(&RedisCounts) -> u64| counts.iter().map(|counts| one(counts)).sum::<u64>();
     page.single("tollgate_store_keys", Kind::Gauge, "Counters held in this process.", store.keys());
-    let most = "The setting `max_keys`: the maximum of counters in this process.";
-    page.single("tollgate_store_max_keys", Kind::Gauge, most, store.max_keys());
+    let help = "The setting `max_keys`: the maximum of counters in this process.";
+    page.single("tollgate_store_max_keys", Kind::Gauge, help, store.max_keys());
     let evicted = "Live counters evicted because `max_keys` was reached.";
     page.single("tollgate_store_evictions_total", Kind::Counter, evicted, store.evictions());
     let errors = "Requests decided without the shared store because it was unreachable.";

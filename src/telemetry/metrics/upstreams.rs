@@ -80,11 +80,10 @@ fn failures(page: &mut Exposition, workers: &[Arc<Series>]) {
 }
 
 /// The states of the servers. The built-in echo is always up.
-pub(super) fn servers(page: &mut Exposition, gateway: &Plan, registry: &ServerRegistry) {
+pub(super) fn servers(page: &mut Exposition, plan: &Plan, registry: &ServerRegistry) {
     let (up, ejections) = ("tollgate_upstream_up", "tollgate_upstream_ejections_total");
     let now = deadline::now();
-    let peers: Vec<_> =
-        gateway.upstreams.iter().map(|upstream| (upstream, registry.states(upstream))).collect();
+    let peers: Vec<_> = plan.upstreams.iter().map(|upstream| (upstream, registry.states(upstream))).collect();
     let servers = || {
         peers.iter().flat_map(|(upstream, peers)| {
             let labels = |server| [("upstream", &*upstream.name), ("server", server)];
@@ -96,7 +95,7 @@ pub(super) fn servers(page: &mut Exposition, gateway: &Plan, registry: &ServerRe
         })
     };
     page.family(up, Kind::Gauge, "0 while the server is down: unhealthy, ejected, or failed too often in a row and not answered since.");
-    for upstream in gateway.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo) {
+    for upstream in plan.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo) {
         page.sample(up, &[("upstream", &upstream.name), ("server", "builtin:echo")], 1);
     }
     for (labels, state, down_after) in servers() {
@@ -109,9 +108,9 @@ pub(super) fn servers(page: &mut Exposition, gateway: &Plan, registry: &ServerRe
 }
 
 /// The connection usage of upstreams with a connection limit.
-pub(super) fn usage(page: &mut Exposition, gateway: &Plan, registry: &ServerRegistry) {
+pub(super) fn usage(page: &mut Exposition, plan: &Plan, registry: &ServerRegistry) {
     let usage = |upstream| registry.usage(upstream).map(|usage| (&*upstream.name, usage));
-    let used: Vec<(&str, Usage)> = gateway.upstreams.iter().filter_map(|upstream| usage(upstream)).collect();
+    let used: Vec<(&str, Usage)> = plan.upstreams.iter().filter_map(|upstream| usage(upstream)).collect();
     if used.is_empty() {
         return;
     }

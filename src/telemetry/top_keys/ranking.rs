@@ -66,8 +66,8 @@ impl Ranking {
         ranking
     }
 
-    /// The first `most` keys.
-    pub fn top(&self, most: usize, by: RankBy) -> Vec<TopKey> {
+    /// The first `max` keys.
+    pub fn top(&self, max: usize, by: RankBy) -> Vec<TopKey> {
         let mut top_keys: Vec<TopKey> = self.top_keys.values().copied().collect();
         let weight = |top_key: &TopKey| match by {
             RankBy::Refused => (top_key.refused, top_key.requests),
@@ -75,9 +75,9 @@ impl Ranking {
             RankBy::Requests => (top_key.requests, top_key.refused),
         };
         let rank = |top_key: &TopKey| (Reverse(weight(top_key)), top_key.owner);
-        if most < top_keys.len() {
-            top_keys.select_nth_unstable_by_key(most, rank);
-            top_keys.truncate(most);
+        if max < top_keys.len() {
+            top_keys.select_nth_unstable_by_key(max, rank);
+            top_keys.truncate(max);
         }
         top_keys.sort_unstable_by_key(rank);
         top_keys
@@ -93,7 +93,7 @@ impl Ranking {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::{owner, told};
+    use super::super::tests::{counted, owner};
     use super::super::{FOLLOWED, TopKeys};
     use super::*;
 
@@ -107,7 +107,7 @@ mod tests {
             for (part, kind, random) in &steps {
                 parts[*part].push([random % 10, random % 3_000, *random][*kind]);
             }
-            let (top_keys, truths): (Vec<TopKeys>, Vec<_>) = parts.iter().map(|part| told(part)).unzip();
+            let (top_keys, truths): (Vec<TopKeys>, Vec<_>) = parts.iter().map(|part| counted(part)).unzip();
             let sketches: Vec<Sketch> = top_keys.iter().map(TopKeys::sketch).collect();
             let ranking = Ranking::of(&sketches);
             prop_assert!(ranking.error <= (steps.len() / FOLLOWED) as u64);
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn few_keys_are_exact_over_several_sketches() {
         let parts = [vec![1, 2, 2, 3], vec![2, 3, 4]];
-        let sketches = parts.map(|part| told(&part).0.sketch());
+        let sketches = parts.map(|part| counted(&part).0.sketch());
         let ranking = Ranking::of(&sketches);
         let top = ranking.top(2, RankBy::Requests);
         assert_eq!((ranking.error, top.len()), (0, 2));

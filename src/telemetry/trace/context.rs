@@ -72,7 +72,7 @@ impl Context {
             0xff => false,
             _ => rest.is_empty() || rest.starts_with(b"-"),
         };
-        let dashes = [2, 35, 52].iter().all(|place| known.get(*place) == Some(&b'-'));
+        let dashes = [2, 35, 52].iter().all(|index| known.get(*index) == Some(&b'-'));
         if !has_good_end || !dashes {
             return None;
         }
@@ -89,9 +89,9 @@ impl Context {
     pub fn text(&self) -> [u8; LENGTH] {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         let (flags, trace, span) = (self.flags(), self.trace.0, self.span.0);
-        let (places, bytes) = ([3, 36, 53], [trace.as_slice(), span.as_slice(), &[flags]]);
-        for (place, bytes) in places.into_iter().zip(bytes) {
-            for (digits, byte) in text[place..].chunks_exact_mut(2).zip(bytes) {
+        let (indices, bytes) = ([3, 36, 53], [trace.as_slice(), span.as_slice(), &[flags]]);
+        for (index, bytes) in indices.into_iter().zip(bytes) {
+            for (digits, byte) in text[index..].chunks_exact_mut(2).zip(bytes) {
                 digits[0] = DIGITS[usize::from(byte >> 4)];
                 digits[1] = DIGITS[usize::from(byte & 0xf)];
             }

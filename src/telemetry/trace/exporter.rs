@@ -34,17 +34,17 @@ impl Exporter {
     pub fn start(spans: &Spans) -> Self {
         let (closing, closed) = oneshot::channel();
         let state = Arc::clone(&spans.state);
-        let run = Run { state, closed: Some(closed), last: None, link: None, away: false };
+        let run = Run { state, closed: Some(closed), last: None, connection: None, away: false };
         Self { task: tokio::spawn(run.run()), closing }
     }
 
-    /// Exports the waiting spans and ends the task. Gives up after `patience`. Returns whether all spans were exported
+    /// Exports the waiting spans and ends the task. Gives up after `max_wait`. Returns whether all spans were exported
     /// or dropped by then.
-    pub async fn finish(self, patience: Duration) -> bool {
+    pub async fn finish(self, max_wait: Duration) -> bool {
         let Self { mut task, closing } = self;
         // If the channel is closed, the task has ended.
         let _ = closing.send(());
-        let finished = timeout(patience, &mut task).await.is_ok();
+        let finished = timeout(max_wait, &mut task).await.is_ok();
         task.abort();
         finished
     }
@@ -56,7 +56,7 @@ struct Run {
     closed: Option<oneshot::Receiver<()>>,
     /// The collector of the last export, and the connection to it.
     last: Option<Arc<Trace>>,
-    link: Option<CollectorConnection>,
+    connection: Option<CollectorConnection>,
     /// The last export failed.
     away: bool,
 }
@@ -99,7 +99,7 @@ impl Run {
         let body = encode(&batch.spans, &trace.service_name).into();
         drop(batch);
         if self.last.as_ref() != Some(&trace) {
-            (self.last, self.link, self.away) = (Some(Arc::clone(&trace)), None, false);
+            (self.last, self.connection, self.away) = (Some(Arc::clone(&trace)), None, false);
         }
         let sent = self.send(&trace, body).await;
         self.state.counts.exported(sent.is_ok());
@@ -118,7 +118,7 @@ impl Run {
     async fn send(&mut self, trace: &Trace, body: Bytes) -> Result<u64, ExportError> {
         let (mut retries, mut pause) = (0, FIRST_PAUSE);
         loop {
-            let fault = match CollectorConnection::post(&mut self.link, trace, body.clone()).await {
+            let fault = match CollectorConnection::post(&mut self.connection, trace, body.clone()).await {
                 Ok(rejected) => return Ok(rejected),
                 Err(fault) => fault,
             };

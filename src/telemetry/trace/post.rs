@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use crate::plan::trace::Trace;
 
 /// The timeout to connect, send, and read the response.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of a response, which may report rejected spans and the reason; bytes.
 const MAX_ANSWER: usize = 64 << 10;
 
@@ -31,7 +31,7 @@ const MAX_ANSWER: usize = 64 << 10;
 pub(super) enum ExportError {
     #[error("no connection: {0}")]
     Connect(io::Error),
-    #[error("no answer within {PATIENCE:?}")]
+    #[error("no answer within {TIMEOUT:?}")]
     Timeout,
     #[error("the connection broke: {0}")]
     Broken(#[from] hyper::Error),
@@ -64,25 +64,25 @@ impl CollectorConnection {
         trace: &Trace,
         body: Bytes,
     ) -> Result<u64, ExportError> {
-        timeout(PATIENCE, Self::exchange(kept, trace, body)).await.unwrap_or(Err(ExportError::Timeout))
+        timeout(TIMEOUT, Self::exchange(kept, trace, body)).await.unwrap_or(Err(ExportError::Timeout))
     }
 
     /// A cancelled or failed exchange leaves no connection behind.
     async fn exchange(kept: &mut Option<Self>, trace: &Trace, body: Bytes) -> Result<u64, ExportError> {
-        if let Some(mut link) = kept.take()
-            && link.sender.ready().await.is_ok()
+        if let Some(mut connection) = kept.take()
+            && connection.sender.ready().await.is_ok()
         {
             // A kept connection that the collector has closed in the meantime is no failure.
-            match link.send(trace, body.clone()).await {
+            match connection.send(trace, body.clone()).await {
                 (_, Err(ExportError::Broken(_))) => {}
-                (link, sent) => {
-                    *kept = link;
+                (connection, sent) => {
+                    *kept = connection;
                     return sent;
                 }
             }
         }
-        let (link, sent) = Self::open(trace).await?.send(trace, body).await;
-        *kept = link;
+        let (connection, sent) = Self::open(trace).await?.send(trace, body).await;
+        *kept = connection;
         sent
     }
 
@@ -114,7 +114,7 @@ impl CollectorConnection {
         let status = answer.status();
         let pause = pause(answer.headers());
         let said = read(answer.into_body()).await;
-        let link = said.is_some().then_some(self);
+        let connection = said.is_some().then_some(self);
         let sent = match status {
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
@@ -123,7 +123,7 @@ impl CollectorConnection {
             status if status.is_success() => Ok(said.map_or(0, rejected)),
             status => Err(ExportError::Status(status)),
         };
-        (link, sent)
+        (connection, sent)
     }
 }
 

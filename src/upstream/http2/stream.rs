@@ -42,9 +42,15 @@ impl NoAnswer {
 }
 
 impl ClientStream {
-    pub(super) fn new(link: &Rc<Http2Connection>) -> Self {
-        link.open.set(link.open.get() + 1);
-        Self { permit: StreamPermit(Rc::clone(link)), stream: None, ended: false, answered: false, held: 0 }
+    pub(super) fn new(connection: &Rc<Http2Connection>) -> Self {
+        connection.open.set(connection.open.get() + 1);
+        Self {
+            permit: StreamPermit(Rc::clone(connection)),
+            stream: None,
+            ended: false,
+            answered: false,
+            held: 0,
+        }
     }
 
     /// Whether the request head was sent.
@@ -63,7 +69,7 @@ impl ClientStream {
     ///
     /// The connection accepts no more requests: nothing was sent.
     pub(in crate::upstream) fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
-        let turn = ready!(self.permit.0.connection.poll_open(context));
+        let turn = ready!(self.permit.0.codec.poll_open(context));
         Poll::Ready(turn.map_err(|error| self.refused(error)))
     }
 
@@ -73,10 +79,10 @@ impl ClientStream {
     ///
     /// Nothing was sent.
     pub(in crate::upstream) fn begin(&mut self, head: &[u8], ended: bool) -> Result<(), NoAnswer> {
-        let link = &self.permit.0;
-        match link.connection.open(head, link.scheme, ended) {
+        let connection = &self.permit.0;
+        match connection.codec.open(head, connection.scheme, ended) {
             Ok(stream) => {
-                link.wait();
+                connection.wait();
                 (self.stream, self.ended) = (Some(stream), ended);
                 Ok(())
             }

@@ -81,7 +81,7 @@ fn at_the_bound_on_files_idle_connections_make_room() {
     clients.pop().expect("400").get("/", "").expect(200);
 }
 
-/// As on a machine where other processes have taken all: nothing but waiting helps, and nobody is told each time.
+/// As on a machine where other processes use all descriptors: the gateway can only wait, and does not log each attempt.
 #[test]
 fn a_bound_on_files_that_shrinks_is_borne() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -124,7 +124,7 @@ fn beyond_the_bound_all_are_counted_and_some_are_told() {
     assert_eq!(told + closed, 800, "{answers:#?}");
     assert!(told >= 200 && closed >= 1, "{told} were told, {closed} were not");
     assert_eq!(refused(&gateway, "max_connections"), 800.0);
-    // Traffic does not starve the admin listener, nor those who came before.
+    // Traffic does not starve the admin listener or earlier connections.
     gateway.admin("/healthz").expect(200);
     backend.open_gate();
     busy.iter_mut().for_each(|client| drop(client.read().expect(200)));

@@ -24,14 +24,14 @@ fn goes_on_without_its_log(access_log: impl Into<Stdio>) {
 }
 
 #[test]
-fn a_log_reader_that_is_gone_stops_nobody() {
+fn a_log_reader_that_is_gone_stops_no_request() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     goes_on_without_its_log(writer);
 }
 
 #[test]
-fn a_full_disk_stops_nobody() {
+fn a_full_disk_stops_no_request() {
     goes_on_without_its_log(OpenOptions::new().write(true).open("/dev/full").expect("Linux has it"));
 }
 

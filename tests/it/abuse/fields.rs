@@ -1,4 +1,4 @@
-//! Fields and bodies that are meant to be read otherwise by whoever stands behind, or to cost more than they should.
+//! Fields and bodies that a backend may read differently, or that cost more than they should.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -73,7 +73,7 @@ fn a_client_that_does_not_read_costs_no_more_than_a_bound() {
 }
 
 #[test]
-fn who_has_hinted_and_breaks_off_is_not_asked_again() {
+fn a_backend_that_hints_and_breaks_off_is_not_retried() {
     let backend = Backend::start(|exchange| {
         exchange.write(HINT);
         Next::Close

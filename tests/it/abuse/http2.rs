@@ -6,7 +6,7 @@ use crate::harness::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frame, Frames, HEADERS, PING, PREFACE, PRIORITY,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, get,
 };
-use crate::harness::{Backend, Client, Gateway, Next, PATIENCE, eventually, everything_to};
+use crate::harness::{Backend, Client, Gateway, Next, TIMEOUT, eventually, everything_to};
 
 /// RFC 9113 §7.
 const STREAM_CLOSED: u32 = 5;
@@ -57,7 +57,7 @@ fn attack<T: Send>(what: &str, act: impl FnOnce(&mut Frames) -> T + Send) -> T {
     outcome
 }
 
-/// Sends these frames again and again, and reads nothing, until so many bytes went or no more are taken.
+/// Sends these frames repeatedly and reads nothing, until this number of bytes is sent or the gateway reads no more.
 fn flood(attacker: &mut Frames, frames: &[u8], bytes: usize) {
     let burst = frames.repeat((64 << 10) / frames.len() + 1);
     let mut sent = 0;
@@ -177,7 +177,7 @@ fn empty_and_small_data() {
             flood(attacker, &frame(DATA, 0, 1, part), 3_000_000);
             attacker
                 .client
-                .write_within(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/", &[])), PATIENCE);
+                .write_within(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/", &[])), TIMEOUT);
             attacker.fate(3)
         });
         assert_eq!(fate, expected);
@@ -223,7 +223,7 @@ fn floods_of_frames_that_ask_for_nothing() {
     assert_calmed("a flood of PRIORITY", &more);
     let window = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
     assert_calmed("a flood of WINDOW_UPDATE", &window);
-    assert_calmed("a flood of what nobody knows", &frame(99, 7, 3, b"?"));
+    assert_calmed("a flood of unknown frames", &frame(99, 7, 3, b"?"));
 }
 
 /// The client is told why, where it reads.
@@ -334,7 +334,7 @@ fn garbage() {
 
 /// The end of such a connection can not be told to its client, which is no reason to try for ever.
 #[test]
-fn who_reads_nothing_and_leaves_a_head_open_is_left() {
+fn a_client_that_reads_nothing_and_leaves_a_head_open_is_closed() {
     let backend = backend();
     let config = "[server]\nworkers = 1\nheader_timeout = \"1s\"\n".to_owned() + &everything_to(&backend, "");
     let gateway = Gateway::start(&config);
@@ -388,9 +388,9 @@ fn closed_windows_hold_little_and_only_for_a_while() {
     // As much of the answers comes as the gateway takes.
     std::thread::sleep(Duration::from_secs(1));
     let held = gateway.resident_kib().saturating_sub(before);
-    let most = u64::from(connections * streams) * STREAM_KIB;
+    let max = u64::from(connections * streams) * STREAM_KIB;
     println!("{held} KiB for {} streams", connections * streams);
-    assert!(held < most, "{held} KiB are held for clients that open no window");
+    assert!(held < max, "{held} KiB are held for clients that open no window");
     drop(clients);
     let given_back = || (gateway.resident_kib().saturating_sub(before) < held * 3 / 4).then_some(());
     eventually("memory that is given back", given_back);

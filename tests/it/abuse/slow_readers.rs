@@ -26,13 +26,13 @@ fn large() -> Backend {
     })
 }
 
-/// Sleeps until so many bytes since `begun` are no more than this rate.
+/// Sleeps until this number of bytes since `begun` is within the rate.
 fn pace(begun: Instant, bytes: usize, rate: usize) {
     let due = Duration::from_secs_f64(bytes as f64 / rate as f64);
     std::thread::sleep(due.saturating_sub(begun.elapsed()));
 }
 
-/// Reads so many bytes at [`RATE`]; fewer if the connection ends.
+/// Reads this number of bytes at [`RATE`]; fewer if the connection ends.
 fn read_steadily(client: &mut Client, bytes: usize) -> usize {
     let (begun, mut read) = (Instant::now(), 0);
     while read < bytes {
@@ -147,7 +147,7 @@ fn tunnel(gateway: &Gateway) -> Client {
     client
 }
 
-/// Switches protocols, sends so many bytes and closes.
+/// Switches protocols, sends this number of bytes and closes.
 fn switching(bytes: usize) -> Backend {
     Backend::start(move |exchange| {
         exchange.write("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n");
@@ -173,7 +173,7 @@ fn a_client_that_sends_on_into_a_tunnel_that_has_ended_reads_all_of_it() {
     sends_while_it_reads(&mut client, LAST);
 }
 
-/// Reads so many bytes in about 5 s, and never stops sending.
+/// Reads this number of bytes in about 5 s, and never stops sending.
 fn sends_while_it_reads(client: &mut Client, bytes: usize) {
     let mut read = 0;
     while read < bytes {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::harness::exposition::Page;
-use crate::harness::{Backend, Client, Gateway, PATIENCE, Response, eventually, everything_to, send};
+use crate::harness::{Backend, Client, Gateway, Response, TIMEOUT, eventually, everything_to, send};
 
 fn start(admin: &str) -> Gateway {
     let route = "[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"demo\"\n";
@@ -74,7 +74,7 @@ fn head_is_get_without_a_body() {
     let address = gateway.admin_addr();
     for path in ["/healthz", "/metrics"] {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(stream, "HEAD {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -152,7 +152,7 @@ fn connections_are_few_and_short() {
         gateway.admin("/readyz").expect(200);
     }
     assert!(begun.elapsed() < Duration::from_secs(4), "the silent ones have not been timed out");
-    held[0].set_read_timeout(Some(PATIENCE)).unwrap();
+    held[0].set_read_timeout(Some(TIMEOUT)).unwrap();
     assert!(matches!((&held[0]).read(&mut [0; 1]), Ok(0) | Err(_)), "the oldest is closed");
     held[63].set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let newest = (&held[63]).read(&mut [0; 1]);
@@ -164,7 +164,7 @@ fn connections_are_few_and_short() {
     gateway.get("/").expect(200);
     let started = Instant::now();
     for mut stream in held {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut rest = Vec::new();
         // Closed with or without a 408, but closed.
         let _ = stream.read_to_end(&mut rest);
@@ -183,7 +183,7 @@ fn garbage_and_large_heads_are_refused() {
         format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "x: a\r\n".repeat(200)),
     ] {
         let mut stream = TcpStream::connect(gateway.admin_addr()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let _ = stream.write_all(bytes.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);

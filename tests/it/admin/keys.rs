@@ -76,7 +76,7 @@ fn a_key_is_looked_at_reset_and_given_units_back() {
         );
         assert_eq!((&seen["key"], &seen["policies"][0]["full_ms"]), (&json!(["a"]), &json!(0)));
         assert_eq!(passed(&gateway, "a", 9), 5, "{algorithm}");
-        // Nobody else was meant.
+        // No other key changed.
         assert_eq!(good(&gateway, "GET limits/one/keys/b", "")["policies"][0]["remaining"], 5);
         let log = gateway.stderr();
         for word in ["resets id:", "gives 3 of 3 units back to id:", "gives 5 of 1000 units back to id:"] {
@@ -84,7 +84,7 @@ fn a_key_is_looked_at_reset_and_given_units_back() {
         }
         // What is asked for again changes nothing, and says so.
         assert_eq!(seen["changed"], true, "{algorithm}");
-        for (key, changed) in [(&*id, true), (&id, false), ("a", false), ("nobody", false)] {
+        for (key, changed) in [(&*id, true), (&id, false), ("a", false), ("unknown", false)] {
             let seen = good(&gateway, &format!("DELETE limits/one/keys/{key}"), "");
             assert_eq!(seen["changed"], changed, "{algorithm}: {key}");
         }
@@ -344,8 +344,8 @@ fn resets_among_requests_admit_no_more_than_they_give() {
             over.store(true, Ordering::SeqCst);
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        let least = QUOTA as usize;
-        assert!((least..=2 * least + 7).contains(&admitted), "{algorithm}: {admitted}");
+        let min = QUOTA as usize;
+        assert!((min..=2 * min + 7).contains(&admitted), "{algorithm}: {admitted}");
         // What came after all that was still bounded.
         assert_eq!(passed(&gateway, "a", 3), 0);
     }

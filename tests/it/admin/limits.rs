@@ -16,8 +16,8 @@ fn run(gateway: &Gateway, requests: usize, keys: usize) {
     Load { requests, concurrency: 8 }.run(gateway.addr(), |number| keyed(number, keys));
 }
 
-fn limit(gateway: &Gateway, place: usize) -> Value {
-    api(gateway, "limits")["limits"][place].clone()
+fn limit(gateway: &Gateway, index: usize) -> Value {
+    api(gateway, "limits")["limits"][index].clone()
 }
 
 #[test]

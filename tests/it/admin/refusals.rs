@@ -1,4 +1,4 @@
-//! Who was refused lately, and why.
+//! Recent refusals and their reasons.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn a_refusal_is_told_with_its_reason() {
 }
 
 #[test]
-fn who_lacks_a_part_of_the_key_has_none() {
+fn a_request_without_a_part_of_the_key_has_no_key() {
     let backend = Backend::ok();
     let toml = everything_to(&backend, LIMIT) + "missing = \"deny\"\n" + ADMIN;
     let gateway = Gateway::start(&toml);
@@ -56,7 +56,7 @@ fn who_lacks_a_part_of_the_key_has_none() {
 }
 
 #[test]
-fn shadow_limits_refuse_nobody() {
+fn shadow_limits_refuse_no_request() {
     let backend = Backend::ok();
     let toml = everything_to(&backend, LIMIT) + "mode = \"shadow\"\n" + ADMIN;
     let gateway = Gateway::start(&toml);
@@ -97,7 +97,7 @@ fn failures_are_told_by_the_word_of_the_access_log() {
         assert!(told.iter().all(|one| one["limit"].is_null() && one["cost"].is_null()));
         assert!(told.iter().all(|one| one["client"] == "127.0.0.1"));
         assert_eq!((&told[2]["path"], &told[2]["method"]), (&"/nothing".into(), &"GET".into()));
-        // Without a log, nobody remembers the path of the first that fails behind its head; from then on it is kept in mind.
+        // Without a log, the path of the first request that fails after its head is not kept; later paths are.
         assert_eq!(told[0]["path"], if log.is_empty() { Value::from("/a/b") } else { Value::Null });
         assert_eq!((&told[1]["path"], &told[1]["method"]), (&"/a/b".into(), &"GET".into()));
         assert!(told[3]["path"].is_null(), "it had none that could be read");
@@ -106,7 +106,7 @@ fn failures_are_told_by_the_word_of_the_access_log() {
 }
 
 #[test]
-fn of_a_flood_a_few_are_kept_and_nobody_is_hidden() {
+fn of_a_flood_a_few_are_kept_and_no_client_is_hidden() {
     let backend = Backend::start(|exchange| {
         exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
         Next::KeepAlive

@@ -28,13 +28,13 @@ fn each_request_is_in_exactly_one_second() {
     assert_eq!((statuses[&200], statuses[&429]), (50, 350));
     let samples = samples_with(&gateway, 400);
     let count = samples["count"].as_u64().unwrap();
-    for (place, admitted, refused) in [(&samples["all"], 50, 350), (&samples["routes"]["all"], 50, 350)] {
-        let sums = FATES.map(|fate| sum(&place[fate]));
-        assert_eq!(sums, [admitted, 0, refused, 0], "{place}");
+    for (section, admitted, refused) in [(&samples["all"], 50, 350), (&samples["routes"]["all"], 50, 350)] {
+        let sums = FATES.map(|fate| sum(&section[fate]));
+        assert_eq!(sums, [admitted, 0, refused, 0], "{section}");
         for list in FATES.iter().chain(&["p50_ms", "p99_ms"]) {
-            assert_eq!(place[list].as_array().unwrap().len() as u64, count, "{list}");
+            assert_eq!(section[list].as_array().unwrap().len() as u64, count, "{list}");
         }
-        let times = place["p99_ms"].as_array().unwrap();
+        let times = section["p99_ms"].as_array().unwrap();
         assert!(times.iter().any(Value::is_f64) && times.iter().all(|time| time.is_f64() || time.is_null()));
     }
     assert_eq!(sum(&samples["limits"]["five"]["refused"]), 350);
@@ -137,19 +137,19 @@ fn waits_in_a_leaky_bucket_are_told_apart_from_latency() {
         gateway.get("/").expect(200);
     }
     let samples = samples_with(&gateway, 3);
-    let told = |place: &Value, name: &str| -> Vec<f64> {
-        place[name].as_array().unwrap().iter().filter_map(Value::as_f64).collect()
+    let told = |section: &Value, name: &str| -> Vec<f64> {
+        section[name].as_array().unwrap().iter().filter_map(Value::as_f64).collect()
     };
-    for place in [&samples["all"], &samples["routes"]["all"]] {
+    for section in [&samples["all"], &samples["routes"]["all"]] {
         for name in ["delay_p50_ms", "delay_p99_ms"] {
-            let delays = told(place, name);
+            let delays = told(section, name);
             // Each waits up to a second, but for what passed between the answer and the next request.
             assert!(
                 !delays.is_empty() && delays.iter().all(|delay| (250.0..=1_000.0).contains(delay)),
                 "{delays:?}"
             );
         }
-        let latency = told(place, "p99_ms");
+        let latency = told(section, "p99_ms");
         assert!(!latency.is_empty() && latency.iter().all(|time| *time < 500.0), "{latency:?}");
     }
     let backend = told(&samples["upstreams"]["api"], "p99_ms");

@@ -227,7 +227,7 @@ fn what_is_no_question_is_refused() {
 }
 
 #[test]
-fn the_page_asks_nobody_else() {
+fn the_page_loads_nothing_from_elsewhere() {
     let gateway = Gateway::start(FILE);
     for (path, kind) in [
         ("/", "text/html"),

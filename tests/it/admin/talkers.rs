@@ -55,7 +55,7 @@ fn few_keys_are_counted_exactly_over_all_workers() {
 }
 
 #[test]
-fn more_keys_than_are_followed_cost_exactness_but_hide_nobody() {
+fn more_keys_than_are_followed_cost_exactness_but_hide_no_key() {
     let backend = Backend::ok();
     let gateway = Gateway::start(&toml(&backend, "key = \"header:x-key\"\nreveal = true"));
     run(&gateway, 12_000, |number| if number % 4 == 0 { number / 4 % 5 } else { 1_000 + number });

@@ -192,7 +192,7 @@ fn expected(explanation: &Explanation, asked: &Asked) -> u16 {
 fn ten_thousand_random_requests_get_what_explain_tells() {
     let gateway = Gateway::start(CONFIG);
     let plan: Plan = match config::parse(CONFIG.as_bytes(), "gateway.toml", &|_| None) {
-        Ok(loaded) => loaded.gateway,
+        Ok(loaded) => loaded.plan,
         Err(report) => panic!("{report:?}"),
     };
     let mut random = Random(0x2545_f491_4f6c_dd1d);

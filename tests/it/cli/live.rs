@@ -42,7 +42,7 @@ fn tells(told: &(Option<i32>, String, String), words: &[&str]) {
 }
 
 #[test]
-fn it_tells_the_state_of_each_limit_and_who_refuses_until_when() {
+fn it_reports_the_state_of_each_limit_and_which_refuses_until_when() {
     let gateway = Gateway::start(&config());
     let file = format!("[admin]\nlisten = \"{}\"\nnonsense = 1\n", gateway.admin_addr());
     let question = ["GET", "/search/a?q=1", "-H", "x-api-key: k1", "--ip", "192.0.2.7"];

@@ -134,7 +134,7 @@ fn check_warns_on_standard_error_and_is_good() {
 #[test]
 fn all_faults_of_a_file_are_shown_at_once_and_are_2() {
     let faulty =
-        GOOD.replace("token-bucket", "token-bukket").replace("upstream = \"demo\"", "upstream = \"nobody\"");
+        GOOD.replace("token-bucket", "token-bukket").replace("upstream = \"demo\"", "upstream = \"unknown\"");
     let folder = folder_with(&faulty);
     for arguments in [&["check"][..], &["run"], &[], &["explain", "GET", "/"]] {
         let output = tollgate(arguments, folder.path());
@@ -142,7 +142,7 @@ fn all_faults_of_a_file_are_shown_at_once_and_are_2() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
         assert!(stdout.is_empty(), "{arguments:?}: {stdout}");
         assert!(stderr.starts_with("error: "), "{stderr}");
-        for part in ["`token-bukket`", "`nobody`", "gateway.toml:", "help: "] {
+        for part in ["`token-bukket`", "`unknown`", "gateway.toml:", "help: "] {
             assert!(stderr.contains(part), "{arguments:?}: {part} is missing in\n{stderr}");
         }
     }
@@ -219,12 +219,12 @@ fn health_is_0_for_a_living_gateway_1_for_none_and_2_without_an_address() {
     // Bound, so that no other process takes the port, but not listening.
     let closed = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     closed.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let nobody = closed.local_addr().unwrap().as_socket().unwrap();
+    let free = closed.local_addr().unwrap().as_socket().unwrap();
     let sick = Backend::answering("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n");
     for (folder, status) in [
-        (named(&nobody.to_string()), 1),
+        (named(&free.to_string()), 1),
         (named(&sick.addr().to_string()), 1),
-        (listening(&format!("\"{nobody}\"")), 1),
+        (listening(&format!("\"{free}\"")), 1),
         (listening("\"127.0.0.1:0\""), 2),
         (listening("7"), 2),
         (named("127.0.0.1:0"), 2),

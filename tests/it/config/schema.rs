@@ -7,7 +7,7 @@ use tollgate::config;
 
 use crate::harness::config::{files, parse};
 
-/// A key that nobody knows, so that the loader lists those that it does know.
+/// An unknown key, so that the loader lists the known keys.
 const UNKNOWN: &str = "zzzzzzzzzz = 1";
 
 fn schema() -> Value {
@@ -150,8 +150,8 @@ fn accepts(schema: &Value, node: &Value, value: &Value) -> Result<(), String> {
     let is_allowed = node["enum"].as_array().is_none_or(|choices| choices.contains(value))
         && node.get("const").is_none_or(|only| only == value)
         && node["type"].as_str().is_none_or(|name| is_of_type(value, name))
-        && node["minimum"].as_f64().is_none_or(|least| value.as_f64() >= Some(least))
-        && node["maximum"].as_f64().is_none_or(|most| value.as_f64() <= Some(most))
+        && node["minimum"].as_f64().is_none_or(|min| value.as_f64() >= Some(min))
+        && node["maximum"].as_f64().is_none_or(|max| value.as_f64() <= Some(max))
         && (node["pattern"] != "\\$\\{" || value.as_str().is_some_and(|text| text.contains("${")));
     if !is_allowed {
         return Err(format!("{value} is not {node}"));
@@ -176,9 +176,9 @@ fn is_of_type(value: &Value, name: &str) -> bool {
 }
 
 fn accepts_items(schema: &Value, node: &Value, items: &[Value]) -> Result<(), String> {
-    let least = node["minItems"].as_u64().unwrap_or(0);
-    let most = node["maxItems"].as_u64().unwrap_or(u64::MAX);
-    if !(least..=most).contains(&u64::try_from(items.len()).expect("a length")) {
+    let min = node["minItems"].as_u64().unwrap_or(0);
+    let max = node["maxItems"].as_u64().unwrap_or(u64::MAX);
+    if !(min..=max).contains(&u64::try_from(items.len()).expect("a length")) {
         return Err(format!("{} items", items.len()));
     }
     items.iter().try_for_each(|item| accepts(schema, &node["items"], item))

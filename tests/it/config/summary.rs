@@ -75,5 +75,5 @@ route `/health`: /health → `demo` (the built-in echo), cost 1
 #[test]
 fn a_good_file_is_told_in_words() {
     let loaded = parse(FILE).unwrap_or_else(|report| panic!("{report}"));
-    assert_eq!(config::summary(&loaded.gateway, "gateway.toml"), WORDS);
+    assert_eq!(config::summary(&loaded.plan, "gateway.toml"), WORDS);
 }

@@ -17,8 +17,8 @@ fn the_example_has_neither_faults_nor_warnings() {
 
 #[test]
 fn the_example_shows_each_algorithm_once() {
-    let gateway = tour().gateway;
-    let policies = gateway.limits.iter().flat_map(|limit| &limit.policies);
+    let plan = tour().plan;
+    let policies = plan.limits.iter().flat_map(|limit| &limit.policies);
     let mut names: Vec<_> = policies.map(|policy| policy.algorithm.name()).collect();
     names.sort_unstable();
     let all = ["fixed-window", "gcra", "leaky-bucket", "sliding-log", "sliding-window", "token-bucket"];
@@ -27,9 +27,9 @@ fn the_example_shows_each_algorithm_once() {
 
 #[test]
 fn the_example_has_a_route_that_costs_ten() {
-    let gateway = tour().gateway;
-    let ten = gateway.routes.iter().find(|route| route.cost.is_some_and(|cost| cost.units() == 10));
+    let plan = tour().plan;
+    let ten = plan.routes.iter().find(|route| route.cost.is_some_and(|cost| cost.units() == 10));
     let route = ten.expect("a route of cost 10");
-    let limit = &gateway.limits[route.limits[0].limit.0];
+    let limit = &plan.limits[route.limits[0].limit.0];
     assert!(limit.policies.iter().all(|policy| matches!(policy.algorithm, Algorithm::TokenBucket(_))));
 }

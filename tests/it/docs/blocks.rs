@@ -11,6 +11,8 @@
 //! | `promql` | each line is parsed by promtool |
 //! | `json`, `yaml` | parsed |
 //! | `text from FILE` | the block stands in that file of the repository |
+//! | `text program log` | a gateway logs these lines: see `program_log.rs` |
+//! | `text response of …` | a gateway sends this response: see `examples.rs` |
 //! | `text WORDS` | an illustration; the words say of what |
 //!
 //! In expected output `…` stands for any characters of a line, and a line `…` for any lines.
@@ -21,7 +23,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::pages::{Block, Page, pages, root};
+use crate::harness::pages::{Block, Page, line_matches, pages, root};
 use crate::harness::{Authority, Gateway, promtool};
 
 /// Blocks of shell commands that a test cannot run: the page, the first line, and the reason.
@@ -370,18 +372,6 @@ fn lines_match(expected: &[&str], printed: &[&str]) -> bool {
         }
         ([first, after @ ..], [line, rest @ ..]) => line_matches(first, line) && lines_match(after, rest),
         (_, []) => false,
-    }
-}
-
-fn line_matches(expected: &str, printed: &str) -> bool {
-    match expected.split_once('…') {
-        None => expected == printed,
-        Some((before, after)) => printed.strip_prefix(before).is_some_and(|rest| {
-            rest.char_indices()
-                .map(|(index, _)| index)
-                .chain([rest.len()])
-                .any(|index| line_matches(after, &rest[index..]))
-        }),
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::api::api;
 use crate::harness::pages::{Page, pages};
-use crate::harness::{Authority, Backend, Gateway, everything_to};
+use crate::harness::{Authority, Backend, Gateway, eventually, everything_to};
 
 fn text(file: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect("it is there")
@@ -24,6 +24,22 @@ fn the_version_in_the_api_is_that_of_the_program() {
     assert_eq!(told["version"], env!("CARGO_PKG_VERSION"));
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&shown), names(&told));
+}
+
+#[test]
+fn docs_refusal_is_that_of_a_gateway() {
+    let info = "text response of a limit with 10/s and burst 50";
+    let blocks = pages().iter().flat_map(Page::blocks).collect::<Vec<_>>();
+    let block = blocks.iter().find(|block| block.info == info).expect("the refusal is shown");
+    let (head, body) = block.text.trim_end().split_once("\n\n").expect("head and body");
+    let gateway = Gateway::start(
+        "[upstreams]\ndemo = \"builtin:echo\"\n[limits.per-client]\nalgorithm = \"token-bucket\"\nkey = \"ip\"\n\
+         rate = \"10/s\"\nburst = 50\n[[routes]]\npath = \"/*\"\nupstream = \"demo\"\nlimits = [\"per-client\"]\n",
+    );
+    let refusal = eventually("a refusal", || Some(gateway.get("/")).filter(|answer| answer.status == 429));
+    assert_eq!(refusal.text(), body);
+    let sent: Vec<_> = refusal.head.lines().map(str::trim_end).collect();
+    assert!(head.lines().all(|line| sent.contains(&line)), "{head}\n--- but sent is\n{}", refusal.head);
 }
 
 /// The example of the guide redirects; docs_blocks checks that it loads without a warning.

@@ -3,4 +3,5 @@
 mod blocks;
 mod examples;
 mod pages;
+mod program_log;
 mod security_page;

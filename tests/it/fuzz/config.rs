@@ -10,7 +10,7 @@ use tollgate::limit::units::Micros;
 use crate::harness::config::{files, parse};
 
 /// Generous: the machine may be busy, and tests are not optimised. A quadratic loader would take many times as long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What stands in files, good and bad.
 const TOKENS: [&str; 48] = [
@@ -117,21 +117,21 @@ fn rate(text: &str) -> Option<(u64, Micros)> {
     let file = format!(
         "{limit}[upstreams]\na = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\nlimits = [\"a\"]\n"
     );
-    let gateway = parse(file).ok()?.gateway;
-    let algorithm: &Algorithm = &gateway.limits[0].policies[0].algorithm;
+    let plan = parse(file).ok()?.plan;
+    let algorithm: &Algorithm = &plan.limits[0].policies[0].algorithm;
     Some((algorithm.quota(), algorithm.window()))
 }
 
 /// A timeout of `[server]` as the loader reads it, if it does.
 fn duration(text: &str) -> Option<Duration> {
     let file = format!("[server]\ndrain_timeout = {}\n{ROUTE}", quoted(text));
-    parse(file).ok().map(|loaded| loaded.gateway.server.drain_timeout)
+    parse(file).ok().map(|loaded| loaded.plan.server.drain_timeout)
 }
 
 /// A bound on bodies as the loader reads it, if it does.
 fn size(text: &str) -> Option<Option<u64>> {
     let file = format!("[server]\nmax_body_bytes = {}\n{ROUTE}", quoted(text));
-    parse(file).ok().map(|loaded| loaded.gateway.routes[0].max_body_bytes)
+    parse(file).ok().map(|loaded| loaded.plan.routes[0].max_body_bytes)
 }
 
 const SPANS: [(&str, u64); 5] =
@@ -241,9 +241,9 @@ fn ten_thousand_routes_and_limits_load() {
         .unwrap();
     }
     let started = Instant::now();
-    let gateway = parse(file).unwrap_or_else(|report| panic!("{report}")).gateway;
-    assert_eq!((gateway.routes.len(), gateway.limits.len()), (10_000, 10_000));
-    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+    let plan = parse(file).unwrap_or_else(|report| panic!("{report}")).plan;
+    assert_eq!((plan.routes.len(), plan.limits.len()), (10_000, 10_000));
+    assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
 }
 
 #[test]
@@ -261,5 +261,5 @@ fn ten_thousand_faults_are_counted_in_reasonable_time() {
     }
     let started = Instant::now();
     assert!(parse(file).unwrap_err().errors() >= 21_000);
-    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+    assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
 }

@@ -19,7 +19,7 @@ use tollgate::store::redis::settings::{
 use tollgate::store::redis::{call, reply};
 
 use crate::harness::charges::{DAY, charge, key};
-use crate::harness::{PATIENCE, Redis};
+use crate::harness::{Redis, TIMEOUT};
 
 /// A worker's view of a store, without the worker.
 pub(crate) struct Asker {
@@ -101,7 +101,7 @@ pub(crate) fn server(address: SocketAddr) -> RedisServer {
 /// Runs on a worker's runtime.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("the test takes too long") })
+    runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await.expect("the test takes too long") })
 }
 
 /// Asks until there is an answer; panics with `what` when there never is.
@@ -115,7 +115,7 @@ pub(crate) async fn eventually<T>(what: &str, mut condition: impl AsyncFnMut() -
     panic!("waited in vain: {what}");
 }
 
-/// So many calls at once; what each was answered.
+/// Makes a number of calls at once. Returns their replies.
 pub(crate) async fn together(asker: &Rc<Asker>, calls: u64, number: u64) -> Vec<Result<u64, CallError>> {
     let ask = |_| {
         let asker = Rc::clone(asker);

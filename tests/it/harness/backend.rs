@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 
-use super::{PATIENCE, eventually};
+use super::{TIMEOUT, eventually};
 
 /// A server on a free port. Stops, and cuts its connections, when dropped.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ impl Backend {
         })
     }
 
-    /// An address on which nobody listens (nor will, while it is held).
+    /// An address without a listener. It stays without one while the second value is held.
     pub(crate) fn refusing() -> (SocketAddr, socket2::Socket) {
         let socket =
             socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
@@ -297,14 +297,14 @@ impl Exchange<'_> {
         std::mem::take(self.buffer)
     }
 
-    /// Reads so many bytes, or fewer at the end of the stream.
+    /// Reads this number of bytes, or fewer at the end of the stream.
     pub(crate) fn read_exact(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count && fill(self.stream, self.buffer) {}
         let count = count.min(self.buffer.len());
         self.buffer.drain(..count).collect()
     }
 
-    /// Waits until the peer closes (or [`PATIENCE`] is over): how a backend hangs.
+    /// Waits until the peer closes (or [`TIMEOUT`] is over): how a backend hangs.
     pub(crate) fn hang(&mut self) {
         while fill(self.stream, self.buffer) {}
     }
@@ -312,7 +312,7 @@ impl Exchange<'_> {
     /// Waits until the test opens the gate.
     pub(crate) fn wait_at_gate(&self) {
         let open = self.state.gate.open.lock().expect("no panic inside");
-        drop(self.state.gate.opened.wait_timeout_while(open, PATIENCE, |open| !*open));
+        drop(self.state.gate.opened.wait_timeout_while(open, TIMEOUT, |open| !*open));
     }
 
     fn read_chunks(&mut self) -> (Vec<u8>, String, Vec<u8>) {
@@ -372,8 +372,8 @@ impl Recorded {
 impl Wire {
     /// `None` if TLS was not agreed on.
     fn over(mut stream: TcpStream, tls: Option<Arc<ServerConfig>>, state: &State) -> Option<Self> {
-        stream.set_read_timeout(Some(PATIENCE)).ok();
-        stream.set_write_timeout(Some(PATIENCE)).ok();
+        stream.set_read_timeout(Some(TIMEOUT)).ok();
+        stream.set_write_timeout(Some(TIMEOUT)).ok();
         stream.set_nodelay(true).ok();
         let Some(config) = tls else { return Some(Self::Plain(stream)) };
         let mut session = ServerConnection::new(config).expect("a session");

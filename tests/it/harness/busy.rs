@@ -113,7 +113,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     Client::connect_from(elsewhere, plain).get("/named/c", "").expect(200);
     let mut encrypted = Client::connect_tls(secure, &authority.client(), "a.test");
     encrypted.get("/named/d", "").expect(200);
-    // Whoever speaks no TLS there is turned away; that is no request.
+    // A connection without TLS is rejected there; it counts as no request.
     let mut confused = Client::connect(secure);
     confused.write("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
     eventually("it to be counted", || {

@@ -118,7 +118,7 @@ impl Step {
             Move::Edge(windows, before) => now.0 - now.0 % window + windows * window - u64::from(before),
             Move::Back(thousandths) => now.0.saturating_sub(part(window, thousandths)).max(START.0 / 2),
         };
-        // Whoever waits a million years still wants to see the next steps before the end of time.
+        // After a wait of a million years, the next steps must still be before the maximum timestamp.
         Timestamp(if moved > EXACT / 2 { now.0 } else { moved })
     }
 
@@ -193,8 +193,8 @@ pub(crate) fn passes(verdict: Verdict) -> bool {
 /// Whether the two states answer alike from `now` on, as far as a few probes see.
 pub(crate) fn alike(algorithm: &Algorithm, one: &State, other: &State, now: Timestamp) -> bool {
     let window = algorithm.window().0.min(EXACT / 8);
-    let most = u32::try_from(algorithm.max_cost()).unwrap();
-    let costs = [1, 2, most / 2, most].into_iter().filter_map(Cost::new);
+    let max = u32::try_from(algorithm.max_cost()).unwrap();
+    let costs = [1, 2, max / 2, max].into_iter().filter_map(Cost::new);
     costs.into_iter().all(|cost| {
         [0, 1, window / 7, window / 2, window - 1, window, 2 * window].into_iter().all(|span| {
             let moment = now.plus(Micros(span));

@@ -71,7 +71,7 @@ pub(crate) fn store(max_keys: usize, algorithms: &[Algorithm]) -> MemoryStore {
     store
 }
 
-/// A small number as a place in a list.
-pub(crate) fn place(number: u64) -> usize {
+/// A small number as a index in a list.
+pub(crate) fn index(number: u64) -> usize {
     usize::try_from(number).expect("small")
 }

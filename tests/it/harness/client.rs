@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustls::{ClientConfig, ClientConnection};
 
 use super::response::{Fault, Framing, Response, parse_field};
-use super::{PATIENCE, eventually, tls};
+use super::{TIMEOUT, eventually, tls};
 
 /// One connection.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Client {
 impl Client {
     /// Connects.
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        Self::over(TcpStream::connect_timeout(&address, PATIENCE).expect("the gateway takes connections"))
+        Self::over(TcpStream::connect_timeout(&address, TIMEOUT).expect("the gateway takes connections"))
     }
 
     /// Connects from another address of this machine, such as 127.0.0.2.
@@ -32,16 +32,16 @@ impl Client {
         let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");
         socket.bind(&SocketAddr::new(source, 0).into()).expect("an address of this machine");
-        socket.connect_timeout(&address.into(), PATIENCE).expect("the gateway takes connections");
+        socket.connect_timeout(&address.into(), TIMEOUT).expect("the gateway takes connections");
         Self::over(socket.into())
     }
 
-    /// Connects with a receive buffer of about so many bytes, so that back-pressure shows soon.
+    /// Connects with a receive buffer of about this size, so that back-pressure shows soon.
     pub(crate) fn connect_narrow(address: SocketAddr, receive_buffer: usize) -> Self {
         let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");
         socket.set_recv_buffer_size(receive_buffer).expect("a size");
-        socket.connect_timeout(&address.into(), PATIENCE).expect("the gateway takes connections");
+        socket.connect_timeout(&address.into(), TIMEOUT).expect("the gateway takes connections");
         Self::over(socket.into())
     }
 
@@ -76,8 +76,8 @@ impl Client {
 
     fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("a socket option");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket option");
+        stream.set_write_timeout(Some(TIMEOUT)).expect("a socket option");
         Self { stream, tls: None, buffer: Vec::new() }
     }
 
@@ -90,9 +90,9 @@ impl Client {
         };
     }
 
-    /// Sends as much of `bytes` as the peer takes within `patience`; gives the count.
-    pub(crate) fn write_within(&mut self, bytes: &[u8], patience: Duration) -> usize {
-        self.stream.set_write_timeout(Some(patience)).expect("a socket option");
+    /// Sends as much of `bytes` as the peer takes within `timeout`; gives the count.
+    pub(crate) fn write_within(&mut self, bytes: &[u8], timeout: Duration) -> usize {
+        self.stream.set_write_timeout(Some(timeout)).expect("a socket option");
         let mut sent = 0;
         while sent < bytes.len() {
             match self.stream.write(&bytes[sent..]) {
@@ -100,7 +100,7 @@ impl Client {
                 _ => break,
             }
         }
-        self.stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
+        self.stream.set_write_timeout(Some(TIMEOUT)).expect("a socket option");
         sent
     }
 
@@ -190,12 +190,12 @@ impl Client {
         Ok(self.buffer.drain(..count).collect())
     }
 
-    /// Reads some bytes: at least one, at most `most`. Empty at the end of the stream.
-    pub(crate) fn read_some(&mut self, most: usize) -> Vec<u8> {
+    /// Reads some bytes: at least one, at most `max`. Empty at the end of the stream.
+    pub(crate) fn read_some(&mut self, max: usize) -> Vec<u8> {
         if self.buffer.is_empty() && self.fill(true).is_err() {
             return Vec::new();
         }
-        let count = most.min(self.buffer.len());
+        let count = max.min(self.buffer.len());
         self.buffer.drain(..count).collect()
     }
 
@@ -208,7 +208,7 @@ impl Client {
     pub(crate) fn silent_for(&mut self, span: Duration) -> bool {
         self.stream.set_read_timeout(Some(span)).expect("a socket option");
         let silent = self.buffer.is_empty() && matches!(self.fill(true), Err(Fault::Timeout));
-        self.stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+        self.stream.set_read_timeout(Some(TIMEOUT)).expect("a socket option");
         silent
     }
 
@@ -301,7 +301,7 @@ impl Client {
 /// Whether connecting to `address` comes to be refused.
 pub(crate) fn refuses_connections(address: SocketAddr) {
     eventually("connections to be refused", || {
-        TcpStream::connect_timeout(&address, PATIENCE).is_err().then_some(())
+        TcpStream::connect_timeout(&address, TIMEOUT).is_err().then_some(())
     });
 }
 

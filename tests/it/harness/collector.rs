@@ -64,13 +64,13 @@ impl Collector {
         bodies.filter(|body| !body.is_empty()).flat_map(|body| decode(&body)).collect()
     }
 
-    /// Waits for at least so many spans, and gives all there are.
+    /// Waits for at least this number of spans. Returns all.
     #[track_caller]
     pub(crate) fn wait(&self, count: usize) -> Vec<Told> {
         eventually(&format!("{count} spans"), || Some(self.told()).filter(|told| told.len() >= count))
     }
 
-    /// Waits until there are just so many spans, none of them twice.
+    /// Waits until there are exactly this number of spans, all different.
     #[track_caller]
     pub(crate) fn exactly(&self, count: usize) -> Vec<Told> {
         let told = self.wait(count);

@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-/// So many in all, of an algorithm that refills none within a test.
+/// An allowance for a whole test: the algorithm refills nothing within a test.
 pub(crate) fn of(algorithm: &str, count: u32) -> String {
     let burst = if algorithm == "gcra" { format!("\nburst = {count}") } else { String::new() };
     format!("algorithm = \"{algorithm}\"\nrate = \"{count}/366day\"{burst}")

@@ -46,7 +46,7 @@ impl Gateway {
         Self::start_by(toml, command)
     }
 
-    /// As [`Self::start`], but it may open only so many files.
+    /// As [`Self::start`], with a limit of open files.
     pub(crate) fn start_with_files(toml: &str, files: u64) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), BINARY]).stdin(Stdio::null());

@@ -16,13 +16,13 @@ const LENGTHS: [u8; 256] = [
 
 /// Puts a number (§5.1) below `high`, which says what it is of, in the bits of `mask` and further bytes.
 pub(crate) fn put_number(value: usize, high: u8, mask: u8, block: &mut Vec<u8>) {
-    let most = usize::from(mask);
-    if value < most {
+    let max = usize::from(mask);
+    if value < max {
         block.push(high | u8::try_from(value).expect("small"));
         return;
     }
     block.push(high | mask);
-    let mut rest = value - most;
+    let mut rest = value - max;
     while rest >= 128 {
         block.push(u8::try_from(rest % 128 + 128).expect("small"));
         rest /= 128;

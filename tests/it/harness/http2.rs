@@ -12,7 +12,7 @@ use h2::{RecvStream, SendStream};
 use http::Request;
 use tokio::sync::oneshot;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// A well-behaved server on a free port. Stops when dropped.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl FrameServer {
     /// The next connection, once both sides have said how they want it.
     pub(crate) fn accept(&self) -> Frames {
         let (stream, _) = self.0.accept().expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket option");
         stream.set_nodelay(true).expect("a socket option");
         let mut frames = Frames(stream);
         let mut preface = [0; 24];
@@ -108,13 +108,13 @@ impl FrameServer {
         frames
     }
 
-    /// Whether nobody connects for so long.
+    /// Whether no client connects within this time.
     pub(crate) fn is_left_alone(&self, span: Duration) -> bool {
         self.0.set_nonblocking(true).expect("a socket option");
         std::thread::sleep(span);
-        let nobody = self.0.accept().is_err();
+        let alone = self.0.accept().is_err();
         self.0.set_nonblocking(false).expect("a socket option");
-        nobody
+        alone
     }
 }
 

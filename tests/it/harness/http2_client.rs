@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// One connection.
 #[derive(Debug)]
@@ -137,12 +137,12 @@ impl Http2 {
     pub(crate) fn end(self) -> Result<(), h2::Error> {
         let Self { runtime, sender, connection } = self;
         drop(sender);
-        let ended = async { tokio::time::timeout(PATIENCE, connection).await.expect("it ends") };
+        let ended = async { tokio::time::timeout(TIMEOUT, connection).await.expect("it ends") };
         runtime.block_on(ended).expect("no panic")
     }
 
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        let bounded = async { tokio::time::timeout(PATIENCE, future).await.expect("in time") };
+        let bounded = async { tokio::time::timeout(TIMEOUT, future).await.expect("in time") };
         self.runtime.block_on(bounded)
     }
 }

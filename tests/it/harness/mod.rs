@@ -1,7 +1,7 @@
 //! What black-box tests stand on: the real binary, a raw client and scripted backends.
 //!
 //! Nothing here interprets HTTP more kindly than the RFCs do: the client's parser panics on any answer that a strict
-//! peer would refuse, and the backend records requests byte for byte. Every wait is bounded by [`PATIENCE`].
+//! peer would refuse, and the backend records requests byte for byte. Every wait is bounded by [`TIMEOUT`].
 
 pub(crate) mod api;
 pub(crate) mod asker;
@@ -65,7 +65,7 @@ pub(crate) use response::{Fault, Response};
 pub(crate) use tls::{Authority, session as tls_session};
 
 /// The longest that any single step may take before a test fails. Generous: the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends `bytes` on a connection of its own and reads one response (interim ones are kept in `interim`).
 pub(crate) fn send(address: SocketAddr, bytes: impl AsRef<[u8]>) -> Response {
@@ -99,7 +99,7 @@ pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>
         if let Some(value) = condition() {
             return value;
         }
-        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        assert!(started.elapsed() < TIMEOUT, "waited {TIMEOUT:?} in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

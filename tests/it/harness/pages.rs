@@ -117,3 +117,16 @@ fn anchor(heading: &str) -> String {
     let words = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
     words.chars().filter(|char| char.is_alphanumeric() || matches!(char, '-' | '_')).collect()
 }
+
+/// Whether a line of expected output is the printed line; `…` stands for any characters.
+pub(crate) fn line_matches(expected: &str, printed: &str) -> bool {
+    match expected.split_once('…') {
+        None => expected == printed,
+        Some((before, after)) => printed.strip_prefix(before).is_some_and(|rest| {
+            rest.char_indices()
+                .map(|(index, _)| index)
+                .chain([rest.len()])
+                .any(|index| line_matches(after, &rest[index..]))
+        }),
+    }
+}

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{PATIENCE, eventually, tools};
+use super::{TIMEOUT, eventually, tools};
 
 /// A running server with nothing in it, killed when dropped.
 ///
@@ -96,7 +96,7 @@ impl Redis {
         self.control = Mutex::new(control);
     }
 
-    /// Makes the test's own connection anew, as whoever made a master of it has closed all.
+    /// Replaces the test's own connection: the promotion to master has closed all connections.
     pub(crate) fn reconnect(&mut self) {
         self.control = Mutex::new(self.connect());
     }
@@ -226,7 +226,7 @@ pub(crate) fn first_answer(child: &mut Child, address: SocketAddr) -> Option<Con
             let _ = child.wait();
             return None;
         }
-        assert!(started.elapsed() < PATIENCE, "the Redis server does not answer");
+        assert!(started.elapsed() < TIMEOUT, "the Redis server does not answer");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     None
@@ -282,7 +282,7 @@ impl Connection {
     /// Connects.
     pub(crate) fn open(address: SocketAddr) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream: BufReader::new(stream) })
     }

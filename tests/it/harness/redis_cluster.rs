@@ -60,14 +60,14 @@ impl Cluster {
         self.nodes[0].command(["CLUSTER", "KEYSLOT", key]).integer()
     }
 
-    /// Begins to move a slot: from now on, `from` sends those who ask for a key that it has not to `to` (ASK), unless it stays there.
+    /// Begins to move a slot: from now on, `from` redirects a call for a key that it does not have to `to` (ASK).
     pub(crate) fn begin_move(&self, slot: i64, from: usize, to: usize) {
         let (slot, [from_id, to_id]) = (slot.to_string(), [from, to].map(|node| self.id(node)));
         self.nodes[to].set(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
         self.nodes[from].set(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
     }
 
-    /// Moves the slot's keys, and ends the move: from now on, all others send those who ask to `to` (MOVED).
+    /// Moves the slot's keys and ends the move: from now on, all other nodes redirect to `to` (MOVED).
     pub(crate) fn end_move(&self, slot: i64, from: usize, to: usize) {
         let (slot, id) = (slot.to_string(), self.id(to));
         let port = self.nodes[to].addr().port().to_string();

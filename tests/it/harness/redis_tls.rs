@@ -23,7 +23,7 @@ impl Certificates {
         let it = Self { directory };
         let (authority, pem) = authority("tollgate's tests");
         it.write("ca.pem", &pem);
-        it.write("other-ca.pem", &self::authority("nobody's").1);
+        it.write("other-ca.pem", &self::authority("unknown").1);
         it.sign("server", &authority, ExtendedKeyUsagePurpose::ServerAuth);
         it.sign("client", &authority, ExtendedKeyUsagePurpose::ClientAuth);
         it
@@ -103,7 +103,7 @@ fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
 
 /// The harness against itself: a client that trusts the authority gets an answer, one that does not gets none.
 #[test]
-fn the_tls_server_answers_those_who_trust_its_authority() {
+fn the_tls_server_answers_clients_that_trust_its_authority() {
     let certificates = Certificates::make();
     let server = TlsRedis::start(&certificates, false);
     assert!(ping(&server, &certificates.path("ca.pem")).starts_with("+PONG"));

@@ -37,7 +37,7 @@ pub(crate) enum Fault {
 /// How a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// After so many bytes.
+    /// After this number of bytes.
     Length(usize),
     /// With the last chunk.
     Chunked,

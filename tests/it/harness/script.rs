@@ -35,7 +35,7 @@ impl Shared {
         Self { connection, sha1, keys: 0, _redis: redis }
     }
 
-    /// A key that nobody has used.
+    /// An unused key.
     pub(crate) fn new_key(&mut self) -> Fingerprint {
         self.keys += 1;
         charges::key(0, self.keys)
@@ -111,7 +111,7 @@ pub(crate) fn charge(
     crate::harness::charges::charge(algorithm, key, cost.units())
 }
 
-/// Holds `test` against so many samples, all on one server.
+/// Runs `test` on this number of samples, all on one server.
 pub(crate) fn hold<S: Strategy>(cases: u32, samples: S, test: impl Fn(&mut Shared, S::Value)) {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let shared = RefCell::new(Shared::start());

@@ -7,7 +7,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Client, Gateway};
 
-/// The common name of the certificate that a client is shown who asks for `name`.
+/// The common name of the certificate that a client with the server name `name` gets.
 pub(crate) fn shown(gateway: &Gateway, config: &Arc<ClientConfig>, name: &str) -> String {
     let client = Client::connect_tls(gateway.addr(), config, name);
     common_name(&client)

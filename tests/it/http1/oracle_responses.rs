@@ -61,7 +61,7 @@ async fn hyper(answered: &Answered) -> Result<Theirs, String> {
     let request = hyper::Request::builder().method(answered.method).uri("/").header("host", "a");
     let request = request.body(Empty::<Bytes>::new()).expect("a request");
     let answering = async move {
-        // The answer follows the request, or hyper would take it for one that nobody asked for.
+        // The answer follows the request, since hyper takes an earlier answer for an unsolicited one.
         let mut read = [0; 1 << 10];
         assert!(server.read(&mut read).await.is_ok_and(|read| read > 0), "hyper asks");
         // hyper may have hung up.
@@ -136,7 +136,7 @@ fn differs_from_llhttp(ours: &Answer, head: &Head, answered: &Answered) -> Optio
 /// Notes what differs and is not allowed; says which of [`ALLOWED`] cover what differs.
 async fn judge(answered: &Answered, hits: &mut [usize], failures: &mut Failures) {
     let ours = answer::read(answered.method, &[&answered.bytes]);
-    // A switch of protocols is refused where nobody asked for it.
+    // A switch of protocols is refused if the request did not ask for it.
     let Some(head) = ours.head.as_ref().filter(|head| !ours.refused && head.status != 101) else { return };
     let theirs = hyper(answered).await;
     let differs = [

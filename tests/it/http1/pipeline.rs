@@ -13,7 +13,7 @@ fn echo_target() -> Backend {
 }
 
 #[test]
-fn answers_come_in_order_whoever_gives_them() {
+fn answers_come_in_order_from_backend_and_gateway() {
     let backend = echo_target();
     let gateway = Gateway::start(&everything_to(
         &backend,
@@ -50,7 +50,7 @@ fn answers_come_in_order_whoever_gives_them() {
     assert!(backend.requests().iter().all(|seen| seen.target() != "/never"));
 }
 
-/// 10,000 in one burst, written while nobody reads for the first part: bounded memory, all answered in order, all charged.
+/// 10,000 requests in one burst, with no reader at first: memory is bounded; all are answered in order and charged.
 #[test]
 fn ten_thousand_pipelined_requests_are_answered_in_order_and_charged() {
     const COUNT: usize = 10_000;

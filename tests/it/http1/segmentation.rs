@@ -11,7 +11,7 @@ const PAIRS: usize = 30;
 
 /// In two at every byte, in three at random, byte by byte.
 fn all_cuts(length: usize) -> Vec<Vec<usize>> {
-    let two = cuts::in_two(length).into_iter().map(|place| vec![place]);
+    let two = cuts::in_two(length).into_iter().map(|index| vec![index]);
     let three = cuts::pairs(length, length as u64, PAIRS).into_iter().map(|pair| pair.to_vec());
     two.chain(three).chain([cuts::bytewise(length)]).collect()
 }
@@ -19,8 +19,8 @@ fn all_cuts(length: usize) -> Vec<Vec<usize>> {
 /// In three, so that each byte is cut at in half as many readings; and byte by byte.
 fn half_the_cuts(length: usize) -> Vec<Vec<usize>> {
     let half = length / 2;
-    let three = (1..=half).map(|place| vec![place, place + half]);
-    let three = three.map(|places| places.into_iter().filter(|&place| place < length).collect());
+    let three = (1..=half).map(|index| vec![index, index + half]);
+    let three = three.map(|indices| indices.into_iter().filter(|&index| index < length).collect());
     three.chain([cuts::bytewise(length)]).collect()
 }
 
@@ -32,13 +32,13 @@ fn compare<R: PartialEq + std::fmt::Debug>(
     read: impl Fn(&[&[u8]]) -> R,
 ) {
     let whole = read(&[bytes]);
-    for places in cuts(bytes.len()) {
-        let cut = read(&cuts::segments(bytes, &places));
+    for indices in cuts(bytes.len()) {
+        let cut = read(&cuts::segments(bytes, &indices));
         if cut != whole {
-            let places = if places.len() > 2 { "byte by byte".to_owned() } else { format!("{places:?}") };
+            let indices = if indices.len() > 2 { "byte by byte".to_owned() } else { format!("{indices:?}") };
             failures.note(|| {
                 let bytes = shown(bytes);
-                format!("{name}, cut at {places}:\n{bytes}\nwhole: {whole:?}\ncut:   {cut:?}")
+                format!("{name}, cut at {indices}:\n{bytes}\nwhole: {whole:?}\ncut:   {cut:?}")
             });
             return;
         }

@@ -16,8 +16,8 @@ const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nhost: smuggled\r\nconnection
 /// The statuses of all answers on a connection of its own, but of those to go on.
 fn statuses(gateway: &Gateway, other: &mut Client, segments: &[&[u8]], behind: &[u8]) -> Vec<u16> {
     let mut client = Client::connect(gateway.addr());
-    for (place, segment) in segments.iter().enumerate() {
-        if place > 0 {
+    for (index, segment) in segments.iter().enumerate() {
+        if index > 0 {
             other.get("/other", "").expect(200);
         }
         client.write(segment);
@@ -55,10 +55,10 @@ fn pass(messages: Vec<Vec<u8>>, behind: &[u8]) {
     for bytes in messages {
         let expected = expected(&request::read(&[&bytes]));
         for _ in 0..CUTS {
-            let place = 1 + random.below(bytes.len() - 1);
-            let told = statuses(&gateway, &mut other, &cuts::segments(&bytes, &[place]), behind);
+            let index = 1 + random.below(bytes.len() - 1);
+            let told = statuses(&gateway, &mut other, &cuts::segments(&bytes, &[index]), behind);
             if told != expected {
-                failures.note(|| format!("cut at {place}: {told:?} and not {expected:?}\n{}", shown(&bytes)));
+                failures.note(|| format!("cut at {index}: {told:?} and not {expected:?}\n{}", shown(&bytes)));
             }
         }
     }

@@ -185,7 +185,7 @@ fn a_closed_window_is_waited_for_so_long() {
 }
 
 #[test]
-fn who_takes_a_request_back_ends_it_at_the_backend() {
+fn a_cancelled_request_ends_at_the_backend() {
     let ended = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&ended);
     let backend = Backend::start(move |exchange| {

@@ -191,7 +191,7 @@ fn interim_answers_are_passed_on() {
     assert_eq!((answer.body, answer.interim), (b"hello".to_vec(), vec![100, 103]));
     let refused = request("POST", "/", &[("expect", "100-continue"), ("content-length", "11")]);
     let answer = client.exchange(refused, &b"hello world"[..]).expect("an answer").expect(413);
-    assert!(answer.interim.is_empty(), "nobody is asked for a body that is not wanted");
+    assert!(answer.interim.is_empty(), "no 100 (Continue) for a body that is not read");
 }
 
 #[test]

@@ -284,7 +284,10 @@ fn a_shadow_limit_counts_and_never_shows() {
     assert!((count("shadow", "allowed") - 2.0).abs() < 0.5, "two were in its allowance");
     assert!(count("shadow", "shadow_limited") > 2.5, "three would have been refused");
     assert!((count("real", "limited") - 1.0).abs() < 0.5);
-    assert!((count("shadow", "limited") + count("slow", "limited")).abs() < 0.5, "a shadow refuses nobody");
+    assert!(
+        (count("shadow", "limited") + count("slow", "limited")).abs() < 0.5,
+        "a shadow refuses no request"
+    );
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Definition for Schedule {
     }
 }
 
-/// Who is in the queue: when each is through, in n-ths of a µs.
+/// The requests in the queue: the departure of each, in n-ths of a µs.
 #[derive(Clone)]
 struct Queue {
     per: Per,

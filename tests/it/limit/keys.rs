@@ -1,4 +1,4 @@
-//! Whose allowance: keys, composites, what happens when a part is missing, and who is exempt.
+//! The keys of limits: composites, missing parts, and exemptions.
 
 use crate::harness::{Backend, Client, Gateway, everything_to, get_with, send};
 

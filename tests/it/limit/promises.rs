@@ -73,8 +73,8 @@ proptest! {
             // One by one where that is quick, else all but the last as one request.
             let mut left = remaining;
             if left > 50 {
-                let most = Cost::new(u32::try_from(left - 1).unwrap()).unwrap();
-                let (after, decision) = algorithm.decide(state, seen.now, most);
+                let max = Cost::new(u32::try_from(left - 1).unwrap()).unwrap();
+                let (after, decision) = algorithm.decide(state, seen.now, max);
                 assert!(passes(decision.verdict));
                 (state, left) = (after, 1);
             }

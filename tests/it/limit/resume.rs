@@ -13,7 +13,7 @@ use crate::harness::cases::{
 struct History {
     algorithm: Algorithm,
     steps: Vec<Step>,
-    /// The last admission is corrected by so many units.
+    /// The last admission is corrected by this number of units.
     correction: i64,
     /// How long after the last step, in 1/1000 of the limit's window.
     later: u64,
@@ -126,8 +126,8 @@ proptest! {
         let shares = spans.iter().map(|share| window / 1000 * share);
         let edges = [told.reset_after.0, told.reset_after.0.saturating_sub(1), window - now.0 % window, window];
         for moment in edges.into_iter().chain(shares).map(|span| now.plus(Micros(span))) {
-            let most = u32::try_from(algorithm.quota()).unwrap();
-            for units in (1..=most.min(20)).chain([most / 3 + 1, most]) {
+            let max = u32::try_from(algorithm.quota()).unwrap();
+            for units in (1..=max.min(20)).chain([max / 3 + 1, max]) {
                 let passed = |state: &State| passes(algorithm.peek(state, moment, cost(units)).verdict);
                 prop_assert!(!passed(&ours) || passed(&state), "{units} units at {moment:?}");
             }

@@ -35,7 +35,7 @@ const SPOOFS: [&str; 12] = [
 
 /// Each client has one request, whatever it sends.
 #[track_caller]
-fn nobody_escapes(front: SocketAddr, backend: &Backend) {
+fn no_client_escapes(front: SocketAddr, backend: &Backend) {
     let status = |last: u8, fields: &str| {
         Client::connect_from([127, 0, 0, last].into(), front).get("/", fields).status
     };
@@ -59,7 +59,7 @@ fn nginx_that_appends_to_x_forwarded_for() {
     let backend = Backend::ok();
     let gateway = gateway(&backend, "");
     let front = Front::nginx(gateway.addr(), "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;");
-    nobody_escapes(front.addr(), &backend);
+    no_client_escapes(front.addr(), &backend);
     assert_eq!(backend.latest().header("forwarded"), None);
 }
 
@@ -68,7 +68,7 @@ fn nginx_that_sets_x_real_ip() {
     let backend = Backend::ok();
     let gateway = gateway(&backend, "client_ip = \"header:X-Real-IP\"");
     let front = Front::nginx(gateway.addr(), "proxy_set_header X-Real-IP $remote_addr;");
-    nobody_escapes(front.addr(), &backend);
+    no_client_escapes(front.addr(), &backend);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn haproxy_that_adds_x_forwarded_for() {
     let backend = Backend::ok();
     let gateway = gateway(&backend, "client_ip = \"x-forwarded-for\"");
     let front = Front::haproxy(gateway.addr(), "option forwardfor");
-    nobody_escapes(front.addr(), &backend);
+    no_client_escapes(front.addr(), &backend);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn haproxy_that_adds_forwarded() {
     let backend = Backend::ok();
     let gateway = gateway(&backend, "client_ip = \"forwarded\"");
     let front = Front::haproxy(gateway.addr(), "http-request add-header forwarded for=%[src]");
-    nobody_escapes(front.addr(), &backend);
+    no_client_escapes(front.addr(), &backend);
     Client::connect_from([127, 0, 0, 99].into(), front.addr()).get("/", "").expect(200);
     assert_eq!(backend.latest().header("forwarded").as_deref(), Some("for=127.0.0.99"));
 }

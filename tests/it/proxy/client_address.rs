@@ -1,4 +1,4 @@
-//! Who asks, behind proxies that are trusted and those that are not.
+//! The client's address, behind trusted and untrusted proxies.
 
 use std::net::IpAddr;
 
@@ -149,8 +149,8 @@ fn a_peer_that_is_not_trusted_is_the_client_whatever_it_says() {
     {
         assert_eq!(client("192.0.2.9", &name, &[line]), "192.0.2.9");
     }
-    let nobody = ClientRule::default();
-    assert!(!nobody.trusts("127.0.0.1".parse().unwrap()));
+    let rule = ClientRule::default();
+    assert!(!rule.trusts("127.0.0.1".parse().unwrap()));
 }
 
 /// A proxy writes one of the headers, and passes the others as the client invented them.

@@ -1,4 +1,4 @@
-//! CORS: scripts of the listed sites may read what the gateway answers, and nobody pays for asking.
+//! CORS: scripts of the listed sites may read the responses; a preflight request is charged nothing.
 
 use crate::harness::config::parse;
 use crate::harness::{Backend, Gateway, Response, everything_to, get_with, send};
@@ -92,7 +92,11 @@ fn answers_and_refusals_carry_the_fields_and_expose_ours() {
     }
     assert_eq!(passed.header_all("vary"), ["accept", "origin"]);
     let plain = gateway.get("/").expect(200);
-    assert_eq!(plain.header_all("vary"), ["accept", "origin"], "a cache must know, whoever asked first");
+    assert_eq!(
+        plain.header_all("vary"),
+        ["accept", "origin"],
+        "a cache must know, whichever client asked first"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who a client is, and that no trick makes it another or hides which path it asks for.
+//! The identity of a client: no trick changes it, or hides the path of a request.
 
 use crate::harness::{Backend, Client, Gateway, Recorded, everything_to, get_with, send};
 

@@ -23,7 +23,7 @@ struct Case {
     length: usize,
     upward: Framing,
     downward: Framing,
-    /// Both sides write so many bytes at once.
+    /// Both sides write this number of bytes at once.
     piece: usize,
     http_11: bool,
 }

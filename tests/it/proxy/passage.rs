@@ -1,4 +1,4 @@
-//! Heads and bodies on their way: what passes as it came, what is framed anew, and who notices that the other side has gone.
+//! Heads and bodies: the parts that pass unchanged, the new framing, and the detection of a peer that is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

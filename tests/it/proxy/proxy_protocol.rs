@@ -1,4 +1,4 @@
-//! PROXY protocol: a trusted proxy says whose connection it is, and nobody else.
+//! PROXY protocol: only a trusted proxy may name the client of a connection.
 
 use std::time::Duration;
 

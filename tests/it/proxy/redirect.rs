@@ -1,4 +1,4 @@
-//! `redirect = "https"`: who comes without TLS is sent there, and pays nothing.
+//! `redirect = "https"`: a request without TLS is redirected, and charged nothing.
 
 use tollgate::config;
 use tollgate::explain::{ExplainRequest, explain};
@@ -90,14 +90,14 @@ fn a_script_of_another_site_can_follow() {
 fn check_and_explain_tell_of_it() {
     let toml = "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n[upstreams]\ndemo = \"builtin:echo\"\n\
         [[routes]]\npath = \"/*\"\nupstream = \"demo\"\nredirect = \"https\"\nstrip_prefix = \"/a\"\n";
-    let gateway = parse(toml).expect("it is good").gateway;
-    let summary = config::summary(&gateway, "gateway.toml");
+    let plan = parse(toml).expect("it is good").plan;
+    let summary = config::summary(&plan, "gateway.toml");
     assert!(summary.contains("\n  without TLS: sent to https by 308, and charged nothing\n"), "{summary}");
     for (url, location) in
         [("http://a.test:8080/a/./b?c", "https://a.test/a/b?c"), ("/a/b", "https://HOST/a/b")]
     {
         let request = ExplainRequest::new("GET", url, &[], None).expect("a request");
-        let told = explain(&gateway, &request).to_string();
+        let told = explain(&plan, &request).to_string();
         assert!(told.contains(&format!("redirect  without TLS 308 to `{location}`")), "{told}");
         assert!(told.contains("gets `/b"), "what goes on over TLS is told, too: {told}");
     }

@@ -35,9 +35,9 @@ fn servers_take_turns_by_weight() {
 
 #[test]
 fn a_server_that_refuses_is_passed_over_by_any_method() {
-    let (nobody, _held) = Backend::refusing();
+    let (closed, _held) = Backend::refusing();
     let backend = Backend::ok();
-    let gateway = Gateway::start(&over(&[quoted(&format!("http://{nobody}")), quoted(&backend.url())], ""));
+    let gateway = Gateway::start(&over(&[quoted(&format!("http://{closed}")), quoted(&backend.url())], ""));
     let mut client = Client::connect(gateway.addr());
     for method in ["GET", "POST", "PATCH", "PUT", "DELETE", "POST"] {
         client.exchange(request(method)).expect(200);
@@ -48,9 +48,9 @@ fn a_server_that_refuses_is_passed_over_by_any_method() {
 
 #[test]
 fn one_attempt_means_one() {
-    let (nobody, _held) = Backend::refusing();
+    let (closed, _held) = Backend::refusing();
     let backend = Backend::ok();
-    let servers = [quoted(&format!("http://{nobody}")), quoted(&backend.url())];
+    let servers = [quoted(&format!("http://{closed}")), quoted(&backend.url())];
     let gateway = Gateway::start(&over(&servers, "retry = { attempts = 1 }"));
     let statuses: Vec<_> = (0..4).map(|_| gateway.get("/").status).collect();
     assert_eq!(

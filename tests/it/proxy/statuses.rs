@@ -87,9 +87,9 @@ fn the_bound_of_the_head_is_settable() {
 
 #[test]
 fn a_backend_that_refuses_resets_or_talks_nonsense() {
-    let (nobody, _held) = Backend::refusing();
+    let (closed, _held) = Backend::refusing();
     let refused =
-        format!("[upstreams]\napi = \"http://{nobody}\"\n[[routes]]\npath = \"/*\"\nupstream = \"api\"");
+        format!("[upstreams]\napi = \"http://{closed}\"\n[[routes]]\npath = \"/*\"\nupstream = \"api\"");
     let gateway = Gateway::start(&refused);
     is_problem(&gateway.get("/"), 502);
     assert_eq!(reason(&gateway, 502), "connect");
@@ -159,9 +159,9 @@ fn a_backend_that_does_not_accept_is_given_up() {
     socket.listen(0).expect("it listens");
     let listener: TcpListener = socket.into();
     let address = listener.local_addr().expect("bound");
-    let patience = Duration::from_millis(200);
+    let timeout = Duration::from_millis(200);
     let queued: Vec<_> =
-        (0..16).map_while(|_| std::net::TcpStream::connect_timeout(&address, patience).ok()).collect();
+        (0..16).map_while(|_| std::net::TcpStream::connect_timeout(&address, timeout).ok()).collect();
     assert!(queued.len() < 16, "this system takes more than the queue holds");
     let gateway = Gateway::start(&format!(
         "[upstreams.api]

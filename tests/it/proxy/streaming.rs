@@ -8,7 +8,7 @@ use crate::harness::{Backend, Client, Fault, Gateway, Next, eventually, everythi
 
 const HUNDRED_MB: usize = 100_000_000;
 /// What the gateway may take for one stream. Its buffers are far smaller; the allocator and the kernel are not exact.
-const MOST_KIB: u64 = 12 * 1024;
+const MAX_KIB: u64 = 12 * 1024;
 
 #[test]
 fn a_large_answer_waits_for_a_slow_reader() {
@@ -32,7 +32,7 @@ fn a_large_answer_waits_for_a_slow_reader() {
     assert_eq!(client.read_head().expect("a head").status, 200);
     std::thread::sleep(Duration::from_millis(500));
     let ahead = sent.load(Ordering::SeqCst);
-    assert!(ahead < HUNDRED_MB / 4, "{ahead} bytes were taken from the backend while nobody read");
+    assert!(ahead < HUNDRED_MB / 4, "{ahead} bytes were read from the backend while the client read none");
     let mut read = 0;
     let mut peak = 0;
     while read < HUNDRED_MB {
@@ -42,7 +42,7 @@ fn a_large_answer_waits_for_a_slow_reader() {
         peak = peak.max(gateway.resident_kib());
     }
     let grown = peak.saturating_sub(before);
-    assert!(grown < MOST_KIB, "100 MB through a slow reader cost {grown} KiB");
+    assert!(grown < MAX_KIB, "100 MB through a slow reader cost {grown} KiB");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_large_upload_waits_for_a_slow_backend() {
     let sent = client.write_within(&body, Duration::from_millis(500));
     assert!(sent < HUNDRED_MB / 2, "{sent} bytes were taken while the backend took none");
     let grown = gateway.resident_kib().saturating_sub(before);
-    assert!(grown < MOST_KIB, "waiting for a slow backend cost {grown} KiB");
+    assert!(grown < MAX_KIB, "waiting for a slow backend cost {grown} KiB");
     backend.open_gate();
     client.write(&body[sent..]);
     assert_eq!(client.read().expect(200).text(), "ok");

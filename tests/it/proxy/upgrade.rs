@@ -1,4 +1,4 @@
-//! Upgrades (WebSocket): a tunnel for those that both sides agree on, and for nobody else.
+//! Upgrades (WebSocket): a tunnel only if both sides agree on the protocol.
 
 use crate::harness::{Backend, Client, Fault, Gateway, Next, everything_to, send};
 
@@ -94,7 +94,7 @@ fn a_declined_upgrade_is_an_ordinary_answer() {
 }
 
 #[test]
-fn a_switch_that_nobody_asked_for_is_the_backends_fault() {
+fn a_switch_without_a_request_for_it_is_the_backends_fault() {
     let backend = Backend::answering(ACCEPT);
     let gateway = Gateway::start(&everything_to(&backend, ""));
     for request in [

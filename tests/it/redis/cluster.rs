@@ -157,10 +157,7 @@ fn a_cluster_that_is_not_there_at_first_is_asked_when_it_comes() {
     run(async {
         let asker = Asker::open(listed);
         asker.until_down(1).await;
-        assert_eq!(
-            asker.reasons(),
-            "none of the cluster's nodes tells who has which keys: connection refused"
-        );
+        assert_eq!(asker.reasons(), "no node of the cluster returned the slot map: connection refused");
         cluster.nodes[0].restart();
         let known = cluster.nodes[0].addr().port().to_string();
         at_last("the node to be back in the cluster", || {
@@ -195,6 +192,6 @@ fn a_single_server_that_is_given_as_a_cluster_is_found_out() {
         let asker = Asker::open(settings(RedisServers::Cluster(vec![server(redis.addr())])));
         asker.until_down(1).await;
         let why = "it is no node of a cluster, or of one without slots";
-        assert_eq!(asker.reasons(), format!("none of the cluster's nodes tells who has which keys: {why}"));
+        assert_eq!(asker.reasons(), format!("no node of the cluster returned the slot map: {why}"));
     });
 }

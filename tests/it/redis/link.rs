@@ -14,7 +14,7 @@ use tollgate::store::redis::settings::{RedisServer, RedisServers, RedisSettings}
 use crate::harness::asker::{
     Asker, assert_down_at_once, assert_one_outage, eventually, logged, run, settings, single, together,
 };
-use crate::harness::{PATIENCE, Redis};
+use crate::harness::{Redis, TIMEOUT};
 
 #[test]
 fn calls_of_a_tick_share_one_connection_and_are_answered_in_order() {
@@ -102,7 +102,7 @@ fn calls_that_time_out_together_are_one_failure() {
     });
 }
 
-/// When it is given up, nobody waits for it any longer.
+/// After a time-out, no caller waits for the reply.
 #[test]
 fn calls_fail_together_when_the_server_is_given_up() {
     let redis = Redis::start();
@@ -126,7 +126,7 @@ fn calls_fail_together_when_the_server_is_given_up() {
 }
 
 #[test]
-fn a_late_answer_is_nobodys() {
+fn a_late_reply_goes_to_no_call() {
     let redis = Redis::start();
     run(async {
         let asker = Asker::open(RedisSettings { timeout: Duration::from_millis(200), ..single(&redis) });
@@ -143,7 +143,7 @@ fn a_late_answer_is_nobodys() {
 }
 
 #[test]
-fn who_does_not_wait_for_the_answer_leaves_nothing_behind() {
+fn a_cancelled_call_leaves_nothing_behind() {
     let redis = Redis::start();
     run(async {
         let asker = Asker::open(single(&redis));
@@ -159,7 +159,7 @@ fn who_does_not_wait_for_the_answer_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_lost_connection_is_made_anew_at_once_and_nobody_hears_of_it() {
+fn a_lost_connection_is_replaced_at_once_and_no_call_fails() {
     let redis = Redis::start();
     let ((), lines) = run(logged(async {
         let asker = Asker::open(single(&redis));
@@ -282,7 +282,7 @@ fn workers_that_lose_a_server_together_say_so_once() {
         assert!(!healths.is_up());
         redis.restart();
         workers[0].until_answered(1).await;
-        // The first tells the others, who need not wait for their own next try.
+        // The first reports to the others, which do not wait for their own next try.
         let told = Instant::now();
         for worker in &workers {
             worker.until_answered(1).await;
@@ -298,7 +298,7 @@ fn workers_that_lose_a_server_together_say_so_once() {
 fn too_many_calls_are_refused_at_once() {
     let redis = Redis::start();
     run(async {
-        let asker = Asker::open(RedisSettings { timeout: PATIENCE, ..single(&redis) });
+        let asker = Asker::open(RedisSettings { timeout: TIMEOUT, ..single(&redis) });
         asker.until_answered(1).await;
         let answers = together(&asker, 9_000, 1).await;
         let busy = answers.iter().filter(|it| **it == Err(CallError::Busy)).count();

@@ -1,4 +1,4 @@
-//! Who is let in by a real server, and what is told of those who are not.
+//! The logins that a real server accepts, and the errors for the others.
 
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@ use tollgate::store::redis::call::Correction;
 use crate::harness::cases::{START, cost, rate};
 use crate::harness::script::{Shared, charge, hold, name};
 
-/// One request: how long after the one before (negative: before it), its cost, and perhaps a correction of the admission
-/// so many before.
+/// One request: its time after the previous request (negative: before it), its cost, and perhaps a correction of an
+/// earlier admission.
 type Request = (i64, u32, Option<(usize, i64)>);
 
 fn requests() -> impl Strategy<Value = Vec<Request>> {

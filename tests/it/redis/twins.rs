@@ -9,7 +9,7 @@ use tollgate::store::redis::call::Correction;
 use crate::harness::cases::{START, Step, any_algorithm, cost, ordinary_algorithm, passes, trace};
 use crate::harness::script::{Shared, charge, hold};
 
-/// What may happen after a request: a correction of the admission so many before, by a difference.
+/// An action after a request: a correction of an earlier admission, by a difference.
 type Settlement = Option<(usize, i64)>;
 
 fn settlement() -> impl Strategy<Value = Settlement> {
@@ -162,7 +162,7 @@ fn a_gift_before_the_clock_goes_back_is_alike() {
     pair.decide(START.plus(Micros(600)), cost(2));
 }
 
-/// `multiply_divide` of the sliding window's twin, for all triples.
+/// `multiply_divide` of the sliding window's Lua implementation, for all triples.
 fn multiply_divide(shared: &mut Shared, triples: &[[u128; 3]]) -> Vec<i64> {
     let twin = include_str!("../../../src/limit/sliding_window.lua");
     let (_, rest) = twin.split_once("local function multiply_divide").unwrap();

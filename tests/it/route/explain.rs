@@ -73,7 +73,7 @@ upstream = "demo"
 
 fn plan(text: &str) -> Plan {
     match config::parse(text.as_bytes(), "gateway.toml", &|_| None) {
-        Ok(loaded) => loaded.gateway,
+        Ok(loaded) => loaded.plan,
         Err(report) => panic!("{report:?}"),
     }
 }

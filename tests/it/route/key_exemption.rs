@@ -1,4 +1,4 @@
-//! Who is exempt from a limit.
+//! Exemptions from a limit.
 
 use proptest::prelude::*;
 use tollgate::route::exemption::Exemption;

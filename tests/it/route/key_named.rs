@@ -47,8 +47,8 @@ proptest! {
             ("ip", ip.as_str()), ("header:x-key", &word), ("cookie:sid", &token), ("query:q", &token), ("host", &host),
             ("path", &path), ("method", "GET"), ("route", "search"),
         ];
-        let parts: Vec<_> = chosen.iter().map(|place| all[*place].0).collect();
-        let values: Vec<_> = chosen.iter().map(|place| all[*place].1.to_owned()).collect();
+        let parts: Vec<_> = chosen.iter().map(|index| all[*index].0).collect();
+        let values: Vec<_> = chosen.iter().map(|index| all[*index].1.to_owned()).collect();
         for secret in &SECRETS {
             let claim = sample.ask(|request| key(&parts).claim(secret, request, "search", true));
             let owner = key(&parts).owner_of(&values, secret, &ClientRule::default(), PathForm { merge_slashes: true, ..PathForm::default() }).unwrap();

@@ -318,10 +318,10 @@ fn request_of_crowd() -> impl Strategy<Value = Sample> {
     })
 }
 
-fn headers(most: usize) -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
+fn headers(max: usize) -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
     let all =
         [("x", "1"), ("x", "2"), ("x", "3"), ("y", "1"), ("y", "2"), ("z", "1"), ("z", "Z"), ("z", "z")];
-    prop::sample::subsequence(all.to_vec(), 0..=most)
+    prop::sample::subsequence(all.to_vec(), 0..=max)
 }
 
 /// The table against the contract's words: filter all routes by all conditions, sort, take the first.

@@ -1,4 +1,4 @@
-//! The end: requests in flight finish, nobody new is let in, exit status 0.
+//! Shutdown: requests in flight finish, no new connection is accepted, exit status 0.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn an_idle_gateway_ends_at_once_with_zero() {
 }
 
 #[test]
-fn a_request_in_flight_finishes_while_nobody_new_is_let_in() {
+fn a_request_in_flight_finishes_while_no_connection_is_accepted() {
     let backend = gated();
     let mut gateway = Gateway::start(&everything_to(&backend, "[admin]\nlisten = \"127.0.0.1:0\""));
     gateway.admin("/readyz").expect(200);

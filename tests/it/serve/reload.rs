@@ -87,7 +87,7 @@ fn a_file_with_faults_changes_nothing() {
     let faulty = [
         good.replace("rate = ", "rat = "),
         good.replace("token-bucket", "token-bukket"),
-        good.replace("per-client\"]", "nobody\"]"),
+        good.replace("per-client\"]", "unknown\"]"),
         good.replace("[limits", "[[limits"),
         good[..good.len() / 2].to_owned(),
         String::new(),

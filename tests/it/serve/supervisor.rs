@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 
-use crate::harness::{Backend, Gateway, PATIENCE, everything_to};
+use crate::harness::{Backend, Gateway, TIMEOUT, everything_to};
 
 /// Hears what is said to a service manager.
 struct Supervisor {
@@ -17,7 +17,7 @@ impl Supervisor {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let socket = UnixDatagram::bind(directory.path().join("notify")).expect("it can be bound");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
         Self { directory, socket }
     }
 

@@ -146,7 +146,7 @@ fn one_worker_serves_the_sockets_of_many() {
     let mut gateway = Gateway::start(&everything_to(&backend, many));
     let address = gateway.addr();
     let next = succeed(&mut gateway, &toml(&backend, &[address], 1, ""));
-    // The kernel spreads them over all sockets: one that nobody serves would be noticed.
+    // The kernel spreads connections over all sockets: an unserved socket would show as a failure.
     for _ in 0..300 {
         next.get("/").expect(200);
     }
@@ -206,7 +206,7 @@ fn a_stranger_on_the_address_is_still_a_fault() {
 
 /// Any user of the machine may take the name first under which a process waits to be taken over.
 #[test]
-fn a_name_that_was_taken_before_keeps_nobody_from_a_takeover() {
+fn a_name_that_was_taken_before_prevents_no_takeover() {
     let backend = Backend::ok();
     let address = free_address();
     let plain = format!("tollgate/{}/{address}", rustix::process::geteuid());

@@ -117,7 +117,7 @@ fn with_a_password_of_any_signs() {
     counts_in(&Gateway::start(&plan(&backend).store(&store_at(&url, ""))), &redis);
 }
 
-/// A user who may do no more than count.
+/// A user with only the rights that counting needs.
 #[test]
 fn with_a_user_of_few_rights() {
     let (backend, redis) = (Backend::ok(), Redis::start());

@@ -60,7 +60,7 @@ impl Town {
         }
     }
 
-    /// Each gateway has logged so many lines of its store, and no more.
+    /// Asserts the number of lines that each gateway has logged about its store.
     fn has_told(&self, lines: usize) {
         for (gateway, before) in self.fleet.gateways.iter().zip(self.before) {
             eventually(&format!("{lines} lines of the store"), || {
@@ -103,7 +103,7 @@ fn goes_without(gateway: &Gateway, turn: &str) {
         }
         response.status
     };
-    // The first who ask are those who find out.
+    // The first calls detect the failure.
     for number in 0..20 {
         assert_eq!(status("/allow", number), 200, "{turn}");
     }
@@ -139,7 +139,7 @@ fn a_killed_store_is_done_without_and_found_again() {
     survives("killed", |town| town.redis.kill(), |town| town.redis.restart());
 }
 
-/// Whoever takes connections and closes them may want TLS; but not a server that has spoken without it before.
+/// A server that accepts connections and closes them may require TLS, unless it has replied without TLS before.
 #[test]
 fn a_store_that_was_there_is_not_said_to_want_tls() {
     let mut town = Town::build();
@@ -175,7 +175,7 @@ fn a_full_store_is_done_without_until_there_is_room() {
     survives("full", |town| town.redis.fill(), |town| town.redis.drain());
 }
 
-/// A store that answers and cannot write must not be taken for well by who only looks whether it answers.
+/// A store that answers but cannot write must not pass a health check that only looks for an answer.
 #[test]
 fn an_outage_is_told_once_however_long_it_lasts() {
     let town = Town::build();
@@ -190,9 +190,9 @@ fn an_outage_is_told_once_however_long_it_lasts() {
     town.has_told(2);
 }
 
-/// A restart takes a moment; whoever asks in it is answered all the same.
+/// A restart takes a moment; requests meanwhile are answered all the same.
 #[test]
-fn a_restart_fails_nobody() {
+fn a_restart_fails_no_request() {
     let mut town = Town::build();
     for round in 0..3 {
         town.redis.restart();
@@ -208,7 +208,7 @@ fn a_restart_fails_nobody() {
 
 /// A connection that ends is no outage where the next one works.
 #[test]
-fn a_reset_connection_fails_nobody() {
+fn a_reset_connection_fails_no_request() {
     let town = Town::build();
     for round in 0..20 {
         town.network.reset();

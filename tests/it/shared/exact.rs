@@ -76,7 +76,7 @@ fn a_fleet_fills_the_queue_of_a_leaky_bucket_exactly() {
         waiting.len()
     };
     eventually("all but the queue to be answered", || (hear(&mut waiting) <= 176).then_some(()));
-    assert_eq!(hear(&mut waiting), 176, "those who wait still do");
+    assert_eq!(hear(&mut waiting), 176, "those in the queue still wait");
     assert_eq!(answered, BTreeMap::from([(200, 1), (429, 223)]));
     assert_eq!(backend.count(), 1);
 }
@@ -133,7 +133,7 @@ fn the_fields_tell_what_the_whole_fleet_has_left() {
     }
 }
 
-/// A shadow limit is counted together, too, and refuses nobody.
+/// A shadow limit is also counted together, and refuses no request.
 #[test]
 fn a_shadow_limit_is_shared_as_well() {
     let (backend, redis) = (Backend::ok(), Redis::start());

@@ -111,7 +111,7 @@ fn clients_limits_and_secrets_have_keys_of_their_own() {
         keys.extend(redis.keys());
         assert_eq!(keys.len(), 4 * (number + 1));
     }
-    // Not only the prefix differs: nobody who knows one fleet's fingerprints knows another's.
+    // Not only the prefix differs: the fingerprints of one fleet do not reveal those of another.
     let fingerprints: BTreeSet<_> = keys.iter().filter_map(|key| key.split('{').nth(1)).collect();
     assert!(fingerprints.len() >= 6, "{fingerprints:?}");
 }

@@ -42,7 +42,7 @@ fn counting_goes_on_from_what_is_known() {
     }
 }
 
-/// A request that is refused for want of the store charges nobody, wherever the others count.
+/// A request that is refused because the store is unreachable charges no limit, wherever the others count.
 #[test]
 fn where_one_limit_denies_the_others_are_charged_nothing() {
     let (backend, mut redis) = (Backend::ok(), Redis::start());
@@ -66,9 +66,9 @@ fn where_one_limit_denies_the_others_are_charged_nothing() {
     assert_eq!(backend.count(), 6);
 }
 
-/// What only watches fails nobody, whatever it says.
+/// A shadow limit fails no request, whatever its decision.
 #[test]
-fn a_shadow_limit_that_denies_fails_nobody() {
+fn a_shadow_limit_that_denies_fails_no_request() {
     let (backend, mut redis) = (Backend::ok(), Redis::start());
     let shadow = of("token-bucket", 1) + "\nmode = \"shadow\"\non_error = \"deny\"";
     let plan = Plan::to(&backend)
@@ -222,9 +222,9 @@ fn under_load_no_request_fails_and_none_waits_for_a_store_that_is_away() {
     }
 }
 
-/// What comes too late for one is not taken for what the next has asked, and who has hung up meanwhile does no harm.
+/// A late reply is not taken as the reply to the next call. A caller that has gone meanwhile does no harm.
 #[test]
-fn an_answer_that_comes_late_is_nobody_elses() {
+fn a_late_reply_goes_to_no_other_call() {
     let (backend, redis) = (Backend::ok(), Redis::start());
     let plan = Plan::to(&backend)
         .route("/five", "limits = [\"five\"]")
@@ -252,9 +252,9 @@ fn an_answer_that_comes_late_is_nobody_elses() {
     }
 }
 
-/// As a switch of masters leaves it: scripts and keys are gone, and nobody says so.
+/// The state after a failover: scripts and keys are gone, without a notice.
 #[test]
-fn forgotten_scripts_and_keys_fail_nobody() {
+fn forgotten_scripts_and_keys_fail_no_request() {
     let (backend, redis) = (Backend::ok(), Redis::start());
     let limit = of("token-bucket", 300) + "\non_error = \"deny\"";
     let plan = Plan::to(&backend).quiet().route("/*", "limits = [\"all\"]").limit("all", &limit);

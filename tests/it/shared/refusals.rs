@@ -1,5 +1,4 @@
-//! A refusal that the server told is remembered for a moment: hammering a closed gate costs the server next to nothing, and costs
-//! nobody an admission.
+//! The denial cache: repeated refused requests cost the server almost nothing, and no admissible request is refused.
 
 use std::time::{Duration, Instant};
 
@@ -75,9 +74,9 @@ fn a_client_is_admitted_when_its_wait_is_over() {
     while started.elapsed() < Duration::from_secs(2) {
         passed += u32::from(statuses(&fleet, "/", "a", 2).contains(&200));
     }
-    let most = started.elapsed().as_millis() / 200 + 1;
+    let max = started.elapsed().as_millis() / 200 + 1;
     assert!(passed >= 6, "a memory that outlives the wait would let few pass: {passed}");
-    assert!(u128::from(passed) <= most, "{passed} of {most}");
+    assert!(u128::from(passed) <= max, "{passed} of {max}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn a_new_master_is_found_with_all_that_was_counted() {
     sentinel.replicate();
     sentinel.fail_over();
     for gateway in &fleet.gateways {
-        assert_eq!(statuses_of(gateway, "/two", "meanwhile", 2), [200, 200], "nobody fails");
+        assert_eq!(statuses_of(gateway, "/two", "meanwhile", 2), [200, 200], "no request fails");
     }
     is_up(&fleet);
     shares(&fleet, "/two");
@@ -37,7 +37,7 @@ fn a_new_master_is_found_with_all_that_was_counted() {
     assert_eq!(passed, 6, "four of ten were used");
 }
 
-/// The old master comes back as a replica, which takes no writes: nobody may go back to it.
+/// The old master comes back as a replica, which refuses writes: no gateway may use it.
 #[test]
 fn a_master_that_lost_its_place_is_left() {
     let (backend, mut sentinel) = (Backend::ok(), Sentinel::start());

@@ -134,7 +134,7 @@ fn without_the_store_nothing_is_changed_and_known_bans_go_on() {
     passes(&gateway, "a");
 }
 
-/// So many bans of keys that nobody has, for an hour, as they stand in the server.
+/// Bans of unused keys for an hour, in the server's layout.
 fn write_bans(redis: &Redis, count: u64) {
     let seconds: f64 = redis.command(["TIME"]).list()[0].text().parse().unwrap();
     let mut text = 1.0_f64.to_le_bytes().to_vec();

@@ -6,7 +6,7 @@ use tollgate::limit::{Algorithm, Align, Decision, Verdict};
 use tollgate::store::Charge;
 use tollgate::store::memory::MemoryStore;
 
-use crate::harness::charges::{DAY, NOON, admits, all, charge, key, place, prompt, store};
+use crate::harness::charges::{DAY, NOON, admits, all, charge, index, key, prompt, store};
 
 fn day(count: u32) -> Algorithm {
     Algorithm::fixed_window(Rate::new(count, DAY).unwrap(), Align::Clock)
@@ -31,9 +31,9 @@ fn counting_goes_on_from_what_was_decided() {
         here.adopt(&spent, &far.decide(&[spent], NOON).decisions[0], NOON);
         let (one, fresh) = (charge(&algorithm, key(0, 0), 1), charge(&algorithm, key(0, 1), 1));
         // A leaky bucket takes one more than its queue.
-        let most = if algorithm.name() == "leaky-bucket" { 11 } else { 10 };
-        assert_eq!(passing(&here, &one), most - 7, "{algorithm:?}");
-        assert_eq!(passing(&here, &fresh), most, "{algorithm:?}");
+        let max = if algorithm.name() == "leaky-bucket" { 11 } else { 10 };
+        assert_eq!(passing(&here, &one), max - 7, "{algorithm:?}");
+        assert_eq!(passing(&here, &fresh), max, "{algorithm:?}");
     }
 }
 
@@ -124,8 +124,8 @@ proptest! {
         let mut lost = [false; 8];
         for (limit, cost, pause, is_lost) in requests {
             now = now.plus(Micros(pause));
-            let charge = charge(&algorithms[place(limit)], key(limit, 0), cost);
-            let gone = &mut lost[place(limit)];
+            let charge = charge(&algorithms[index(limit)], key(limit, 0), cost);
+            let gone = &mut lost[index(limit)];
             *gone |= is_lost;
             if !*gone {
                 here.adopt(&charge, &far.decide(&[charge], now).decisions[0], now);

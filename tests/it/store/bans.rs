@@ -51,7 +51,7 @@ fn a_label_is_kept_as_long_as_its_ban() {
 fn there_are_no_more_than_there_may_be() {
     let bans = Bans::default();
     bans.replace(
-        (0..Bans::MOST as u128).map(|owner| (key(1, owner), after(if owner % 2 == 0 { 1 } else { 2 }))),
+        (0..Bans::MAX as u128).map(|owner| (key(1, owner), after(if owner % 2 == 0 { 1 } else { 2 }))),
     );
     assert_eq!(bans.insert(key(2, 1), after(9), NOW), Err(BanFault::TooMany));
     assert_eq!(bans.insert(key(1, 1), after(9), NOW), Ok(()));

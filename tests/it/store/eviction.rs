@@ -8,7 +8,7 @@ use tollgate::limit::{Algorithm, Align};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{Charge, ParamsId};
 
-use crate::harness::charges::{DAY, NOON, admits, all, charge, key, place};
+use crate::harness::charges::{DAY, NOON, admits, all, charge, index, key};
 
 const MAX_KEYS: u64 = 2_000;
 const FLOOD: u64 = 10 * MAX_KEYS;
@@ -25,7 +25,7 @@ struct Limits<'a> {
 
 impl<'a> Limits<'a> {
     fn new(max_keys: u64, algorithm: &'a Algorithm) -> Self {
-        let store = MemoryStore::new(place(max_keys)).unwrap();
+        let store = MemoryStore::new(index(max_keys)).unwrap();
         let limits = Self { store, algorithm };
         [LOGIN, INVENTED, OTHER].iter().for_each(|limit| limits.register(algorithm, *limit));
         limits
@@ -134,8 +134,8 @@ fn in_its_own_limit_a_flood_of_keys_used_once_resets_nothing_that_was_used_more(
     assert_eq!(limits.exhausted(LOGIN, 0..500, now), 500);
 }
 
-/// Where one request exhausts a key, all counters have used the same, and the oldest leave first: an attacker who can invent keys of
-/// this very limit resets an exhausted counter of it, at the price of about `max_keys` new keys.
+/// Where one request exhausts a key, all counters have the same use, and the oldest are evicted first: an attacker that can
+/// invent keys of this limit resets an exhausted counter, at the price of about `max_keys` new keys.
 #[test]
 fn in_its_own_limit_of_burst_1_a_flood_resets_the_oldest_but_needs_max_keys_new_keys_for_it() {
     let algorithm = login(1);

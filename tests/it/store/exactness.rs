@@ -7,11 +7,12 @@ use tollgate::limit::units::{Micros, Timestamp};
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
 use tollgate::store::{Charge, Group, Store};
 
-use crate::harness::charges::{DAY, NOON, admits, admitted, all, charge, key, place, prompt, store};
+use crate::harness::charges::{DAY, NOON, admits, admitted, all, charge, index, key, prompt, store};
 
 const THREADS: usize = 8;
 
-/// Runs `request` so many times on several threads at once, and counts how often it says yes. Time advances a little.
+/// Runs `request` this number of times on several threads at once. Returns the number of `true` results. Time advances a
+/// little.
 fn passed(requests: u64, request: impl Fn(u64, Timestamp) -> bool + Sync) -> u32 {
     let (passed, start) = (AtomicU32::new(0), Barrier::new(THREADS));
     std::thread::scope(|scope| {
@@ -49,7 +50,7 @@ fn limits_that_share_counters_in_different_orders_neither_deadlock_nor_leak() {
         let c = charge(&wider, key(2, 0), 2);
         let passed = passed(6_000, |turn, now| {
             let orders = [[a, b, c], [a, c, b], [b, a, c], [b, c, a], [c, a, b], [c, b, a]];
-            admitted(&store, &orders[place(turn % 6)], now)
+            admitted(&store, &orders[index(turn % 6)], now)
         });
         assert_eq!(passed, 100, "{tight:?}");
         let left =
@@ -65,7 +66,7 @@ fn of_overlapping_limits_the_sums_never_exceed_any() {
     let keys: Vec<_> = (0..6).map(|number| charge(&algorithm, key(0, number), 1)).collect();
     let spent: Vec<_> = keys.iter().map(|_| AtomicU32::new(0)).collect();
     passed(12_000, |turn, now| {
-        let (first, second) = (place(turn % 6), place((turn / 6 % 5 + turn % 6 + 1) % 6));
+        let (first, second) = (index(turn % 6), index((turn / 6 % 5 + turn % 6 + 1) % 6));
         let yes = admitted(&store, &[keys[first], keys[second]], now);
         if yes {
             spent[first].fetch_add(1, Ordering::Relaxed);
@@ -147,8 +148,8 @@ fn count_denied_counts_what_it_refuses_itself_and_nothing_else() {
 fn a_shadow_limit_is_charged_only_with_the_enforced_ones_and_decides_alone() {
     let algorithm = prompt(10, DAY).remove(0);
     let store = store(100, std::slice::from_ref(&algorithm));
-    let shadow = |number, cost, place| Charge {
-        group: Group::Shadow(place),
+    let shadow = |number, cost, index| Charge {
+        group: Group::Shadow(index),
         ..charge(&algorithm, key(1, number), cost)
     };
     let enforced = charge(&algorithm, key(0, 0), 5);
@@ -160,7 +161,7 @@ fn a_shadow_limit_is_charged_only_with_the_enforced_ones_and_decides_alone() {
     let request = [shadow(0, 4, 0), enforced, shadow(1, 3, 1), shadow(2, 11, 1)];
     assert_eq!(ask(&request), [(true, 6), (true, 5), (true, 10), (false, 10)]);
     assert_eq!(ask(&request), [(true, 2), (true, 0), (true, 10), (false, 10)]);
-    // The first shadow limit would refuse, which holds nobody back; the enforced one refuses, so nobody is charged.
+    // The first shadow limit would refuse, without effect; the enforced limit refuses, so no limit is charged.
     assert_eq!(ask(&[shadow(0, 4, 0), shadow(3, 1, 1)]), [(false, 2), (true, 9)]);
     assert_eq!(ask(&[enforced, shadow(0, 2, 0), shadow(3, 1, 1)]), [(false, 0), (true, 2), (true, 9)]);
     assert_eq!(ask(&[shadow(0, 2, 0)]), [(true, 0)]);

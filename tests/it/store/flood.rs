@@ -1,11 +1,11 @@
-//! A flood of new keys: the bound holds, and who has used more than the flood's keys is not forgotten.
+//! A flood of new keys: the bound holds, and a key that has used more than the flood's keys is not evicted.
 
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use tollgate::limit::{Algorithm, Decision};
 use tollgate::store::Charge;
 use tollgate::store::memory::MemoryStore;
 
-use crate::harness::charges::{DAY, NOON, admits, admitted, all, charge, key, place, prompt, store};
+use crate::harness::charges::{DAY, NOON, admits, admitted, all, charge, index, key, prompt, store};
 
 /// Limits of the keys in a flood: those that are to be kept, and those that come.
 const KEPT: u64 = 0;
@@ -79,7 +79,7 @@ fn a_flood_resets_neither_the_exhausted_nor_the_honest_among_100_000() {
 fn nothing_is_evicted_while_there_is_room() {
     for max_keys in [1_u64, 10, 64, 65, 1_000, 5_000] {
         for algorithm in all(10, DAY) {
-            let flooded = Flooded::new(place(max_keys), &algorithm);
+            let flooded = Flooded::new(index(max_keys), &algorithm);
             let ask_all = |remaining| {
                 for number in 0..max_keys {
                     let decision = flooded.ask(key(KEPT, number), 1, NOON);
@@ -182,7 +182,7 @@ fn the_bound_holds_under_concurrent_floods_of_every_algorithm() {
                     for turn in 0..1_500 {
                         let client = (thread * 1_500 + turn) % 1_777;
                         let [a, b] = [turn % 8, (turn + 1 + client % 7) % 8];
-                        let charge = |limit: u64| charge(&algorithms[place(limit)], key(limit, client), 1);
+                        let charge = |limit: u64| charge(&algorithms[index(limit)], key(limit, client), 1);
                         store.decide(&[charge(a), charge(b)], NOON.plus(Micros(turn)));
                         assert!(store.keys() <= max_keys as u64);
                     }

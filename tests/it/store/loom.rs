@@ -46,7 +46,7 @@ fn number(slot: &CounterSlot) -> u64 {
     state.used
 }
 
-/// Adds one without a lock, unless somebody else is quicker. Says whether it did.
+/// Adds one without a lock, unless another thread is faster. Returns whether it did.
 fn add(words: &Words) -> bool {
     let Ok(Some(seen)) = Set(words).look(&slot(1)) else { return false };
     let next = slot(number(&seen.slot) + 1);
@@ -67,7 +67,7 @@ fn no_addition_is_lost_and_none_is_made_twice() {
 }
 
 #[test]
-fn who_looks_never_takes_a_half_written_slot_for_a_whole_one() {
+fn a_reader_never_takes_a_half_written_slot_for_a_whole_one() {
     loom::model(|| {
         let words = words();
         let writer = Arc::clone(&words);
@@ -86,7 +86,7 @@ fn who_looks_never_takes_a_half_written_slot_for_a_whole_one() {
 }
 
 #[test]
-fn who_holds_the_lock_and_who_does_without_exclude_each_other() {
+fn locked_and_lock_free_writers_exclude_each_other() {
     loom::model(|| {
         let words = words();
         let other = Arc::clone(&words);

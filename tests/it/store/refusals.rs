@@ -9,7 +9,7 @@ use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::denial_cache::DenialCache;
 use tollgate::store::{Charge, ChargeSet, Decisions, Group, Outcome, ParamsId};
 
-use crate::harness::charges::{NOON, all, charge, key, place, store};
+use crate::harness::charges::{NOON, all, charge, index, key, store};
 
 const MILLISECOND: Micros = Micros(1_000);
 
@@ -61,14 +61,14 @@ type Sample = (u64, u64, u32, u8);
 
 fn samples() -> impl Strategy<Value = Vec<Vec<Sample>>> {
     let cost = prop_oneof![4 => 1..3_u32, 2 => 5..11_u32, 1 => 11..13_u32];
-    let charge = (0..9_u64, 0..2_u64, cost, (1..8_u8).prop_map(|place| place.min(3)));
+    let charge = (0..9_u64, 0..2_u64, cost, (1..8_u8).prop_map(|index| index.min(3)));
     prop::collection::vec(prop::collection::vec(charge, 1..5), 1..6)
 }
 
 fn charges<'a>(algorithms: &'a [Algorithm], samples: &[Sample]) -> Vec<Charge<'a>> {
     let charge = |&(limit, client, cost, group): &Sample| Charge {
         group: if group < 3 { Group::Shadow(group) } else { Group::Enforced },
-        ..charge(&algorithms[place(limit)], key(limit, client), cost)
+        ..charge(&algorithms[index(limit)], key(limit, client), cost)
     };
     samples.iter().map(charge).collect()
 }
@@ -213,7 +213,7 @@ fn a_shadow_and_a_queue_are_told_as_they_stand_by_then() {
     let told = [refused(5_000), refused(500), delayed(400)];
     assert_eq!(recalled(&all, &told, 100), Some(vec![refused(4_900), refused(400), delayed(300)]));
     assert_eq!(recalled(&all, &told, 450), Some(vec![refused(4_550), refused(50), allowed()]));
-    assert_eq!(recalled(&all, &told, 500), None, "nobody waits for a shadow");
+    assert_eq!(recalled(&all, &told, 500), None, "no request waits for a shadow");
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn some_outcomes_are_not_remembered() {
     assert!(recalled(&[one], &told));
     assert!(!recalled(&[counts], &told), "each attempt counts");
     assert!(!recalled(&[one, shadow(counts)], &outcome(&[refused(500), allowed()])), "also in shadow");
-    assert!(!recalled(&[shadow(one)], &told), "a shadow refuses nobody");
+    assert!(!recalled(&[shadow(one)], &told), "a shadow refuses no request");
     assert!(!recalled(&[one], &outcome(&[allowed()])));
     assert!(!recalled(&[one], &outcome(&[decision(Verdict::Delay(MILLISECOND), MILLISECOND)])));
     assert!(!recalled(&[one; 5], &outcome(&[refused(500); 5])), "too many charges");

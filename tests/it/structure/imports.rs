@@ -24,7 +24,7 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Long files hide more than one noun.
-const MOST_LINES: usize = 500;
+const MAX_LINES: usize = 500;
 
 /// A module's name says what it is; these say nothing.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "helper", "helpers", "common", "manager", "misc"];
@@ -133,7 +133,7 @@ fn files_are_short_and_named_for_what_they_are() {
     assert!(files.len() > 20, "only {} files found", files.len());
     for file in files {
         let lines = read(&file).lines().count();
-        assert!(lines <= MOST_LINES, "{} has {lines} lines: split it at its second noun", file.display());
+        assert!(lines <= MAX_LINES, "{} has {lines} lines: split it at its second noun", file.display());
         let stem = file.file_stem().and_then(|stem| stem.to_str()).expect("a name");
         assert!(!EMPTY_NAMES.contains(&stem), "{}: name it for what it holds", file.display());
     }

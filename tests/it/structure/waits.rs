@@ -89,11 +89,11 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("store/redis/pipeline/driver.rs", "poll_serve", "timeout", "store/redis/pipeline/driver.rs"),
     // Administration, traces, the process before and after this one.
     ("admin.rs", "serve", "WHOLE_TIMEOUT", "admin.rs"),
-    ("cli/admin.rs", "exchange", "patience", "cli/admin.rs"),
-    ("telemetry/trace/post.rs", "open", "PATIENCE", "telemetry/trace/post.rs"),
-    ("telemetry/trace/post.rs", "send", "PATIENCE", "telemetry/trace/post.rs"),
-    ("serve/takeover/ask.rs", "sockets", "PATIENCE", "serve/takeover/ask.rs"),
-    ("serve/takeover/ask.rs", "relieve", "PATIENCE", "serve/takeover/ask.rs"),
+    ("cli/admin.rs", "exchange", "timeout", "cli/admin.rs"),
+    ("telemetry/trace/post.rs", "open", "TIMEOUT", "telemetry/trace/post.rs"),
+    ("telemetry/trace/post.rs", "send", "TIMEOUT", "telemetry/trace/post.rs"),
+    ("serve/takeover/ask.rs", "sockets", "TIMEOUT", "serve/takeover/ask.rs"),
+    ("serve/takeover/ask.rs", "relieve", "TIMEOUT", "serve/takeover/ask.rs"),
     ("serve/takeover/offer.rs", "hand_over", "STARTING", "serve/takeover/offer.rs"),
     ("serve/takeover/offer.rs", "acknowledge", "STARTING", "serve/takeover/offer.rs"),
 ];

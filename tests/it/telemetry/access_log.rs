@@ -14,7 +14,7 @@ use tollgate::plan::log::{AccessLog, LogField, Sample};
 use tollgate::telemetry::access_log::{AccessLogger, Output, Record};
 use tollgate::telemetry::metrics::DecisionLabel;
 
-use crate::harness::{PATIENCE, eventually};
+use crate::harness::{TIMEOUT, eventually};
 
 /// Keeps what was written, for the test to read.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,7 @@ fn written(mode: AccessLog, records: impl IntoIterator<Item = Record>) -> String
     for record in records {
         writer.logger().record(record);
     }
-    assert!(writer.finish(PATIENCE));
+    assert!(writer.finish(TIMEOUT));
     kept.text()
 }
 
@@ -152,7 +152,7 @@ fn a_change_holds_for_what_comes_after_it() {
     logger.record(record());
     logger.change(AccessLog::Off, None);
     logger.record(record());
-    assert!(writer.finish(PATIENCE));
+    assert!(writer.finish(TIMEOUT));
     let (first, second) = (first.text(), second.text());
     let (combined, rest) = first.split_once('\n').expect("a line");
     assert!(combined.starts_with("192.0.2.1 "), "{combined}");
@@ -204,7 +204,7 @@ impl Write for Stuck {
 }
 
 #[test]
-fn a_stuck_reader_stops_nobody_and_what_is_lost_is_counted() {
+fn a_stuck_reader_stops_no_request_and_lost_records_are_counted() {
     let (release, stuck): (Sender<()>, _) = channel();
     let writer =
         AccessLogger::start(AccessLog::json(), Output::new("stuck", Stuck(stuck))).expect("a thread");
@@ -212,7 +212,7 @@ fn a_stuck_reader_stops_nobody_and_what_is_lost_is_counted() {
     for _ in 0..50_000 {
         logger.record(record());
     }
-    assert!(started.elapsed() < PATIENCE, "handing over never waits");
+    assert!(started.elapsed() < TIMEOUT, "handing over never waits");
     // Two queues' worth at most are held: one queued, one in the writer's hands.
     assert!(logger.dropped() >= 50_000 - 3 * 8_192, "{}", logger.dropped());
     assert!(!writer.finish(Duration::from_millis(50)), "nor does the end wait longer than it is told");
@@ -223,7 +223,7 @@ fn a_stuck_reader_stops_nobody_and_what_is_lost_is_counted() {
 #[derive(Debug)]
 struct Full {
     kept: Kept,
-    /// It takes so many bytes, then fails so often.
+    /// It accepts this number of bytes, then fails this number of times.
     room: usize,
     failures: usize,
 }
@@ -255,7 +255,7 @@ fn an_output_that_fails_costs_the_lines_it_refused_and_no_other() {
     logger.record(record());
     eventually("the loss to be counted", || (logger.dropped() == 1).then_some(()));
     logger.record(record());
-    assert!(writer.finish(PATIENCE));
+    assert!(writer.finish(TIMEOUT));
     let text = kept.text();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 2, "the torn line is ended: {text}");

@@ -92,7 +92,7 @@ fn rotation_under_load_loses_no_line_and_mixes_none() {
             let size = || std::fs::metadata(&aside).expect("it is there").len();
             let then = size();
             eventually("lines in the new file", || (!paths(&file).is_empty()).then_some(()));
-            assert_eq!(size(), then, "nobody writes to the old one any more");
+            assert_eq!(size(), then, "the old file gets no more lines");
         }
     });
     gateway.signal(Signal::TERM);

@@ -28,13 +28,13 @@ fn plan(routes: &[&str]) -> Plan {
     };
     let text = head.to_owned() + &routes.iter().enumerate().map(route).collect::<String>();
     match config::parse(text.as_bytes(), "test.toml", &|_| None) {
-        Ok(loaded) => loaded.gateway,
+        Ok(loaded) => loaded.plan,
         Err(report) => panic!("{report}"),
     }
 }
 
-fn scrape(metrics: &Metrics, gateway: &Plan) -> Page {
-    Page::parse(&metrics.render(gateway, &ServerRegistry::default(), &Store::new(10, None).unwrap(), 7, None))
+fn scrape(metrics: &Metrics, plan: &Plan) -> Page {
+    Page::parse(&metrics.render(plan, &ServerRegistry::default(), &Store::new(10, None).unwrap(), 7, None))
 }
 
 fn count(worker: &WorkerMetrics) {
@@ -48,12 +48,12 @@ fn count(worker: &WorkerMetrics) {
 
 #[test]
 fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
-    let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
-    count(&metrics.worker(0, &gateway));
-    metrics.worker(0, &gateway).upstream_failed(UpstreamIndex(0), Failure::Connect);
-    metrics.worker(0, &gateway).retry(UpstreamIndex(0), 0, Failure::Connect);
-    metrics.worker(0, &gateway).connection_rejected(1, ConnectionRejectReason::Crowd);
-    let page = scrape(&metrics, &gateway);
+    let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
+    count(&metrics.worker(0, &plan));
+    metrics.worker(0, &plan).upstream_failed(UpstreamIndex(0), Failure::Connect);
+    metrics.worker(0, &plan).retry(UpstreamIndex(0), 0, Failure::Connect);
+    metrics.worker(0, &plan).connection_rejected(1, ConnectionRejectReason::Crowd);
+    let page = scrape(&metrics, &plan);
     let expected = [
         ("process_cpu_seconds_total", "counter", vec![]),
         ("process_max_fds", "gauge", vec![]),
@@ -93,8 +93,8 @@ fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
 
 #[test]
 fn what_is_counted_is_what_is_shown() {
-    let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
-    let worker = metrics.worker(0, &gateway);
+    let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
+    let worker = metrics.worker(0, &plan);
     count(&worker);
     worker.connection_opened(1);
     worker.connection_closed(1);
@@ -105,7 +105,7 @@ fn what_is_counted_is_what_is_shown() {
     metrics.reloaded(true);
     metrics.reloaded(false);
     metrics.reloaded(false);
-    let page = scrape(&metrics, &gateway);
+    let page = scrape(&metrics, &plan);
     for (name, labels, value) in [
         ("tollgate_requests_total", &[("route", "a"), ("code", "200")][..], 1.0),
         ("tollgate_requests_total", &[("route", NO_ROUTE), ("code", "404")], 1.0),
@@ -147,18 +147,18 @@ fn what_is_counted_is_what_is_shown() {
         "a client's fault is not the upstream's"
     );
     metrics.reloaded(true);
-    assert_eq!(scrape(&metrics, &gateway).get("tollgate_config_last_reload_successful", &[]), Some(1.0));
+    assert_eq!(scrape(&metrics, &plan).get("tollgate_config_last_reload_successful", &[]), Some(1.0));
 }
 
 #[test]
 fn responses_and_retries_count_at_their_server() {
-    let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
-    let worker = metrics.worker(0, &gateway);
+    let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
+    let worker = metrics.worker(0, &plan);
     for status in [101, 200, 204, 304, 429, 502, 999] {
         worker.response(UpstreamIndex(0), 1, StatusCode::from_u16(status).unwrap());
     }
     worker.retry(UpstreamIndex(0), 0, Failure::Reset);
-    let page = scrape(&metrics, &gateway);
+    let page = scrape(&metrics, &plan);
     for (class, count) in [("1xx", 1.0), ("2xx", 2.0), ("3xx", 1.0), ("4xx", 1.0), ("5xx", 2.0)] {
         let labels = |server| [("upstream", "api"), ("server", server), ("class", class)];
         let of = |server| page.get("tollgate_upstream_responses_total", &labels(server));
@@ -171,17 +171,17 @@ fn responses_and_retries_count_at_their_server() {
 
 #[test]
 fn workers_add_up() {
-    let (metrics, gateway) = (Metrics::new(3), Arc::new(plan(&["a", "b"])));
+    let (metrics, plan) = (Metrics::new(3), Arc::new(plan(&["a", "b"])));
     std::thread::scope(|scope| {
         for worker in 0..3 {
-            let (metrics, gateway) = (&metrics, &gateway);
+            let (metrics, plan) = (&metrics, &plan);
             scope.spawn(move || {
-                let worker = metrics.worker(worker, gateway);
+                let worker = metrics.worker(worker, plan);
                 (0..1_000).for_each(|_| count(&worker));
             });
         }
     });
-    let page = scrape(&metrics, &gateway);
+    let page = scrape(&metrics, &plan);
     assert_eq!(page.get("tollgate_requests_total", &[("route", "a"), ("code", "200")]), Some(3_000.0));
     assert_eq!(page.get("tollgate_connections", &[("listener", "[::1]:8080")]), Some(3_000.0));
     assert_eq!(page.get("tollgate_upstream_duration_seconds_count", &[("upstream", "api")]), Some(3_000.0));
@@ -214,8 +214,8 @@ fn names_that_stay_keep_their_counters_wherever_they_move() {
 fn names_that_go_take_their_series_along() {
     let metrics = Metrics::new(1);
     for number in 0..100 {
-        let gateway = plan(&[&format!("route-{number}")]);
-        count(&metrics.worker(0, &gateway));
+        let plan = plan(&[&format!("route-{number}")]);
+        count(&metrics.worker(0, &plan));
     }
     let last = plan(&["route-99"]);
     let text = metrics.render(&last, &ServerRegistry::default(), &Store::new(1, None).unwrap(), 0, None);
@@ -224,23 +224,23 @@ fn names_that_go_take_their_series_along() {
 
 #[test]
 fn a_route_that_bears_the_name_for_none_shares_its_series() {
-    let (metrics, gateway) = (Metrics::new(1), plan(&[NO_ROUTE]));
-    count(&metrics.worker(0, &gateway));
-    count(&metrics.worker(0, &gateway));
-    let page = scrape(&metrics, &gateway);
+    let (metrics, plan) = (Metrics::new(1), plan(&[NO_ROUTE]));
+    count(&metrics.worker(0, &plan));
+    count(&metrics.worker(0, &plan));
+    let page = scrape(&metrics, &plan);
     assert_eq!(page.get("tollgate_requests_total", &[("route", NO_ROUTE), ("code", "200")]), Some(2.0));
     assert_eq!(page.get("tollgate_requests_total", &[("route", NO_ROUTE), ("code", "404")]), Some(2.0));
 }
 
 #[test]
 fn a_delay_by_a_limit_is_part_of_the_duration() {
-    let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
-    let worker = metrics.worker(0, &gateway);
+    let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
+    let worker = metrics.worker(0, &plan);
     worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500), Micros(0));
     worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(2_000_000), Micros(1_999_000));
     // The client left before its turn.
     worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(500_000), Micros(9_000_000));
-    let page = scrape(&metrics, &gateway);
+    let page = scrape(&metrics, &plan);
     let count = page.get("tollgate_request_duration_seconds_count", &[("route", "a")]);
     let sum = page.get("tollgate_request_duration_seconds_sum", &[("route", "a")]);
     assert_eq!((count, sum), (Some(3.0), Some(2.5015)));
@@ -252,15 +252,15 @@ fn a_delay_by_a_limit_is_part_of_the_duration() {
 
 #[test]
 fn places_that_no_plan_has_are_ignored() {
-    let (metrics, gateway) = (Metrics::new(1), plan(&["a"]));
-    let worker = metrics.worker(9, &gateway);
+    let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
+    let worker = metrics.worker(9, &plan);
     worker.request(Some(RouteIndex(7)), StatusCode::OK, Micros(u64::MAX), Micros(0));
     worker.decision(RouteIndex(0), 7, DecisionLabel::Allowed);
     worker.upstream(UpstreamIndex(7), Micros(1));
     worker.response(UpstreamIndex(0), 7, StatusCode::OK);
     worker.retry(UpstreamIndex(7), 0, Failure::Connect);
     worker.connection_opened(7);
-    scrape(&metrics, &gateway);
+    scrape(&metrics, &plan);
 }
 
 proptest! {
@@ -269,14 +269,14 @@ proptest! {
     /// Whatever a route is called, the page stays well formed and says it.
     #[test]
     fn any_name_is_a_good_label(name in "\\PC{1,12}|[a\"\\\\\n]{1,6}") {
-        let gateway = {
-            let mut gateway = plan(&["a"]);
-            gateway.routes[0].name = name.as_str().into();
-            gateway
+        let plan = {
+            let mut plan = plan(&["a"]);
+            plan.routes[0].name = name.as_str().into();
+            plan
         };
         let metrics = Metrics::new(1);
-        metrics.worker(0, &gateway).request(Some(RouteIndex(0)), StatusCode::OK, Micros(1), Micros(0));
-        let page = scrape(&metrics, &gateway);
+        metrics.worker(0, &plan).request(Some(RouteIndex(0)), StatusCode::OK, Micros(1), Micros(0));
+        let page = scrape(&metrics, &plan);
         prop_assert_eq!(page.get("tollgate_requests_total", &[("route", &name), ("code", "200")]), Some(1.0));
     }
 }

@@ -21,13 +21,13 @@ fn plan(routes: &[&str]) -> Plan {
         format!("[[routes]]\nname = \"{name}\"\npath = \"/{name}\"\nupstream = \"api\"\nlimits = [\"few\"]\n")
     };
     let text = head.to_owned() + &routes.iter().map(route).collect::<String>();
-    config::parse(text.as_bytes(), "test.toml", &|_| None).unwrap().gateway
+    config::parse(text.as_bytes(), "test.toml", &|_| None).unwrap().plan
 }
 
 /// All that samples are taken of.
 struct World {
     metrics: Arc<Metrics>,
-    gateway: Plan,
+    plan: Plan,
     registry: ServerRegistry,
     store: Store,
     samples: History,
@@ -35,27 +35,22 @@ struct World {
 
 impl World {
     fn new(routes: &[&str]) -> Self {
-        let (metrics, gateway) = (Metrics::new(2), plan(routes));
+        let (metrics, plan) = (Metrics::new(2), plan(routes));
         let store = Store::new(10, None).unwrap();
-        let mut world = Self {
-            metrics,
-            gateway,
-            registry: ServerRegistry::default(),
-            store,
-            samples: History::default(),
-        };
+        let mut world =
+            Self { metrics, plan, registry: ServerRegistry::default(), store, samples: History::default() };
         world.take(START * 1_000_000);
         world
     }
 
     fn worker(&self, number: usize) -> WorkerMetrics {
-        self.metrics.worker(number, &self.gateway)
+        self.metrics.worker(number, &self.plan)
     }
 
-    /// Takes a sample at so many microseconds since 1970.
+    /// Takes a sample at this time, in microseconds since 1970.
     fn take(&mut self, at: u64) {
-        let Self { metrics, gateway, registry, store, samples } = self;
-        samples.take(Timestamp(at), HistorySources { metrics, gateway, registry, store });
+        let Self { metrics, plan, registry, store, samples } = self;
+        samples.take(Timestamp(at), HistorySources { metrics, plan, registry, store });
     }
 
     /// The sum over all seconds of the requests of a fate.
@@ -163,7 +158,7 @@ proptest! {
                     world.take(second * 1_000_000);
                 }
                 plan => {
-                    world.gateway = self::plan(PLANS[usize::from(plan) - 4 + number]);
+                    world.plan = self::plan(PLANS[usize::from(plan) - 4 + number]);
                     workers[number] = world.worker(number);
                 }
             }

@@ -8,7 +8,7 @@ use crate::harness::{Backend, Collector, Gateway, everything_to, get_with};
 const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-/// What is wrong with it does not matter: whoever gets it begins a trace of its own.
+/// Any fault in it has the same effect: the receiver begins a new trace.
 const MALFORMED: &[&str] = &[
     "",
     "00",

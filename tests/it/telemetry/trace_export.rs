@@ -37,7 +37,7 @@ fn lines(gateway: &Gateway, word: &str) -> usize {
     gateway.stderr_lines().iter().filter(|line| line.contains(word)).count()
 }
 
-/// A collector that answers the first so many exports with `first`, then takes everything.
+/// A collector that answers the first exports with `first`, then accepts all.
 fn at_first(count: usize, first: &'static str) -> Collector {
     let asked = AtomicUsize::new(0);
     Collector::of(Backend::start(move |exchange| {
@@ -148,8 +148,8 @@ fn a_busy_collector_is_asked_again_when_it_says() {
         assert_eq!(exports[0].body, exports[1].body);
         assert_eq!(collector.backend().connections(), 1, "{busy}: the connection is kept");
         let pause = exports[1].at - exports[0].at;
-        let least = Duration::from_millis(if busy.contains("retry-after: 0") { 0 } else { 990 });
-        assert!(pause >= least, "{busy}: {pause:?}");
+        let min = Duration::from_millis(if busy.contains("retry-after: 0") { 0 } else { 990 });
+        assert!(pause >= min, "{busy}: {pause:?}");
     }
 }
 

@@ -116,7 +116,7 @@ fn the_share_that_begins_a_trace_is_right() {
 
 #[test]
 fn strangers_force_only_so_many_spans_and_trusted_proxies_any_number() {
-    for (server, least, most) in
+    for (server, min, max) in
         [("", 100, 400), ("[server]\ntrusted_proxies = [\"127.0.0.1\"]\n", 1_000, 1_000)]
     {
         let (backend, collector) = (Backend::ok(), Collector::start());
@@ -138,7 +138,7 @@ fn strangers_force_only_so_many_spans_and_trusted_proxies_any_number() {
         };
         let (recorded, others) = (flagged("-01"), flagged("-00"));
         assert_eq!(recorded + others, 1_000);
-        assert!((least..=most.max(seconds * 100)).contains(&recorded), "{recorded}");
+        assert!((min..=max.max(seconds * 100)).contains(&recorded), "{recorded}");
         collector.exactly(2 * recorded);
     }
 }

@@ -36,7 +36,7 @@ fn a_certificate_of_tomorrow_is_a_warning() {
 }
 
 #[test]
-fn a_certificate_that_nobody_is_shown_is_a_warning() {
+fn a_certificate_that_no_client_gets_is_a_warning() {
     let authority = Authority::new();
     authority.certify("a", &["a.test"]);
     authority.certify("nameless", &["127.0.0.1"]);

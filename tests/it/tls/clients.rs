@@ -1,4 +1,4 @@
-//! `client_ca` and `client_auth`: who must show a certificate.
+//! `client_ca` and `client_auth`: clients that must send a certificate.
 
 use rustls::version::{TLS12, TLS13};
 
@@ -25,7 +25,7 @@ fn outcome(gateway: &Gateway, authority: &Authority, own: Option<&str>, old: boo
 }
 
 #[test]
-fn only_who_shows_a_certificate_by_the_authority_is_served() {
+fn only_a_client_with_a_certificate_by_the_authority_is_served() {
     let authority = Authority::new();
     let strangers = Authority::new();
     authority.certify("a", &["a.test"]);
@@ -47,7 +47,7 @@ fn only_who_shows_a_certificate_by_the_authority_is_served() {
     }
 }
 
-/// A counter a subject, whatever address it comes from; who shows none is counted by address.
+/// One counter per subject, whatever its address; a client without a certificate is counted by address.
 #[test]
 fn a_limit_may_count_by_subject() {
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! TLS before the first request: which certificate, which version, who is kept waiting and who is refused.
+//! TLS before the first request: certificates, versions, time-outs and refusals.
 
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
@@ -228,7 +228,7 @@ fn a_handshake_that_does_not_end_is_cut() {
     half.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
     assert!(silent.closes());
     assert!(half.closes());
-    // Whoever has shaken hands has as long again for the head.
+    // After the handshake, the same time is allowed for the head.
     let mut mute = Client::connect_tls(gateway.addr(), &authority.client(), "a.test");
     assert!(mute.closes());
     Client::connect_tls(gateway.addr(), &authority.client(), "a.test").get("/", "").expect(200);
@@ -245,7 +245,7 @@ fn plain_bytes_on_a_tls_port_are_answered_by_an_alert_and_a_close() {
         ["GET / HTTP/1.1\r\nhost: test\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\0\0\0\0\0\0\0\0"]
     {
         let mut stream = std::net::TcpStream::connect(gateway.addr()).expect("it listens");
-        stream.set_read_timeout(Some(crate::harness::PATIENCE)).expect("an option");
+        stream.set_read_timeout(Some(crate::harness::TIMEOUT)).expect("an option");
         stream.write_all(bytes.as_bytes()).expect("it is taken");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("a close, no reset");
@@ -255,7 +255,7 @@ fn plain_bytes_on_a_tls_port_are_answered_by_an_alert_and_a_close() {
     Client::connect_tls(gateway.addr(), &authority.client(), "a.test").get("/", "").expect(200);
 }
 
-/// Those who never finish their handshake do not keep others out.
+/// Connections that never finish their handshake do not keep others out.
 #[test]
 fn unfinished_handshakes_make_room() {
     let authority = Authority::new();

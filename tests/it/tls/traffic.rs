@@ -132,7 +132,7 @@ fn every_close_of_ours_says_so_first() {
     assert_eq!(old.try_read("GET").expect_err("HTTP/1.0"), Fault::Closed);
 }
 
-/// An attacker in between who ends the connection must not pass for the client or for us.
+/// The end of a connection by an attacker in between must not be taken for an end by the client or the gateway.
 #[test]
 fn an_answer_that_breaks_off_does_not_look_whole() {
     let backend = Backend::start(|exchange| {

@@ -49,7 +49,7 @@ fn a_server_that_is_slow_gets_few_requests() {
     assert!(slow.count() > before);
 }
 
-/// Who serves each of these clients.
+/// The server of each of these clients.
 fn served(gateway: &Gateway) -> Vec<String> {
     let server_of =
         |client| get_with(gateway.addr(), "/", &format!("x-user: {client}\r\n")).expect(200).text();
@@ -59,14 +59,14 @@ fn served(gateway: &Gateway) -> Vec<String> {
 const BY_USER: &str = "balance = \"hash\"\nhash_key = \"header:x-user\"";
 
 #[test]
-fn a_key_has_its_server_whoever_asks_and_in_whatever_order_they_are_listed() {
+fn a_key_has_its_server_for_any_client_and_any_order_of_the_list() {
     let (a, b, c) = (named("a"), named("b"), named("c"));
     let gateway = Gateway::start(&over(&[&a, &b, &c], BY_USER));
-    let places = served(&gateway);
-    assert!(["a", "b", "c"].iter().all(|name| places.iter().any(|place| place == name)), "{places:?}");
-    assert_eq!(served(&gateway), places);
+    let servers = served(&gateway);
+    assert!(["a", "b", "c"].iter().all(|name| servers.iter().any(|server| server == name)), "{servers:?}");
+    assert_eq!(served(&gateway), servers);
     let other = Gateway::start(&over(&[&c, &a, &b], BY_USER));
-    assert_eq!(served(&other), places, "another gateway of the fleet");
+    assert_eq!(served(&other), servers, "another gateway of the fleet");
 }
 
 #[test]

@@ -36,14 +36,14 @@ fn wait_for_pending(gateway: &Gateway, count: usize) {
     });
 }
 
-fn error(gateway: &Gateway, place: usize) -> String {
-    gateway.access_log(place)[place - 1]["error"].as_str().unwrap_or_default().to_owned()
+fn error(gateway: &Gateway, index: usize) -> String {
+    gateway.access_log(index)[index - 1]["error"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
 fn all_workers_together_never_have_more() {
-    let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let seen = Arc::clone(&most);
+    let (open, max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&max);
     let backend = Backend::start(move |exchange| {
         seen.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         exchange.wait_at_gate();
@@ -61,7 +61,7 @@ fn all_workers_together_never_have_more() {
         client.read().expect(200);
     }
     assert_eq!((backend.count(), backend.connections()), (20, 3), "connections go from worker to worker");
-    assert!(most.load(Ordering::SeqCst) <= 3);
+    assert!(max.load(Ordering::SeqCst) <= 3);
     assert_eq!(gateway.metric("tollgate_upstream_connections", &["upstream=\"api\""]), 3.0);
 }
 
@@ -71,9 +71,9 @@ fn first_come_first_served() {
     let gateway = bounded(&[&backend], "max_connections = 1");
     let mut clients = vec![asking(&gateway, "/0")];
     backend.wait_for(1);
-    for place in 1..8 {
-        clients.push(asking(&gateway, &format!("/{place}")));
-        wait_for_pending(&gateway, place);
+    for index in 1..8 {
+        clients.push(asking(&gateway, &format!("/{index}")));
+        wait_for_pending(&gateway, index);
     }
     backend.open_gate();
     for client in &mut clients {
@@ -103,7 +103,7 @@ fn beyond_max_pending_the_answer_is_503() {
 }
 
 #[test]
-fn nobody_waits_where_max_pending_is_nought_nor_longer_than_connect_timeout() {
+fn no_request_waits_where_max_pending_is_zero_nor_longer_than_connect_timeout() {
     let backend = gated();
     let gateway = bounded(&[&backend], "max_connections = 1\nmax_pending = 0");
     let _busy = asking(&gateway, "/");

@@ -1,4 +1,4 @@
-//! Active health checks: who is asked what, and what follows.
+//! Active health checks: the requests, and their effects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,8 +73,8 @@ fn the_question_is_a_plain_get() {
 
 #[test]
 fn where_none_is_healthy_the_answer_is_503() {
-    let ((hanging, status), (nobody, _held)) = (server(0), Backend::refusing());
-    let file = over(&[&hanging], OFTEN).replace("servers = [", &format!("servers = [\"http://{nobody}\", "));
+    let ((hanging, status), (closed, _held)) = (server(0), Backend::refusing());
+    let file = over(&[&hanging], OFTEN).replace("servers = [", &format!("servers = [\"http://{closed}\", "));
     let gateway = Gateway::start(&file);
     wait_until(&gateway, &hanging, false);
     let answer = eventually("503", || Some(gateway.get("/")).filter(|answer| answer.status == 503));

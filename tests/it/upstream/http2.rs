@@ -50,7 +50,7 @@ fn large(length: u32) -> Bytes {
     (0..length).map(|place| (place % 251) as u8).collect::<Vec<u8>>().into()
 }
 
-/// Answers once so many requests are there.
+/// Answers when this number of requests has arrived.
 fn gathering(count: usize) -> Http2Backend {
     let here = Arc::new(AtomicUsize::new(0));
     Http2Backend::start(Builder::new(), move |_, respond| {
@@ -151,14 +151,14 @@ fn no_more_connections_than_are_allowed() {
 /// More wait for their turn, or for another connection.
 #[test]
 fn no_more_streams_than_the_server_takes() {
-    let (here, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (here, max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut settings = Builder::new();
     settings.max_concurrent_streams(3);
-    let known = Arc::clone(&most);
+    let known = Arc::clone(&max);
     let backend = Http2Backend::start(settings, move |_, respond| {
-        let (here, most) = (Arc::clone(&here), Arc::clone(&known));
+        let (here, max) = (Arc::clone(&here), Arc::clone(&known));
         async move {
-            most.fetch_max(here.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            max.fetch_max(here.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             here.fetch_sub(1, Ordering::SeqCst);
             answer(respond, "ok").await;
@@ -175,8 +175,8 @@ fn no_more_streams_than_the_server_takes() {
         })
         .collect();
     clients.into_iter().for_each(|client| client.join().expect("all were answered"));
-    let (connections, most) = (backend.connections(), most.load(Ordering::SeqCst));
-    assert!(connections <= 16 && most <= 3 * connections, "{most} at once on {connections} connections");
+    let (connections, max) = (backend.connections(), max.load(Ordering::SeqCst));
+    assert!(connections <= 16 && max <= 3 * connections, "{max} at once on {connections} connections");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn an_upgrade_is_a_request_like_any_other() {
     client.get("/", "").expect(426);
 }
 
-/// Who answers early wants no more of the body.
+/// A backend that answers early needs no more of the body.
 #[test]
 fn an_early_answer_arrives() {
     let backend = Http2Backend::start(Builder::new(), |_, mut respond| async move {
@@ -373,14 +373,14 @@ fn servers_are_asked_over_http_2_whether_they_are_well() {
     is(0.0);
     ill.store(0, Ordering::SeqCst);
     is(1.0);
-    // Who speaks HTTP/1.1 only is not well.
+    // A server with HTTP/1.1 only is unhealthy.
     let old = Backend::ok();
     let gateway = Gateway::start(&over_http2(&[&old.url()], health, ""));
     eventually("a person is told", || gateway.stderr().contains("it does not speak HTTP/2").then_some(()));
 }
 
 #[test]
-fn who_does_not_speak_it_is_told_of() {
+fn a_server_without_http2_is_logged() {
     let authority = Authority::new();
     authority.certify("server", &["127.0.0.1"]);
     let agreeing_on = |protocols: &[&[u8]]| {

@@ -14,8 +14,8 @@ fn gateway(server: &FrameServer, lines: &str, route: &str) -> Gateway {
     Gateway::start(&format!("{}{ALONE}", over_http2(&[&server.url()], lines, route)))
 }
 
-fn error(gateway: &Gateway, place: usize) -> String {
-    gateway.access_log(place)[place - 1]["error"].as_str().unwrap_or_default().to_owned()
+fn error(gateway: &Gateway, index: usize) -> String {
+    gateway.access_log(index)[index - 1]["error"].as_str().unwrap_or_default().to_owned()
 }
 
 fn asking(gateway: &Gateway, request: &str) -> Client {
@@ -113,7 +113,7 @@ fn an_answer_that_breaks_off_never_passes_as_whole() {
     let whole = [(":status", "200")];
     let bounded = [(":status", "200"), ("content-length", "3")];
     // Reset with and without a length; shorter and longer than it says.
-    for (place, (head, body, ended)) in [
+    for (index, (head, body, ended)) in [
         (&whole[..], "abc", false),
         (&bounded, "ab", false),
         (&bounded, "ab", true),
@@ -128,7 +128,7 @@ fn an_answer_that_breaks_off_never_passes_as_whole() {
             frames.reset(stream, INTERNAL_ERROR);
         }
         assert!(is_cut(&mut client), "{head:?} {body} {ended}");
-        assert_eq!(error(&gateway, place + 1), "response_cut");
+        assert_eq!(error(&gateway, index + 1), "response_cut");
         if ended {
             assert_eq!(frames.next().kind, Frame::RESET);
         }
@@ -155,7 +155,7 @@ fn a_client_that_speaks_http_2_learns_of_it_by_a_reset() {
             let (response, _) = sender.send_request(request, true).expect("a stream");
             let mut body = response.await.expect("a head").into_body();
             assert_eq!(body.data().await.expect("a part").expect("whole"), "abc");
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the receiver waits");
             body.data().await.expect("no end").expect_err("a reset").is_reset()
         })
     });
@@ -168,7 +168,7 @@ fn a_client_that_speaks_http_2_learns_of_it_by_a_reset() {
     assert!(asking.join().expect("no panic"));
 }
 
-/// Nobody sees a connection that was closed while nobody used it.
+/// A connection that was closed while idle fails no request.
 #[test]
 fn a_connection_that_ends_idle_is_replaced() {
     let server = FrameServer::start();
@@ -181,7 +181,7 @@ fn a_connection_that_ends_idle_is_replaced() {
         frames.ok(stream);
         client.read().expect(200);
         drop(frames);
-        // The gateway is to see it first; who comes in the same moment may meet the old one.
+        // The gateway must see the end first; a request at the same time may still get the old connection.
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -204,7 +204,7 @@ fn interim_answers_go_before_the_real_one() {
 }
 
 #[test]
-fn who_leaves_takes_the_request_back() {
+fn a_client_that_leaves_cancels_the_request() {
     let server = FrameServer::start();
     let gateway = gateway(&server, "", "");
     let client = asking(&gateway, GET);
@@ -229,29 +229,29 @@ fn who_leaves_takes_the_request_back() {
     client.read().expect(200);
 }
 
-/// Many clients may leave while their answers come, without harm to those who share the connection.
+/// Many clients may leave during their responses, without harm to the others on the same connection.
 #[test]
-fn two_thousand_clients_who_leave_end_no_connection() {
+fn two_thousand_clients_that_leave_end_no_connection() {
     let server = FrameServer::start();
     let gateway = gateway(&server, "", "");
     let (mut patient, mut frames) = (asking(&gateway, GET), server.accept());
     let (awaited, _) = frames.request();
     let mut streams = Vec::new();
-    for place in 0..2_000 {
+    for index in 0..2_000 {
         let client = asking(&gateway, GET);
         streams.push(frames.request().0);
         client.reset();
         while frames.next().kind != Frame::RESET {}
-        if place >= 100 {
+        if index >= 100 {
             // So late that it is not remembered any more.
-            frames.data(streams[place - 100], b"late", true);
+            frames.data(streams[index - 100], b"late", true);
         }
     }
     frames.ok(awaited);
     patient.read().expect(200);
 }
 
-/// Nothing comes through the connection: who asks next tries another.
+/// The connection delivers nothing: the next request tries another.
 #[test]
 fn a_connection_that_falls_silent_is_used_no_more() {
     let server = FrameServer::start();

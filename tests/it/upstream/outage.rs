@@ -68,7 +68,7 @@ fn problem(severity: &str, text: impl Into<String>) -> (String, String) {
     (severity.to_owned(), text.into())
 }
 
-/// Sends so many requests, all answered so, before each of the later scrapes.
+/// Before each later scrape, sends a number of requests that all get this status.
 fn scrapes(gateway: &Gateway, requests: usize, status: u16) -> Vec<Page> {
     let mut scrapes = vec![page(gateway)];
     for _ in 1..SCRAPES {

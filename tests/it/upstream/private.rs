@@ -50,7 +50,7 @@ fn start(backend: &Backend, rest: &str) -> Gateway {
 }
 
 #[test]
-fn a_login_lasts_for_its_client_and_for_nobody_else() {
+fn a_login_lasts_for_its_client_alone() {
     let backend = ntlm();
     let gateway = start(&backend, "");
     let (mut alice, mut bob) = (Client::connect(gateway.addr()), Client::connect(gateway.addr()));

@@ -13,8 +13,8 @@ fn authority(file: &str) -> Authority {
     authority
 }
 
-fn error(gateway: &Gateway, place: usize) -> String {
-    gateway.access_log(place)[place - 1]["error"].as_str().unwrap_or_default().to_owned()
+fn error(gateway: &Gateway, index: usize) -> String {
+    gateway.access_log(index)[index - 1]["error"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn large_bodies_pass_both_ways() {
         Next::KeepAlive
     });
     let gateway = Gateway::start(&over(&[&backend], &authority.trusted("")));
-    let body: Vec<u8> = (0..3_000_000_u32).map(|place| (place % 251) as u8).collect();
+    let body: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 251) as u8).collect();
     let mut client = Client::connect(gateway.addr());
     for _ in 0..2 {
         let mut request =
@@ -98,7 +98,7 @@ fn sessions_are_resumed_in_both_versions() {
 }
 
 #[test]
-fn who_is_not_trusted_gets_no_request() {
+fn an_untrusted_server_gets_no_request() {
     let (ours, theirs) = (authority("server"), authority("server"));
     let backend = Backend::ok_tls(theirs.backend("server"));
     let gateway = Gateway::start(&over(&[&backend], &ours.trusted("")));
@@ -113,7 +113,7 @@ fn who_is_not_trusted_gets_no_request() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_no_server() {
+fn a_server_without_tls_gets_no_request() {
     let authority = authority("server");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("https://{}", listener.local_addr().expect("bound"));

@@ -1,11 +1,11 @@
-//! Received bytes have the same effect in any pieces, and no bytes do harm.
+//! Received bytes have the same effect in any segments, and no bytes cause a panic or a hang.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// What a client sends.
+/// The frames of a client.
 #[derive(Clone, Debug)]
 struct Sent {
     kind: u8,
@@ -31,7 +31,7 @@ fn sent(kind: u8, flags: u8, stream: u32, payload: impl Into<Vec<u8>>) -> Sent {
     Sent { kind, flags, stream, payload: payload.into() }
 }
 
-/// Streams that are few, so that frames meet.
+/// A few streams, so that frames share streams.
 fn stream() -> impl Strategy<Value = u32> {
     prop_oneof![8 => (0_u32..8).prop_map(|number| number * 2 + 1), 1 => 0_u32..20]
 }
@@ -42,7 +42,7 @@ fn block() -> impl Strategy<Value = Vec<u8>> {
         6 => Just(GET.to_vec()),
         6 => Just(POST.to_vec()),
         2 => (b'0'..=b'9').prop_map(length),
-        // Trailers, and a field for the dynamic table.
+        // Trailers, and a header for the dynamic table.
         3 => Just(vec![0, 1, b'a', 1, b'b']),
         2 => Just([GET, &[0x40, 1, b'a', 1, b'b']].concat()),
         2 => Just([GET, &[0xbe]].concat()),
@@ -54,11 +54,11 @@ fn block() -> impl Strategy<Value = Vec<u8>> {
 fn heads() -> impl Strategy<Value = Vec<Sent>> {
     (stream(), block(), any::<bool>(), 0..4_u8, vec(any::<prop::sample::Index>(), 0..3)).prop_map(
         |(stream, block, ended, dress, cuts)| {
-            let mut places: Vec<_> = cuts.iter().map(|cut| cut.index(block.len() + 1)).collect();
-            places.extend([0, block.len()]);
-            places.sort_unstable();
+            let mut indices: Vec<_> = cuts.iter().map(|cut| cut.index(block.len() + 1)).collect();
+            indices.extend([0, block.len()]);
+            indices.sort_unstable();
             let mut frames = Vec::new();
-            for pair in places.windows(2) {
+            for pair in indices.windows(2) {
                 frames.push(sent(kind::CONTINUATION, 0, stream, &block[pair[0]..pair[1]]));
             }
             let first = &mut frames[0];
@@ -95,7 +95,7 @@ fn data() -> impl Strategy<Value = Vec<Sent>> {
     )
 }
 
-/// Frames in a good order, but for what follows from their choice.
+/// Frames in a valid order, except for random choices.
 fn frames() -> impl Strategy<Value = Vec<Sent>> {
     let code = prop_oneof![Just(0_u32), Just(1), Just(8), Just(0x7fff_ffff)];
     let setting = (0_u8..8, prop_oneof![Just(0_u32), Just(1), Just(20_000), Just(1 << 31)]);
@@ -121,15 +121,15 @@ fn frames() -> impl Strategy<Value = Vec<Sent>> {
     (vec(one, 1..40), proptest::option::weighted(0.5, (odd, any::<prop::sample::Index>()))).prop_map(
         |(parts, odd)| {
             let mut frames = parts.concat();
-            if let Some((frame, place)) = odd {
-                frames.insert(place.index(frames.len() + 1), frame);
+            if let Some((frame, index)) = odd {
+                frames.insert(index.index(frames.len() + 1), frame);
             }
             frames
         },
     )
 }
 
-/// All that is seen of a request.
+/// The received parts of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     head: String,
@@ -139,7 +139,7 @@ struct Seen {
     lost: bool,
 }
 
-/// Sends bytes in pieces of these sizes, repeatedly. Returns the outcome.
+/// Sends the bytes in segments of these sizes, in a cycle. Returns the outcome.
 fn outcome(
     bytes: &[u8],
     sizes: &[usize],
@@ -162,14 +162,14 @@ fn outcome(
                 }
                 break;
             }
-            // It is not released: how the windows open again depends on the pieces.
+            // The data is not released: the window updates depend on the segments.
             seen.body.extend_from_slice(&body);
             seen.trailers = request.stream.trailers();
         }
     };
     while !rest.is_empty() && !peer.over {
-        let (now, behind) = rest.split_at((*sizes.next().expect("it repeats")).min(rest.len()));
-        rest = behind;
+        let (now, later) = rest.split_at((*sizes.next().expect("it repeats")).min(rest.len()));
+        rest = later;
         peer.write(now);
         frames.extend(peer.frames());
         if takes_at_once {
@@ -181,13 +181,13 @@ fn outcome(
     }
     take(&peer);
     frames.extend(peer.whole_frames());
-    // Padding is released with its piece, so increments differ.
+    // Padding is released with its segment, so increments differ.
     frames.retain(|frame| frame.header.kind != kind::WINDOW_UPDATE);
     let end = peer.connection.end();
     (seen, frames, end)
 }
 
-/// The outcome does not depend on the pieces. When the connection breaks, requests not returned yet are dropped.
+/// The outcome does not depend on the segments. At a connection error, requests not returned yet are dropped.
 fn assert_same(bytes: &[u8], sizes: &[usize], takes_at_once: bool) {
     let (mut whole, mut cut) = (outcome(bytes, &[16 << 10], false), outcome(bytes, sizes, takes_at_once));
     if whole.2.is_some() {

@@ -1,4 +1,4 @@
-//! What a peer can make the connection hold, and that windows are whole again behind each stream.
+//! The memory that a peer can make a connection hold; and windows are restored after each stream.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn window_updates(frames: &[Frame]) -> u64 {
     updates.map(|frame| u64::from(frame.number())).sum()
 }
 
-/// A task dropped within a body has often read bytes without releasing them.
+/// A task that is dropped within a body has often not released all bytes that it read.
 #[test]
 fn bytes_that_a_dropped_stream_had_taken_are_released() {
     let mut peer = Peer::client(&SETTINGS);
@@ -17,8 +17,8 @@ fn bytes_that_a_dropped_stream_had_taken_are_released() {
     for stream in (1..201).step_by(2) {
         peer.send(kind::HEADERS, flag::END_HEADERS, stream, POST);
         peer.send(kind::DATA, 0, stream, &[0; 15 << 10]);
-        let mut taken = BytesMut::new();
-        let read = peer.stream(0).poll_read(&Context::from_waker(Waker::noop()), &mut taken);
+        let mut received = BytesMut::new();
+        let read = peer.stream(0).poll_read(&Context::from_waker(Waker::noop()), &mut received);
         assert_eq!(read, Poll::Ready(Ok(15 << 10)));
         peer.requests.clear();
         let frames = peer.frames();
@@ -28,7 +28,7 @@ fn bytes_that_a_dropped_stream_had_taken_are_released() {
     assert!(released > 50 * (15 << 10), "{released}");
 }
 
-/// Heads of answers have no bound but the client's, which may read nothing.
+/// Queued response heads are bounded, even if the client reads nothing.
 #[test]
 fn a_client_that_does_not_read_its_answers_is_not_listened_to() {
     let mut peer = Peer::client(&SETTINGS);
@@ -50,10 +50,10 @@ fn a_client_that_does_not_read_its_answers_is_not_listened_to() {
     let held = peer.connection.state.borrow().outbound.len();
     assert!(held < 256 << 10, "{held}");
     let frames = peer.frames();
-    assert!(frames.len() > 1_000 && !peer.over, "it goes on once it has read");
+    assert!(frames.len() > 1_000 && !peer.over, "it continues after the client has read");
 }
 
-/// Requests cancelled before the server has read them.
+/// Requests that are cancelled before the server reads them.
 #[test]
 fn a_server_that_does_not_read_gets_no_more_requests() {
     let mut peer = Peer::server(&SETTINGS);
@@ -75,12 +75,12 @@ fn a_server_that_does_not_read_gets_no_more_requests() {
     assert!(peer.connection.poll_open(&context).is_ready());
 }
 
-/// Streams that wait for the connection's window are in the queue once, and not when they are gone.
+/// A stream that waits for the connection's window is in the queue once, and is removed when it ends.
 #[test]
 fn the_queue_for_room_holds_each_stream_once() {
     let mut peer = Peer::client(&SETTINGS);
     let context = Context::from_waker(Waker::noop());
-    // The connection's window is used up.
+    // The connection's window is exhausted.
     peer.send(kind::SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0]);
     peer.send(kind::HEADERS, END, 1, GET);
     let stream = peer.stream(0);
@@ -107,7 +107,7 @@ fn the_queue_for_room_holds_each_stream_once() {
     assert!(waiting <= 1, "{waiting}");
 }
 
-/// Frames of padding cost as much as empty ones (CVE-2019-9518): the window for them opens again at once.
+/// Padding-only frames count as empty frames (CVE-2019-9518): their window is restored at once.
 #[test]
 fn padding_without_content_is_a_flood() {
     for (flags, payload) in [(0, &b""[..]), (flag::PADDED, b"\0"), (flag::PADDED, b"\x03abc")] {

@@ -1,4 +1,4 @@
-//! Exchanges with the `h2` crate on the other side, which watches the windows, too.
+//! Exchanges with the `h2` crate as the peer, which also checks the windows.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::super::Reset;
 use super::*;
 
-/// The end of a pipe, as tokio has it.
+/// The end of a pipe, with tokio's traits.
 struct Adapter(Pipe);
 
 impl AsyncRead for Adapter {
@@ -27,9 +27,9 @@ impl AsyncRead for Adapter {
         context: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut come = BytesMut::new();
-        let read = self.0.poll_read(context, &mut come, out.remaining());
-        out.put_slice(&come);
+        let mut received = BytesMut::new();
+        let read = self.0.poll_read(context, &mut received, out.remaining());
+        out.put_slice(&received);
         read.map_ok(drop)
     }
 }
@@ -49,16 +49,16 @@ impl AsyncWrite for Adapter {
     }
 }
 
-/// How one side sends its body.
+/// The body that one side sends, and its timing.
 #[derive(Clone, Copy, Debug)]
 struct Body {
     length: usize,
-    /// Bytes at once.
+    /// Bytes per write.
     piece: usize,
-    /// It waits after each group of this many pieces.
+    /// The sender waits after each group of this number of writes.
     pause: usize,
     trailers: bool,
-    /// It is broken off after this many bytes.
+    /// The body is aborted after this number of bytes.
     reset: Option<usize>,
 }
 
@@ -79,26 +79,26 @@ impl Body {
     }
 }
 
-/// The byte of a body at a place.
-fn byte(place: usize) -> u8 {
-    u8::try_from(place * 31 % 251).expect("below 251")
+/// The byte of a body at an index.
+fn byte(index: usize) -> u8 {
+    u8::try_from(index * 31 % 251).expect("below 251")
 }
 
 fn assert_goes_on(bytes: &[u8], from: usize) {
     assert!(
-        bytes.iter().enumerate().all(|(place, found)| *found == byte(from + place)),
+        bytes.iter().enumerate().all(|(index, found)| *found == byte(from + index)),
         "not in order at {from}"
     );
 }
 
-/// How a body was received.
+/// The outcome of a received body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
     Whole { length: usize, trailers: bool },
     Broken,
 }
 
-/// A request and its answer.
+/// A request and its response.
 #[derive(Clone, Copy, Debug)]
 struct Exchange {
     up: Body,
@@ -107,7 +107,7 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Both bodies were received completely, unless one was broken off, which the other side sees in the stream.
+    /// Asserts that both bodies were received completely, unless one was aborted, which resets the stream.
     fn check(&self, body: &Body, came: Came) {
         let whole = Came::Whole { length: body.length, trailers: body.trailers };
         let broken = self.up.reset.is_some() || self.down.reset.is_some();
@@ -130,23 +130,23 @@ fn exchanges() -> impl Strategy<Value = Vec<Exchange>> {
 }
 
 async fn receive(stream: &StreamHandle, body: &Body) -> Came {
-    let (mut length, mut pieces, mut come, mut held) = (0, 0, BytesMut::new(), 0);
+    let (mut length, mut pieces, mut received, mut held) = (0, 0, BytesMut::new(), 0);
     loop {
-        // Bytes read are released once they were passed on, which is when more are wanted: the last piece never is.
+        // Bytes are released when more are requested: those of the last read never are.
         stream.release(std::mem::take(&mut held));
-        match poll_fn(|context| stream.poll_read(context, &mut come)).await {
+        match poll_fn(|context| stream.poll_read(context, &mut received)).await {
             Ok(0) => {
                 let trailers = stream.trailers().expect("the body is over");
                 assert!(trailers.is_empty() || &trailers[..] == b"a: b\r\n");
                 return Came::Whole { length, trailers: !trailers.is_empty() };
             }
             Ok(read) => {
-                assert_eq!(come.len(), read);
-                assert_goes_on(&come, length);
+                assert_eq!(received.len(), read);
+                assert_goes_on(&received, length);
                 length += read;
                 pieces += 1;
                 body.pause(pieces).await;
-                come.clear();
+                received.clear();
                 held = read;
             }
             Err(_) => return Came::Broken,
@@ -165,9 +165,9 @@ async fn send(stream: &StreamHandle, body: &Body) {
         while !rest.is_empty() {
             let Ok(room) = poll_fn(|context| stream.poll_room(context, rest.len())).await else { return };
             assert!(room > 0 && room <= rest.len());
-            let taken = stream.send_data(&rest[..room], false).expect("there was room");
-            assert_eq!(taken, room);
-            rest = &rest[taken..];
+            let written = stream.send_data(&rest[..room], false).expect("there was room");
+            assert_eq!(written, room);
+            rest = &rest[written..];
         }
         sent += piece.len();
         pieces += 1;
@@ -192,7 +192,7 @@ async fn receive_h2(mut from: h2::RecvStream, body: &Body) -> Came {
     }
 }
 
-/// A stream may be reset; that no rule is broken is what `h2` watches.
+/// A stream may be reset; `h2` checks the rules of the protocol.
 fn broken(error: Option<h2::Error>) -> Came {
     let reason = error.as_ref().and_then(h2::Error::reason);
     let honest = [h2::Reason::INTERNAL_ERROR, h2::Reason::CANCEL, h2::Reason::NO_ERROR];
@@ -228,7 +228,7 @@ async fn send_h2(mut to: h2::SendStream<Bytes>, body: &Body) {
     };
 }
 
-/// Sizes of windows: ours of a stream, ours of the connection, theirs of a stream, and theirs of the connection.
+/// Sizes of windows: ours for a stream and for the connection, then the peer's for a stream and for the connection.
 type Windows = (u32, u32, u32, u32);
 
 fn windows() -> impl Strategy<Value = Windows> {
@@ -240,14 +240,14 @@ fn settings((stream_window, connection_window, ..): Windows) -> LocalSettings {
     LocalSettings { stream_window, max_stream_window: stream_window, connection_window, ..SETTINGS }
 }
 
-/// All bytes were released again.
+/// Asserts that all bytes were released.
 fn assert_windows_are_open(connection: &Http2Codec) {
     assert_eq!(connection.state.borrow().receive_window.used(), 0);
     assert!(connection.state.borrow().streams.is_empty());
     assert!(connection.state.borrow().room_waiters.is_empty());
 }
 
-/// The number of a request, which is its path.
+/// The number of a request, from its path.
 fn number(path: &str) -> usize {
     path.trim_start_matches('/').parse().expect("a number")
 }
@@ -293,11 +293,11 @@ async fn with_h2_client(exchanges: Vec<Exchange>, windows: Windows, sizes: Vec<u
     }));
     for _round in 0..2 {
         let mut tasks = JoinSet::new();
-        for (place, exchange) in exchanges.iter().copied().enumerate() {
+        for (index, exchange) in exchanges.iter().copied().enumerate() {
             let requests = requests.clone();
             tasks.spawn_local(async move {
                 let mut requests = requests.ready().await.expect("the server is there");
-                let uri = format!("http://a/{place}");
+                let uri = format!("http://a/{index}");
                 let request = http::Request::post(uri).body(()).expect("a request");
                 let (answer, to) = requests.send_request(request, false).expect("it is sent");
                 let receiving = async {
@@ -317,7 +317,7 @@ async fn with_h2_client(exchanges: Vec<Exchange>, windows: Windows, sizes: Vec<u
         while let Some(task) = tasks.join_next().await {
             task.expect("no task panicked");
         }
-        // What is under way arrives.
+        // Frames in flight arrive.
         sleep(Duration::from_secs(1)).await;
         assert_windows_are_open(&connection);
     }
@@ -357,9 +357,9 @@ async fn serve_h2(theirs: Pipe, exchanges: Rc<Vec<Exchange>>, windows: Windows, 
     }
 }
 
-async fn ask_ours(connection: Rc<Http2Codec>, place: usize, exchange: Exchange) {
+async fn ask_ours(connection: Rc<Http2Codec>, index: usize, exchange: Exchange) {
     poll_fn(|context| connection.poll_open(context)).await.expect("the server is there");
-    let head = format!("POST /{place} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
+    let head = format!("POST /{index} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
     let stream = connection.open(head.as_bytes(), b"http", false).expect("it is open");
     let receiving = async {
         loop {
@@ -384,7 +384,7 @@ async fn ask_ours(connection: Rc<Http2Codec>, place: usize, exchange: Exchange) 
 async fn with_h2_server(exchanges: Vec<Exchange>, windows: Windows, sizes: Vec<u32>) {
     let exchanges = Rc::new(exchanges);
     let (ours, theirs) = Pipe::new();
-    // Behind a window that it has made smaller, `h2` may never send the update that the other side needs.
+    // After it has reduced a window, `h2` may never send the update that the peer needs.
     let mut sizes: Vec<u32> = sizes.into_iter().filter(|size| *size > windows.2).collect();
     sizes.sort_unstable();
     let serving = spawn_local(serve_h2(theirs, Rc::clone(&exchanges), windows, sizes));
@@ -396,8 +396,8 @@ async fn with_h2_server(exchanges: Vec<Exchange>, windows: Windows, sizes: Vec<u
     });
     for _round in 0..2 {
         let mut tasks = JoinSet::new();
-        for (place, exchange) in exchanges.iter().copied().enumerate() {
-            tasks.spawn_local(ask_ours(Rc::clone(&connection), place, exchange));
+        for (index, exchange) in exchanges.iter().copied().enumerate() {
+            tasks.spawn_local(ask_ours(Rc::clone(&connection), index, exchange));
         }
         while let Some(task) = tasks.join_next().await {
             task.expect("no task panicked");
@@ -411,7 +411,7 @@ async fn with_h2_server(exchanges: Vec<Exchange>, windows: Windows, sizes: Vec<u
     serving.await.expect("no panic");
 }
 
-/// Runs it in a time that does not pass but jumps: a hang is seen at once.
+/// Runs a test with paused time, so that a hang fails at once.
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let test = async {

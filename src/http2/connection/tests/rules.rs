@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The bytes read before the switch to HTTP/2 may contain requests, which are served without further input.
+/// Bytes read before the switch to HTTP/2 may contain requests; they are served without further input.
 #[test]
 fn a_request_that_was_read_with_the_preface_is_served_at_once() {
     let mut inbound = BytesMut::from(PREFACE);
@@ -14,7 +14,7 @@ fn a_request_that_was_read_with_the_preface_is_served_at_once() {
     assert_eq!(peer.requests.len(), 1);
 }
 
-/// RFC 7541 §4.2: the first block behind the change says so, be it trailers.
+/// RFC 7541 §4.2: the first block after the change of the table size announces it, even if the block is trailers.
 #[test]
 fn trailers_say_that_the_table_is_smaller_if_they_come_first() {
     let mut peer = Peer::client(&SETTINGS);
@@ -28,7 +28,7 @@ fn trailers_say_that_the_table_is_smaller_if_they_come_first() {
     assert_eq!(trailers.payload.first(), Some(&0x20));
 }
 
-/// The stream is reset behind its block, so that nothing more is sent on it.
+/// The stream is reset after its block: the gateway sends nothing more on it.
 #[test]
 fn a_stream_that_depends_on_itself_is_reset_though_its_block_goes_on() {
     let mut peer = Peer::client(&SETTINGS);
@@ -57,7 +57,7 @@ fn the_last_stream_of_a_goaway_never_rises() {
     assert_eq!(goaways.last(), Some(&1));
 }
 
-/// RFC 9113 §5.1: what the client sent before it knew of the reset is ignored, however many streams have ended since.
+/// RFC 9113 §5.1: frames that the client sent before it received the reset are ignored, even after many streams.
 #[test]
 fn streams_that_end_well_do_not_displace_those_that_were_reset() {
     let mut peer = Peer::client(&SETTINGS);
@@ -74,7 +74,7 @@ fn streams_that_end_well_do_not_displace_those_that_were_reset() {
     assert!(!peer.over);
 }
 
-/// A server may answer long after its stream was reset.
+/// A server may respond long after its stream was reset.
 #[test]
 fn a_late_answer_does_not_end_the_connection() {
     let mut peer = Peer::server(&SETTINGS);
@@ -104,14 +104,14 @@ const CLOSED: ErrorCode = ErrorCode::STREAM_CLOSED;
 const FLOW: ErrorCode = ErrorCode::FLOW_CONTROL_ERROR;
 /// Opens stream 3.
 const OPEN: (u8, u8, u32, &[u8]) = (kind::HEADERS, flag::END_HEADERS, 3, POST);
-/// Opens stream 3, and sends all of it.
+/// Opens stream 3 with END_STREAM.
 const WHOLE: (u8, u8, u32, &[u8]) = (kind::HEADERS, END, 3, GET);
-const MOST: &[u8] = &[0x7f, 0xff, 0xff, 0xff];
-/// `content-length: 2` behind a request.
+const MAX_INCREMENT: &[u8] = &[0x7f, 0xff, 0xff, 0xff];
+/// A request with `content-length: 2`.
 const TWO: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a', 0x0f, 13, 1, b'2'];
 /// The rule, the frames, and the codes with their streams; 0 is the connection.
 type Case<'a> = (&'a str, &'a [(u8, u8, u32, &'a [u8])], &'a [(u32, ErrorCode)]);
-/// The frames after SETTINGS, and the code with which the stream, or the connection (0), is ended.
+/// The frames after SETTINGS, and the code that ends the stream or the connection (0).
 const FAULTS: &[Case<'_>] = &[
     ("4.1: the reserved bit", &[(kind::PING, 0, 1 << 31, &[0; 8])], &[]),
     ("4.1: unknown types", &[(0xfe, 0xff, 7, b"abc")], &[]),
@@ -121,16 +121,16 @@ const FAULTS: &[Case<'_>] = &[
     ("5.1: RST_STREAM when idle", &[(kind::RST_STREAM, 0, 1, &[0; 4])], &[(0, PROTOCOL)]),
     ("5.1: WINDOW_UPDATE when idle", &[(kind::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1])], &[(0, PROTOCOL)]),
     ("5.1: PRIORITY when idle", &[(kind::PRIORITY, 0, 1, &[0; 5])], &[]),
-    ("5.1: DATA behind the end", &[WHOLE, (kind::DATA, 0, 3, b"a")], &[(3, CLOSED)]),
-    ("5.1: HEADERS behind the end", &[WHOLE, (kind::HEADERS, END, 3, GET)], &[(0, CLOSED)]),
-    ("5.1: WINDOW_UPDATE behind the end", &[WHOLE, (kind::WINDOW_UPDATE, 0, 3, &[0, 0, 0, 1])], &[]),
+    ("5.1: DATA after the end", &[WHOLE, (kind::DATA, 0, 3, b"a")], &[(3, CLOSED)]),
+    ("5.1: HEADERS after the end", &[WHOLE, (kind::HEADERS, END, 3, GET)], &[(0, CLOSED)]),
+    ("5.1: WINDOW_UPDATE after the end", &[WHOLE, (kind::WINDOW_UPDATE, 0, 3, &[0, 0, 0, 1])], &[]),
     (
-        "5.1: DATA behind RST_STREAM",
+        "5.1: DATA after RST_STREAM",
         &[OPEN, (kind::RST_STREAM, 0, 3, &[0; 4]), (kind::DATA, 0, 3, b"a")],
         &[(3, CLOSED)],
     ),
     (
-        "5.1: HEADERS behind RST_STREAM",
+        "5.1: HEADERS after RST_STREAM",
         &[OPEN, (kind::RST_STREAM, 0, 3, &[0; 4]), (kind::HEADERS, END, 3, GET)],
         &[(3, CLOSED)],
     ),
@@ -142,7 +142,11 @@ const FAULTS: &[Case<'_>] = &[
     ("6.1: no padding", &[OPEN, (kind::DATA, flag::PADDED, 3, b"")], &[(0, PROTOCOL)]),
     ("6.2: HEADERS of no stream", &[(kind::HEADERS, END, 0, GET)], &[(0, PROTOCOL)]),
     ("6.2: too much padding", &[(kind::HEADERS, END | flag::PADDED, 1, &[9, 0x82])], &[(0, PROTOCOL)]),
-    ("6.2: a block goes on", &[(kind::HEADERS, 0, 1, GET), (kind::PING, 0, 0, &[0; 8])], &[(0, PROTOCOL)]),
+    (
+        "6.2: a block is interrupted",
+        &[(kind::HEADERS, 0, 1, GET), (kind::PING, 0, 0, &[0; 8])],
+        &[(0, PROTOCOL)],
+    ),
     ("6.2: on its stream", &[(kind::HEADERS, 0, 1, GET), (kind::CONTINUATION, 4, 3, GET)], &[(0, PROTOCOL)]),
     ("6.3: PRIORITY of no stream", &[(kind::PRIORITY, 0, 0, &[0; 5])], &[(0, PROTOCOL)]),
     ("6.3: its size", &[OPEN, (kind::PRIORITY, 0, 3, &[0; 4])], &[(3, SIZE)]),
@@ -150,7 +154,7 @@ const FAULTS: &[Case<'_>] = &[
     ("6.4: its size", &[OPEN, (kind::RST_STREAM, 0, 3, &[0; 5])], &[(0, SIZE)]),
     ("6.5: SETTINGS of a stream", &[(kind::SETTINGS, 0, 1, &[])], &[(0, PROTOCOL)]),
     ("6.5: their size", &[(kind::SETTINGS, 0, 0, &[0; 5])], &[(0, SIZE)]),
-    ("6.5: an answer is empty", &[(kind::SETTINGS, flag::ACK, 0, &[0; 6])], &[(0, SIZE)]),
+    ("6.5: an acknowledgement is empty", &[(kind::SETTINGS, flag::ACK, 0, &[0; 6])], &[(0, SIZE)]),
     ("6.5.2: ENABLE_PUSH", &[(kind::SETTINGS, 0, 0, &[0, 2, 0, 0, 0, 2])], &[(0, PROTOCOL)]),
     ("6.5.2: INITIAL_WINDOW_SIZE", &[(kind::SETTINGS, 0, 0, &[0, 4, 0x80, 0, 0, 0])], &[(0, FLOW)]),
     ("6.5.2: MAX_FRAME_SIZE", &[(kind::SETTINGS, 0, 0, &[0, 5, 0, 0, 0x3f, 0xff])], &[(0, PROTOCOL)]),
@@ -162,8 +166,8 @@ const FAULTS: &[Case<'_>] = &[
     ("6.9: an update of nothing", &[(kind::WINDOW_UPDATE, 0, 0, &[0; 4])], &[(0, PROTOCOL)]),
     ("6.9: of a stream", &[OPEN, (kind::WINDOW_UPDATE, 0, 3, &[0; 4])], &[(3, PROTOCOL)]),
     ("6.9: its size", &[(kind::WINDOW_UPDATE, 0, 0, &[0; 3])], &[(0, SIZE)]),
-    ("6.9.1: too large a window", &[(kind::WINDOW_UPDATE, 0, 0, MOST)], &[(0, FLOW)]),
-    ("6.9.1: of a stream", &[OPEN, (kind::WINDOW_UPDATE, 0, 3, MOST)], &[(3, FLOW)]),
+    ("6.9.1: too large a window", &[(kind::WINDOW_UPDATE, 0, 0, MAX_INCREMENT)], &[(0, FLOW)]),
+    ("6.9.1: of a stream", &[OPEN, (kind::WINDOW_UPDATE, 0, 3, MAX_INCREMENT)], &[(3, FLOW)]),
     (
         "6.9.2: by SETTINGS",
         &[
@@ -175,7 +179,7 @@ const FAULTS: &[Case<'_>] = &[
     ),
     ("6.10: CONTINUATION of nothing", &[(kind::CONTINUATION, 4, 1, GET)], &[(0, PROTOCOL)]),
     (
-        "6.10: behind the end",
+        "6.10: after the end",
         &[(kind::HEADERS, END, 1, GET), (kind::CONTINUATION, 4, 1, GET)],
         &[(0, PROTOCOL)],
     ),
@@ -193,7 +197,7 @@ const FAULTS: &[Case<'_>] = &[
     ("8.1.1: more", &[(kind::HEADERS, 4, 1, TWO), (kind::DATA, 0, 1, b"abc")], &[(1, PROTOCOL)]),
     ("8.1.1: none", &[(kind::HEADERS, END, 1, TWO)], &[(1, PROTOCOL)]),
     (
-        "8.1.1: trailers behind less",
+        "8.1.1: trailers after less",
         &[(kind::HEADERS, 4, 1, TWO), (kind::HEADERS, END, 1, &[0, 1, b'a', 1, b'b'])],
         &[(1, PROTOCOL)],
     ),
@@ -248,7 +252,7 @@ fn more_than_the_window_is_a_fault() {
     assert_eq!(peer.codes(), [(0, ErrorCode::FLOW_CONTROL_ERROR)]);
 }
 
-/// RFC 9113 §3.4: the preface is SETTINGS first, and no answer to any.
+/// RFC 9113 §3.4: the first frame of the preface is SETTINGS, not an acknowledgement.
 #[test]
 fn the_first_frame_is_settings() {
     for (kind, flags, payload) in
@@ -262,23 +266,23 @@ fn the_first_frame_is_settings() {
     }
 }
 
-/// What a server does to a client.
+/// Frames of a server to a client.
 #[test]
 fn faults_of_servers_are_told_as_the_rfc_has_them() {
     /// `:status: 100`, literally.
     const INTERIM: &[u8] = &[0x08, 3, b'1', b'0', b'0'];
     let cases: &[Case<'_>] = &[
         ("5.1.1: a stream of the server", &[(kind::HEADERS, END, 2, &[0x88])], &[(0, PROTOCOL)]),
-        ("5.1.1: a stream of nobody", &[(kind::HEADERS, END, 3, &[0x88])], &[(0, PROTOCOL)]),
+        ("5.1.1: a stream that was never opened", &[(kind::HEADERS, END, 3, &[0x88])], &[(0, PROTOCOL)]),
         ("6.5.2: ENABLE_PUSH", &[(kind::SETTINGS, 0, 0, &[0, 2, 0, 0, 0, 1])], &[(0, PROTOCOL)]),
         ("8.4: PUSH_PROMISE", &[(kind::PUSH_PROMISE, 4, 1, &[0, 0, 0, 2, 0x82])], &[(0, PROTOCOL)]),
         ("8.1: DATA before the head", &[(kind::DATA, 0, 1, b"a")], &[(1, PROTOCOL)]),
         (
-            "8.1: DATA behind an interim head",
+            "8.1: DATA after an interim head",
             &[(kind::HEADERS, 4, 1, INTERIM), (kind::DATA, 0, 1, b"a")],
             &[(1, PROTOCOL)],
         ),
-        ("8.1: an interim head ends nothing", &[(kind::HEADERS, END, 1, INTERIM)], &[(1, PROTOCOL)]),
+        ("8.1: an interim head with END_STREAM", &[(kind::HEADERS, END, 1, INTERIM)], &[(1, PROTOCOL)]),
         ("8.1: interim heads", &[(kind::HEADERS, 4, 1, INTERIM), (kind::HEADERS, END, 1, &[0x88])], &[]),
         ("8.3.2: no status", &[(kind::HEADERS, END, 1, &[0, 1, b'a', 1, b'b'])], &[(1, PROTOCOL)]),
         ("8.3.2: two", &[(kind::HEADERS, END, 1, &[0x88, 0x88])], &[(1, PROTOCOL)]),

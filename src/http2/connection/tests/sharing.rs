@@ -1,11 +1,11 @@
-//! How streams share a slow socket.
+//! Streams on a slow socket get fair shares.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use super::*;
 
-/// The tasks that were woken, in that order, as the runtime has them.
+/// The queue of woken tasks, in order, as in the runtime.
 type RunQueue = Arc<Mutex<VecDeque<usize>>>;
 
 /// The waker of the task with this number.
@@ -20,7 +20,7 @@ impl Wake for Task {
     }
 }
 
-/// Streams with endless bodies, and the bytes that each has sent.
+/// Streams with endless bodies, and the bytes sent on each.
 struct Senders {
     peer: Peer,
     queue: RunQueue,
@@ -34,7 +34,7 @@ impl Senders {
         peer.send(kind::SETTINGS, 0, 0, &[0, 4, 0x3f, 0xff, 0xff, 0xff]);
         peer.send(kind::WINDOW_UPDATE, 0, 0, &[0x3f, 0xff, 0xff, 0xff]);
         let mut senders = Self { peer, queue: RunQueue::default(), sent: Vec::new() };
-        (0..count).for_each(|place| senders.add(u32::try_from(place * 2 + 1).expect("a small number")));
+        (0..count).for_each(|index| senders.add(u32::try_from(index * 2 + 1).expect("a small number")));
         senders
     }
 
@@ -50,7 +50,7 @@ impl Senders {
         Waker::from(Arc::new(Task(task, Arc::clone(&self.queue))))
     }
 
-    /// Has the tasks run that were woken until all wait.
+    /// Runs woken tasks until all tasks wait.
     fn run(&mut self) {
         loop {
             let next = self.queue.lock().expect("no thread panicked").pop_front();
@@ -70,18 +70,18 @@ impl Senders {
         }
     }
 
-    /// The client reads this many bytes.
+    /// The client reads this number of bytes.
     fn read(&mut self, bytes: usize) {
-        let mut come = BytesMut::new();
-        let read = self.peer.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut come, bytes);
+        let mut received = BytesMut::new();
+        let read = self.peer.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut received, bytes);
         assert!(read.is_ready(), "nothing is sent, though all have data");
         self.peer.drive();
     }
 }
 
 fn assert_even(sent: &[usize]) {
-    let (least, most) = (sent.iter().min().expect("some"), sent.iter().max().expect("some"));
-    assert!(*most <= 2 * least, "{sent:?}");
+    let (min, max) = (sent.iter().min().expect("some"), sent.iter().max().expect("some"));
+    assert!(*max <= 2 * min, "{sent:?}");
 }
 
 #[test]
@@ -96,13 +96,13 @@ fn many_streams_share_a_slow_socket_evenly() {
                 first.clone_from(&senders.sent);
             }
         }
-        // The first has the socket for itself at first.
+        // At first, the first stream is alone on the socket.
         senders.sent.iter_mut().zip(&first).for_each(|(sent, first)| *sent -= first);
         assert_even(&senders.sent);
     }
 }
 
-/// Tasks are woken by other things, too, such as their upstream. That does not give them more.
+/// Wake-ups for other reasons, such as data from the upstream, do not increase a task's share.
 #[test]
 fn a_task_that_runs_often_gets_no_more_than_the_others() {
     let mut senders = Senders::new(10);
@@ -114,7 +114,7 @@ fn a_task_that_runs_often_gets_no_more_than_the_others() {
     assert_even(&senders.sent);
 }
 
-/// A client that asks for one small thing after the other still gets the large one.
+/// A large response progresses beside a sequence of small ones.
 #[test]
 fn new_streams_do_not_starve_those_that_wait() {
     let mut senders = Senders::new(4);
@@ -123,7 +123,7 @@ fn new_streams_do_not_starve_those_that_wait() {
         senders.run();
         senders.add(id);
         senders.run();
-        // The new stream is done with what it could send at once.
+        // The new stream has sent its response at once.
         let last = senders.peer.requests.pop().expect("it was added");
         let sent = senders.sent.pop().expect("it was added");
         assert!(sent <= 64 << 10);
@@ -134,12 +134,12 @@ fn new_streams_do_not_starve_those_that_wait() {
     assert!(sent > 2_000_000, "{sent} of 4,000,000");
 }
 
-/// A stream with a closed window blocks no other, and goes on once the window opens.
+/// A stream with a closed window blocks no other, and continues when the window opens.
 #[test]
 fn a_closed_window_blocks_one_stream_only() {
     let mut senders = Senders::new(3);
     senders.run();
-    // The windows of all shrink to below nothing; two open again.
+    // All windows become negative; two open again.
     senders.peer.send(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
     senders.peer.frames();
     let before = senders.sent.clone();

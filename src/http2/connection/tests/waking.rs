@@ -1,47 +1,47 @@
-//! No wake-up is lost: after any history, every task with an ended wait was woken.
+//! No wake-up is lost: after any events, every task whose wait has ended was woken.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// What happens next.
+/// An event.
 #[derive(Clone, Debug)]
 enum Step {
     /// The client opens a stream.
     Open,
-    /// The client resets one.
+    /// The client resets a stream.
     Reset(usize),
-    /// A task sends as much as it may, up to this many bytes.
+    /// A task sends as much as its window permits, up to this number of bytes.
     Send(usize, usize),
-    /// A task asks for room, and does nothing with it.
+    /// A task asks for capacity and does not use it.
     Ask(usize),
-    /// A task is done, or gives up.
+    /// A task ends or aborts.
     End(usize, bool),
-    /// WINDOW_UPDATE; `None`: of the connection.
+    /// WINDOW_UPDATE of a stream; `None`: of the connection.
     Update(Option<usize>, u32),
     /// SETTINGS_INITIAL_WINDOW_SIZE.
     Initial(u32),
-    /// The client reads this many bytes.
+    /// The client reads this number of bytes.
     Read(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let place = 0..6_usize;
+    let index = 0..6_usize;
     let size = prop_oneof![Just(1), 1..5_000_u32, 1..100_000_u32];
     prop_oneof![
         3 => Just(Step::Open),
-        1 => place.clone().prop_map(Step::Reset),
-        8 => (place.clone(), 1..80_000_usize).prop_map(|(place, most)| Step::Send(place, most)),
-        4 => place.clone().prop_map(Step::Ask),
-        1 => (place.clone(), any::<bool>()).prop_map(|(place, whole)| Step::End(place, whole)),
-        4 => (proptest::option::of(place), size).prop_map(|(place, size)| Step::Update(place, size)),
+        1 => index.clone().prop_map(Step::Reset),
+        8 => (index.clone(), 1..80_000_usize).prop_map(|(index, max)| Step::Send(index, max)),
+        4 => index.clone().prop_map(Step::Ask),
+        1 => (index.clone(), any::<bool>()).prop_map(|(index, whole)| Step::End(index, whole)),
+        4 => (proptest::option::of(index), size).prop_map(|(index, size)| Step::Update(index, size)),
         1 => (0..100_000_u32).prop_map(Step::Initial),
         5 => prop_oneof![1..3_000_usize, 1..70_000_usize].prop_map(Step::Read),
     ]
 }
 
-/// A task, and whether it waits for room since it was last woken.
+/// A task, and whether it has waited for capacity since it was last woken.
 struct Task {
     request: ReceivedRequest,
     id: u32,
@@ -79,36 +79,36 @@ fn run(steps: &[Step]) {
                 }
                 next += 2;
             }
-            Step::Reset(place) => {
-                if let Some(task) = tasks.get(place) {
+            Step::Reset(index) => {
+                if let Some(task) = tasks.get(index) {
                     peer.send(kind::RST_STREAM, 0, task.id, &[0; 4]);
                 }
             }
-            Step::Send(place, most) => {
-                if let Some(task) = tasks.get_mut(place).filter(|task| !task.over) {
-                    let room = task.poll().min(most);
+            Step::Send(index, max) => {
+                if let Some(task) = tasks.get_mut(index).filter(|task| !task.over) {
+                    let room = task.poll().min(max);
                     if room > 0 {
                         let sent = task.request.stream.send_data(&vec![0; room], false);
                         assert_eq!(sent, Ok(room), "there was room for it");
                     }
                 }
             }
-            Step::Ask(place) => {
-                if let Some(task) = tasks.get_mut(place).filter(|task| !task.over) {
+            Step::Ask(index) => {
+                if let Some(task) = tasks.get_mut(index).filter(|task| !task.over) {
                     task.poll();
                 }
             }
-            Step::End(place, whole) => {
-                if place < tasks.len() {
-                    let task = tasks.remove(place);
+            Step::End(index, whole) => {
+                if index < tasks.len() {
+                    let task = tasks.remove(index);
                     if whole {
                         let _gone = task.request.stream.send_end(b"");
                     }
                 }
             }
             Step::Update(None, size) => peer.send(kind::WINDOW_UPDATE, 0, 0, &size.to_be_bytes()),
-            Step::Update(Some(place), size) => {
-                if let Some(task) = tasks.get(place) {
+            Step::Update(Some(index), size) => {
+                if let Some(task) = tasks.get(index) {
                     peer.send(kind::WINDOW_UPDATE, 0, task.id, &size.to_be_bytes());
                 }
             }
@@ -116,8 +116,9 @@ fn run(steps: &[Step]) {
                 peer.send(kind::SETTINGS, 0, 0, &[&[0, 4][..], &size.to_be_bytes()].concat());
             }
             Step::Read(bytes) => {
-                let mut come = BytesMut::new();
-                let _pending = peer.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut come, bytes);
+                let mut received = BytesMut::new();
+                let _pending =
+                    peer.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut received, bytes);
             }
         }
         peer.drive();
@@ -131,7 +132,7 @@ fn run(steps: &[Step]) {
     assert_all_go_on(&mut peer, &mut tasks);
 }
 
-/// The client opens all windows and reads all: then each task that waits is woken, and gets room.
+/// The client opens all windows and reads all: then each waiting task is woken and gets capacity.
 fn assert_all_go_on(peer: &mut Peer, tasks: &mut [Task]) {
     peer.send(kind::WINDOW_UPDATE, 0, 0, &1_000_000_u32.to_be_bytes());
     for task in &*tasks {

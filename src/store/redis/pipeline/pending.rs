@@ -36,25 +36,25 @@ impl PendingReplies {
     }
 
     /// Passes the reply to the call in this slot. Must be called once.
-    pub(super) fn fulfil(&mut self, place: ReplySlot, told: TimedReply) {
-        match self.0.get_mut(place.0) {
+    pub(super) fn fulfil(&mut self, slot: ReplySlot, reply: TimedReply) {
+        match self.0.get_mut(slot.0) {
             Some(caller @ Caller::Waits(_)) => {
-                if let Caller::Waits(Some(waker)) = mem::replace(caller, Caller::Told(told)) {
+                if let Caller::Waits(Some(waker)) = mem::replace(caller, Caller::Told(reply)) {
                     waker.wake();
                 }
             }
-            _ => drop(self.0.try_remove(place.0)),
+            _ => drop(self.0.try_remove(slot.0)),
         }
     }
 
     /// The reply to the call, once.
-    pub(super) fn poll(&mut self, place: ReplySlot, context: &mut Context<'_>) -> Poll<TimedReply> {
-        match self.0.get_mut(place.0) {
+    pub(super) fn poll(&mut self, slot: ReplySlot, context: &mut Context<'_>) -> Poll<TimedReply> {
+        match self.0.get_mut(slot.0) {
             Some(Caller::Waits(Some(waker))) => waker.clone_from(context.waker()),
             Some(Caller::Waits(waker)) => *waker = Some(context.waker().clone()),
             Some(Caller::Told(_)) => {
-                if let Some(Caller::Told(told)) = self.0.try_remove(place.0) {
-                    return Poll::Ready(told);
+                if let Some(Caller::Told(reply)) = self.0.try_remove(slot.0) {
+                    return Poll::Ready(reply);
                 }
             }
             Some(Caller::Gone) | None => {}
@@ -63,10 +63,10 @@ impl PendingReplies {
     }
 
     /// Cancels the call without a reply.
-    pub(super) fn forget(&mut self, place: ReplySlot) {
-        match self.0.get_mut(place.0) {
+    pub(super) fn forget(&mut self, slot: ReplySlot) {
+        match self.0.get_mut(slot.0) {
             Some(caller @ Caller::Waits(_)) => *caller = Caller::Gone,
-            Some(Caller::Told(_)) => drop(self.0.try_remove(place.0)),
+            Some(Caller::Told(_)) => drop(self.0.try_remove(slot.0)),
             Some(Caller::Gone) | None => {}
         }
     }
@@ -77,27 +77,27 @@ mod tests {
     use super::*;
     use crate::clock::deadline::now;
 
-    fn poll(callers: &mut PendingReplies, place: ReplySlot) -> Poll<TimedReply> {
-        callers.poll(place, &mut Context::from_waker(Waker::noop()))
+    fn poll(callers: &mut PendingReplies, slot: ReplySlot) -> Poll<TimedReply> {
+        callers.poll(slot, &mut Context::from_waker(Waker::noop()))
     }
 
     #[test]
     fn callers_are_told_once_and_places_are_used_again() {
-        let (mut callers, told) = (PendingReplies::default(), (Err(CallError::Lost), now()));
+        let (mut callers, reply) = (PendingReplies::default(), (Err(CallError::Lost), now()));
         let (first, second) = (callers.enter(), callers.enter());
         assert!(poll(&mut callers, first).is_pending());
-        callers.fulfil(first, told.clone());
-        assert_eq!(poll(&mut callers, first), Poll::Ready(told.clone()));
+        callers.fulfil(first, reply.clone());
+        assert_eq!(poll(&mut callers, first), Poll::Ready(reply.clone()));
         assert_eq!(callers.enter(), first);
 
         // A cancelled call holds its slot until the reply.
         callers.forget(second);
         assert_ne!(callers.enter(), second);
-        callers.fulfil(second, told.clone());
+        callers.fulfil(second, reply.clone());
         assert_eq!(callers.enter(), second);
 
         // A call cancelled after its reply frees its slot at once.
-        callers.fulfil(second, told);
+        callers.fulfil(second, reply);
         callers.forget(second);
         assert_eq!(callers.enter(), second);
         assert_eq!(callers.0.len(), 3);

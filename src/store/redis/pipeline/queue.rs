@@ -14,11 +14,11 @@ use crate::store::redis::errors::CallError;
 use crate::store::redis::resp::{Command, RespValue};
 
 /// The maximum number of pending replies.
-const MOST_AWAITED: usize = 8_192;
+const MAX_PENDING: usize = 8_192;
 /// The maximum number of unsent bytes; the last call may exceed it.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// A buffer that has grown beyond this is freed when it is empty.
-const MOST_KEPT: usize = 64 << 10;
+const MAX_KEPT: usize = 64 << 10;
 
 /// The calls of one connection.
 #[derive(Debug)]
@@ -84,17 +84,17 @@ impl PipelineQueue {
         if !self.open {
             return Err(CallError::Down);
         }
-        if self.awaited.len() >= MOST_AWAITED || self.outbound.len() >= MOST_BYTES {
+        if self.awaited.len() >= MAX_PENDING || self.outbound.len() >= MAX_BYTES {
             return Err(CallError::Busy);
         }
-        let place = self.callers.enter();
-        self.queue(CommandOwner::Caller(place), asked, |out| Command::write(out, write));
-        Ok(place)
+        let slot = self.callers.enter();
+        self.queue(CommandOwner::Caller(slot), asked, |out| Command::write(out, write));
+        Ok(slot)
     }
 
     /// Queues a command without a waiting call.
     pub(super) fn command(&mut self, asked: Instant, write: impl FnOnce(&mut BytesMut)) {
-        if self.open && self.awaited.len() < MOST_AWAITED {
+        if self.open && self.awaited.len() < MAX_PENDING {
             self.queue(CommandOwner::Discarded, asked, write);
         }
     }
@@ -136,9 +136,9 @@ impl PipelineQueue {
     }
 
     /// Passes a reply to its owner.
-    pub(super) fn tell(&mut self, owner: CommandOwner, told: Result<RespValue, CallError>, at: Instant) {
-        if let CommandOwner::Caller(place) = owner {
-            self.callers.fulfil(place, (told, at));
+    pub(super) fn tell(&mut self, owner: CommandOwner, reply: Result<RespValue, CallError>, at: Instant) {
+        if let CommandOwner::Caller(slot) = owner {
+            self.callers.fulfil(slot, (reply, at));
         }
     }
 
@@ -151,8 +151,8 @@ impl PipelineQueue {
     pub(super) fn expire(&mut self, until: Instant, now: Instant) -> usize {
         let mut calls = 0;
         while let Some(awaited) = self.awaited.get_mut(self.expired).filter(|it| it.asked <= until) {
-            if let CommandOwner::Caller(place) = std::mem::replace(&mut awaited.owner, CommandOwner::Late) {
-                self.callers.fulfil(place, (Err(CallError::Timeout), now));
+            if let CommandOwner::Caller(slot) = std::mem::replace(&mut awaited.owner, CommandOwner::Late) {
+                self.callers.fulfil(slot, (Err(CallError::Timeout), now));
                 calls += 1;
             }
             self.expired += 1;
@@ -193,7 +193,7 @@ impl PipelineQueue {
 
     /// Frees memory that only a burst needed.
     pub(super) fn shrink(&mut self) {
-        if self.outbound.is_empty() && self.outbound.capacity() > MOST_KEPT {
+        if self.outbound.is_empty() && self.outbound.capacity() > MAX_KEPT {
             self.outbound = BytesMut::new();
         }
     }
@@ -221,9 +221,9 @@ mod tests {
     }
 
     /// The reply to a call; `None` while it is pending.
-    fn told(queue: &mut PipelineQueue, place: ReplySlot) -> Option<Result<RespValue, CallError>> {
-        match queue.callers.poll(place, &mut Context::from_waker(Waker::noop())) {
-            Poll::Ready((told, _)) => Some(told),
+    fn reply(queue: &mut PipelineQueue, slot: ReplySlot) -> Option<Result<RespValue, CallError>> {
+        match queue.callers.poll(slot, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready((reply, _)) => Some(reply),
             Poll::Pending => None,
         }
     }
@@ -242,8 +242,8 @@ mod tests {
             let owner = queue.next().unwrap();
             queue.tell(owner, Ok(RespValue::Integer(number)), now);
         }
-        assert_eq!(told(&mut queue, b), Some(Ok(RespValue::Integer(2))));
-        assert_eq!(told(&mut queue, a), Some(Ok(RespValue::Integer(1))));
+        assert_eq!(reply(&mut queue, b), Some(Ok(RespValue::Integer(2))));
+        assert_eq!(reply(&mut queue, a), Some(Ok(RespValue::Integer(1))));
         assert_eq!((queue.next(), queue.next()), (Some(CommandOwner::Discarded), None));
     }
 
@@ -254,7 +254,7 @@ mod tests {
         queue.outbound.clear();
         assert_eq!(queue.oldest(), Some(start));
         assert_eq!(queue.expire(start, start), 1);
-        assert_eq!(told(&mut queue, a), Some(Err(CallError::Timeout)));
+        assert_eq!(reply(&mut queue, a), Some(Err(CallError::Timeout)));
         assert_eq!(queue.oldest(), Some(start + MS));
         assert_eq!(queue.next(), Some(CommandOwner::Late));
         assert_eq!(queue.oldest(), Some(start + MS));
@@ -263,25 +263,25 @@ mod tests {
     }
 
     #[test]
-    fn who_was_sent_in_part_is_lost_and_who_waits_goes_on_waiting() {
+    fn a_partly_sent_call_is_lost_and_a_waiting_call_goes_on_waiting() {
         let (mut queue, now) = (PipelineQueue::new(), now());
         let [a, b, c] = ["a", "b", "c"].map(|word| call(&mut queue, now, word));
         queue.outbound.advance("*1\r\n$1\r\na\r\n*1".len());
         queue.lose(now);
-        assert_eq!(told(&mut queue, a), Some(Err(CallError::Lost)));
-        assert_eq!(told(&mut queue, b), Some(Err(CallError::Lost)));
-        assert_eq!(told(&mut queue, c), None);
+        assert_eq!(reply(&mut queue, a), Some(Err(CallError::Lost)));
+        assert_eq!(reply(&mut queue, b), Some(Err(CallError::Lost)));
+        assert_eq!(reply(&mut queue, c), None);
         assert_eq!(words(&queue), "c ");
         assert_eq!(queue.next(), Some(CommandOwner::Caller(c)));
     }
 
     #[test]
-    fn who_expires_without_a_connection_is_never_sent() {
+    fn a_call_that_expires_without_a_connection_is_never_sent() {
         let (mut queue, start) = (PipelineQueue::new(), now());
         let (a, _) = (call(&mut queue, start, "a"), call(&mut queue, start + MS, "b"));
         queue.expire(start, start);
         queue.forget_expired();
-        assert_eq!(told(&mut queue, a), Some(Err(CallError::Timeout)));
+        assert_eq!(reply(&mut queue, a), Some(Err(CallError::Timeout)));
         assert_eq!(words(&queue), "b ");
         queue.expire(start + MS, start);
         queue.forget_expired();
@@ -293,7 +293,7 @@ mod tests {
         let (mut queue, now) = (PipelineQueue::new(), now());
         let a = call(&mut queue, now, "a");
         queue.shut(now);
-        assert_eq!(told(&mut queue, a), Some(Err(CallError::Down)));
+        assert_eq!(reply(&mut queue, a), Some(Err(CallError::Down)));
         assert_eq!(queue.call(now, |command| command.word(b"b")), Err(CallError::Down));
         assert!(queue.outbound.is_empty());
         queue.open();
@@ -305,15 +305,15 @@ mod tests {
     fn calls_and_bytes_are_bounded() {
         let (mut queue, now) = (PipelineQueue::new(), now());
         let fill = |queue: &mut PipelineQueue, word: &[u8]| {
-            (0..=MOST_AWAITED).map_while(|_| queue.call(now, |command| command.word(word)).ok()).count()
+            (0..=MAX_PENDING).map_while(|_| queue.call(now, |command| command.word(word)).ok()).count()
         };
-        assert_eq!(fill(&mut queue, b"a"), MOST_AWAITED);
+        assert_eq!(fill(&mut queue, b"a"), MAX_PENDING);
         assert_eq!(queue.call(now, |command| command.word(b"a")), Err(CallError::Busy));
         queue.shut(now);
         queue.open();
         assert_eq!(fill(&mut queue, &[b'a'; 1 << 19]), 2);
         queue.shut(now);
         queue.shrink();
-        assert!(queue.outbound.capacity() <= MOST_KEPT);
+        assert!(queue.outbound.capacity() <= MAX_KEPT);
     }
 }

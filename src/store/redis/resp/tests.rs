@@ -65,8 +65,8 @@ fn what_is_no_value_is_refused_at_once() {
     assert_eq!(read("*1\r\n".repeat(10).as_bytes()), Err(MalformedReply::TooLarge));
     let many = ["*70000\r\n", &":1\r\n".repeat(70_000)].concat();
     assert_eq!(read(many.as_bytes()), Err(MalformedReply::TooLarge));
-    assert_eq!(read(&vec![b'+'; MOST_BYTES]), Err(MalformedReply::TooLarge));
-    assert_eq!(read(&vec![b'+'; MOST_BYTES - 1]), Ok(None));
+    assert_eq!(read(&vec![b'+'; MAX_BYTES]), Err(MalformedReply::TooLarge));
+    assert_eq!(read(&vec![b'+'; MAX_BYTES - 1]), Ok(None));
 }
 
 fn values() -> impl Strategy<Value = RespValue> {

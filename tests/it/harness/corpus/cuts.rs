@@ -7,17 +7,17 @@ const EVERYWHERE: usize = 700;
 /// Places of such a sample at each end of the message, and between.
 const SAMPLE: usize = 40;
 
-/// Every place within so many bytes at which they can be cut in two; of a long message, both ends and a sample between.
+/// Every index at which a message of this length can be cut in two; for a long message, both ends and a sample between.
 pub(crate) fn in_two(length: usize) -> Vec<usize> {
     if length <= EVERYWHERE {
         return (1..length).collect();
     }
     let mut random = Random::new(length as u64);
     let between = (0..SAMPLE).map(|_| 1 + random.below(length - 1));
-    let mut places: Vec<usize> = (1..SAMPLE).chain(length - SAMPLE..length).chain(between).collect();
-    places.sort_unstable();
-    places.dedup();
-    places
+    let mut indices: Vec<usize> = (1..SAMPLE).chain(length - SAMPLE..length).chain(between).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    indices
 }
 
 /// Ways of cutting into three, drawn by this seed.
@@ -39,8 +39,8 @@ pub(crate) fn bytewise(length: usize) -> Vec<usize> {
 }
 
 /// The segments between these places.
-pub(crate) fn segments<'b>(bytes: &'b [u8], places: &[usize]) -> Vec<&'b [u8]> {
-    let begins = std::iter::once(0).chain(places.iter().copied());
-    let ends = places.iter().copied().chain([bytes.len()]);
+pub(crate) fn segments<'b>(bytes: &'b [u8], indices: &[usize]) -> Vec<&'b [u8]> {
+    let begins = std::iter::once(0).chain(indices.iter().copied());
+    let ends = indices.iter().copied().chain([bytes.len()]);
     begins.zip(ends).map(|(begin, end)| &bytes[begin..end]).collect()
 }
