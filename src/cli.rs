@@ -185,7 +185,7 @@ fn check(file: &Path) -> ExitCode {
     match config::load(file) {
         Ok(loaded) => {
             loaded.warnings.print();
-            show(&config::summary(&loaded.gateway, &file.display().to_string()))
+            show(&config::summary(&loaded.plan, &file.display().to_string()))
         }
         Err(report) => refuse(&report),
     }
@@ -201,7 +201,7 @@ fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAd
         return live::ask(file, method, url, headers, ip);
     }
     match config::load(file) {
-        Ok(loaded) => show(&explain(&loaded.gateway, &request).to_string()),
+        Ok(loaded) => show(&explain(&loaded.plan, &request).to_string()),
         Err(report) => refuse(&report),
     }
 }

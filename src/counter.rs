@@ -69,7 +69,7 @@ pub struct Histogram<S> {
 impl<S: Scale> Histogram<S> {
     /// Only one thread may call this; see [`Counter::add`].
     pub fn record(&self, duration: Micros) {
-        const { assert!(S::BOUNDS.len() <= MOST_BOUNDS) };
+        const { assert!(S::BOUNDS.len() <= MAX_BOUNDS) };
         let bucket = S::BOUNDS.partition_point(|bound| *bound < duration.0);
         self.buckets[bucket].add(1);
         self.sum.add(duration.0);
@@ -190,7 +190,7 @@ mod tests {
         histogram.record(Micros(100_000_000));
         let since = total(&histogram).since(&first);
         assert_eq!((since.count(), since.sum()), (1, Micros(100_000_000)));
-        assert_eq!(since.quantile(1).map(|told| told.0), RequestTime::BOUNDS.last().copied());
+        assert_eq!(since.quantile(1).map(|shown| shown.0), RequestTime::BOUNDS.last().copied());
     }
 
     #[test]

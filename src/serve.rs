@@ -111,7 +111,7 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
     let log = program_log::start(&loaded.plan.log.level)
         .map_err(|error| ServeError::System("start the program log", io::Error::other(error)))?;
     loaded.warnings.print();
-    descriptors::raise(loaded.gateway.server.max_connections);
+    descriptors::raise(loaded.plan.server.max_connections);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())

@@ -153,7 +153,7 @@ impl Reloader {
             Refused { why, lines: report.error_lines() }
         })?;
         loaded.warnings.print();
-        let other = self.other_output(&loaded.gateway.log);
+        let other = self.other_output(&loaded.plan.log);
         let output = other.map_err(|why| Refused { lines: vec![why.clone()], why })?;
         self.adopt(loaded.plan, output);
         self.named.send_replace(loaded.files);

@@ -88,7 +88,7 @@ impl TopKeys {
         label: impl FnOnce(&mut String),
     ) {
         self.total.count(refused);
-        match self.places.get(&half(owner)).and_then(|place| self.keys.get_mut(*place as usize)) {
+        match self.indices.get(&half(owner)).and_then(|index| self.keys.get_mut(*index as usize)) {
             Some(key) => key.count.add(refused, now),
             None => self.follow(owner, refused, now, label),
         }
@@ -108,27 +108,27 @@ impl TopKeys {
         } else {
             self.min_index()
         };
-        let Some(key) = self.keys.get_mut(place) else { return };
+        let Some(key) = self.keys.get_mut(index) else { return };
         let before = key.count.requests();
         if before > 0 {
-            self.places.remove(&half(key.count.owner));
+            self.indices.remove(&half(key.count.owner));
         }
         key.count = KeyCount { owner, error: before, ..KeyCount::default() };
         key.label.clear();
         label(&mut key.label);
         key.count.add(refused, now);
-        self.places.insert(half(owner), u32::try_from(place).unwrap_or(u32::MAX));
+        self.indices.insert(half(owner), u32::try_from(index).unwrap_or(u32::MAX));
     }
 
     /// The index of the key with the fewest requests.
     fn min_index(&mut self) -> usize {
         if self.order.is_empty() {
-            let ranks = (0..).zip(&self.keys).map(|(place, key)| Reverse((key.count.requests(), place)));
+            let ranks = (0..).zip(&self.keys).map(|(index, key)| Reverse((key.count.requests(), index)));
             self.order = ranks.collect();
         }
         while let Some(mut top) = self.order.peek_mut() {
-            let Reverse((known, place)) = *top;
-            let now = self.keys.get(place as usize).map_or(0, |key| key.count.requests());
+            let Reverse((known, index)) = *top;
+            let now = self.keys.get(index as usize).map_or(0, |key| key.count.requests());
             if now == known {
                 return index as usize;
             }
@@ -147,9 +147,9 @@ impl TopKeys {
     /// A snapshot.
     pub fn sketch(&self) -> Sketch {
         let full = self.keys.len() >= FOLLOWED;
-        let least = self.keys.iter().map(|key| key.count.requests()).min().filter(|_| full);
+        let min = self.keys.iter().map(|key| key.count.requests()).min().filter(|_| full);
         let counts = self.keys.iter().map(|key| key.count).collect();
-        Sketch { counts, error: least.unwrap_or(0), total: self.total }
+        Sketch { counts, error: min.unwrap_or(0), total: self.total }
     }
 
     /// The text of a key, if it is tracked.

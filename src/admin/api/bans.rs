@@ -21,9 +21,9 @@ type Ban<'g> = (&'g Limit, Fingerprint, Timestamp);
 
 /// Lists the bans that end first. Bans of limits that a reload removed are left out, since they refuse no request.
 pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
-    let top = query.top(TOP, MOST)?;
-    let gateway = shared.gateway.load_full();
-    let mut bans = in_force(shared, &gateway);
+    let top = query.top(TOP, MAX_LISTED)?;
+    let plan = shared.plan.load_full();
+    let mut bans = in_force(shared, &plan);
     let total = bans.len();
     bans.truncate(top);
     let labels = labels(shared, &bans).await;
@@ -31,7 +31,7 @@ pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiE
     Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": listed }))
 }
 
-fn in_force<'g>(shared: &Shared, gateway: &'g Plan) -> Vec<Ban<'g>> {
+fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<Ban<'g>> {
     let now = shared.clock.now();
     let of = |limit: &'g Limit| {
         let its = shared.store.bans().of_limit(limit.identity(), now).into_iter();

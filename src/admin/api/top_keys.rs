@@ -22,9 +22,9 @@ const TOP: usize = 20;
 const MAX_KEYS: usize = 100;
 
 pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Result<Value, ApiError> {
-    let gateway = shared.gateway.load_full();
-    let limit = gateway.limit(limit_named(&gateway, segment)?);
-    let (top, by) = (query.top(TOP, MOST)?, by(query)?);
+    let plan = shared.plan.load_full();
+    let limit = plan.limit(limit_named(&plan, segment)?);
+    let (top, by) = (query.top(TOP, MAX_KEYS)?, by(query)?);
     let ranking = ranking(shared, limit).await;
     let bans = bans(shared, limit);
     let mut top_keys = ranking.top(top, by);

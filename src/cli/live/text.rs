@@ -24,9 +24,9 @@ impl Display for LiveExplanation<'_> {
             Some(route) => write_route(f, route)?,
             None => line(f, "route", "none matches: answered 404")?,
         }
-        list(told, "limits").iter().try_for_each(|limit| write_limit(f, limit))?;
-        let others = list(told, "others").iter().map(|pair| (item(pair, 0), item(pair, 1)));
-        let untold = number(told, "untold").and_then(|untold| usize::try_from(untold).ok());
+        list(explanation, "limits").iter().try_for_each(|limit| write_limit(f, limit))?;
+        let others = list(explanation, "others").iter().map(|pair| (item(pair, 0), item(pair, 1)));
+        let untold = number(explanation, "untold").and_then(|untold| usize::try_from(untold).ok());
         write_others(f, others, untold.unwrap_or_default())
     }
 }

@@ -121,7 +121,7 @@ impl Topology {
     pub(super) fn node(&self, slot: HashSlot) -> Result<Rc<Node>, CallError> {
         let owner = self.slots.map.borrow().owner(slot);
         match (owner, self.sight.get()) {
-            (Some(place), _) => self.node_at(place),
+            (Some(index), _) => self.node_at(index),
             (None, Sight::Clear) => {
                 self.slots.suspect();
                 Err(CallError::Refused(ErrorKind::CLUSTERDOWN))
@@ -140,14 +140,14 @@ impl Topology {
     /// The node to which the slot is assigned from now on.
     pub(super) fn learn(&self, slot: HashSlot, server: &RedisServer) -> Result<Rc<Node>, CallError> {
         self.slots.suspect();
-        let place = self.slots.map.borrow_mut().learn(slot, server);
-        self.node_at(place.ok_or(CallError::Busy)?)
+        let index = self.slots.map.borrow_mut().learn(slot, server);
+        self.node_at(index.ok_or(CallError::Busy)?)
     }
 
     /// The node of this address, whatever its slots.
     pub(super) fn node_called(&self, server: &RedisServer) -> Result<Rc<Node>, CallError> {
-        let place = self.slots.map.borrow_mut().place_of(server);
-        self.node_at(place.ok_or(CallError::Busy)?)
+        let index = self.slots.map.borrow_mut().index_of(server);
+        self.node_at(index.ok_or(CallError::Busy)?)
     }
 
     fn node_at(&self, index: usize) -> Result<Rc<Node>, CallError> {
@@ -159,10 +159,10 @@ impl Topology {
         if let Some(node) = entry {
             return Ok(Rc::clone(node));
         }
-        let server = self.slots.map.borrow().masters().get(place).cloned().ok_or(CallError::Down)?;
+        let server = self.slots.map.borrow().masters().get(index).cloned().ok_or(CallError::Down)?;
         let target = RedisEndpoint::Node { server: server.clone(), map: Rc::clone(&self.slots) };
-        let link = Pipeline::open(target, &self.settings, &self.script, &self.healths);
-        Ok(Rc::clone(entry.insert(Rc::new(Node { server, link }))))
+        let pipeline = Pipeline::open(target, &self.settings, &self.script, &self.healths);
+        Ok(Rc::clone(entry.insert(Rc::new(Node { server, pipeline }))))
     }
 
     /// Replaces the map. Connections to nodes that are no longer in it are closed once their calls have ended.
