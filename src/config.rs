@@ -5,9 +5,13 @@
 
 mod admin;
 mod algorithm;
+mod auth;
 mod compile;
 mod conditions;
+mod consumer_rules;
+mod consumers;
 mod cors;
+mod csv_rows;
 mod diagnostics;
 mod endpoint;
 mod file;
@@ -18,6 +22,7 @@ mod limits;
 mod lints;
 mod log;
 mod name;
+mod networks;
 mod policy;
 mod redact;
 mod redis_url;
@@ -53,8 +58,8 @@ pub(crate) use redact::is_variable_name;
 pub use report::Report;
 pub use schema::SCHEMA;
 pub use server::DEFAULT_ADDRESS;
-pub(crate) use summary::counted;
 pub use summary::summary;
+pub(crate) use summary::{consumers_words, counted};
 
 /// The maximum size of the file.
 pub const MAX_FILE_BYTES: usize = 16 << 20;

@@ -11,9 +11,11 @@ use http::StatusCode;
 use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::{Cost, Fingerprint};
 use crate::plan::admission::{self, LimitCheck};
+use crate::plan::auth::NamedConsumer;
 use crate::plan::loop_mark::LoopMark;
-use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, SeenRequest, resolve};
-use crate::plan::{LimitIndex, LimitUse, Mode, Plan, Redirect, Route};
+use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, resolve};
+use crate::plan::{LimitIndex, LimitUse, Mode, Plan, Redirect, Route, TierIndex};
+use crate::route::access::AddressRefusal;
 use crate::route::client::ClientAddress;
 use crate::route::key::{KeySecret, Missing};
 use crate::route::mask::{Masking, ShortIds};
@@ -31,6 +33,8 @@ pub struct Explanation {
     pub client: ClientAddress,
     /// How the client was identified.
     pub identified: String,
+    /// The consumer, if its credential names one.
+    pub consumer: Option<ExplainedConsumer>,
     /// The response before any limit is checked; `None`: the limits decide.
     pub answer: Option<ExplainedAnswer>,
     /// The route, if it has one.
@@ -40,6 +44,17 @@ pub struct Explanation {
     pub others: Vec<(String, String)>,
     /// The number of further routes.
     pub untold: usize,
+}
+
+/// The consumer of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainedConsumer {
+    /// Its name.
+    pub name: String,
+    /// Its tier, if it has one.
+    pub tier: Option<String>,
+    /// The auth that named it.
+    pub auth: String,
 }
 
 /// The route that a request takes.
@@ -68,6 +83,10 @@ pub struct Applied {
     pub index: LimitIndex,
     /// Its name.
     pub name: String,
+    /// The tier of the request's consumer, if the limit has it.
+    pub tier: Option<TierIndex>,
+    /// The name of that tier.
+    pub tier_name: Option<String>,
     /// The owner of the counters that it charges; `None`: it charges none.
     pub owner: Option<Fingerprint>,
     /// The values of its key, in the form of [`Key::label`](crate::route::key::Key::label).
@@ -161,6 +180,7 @@ impl Explanation {
             request: request.title.clone(),
             client,
             identified: "the peer itself: the request cannot be read".into(),
+            consumer: None,
             answer: Some(answer),
             route: None,
             others: Vec::new(),
@@ -177,17 +197,24 @@ impl Explanation {
     ) -> Self {
         let Resolution { client, host, route, seen, outcome } = resolution;
         let routed = outcome.as_ref().ok();
-        let request = routed.map(RoutedRequest::request).or_else(|| seen.as_ref().map(SeenRequest::request));
+        let request = routed.map(RoutedRequest::request).or_else(|| seen.as_ref().map(|seen| seen.request()));
         let (others, untold) =
             request.as_ref().map_or_else(Default::default, |request| others(plan, request));
         let route_taken = request.zip(*route);
         let route_taken = route_taken
             .map(|(request, (index, route))| Taken::new(plan, (index, route), &request, routed, ids));
         Self {
-            request: format!("{} {host}{}", head.method, head.target.path_and_query()),
+            request: format!(
+                "{} {host}{}",
+                head.method,
+                without_credentials(plan, head.target.path_and_query())
+            ),
             client: *client,
             identified: description::identified(&plan.server.client, asked.peer, head.fields, *client),
-            answer: outcome.as_ref().err().map(ExplainedAnswer::of),
+            consumer: routed
+                .and_then(|routed| routed.consumer)
+                .map(|named| ExplainedConsumer::of(plan, named)),
+            answer: outcome.as_ref().err().map(|response| ExplainedAnswer::of(plan, response)),
             route: route_taken,
             others,
             untold,
@@ -195,11 +222,26 @@ impl Explanation {
     }
 }
 
+impl ExplainedConsumer {
+    fn of(plan: &Plan, NamedConsumer { auth, consumer }: NamedConsumer<'_>) -> Self {
+        Self {
+            name: consumer.name().to_owned(),
+            tier: consumer.tier().map(str::to_owned),
+            auth: plan.auth(auth).name.to_string(),
+        }
+    }
+}
+
 impl ExplainedAnswer {
-    fn of(response: &EarlyResponse) -> Self {
+    fn of(plan: &Plan, response: &EarlyResponse) -> Self {
         let reason = match response {
-            EarlyResponse::Reject(reason) => reason.detail.to_string(),
-            EarlyResponse::Redirect(location) => format!("to `{location}`"),
+            EarlyResponse::Reject(reason) => {
+                let refusals = [AddressRefusal::Denied, AddressRefusal::NotAllowed];
+                let rule = refusals.into_iter().find(|refusal| refusal.error() == reason.error);
+                rule.map_or_else(|| reason.detail.to_string(), |rule| rule.words().to_owned())
+            }
+            EarlyResponse::Unauthenticated(failure) => failure.fault.detail().into(),
+            EarlyResponse::Redirect(location) => format!("to `{}`", without_credentials(plan, location)),
             EarlyResponse::Preflight => "a browser's preflight".into(),
             EarlyResponse::Options => "what the server as a whole can do".into(),
         };
@@ -216,8 +258,11 @@ impl Taken {
         ids: Option<&ShortIds>,
     ) -> Self {
         let path = request.path.form(route.conditions.merge_slashes);
-        let with_query =
-            |path: &str| request.query.map_or_else(|| path.into(), |query| format!("{path}?{query}"));
+        let with_query = |path: &str| {
+            request
+                .query
+                .map_or_else(|| path.into(), |query| without_credentials(plan, &format!("{path}?{query}")))
+        };
         let host = if request.host.is_empty() { "HOST" } else { request.host };
         let location = format!("https://{host}{}", with_query(path));
         let path = route.forwarded_path(request.path);
@@ -231,7 +276,8 @@ impl Taken {
             conditions: description::why(&route.conditions, request),
             upstream: description::upstream(plan.upstream(route.upstream)),
             redirect: route.redirect.map(|Redirect::Https| location),
-            forwarded: with_query(path),
+            forwarded: routed
+                .map_or_else(|| with_query(path), |routed| without_credentials(plan, &routed.target)),
             limits: routed.map(limits).unwrap_or_default(),
         }
     }
@@ -257,11 +303,13 @@ impl Applied {
             owner: routed.charges.owner(stands),
             label: limit.key.label(request, &route.name, merge_slashes, masking),
             name: limit.name.to_string(),
+            tier: stands.tier,
+            tier_name: limit.tier_name(stands.tier).map(str::to_owned),
             mode: limit.mode,
             standing: AppliedStatus::of(stands, request, merge_slashes),
             key: limit.key.describe(request, &route.name, merge_slashes, masking),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
-            policies: limit.policies.iter().map(|policy| description::policy(policy, used.cost)).collect(),
+            policies: stands.policies().iter().map(|policy| description::policy(policy, used.cost)).collect(),
         }
     }
 }
@@ -280,6 +328,13 @@ impl AppliedStatus {
             admission::Applicability::Repeated => Self::Repeated,
         }
     }
+}
+
+/// A path and query without the credentials in it.
+fn without_credentials(plan: &Plan, path: &str) -> String {
+    let mut path = path.to_owned();
+    plan.cut_credentials(&mut path);
+    path
 }
 
 /// The other routes, with the reason why each does not match; and the number left out.

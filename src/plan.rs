@@ -1,6 +1,7 @@
 //! The compiled, immutable plan: the meaning of `gateway.toml`. `config` builds it, `proxy` runs it.
 
 pub mod admission;
+pub mod auth;
 pub mod certificates;
 pub mod cors;
 pub mod log;
@@ -8,6 +9,7 @@ mod lookup;
 pub mod loop_mark;
 pub mod resolve;
 pub mod trace;
+mod upstream;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,18 +21,21 @@ use rustls::ServerConfig;
 
 use crate::labels::labels;
 use crate::limit::Algorithm;
-use crate::limit::units::{Cost, Fingerprint, Timestamp};
-use crate::net::TlsClientConfig;
+use crate::limit::units::{Cost, Timestamp};
+use crate::route::access::AddressRules;
 use crate::route::client::ClientRule;
 use crate::route::exemptions::Exemptions;
 use crate::route::folding::PathMatching;
-use crate::route::key::{Key, KeyResult, KeySecret};
+use crate::route::key::Key;
 use crate::route::path::Path;
-use crate::route::{self, Conditions, RouteTable};
+use crate::route::{Conditions, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
 use log::Log;
 use trace::Trace;
+pub use upstream::{
+    Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
+};
 
 /// The whole plan. Indices inside it are always valid.
 #[derive(Debug)]
@@ -47,6 +52,8 @@ pub struct Plan {
     pub trace: Option<Arc<Trace>>,
     /// `[limits.*]` in file order.
     pub limits: Vec<Limit>,
+    /// `[auth.*]` in file order.
+    pub auths: Vec<auth::Auth>,
     /// `[upstreams.*]` in file order.
     pub upstreams: Vec<Arc<Upstream>>,
     /// `[[routes]]` in file order.
@@ -58,6 +65,10 @@ pub struct Plan {
 /// A limit's index in [`Plan::limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LimitIndex(pub usize);
+
+/// A tier's index in [`Limit::tiers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TierIndex(pub usize);
 
 /// An upstream's index in [`Plan::upstreams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +113,8 @@ pub struct Server {
     pub request_id: RequestIds,
     /// Append `via` to requests.
     pub via: bool,
+    /// The clients that may send requests.
+    pub addresses: AddressRules,
 }
 
 /// An item of `server.listen`.
@@ -189,146 +202,6 @@ pub struct StoreSettings {
     pub shared: Option<Arc<redis::RedisSettings>>,
 }
 
-/// `[upstreams.NAME]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream {
-    /// Its name.
-    pub name: Arc<str>,
-    /// The servers, or the built-in echo.
-    pub backend: Backend,
-    /// The protocol of its servers.
-    pub protocol: Protocol,
-    /// The timeout for connecting, and for waiting at the connection limit.
-    pub connect_timeout: Duration,
-    /// How long an unused connection is kept.
-    pub idle_timeout: Duration,
-    /// The Host for the backend; `None`: the client's.
-    pub host: Option<HeaderValue>,
-    /// The rule for retries.
-    pub retry: Retry,
-    /// The load balancing.
-    pub balance: Balance,
-    /// The rule for ejecting a failing server; `None`: never.
-    pub eject: Option<Eject>,
-    /// The health checks of servers; `None`: none.
-    pub health: Option<HealthCheck>,
-    /// The connection limit; `None`: no limit.
-    pub max_connections: Option<MaxConnections>,
-}
-
-/// The connection limit of an upstream, all servers and workers together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MaxConnections {
-    /// Used or idle; at least 1.
-    pub connections: usize,
-    /// Requests that may wait for a connection.
-    pub pending: usize,
-}
-
-/// The protocol of a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1.
-    Http1,
-    /// HTTP/2: by ALPN with TLS, else with prior knowledge.
-    Http2,
-}
-
-impl Protocol {
-    /// Its ALPN name (RFC 7301).
-    pub fn alpn(self) -> &'static [u8] {
-        match self {
-            Self::Http1 => b"http/1.1",
-            Self::Http2 => b"h2",
-        }
-    }
-}
-
-/// The load balancing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Balance {
-    /// Round robin, by weight.
-    RoundRobin,
-    /// Of two servers drawn by weight, the one with fewer requests in flight for its weight.
-    LeastRequests,
-    /// A random server, by weight.
-    Random,
-    /// The same server for all requests with the same key.
-    Hash(Key),
-}
-
-/// The rule for ejecting a failing server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Eject {
-    /// Failures in a row; at least 1.
-    pub failures: u32,
-    /// The duration of the first ejection; at least 1 ms.
-    pub span: Duration,
-}
-
-impl Eject {
-    /// The rule where the file has no `eject`.
-    pub const DEFAULT: Self = Self { failures: 5, span: Duration::from_secs(10) };
-}
-
-impl Upstream {
-    /// After this many failures in a row a server counts as down, whether or not it can be ejected. Where the file
-    /// disables ejection, the default still identifies a server that is down.
-    pub fn down_after(&self) -> u32 {
-        self.eject.unwrap_or(Eject::DEFAULT).failures
-    }
-}
-
-/// The health checks of servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HealthCheck {
-    /// Path and query, in origin-form.
-    pub path: Box<str>,
-    /// From one check to the next; at least 1 ms.
-    pub interval: Duration,
-    /// From connecting to the response head; at least 1 ms.
-    pub timeout: Duration,
-    /// Successful checks in a row that make a server healthy again; at least 1.
-    pub healthy: u32,
-    /// Failed checks in a row that make it unhealthy; at least 1.
-    pub unhealthy: u32,
-}
-
-/// The backend of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// `builtin:echo`: the gateway itself.
-    Echo,
-    /// Servers, selected by the load balancing. At least one.
-    Servers(Vec<Endpoint>),
-}
-
-/// One server of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Host name or address, without brackets.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// `host:port` as in a Host header; also its label in metrics.
-    pub authority: Arc<str>,
-    /// Its share of the requests; at least 1.
-    pub weight: u32,
-    /// `https://`: TLS to the server.
-    pub tls: Option<TlsClientConfig>,
-}
-
-/// The rule for retries.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Retry {
-    /// Attempts in all, the first included; 1 = never retry.
-    pub attempts: u32,
-    /// Retries per request of the last 10 s, in thousandths (200 = 20 %).
-    pub budget_permille: u32,
-}
-
-impl Eq for Retry {}
-
 /// `[limits.NAME]`.
 #[derive(Clone, Debug)]
 pub struct Limit {
@@ -336,6 +209,8 @@ pub struct Limit {
     pub name: Arc<str>,
     /// One per rate; at least one.
     pub policies: Vec<Policy>,
+    /// The policies of consumers' tiers, by name.
+    pub tiers: Vec<Tier>,
     /// The key that is limited.
     pub key: Key,
     /// The requests that are exempt.
@@ -348,6 +223,16 @@ pub struct Limit {
     pub reject: Option<Arc<Reject>>,
     /// Whether admin views show key values unmasked.
     pub reveal: bool,
+}
+
+/// The policies of a limit for the consumers of one tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tier {
+    /// Its name.
+    pub name: Box<str>,
+    /// As many as the limit's, with equal periods, and with the same identities: a consumer that moves to another tier
+    /// keeps its counters, which are converted.
+    pub policies: Vec<Policy>,
 }
 
 /// One rate of a limit.
@@ -423,6 +308,10 @@ pub struct Route {
     pub cors: Option<Box<cors::Cors>>,
     /// The form of a refusal; overrides the limit's.
     pub reject: Option<Arc<Reject>>,
+    /// The clients that may send requests.
+    pub addresses: AddressRules,
+    /// The credentials that it asks for; `None`: none.
+    pub auth: Option<auth::RouteAuth>,
 }
 
 /// A redirect of requests.
@@ -450,9 +339,6 @@ pub struct HeaderEdits {
     pub remove: Vec<HeaderName>,
 }
 
-/// Keys the hash that selects servers: public, so that all gateways of a fleet select the same.
-const AFFINITY: KeySecret = KeySecret::Process([0; 16]);
-
 impl Route {
     /// The path for the backend: as the client spelled it, without the route's prefix.
     pub fn forwarded_path<'p>(&self, path: &'p Path<'_>) -> &'p str {
@@ -460,29 +346,6 @@ impl Route {
         match self.strip_prefix.as_deref() {
             Some(prefix) => path.without_prefix(prefix, merge_slashes),
             None => path.form(merge_slashes),
-        }
-    }
-}
-
-impl Upstream {
-    /// Its servers; `builtin:echo` has none.
-    pub fn endpoints(&self) -> &[Endpoint] {
-        match &self.backend {
-            Backend::Servers(servers) => servers,
-            Backend::Echo => &[],
-        }
-    }
-
-    /// The hash that selects the server: equal for requests with equal `hash_key`. 0 if the load balancing uses none.
-    pub fn affinity(&self, request: &route::RouteRequest<'_>, route: &Route) -> u64 {
-        let Balance::Hash(key) = &self.balance else { return 0 };
-        match key.claim(&AFFINITY, request, &route.name, route.conditions.merge_slashes) {
-            KeyResult::Key(Fingerprint(bits)) => {
-                let [low, high] =
-                    [bits, bits >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(0));
-                low ^ high
-            }
-            KeyResult::Skip | KeyResult::Deny | KeyResult::Repeated => 0,
         }
     }
 }

@@ -17,6 +17,7 @@ mod body_fault;
 mod buffer_pool;
 mod connection;
 mod connection_handle;
+mod consumer_headers;
 mod cors;
 mod date;
 mod drain;

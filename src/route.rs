@@ -1,15 +1,18 @@
 //! Routing: the route of a request, and the keys that its limits count by.
 
+pub mod access;
 mod candidates;
 pub mod client;
+pub mod consumers;
 mod cookie;
+pub mod credential;
 pub mod exemption;
 pub mod exemptions;
 pub mod folding;
 pub mod key;
 mod key_fault;
 pub mod mask;
-mod networks;
+pub mod networks;
 mod part;
 pub mod path;
 pub mod pattern;
@@ -26,6 +29,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use crate::http1::fields::Fields;
 use client::ClientAddress;
+use consumers::Consumer;
 use path::Path;
 use pattern::{HostPattern, PathPattern};
 pub use table::RouteTable;
@@ -52,6 +56,8 @@ pub struct RouteRequest<'a> {
     pub client: ClientAddress,
     /// The subject of the client's certificate, as `CN=a, O=b`; `None` without one.
     pub tls_subject: Option<&'a str>,
+    /// The consumer that the request's credential names; `None`: it is anonymous, or not authenticated yet.
+    pub consumer: Option<Consumer<'a>>,
 }
 
 /// The conditions of a route: it matches when all of these hold.

@@ -1,10 +1,11 @@
 //! `algorithm` and its parameters: one algorithm a rate.
 
 use super::diagnostics::Diagnostics;
+use super::name;
 use super::report::{SourceSpan, listed, quoted};
 use super::table::ConfigTable;
 use super::units;
-use super::value::ConfigValue;
+use super::value::{ConfigValue, Entry};
 use crate::clock::micros;
 use crate::labels::labels;
 use crate::limit::units::{Cost, Micros, Rate};
@@ -48,8 +49,22 @@ impl Kind {
     }
 }
 
-/// Reads the algorithm of a limit with its parameters. `None` if there are faults.
-pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<Vec<Rated>> {
+/// The rates of a limit with its algorithm, and those of its tiers.
+pub(super) struct RatedLimit {
+    pub(super) rates: Vec<Rated>,
+    /// By name.
+    pub(super) tiers: Vec<(String, Vec<Rated>)>,
+}
+
+/// A rate of the file.
+struct WrittenRate {
+    text: String,
+    rate: Rate,
+    span: SourceSpan,
+}
+
+/// Reads the algorithm of a limit with its parameters and its tiers. `None` if there are faults.
+pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     let kind = table
         .require("algorithm", "\"token-bucket\"", |value| value.choice_now(&Kind::WORDS, &["concurrency"]));
     let Some(kind) = kind else {
@@ -57,22 +72,78 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<Vec<Rated>> {
         table.optional("rate", |value| rates(&value));
         table.ignore("max");
         table.skip(&PARAMETERS);
+        table.skip(&["tiers"]);
         return None;
     };
     refuse_foreign(table, kind);
     let rates = table.require("rate", "\"10/s\"", |value| rates(&value));
-    let with = algorithm_maker(table, kind);
-    let rated = |(written, rate, span): (String, Rate, SourceSpan)| {
-        warn_of_month(kind, &written, rate, span, table.reader());
-        Rated { rate: written, algorithm: with(rate) }
+    let parameters = Parameters::read(table, kind);
+    let tiers = table.optional("tiers", |value| value.entries()).unwrap_or_default();
+    let tiers: Vec<_> = tiers.iter().map(|entry| tier(entry, kind, &parameters, rates.as_deref())).collect();
+    let rated = |written: WrittenRate| {
+        warn_of_month(kind, &written, table.reader());
+        Rated { algorithm: parameters.algorithm(kind, written.rate), rate: written.text }
     };
-    Some(rates?.into_iter().map(rated).collect())
+    let rates = rates?.into_iter().map(rated).collect();
+    Some(RatedLimit { rates, tiers: tiers.into_iter().collect::<Option<_>>()? })
+}
+
+/// Reads a tier: what it does not write is the limit's. `rates` are those of the limit, if they are sound.
+fn tier(
+    entry: &Entry<'_>,
+    kind: Kind,
+    inherited: &Parameters,
+    limit: Option<&[WrittenRate]>,
+) -> Option<(String, Vec<Rated>)> {
+    name::check_label(entry.key, entry.key_span, entry.value.reader());
+    let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
+    refuse_foreign(&mut table, kind);
+    let own = table.optional("rate", |value| rates(&value));
+    let parameters = Parameters::read(&mut table, kind).or(inherited);
+    if let Some(span) = table.given("align") {
+        table.reader().fault(span, "all tiers of a limit have one `align`", "write it in the limit itself");
+    }
+    table.finish().then_some(())?;
+    let limit = limit?;
+    let own = own.unwrap_or_default();
+    let rates = if own.is_empty() { limit } else { &own };
+    for (at, rate) in rates.iter().enumerate() {
+        let span = rate.span;
+        match limit.get(at) {
+            Some(other) if other.rate.period() == rate.rate.period() => {}
+            Some(other) => {
+                let message = format!(
+                    "the rate {} of tier {} has another period than {} of the limit",
+                    quoted(&rate.text),
+                    quoted(entry.key),
+                    quoted(&other.text)
+                );
+                let help = "give all tiers of a limit equal periods: a counter goes on when its tier changes";
+                entry.value.reader().fault(span, message, help);
+            }
+            None => entry.value.reader().fault(
+                span,
+                format!("tier {} has more rates than the limit", quoted(entry.key)),
+                "give all tiers of a limit as many rates, with equal periods",
+            ),
+        }
+    }
+    if rates.len() < limit.len() {
+        let message = format!("tier {} has fewer rates than the limit", quoted(entry.key));
+        let help = "give all tiers of a limit as many rates, with equal periods";
+        entry.value.reader().fault(entry.key_span, message, help);
+    }
+    let rated = |written: &WrittenRate| Rated {
+        rate: written.text.clone(),
+        algorithm: parameters.algorithm(kind, written.rate),
+    };
+    Some((entry.key.to_owned(), rates.iter().map(rated).collect()))
 }
 
 /// A period that users write for a month, which it is not.
-fn warn_of_month(kind: Kind, written: &str, rate: Rate, span: SourceSpan, reader: &Diagnostics<'_>) {
+fn warn_of_month(kind: Kind, written: &WrittenRate, reader: &Diagnostics<'_>) {
     const DAY: u64 = 86_400_000_000;
-    let Micros(period) = rate.period();
+    let Micros(period) = written.rate.period();
     let days = period / DAY;
     if !period.is_multiple_of(DAY) || !((28..=31).contains(&days) || days > 31 && days.is_multiple_of(30)) {
         return;
@@ -83,8 +154,8 @@ fn warn_of_month(kind: Kind, written: &str, rate: Rate, span: SourceSpan, reader
         }
         _ => format!("a period of {days} days"),
     };
-    let message = format!("{} is not a month: it is {meaning}", quoted(written));
-    reader.warn(span, message, "`/month` is not available in this version of tollgate");
+    let message = format!("{} is not a month: it is {meaning}", quoted(&written.text));
+    reader.warn(written.span, message, "`/month` is not available in this version of tollgate");
 }
 
 /// Parameters of other algorithms are errors: they would have no effect.
@@ -97,31 +168,61 @@ fn refuse_foreign(table: &mut ConfigTable<'_>, kind: Kind) {
     }
 }
 
-/// Reads the parameters beside `rate`. Returns a function that makes the algorithm for a rate.
-fn algorithm_maker(table: &mut ConfigTable<'_>, kind: Kind) -> Box<dyn Fn(Rate) -> Algorithm> {
-    match kind {
-        Kind::TokenBucket => {
-            let burst = table.optional("burst", |value| units(&value));
-            Box::new(move |rate| Algorithm::token_bucket(rate, burst.unwrap_or(count_of(rate))))
+/// The parameters beside `rate`, as far as they are written.
+#[derive(Clone, Copy, Default)]
+struct Parameters {
+    /// `burst` or `queue`.
+    units: Option<Cost>,
+    max_wait: Option<Micros>,
+    align: Option<Align>,
+    spacing: Option<Micros>,
+    count_denied: Option<bool>,
+}
+
+impl Parameters {
+    fn read(table: &mut ConfigTable<'_>, kind: Kind) -> Self {
+        let mut written = Self::default();
+        match kind {
+            Kind::TokenBucket | Kind::Gcra => written.units = table.optional("burst", |value| units(&value)),
+            Kind::LeakyBucket => {
+                written.units = table.optional("queue", |value| units(&value));
+                written.max_wait = table.optional("max_wait", |value| value.duration().map(micros));
+            }
+            Kind::FixedWindow => written.align = table.optional("align", |value| value.choice(&ALIGN)),
+            Kind::SlidingWindow => {}
+            Kind::SlidingLog => {
+                written.spacing = table.optional("spacing", |value| value.duration().map(micros));
+                written.count_denied = table.optional("count_denied", |value| value.boolean());
+            }
         }
-        Kind::Gcra => {
-            let burst = table.or("burst", Cost::ONE, |value| units(&value));
-            Box::new(move |rate| Algorithm::gcra(rate, burst))
+        written
+    }
+
+    /// These, or where they are not written the other ones.
+    fn or(self, other: &Self) -> Self {
+        Self {
+            units: self.units.or(other.units),
+            max_wait: self.max_wait.or(other.max_wait),
+            align: self.align.or(other.align),
+            spacing: self.spacing.or(other.spacing),
+            count_denied: self.count_denied.or(other.count_denied),
         }
-        Kind::LeakyBucket => {
-            let queue = table.optional("queue", |value| units(&value));
-            let max_wait = table.or("max_wait", DEFAULT_MAX_WAIT, |value| value.duration().map(micros));
-            Box::new(move |rate| Algorithm::leaky_bucket(rate, queue.unwrap_or(count_of(rate)), max_wait))
-        }
-        Kind::FixedWindow => {
-            let align = table.or("align", Align::Clock, |value| value.choice(&ALIGN));
-            Box::new(move |rate| Algorithm::fixed_window(rate, align))
-        }
-        Kind::SlidingWindow => Box::new(Algorithm::sliding_window),
-        Kind::SlidingLog => {
-            let spacing = table.optional("spacing", |value| value.duration().map(micros));
-            let count_denied = table.or("count_denied", false, |value| value.boolean());
-            Box::new(move |rate| Algorithm::sliding_log(rate, spacing, count_denied))
+    }
+
+    /// The algorithm for a rate.
+    fn algorithm(&self, kind: Kind, rate: Rate) -> Algorithm {
+        match kind {
+            Kind::TokenBucket => Algorithm::token_bucket(rate, self.units.unwrap_or(count_of(rate))),
+            Kind::Gcra => Algorithm::gcra(rate, self.units.unwrap_or(Cost::ONE)),
+            Kind::LeakyBucket => {
+                let max_wait = self.max_wait.unwrap_or(DEFAULT_MAX_WAIT);
+                Algorithm::leaky_bucket(rate, self.units.unwrap_or(count_of(rate)), max_wait)
+            }
+            Kind::FixedWindow => Algorithm::fixed_window(rate, self.align.unwrap_or(Align::Clock)),
+            Kind::SlidingWindow => Algorithm::sliding_window(rate),
+            Kind::SlidingLog => {
+                Algorithm::sliding_log(rate, self.spacing, self.count_denied.unwrap_or(false))
+            }
         }
     }
 }
@@ -137,20 +238,20 @@ fn units(value: &ConfigValue<'_>) -> Option<Cost> {
 }
 
 /// One rate or a list of them; none twice.
-fn rates(value: &ConfigValue<'_>) -> Option<Vec<(String, Rate, SourceSpan)>> {
+fn rates(value: &ConfigValue<'_>) -> Option<Vec<WrittenRate>> {
     if !value.is_list() {
         return one_rate(value).map(|rate| vec![rate]);
     }
-    let mut rates: Vec<(String, Rate, SourceSpan)> = Vec::new();
+    let mut rates: Vec<WrittenRate> = Vec::new();
     value.some_of(|item| {
-        let (written, rate, span) = one_rate(&item)?;
-        if let Some((other, ..)) = rates.iter().find(|(_, other, _)| *other == rate) {
+        let written = one_rate(&item)?;
+        if let Some(other) = rates.iter().find(|other| other.rate == written.rate) {
             item.fault(
-                format!("the rates {} and {} are the same", quoted(other), quoted(&written)),
+                format!("the rates {} and {} are the same", quoted(&other.text), quoted(&written.text)),
                 "leave one of the two out",
             );
         }
-        rates.push((written, rate, span));
+        rates.push(written);
         Some(())
     })?;
     if rates.len() > MAX_CHARGES {
@@ -159,11 +260,11 @@ fn rates(value: &ConfigValue<'_>) -> Option<Vec<(String, Rate, SourceSpan)>> {
     Some(rates)
 }
 
-fn one_rate(value: &ConfigValue<'_>) -> Option<(String, Rate, SourceSpan)> {
+fn one_rate(value: &ConfigValue<'_>) -> Option<WrittenRate> {
     if !value.is_text() {
         return value.mismatch("a rate", "write it in quotes, with its period: `\"10/s\"`");
     }
     let text = value.text()?;
     let rate = text.parse("a rate", units::rate)?;
-    Some((text.into_string(), rate, value.span()))
+    Some(WrittenRate { text: text.into_string(), rate, span: value.span() })
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::consumer_rules as consumers;
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
 use super::limits;
@@ -31,6 +32,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
     if known && !server.tls.as_ref().is_some_and(|tls| tls.asks_clients) {
         subject_is_never_present(&draft.limits, reader);
     }
+    consumers::check(&draft, reader);
     for upstream in &draft.upstreams {
         too_few_connections(upstream, server.workers, reader);
         own_listener(upstream, server, reader);
@@ -54,6 +56,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
         log: draft.log,
         trace: draft.trace.map(Arc::new),
         limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
+        auths: draft.auths.into_iter().map(|draft| draft.auth).collect::<Option<_>>()?,
         upstreams: draft
             .upstreams
             .into_iter()
@@ -202,7 +205,7 @@ fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], rea
         limits.filter(|(_, limit)| limit.mode == Mode::Enforce)
     };
     for (used, limit) in enforced() {
-        let Some(final_word) = limit.policies.iter().find_map(|policy| final_word(&policy.algorithm)) else {
+        let Some(final_word) = limit.all_policies().find_map(|policy| final_word(&policy.algorithm)) else {
             continue;
         };
         if let Some((_, other)) = enforced().find(|(_, other)| other.key != limit.key) {
@@ -238,19 +241,25 @@ fn never_admitted(
         return;
     };
     let cost = u64::from(cost.units());
-    let Some(smallest) = limit.policies.iter().min_by_key(|policy| policy.algorithm.max_cost()) else {
+    let Some(smallest) = limit.all_policies().min_by_key(|policy| policy.algorithm.max_cost()) else {
         return;
     };
     let holds = smallest.algorithm.max_cost();
     if cost <= holds {
         return;
     }
+    let tier =
+        limit.tiers.iter().find(|tier| tier.policies.iter().any(|policy| std::ptr::eq(policy, smallest)));
+    let (of_tier, requests) = match tier {
+        Some(tier) => (format!(" for tier {}", quoted(&tier.name)), "every request of that tier"),
+        None => (String::new(), "every request"),
+    };
     let consequence = match limit.mode {
-        Mode::Enforce => "every request would be refused",
-        Mode::Shadow => "every request would count as limited",
+        Mode::Enforce => "would be refused",
+        Mode::Shadow => "would count as limited",
     };
     let message = format!(
-        "route {} costs {cost}, but limit {} holds only {holds}, so {consequence}",
+        "route {} costs {cost}, but limit {} holds only {holds}{of_tier}, so {requests} {consequence}",
         quoted(&route.name),
         quoted(&limit.name),
     );

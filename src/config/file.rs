@@ -8,7 +8,7 @@ use super::report::SourceSpan;
 use super::routes::{self, DeclaredNames};
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
-use super::{admin, limits, log, server, store, trace, upstreams};
+use super::{admin, auth, limits, log, server, store, trace, upstreams};
 use crate::plan::log::Log;
 use crate::plan::trace::Trace;
 use crate::plan::{Admin, Server, StoreSettings};
@@ -21,6 +21,7 @@ pub(super) struct FileDraft {
     pub(super) log: Log,
     pub(super) trace: Option<Trace>,
     pub(super) limits: Vec<limits::LimitDraft>,
+    pub(super) auths: Vec<auth::AuthDraft>,
     pub(super) upstreams: Vec<upstreams::UpstreamDraft>,
     pub(super) routes: Vec<routes::RouteDraft>,
 }
@@ -41,15 +42,20 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
     let upstreams: Vec<_> = entries(&mut file, "upstreams").iter().map(upstreams::read).collect();
     let limits: Vec<_> =
         entries(&mut file, "limits").iter().map(|entry| limits::read(entry, on_error)).collect();
+    let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
+    let (auth_entries, names) = (entries(&mut file, "auth"), limit_names());
+    let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names)).collect();
     let around = DeclaredNames {
-        limits: Directory::new("limit", limits.iter().map(|limit| &*limit.name)),
+        limits: limit_names(),
+        auths: Directory::new("auth", auths.iter().map(|auth| &*auth.name)),
+        auth_drafts: &auths,
         upstreams: Directory::new("upstream", upstreams.iter().map(|upstream| &*upstream.name)),
         max_body_bytes,
         path_matching: server.path_matching,
     };
     let routes = routes(&mut file, &around);
     file.finish();
-    FileDraft { server, admin, store, log, trace, limits, upstreams, routes }
+    FileDraft { server, admin, store, log, trace, limits, auths, upstreams, routes }
 }
 
 fn section<'a>(file: &mut ConfigTable<'a>, key: &'static str, title: &str) -> ConfigTable<'a> {

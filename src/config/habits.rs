@@ -12,7 +12,8 @@ use super::schema::SCHEMA;
 static TABLES: LazyLock<Vec<(String, Vec<String>)>> = LazyLock::new(|| tables().unwrap_or_default());
 
 /// The sections of the file by their names in the schema.
-const SECTIONS: [&str; 8] = ["route", "limit", "upstream_table", "server", "admin", "store", "log", "trace"];
+const SECTIONS: [&str; 9] =
+    ["route", "limit", "auth", "upstream_table", "server", "admin", "store", "log", "trace"];
 
 fn tables() -> Option<Vec<(String, Vec<String>)>> {
     let schema: Value = serde_json::from_str(SCHEMA).ok()?;

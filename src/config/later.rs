@@ -2,8 +2,8 @@
 
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
 const LATER: [(&str, &[&str]); 9] = [
-    ("the file", &["acme", "auth", "errors", "include"]),
-    ("`[server]`", &["allow", "compress", "deny", "http3", "limits", "ratelimit_policies"]),
+    ("the file", &["acme", "errors", "include"]),
+    ("`[server]`", &["compress", "http3", "limits", "ratelimit_policies"]),
     ("`[admin]`", &["tokens"]),
     ("`[store]`", &["lease", "on_change", "snapshot"]),
     ("`[log]`", &["format", "program"]),
@@ -21,29 +21,12 @@ const LATER: [(&str, &[&str]); 9] = [
             "retry_jitter",
             "starts",
             "sync",
-            "tiers",
             "time_zone",
             "trial",
             "unreadable",
         ],
     ),
-    (
-        "`[[routes]]`",
-        &[
-            "allow",
-            "auth",
-            "auth_optional",
-            "clients",
-            "compress",
-            "deny",
-            "forward_credentials",
-            "mirror",
-            "query",
-            "respond",
-            "rewrite",
-            "server_limits",
-        ],
-    ),
+    ("`[[routes]]`", &["clients", "compress", "mirror", "query", "respond", "rewrite", "server_limits"]),
 ];
 
 /// Whether a later version knows this key in the table with this title.

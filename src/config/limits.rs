@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::algorithm::{self, RatedLimit};
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
-use super::{algorithm, name, policy, reject, server, store};
-use crate::plan::{Limit, Mode};
+use super::{name, networks, policy, reject, store};
+use crate::plan::{Limit, Mode, Tier};
 use crate::route::exemption::Exemption;
 use crate::route::exemptions::Exemptions;
 use crate::route::key::{Key, Missing, Part, Repeated};
@@ -49,9 +50,18 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
     let reveal = table.or("reveal", false, |value| value.boolean());
     table.finish().then_some(())?;
     let key = key?;
-    let policies = policy::policies(name, &key, on_error, rated?);
+    let RatedLimit { rates, tiers } = rated?;
+    let mut tiers: Vec<Tier> = tiers
+        .into_iter()
+        .map(|(tier, rates)| Tier {
+            name: tier.into(),
+            policies: policy::policies(name, &key, on_error, rates),
+        })
+        .collect();
+    tiers.sort_by(|one, other| one.name.cmp(&other.name));
+    let policies = policy::policies(name, &key, on_error, rates);
     let exempt = Exemptions::new(exempt);
-    Some(Limit { name: name.into(), policies, key, exempt, mode, on_error, reject, reveal })
+    Some(Limit { name: name.into(), policies, tiers, key, exempt, mode, on_error, reject, reveal })
 }
 
 fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
@@ -121,7 +131,7 @@ fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {
     let text = value.text()?;
     let exemption = text.parse("an exemption", Exemption::parse)?;
     if let Some(network) = text.as_str().strip_prefix("ip:").and_then(|text| text.parse().ok()) {
-        server::warn_of_host_bits(network, value);
+        networks::warn_of_host_bits(network, value);
     }
     if let Exemption::Header(name, _) = &exemption {
         value.reader().warn(

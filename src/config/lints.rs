@@ -2,11 +2,12 @@
 
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
+use super::limits;
 use super::report::{listed, quoted};
 use super::routes::{self, RouteLimit};
 use crate::plan::{Limit, LimitIndex, Mode};
 use crate::route::folding::PathMatching;
-use crate::route::key::Part;
+use crate::route::key::{Missing, Part};
 
 /// A shared log of more events may block the server for some ten milliseconds after a lull, when all of them expire at
 /// once.
@@ -23,6 +24,7 @@ pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
         if let Some(sound) = &limit.limit {
             invented_key(LimitIndex(index), sound, draft, reader);
             crowded_log(limit.span, sound, draft, reader);
+            header_as_allow_list(limit, sound, reader);
         }
     }
     for route in &draft.routes {
@@ -48,6 +50,9 @@ fn unused_limits(draft: &FileDraft, reader: &Diagnostics<'_>) {
     let mut used = vec![false; draft.limits.len()];
     for one in draft.routes.iter().flat_map(|route| &route.uses) {
         used[one.limit_use.limit.0] = true;
+    }
+    for (limit, _) in draft.auths.iter().filter_map(|auth| auth.failures) {
+        used[limit.0] = true;
     }
     for (limit, _) in draft.limits.iter().zip(used).filter(|(_, used)| !used) {
         let message = format!("no route uses the limit {}", quoted(&limit.name));
@@ -96,6 +101,21 @@ fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, reader: &Di
     );
 }
 
+/// `missing = "deny"` refuses requests without the header, but any client can send the header.
+fn header_as_allow_list(limit: &limits::LimitDraft, sound: &Limit, reader: &Diagnostics<'_>) {
+    let is_header = |part: &Part| matches!(part, Part::Header(_));
+    if sound.key.missing == Missing::Deny
+        && let Some(header) = sound.key.parts.iter().find(|part| is_header(part))
+    {
+        let message = format!(
+            "limit {} refuses requests without `{header}`, but admits any client that sends one: this is no allow list",
+            quoted(&limit.name)
+        );
+        let help = "to admit known keys only, write them into a file of consumers: `[auth.NAME]` and `auth` of the route";
+        reader.warn(limit.span, message, help);
+    }
+}
+
 fn counts_addresses(limit: &Limit) -> bool {
     limit.key.parts.contains(&Part::Ip)
 }
@@ -109,7 +129,7 @@ fn has_address_limit(route: &routes::RouteDraft, draft: &FileDraft) -> bool {
 
 /// The store counts each event of a sliding log; a log that is longer than the store loses its oldest events.
 fn crowded_log(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
-    let logs = limit.policies.iter().filter(|policy| policy.algorithm.keeps_events());
+    let logs = limit.all_policies().filter(|policy| policy.algorithm.keeps_events());
     let Some(longest) = logs.map(|policy| policy.algorithm.quota()).max() else { return };
     if draft.store.shared.is_some() && longest > MAX_SHARED_EVENTS {
         let message = format!(

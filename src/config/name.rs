@@ -68,6 +68,7 @@ impl<'a> Directory<'a> {
         let kind = self.kind;
         let shown = listed(self.names.iter().copied().take(MAX_LISTED));
         match self.names.len() {
+            0 if kind == "auth" => "define it: `[auth.NAME]`".to_owned(),
             0 => format!("define it: `[{kind}s.NAME]`"),
             1 => format!("the only {kind} is {shown}"),
             count if count > MAX_LISTED => format!("the {kind}s are {shown} and {} more", count - MAX_LISTED),

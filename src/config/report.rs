@@ -42,8 +42,19 @@ pub(super) struct Diagnostic {
     pub(super) message: String,
     /// Its position; `None`: the file as a whole.
     pub(super) span: Option<SourceSpan>,
+    /// Its line in another file, which is named at `span`. That line is never shown: it may hold a secret.
+    pub(super) other: Option<OtherLine>,
     /// The remedy.
     pub(super) help: String,
+}
+
+/// A line of a file that `gateway.toml` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OtherLine {
+    /// The path as written.
+    pub(super) file: String,
+    /// Counted from 1.
+    pub(super) line: u64,
 }
 
 /// Whether a file can be used in spite of it.
@@ -65,14 +76,14 @@ pub(super) struct SourceSpan {
 impl Report {
     /// `source` is the file's text with [secrets redacted](super::redact).
     pub(super) fn new(file: &str, source: &str, mut findings: Findings) -> Self {
-        findings.faults.sort_by_key(|fault| fault.span);
+        findings.faults.sort_by_key(|fault| (fault.span, fault.other.as_ref().map(|other| other.line)));
         Self { file: file.to_owned(), source: source.to_owned(), findings }
     }
 
     /// A report of one error without a position in the file.
     pub(super) fn whole_file(file: &str, message: String, help: String) -> Self {
         let mut findings = Findings::default();
-        findings.push(Diagnostic { severity: Severity::Error, message, span: None, help });
+        findings.push(Diagnostic { severity: Severity::Error, message, span: None, other: None, help });
         Self::new(file, "", findings)
     }
 
@@ -94,6 +105,9 @@ impl Report {
     fn lines(&self, severity: Severity) -> Vec<String> {
         let of_it = self.findings.faults.iter().filter(|fault| fault.severity == severity);
         let line = |fault: &Diagnostic| match fault.span.map(|span| self.line_of(span)) {
+            _ if let Some(OtherLine { file, line }) = &fault.other => {
+                format!("{file}:{line}: {}", fault.message)
+            }
             Some(line) => {
                 let column = line.text[..line.start].chars().count() + 1;
                 format!("{}:{}:{column}: {}", self.file, line.number, fault.message)
@@ -125,6 +139,9 @@ impl Report {
     fn render_fault(&self, fault: &Diagnostic, colour: bool) -> String {
         let line = fault.span.map(|span| self.line_of(span));
         let gutter = line.as_ref().map_or(2, |line| line.number.to_string().len() + 1);
+        if let Some(other) = &fault.other {
+            return render_other(fault, other, colour);
+        }
         let head = self.render_head(fault, line.as_ref(), colour);
         let (bold, plain) = if colour { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
         format!("{head}\n{:gutter$}= {bold}help{plain}: {}\n", "", fault.help)
@@ -164,6 +181,16 @@ impl Report {
         let number = self.source[..line_start].matches('\n').count() + 1;
         Line { number, text, start: column, end: end.clamp(column, text.len()) }
     }
+}
+
+/// A fault in another file: without its text.
+fn render_other(fault: &Diagnostic, other: &OtherLine, colour: bool) -> String {
+    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    let title =
+        renderer.render(&[Group::with_title(fault.severity.level().primary_title(fault.message.as_str()))]);
+    let (bold, plain) = if colour { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
+    let OtherLine { file, line } = other;
+    format!("{title}\n --> {file}:{line}\n  = {bold}help{plain}: {}\n", fault.help)
 }
 
 /// One line of the file, with the columns (in bytes) that are marked.

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::auth::AuthDraft;
 use super::conditions;
 use super::cors;
 use super::headers::{self, HeaderRule};
 use super::name::{self, Directory};
-use super::reject;
 use super::report::{SourceSpan, quoted};
 use super::server::{body_bound, seconds};
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
+use super::{auth, networks, reject};
 use crate::limit::units::Cost;
 use crate::plan::cors::Cors;
 use crate::plan::{HeaderEdits, LimitIndex, LimitUse, Redirect, Route, UpstreamIndex};
@@ -50,6 +51,9 @@ pub(super) struct RouteLimit {
 pub(super) struct DeclaredNames<'a> {
     pub(super) limits: Directory<'a>,
     pub(super) upstreams: Directory<'a>,
+    pub(super) auths: Directory<'a>,
+    /// In the order of `auths`.
+    pub(super) auth_drafts: &'a [AuthDraft],
     /// The bound on bodies that routes inherit.
     pub(super) max_body_bytes: Option<u64>,
     pub(super) path_matching: PathMatching,
@@ -158,6 +162,8 @@ fn rest(
     let request_headers = edits(table, request, headers::framing_or_host);
     let redirect = table.optional("redirect", |value| value.choice(&REDIRECTS));
     let reject = table.optional("reject", |value| reject::read(&value));
+    let addresses = networks::rules(table);
+    let auth = auth::of_route(table, &around.auths, around.auth_drafts);
     move |name, conditions, upstream, cost, limits| Route {
         name,
         conditions,
@@ -174,6 +180,8 @@ fn rest(
         redirect,
         cors,
         reject,
+        addresses,
+        auth,
     }
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::habits;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::tls;
 use super::value::ConfigValue;
+use super::{habits, networks};
 use crate::plan::{Listener, RatelimitHeaders, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
 use crate::route::folding::PathMatching;
@@ -64,6 +64,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (Server, Option<u64>) {
             .or("ratelimit_headers", RatelimitHeaders::Both, |value| value.choice(&RatelimitHeaders::WORDS)),
         request_id: table.or("request_id", RequestIds::Own, |value| value.choice(&REQUEST_IDS)),
         via: table.or("via", false, |value| value.boolean()),
+        addresses: networks::rules(&mut table),
     };
     if let Some(certificates) = certificates
         && !server.listen.iter().any(|listener| listener.tls)
@@ -180,18 +181,8 @@ fn proxy(value: &ConfigValue<'_>) -> Option<IpNet> {
         let message = format!("`{network}` believes every peer: any client can choose its own address");
         value.reader().warn(value.span(), message, "list only the addresses of your proxies");
     }
-    warn_of_host_bits(network, value);
+    networks::warn_of_host_bits(network, value);
     Some(network)
-}
-
-/// A network written as one of its addresses: it is wider than the address.
-pub(super) fn warn_of_host_bits(network: IpNet, value: &ConfigValue<'_>) {
-    let whole = network.trunc();
-    if whole != network {
-        let message = format!("`{network}` has bits set beyond its prefix: it is the network `{whole}`");
-        let help = format!("write `{whole}`, or `{}` for the one address", network.addr());
-        value.reader().warn(value.span(), message, help);
-    }
 }
 
 fn network(value: &ConfigValue<'_>) -> Option<IpNet> {

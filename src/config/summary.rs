@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::limit::Algorithm;
-use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Redirect, Route, Upstream};
+use crate::plan::auth::{Auth, RouteAuth};
+use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream};
+use crate::route::access::AddressRules;
+use crate::route::networks::Networks;
 use crate::store::OnError;
 
 /// A line with the counts, then each route with its limits. Ends with a line break.
@@ -31,6 +34,15 @@ pub fn summary(plan: &Plan, file: &str) -> String {
             trace.sample.share()
         );
     }
+    text.push_str(&address_words("All routes: ", &plan.server.addresses));
+    for auth in &plan.auths {
+        let (name, source) = (&auth.name, &auth.source);
+        let failures = auth
+            .failures
+            .map(|limit| format!("; wrong keys are charged to limit `{}`", plan.limit(limit).name));
+        let (words, failures) = (consumers_words(auth), failures.unwrap_or_default());
+        let _ = writeln!(text, "Auth `{name}`: API keys in `{source}`, {words}{failures}.");
+    }
     for route in &plan.routes {
         let _ = write!(text, "\n{}", route_words(plan, route));
     }
@@ -49,6 +61,10 @@ fn route_words(plan: &Plan, route: &Route) -> String {
     if route.redirect == Some(Redirect::Https) {
         text.push_str("  without TLS: sent to https by 308, and charged nothing\n");
     }
+    text.push_str(&address_words("  ", &route.addresses));
+    if let Some(auth) = &route.auth {
+        let _ = writeln!(text, "  {}", auth_words(plan, auth));
+    }
     for used in &route.limits {
         let limit = plan.limit(used.limit);
         let on_error = plan.store.shared.as_ref().map_or("", |_| on_error_words(limit.on_error));
@@ -58,6 +74,38 @@ fn route_words(plan: &Plan, route: &Route) -> String {
         text.push_str("  no limit\n");
     }
     text
+}
+
+/// `3 keys of 2 consumers`.
+pub(crate) fn consumers_words(auth: &Auth) -> String {
+    let (keys, names) = (auth.consumers.keys(), auth.consumers.names());
+    format!("{} of {}", counted(keys, "key"), counted(names, "consumer"))
+}
+
+/// The clients that are admitted, on a line of its own; empty: all are.
+fn address_words(begin: &str, rules: &AddressRules) -> String {
+    let networks = |networks: &Networks| counted(networks.len(), "network");
+    match (&rules.allow, &rules.deny) {
+        (None, None) => String::new(),
+        (Some(allow), None) => {
+            format!("{begin}clients in {} are admitted, others get 403\n", networks(allow))
+        }
+        (None, Some(deny)) => format!("{begin}clients in {} get 403\n", networks(deny)),
+        (Some(allow), Some(deny)) => format!(
+            "{begin}clients in {} are admitted, but not those in {}; others get 403\n",
+            networks(allow),
+            networks(deny)
+        ),
+    }
+}
+
+/// ``requires a credential of `keys` or `sso`, which the backend does not get``.
+fn auth_words(plan: &Plan, auth: &RouteAuth) -> String {
+    let names: Vec<_> = auth.auths.iter().map(|auth| format!("`{}`", plan.auth(*auth).name)).collect();
+    let verb = if auth.optional { "takes" } else { "requires" };
+    let gets = if auth.forwards_credentials { "gets too" } else { "does not get" };
+    let anonymous = if auth.optional { "; without one the client is anonymous" } else { "" };
+    format!("{verb} a credential of {}, which the backend {gets}{anonymous}", names.join(" or "))
 }
 
 /// `; without the store 503`, of a limit on shared counters.
@@ -97,9 +145,15 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     let first = limit.policies.first();
     let algorithm = first.map_or("", |policy| policy.algorithm.name());
     let shadow = if limit.mode == Mode::Shadow { ", shadow: counts, never refuses" } else { "" };
-    let policies: Vec<_> = limit.policies.iter().map(|policy| policy.algorithm.to_string()).collect();
-    let mut text =
-        format!("limit `{}` ({algorithm}{shadow}): {}, {}", limit.name, policies.join("; and "), limit.key);
+    let words = |policies: &[Policy]| {
+        let policies: Vec<_> = policies.iter().map(|policy| policy.algorithm.to_string()).collect();
+        policies.join("; and ")
+    };
+    let policies = words(&limit.policies);
+    let mut text = format!("limit `{}` ({algorithm}{shadow}): {policies}, {}", limit.name, limit.key);
+    for tier in &limit.tiers {
+        let _ = write!(text, "; tier `{}`: {}", tier.name, words(&tier.policies));
+    }
     if limit.key.may_be_missing() {
         let _ = write!(text, " (without it {})", limit.key.missing);
     }

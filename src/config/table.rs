@@ -116,6 +116,11 @@ impl<'a> ConfigTable<'a> {
         }
     }
 
+    /// The place of a key, if it is given.
+    pub(super) fn given(&self, key: &str) -> Option<SourceSpan> {
+        self.entries.get_key_value(key).map(|(written, _)| written.span().into())
+    }
+
     /// Keys that are known, but not read this time because the key that gives them their meaning is missing.
     pub(super) fn skip(&mut self, keys: &[&'static str]) {
         self.known.extend(keys);
@@ -150,6 +155,6 @@ impl<'a> ConfigTable<'a> {
     /// The position of a key that is never listed among the known ones.
     fn foreign(&mut self, key: &'static str) -> Option<SourceSpan> {
         self.foreign.push(key);
-        self.entries.get_key_value(key).map(|(written, _)| written.span().into())
+        self.given(key)
     }
 }

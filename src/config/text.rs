@@ -65,6 +65,11 @@ impl<'a> Cursor<'a> {
         self.content
     }
 
+    /// The same place with a part of the text.
+    pub(super) fn with(self, content: String) -> Self {
+        Self { content, ..self }
+    }
+
     /// The text in the file, in back-ticks.
     pub(super) fn quoted(&self) -> String {
         quoted(self.written)

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostics::Diagnostics;
+use super::diagnostics::{Diagnostics, MAX_BYTES};
 use super::redact::is_variable_name;
 use super::report::{SourceSpan, listed, quoted};
 use super::suggest::did_you_mean;
@@ -111,8 +111,12 @@ impl<'a> ConfigValue<'a> {
 
     /// The bytes of the file that this string names; a relative path begins in the directory of `gateway.toml`.
     pub(super) fn file(&self) -> Option<Vec<u8>> {
-        let path = self.text()?;
-        match self.reader.file(path.as_str()) {
+        self.file_at(&self.text()?, MAX_BYTES)
+    }
+
+    /// The same of a file at `path`, at most this many bytes.
+    pub(super) fn file_at(&self, path: &Cursor<'_>, max_bytes: u64) -> Option<Vec<u8>> {
+        match self.reader.file(path.as_str(), max_bytes) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
                 let help = "a relative path begins where `gateway.toml` lies; the user that tollgate runs as must be able to read it";

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use http::StatusCode;
 
-use super::{Applied, AppliedStatus, ExplainedAnswer, Explanation, Taken};
+use super::{Applied, AppliedStatus, ExplainedAnswer, ExplainedConsumer, Explanation, Taken};
 use crate::plan::Mode;
 
 impl Display for Explanation {
@@ -13,6 +13,10 @@ impl Display for Explanation {
         line(f, "client", format_args!("{}: {}", self.client.address, self.identified))?;
         if self.client.network != self.client.address {
             detail(f, "network", format_args!("{} stands for it in keys", self.client.network))?;
+        }
+        if let Some(ExplainedConsumer { name, tier, auth }) = &self.consumer {
+            let tier = tier.as_ref().map_or_else(|| "no tier".to_owned(), |tier| format!("tier `{tier}`"));
+            line(f, "consumer", format_args!("`{name}`, {tier}: named by `{auth}`"))?;
         }
         match &self.route {
             Some(route) => {
@@ -70,6 +74,9 @@ impl Display for Applied {
         }
         if let Some(missing) = self.missing {
             detail(f, "absent", missing)?;
+        }
+        if let Some(tier) = &self.tier_name {
+            detail(f, "tier", format_args!("`{tier}`"))?;
         }
         self.policies.iter().try_for_each(|policy| detail(f, "allows", policy))
     }

@@ -12,6 +12,23 @@ pub fn with_hyphens(name: &[u8]) -> Option<SmallVec<[u8; 32]>> {
     name.contains(&b'_').then(|| hyphenated(name))
 }
 
+/// Whether CGI and its successors read the two names as one.
+#[inline]
+pub fn same_to_cgi(one: &[u8], other: &[u8]) -> bool {
+    let folded = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    one.len() == other.len()
+        && (one == other || one.iter().zip(other).all(|(one, other)| folded(*one) == folded(*other)))
+}
+
+/// Whether the name begins with `x-consumer`, under which backends get the consumer of a request, or is read so.
+#[inline]
+pub fn claims_consumer(name: &[u8]) -> bool {
+    const CONSUMER: &[u8] = b"x-consumer";
+    // Most names begin with another letter.
+    matches!(name.first(), Some(b'x' | b'X'))
+        && name.get(..CONSUMER.len()).is_some_and(|start| same_to_cgi(start, CONSUMER))
+}
+
 #[cold]
 fn hyphenated(name: &[u8]) -> SmallVec<[u8; 32]> {
     name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect()

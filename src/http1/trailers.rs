@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::mentioned::MentionedNames;
-use super::name::{Name, with_hyphens};
+use super::name::{Name, claims_consumer, with_hyphens};
 use super::syntax::split_field;
 
 /// Trailers that are dropped beside those that a proxy knows: they authenticate, control or describe the message
@@ -73,7 +73,7 @@ fn is_forbidden(name: &[u8]) -> bool {
         Name::of(name) != Name::Other
             || FORBIDDEN.iter().any(|forbidden| forbidden.eq_ignore_ascii_case(name))
     };
-    is(name) || with_hyphens(name).is_some_and(|twin| is(&twin))
+    is(name) || claims_consumer(name) || with_hyphens(name).is_some_and(|twin| is(&twin))
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn trailers_that_frame_route_or_authenticate_are_dropped_under_their_twins_names_too() {
-        let lines = "content_length: 1\r\nTransfer_Encoding: x\r\nset-cookie: a\r\nx_forwarded_for: b\r\nset_cookie: c\r\nx_sum: 2\r\n";
+        let lines = "content_length: 1\r\nTransfer_Encoding: x\r\nset-cookie: a\r\nx_forwarded_for: b\r\nset_cookie: c\r\nX-Consumer: d\r\nx_consumer_tier: e\r\nx_sum: 2\r\n";
         assert_eq!(picked(&Trailers::All, lines), "x_sum: 2\r\n");
     }
 }

@@ -54,7 +54,27 @@ local function read(limit, value, now)
   if unit == limit.unit and drain == limit.drain and step == limit.step then return level, false end
   level = drained({ drain = drain, step = step }, level, now)
   level.at = max(level.at, now)
-  if unit ~= limit.unit then level.ticks = min(ceil(level.ticks / unit) * limit.unit, MAX_TICKS) end
+  if unit == limit.unit then return level, true end
+  local units = floor(level.ticks / unit)
+  -- The quotient of part * limit.unit and unit, rounded up.
+  local part, quotient = level.ticks - units * unit, 0
+  if part * limit.unit < EXACT then
+    quotient = ceil(part * limit.unit / unit)
+  else
+    -- Bit by bit, since the product is not exact. Neither factor nor unit passes 2^52, so twice the rest is.
+    local factor, rest, bit = limit.unit, 0, EXACT / 2
+    while bit >= 1 do
+      quotient, rest = quotient * 2, rest * 2
+      if rest >= unit then quotient, rest = quotient + 1, rest - unit end
+      if factor >= bit then
+        factor, rest = factor - bit, rest + part
+        if rest >= unit then quotient, rest = quotient + 1, rest - unit end
+      end
+      bit = bit / 2
+    end
+    if rest > 0 then quotient = quotient + 1 end
+  end
+  level.ticks = min(units * limit.unit + quotient, MAX_TICKS)
   return level, true
 end
 

@@ -181,8 +181,9 @@ impl Meter {
         if ticks == 0 { Level::default() } else { Level { ticks, ..level } }
     }
 
-    /// The units of `level`, on the meter `from`, converted to this meter, rounded up to whole units where the scales
-    /// differ.
+    /// The units of `level`, on the meter `from`, converted to this meter, parts of a unit too, and rounded up to whole
+    /// ticks: rounded up to whole units, a level that is converted to and fro more often than a unit drains would never
+    /// fall.
     pub(super) fn converted(&self, from: &Self, level: Level, now: Timestamp) -> Level {
         if self == from {
             return level;
@@ -192,7 +193,8 @@ impl Meter {
             return level;
         }
         let same_scale = self.unit == from.unit;
-        let ticks = if same_scale { level.ticks } else { self.ticks(from.unit.divide_up(level.ticks)) };
+        let scaled = || (wide(level.ticks) * wide(self.unit())).div_ceil(wide(from.unit()));
+        let ticks = if same_scale { level.ticks } else { narrow(scaled()).min(MAX_TICKS) };
         // Part of a step may have passed since `level.at`: it is not carried over to steps of another length.
         Level { at: level.at.max(now), ticks }
     }
@@ -234,7 +236,8 @@ fn scaled(rate: Rate, drain: u64, step: u64) -> u64 {
     narrow((wide(rate.period().0) * wide(drain)).div_ceil(wide(rate.count().into()) * wide(step)))
 }
 
-// Products of up to 2^90 occur only here, when a limit is made; Redis' Lua gets the results.
+// Products above 2^53 occur only when a limit is made, of which Redis' Lua gets the results, and when a level is
+// converted.
 fn wide(number: u64) -> u128 {
     number.into()
 }

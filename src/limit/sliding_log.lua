@@ -93,7 +93,7 @@ local function logged(limit, log, at, first, units, admitted, denied)
   end
   log.first, log.last, log.units = first, at, units + admitted + denied
   if admitted > 0 then log.admitted_at = at end
-  if limit.count_denied then trim(log, limit.count) end
+  if limit.count_denied then trim(log, max(limit.count, units)) end
   return log
 end
 

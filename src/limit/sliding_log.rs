@@ -5,8 +5,9 @@
 //!
 //! With `count_denied` refused attempts are stored too, and the wait sent to a refused client includes its own attempt:
 //! it is admitted after the wait if it makes no further attempt. At most the newest `count` units are kept then: while
-//! those count nothing is admitted, and older ones expire before them, so they could never decide anything. An attempt
-//! that could never be admitted is not stored.
+//! those count nothing is admitted, and older ones expire before them, so they could never decide anything. Where more
+//! count already, since the count was larger before, as many are kept: it may become larger again. An attempt that could
+//! never be admitted is not stored.
 //!
 //! Bound: at most the count is admitted in any half-open span of a period's length. Events are kept in order of time,
 //! one per µs; a decision reads at most as many events as its cost, and removes each once.
@@ -154,6 +155,7 @@ impl SlidingLog {
         for gone in state.events.drain(..expired) {
             state.units -= gone.units();
         }
+        let max_units = state.units.max(self.rate.count().into());
         state.units += event.units();
         state.last = event.at;
         if event.admitted > 0 {
@@ -167,7 +169,7 @@ impl SlidingLog {
             None => state.events.push_back(event),
         }
         if self.count_denied {
-            state.trim(self.rate.count().into());
+            state.trim(max_units);
         }
         if state.events.capacity() > ROOMY * state.events.len() {
             state.events.shrink_to(2 * state.events.len());

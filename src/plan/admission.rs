@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Limit, LimitUse, Mode, Plan, Policy, Route};
+use super::{Limit, Mode, Plan, Policy, Route, TierIndex};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::RouteRequest;
-use crate::route::key::{KeyResult, KeySecret};
+use crate::route::key::{KeyResult, KeySecret, Part};
 use crate::store::bans::{Banned, Bans};
 use crate::store::{Charge, Group, OnError, Outcome};
 
@@ -27,6 +27,8 @@ pub struct RequestCharges<'a> {
 pub struct LimitCheck<'a> {
     /// The limit.
     pub limit: &'a Limit,
+    /// The tier of the request's consumer, if the limit has one of this name.
+    pub tier: Option<TierIndex>,
     /// Whether and how the limit applies.
     pub applicability: Applicability,
 }
@@ -125,23 +127,40 @@ impl<'a> RequestCharges<'a> {
         let mut assessment = Self { checks: SmallVec::new(), charges: SmallVec::new() };
         for (index, limit_use) in route.limits.iter().enumerate() {
             let limit = plan.limit(limit_use.limit);
-            let applicability = assessment.check(index, limit, limit_use, route, request, secret);
-            assessment.checks.push(LimitCheck { limit, applicability });
+            let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
+            let mut check = LimitCheck { limit, tier, applicability: Applicability::Free };
+            check.applicability = assessment.check(index, check, limit_use.cost, route, request, secret);
+            assessment.checks.push(check);
         }
         assessment
+    }
+
+    /// The charges of a wrong credential: to `limit` alone, at the cost of one unit.
+    pub fn of_failure(
+        limit: &'a Limit,
+        route: &'a Route,
+        request: &RouteRequest<'_>,
+        secret: &KeySecret,
+    ) -> Self {
+        let mut charges = Self { checks: SmallVec::new(), charges: SmallVec::new() };
+        let mut check = LimitCheck { limit, tier: None, applicability: Applicability::Free };
+        check.applicability = charges.check(0, check, Some(Cost::ONE), route, request, secret);
+        charges.checks.push(check);
+        charges
     }
 
     /// The check of one limit; its charges are added if it applies.
     fn check(
         &mut self,
         index: usize,
-        limit: &'a Limit,
-        limit_use: &LimitUse,
+        check: LimitCheck<'a>,
+        cost: Option<Cost>,
         route: &Route,
         request: &RouteRequest<'_>,
         secret: &KeySecret,
     ) -> Applicability {
-        let Some(cost) = limit_use.cost else { return Applicability::Free };
+        let Some(cost) = cost else { return Applicability::Free };
+        let limit = check.limit;
         if limit.exempt.hold(request, route.conditions.merge_slashes) {
             return Applicability::Exempt;
         }
@@ -157,7 +176,7 @@ impl<'a> RequestCharges<'a> {
             KeyResult::Deny => return Applicability::Missing,
             KeyResult::Repeated => return Applicability::Repeated,
         };
-        self.charges.extend(limit.charges(owner, cost, group));
+        self.charges.extend(charges(check.policies(), owner, cost, group));
         Applicability::Charged(cost, first)
     }
 
@@ -178,7 +197,7 @@ impl<'a> RequestCharges<'a> {
         Some(Refusal {
             limit: used.limit,
             wait: None,
-            violated: used.limit.policies.iter().map(|policy| &*policy.name).collect(),
+            violated: used.policies().iter().map(|policy| &*policy.name).collect(),
             why,
         })
     }
@@ -191,15 +210,16 @@ impl<'a> RequestCharges<'a> {
     pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<BanRefusal<'a>> {
         let ban = |(index, used): (usize, &LimitCheck<'a>)| {
             let Applicability::Charged(cost, _) = used.applicability else { return None };
-            let (owner, policy) = (self.owner(used)?, used.limit.policies.first()?);
-            Some((bans.until(used.limit.banned(owner), now)?, index, used.limit, policy, cost))
+            let owner = self.owner(used)?;
+            Some((bans.until(used.limit.banned(owner), now)?, index, *used, cost))
         };
         let all = self.checks.iter().enumerate().rev().filter_map(ban);
-        let (until, index, limit, policy, cost) = all.max_by_key(|(until, ..)| *until)?;
+        let (until, index, used, cost) = all.max_by_key(|(until, ..)| *until)?;
+        let (limit, policy) = (used.limit, used.policies().first()?);
         let rest = until.since(now);
         let decision =
             Decision { verdict: Verdict::Deny(Wait::After(rest)), remaining: 0, reset_after: rest };
-        let violated = limit.policies.iter().map(|policy| &*policy.name).collect();
+        let violated = used.policies().iter().map(|policy| &*policy.name).collect();
         let refusal = Refusal { limit, wait: Some(rest), violated, why: RefusalCause::Banned(until) };
         Some(BanRefusal {
             index,
@@ -231,7 +251,7 @@ impl<'a> RequestCharges<'a> {
         let mut delay = Micros(0);
         for used in self.checks.iter().filter(|used| used.limit.mode == Mode::Enforce) {
             let Applicability::Charged(cost, first) = used.applicability else { continue };
-            for (index, policy) in (first..).zip(&used.limit.policies) {
+            for (index, policy) in (first..).zip(used.policies()) {
                 let Some(decision) = outcome.decisions.get(index) else { continue };
                 let asked = !outcome.unasked.contains(index);
                 if !asked && used.limit.on_error == OnError::Allow {
@@ -278,17 +298,50 @@ impl Limit {
         self.policies.first().map_or(0, |policy| policy.remote.identity)
     }
 
-    /// The charges of a request with this owner: one per policy.
-    pub fn charges(&self, owner: Fingerprint, cost: Cost, group: Group) -> impl Iterator<Item = Charge<'_>> {
-        self.policies.iter().map(move |policy| Charge {
-            algorithm: &policy.algorithm,
-            numbers: policy.numbers,
-            key: owner.of_policy(policy.remote.identity),
-            cost,
-            group,
-            remote: &policy.remote,
-        })
+    /// The tier of this name, if the limit has it.
+    #[inline]
+    pub fn tier(&self, name: Option<&str>) -> Option<TierIndex> {
+        let name = name?;
+        self.tiers.binary_search_by(|tier| (*tier.name).cmp(name)).ok().map(TierIndex)
     }
+
+    /// The name of a tier.
+    pub fn tier_name(&self, tier: Option<TierIndex>) -> Option<&str> {
+        self.tiers.get(tier?.0).map(|tier| &*tier.name)
+    }
+
+    /// The index of the consumer's name among the values of a key.
+    pub fn consumer_at(&self) -> Option<usize> {
+        self.key.parts.iter().filter(|part| **part != Part::Global).position(|part| *part == Part::Consumer)
+    }
+
+    /// The policies for the consumers of a tier.
+    #[inline]
+    pub fn policies_of(&self, tier: Option<TierIndex>) -> &[Policy] {
+        tier.and_then(|tier| self.tiers.get(tier.0)).map_or(&self.policies, |tier| &tier.policies)
+    }
+
+    /// All policies, those of tiers too.
+    pub fn all_policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter().chain(self.tiers.iter().flat_map(|tier| &tier.policies))
+    }
+}
+
+/// The charges of a request with this owner: one per policy.
+pub fn charges(
+    policies: &[Policy],
+    owner: Fingerprint,
+    cost: Cost,
+    group: Group,
+) -> impl Iterator<Item = Charge<'_>> {
+    policies.iter().map(move |policy| Charge {
+        algorithm: &policy.algorithm,
+        numbers: policy.numbers,
+        key: owner.of_policy(policy.remote.identity),
+        cost,
+        group,
+        remote: &policy.remote,
+    })
 }
 
 impl Refusal<'_> {
@@ -299,10 +352,16 @@ impl Refusal<'_> {
 }
 
 impl<'a> LimitCheck<'a> {
+    /// The policies for this request: those of its consumer's tier, or else of the limit.
+    #[inline]
+    pub fn policies(&self) -> &'a [Policy] {
+        self.limit.policies_of(self.tier)
+    }
+
     /// The indices of this limit's charges; none if it was not charged.
     pub fn indices(&self) -> Range<usize> {
         match self.applicability {
-            Applicability::Charged(_, first) => first..first + self.limit.policies.len(),
+            Applicability::Charged(_, first) => first..first + self.policies().len(),
             _ => 0..0,
         }
     }

@@ -52,6 +52,8 @@ labels! {
         Upstream = "upstream",
         UpstreamMs = "upstream_ms",
         Client = "client",
+        Consumer = "consumer",
+        Tier = "tier",
         RequestId = "request_id",
         Limit = "limit",
         Decision = "decision",

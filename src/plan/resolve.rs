@@ -7,12 +7,15 @@ use std::net::IpAddr;
 use http::{Method, StatusCode, header};
 
 use super::admission::RequestCharges;
+use super::auth::{AuthFailure, CredentialFault, NamedConsumer};
 use super::loop_mark::LoopMark;
 use super::{Limit, Plan, Redirect, Route};
 use crate::http1::body::Body;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
+use crate::route::access::AddressRefusal;
 use crate::route::client::ClientAddress;
+use crate::route::credential::without_credentials;
 use crate::route::key::KeySecret;
 use crate::route::path::Path;
 use crate::route::pattern::bare_host;
@@ -43,7 +46,7 @@ pub struct Resolution<'p, 'r> {
     /// The request's route, if one was found: also if the response is sent before any limit is checked.
     pub route: Option<(RouteIndex, &'p Route)>,
     /// The request as routes see it, if it is answered early and its path is valid.
-    pub seen: Option<SeenRequest<'r>>,
+    pub seen: Option<Box<SeenRequest<'r>>>,
     /// The next step.
     pub outcome: Result<RoutedRequest<'p, 'r>, EarlyResponse>,
 }
@@ -55,6 +58,8 @@ pub struct RoutedRequest<'p, 'r> {
     pub index: RouteIndex,
     /// Its route.
     pub route: &'p Route,
+    /// The consumer that its credential names; `None`: it is anonymous.
+    pub consumer: Option<NamedConsumer<'p>>,
     /// Its charges.
     pub charges: RequestCharges<'p>,
     /// The path and query for the backend.
@@ -79,6 +84,8 @@ pub struct SeenRequest<'r> {
 pub enum EarlyResponse {
     /// A refusal.
     Reject(RejectReason),
+    /// A refusal because of the credential.
+    Unauthenticated(AuthFailure),
     /// A redirect to this URL.
     Redirect(String),
     /// A response to a browser's preflight, on a route with `cors`.
@@ -92,6 +99,10 @@ impl EarlyResponse {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Reject(reason) => reason.status,
+            Self::Unauthenticated(AuthFailure { fault: CredentialFault::Repeated, .. }) => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
             Self::Redirect(_) => StatusCode::PERMANENT_REDIRECT,
             Self::Preflight => StatusCode::NO_CONTENT,
             Self::Options => StatusCode::OK,
@@ -100,7 +111,11 @@ impl EarlyResponse {
 
     /// The error for the access log, if the request is refused.
     pub fn error(&self) -> Option<&'static str> {
-        if let Self::Reject(reason) = self { Some(reason.error) } else { None }
+        match self {
+            Self::Reject(reason) => Some(reason.error),
+            Self::Unauthenticated(failure) => Some(failure.fault.error()),
+            Self::Redirect(_) | Self::Preflight | Self::Options => None,
+        }
     }
 }
 
@@ -142,16 +157,19 @@ pub fn resolve<'p, 'r>(
             Err(response) => (host, Err(response)),
             Ok(request) => {
                 let outcome = match input.route(secret, loop_mark, &request, &mut route) {
-                    Ok(Routed { index, route, assessment, target, affinity }) => Ok(RoutedRequest {
-                        index,
-                        route,
-                        charges: assessment,
-                        target,
-                        affinity,
-                        seen: request,
-                    }),
+                    Ok(Routed { index, route, consumer, assessment, target, affinity }) => {
+                        Ok(RoutedRequest {
+                            index,
+                            route,
+                            consumer,
+                            charges: assessment,
+                            target,
+                            affinity,
+                            seen: request,
+                        })
+                    }
                     Err(response) => {
-                        seen = Some(request);
+                        seen = Some(Box::new(request));
                         Err(response)
                     }
                 };
@@ -166,6 +184,7 @@ pub fn resolve<'p, 'r>(
 struct Routed<'p, 'r> {
     index: RouteIndex,
     route: &'p Route,
+    consumer: Option<NamedConsumer<'p>>,
     assessment: RequestCharges<'p>,
     target: Cow<'r, str>,
     affinity: u64,
@@ -193,24 +212,33 @@ impl<'p, 'r> Input<'p, 'r> {
         if loop_mark.is_some_and(|mark| mark.passes(head.fields) >= MAX_PASSES) {
             return Err(RejectReason::looped().into());
         }
-        let request = seen.request();
-        if let Some(preflight) = preflight_route(plan, head, &request) {
-            *found = Some((preflight, plan.route(preflight)));
-            return Err(EarlyResponse::Preflight);
-        }
-        let index = plan.table.find(&request).ok_or_else(RejectReason::no_route)?;
+        let mut request = seen.request();
+        let preflight = preflight_route(plan, head, &request);
+        let index = preflight.or_else(|| plan.table.find(&request)).ok_or_else(RejectReason::no_route)?;
         let route = plan.route(index);
         *found = Some((index, route));
+        for rules in [&plan.server.addresses, &route.addresses] {
+            rules.check(self.client).map_err(RejectReason::address)?;
+        }
         if route.redirect == Some(Redirect::Https) && !self.came_by_tls() {
             return Err(EarlyResponse::Redirect(https_location(head, &request, route)?));
         }
+        if preflight.is_some() {
+            return Err(EarlyResponse::Preflight);
+        }
         check(head, route)?;
+        let consumer = match &route.auth {
+            Some(auth) => plan.authenticate(auth, &request).map_err(EarlyResponse::Unauthenticated)?,
+            None => None,
+        };
+        request.consumer = consumer.map(|named| named.consumer);
         Ok(Routed {
             index,
             route,
+            consumer,
             // Built in place: it is large enough that moving it costs measurably.
             assessment: RequestCharges::new(plan, route, &request, secret),
-            target: forwarded(head, &seen.path, route),
+            target: forwarded(plan, head, &seen.path, route),
             affinity: plan.upstream(route.upstream).affinity(&request, route),
         })
     }
@@ -228,7 +256,7 @@ impl<'p, 'r> Input<'p, 'r> {
 impl RoutedRequest<'_, '_> {
     /// The request as routes and keys see it.
     pub fn request(&self) -> RouteRequest<'_> {
-        self.seen.request()
+        RouteRequest { consumer: self.consumer.map(|named| named.consumer), ..self.seen.request() }
     }
 
     /// Its head.
@@ -248,6 +276,7 @@ impl SeenRequest<'_> {
             headers: self.head.fields,
             client: self.client,
             tls_subject: self.subject,
+            consumer: None,
         }
     }
 }
@@ -297,13 +326,24 @@ fn host_of<'r>(head: &RequestHead<'r>) -> Result<Cow<'r, str>, RejectReason> {
 }
 
 /// The target for the backend: the normalised path without the route's prefix, in origin-form.
-fn forwarded<'r>(head: &RequestHead<'r>, path: &Path<'_>, route: &Route) -> Cow<'r, str> {
+fn forwarded<'r>(plan: &Plan, head: &RequestHead<'r>, path: &Path<'_>, route: &Route) -> Cow<'r, str> {
     let path = route.forwarded_path(path);
+    if let (Some(auth), Some(query)) = (&route.auth, head.target.query)
+        && !auth.forwards_credentials
+        && let Some(rest) = without_credentials(query, auth.auths.iter().map(|auth| &plan.auth(*auth).source))
+    {
+        return with_query(path, &rest).into();
+    }
     match head.target.query {
         _ if head.target.authority.is_none() && head.target.path == path => head.target.text.into(),
         Some(query) => format!("{path}?{query}").into(),
         None => path.to_owned().into(),
     }
+}
+
+/// An empty query is left out.
+fn with_query(path: &str, query: &str) -> String {
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
 /// The route's requirements for a request beyond its conditions.
@@ -348,6 +388,10 @@ impl RejectReason {
         let detail =
             format!("the key of limit `{}` is given more than once, with different values", limit.name);
         Self::new(400, detail, "repeated_key")
+    }
+
+    fn address(refusal: AddressRefusal) -> Self {
+        Self::new(403, "requests from this address are not admitted", refusal.error())
     }
 
     fn no_route() -> Self {

@@ -11,15 +11,16 @@ use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
-use crate::plan::admission::{Applicability, BindingLimit, LimitCheck, Refusal};
+use crate::plan::admission::{Applicability, BindingLimit, LimitCheck, Refusal, RequestCharges};
+use crate::plan::auth::{AuthFailure, CredentialFault, NamedConsumer, RouteAuth};
 use crate::plan::log::AccessLog;
-use crate::plan::resolve::RoutedRequest;
-use crate::plan::{Limit, Mode, Route, UpstreamIndex};
-use crate::route::RouteIndex;
+use crate::plan::resolve::{EarlyResponse, RoutedRequest};
+use crate::plan::{Limit, Mode, Plan, Route, UpstreamIndex};
 use crate::route::mask::Masking;
+use crate::route::{RouteIndex, RouteRequest};
 use crate::store::Outcome;
 use crate::telemetry::access_log::Record;
-use crate::telemetry::metrics::{DecisionLabel, LimitVerdict, RequestOutcome};
+use crate::telemetry::metrics::{AuthResult, DecisionLabel, LimitVerdict, RequestOutcome};
 use crate::upstream::Failed;
 use crate::upstream::exchange::{Exchange, RequestBody};
 
@@ -74,7 +75,7 @@ impl RequestContext {
         begin(&mut record, self.started, head, client, peer.http2);
         String::from_utf8_lossy(&self.request_id).as_ref().clone_into(&mut record.request_id);
         if let (AccessLog::Combined, Some(head)) = (&plan.log.access, head) {
-            note_agent(&mut record, head);
+            note_agent(&mut record, plan, head);
         }
         record.trace_id = self.trace.as_ref().map(RequestTrace::id);
         self.record = Some(record);
@@ -87,6 +88,85 @@ impl RequestContext {
             record.client = client;
             host.clone_into(&mut record.host);
         }
+    }
+
+    /// Counts and notes the result of checking the request's credential, and cuts credentials out of the logged path.
+    pub(crate) fn authenticated(&mut self, outcome: &Result<RoutedRequest<'_, '_>, EarlyResponse>) {
+        // Most plans have no auth.
+        if self.plan.auths.is_empty() {
+            return;
+        }
+        if self.plan.hides_queries()
+            && let Some(record) = &mut self.record
+        {
+            self.plan.cut_credentials(&mut record.path);
+        }
+        let (auth, result) = match outcome {
+            Ok(RoutedRequest { consumer: Some(NamedConsumer { auth, consumer }), .. }) => {
+                if let Some(record) = &mut self.record {
+                    consumer.name().clone_into(&mut record.consumer);
+                    consumer.tier().unwrap_or_default().clone_into(&mut record.tier);
+                }
+                (*auth, AuthResult::Accepted)
+            }
+            Ok(RoutedRequest { route: Route { auth: Some(RouteAuth { auths, .. }), .. }, .. }) => {
+                let Some(&first) = auths.first() else { return };
+                (first, AuthResult::Anonymous)
+            }
+            Err(EarlyResponse::Unauthenticated(AuthFailure { auth, fault })) => {
+                let result = match fault {
+                    CredentialFault::Missing => AuthResult::Missing,
+                    CredentialFault::Repeated => AuthResult::Repeated,
+                    // Counted once it is known whether a limit refuses it.
+                    CredentialFault::Invalid => return,
+                };
+                (*auth, result)
+            }
+            _ => return,
+        };
+        self.plan.metrics.auth(auth, result);
+    }
+
+    /// Counts a wrong credential. `refusal`: the limit on such requests refuses it.
+    pub(crate) fn credential_refused(
+        &mut self,
+        failure: AuthFailure,
+        refusal: Option<(&Refusal<'_>, Option<&BindingLimit<'_>>)>,
+    ) {
+        let result = if refusal.is_some() { AuthResult::Limited } else { AuthResult::Invalid };
+        self.plan.metrics.auth(failure.auth, result);
+        let Some((refusal, tightest)) = refusal else { return };
+        self.fate = RequestOutcome::Refused;
+        self.note(tightest);
+        if let (Some(record), None) = (&mut self.record, tightest) {
+            (*refusal.limit.name).clone_into(&mut record.limit);
+            record.decision = Some(DecisionLabel::Limited);
+        }
+    }
+
+    /// Counts a wrong credential in the statistics of its client's key.
+    pub(crate) fn count_failure(
+        &self,
+        failure: AuthFailure,
+        charges: &RequestCharges<'_>,
+        request: &RouteRequest<'_>,
+        refused: bool,
+    ) {
+        let limit = self.plan.auth(failure.auth).failures;
+        let key_stats = limit.and_then(|limit| self.plan.key_stats.get(limit.0));
+        let Some((key_stats, check)) = key_stats.zip(charges.checks.first()) else { return };
+        if let Some(owner) = charges.owner(check) {
+            let masking = Masking::of(check.limit.reveal, &self.plan.short_ids);
+            let write_label =
+                |label: &mut String| check.limit.key.write_label(request, "", true, masking, label);
+            key_stats.borrow_mut().note(owner, refused, self.started, write_label);
+        }
+    }
+
+    /// The `www-authenticate` header lines of a refusal.
+    pub(crate) fn challenges(&self, failure: AuthFailure) -> String {
+        let auth = self.route.and_then(|route| self.plan.route(route).auth.as_ref());
+        auth.map(|auth| self.plan.challenges(auth, failure)).unwrap_or_default()
     }
 
     /// Notes the route.
@@ -159,6 +239,7 @@ impl RequestContext {
         for (index, used) in assessment.checks.iter().enumerate() {
             let Some(label) = label(used, outcome, admitted) else { continue };
             self.plan.metrics.decision(routed.index, index, label);
+            self.count_tier(routed, index, used, label);
             let refused = match label {
                 DecisionLabel::Allowed | DecisionLabel::Delayed => false,
                 DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
@@ -170,6 +251,23 @@ impl RequestContext {
                 }
             };
             self.note_asker(routed, index, used, refused);
+        }
+    }
+
+    /// Counts a limit's decision by the consumer's tier, if the limit has tiers.
+    #[inline]
+    fn count_tier(
+        &self,
+        routed: &RoutedRequest<'_, '_>,
+        place: usize,
+        used: &LimitCheck<'_>,
+        label: DecisionLabel,
+    ) {
+        if used.limit.tiers.is_empty() {
+            return;
+        }
+        if let Some(limit_use) = routed.route.limits.get(place) {
+            self.plan.metrics.tier_decision(limit_use.limit, used.tier, label);
         }
     }
 
@@ -268,10 +366,17 @@ fn begin(
     head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.path);
 }
 
-/// Notes the fields that only the combined format logs.
-fn note_agent(record: &mut Record, head: &RequestHead<'_>) {
+/// Notes the fields that only the combined format logs. The referrer may be a page of this site with a credential in its
+/// query.
+fn note_agent(record: &mut Record, plan: &Plan, head: &RequestHead<'_>) {
     let field = |name| head.fields.first(name).unwrap_or_default();
-    field(&header::REFERER).clone_into(&mut record.referer);
+    let referer = field(&header::REFERER);
+    referer.clone_into(&mut record.referer);
+    if plan.hides_queries() && referer.contains(&b'?') {
+        let mut text = String::from_utf8_lossy(referer).into_owned();
+        plan.cut_credentials(&mut text);
+        record.referer = text.into_bytes();
+    }
     field(&header::USER_AGENT).clone_into(&mut record.user_agent);
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::worker::Worker;
 use crate::limit::units::{Cost, Fingerprint, Micros};
-use crate::plan::{LimitIndex, Mode, Plan};
+use crate::plan::{Mode, admission};
 use crate::shared::worker_commands::{Change, CommandReceiver, KeyCommand, KeyOperation, WorkerCommand};
 use crate::store::bans::{BanFault, Banned};
 use crate::store::{Charge, Decisions, Group, Unreachable};
@@ -68,7 +68,7 @@ fn refused_keys(worker: &Worker) -> Vec<(Arc<str>, [HyperLogLogUnion; 2])> {
 }
 
 async fn key(command: &KeyCommand, worker: &Worker) -> Result<Decisions, Unreachable> {
-    let charges = |cost| charges(&command.plan, command.limit, command.owner, cost);
+    let charges = |cost| charges(command, cost);
     let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
     match command.deed {
         KeyOperation::Look(cost) => counters.look(&charges(cost), now).await,
@@ -81,7 +81,7 @@ async fn key(command: &KeyCommand, worker: &Worker) -> Result<Decisions, Unreach
 }
 
 async fn change(command: &KeyCommand<Change>, worker: &Worker) -> Result<u64, Unreachable> {
-    let charges = charges(&command.plan, command.limit, command.owner, Cost::ONE);
+    let charges = charges(command, Cost::ONE);
     let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
     match command.deed {
         Change::Reset => counters.reset(&charges, now).await.map(u64::from),
@@ -94,11 +94,11 @@ async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<()
     counters.ban(worker.shared.store.bans(), banned, span, now).await
 }
 
-fn charges(plan: &Plan, limit: LimitIndex, owner: Fingerprint, cost: Cost) -> Vec<Charge<'_>> {
-    let limit = plan.limit(limit);
+fn charges<D>(command: &KeyCommand<D>, cost: Cost) -> Vec<Charge<'_>> {
+    let limit = command.plan.limit(command.limit);
     let group = match limit.mode {
         Mode::Enforce => Group::Enforced,
         Mode::Shadow => Group::Shadow(0),
     };
-    limit.charges(owner, cost, group).collect()
+    admission::charges(limit.policies_of(command.tier), command.owner, cost, group).collect()
 }

@@ -55,6 +55,7 @@ pub(super) fn server() -> Server {
         ratelimit_headers: RatelimitHeaders::Off,
         request_id: RequestIds::Off,
         via: false,
+        addresses: crate::route::access::AddressRules::default(),
     }
 }
 
@@ -67,6 +68,7 @@ pub(super) fn plan(server: Server) -> Plan {
         log: Log { access: AccessLog::Off, file: None, sample: Sample::ALL, level: String::new() },
         trace: None,
         limits: Vec::new(),
+        auths: Vec::new(),
         upstreams: Vec::new(),
         routes: Vec::new(),
         table: RouteTable::new(Vec::new(), PathMatching::default()),

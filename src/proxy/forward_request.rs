@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use http::{Method, StatusCode};
 
+use super::consumer_headers::ConsumerHeaders;
 use super::cors::is_cors;
 use super::local_response_writer::{is_ratelimit, put_ratelimit};
 use super::peer::ConnectionPeer;
@@ -25,6 +26,7 @@ use crate::limit::units::Timestamp;
 use crate::plan::admission::BindingLimit;
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::{RatelimitHeaders, RequestIds, Route, Upstream};
+use crate::route::consumers::Consumer;
 use crate::upstream::exchange::{self, Exchange};
 use crate::upstream::{Failed, Failure};
 
@@ -32,6 +34,8 @@ use crate::upstream::{Failed, Failure};
 pub(crate) struct ForwardRequest<'p> {
     pub(super) route: &'p Route,
     pub(super) tightest: Option<BindingLimit<'p>>,
+    /// The consumer of the request.
+    consumer: Option<Consumer<'p>>,
     /// The method is idempotent (RFC 9110 §9.2.2).
     pub(super) idempotent: bool,
     /// The protocol that the backend may switch the client to.
@@ -57,6 +61,7 @@ impl<'p> ForwardRequest<'p> {
         Self {
             route: routed.route,
             tightest,
+            consumer: routed.consumer.map(|named| named.consumer),
             idempotent: is_idempotent(&head.method),
             upgrade: wanted_upgrade(head).map(Box::from),
             // HTTP/1.0 has no chunks, and so no trailers.
@@ -96,6 +101,7 @@ impl<'p> ForwardRequest<'p> {
             trailers: self.trailers,
             via: server.via,
             trace: ctx.trace.as_ref(),
+            consumer: ConsumerHeaders::new(&plan, self.route.auth.as_ref(), self.consumer),
             edits: &self.route.request_headers,
         };
         onward.write(head, out);

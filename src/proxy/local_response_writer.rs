@@ -51,8 +51,19 @@ impl LocalResponseWriter<'_> {
     /// A short problem document (RFC 9457) without internals. `detail` is the gateway's own text, never the client's or
     /// the backend's. Returns the length of its body.
     pub(crate) fn problem(self, status: StatusCode, detail: &str) -> usize {
+        self.problem_with(status, detail, "")
+    }
+
+    /// The same for a request without a valid credential. `challenges` are `www-authenticate` header lines; a 401 has
+    /// them (RFC 9110 §15.5.2).
+    pub(crate) fn unauthenticated(self, status: StatusCode, detail: &str, challenges: &str) -> usize {
+        self.problem_with(status, detail, if status == StatusCode::UNAUTHORIZED { challenges } else { "" })
+    }
+
+    fn problem_with(self, status: StatusCode, detail: &str, lines: &str) -> usize {
         if self.form.grpc {
             grpc::put_trailers_only(status, |out| put_all(out, &[detail]), self.outbound);
+            put_lines(self.outbound, lines.as_bytes());
             return self.end_head();
         }
         self.scrap.clear();
@@ -66,6 +77,7 @@ impl LocalResponseWriter<'_> {
         own.write(self.form, self.date, self.outbound, |out| {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
+            put_lines(out, lines.as_bytes());
             if status == StatusCode::METHOD_NOT_ALLOWED {
                 // RFC 9110 §15.5.6 requires the methods.
                 put_field(out, b"allow", METHODS);

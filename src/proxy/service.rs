@@ -26,7 +26,8 @@ use crate::plan::Route;
 use crate::plan::admission::{
     Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause, RequestCharges,
 };
-use crate::plan::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest};
+use crate::plan::auth::{AuthFailure, CredentialFault};
+use crate::plan::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest, SeenRequest};
 use crate::store::Outcome;
 use crate::telemetry::metrics::RequestOutcome;
 
@@ -95,7 +96,15 @@ async fn judge<'p, 'r>(
 ) -> RequestAction<'p, 'r> {
     let routed = match resolve(ctx, plan, head, peer) {
         Ok(routed) => routed,
-        Err(response) => return RequestAction::Early(response),
+        Err(Unresolved {
+            response: EarlyResponse::Unauthenticated(failure),
+            route: Some(route),
+            seen: Some(seen),
+        }) => {
+            // Boxed: its state would be part of every connection's.
+            return Box::pin(refuse_credential(ctx, plan, failure, route, &seen)).await;
+        }
+        Err(Unresolved { response, .. }) => return RequestAction::Early(response),
     };
     let bans = ctx.worker.shared.store.bans();
     if !bans.is_empty()
@@ -146,16 +155,64 @@ impl<'p> RequestAction<'p, '_> {
     }
 }
 
+/// A request that is answered before any limit of its route is checked.
+struct Unresolved<'p, 'r> {
+    response: EarlyResponse,
+    route: Option<&'p Route>,
+    seen: Option<Box<SeenRequest<'r>>>,
+}
+
+/// Charges a wrong credential to the limit that bounds them: a request with one gets 401, or 429 once the limit is used
+/// up.
+async fn refuse_credential<'p>(
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
+    failure: AuthFailure,
+    route: &'p Route,
+    seen: &SeenRequest<'_>,
+) -> RequestAction<'p, 'static> {
+    let request = seen.request();
+    let mut refused = None;
+    if let Some(charges) = plan.failure_charges(failure, route, &request, &plan.secret) {
+        let bans = ctx.worker.shared.store.bans();
+        refused = match charges.banned(bans, ctx.started) {
+            Some(BanRefusal { refusal, tightest, .. }) => Some((refusal, Some(tightest))),
+            None => {
+                let outcome = decide(ctx, &charges).await;
+                if outcome.unavailable {
+                    return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
+                }
+                let Admission { sentence, tightest } = charges.decide(&outcome);
+                match sentence {
+                    AdmissionDecision::Refuse(refusal) => Some((refusal, tightest)),
+                    AdmissionDecision::Admit(_) => None,
+                }
+            }
+        };
+        ctx.count_failure(failure, &charges, &request, refused.is_some());
+    }
+    if failure.fault == CredentialFault::Invalid {
+        ctx.credential_refused(
+            failure,
+            refused.as_ref().map(|(refusal, tightest)| (refusal, tightest.as_ref())),
+        );
+    }
+    match refused {
+        None => RequestAction::Early(EarlyResponse::Unauthenticated(failure)),
+        Some((refusal, tightest)) => RequestAction::Refuse(OverLimitRequest { refusal, tightest, route }),
+    }
+}
+
 /// Resolves the request, and notes the data known then.
 fn resolve<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
     head: &'r RequestHead<'r>,
     peer: &'r ConnectionPeer,
-) -> Result<RoutedRequest<'p, 'r>, EarlyResponse> {
+) -> Result<RoutedRequest<'p, 'r>, Unresolved<'p, 'r>> {
     let loop_mark = Some(&ctx.worker.shared.loop_mark);
     let resolution = resolve::resolve(plan, &plan.secret, loop_mark, head, peer.as_seen());
-    let Resolution { client, host, route, outcome, .. } = resolution;
+    let Resolution { client, host, route, seen, outcome } = resolution;
     peer.check_client(client, &plan.server.client, head.fields);
     ctx.identify(client.address, &host);
     if let Some((index, route)) = route {
@@ -168,10 +225,11 @@ fn resolve<'p, 'r>(
             (None, _) => {}
         }
     }
-    if let Err(EarlyResponse::Reject(_)) = outcome {
+    if let Err(EarlyResponse::Reject(_) | EarlyResponse::Unauthenticated(_)) = outcome {
         ctx.sample_rejection(head, &host);
     }
-    outcome
+    ctx.authenticated(&outcome);
+    outcome.map_err(|response| Unresolved { response, route: route.map(|(_, route)| route), seen })
 }
 
 /// Asks the store, with the time at which the request head was complete. Without charges, the store is not asked.
@@ -212,11 +270,18 @@ async fn refuse(session: &mut Session, ctx: &mut RequestContext, fault: RequestE
 async fn early(session: &mut Session, ctx: &mut RequestContext, response: &EarlyResponse) -> NextAction {
     drain(session, ctx).await;
     ctx.answered(response.status(), response.error());
+    let challenges = match response {
+        EarlyResponse::Unauthenticated(failure) => ctx.challenges(*failure),
+        _ => String::new(),
+    };
     send(session, ctx, |page| match response {
         EarlyResponse::Preflight => page.preflight(),
         EarlyResponse::Options => page.options(),
         EarlyResponse::Redirect(location) => page.redirect(location),
         EarlyResponse::Reject(reason) => page.problem(reason.status, &reason.detail),
+        EarlyResponse::Unauthenticated(failure) => {
+            page.unauthenticated(response.status(), failure.fault.detail(), &challenges)
+        }
     })
     .await
 }

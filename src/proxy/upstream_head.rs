@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderName, HeaderValue, StatusCode};
 
+use super::consumer_headers::ConsumerHeaders;
 use super::tracer::RequestTrace;
 use crate::http1::body::Body;
 use crate::http1::fields::{Field, Fields};
@@ -84,6 +85,8 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) via: bool,
     /// The request's place in a trace; `None`: the client's trace headers are forwarded like any other.
     pub(crate) trace: Option<&'a RequestTrace>,
+    /// The consumer of the request.
+    pub(crate) consumer: ConsumerHeaders<'a>,
     /// The route's edits.
     pub(crate) edits: &'a HeaderEdits,
 }
@@ -107,6 +110,12 @@ impl UpstreamRequestHead<'_> {
         let nominations = ConnectionOptions::of(head.fields);
         let keeps = |field: &Field<'_>| self.passes(field) && !nominations.name(field.name);
         head.fields.copy_lines(keeps, |text| out.extend_from_slice(text));
+        self.consumer.put(head.fields, |name, value| {
+            // A cookie that the client nominates applies to this connection only, like any other header.
+            if !nominations.name(name) || name != b"cookie" {
+                self.put_own(out, name, value);
+            }
+        });
         match head.body {
             Body::Chunked => put_field(out, b"transfer-encoding", b"chunked"),
             Body::Length(length) if head.fields.known(Name::ContentLength).is_some() => {
@@ -153,6 +162,7 @@ impl UpstreamRequestHead<'_> {
     fn passes(&self, field: &Field<'_>) -> bool {
         match field.known {
             Name::Other if self.is_twin(field.name) || self.is_false_source(field.name) => return false,
+            Name::Other | Name::Authorization if !self.consumer.passes(field) => return false,
             Name::Other | Name::Date | Name::Trailer => {}
             Name::Host | Name::CdnLoop | Name::ContentLength | Name::Expect | Name::XRequestId => {
                 return false;
@@ -390,6 +400,7 @@ mod tests {
             trailers: false,
             via: false,
             trace: None,
+            consumer: ConsumerHeaders::default(),
             edits: &HeaderEdits::default(),
         };
         let mut out = BytesMut::new();

@@ -22,6 +22,23 @@ pub(super) fn all<'r>(
     })
 }
 
+/// The value of a `Cookie` header without the cookies whose name is `hidden`; `None` if there are none.
+pub(super) fn without(value: &[u8], hidden: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    let is_hidden = |pair: &[u8]| {
+        let name = pair.split(|&byte| byte == b'=').next().unwrap_or_default();
+        hidden(name.trim_ascii())
+    };
+    let pairs = value.split(|&byte| byte == b';');
+    if !pairs.clone().any(is_hidden) {
+        return None;
+    }
+    let kept: Vec<&[u8]> = pairs.filter(|pair| !is_hidden(pair)).collect();
+    if kept.iter().all(|pair| pair.trim_ascii().is_empty()) {
+        return Some(Vec::new());
+    }
+    Some(kept.join(&b";"[..]).trim_ascii().to_vec())
+}
+
 fn decoded(value: &[u8]) -> Cow<'_, [u8]> {
     match memchr::memchr(b'%', value) {
         Some(_) => percent_decode(value).into(),

@@ -91,7 +91,7 @@ impl Index {
             request.headers.all(name).iter().any(|sent| values.contains(sent))
         };
         self.headers.iter().any(carried)
-            || client.identified && self.networks.cover(client.address)
+            || client.identified && self.networks.contain(client.address)
             || self.paths.matches(request.path.form(merge_slashes))
     }
 }

@@ -9,15 +9,17 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// See the module.
-#[derive(Debug, Default)]
-pub(super) struct Networks {
+/// A set of networks; see the module.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Networks {
+    /// The number of networks, contained ones included.
+    len: usize,
     v4: Ranges<u32>,
     v6: Ranges<u128>,
 }
 
 /// Disjoint ranges of addresses in ascending order, ends included.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Ranges<A> {
     starts: Box<[A]>,
     /// In the same order.
@@ -30,7 +32,7 @@ struct Ranges<A> {
 
 impl Networks {
     /// Whether one of the networks contains `address`, as [`covers`](super::client::covers) decides.
-    pub(super) fn cover(&self, address: IpAddr) -> bool {
+    pub fn contain(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(v4) => self.v4.contain(v4.to_bits()),
             IpAddr::V6(v6) => self.v6.contain(v6.to_bits()),
@@ -38,10 +40,31 @@ impl Networks {
     }
 }
 
+impl Networks {
+    /// Whether some address is in the set and in `network`.
+    pub fn overlap(&self, network: IpNet) -> bool {
+        match network {
+            IpNet::V4(v4) => self.v4.overlap(v4.network().to_bits(), v4.broadcast().to_bits()),
+            IpNet::V6(v6) => self.v6.overlap(v6.network().to_bits(), v6.broadcast().to_bits()),
+        }
+    }
+
+    /// The number of networks that the set was made of.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the set contains no address.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
 impl FromIterator<IpNet> for Networks {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        let (mut v4, mut v6, mut len) = (Vec::new(), Vec::new(), 0);
         for network in networks {
+            len += 1;
             match network {
                 IpNet::V4(network) => v4.push((network.network().to_bits(), network.broadcast().to_bits())),
                 IpNet::V6(network) => {
@@ -54,7 +77,7 @@ impl FromIterator<IpNet> for Networks {
                 }
             }
         }
-        Self { v4: Ranges::new(v4), v6: Ranges::new(v6) }
+        Self { len, v4: Ranges::new(v4), v6: Ranges::new(v6) }
     }
 }
 
@@ -89,6 +112,15 @@ impl<A: Copy + Ord + Into<u128>> Ranges<A> {
         let (from, to) = (self.heads[part], self.heads[part + 1]);
         let behind = from + self.starts[from..to].partition_point(|&start| start <= address);
         behind.checked_sub(1).is_some_and(|at| address <= self.ends[at])
+    }
+}
+
+impl<A: Copy + Ord> Ranges<A> {
+    /// Whether a range has an address from `start` to `end`, both included.
+    fn overlap(&self, start: A, end: A) -> bool {
+        // Of the ranges that begin by `end`, the last one ends last.
+        let after = self.starts.partition_point(|&first| first <= end);
+        after.checked_sub(1).is_some_and(|at| start <= self.ends[at])
     }
 }
 
@@ -135,7 +167,8 @@ mod tests {
             let set: Networks = networks.iter().copied().collect();
             for address in addresses {
                 let expected = networks.iter().any(|network| covers(network, address));
-                prop_assert_eq!(set.cover(address), expected, "{} in {:?}", address, &networks);
+                prop_assert_eq!(set.contain(address), expected, "{} in {:?}", address, &networks);
+                prop_assert_eq!(set.overlap(address.into()), set.contain(address));
             }
         }
     }

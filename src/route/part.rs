@@ -38,6 +38,10 @@ pub enum Part {
     Global,
     /// The subject of the client's certificate, as `CN=a, O=b`. Absent without one, or if it is empty.
     TlsSubject,
+    /// The name of the consumer. Absent of an anonymous request.
+    Consumer,
+    /// The consumer's value in this column of its file. Absent of an anonymous request, or if it is empty.
+    ConsumerColumn(String),
 }
 
 /// The rule for several different values of a header, cookie or query part.
@@ -80,7 +84,7 @@ impl Part {
     ///
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
-        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global` or `tls:subject`";
+        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN` or `tls:subject`";
         match text.split_once(':') {
             None => match text {
                 "ip" => Ok(Self::Ip),
@@ -89,6 +93,7 @@ impl Part {
                 "method" => Ok(Self::Method),
                 "route" => Ok(Self::Route),
                 "global" => Ok(Self::Global),
+                "consumer" => Ok(Self::Consumer),
                 "header" | "cookie" | "query" => {
                     KeyFault::new(format!("the key `{text}` lacks a name"), format!("write `{text}:NAME`"))
                 }
@@ -99,6 +104,10 @@ impl Part {
                 KeyFault::new(format!("the key `{kind}` takes no name"), format!("write `{kind}`"))
             }
             Some(("tls", "subject")) => Ok(Self::TlsSubject),
+            Some(("consumer", column)) if !column.is_empty() => Ok(Self::ConsumerColumn(column.into())),
+            Some(("consumer", _)) => {
+                KeyFault::new("the key `consumer:` lacks a column", "write `consumer`, or `consumer:COLUMN`")
+            }
             Some(("jwt", _)) => {
                 KeyFault::new(format!("the key `{text}` is not available in this version"), ALL)
             }
@@ -108,12 +117,17 @@ impl Part {
 
     /// Whether a request may lack it.
     pub fn may_be_missing(&self) -> bool {
-        self.invented_by_client() || *self == Self::TlsSubject
+        self.invented_by_client() || self.is_of_consumer() || *self == Self::TlsSubject
     }
 
     /// Whether a client can invent the value at will (header, cookie, query), so that the part alone limits no client.
     pub fn invented_by_client(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
+    }
+
+    /// Whether its value is that of a consumer, which is known on routes with `auth` only.
+    pub fn is_of_consumer(&self) -> bool {
+        matches!(self, Self::Consumer | Self::ConsumerColumn(_))
     }
 
     /// How its values are shown: masked only if they may be secret.
@@ -170,6 +184,10 @@ impl Part {
             Self::Method => text(request.method.as_str()),
             Self::Route => text(route),
             Self::Global => PartValue::Nothing,
+            Self::Consumer => request.consumer.map_or(PartValue::Missing, |consumer| text(consumer.name())),
+            Self::ConsumerColumn(column) => {
+                request.consumer.and_then(|consumer| consumer.column(column)).map_or(PartValue::Missing, text)
+            }
             Self::TlsSubject => {
                 PartValue::or_missing(request.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
@@ -189,6 +207,8 @@ impl Part {
             Self::Route => 7,
             Self::Global => 8,
             Self::TlsSubject => 9,
+            Self::Consumer => 10,
+            Self::ConsumerColumn(_) => 11,
         }
     }
 
@@ -205,6 +225,8 @@ impl Part {
             Self::Route => "route".into(),
             Self::Global => "everybody".into(),
             Self::TlsSubject => "subject of the client certificate".into(),
+            Self::Consumer => "consumer".into(),
+            Self::ConsumerColumn(column) => format!("`{column}` of the consumer"),
         }
     }
 }
@@ -222,6 +244,8 @@ impl fmt::Display for Part {
             Self::Route => f.write_str("route"),
             Self::Global => f.write_str("global"),
             Self::TlsSubject => f.write_str("tls:subject"),
+            Self::Consumer => f.write_str("consumer"),
+            Self::ConsumerColumn(column) => write!(f, "consumer:{column}"),
         }
     }
 }

@@ -17,6 +17,16 @@ pub(super) fn all<'r>(
     })
 }
 
+/// The query without the parameters whose decoded name is `hidden`; `None` if there are none.
+pub(super) fn without(query: &str, hidden: impl Fn(&[u8]) -> bool) -> Option<String> {
+    let keeps = |pair: &&str| !hidden(&decoded(pair.split('=').next().unwrap_or_default()));
+    if query.split('&').all(|pair| keeps(&pair)) {
+        return None;
+    }
+    let kept: Vec<&str> = query.split('&').filter(keeps).collect();
+    Some(kept.join("&"))
+}
+
 fn decoded(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     if memchr::memchr2(b'%', b'+', bytes).is_none() {

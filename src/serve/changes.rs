@@ -3,9 +3,13 @@
 use std::fmt::{Debug, Display};
 use std::sync::Arc;
 
+use crate::config::{consumers_words, counted};
 use crate::limit::display::ShortDisplay;
-use crate::plan::{HeaderEdits, Limit, LimitUse, Plan, Route, Server, Upstream};
+use crate::plan::auth::{Auth, RouteAuth};
+use crate::plan::{HeaderEdits, Limit, LimitUse, Plan, Policy, Route, Server, Upstream};
 use crate::route::Conditions;
+use crate::route::access::AddressRules;
+use crate::route::networks::Networks;
 
 /// At most this many changes are logged of one reload; the others are counted.
 const MAX_LINES: usize = 50;
@@ -22,6 +26,15 @@ pub(super) fn changes(last: &Plan, next: &Plan) -> Vec<String> {
         &mut lines,
         |subject, a, b| {
             upstream(subject, a, b);
+        },
+    );
+    by_name(
+        "auth",
+        (&last.auths, &next.auths),
+        |it| Arc::clone(&it.name),
+        &mut lines,
+        |subject, a, b| {
+            auth(subject, (last, a), (next, b));
         },
     );
     by_name("limit", (&last.limits, &next.limits), |it| Arc::clone(&it.name), &mut lines, limit);
@@ -136,6 +149,7 @@ fn server(subject: &mut Subject<'_>, last: &Server, next: &Server) {
     subject.written("ratelimit_headers", last.ratelimit_headers, next.ratelimit_headers);
     subject.written("request_id", last.request_id, next.request_id);
     subject.shown("via", last.via, next.via);
+    addresses(subject, &last.addresses, &next.addresses);
 }
 
 /// A duration of `[server]`.
@@ -160,16 +174,49 @@ fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
     Subject::new("trace".to_owned(), lines).hidden("settings", &last.trace, &next.trace);
 }
 
+/// The number of networks on each side; a change of equally many is named without them: lists may be long.
+fn addresses(subject: &mut Subject<'_>, last: &AddressRules, next: &AddressRules) {
+    for (setting, last, next) in [("allow", &last.allow, &next.allow), ("deny", &last.deny, &next.deny)] {
+        let networks = |rule: &Option<Arc<Networks>>| {
+            rule.as_ref().map_or(String::new(), |rule| counted(rule.len(), "network"))
+        };
+        let (before, after) = (networks(last), networks(next));
+        if before == after {
+            subject.hidden(setting, last, next);
+        }
+        subject.shown(setting, before, after);
+    }
+}
+
+fn auth(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Auth), (next_plan, next): (&Plan, &Auth)) {
+    subject.shown("from", &last.source, &next.source);
+    let (before, after) = (consumers_words(last), consumers_words(next));
+    if before == after {
+        subject.hidden("consumers", &last.version, &next.version);
+    }
+    subject.shown("consumers", before, after);
+    subject.hidden("realm", &last.challenge, &next.challenge);
+    let failures = |plan: &Plan, auth: &Auth| {
+        auth.failures.map_or_else(String::new, |limit| plan.limit(limit).name.to_string())
+    };
+    subject.shown("failures", failures(last_plan, last), failures(next_plan, next));
+}
+
 fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     let algorithm = |limit: &Limit| limit.policies.first().map_or("", |policy| policy.algorithm.name());
     subject.shown("algorithm", algorithm(last), algorithm(next));
-    let ((rate, more), (next_rate, next_more)) = (rates(last), rates(next));
-    subject.shown("rate", rate, next_rate);
-    match (more.split_once(' '), next_more.split_once(' ')) {
-        (Some((word, count)), Some((next_word, next_count))) if word == next_word => {
-            subject.shown(word, count, next_count);
+    policies(subject, "", &last.policies, &next.policies);
+    for tier in &last.tiers {
+        let name = plain(&tier.name);
+        match next.tier(Some(&tier.name)) {
+            Some(index) => {
+                policies(subject, &format!("tier {name} "), &tier.policies, next.policies_of(Some(index)))
+            }
+            None => subject.line(&format!("tier {name} removed")),
         }
-        _ => {}
+    }
+    for tier in next.tiers.iter().filter(|tier| last.tier(Some(&tier.name)).is_none()) {
+        subject.line(&format!("tier {} added: rate {}", plain(&tier.name), rates(&tier.policies).0));
     }
     subject.shown("key", &last.key, &next.key);
     subject.written("missing", last.key.missing, next.key.missing);
@@ -183,10 +230,21 @@ fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     subject.shown("reveal", last.reveal, next.reveal);
 }
 
-/// The rates of a limit, and its burst or queue: `100/h` and `burst 50`.
-fn rates(limit: &Limit) -> (String, String) {
-    let short: Vec<_> =
-        limit.policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect();
+/// `rate 100/h → 200/h`, and the same of the burst or the queue.
+fn policies(subject: &mut Subject<'_>, of: &str, last: &[Policy], next: &[Policy]) {
+    let ((rate, more), (next_rate, next_more)) = (rates(last), rates(next));
+    subject.shown(&format!("{of}rate"), rate, next_rate);
+    match (more.split_once(' '), next_more.split_once(' ')) {
+        (Some((word, count)), Some((next_word, next_count))) if word == next_word => {
+            subject.shown(&format!("{of}{word}"), count, next_count);
+        }
+        _ => {}
+    }
+}
+
+/// The rates of policies, and their burst or queue: `100/h` and `burst 50`.
+fn rates(policies: &[Policy]) -> (String, String) {
+    let short: Vec<_> = policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect();
     let rate = |text: &String| text.split(", ").next().unwrap_or_default().to_owned();
     let more = short.first().and_then(|text| text.split_once(", ")).map_or("", |(_, more)| more);
     (short.iter().map(rate).collect::<Vec<_>>().join(", "), more.to_owned())
@@ -241,6 +299,17 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     subject.hidden("redirect", &last.redirect, &next.redirect);
     subject.hidden("cors", &last.cors, &next.cors);
     subject.hidden("reject", &last.reject, &next.reject);
+    addresses(subject, &last.addresses, &next.addresses);
+    let auths = |plan: &Plan, route: &Route| {
+        let auths = route.auth.iter().flat_map(|auth| &auth.auths);
+        auths.map(|auth| plan.auth(*auth).name.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    subject.shown("auth", auths(last_plan, last), auths(next_plan, next));
+    let flag = |route: &Route, flag: fn(&RouteAuth) -> bool| route.auth.as_ref().is_some_and(flag);
+    let optional: fn(&RouteAuth) -> bool = |auth| auth.optional;
+    subject.shown("auth_optional", flag(last, optional), flag(next, optional));
+    let forwards: fn(&RouteAuth) -> bool = |auth| auth.forwards_credentials;
+    subject.shown("forward_credentials", flag(last, forwards), flag(next, forwards));
 }
 
 fn conditions(subject: &mut Subject<'_>, last: &Conditions, next: &Conditions) {

@@ -12,7 +12,7 @@ use super::changes::changes;
 use super::systemd::Systemd;
 use crate::config::{self, NamedFile};
 use crate::plan::log::Log;
-use crate::plan::{Admin, Listener, Plan};
+use crate::plan::{Admin, Limit, Listener, Plan};
 use crate::shared::Shared;
 use crate::shared::control::{ConfigStatus, Reload, Warnings};
 use crate::store::Store;
@@ -221,7 +221,7 @@ fn keep_sessions(plan: &mut Plan, last: &Plan) {
 
 /// Registers all policies of a plan with the store, which must be done before the plan is used.
 pub(super) fn register(store: &Store, plan: &Plan) {
-    for policy in plan.limits.iter().flat_map(|limit| &limit.policies) {
+    for policy in plan.limits.iter().flat_map(Limit::all_policies) {
         store.register(&policy.algorithm, policy.remote.identity);
     }
 }

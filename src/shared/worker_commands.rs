@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::limit::units::{Cost, Fingerprint, Micros};
-use crate::plan::{LimitIndex, Plan};
+use crate::plan::{LimitIndex, Plan, TierIndex};
 use crate::store::bans::{BanFault, Banned};
 use crate::store::{Decisions, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
@@ -48,6 +48,8 @@ pub struct KeyCommand<D = KeyOperation> {
     pub plan: Arc<Plan>,
     /// The limit.
     pub limit: LimitIndex,
+    /// The tier of the consumer, if the key names one.
+    pub tier: Option<TierIndex>,
     /// The owner of the counters; see [`Charge::owner`](crate::store::Charge::owner).
     pub owner: Fingerprint,
     /// The operation.

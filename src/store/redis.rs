@@ -32,7 +32,7 @@
 //! nothing in its state. A bucket's ticks on another meter are converted when they are read, as
 //! [`Algorithm::convert`](crate::limit::Algorithm::convert) does, and written back even by a refusal: otherwise they
 //! would go on draining at the old rate, and the wait sent to the client would be wrong. Gateways that use one bucket
-//! alternately at different rates each round it up to whole units: against the client, by less than one unit each time.
+//! alternately at different rates each round it up to whole ticks: against the client, by less than one tick each time.
 //!
 //! # Costs of a call for the server
 //!

@@ -27,7 +27,8 @@ use http::StatusCode;
 
 use crate::labels::labels;
 use crate::limit::units::Micros;
-use crate::plan::{Plan, UpstreamIndex};
+use crate::plan::auth::AuthIndex;
+use crate::plan::{LimitIndex, Plan, TierIndex, UpstreamIndex};
 use crate::route::RouteIndex;
 use crate::upstream::Failure;
 use counters::{RouteCounters, ServerCounters};
@@ -140,6 +141,24 @@ impl StatusClass {
 }
 
 labels! {
+    /// The result of checking a request's credential: the `result` of `tollgate_auth_total`.
+    pub enum AuthResult {
+        /// It named a consumer.
+        Accepted = "accepted",
+        /// There was none, which the route allows.
+        Anonymous = "anonymous",
+        /// There was none, and the route requires one.
+        Missing = "missing",
+        /// It named no consumer.
+        Invalid = "invalid",
+        /// There were several that differ.
+        Repeated = "repeated",
+        /// It named no consumer, and the limit on such requests refused it.
+        Limited = "limited",
+    }
+}
+
+labels! {
     /// Why a connection was rejected, or closed early: the `reason` of `tollgate_connections_refused_total`.
     pub enum ConnectionRejectReason {
         /// On a listener with PROXY protocol, the peer is no trusted proxy.
@@ -225,6 +244,21 @@ impl WorkerMetrics {
         let limits = self.series.routes.get(route.0).map(|route| &route.limits);
         if let Some(limit) = limits.and_then(|limits| limits.get(limit_use)) {
             limit.cells().of(decision).add(1);
+        }
+    }
+
+    /// Counts the result of checking a credential.
+    pub fn auth(&self, auth: AuthIndex, result: AuthResult) {
+        if let Some(auth) = self.series.auths.get(auth.0) {
+            auth.cells().result(result).add(1);
+        }
+    }
+
+    /// Counts a limit's decision on a consumer of this tier, if the limit has tiers; `None`: of none that it has.
+    pub fn tier_decision(&self, limit: LimitIndex, tier: Option<TierIndex>, decision: DecisionLabel) {
+        let tiers = self.series.tiers.get(limit.0).map_or(&[][..], |limit| &limit.tiers);
+        if let Some(tier) = tiers.get(tier.map_or(0, |tier| tier.0 + 1)) {
+            tier.cells().of(decision).add(1);
         }
     }
 

@@ -94,7 +94,7 @@ impl<'e> LimitOutcome<'e> {
     async fn ask(shared: &Shared, plan: &Arc<Plan>, applied: &'e Applied) -> Result<Self, ApiError> {
         let state = match (&applied.standing, applied.owner) {
             (AppliedStatus::Charged(cost), Some(owner)) => {
-                Some(PolicyState::look(shared, plan, applied.index, owner, *cost).await?)
+                Some(PolicyState::look(shared, plan, applied.index, applied.tier, owner, *cost).await?)
             }
             _ => None,
         };
@@ -132,9 +132,10 @@ impl<'e> LimitOutcome<'e> {
         };
         json!({
             "name": applied.name, "mode": applied.mode.as_str(), "standing": standing, "detail": detail, "cost": cost,
+            "tier": limit.tier_name(applied.tier),
             "id": applied.owner.map(super::key_id), "key": applied.owner.map(|_| &applied.label),
             "verdict": self.fate().map(ExplainVerdict::word), "banned_until": ends(banned.map(|(until, _)| until)),
-            "policies": state.as_ref().map_or_else(|| policies::without_state(limit), |state| state.to_json(limit)),
+            "policies": state.as_ref().map_or_else(|| policies::without_state(limit, applied.tier), |state| state.to_json(limit)),
         })
     }
 }
@@ -190,6 +191,8 @@ fn tell(shared: &Shared, plan: &Plan, explanation: &Explanation, heard: &[LimitO
         "request": explanation.request,
         "client": explanation.client.address.to_string(),
         "identified": explanation.identified,
+        "consumer": explanation.consumer.as_ref().map(|consumer| &consumer.name),
+        "tier": explanation.consumer.as_ref().and_then(|consumer| consumer.tier.as_ref()),
         "verdict": verdict, "status": status,
         "reason": explanation.answer.as_ref().map(|answer| &answer.reason),
         "limit": worst.map(|(_, heard)| &heard.applied.name),

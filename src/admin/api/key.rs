@@ -1,5 +1,6 @@
 //! One key of one limit: its state, and the changes to it. Every change returns the same body as a later `GET`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use super::time::moment;
 use super::top_keys;
 use super::{ApiError, ApiRequest, ApiResult, decoded, key_id, limit_named, only};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
-use crate::plan::{Limit, LimitIndex, Plan, Route};
+use crate::plan::{Limit, LimitIndex, Plan, Route, TierIndex};
 use crate::route::key::PathForm;
 use crate::route::mask::Masking;
 use crate::shared::Shared;
@@ -53,7 +54,8 @@ impl KeyRef {
     /// `GET`, and the response to every change.
     pub(super) async fn look(&self, asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
         let shared = asked.shared;
-        let state = PolicyState::look(shared, &self.plan, self.index, self.owner, Cost::ONE).await?;
+        let tier = self.tier(shared).await;
+        let state = PolicyState::look(shared, &self.plan, self.index, tier, self.owner, Cost::ONE).await?;
         let until = self.ban_ends(shared);
         let limit = self.limit();
         let (label, top_key) = top_keys::followed(shared, limit, self.owner).await.unzip();
@@ -62,6 +64,7 @@ impl KeyRef {
         let key = self.values.clone().or(label).or_else(named);
         Ok(json!({
             "limit": &*limit.name, "mode": limit.mode.as_str(), "id": key_id(self.owner), "key": key,
+            "tier": limit.tier_name(tier),
             "verdict": if until.is_some() { "banned" } else { verdict(state.verdict()) },
             "policies": state.to_json(limit),
             "banned_until": ends(until),
@@ -115,6 +118,21 @@ impl KeyRef {
         }
     }
 
+    /// The tier of the consumer that the key names, if the limit has tiers. It reads all names of consumers.
+    async fn tier(&self, shared: &Shared) -> Option<TierIndex> {
+        let limit = self.limit();
+        if limit.tiers.is_empty() {
+            return None;
+        }
+        let at = limit.consumer_at()?;
+        let values = match &self.values {
+            Some(values) => values.clone(),
+            None => top_keys::values(&self.label(shared).await?),
+        };
+        let name = values.get(at)?;
+        limit.tier(self.plan.tiers_of(&HashSet::from([name.clone()])).get(name).copied())
+    }
+
     /// The end of its ban, if it is banned.
     pub(super) fn ban_ends(&self, shared: &Shared) -> Option<Timestamp> {
         shared.store.bans().until(self.banned(), shared.clock.now())
@@ -122,7 +140,8 @@ impl KeyRef {
 
     async fn change(&self, asked: &ApiRequest<'_>, deed: Change) -> Result<u64, Unreachable> {
         let plan = Arc::clone(&self.plan);
-        let command = KeyCommand { plan, limit: self.index, owner: self.owner, deed };
+        let tier = self.tier(asked.shared).await;
+        let command = KeyCommand { plan, limit: self.index, tier, owner: self.owner, deed };
         let answer = asked.shared.worker_commands.ask_one(|tell| WorkerCommand::Change(command, tell)).await;
         answer.unwrap_or(Err(Unreachable))
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::time::moment;
 use crate::limit::display::ShortDisplay;
-use crate::plan::{Limit, LimitIndex, Plan};
+use crate::plan::{Limit, LimitIndex, Plan, Policy, Tier};
 use crate::route::key::Part;
 use crate::shared::Shared;
 use crate::shared::worker_commands::WorkerCommand;
@@ -28,7 +28,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
         json!({
             "name": &*limit.name, "mode": limit.mode.as_str(), "algorithm": algorithm(limit),
             "key": limit.key.parts.iter().map(Part::to_string).collect::<Vec<_>>(),
-            "policies": policies(limit), "routes": routes,
+            "policies": policies(&limit.policies), "tiers": tiers(limit), "routes": routes,
             "minute": said(samples.minute(&limit.name), minute),
             "hour": said(samples.hour(&limit.name), hour),
             "bans": bans.get(&limit.identity()).copied().unwrap_or_default(),
@@ -66,8 +66,13 @@ fn algorithm(limit: &Limit) -> &'static str {
     limit.policies.first().map_or("", |policy| policy.algorithm.name())
 }
 
-fn policies(limit: &Limit) -> Vec<String> {
-    limit.policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect()
+fn tiers(limit: &Limit) -> Vec<Value> {
+    let tier = |tier: &Tier| json!({ "name": &*tier.name, "policies": policies(&tier.policies) });
+    limit.tiers.iter().map(tier).collect()
+}
+
+fn policies(policies: &[Policy]) -> Vec<String> {
+    policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect()
 }
 
 fn said(decided: Decided, refused_keys: u64) -> Value {

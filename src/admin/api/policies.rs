@@ -8,7 +8,7 @@ use super::time::span;
 use crate::limit::display::ShortDisplay;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::limit::{Verdict, Wait};
-use crate::plan::{Limit, LimitIndex, Plan};
+use crate::plan::{Limit, LimitIndex, Plan, TierIndex};
 use crate::shared::Shared;
 use crate::shared::worker_commands::{KeyCommand, KeyOperation, WorkerCommand};
 use crate::store::{Decisions, Unreachable};
@@ -19,6 +19,8 @@ pub(super) struct PolicyState {
     pub(super) decisions: Decisions,
     /// The same for a request for the whole allowance.
     whole: Decisions,
+    /// The tier whose policies decided.
+    tier: Option<TierIndex>,
 }
 
 /// Has a worker execute an operation on one key's counters.
@@ -26,10 +28,11 @@ pub(super) async fn run(
     shared: &Shared,
     plan: &Arc<Plan>,
     limit: LimitIndex,
+    tier: Option<TierIndex>,
     owner: Fingerprint,
     deed: KeyOperation,
 ) -> Result<Decisions, Unreachable> {
-    let command = KeyCommand { plan: Arc::clone(plan), limit, owner, deed };
+    let command = KeyCommand { plan: Arc::clone(plan), limit, tier, owner, deed };
     shared.worker_commands.ask_one(|tell| WorkerCommand::Key(command, tell)).await.unwrap_or(Err(Unreachable))
 }
 
@@ -39,12 +42,13 @@ impl PolicyState {
         shared: &Shared,
         plan: &Arc<Plan>,
         limit: LimitIndex,
+        tier: Option<TierIndex>,
         owner: Fingerprint,
         cost: Cost,
     ) -> Result<Self, Unreachable> {
-        let decisions = run(shared, plan, limit, owner, KeyOperation::Look(cost)).await?;
-        let whole = run(shared, plan, limit, owner, KeyOperation::LookAtWhole).await?;
-        Ok(Self { decisions, whole })
+        let decisions = run(shared, plan, limit, tier, owner, KeyOperation::Look(cost)).await?;
+        let whole = run(shared, plan, limit, tier, owner, KeyOperation::LookAtWhole).await?;
+        Ok(Self { decisions, whole, tier })
     }
 
     /// The longest wait among the policies, and whether that is a refusal.
@@ -59,7 +63,7 @@ impl PolicyState {
 
     /// The state in the API's format.
     pub(super) fn to_json(&self, limit: &Limit) -> Value {
-        let each = limit.policies.iter().zip(self.decisions.iter().zip(self.whole.iter()));
+        let each = limit.policies_of(self.tier).iter().zip(self.decisions.iter().zip(self.whole.iter()));
         let listed = each.map(|(policy, (decision, whole))| {
             json!({
                 "policy": ShortDisplay(&policy.algorithm).to_string(),
@@ -75,8 +79,8 @@ impl PolicyState {
 }
 
 /// The policies of a limit without any charge.
-pub(super) fn without_state(limit: &Limit) -> Value {
-    let listed = limit.policies.iter().map(|policy| {
+pub(super) fn without_state(limit: &Limit, tier: Option<TierIndex>) -> Value {
+    let listed = limit.policies_of(tier).iter().map(|policy| {
         let (words, quota) = (ShortDisplay(&policy.algorithm).to_string(), policy.algorithm.quota());
         json!({ "policy": words, "quota": quota, "remaining": null, "next_ms": null, "full_ms": null })
     });

@@ -23,6 +23,7 @@ fn one(plan: &Plan, route: &Route) -> Value {
         "headers": texts(conditions.headers.iter().map(|(name, _)| name.to_string()).collect()),
         "upstream": &*plan.upstream(route.upstream).name,
         "cost": units(route.cost),
+        "auth": route.auth.iter().flat_map(|auth| &auth.auths).map(|auth| &*plan.auth(*auth).name).collect::<Vec<_>>(),
         "limits": limits,
     })
 }

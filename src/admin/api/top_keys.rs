@@ -1,6 +1,6 @@
 //! `GET limits/{limit}/keys`: the keys with the most requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::time::moment;
 use super::{ApiError, Query, key_id, limit_named};
 use crate::limit::units::{Fingerprint, Timestamp};
-use crate::plan::Limit;
+use crate::plan::{Limit, Plan};
 use crate::route::key::LABEL_END;
 use crate::shared::Shared;
 use crate::shared::worker_commands::WorkerCommand;
@@ -40,6 +40,7 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
         let id = key_id(*owner);
         keys.iter_mut().filter(|key| key["id"] == id).for_each(|key| key["banned_until"] = moment(*until));
     }
+    put_tiers(&plan, limit, &mut keys);
     let total = ranking.total;
     Ok(json!({
         "limit": &*limit.name, "mode": limit.mode.as_str(), "span": span(shared),
@@ -97,6 +98,18 @@ fn one(top_key: &TopKey, names: &HashMap<Fingerprint, String>) -> Value {
         "requests": top_key.requests, "admitted": top_key.admitted, "refused": top_key.refused,
         "last": moment(top_key.last), "banned_until": null,
     })
+}
+
+/// Adds the tier of each key's consumer: its name, or `null`.
+fn put_tiers(plan: &Plan, limit: &Limit, keys: &mut [Value]) {
+    let at = limit.consumer_at().filter(|_| !limit.tiers.is_empty());
+    let name = |key: &Value| Some(key["key"].get(at?)?.as_str()?.to_owned());
+    let names: HashSet<String> = keys.iter().filter_map(name).collect();
+    let tiers = if names.is_empty() { HashMap::new() } else { plan.tiers_of(&names) };
+    for key in keys {
+        let tier = name(key).and_then(|name| limit.tier(tiers.get(&name).copied()));
+        key["tier"] = limit.tier_name(tier).into();
+    }
 }
 
 /// A key that is banned and not tracked.

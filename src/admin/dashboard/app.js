@@ -385,7 +385,7 @@ function drawLimits() {
     const shown = limit.name === shownLimit();
     row.className = `${limit.mode} ${limit.minute.refused ? "hot" : ""} ${shown ? "chosen" : ""}`;
     row.querySelector("button").ariaPressed = String(shown);
-    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + (limit.bans ? ` · ${limit.bans} banned` : ""));
+    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + (limit.bans ? ` · ${limit.bans} banned` : ""));
     const { minute, hour } = limit;
     cells(row, [null, ...[minute.refused, minute.refused_keys, minute.admitted + minute.delayed, hour.refused, hour.refused_keys].map(count)]);
   });
@@ -400,11 +400,12 @@ function drawKeys() {
   list("keys", keys.keys, (one) => keys.limit + one.id, (one) => {
     const { limit } = keys;
     const text = keyText(one);
-    return make("tr", make("th", strong(text), make("span.tag.bad")),
+    return make("tr", make("th", strong(text), make("span.sub"), make("span.tag.bad")),
       make("td.n.hot"), number(), number(),
       make("td.doing", button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset…", () => reset(limit, text, changeKey(limit, one.id)), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
   }, (row, one) => {
     row.className = keys.mode + (one.refused ? " hot" : "");
+    write(row.querySelector(".sub"), one.tier ? `tier ${one.tier}` : "");
     write(row.querySelector(".tag"), one.banned_until ? "banned until " + when(one.banned_until) : "");
     cells(row, [null, count(one.refused), count(one.admitted), one.refused ? share(one.refused, keys.refused) : ""]);
   });
@@ -633,7 +634,7 @@ async function look(limit, key, then) {
 function showLook(seen) {
   looked = seen;
   const { limit, one } = seen;
-  write($("look-title"), `${keyText(one)} under ${limit}`);
+  write($("look-title"), `${keyText(one)} under ${limit}` + (one.tier ? ` (tier ${one.tier})` : ""));
   write($("look-verdict"), `Next request: ${one.verdict}` + (one.mode === "shadow" ? " (shadow: not enforced)" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
   $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => label(make("tr", make("th", policy.policy),
     ...[count(policy.remaining), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text))), "look-policies")));
@@ -675,7 +676,7 @@ submit("explain-form", async (fields) => {
 function showExplanation(explanation) {
   const wait = explanation.limit ? ` ${explanation.limit} decides` + (explanation.until ? `, until ${when(explanation.until)} (${milliseconds(explanation.wait_ms)}).` : ".") : "";
   const points = (items) => make("ul", ...items.map((item) => make("li", ...prose(item))));
-  const limits = explanation.limits.map((limit) => `${limit.name} (${limit.mode}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
+  const limits = explanation.limits.map((limit) => `${limit.name} (${limit.mode}${limit.tier ? `, tier ${limit.tier}` : ""}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
     limit.policies.map((policy) => `; ${policy.policy}: ${count(policy.remaining)} of ${count(policy.quota)} left`).join(""));
   $("explanation").replaceChildren(
     make("p", strong(explanation.verdict.replace("_", " ")), (explanation.status ? `, answer ${explanation.status}.` : ".") + wait),

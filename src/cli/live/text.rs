@@ -20,6 +20,11 @@ impl Display for LiveExplanation<'_> {
             "client",
             format_args!("{}: {}", word(explanation, "client"), word(explanation, "identified")),
         )?;
+        if let Some(consumer) = explanation.get("consumer").and_then(Value::as_str) {
+            let tier = explanation.get("tier").and_then(Value::as_str);
+            let tier = tier.map_or_else(|| "no tier".to_owned(), |tier| format!("tier `{tier}`"));
+            line(f, "consumer", format_args!("`{consumer}`, {tier}"))?;
+        }
         match explanation.get("route").filter(|route| !route.is_null()) {
             Some(route) => write_route(f, route)?,
             None => line(f, "route", "none matches: answered 404")?,

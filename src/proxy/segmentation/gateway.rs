@@ -21,6 +21,7 @@ use crate::proxy::connection::serve;
 use crate::proxy::connection_handle::ConnectionHandle;
 use crate::proxy::fixtures;
 use crate::proxy::worker::Worker;
+use crate::route::access::AddressRules;
 use crate::route::folding::PathMatching;
 use crate::route::pattern::PathPattern;
 use crate::route::{Conditions, RouteTable};
@@ -133,6 +134,8 @@ fn route() -> Route {
         redirect: None,
         cors: None,
         reject: None,
+        addresses: AddressRules::default(),
+        auth: None,
     }
 }
 

@@ -123,7 +123,9 @@ impl KeyText {
             | Part::Method
             | Part::Route
             | Part::Global
-            | Part::TlsSubject => {
+            | Part::TlsSubject
+            | Part::Consumer
+            | Part::ConsumerColumn(_) => {
                 self.bytes(part.tag(), value.as_bytes());
             }
         }

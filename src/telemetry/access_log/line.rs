@@ -44,6 +44,10 @@ pub struct Record {
     pub upstream_duration: Option<Micros>,
     /// The client as identified.
     pub client: IpAddr,
+    /// The consumer that its credential named.
+    pub consumer: String,
+    /// The consumer's tier.
+    pub tier: String,
     /// `x-request-id`.
     pub request_id: String,
     /// The limit that decided: the one that refused, or the binding one.
@@ -81,6 +85,8 @@ impl Default for Record {
             upstream: String::new(),
             upstream_duration: None,
             client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            consumer: String::new(),
+            tier: String::new(),
             request_id: String::new(),
             limit: String::new(),
             decision: None,
@@ -98,11 +104,15 @@ impl Record {
     /// A default record with the memory of this one's texts.
     #[must_use]
     pub fn emptied(mut self) -> Self {
-        let Self { host, path, route, upstream, request_id, limit, referer, user_agent, .. } = &mut self;
-        [host, path, route, upstream, request_id, limit].into_iter().for_each(String::clear);
+        let Self { host, path, route, upstream, consumer, tier, request_id, limit, .. } = &mut self;
+        [host, path, route, upstream, consumer, tier, request_id, limit].into_iter().for_each(String::clear);
+        let Self { referer, user_agent, .. } = &mut self;
         [referer, user_agent].into_iter().for_each(Vec::clear);
-        let Self { host, path, route, upstream, request_id, limit, referer, user_agent, .. } = self;
-        Self { host, path, route, upstream, request_id, limit, referer, user_agent, ..Self::default() }
+        let Self {
+            host, path, route, upstream, consumer, tier, request_id, limit, referer, user_agent, ..
+        } = self;
+        let texts = Self { host, path, route, upstream, consumer, tier, request_id, ..Self::default() };
+        Self { limit, referer, user_agent, ..texts }
     }
 
     /// Whether the request is logged even if only a sample is: a limit's decision other than "allowed", a response of
@@ -153,6 +163,8 @@ fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Resul
         LogField::Upstream => line.serialize_entry(name, &said(&record.upstream)),
         LogField::UpstreamMs => line.serialize_entry(name, &record.upstream_duration.map(milliseconds)),
         LogField::Client => line.serialize_entry(name, &record.client),
+        LogField::Consumer => line.serialize_entry(name, &said(&record.consumer)),
+        LogField::Tier => line.serialize_entry(name, &said(&record.tier)),
         LogField::RequestId => line.serialize_entry(name, &record.request_id),
         LogField::Limit => line.serialize_entry(name, &said(&record.limit)),
         LogField::Decision => line.serialize_entry(name, &record.decision.map(DecisionLabel::as_str)),

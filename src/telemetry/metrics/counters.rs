@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use http::StatusCode;
 
-use super::{ConnectionRejectReason, DecisionLabel, LimitVerdict, RequestOutcome, StatusClass};
+use super::{AuthResult, ConnectionRejectReason, DecisionLabel, LimitVerdict, RequestOutcome, StatusClass};
 use crate::counter::{Counter, Histogram, RequestTime};
 use crate::limit::units::Micros;
 use crate::upstream::Failure;
@@ -119,6 +119,20 @@ impl DecisionCounters {
     pub(super) fn unasked(&self, word: LimitVerdict) -> &Counter {
         // As above.
         &self.unasked[word as usize]
+    }
+}
+
+/// The counters of credentials.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct AuthCounters {
+    results: [Counter; AuthResult::ALL.len()],
+}
+
+impl AuthCounters {
+    pub(super) fn result(&self, result: AuthResult) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.results[result as usize]
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
-use super::{DecisionLabel, Metrics};
+use super::{AuthResult, DecisionLabel, Metrics};
 use super::{clients, process, store, traces, upstreams};
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::plan::Plan;
@@ -40,6 +40,12 @@ impl Metrics {
         let mut page = Exposition::default();
         answers(&mut page, &workers);
         decisions(&mut page, &workers);
+        if plan.limits.iter().any(|limit| !limit.tiers.is_empty()) {
+            tier_decisions(&mut page, &workers);
+        }
+        if !plan.auths.is_empty() {
+            auths(&mut page, &workers);
+        }
         upstreams::upstreams(&mut page, &workers);
         upstreams::servers(&mut page, plan, registry);
         upstreams::usage(&mut page, plan, registry);
@@ -138,6 +144,47 @@ fn decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
         for (count, label) in total.iter().zip(DecisionLabel::ALL) {
             let labels = [("route", *route), ("limit", *limit), ("decision", label.as_str())];
             page.sample(name, &labels, count);
+        }
+    }
+}
+
+fn tier_decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<(&str, &str), [u64; DecisionLabel::ALL.len()]> = BTreeMap::new();
+    for limit in workers.iter().flat_map(|series| &series.tiers) {
+        for tier in &limit.tiers {
+            if let Some(decisions) = tier.used() {
+                let total = totals.entry((&limit.limit, &tier.name)).or_default();
+                for (total, label) in total.iter_mut().zip(DecisionLabel::ALL) {
+                    *total += decisions.of(label).get();
+                }
+            }
+        }
+    }
+    let name = "tollgate_tier_decisions_total";
+    let help = "Decisions of each limit with tiers, by the consumer's tier; empty: none that the limit has.";
+    page.family(name, Kind::Counter, help);
+    for ((limit, tier), total) in &totals {
+        for (count, label) in total.iter().zip(DecisionLabel::ALL) {
+            page.sample(name, &[("limit", *limit), ("tier", *tier), ("decision", label.as_str())], count);
+        }
+    }
+}
+
+fn auths(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<&str, [u64; AuthResult::ALL.len()]> = BTreeMap::new();
+    for auth in workers.iter().flat_map(|series| &series.auths) {
+        if let Some(results) = auth.used() {
+            let total = totals.entry(&auth.name).or_default();
+            for (total, result) in total.iter_mut().zip(AuthResult::ALL) {
+                *total += results.result(result).get();
+            }
+        }
+    }
+    let name = "tollgate_auth_total";
+    page.family(name, Kind::Counter, "Results of checking the credentials of requests.");
+    for (auth, total) in &totals {
+        for (count, result) in total.iter().zip(AuthResult::ALL) {
+            page.sample(name, &[("auth", *auth), ("result", result.as_str())], count);
         }
     }
 }

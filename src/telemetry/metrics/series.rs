@@ -5,15 +5,18 @@ use std::sync::{Arc, OnceLock};
 
 use super::NO_ROUTE;
 use super::counters::{
-    ConnectionCounters, DecisionCounters, RouteCounters, ServerCounters, UpstreamCounters,
+    AuthCounters, ConnectionCounters, DecisionCounters, RouteCounters, ServerCounters, UpstreamCounters,
 };
-use crate::plan::{Plan, Route, Upstream};
+use crate::plan::{Limit, Plan, Route, Upstream};
 
 /// A worker's series; each list is in the order of the plan's.
 #[derive(Debug, Default)]
 pub(super) struct Series {
     pub(super) unrouted: Named<RouteCounters>,
     pub(super) routes: Vec<RouteSeries>,
+    /// In the order of the plan's limits.
+    pub(super) tiers: Vec<TierSeries>,
+    pub(super) auths: Vec<Named<AuthCounters>>,
     pub(super) upstreams: Vec<UpstreamSeries>,
     pub(super) listeners: Vec<Named<ConnectionCounters>>,
 }
@@ -24,6 +27,14 @@ pub(super) struct RouteSeries {
     pub(super) answers: Named<RouteCounters>,
     /// In the order of the route's limits.
     pub(super) limits: Vec<Named<DecisionCounters>>,
+}
+
+/// The series of a limit's tiers.
+#[derive(Debug)]
+pub(super) struct TierSeries {
+    pub(super) limit: Arc<str>,
+    /// That of no tier, with an empty name, then the tiers in the limit's order; empty for a limit without tiers.
+    pub(super) tiers: Vec<Named<DecisionCounters>>,
 }
 
 /// An upstream's series.
@@ -58,9 +69,25 @@ impl Series {
         Self {
             unrouted: Named { name: Arc::from(NO_ROUTE), cells: Arc::clone(&self.unrouted.cells) },
             routes: plan.routes.iter().map(&mut series_of).collect(),
+            tiers: self.tiers_under(plan),
+            auths: Named::after(&self.auths, plan.auths.iter().map(|auth| Arc::clone(&auth.name))),
             upstreams: plan.upstreams.iter().map(&mut of_upstream).collect(),
             listeners: Named::after(&self.listeners, listeners),
         }
+    }
+}
+
+impl Series {
+    fn tiers_under(&self, plan: &Plan) -> Vec<TierSeries> {
+        let last: HashMap<&str, &TierSeries> =
+            self.tiers.iter().map(|limit| (&*limit.limit, limit)).collect();
+        let series_of = |limit: &Limit| {
+            let last = last.get(&*limit.name).map_or(&[][..], |last| &last.tiers);
+            let none = (!limit.tiers.is_empty()).then(|| Arc::from(""));
+            let names = none.into_iter().chain(limit.tiers.iter().map(|tier| Arc::from(&*tier.name)));
+            TierSeries { limit: Arc::clone(&limit.name), tiers: Named::after(last, names) }
+        };
+        plan.limits.iter().map(series_of).collect()
     }
 }
 

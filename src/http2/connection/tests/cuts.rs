@@ -187,9 +187,20 @@ fn outcome(
     (seen, frames, end)
 }
 
+/// Whether the connection ended because of a frame of a stream that the client had ended.
+fn is_late(end: Option<&super::super::ConnectionEnd>) -> bool {
+    end.is_some_and(|end| format!("{end:?}").contains("of a stream that is over"))
+}
+
 /// The outcome does not depend on the segments. At a connection error, requests not returned yet are dropped.
+///
+/// There is one exception. A frame that follows the reset of its stream ends the connection, or only the stream while
+/// its request is still served. The latter depends on whether a segment ended between the two.
 fn assert_same(bytes: &[u8], sizes: &[usize], takes_at_once: bool) {
     let (mut whole, mut cut) = (outcome(bytes, &[16 << 10], false), outcome(bytes, sizes, takes_at_once));
+    if is_late(whole.2.as_ref()) || is_late(cut.2.as_ref()) {
+        return;
+    }
     if whole.2.is_some() {
         let common = whole.0.len().min(cut.0.len());
         whole.0.truncate(common);

@@ -1,0 +1,156 @@
+//! `[auth.NAME]`, and `auth` of a route.
+
+use std::sync::Arc;
+
+use super::consumers::{self, ConsumersFile};
+use super::name::{self, Directory};
+use super::report::{SourceSpan, quoted};
+use super::table::ConfigTable;
+use super::text::{Cursor, SyntaxError};
+use super::value::{ConfigValue, Entry};
+use crate::plan::LimitIndex;
+use crate::plan::auth::{Auth, AuthIndex, RouteAuth};
+use crate::route::credential::CredentialSource;
+
+/// The types of a later version.
+const LATER_TYPES: [&str; 3] = ["basic", "jwt", "forward"];
+const TYPES: [(&str, ()); 1] = [("api-key", ())];
+/// The maximum number of auths of a route.
+const MAX_AUTHS: usize = 16;
+
+/// An auth of the file.
+pub(super) struct AuthDraft {
+    pub(super) name: Arc<str>,
+    pub(super) span: SourceSpan,
+    /// The place of `failures`.
+    pub(super) failures: Option<(LimitIndex, SourceSpan)>,
+    /// The tiers of its consumers, with the number of keys of each.
+    pub(super) tiers: Vec<(String, usize)>,
+    /// `None` if it has faults.
+    pub(super) auth: Option<Auth>,
+}
+
+/// Reads one entry of `[auth]`.
+pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>) -> AuthDraft {
+    name::check_label(entry.key, entry.key_span, entry.value.reader());
+    let mut draft = AuthDraft {
+        name: entry.key.into(),
+        span: entry.key_span,
+        failures: None,
+        tiers: Vec::new(),
+        auth: None,
+    };
+    let table = entry.value.table(&quoted(&format!("[auth.{}]", entry.key)));
+    draft.auth = table.and_then(|table| auth(table, limits, &mut draft));
+    draft
+}
+
+fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraft) -> Option<Auth> {
+    let kind = table.require("type", "\"api-key\"", |value| value.choice_now(&TYPES, &LATER_TYPES));
+    // Without it the other keys cannot be interpreted.
+    kind?;
+    let source = table.require("from", "\"header:x-api-key\"", |value| {
+        value.text()?.parse("the place of a credential", CredentialSource::parse)
+    });
+    let file = table.require("file", "\"consumers.csv\"", |value| consumers::read(&value));
+    let realm = table.or("realm", draft.name.to_string(), |value| value.text()?.parse("a realm", realm));
+    draft.failures = table.optional("failures", |value| {
+        let limit = LimitIndex(limits.find(&value.text()?)?);
+        Some((limit, value.span()))
+    });
+    table.finish().then_some(())?;
+    let (source, ConsumersFile { consumers, tiers, version }) = (source?, file?);
+    draft.tiers = tiers;
+    let realm = printable(&realm);
+    let (challenge, challenge_invalid) = match source {
+        CredentialSource::Bearer => {
+            let challenge = format!("Bearer realm=\"{realm}\"");
+            let invalid = format!("{challenge}, error=\"invalid_token\"");
+            (challenge, invalid)
+        }
+        _ => (format!("ApiKey realm=\"{realm}\""), format!("ApiKey realm=\"{realm}\"")),
+    };
+    Some(Auth {
+        name: Arc::clone(&draft.name),
+        source,
+        consumers: Arc::new(consumers),
+        version,
+        challenge: challenge.into(),
+        challenge_invalid: challenge_invalid.into(),
+        failures: draft.failures.map(|(limit, _)| limit),
+    })
+}
+
+/// A quoted string of a header (RFC 9110 §5.6.4) without escapes.
+fn realm(text: &str) -> Result<String, SyntaxError> {
+    if !text.is_empty() && text == printable(text) {
+        return Ok(text.to_owned());
+    }
+    Err(SyntaxError::new(
+        format!("{} can not be a realm", quoted(text)),
+        "it is sent in `www-authenticate`: use printable ASCII without `\"` and `\\`",
+    ))
+}
+
+/// The characters of a name that a quoted string holds without escapes.
+fn printable(text: &str) -> String {
+    text.chars().filter(|char| matches!(char, ' '..='~') && !matches!(char, '"' | '\\')).collect()
+}
+
+/// Reads `auth`, `auth_optional` and `forward_credentials` of a route.
+pub(super) fn of_route(
+    table: &mut ConfigTable<'_>,
+    auths: &Directory<'_>,
+    drafts: &[AuthDraft],
+) -> Option<RouteAuth> {
+    let named = table.optional("auth", |value| auth_names(&value, auths, drafts));
+    let mut flag = |key| {
+        let value = table.take(key)?;
+        if named.is_none() {
+            value.fault(
+                format!("`{key}` has no effect without `auth`"),
+                "name an `[auth.NAME]`: `auth = \"NAME\"`",
+            );
+        }
+        value.boolean()
+    };
+    let optional = flag("auth_optional").unwrap_or(false);
+    let forwards_credentials = flag("forward_credentials").unwrap_or(false);
+    Some(RouteAuth { auths: named?.into_iter().collect(), optional, forwards_credentials })
+}
+
+/// One name or a list of names.
+fn auth_names(
+    value: &ConfigValue<'_>,
+    auths: &Directory<'_>,
+    drafts: &[AuthDraft],
+) -> Option<Vec<AuthIndex>> {
+    let find = |text: &Cursor<'_>| auths.find(text).map(AuthIndex);
+    if !value.is_list() {
+        return find(&value.text()?).map(|auth| vec![auth]);
+    }
+    let source = |auth: AuthIndex| drafts.get(auth.0)?.auth.as_ref().map(|auth| &auth.source);
+    let mut named: Vec<AuthIndex> = Vec::new();
+    value.some_of(|item| {
+        let auth = find(&item.text()?)?;
+        if named.contains(&auth) {
+            item.fault("this route names the same auth twice", "leave one of the two out");
+        } else if let Some(other) =
+            named.iter().find(|other| source(auth).is_some() && source(auth) == source(**other))
+        {
+            let message = format!(
+                "{} and {} both read `{}`: only the first would ever decide",
+                quoted(&drafts[other.0].name),
+                quoted(&drafts[auth.0].name),
+                source(auth)?,
+            );
+            item.fault(message, "give one of the two another `from`, or write the keys into one file");
+        }
+        named.push(auth);
+        Some(())
+    })?;
+    if named.len() > MAX_AUTHS {
+        value.fault("the route names too many auths", format!("name at most {MAX_AUTHS}"));
+    }
+    Some(named)
+}

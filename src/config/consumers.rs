@@ -1,0 +1,282 @@
+//! The file of consumers: CSV (RFC 4180) with a header line. It holds secrets: no message shows a line of it.
+
+use std::hash::BuildHasher as _;
+
+use csv::StringRecord;
+use foldhash::HashMap;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use memchr::{memchr_iter, memmem};
+
+use super::csv_rows::CsvRows;
+use super::diagnostics::MAX_TABLE_BYTES;
+use super::report::OtherLine;
+use super::summary::counted;
+use super::text::Cursor;
+use super::value::ConfigValue;
+use crate::route::consumers::{Consumers, KeyForm, encoded};
+
+/// The maximum length of a name or a tier as backends get it.
+const MAX_ENCODED: usize = 256;
+/// More columns than anything could use.
+const MAX_COLUMNS: usize = 64;
+/// The maximum number of keys.
+const MAX_KEYS: usize = 20_000_000;
+
+/// The consumers of a file, and the number of each tier's keys.
+pub(super) struct ConsumersFile {
+    pub(super) consumers: Consumers,
+    pub(super) tiers: Vec<(String, usize)>,
+    /// A hash of the file.
+    pub(super) version: [u8; 32],
+}
+
+/// Reads the file that `value` names. `None` if it has faults.
+pub(super) fn read(value: &ConfigValue<'_>) -> Option<ConsumersFile> {
+    let path = value.text()?;
+    let bytes = value.file_at(&path, MAX_TABLE_BYTES)?;
+    let errors_before = value.reader().errors();
+    let file = CsvFile { value, path: &path };
+    let read = file.read(&bytes);
+    (value.reader().errors() == errors_before).then_some(read).flatten()
+}
+
+struct CsvFile<'f, 'a> {
+    value: &'f ConfigValue<'a>,
+    path: &'f Cursor<'a>,
+}
+
+/// The indices of the columns with a meaning.
+struct Columns {
+    key: usize,
+    name: usize,
+    tier: Option<usize>,
+    /// The number of columns.
+    count: usize,
+}
+
+impl CsvFile<'_, '_> {
+    fn fault(&self, line: u64, message: impl Into<String>, help: impl Into<String>) {
+        let other = OtherLine { file: self.path.as_str().to_owned(), line };
+        self.value.reader().fault_in(self.value.span(), other, message, help);
+    }
+
+    fn read(&self, bytes: &[u8]) -> Option<ConsumersFile> {
+        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                let line = memchr_iter(b'\n', &bytes[..error.valid_up_to()]).count() + 1;
+                self.fault(line as u64, "this line is not UTF-8", "save the file as UTF-8");
+                return None;
+            }
+        };
+        let mut csv = CsvRows::new(text);
+        let mut record = StringRecord::new();
+        let Some(header) = csv.read(&mut record) else {
+            let help = "begin it with a header line: `key,name,tier`";
+            self.fault(1, "the file of consumers is empty", help);
+            return None;
+        };
+        if !header.is_sound {
+            self.misplaced_quote(header.line);
+            return None;
+        }
+        let columns = self.columns(&record)?;
+        let names = record
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != columns.key)
+            .map(|(_, name)| name.trim().to_owned());
+        let after_key = |at: usize| if at > columns.key { at - 1 } else { at };
+        let mut secret = [0; 16];
+        if aws_lc_rs::rand::fill(&mut secret).is_err() {
+            self.fault(1, "the system has no random numbers", "look at `/dev/urandom`");
+            return None;
+        }
+        let digests = memmem::find(bytes, KeyForm::DIGEST.as_bytes()).is_some();
+        let (name, tier) = (after_key(columns.name), columns.tier.map(after_key));
+        let mut consumers = Consumers::new(names.collect(), name, tier, digests, secret);
+        // A row has a comma or a line feed behind each value, a key and a name.
+        let count = memchr_iter(b'\n', bytes).count().min(bytes.len() / (columns.count + 2)).min(MAX_KEYS);
+        consumers.reserve(count, bytes.len());
+        let mut rows = Rows::new(count);
+        let errors_before = self.value.reader().errors();
+        while let Some(row) = csv.read(&mut record) {
+            if row.is_sound {
+                self.row(&record, row.line, &columns, &mut consumers, &mut rows);
+            } else {
+                self.misplaced_quote(row.line);
+            }
+        }
+        // Where all lines are faulty, their faults say enough.
+        if rows.lines.is_empty() && self.value.reader().errors() == errors_before {
+            let other = OtherLine { file: self.path.as_str().to_owned(), line: 1 };
+            let help = "add a line for each key, or let requests without one pass: `auth_optional = true`";
+            self.value.reader().warn_in(self.value.span(), other, "the file names no consumer", help);
+        }
+        let mut tiers: Vec<_> = rows.tiers.into_iter().collect();
+        tiers.sort();
+        let version = blake3::hash(bytes).into();
+        Some(ConsumersFile { consumers: consumers.finish(rows.names.len()), tiers, version })
+    }
+
+    /// The next rows may be part of this one, so that their keys would be unknown.
+    fn misplaced_quote(&self, line: u64) {
+        let help =
+            "put a value with quotes or commas in quotes, all of it, and write each quote within it twice";
+        self.fault(line, "a quote begins or ends within a value, or is not closed", help);
+    }
+
+    fn columns(&self, header: &StringRecord) -> Option<Columns> {
+        let mut known: Vec<&str> = Vec::new();
+        let mut is_sound = header.len() <= MAX_COLUMNS;
+        if !is_sound {
+            self.fault(1, "the header line names too many columns", format!("name at most {MAX_COLUMNS}"));
+        }
+        for name in header.iter().take(MAX_COLUMNS).map(str::trim) {
+            if known.contains(&name) || name.is_empty() {
+                let fault = if name.is_empty() { "has no name" } else { "has the name of another" };
+                let message = format!("column {} of the header line {fault}", known.len() + 1);
+                self.fault(1, message, "give each column a name of its own");
+                is_sound = false;
+            }
+            known.push(name);
+        }
+        let at = |name: &str| header.iter().position(|known| known.trim() == name);
+        for required in ["key", "name"].into_iter().filter(|required| at(required).is_none()) {
+            let message = format!("the header line names no column `{required}`");
+            self.fault(1, message, "begin the file with a header line such as `key,name,tier`");
+            is_sound = false;
+        }
+        let (key, name) = (at("key")?, at("name")?);
+        is_sound.then_some(Columns { key, name, tier: at("tier"), count: header.len() })
+    }
+
+    /// Adds a row, or reports its first fault.
+    fn row(
+        &self,
+        record: &StringRecord,
+        line: u64,
+        columns: &Columns,
+        consumers: &mut Consumers,
+        rows: &mut Rows,
+    ) {
+        if record.len() != columns.count {
+            let (values, names) = (counted(record.len(), "value"), counted(columns.count, "column"));
+            let message = format!("this line has {values}, the header line names {names}");
+            return self.fault(line, message, "write a value for each column; an empty one is none");
+        }
+        if rows.lines.len() >= MAX_KEYS {
+            if rows.lines.len() == MAX_KEYS {
+                self.fault(line, "the file has too many keys", format!("keep to {MAX_KEYS}"));
+            }
+            return;
+        }
+        let value = |column: usize| record.get(column).unwrap_or_default().trim();
+        let (key, name, tier) = (value(columns.key), value(columns.name), columns.tier.map_or("", value));
+        if name.is_empty() {
+            return self.fault(line, "the name is empty", "name the consumer that the key belongs to");
+        }
+        for (what, text) in [("name", name), ("tier", tier)] {
+            if !can_be_sent(text) {
+                let help =
+                    format!("use at most {MAX_ENCODED} bytes, percent-encoded, without control characters");
+                return self.fault(line, format!("this {what} can not be sent to a backend"), help);
+            }
+        }
+        if key.is_empty() || has_control(key) {
+            return self.fault(
+                line,
+                "no request can carry this key",
+                "write the key, or `sha256:` and its hash",
+            );
+        }
+        let Some(key) = KeyForm::parse(key) else {
+            let help = "write 64 hexadecimal digits after it: `printf %s KEY | sha256sum`";
+            return self.fault(line, "this is no SHA-256 of a key", help);
+        };
+        let line_of = |row: usize| rows.lines.get(row).copied().unwrap_or_default();
+        let first = rows.first_of(name, consumers);
+        if let Some(first) = first
+            && let Some(other) = consumers.at(first)
+            && other.tier().unwrap_or_default() != tier
+        {
+            let message = format!("this consumer has another tier in line {}", line_of(first));
+            return self.fault(line, message, "write the same tier for all keys of a consumer");
+        }
+        let values = (0..columns.count).filter(|at| *at != columns.key).map(value);
+        if let Err(row) = consumers.push(key, values) {
+            let message = format!("this key stands in line {} too", line_of(row));
+            return self.fault(line, message, "a key names one consumer: leave one of the two out");
+        }
+        if first.is_none() {
+            rows.add_name(name, consumers);
+        }
+        rows.lines.push(line);
+        if !tier.is_empty() {
+            match rows.tiers.get_mut(tier) {
+                Some(count) => *count += 1,
+                None => _ = rows.tiers.insert(tier.to_owned(), 1),
+            }
+        }
+    }
+}
+
+/// What is known of the rows so far.
+struct Rows {
+    /// The line of each row.
+    lines: Vec<u64>,
+    /// The first row of each name, by the name.
+    names: HashTable<u32>,
+    hasher: RandomState,
+    /// The number of keys of each tier.
+    tiers: HashMap<String, usize>,
+}
+
+impl Rows {
+    /// With room for this many.
+    fn new(count: usize) -> Self {
+        Self {
+            lines: Vec::with_capacity(count),
+            names: HashTable::with_capacity(count),
+            hasher: RandomState::default(),
+            tiers: HashMap::default(),
+        }
+    }
+
+    /// The first row of this name, if it has one.
+    fn first_of(&self, name: &str, consumers: &Consumers) -> Option<usize> {
+        let is_it = |row: &u32| name_of(*row, consumers) == name;
+        self.names.find(self.hasher.hash_one(name), is_it).map(|row| *row as usize)
+    }
+
+    /// Adds the name of the next row, which is the last of `consumers`.
+    fn add_name(&mut self, name: &str, consumers: &Consumers) {
+        // There are far fewer rows than 2^32.
+        let row = u32::try_from(self.lines.len()).unwrap_or(u32::MAX);
+        let hasher = &self.hasher;
+        let hash_of = |row: &u32| hasher.hash_one(name_of(*row, consumers));
+        self.names.insert_unique(hasher.hash_one(name), row, hash_of);
+    }
+}
+
+fn name_of(row: u32, consumers: &Consumers) -> &str {
+    consumers.at(row as usize).map_or("", |consumer| consumer.name())
+}
+
+/// Whether backends can get this as a name or a tier.
+fn can_be_sent(text: &str) -> bool {
+    // Few need more than this look at their bytes.
+    let is_plain =
+        text.len() <= MAX_ENCODED && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%');
+    is_plain || !has_control(text) && encoded(text).len() <= MAX_ENCODED
+}
+
+fn has_control(text: &str) -> bool {
+    if text.is_ascii() {
+        text.bytes().any(|byte| byte.is_ascii_control())
+    } else {
+        text.chars().any(char::is_control)
+    }
+}

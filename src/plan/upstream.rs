@@ -1,0 +1,178 @@
+//! `[upstreams.NAME]`: the backends, and how requests get to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use super::Route;
+use crate::limit::units::Fingerprint;
+use crate::net::TlsClientConfig;
+use crate::route;
+use crate::route::key::{Key, KeyResult, KeySecret};
+
+/// Keys the hash that selects servers: public, so that all gateways of a fleet select the same.
+const AFFINITY: KeySecret = KeySecret::Process([0; 16]);
+
+/// `[upstreams.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The servers, or the built-in echo.
+    pub backend: Backend,
+    /// The protocol of its servers.
+    pub protocol: Protocol,
+    /// The timeout for connecting, and for waiting at the connection limit.
+    pub connect_timeout: Duration,
+    /// How long an unused connection is kept.
+    pub idle_timeout: Duration,
+    /// The Host for the backend; `None`: the client's.
+    pub host: Option<HeaderValue>,
+    /// The rule for retries.
+    pub retry: Retry,
+    /// The load balancing.
+    pub balance: Balance,
+    /// The rule for ejecting a failing server; `None`: never.
+    pub eject: Option<Eject>,
+    /// The health checks of servers; `None`: none.
+    pub health: Option<HealthCheck>,
+    /// The connection limit; `None`: no limit.
+    pub max_connections: Option<MaxConnections>,
+}
+
+/// The connection limit of an upstream, all servers and workers together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxConnections {
+    /// Used or idle; at least 1.
+    pub connections: usize,
+    /// Requests that may wait for a connection.
+    pub pending: usize,
+}
+
+/// The protocol of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: by ALPN with TLS, else with prior knowledge.
+    Http2,
+}
+
+impl Protocol {
+    /// Its ALPN name (RFC 7301).
+    pub fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+}
+
+/// The load balancing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// Round robin, by weight.
+    RoundRobin,
+    /// Of two servers drawn by weight, the one with fewer requests in flight for its weight.
+    LeastRequests,
+    /// A random server, by weight.
+    Random,
+    /// The same server for all requests with the same key.
+    Hash(Key),
+}
+
+/// The rule for ejecting a failing server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eject {
+    /// Failures in a row; at least 1.
+    pub failures: u32,
+    /// The duration of the first ejection; at least 1 ms.
+    pub span: Duration,
+}
+
+impl Eject {
+    /// The rule where the file has no `eject`.
+    pub const DEFAULT: Self = Self { failures: 5, span: Duration::from_secs(10) };
+}
+
+impl Upstream {
+    /// After this many failures in a row a server counts as down, whether or not it can be ejected. Where the file
+    /// disables ejection, the default still identifies a server that is down.
+    pub fn down_after(&self) -> u32 {
+        self.eject.unwrap_or(Eject::DEFAULT).failures
+    }
+}
+
+/// The health checks of servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Path and query, in origin-form.
+    pub path: Box<str>,
+    /// From one check to the next; at least 1 ms.
+    pub interval: Duration,
+    /// From connecting to the response head; at least 1 ms.
+    pub timeout: Duration,
+    /// Successful checks in a row that make a server healthy again; at least 1.
+    pub healthy: u32,
+    /// Failed checks in a row that make it unhealthy; at least 1.
+    pub unhealthy: u32,
+}
+
+/// The backend of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// `builtin:echo`: the gateway itself.
+    Echo,
+    /// Servers, selected by the load balancing. At least one.
+    Servers(Vec<Endpoint>),
+}
+
+/// One server of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// `host:port` as in a Host header; also its label in metrics.
+    pub authority: Arc<str>,
+    /// Its share of the requests; at least 1.
+    pub weight: u32,
+    /// `https://`: TLS to the server.
+    pub tls: Option<TlsClientConfig>,
+}
+
+/// The rule for retries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retry {
+    /// Attempts in all, the first included; 1 = never retry.
+    pub attempts: u32,
+    /// Retries per request of the last 10 s, in thousandths (200 = 20 %).
+    pub budget_permille: u32,
+}
+
+impl Eq for Retry {}
+
+impl Upstream {
+    /// Its servers; `builtin:echo` has none.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        match &self.backend {
+            Backend::Servers(servers) => servers,
+            Backend::Echo => &[],
+        }
+    }
+
+    /// The hash that selects the server: equal for requests with equal `hash_key`. 0 if the load balancing uses none.
+    pub fn affinity(&self, request: &route::RouteRequest<'_>, route: &Route) -> u64 {
+        let Balance::Hash(key) = &self.balance else { return 0 };
+        match key.claim(&AFFINITY, request, &route.name, route.conditions.merge_slashes) {
+            KeyResult::Key(Fingerprint(bits)) => {
+                let [low, high] =
+                    [bits, bits >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(0));
+                low ^ high
+            }
+            KeyResult::Skip | KeyResult::Deny | KeyResult::Repeated => 0,
+        }
+    }
+}

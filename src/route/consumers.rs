@@ -1,0 +1,336 @@
+//! Consumers: the callers that API keys name, found by key.
+//!
+//! No key is kept, only a keyed hash of it: 128 bits of SipHash-2-4 under a secret of the process. A look-up is that hash
+//! and one probe of a table, however many consumers there are. Its time depends on the key that was sent and on the
+//! secret, not on how much of the key is right.
+//!
+//! Where the file has keys as SHA-256, all keys are hashed by SHA-256 first.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::Hasher as _;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+/// The bytes that are not sent to backends as they are: `%` too, so that two names never look alike.
+const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
+
+/// A name or a tier as backends get it: everything but visible ASCII is percent-encoded, and `%` itself.
+#[inline]
+pub fn encoded(text: &str) -> Cow<'_, str> {
+    // Most are sent as they are.
+    if text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%') {
+        return Cow::Borrowed(text);
+    }
+    utf8_percent_encode(text, ENCODED).into()
+}
+
+/// All consumers of one file.
+pub struct Consumers {
+    secret: [u8; 16],
+    /// Keys are hashed by SHA-256 before the keyed hash.
+    digests: bool,
+    /// Rows by fingerprint.
+    index: HashTable<u32>,
+    fingerprints: Vec<u128>,
+    /// The names of the columns, without that of the keys.
+    columns: Vec<String>,
+    /// The values of all rows, one after the other, and where each ends.
+    text: String,
+    ends: Vec<u32>,
+    /// The columns of the name and of the tier.
+    name: usize,
+    tier: Option<usize>,
+    /// The number of different names.
+    names: usize,
+}
+
+/// A consumer that a credential named.
+#[derive(Clone, Copy)]
+pub struct Consumer<'t> {
+    table: &'t Consumers,
+    row: usize,
+}
+
+/// The key of a row as written in the file.
+#[derive(Clone, Copy)]
+pub enum KeyForm<'k> {
+    /// The key itself.
+    Plain(&'k [u8]),
+    /// The SHA-256 of the key.
+    Digest([u8; 32]),
+}
+
+impl<'k> KeyForm<'k> {
+    /// The prefix of a digest in the file.
+    pub const DIGEST: &'static str = "sha256:";
+
+    /// The key in a file: text, or `sha256:` and 64 hexadecimal digits. `None`: the digits are malformed.
+    pub fn parse(text: &'k str) -> Option<Self> {
+        let Some(digits) = text.strip_prefix(Self::DIGEST) else { return Some(Self::Plain(text.as_bytes())) };
+        let mut digest = [0; 32];
+        if digits.len() != 64 {
+            return None;
+        }
+        let value = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
+        for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            *byte = value(pair[0])? << 4 | value(pair[1])?;
+        }
+        Some(Self::Digest(digest))
+    }
+}
+
+impl Consumers {
+    /// A table without rows. `columns` are the names of all columns but the key's; `name` and `tier` are indices of it.
+    /// `digests`: some key is a [`KeyForm::Digest`]. `secret` keys the hash.
+    pub fn new(
+        columns: Vec<String>,
+        name: usize,
+        tier: Option<usize>,
+        digests: bool,
+        secret: [u8; 16],
+    ) -> Self {
+        Self {
+            secret,
+            digests,
+            index: HashTable::new(),
+            fingerprints: Vec::new(),
+            columns,
+            text: String::new(),
+            ends: Vec::new(),
+            name,
+            tier,
+            names: 0,
+        }
+    }
+
+    /// Makes room for this many rows with this many bytes of text.
+    pub fn reserve(&mut self, rows: usize, text: usize) {
+        let fingerprints = &self.fingerprints;
+        let hash_of = |row: &u32| fingerprints.get(*row as usize).copied().map_or(0, low);
+        self.index.reserve(rows, hash_of);
+        self.fingerprints.reserve(rows);
+        self.ends.reserve(rows * self.columns.len());
+        self.text.reserve(text);
+    }
+
+    /// Adds a row with this key and a value for each column.
+    ///
+    /// # Errors
+    ///
+    /// The row that has the key already.
+    pub fn push<'v>(&mut self, key: KeyForm<'_>, values: impl Iterator<Item = &'v str>) -> Result<(), usize> {
+        let fingerprint = match key {
+            KeyForm::Plain(key) => self.fingerprint(key),
+            KeyForm::Digest(digest) => self.keyed(&digest),
+        };
+        let Self { index, fingerprints, .. } = self;
+        let at = |row: &u32| fingerprints.get(*row as usize).copied();
+        let is_it = |row: &u32| at(row) == Some(fingerprint);
+        let hash_of = |row: &u32| at(row).map_or(0, low);
+        match index.entry(low(fingerprint), is_it, hash_of) {
+            Entry::Occupied(known) => return Err(*known.get() as usize),
+            Entry::Vacant(place) => {
+                // `config` allows far fewer rows and bytes than 2^32.
+                place.insert(u32::try_from(fingerprints.len()).unwrap_or(u32::MAX));
+            }
+        }
+        fingerprints.push(fingerprint);
+        let columns = self.columns.len();
+        for value in values.chain(std::iter::repeat("")).take(columns) {
+            self.text.push_str(value);
+            self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
+        }
+        Ok(())
+    }
+
+    /// Ends the table: it has this many different names.
+    #[must_use]
+    pub fn finish(mut self, names: usize) -> Self {
+        self.names = names;
+        self.text.shrink_to_fit();
+        self.ends.shrink_to_fit();
+        self.fingerprints.shrink_to_fit();
+        let fingerprints = &self.fingerprints;
+        self.index.shrink_to_fit(|row| fingerprints.get(*row as usize).copied().map_or(0, low));
+        self
+    }
+
+    /// The consumer with this key.
+    pub fn find(&self, key: &[u8]) -> Option<Consumer<'_>> {
+        self.row(self.fingerprint(key)).map(|row| Consumer { table: self, row })
+    }
+
+    /// The consumer of a row, in file order from 0.
+    pub fn at(&self, row: usize) -> Option<Consumer<'_>> {
+        (row < self.fingerprints.len()).then_some(Consumer { table: self, row })
+    }
+
+    /// The first row of the consumer with this name. It reads all names: not for requests.
+    pub fn named(&self, name: &str) -> Option<Consumer<'_>> {
+        self.iter().find(|consumer| consumer.name() == name)
+    }
+
+    /// All rows, in file order.
+    pub fn iter(&self) -> impl Iterator<Item = Consumer<'_>> {
+        (0..self.fingerprints.len()).map(|row| Consumer { table: self, row })
+    }
+
+    /// The number of keys.
+    pub fn keys(&self) -> usize {
+        self.fingerprints.len()
+    }
+
+    /// The number of different names.
+    pub fn names(&self) -> usize {
+        self.names
+    }
+
+    /// Whether the file has a column of this name beside the key.
+    pub fn has_column(&self, column: &str) -> bool {
+        self.columns.iter().any(|known| known == column)
+    }
+
+    /// The columns beside the key.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(String::as_str)
+    }
+
+    /// The bytes that the table occupies beyond the text of its columns.
+    pub fn overhead(&self) -> usize {
+        self.index.allocation_size()
+            + self.fingerprints.capacity() * size_of::<u128>()
+            + self.ends.capacity() * size_of::<u32>()
+            + self.text.capacity()
+            - self.text.len()
+    }
+
+    fn fingerprint(&self, key: &[u8]) -> u128 {
+        if self.digests { self.keyed(digest(&SHA256, key).as_ref()) } else { self.keyed(key) }
+    }
+
+    fn keyed(&self, bytes: &[u8]) -> u128 {
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
+        hasher.write(bytes);
+        hasher.finish128().as_u128()
+    }
+
+    fn row(&self, fingerprint: u128) -> Option<usize> {
+        let is_it = |row: &u32| self.fingerprints.get(*row as usize) == Some(&fingerprint);
+        self.index.find(low(fingerprint), is_it).map(|row| *row as usize)
+    }
+
+    fn value(&self, row: usize, column: usize) -> &str {
+        let at = row * self.columns.len() + column;
+        let end_of = |at: usize| self.ends.get(at).map_or(0, |end| *end as usize);
+        let start = at.checked_sub(1).map_or(0, end_of);
+        self.text.get(start..end_of(at)).unwrap_or_default()
+    }
+}
+
+impl<'t> Consumer<'t> {
+    /// Its name; not empty.
+    pub fn name(&self) -> &'t str {
+        self.table.value(self.row, self.table.name)
+    }
+
+    /// Its tier, if it has one.
+    pub fn tier(&self) -> Option<&'t str> {
+        let tier = self.table.value(self.row, self.table.tier?);
+        Some(tier).filter(|tier| !tier.is_empty())
+    }
+
+    /// Its value in this column; `None` if it is empty or there is no such column.
+    pub fn column(&self, column: &str) -> Option<&'t str> {
+        let at = self.table.columns.iter().position(|known| known == column)?;
+        Some(self.table.value(self.row, at)).filter(|value| !value.is_empty())
+    }
+}
+
+/// The hash of the table: the fingerprint is one already.
+fn low(fingerprint: u128) -> u64 {
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    let low = fingerprint as u64;
+    low
+}
+
+impl fmt::Debug for Consumers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Consumers({} keys)", self.keys())
+    }
+}
+
+impl fmt::Debug for Consumer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Consumer({:?})", self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(digests: bool) -> Consumers {
+        let columns = ["name", "tier", "org"].map(str::to_owned).to_vec();
+        Consumers::new(columns, 0, Some(1), digests, [7; 16])
+    }
+
+    #[test]
+    fn a_consumer_is_found_by_any_of_its_keys() {
+        let mut table = table(false);
+        table.push(KeyForm::Plain(b"k1"), ["acme", "pro", "a"].into_iter()).unwrap();
+        table.push(KeyForm::Plain(b"k2"), ["acme", "pro"].into_iter()).unwrap();
+        table.push(KeyForm::Plain(b"k3"), ["zeta", "", ""].into_iter()).unwrap();
+        assert_eq!(table.push(KeyForm::Plain(b"k2"), ["other"].into_iter()), Err(1));
+        let table = table.finish(2);
+        let found = |key: &str| {
+            let consumer = table.find(key.as_bytes())?;
+            Some((consumer.name(), consumer.tier(), consumer.column("org"), consumer.column("none")))
+        };
+        assert_eq!(found("k1"), Some(("acme", Some("pro"), Some("a"), None)));
+        assert_eq!(found("k2"), Some(("acme", Some("pro"), None, None)));
+        assert_eq!(found("k3"), Some(("zeta", None, None, None)));
+        assert_eq!((found("k4"), found(""), found("k1 "), found("K1")), (None, None, None, None));
+        assert_eq!((table.keys(), table.names()), (3, 2));
+        assert_eq!(table.named("zeta").unwrap().name(), "zeta");
+    }
+
+    #[test]
+    fn plain_keys_and_digests_stand_side_by_side() {
+        let mut table = table(true);
+        // echo -n secret | sha256sum
+        let digest = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+        table.push(KeyForm::parse(digest).unwrap(), ["hashed"].into_iter()).unwrap();
+        table.push(KeyForm::parse("open").unwrap(), ["plain"].into_iter()).unwrap();
+        assert_eq!(table.push(KeyForm::Plain(b"secret"), ["again"].into_iter()), Err(0));
+        let table = table.finish(2);
+        assert_eq!(table.find(b"secret").unwrap().name(), "hashed");
+        assert_eq!(table.find(b"open").unwrap().name(), "plain");
+        assert!(table.find(digest.as_bytes()).is_none(), "the digest itself is no key");
+        assert!(table.find(&[0; 32]).is_none());
+    }
+
+    #[test]
+    fn backends_get_visible_ascii() {
+        assert_eq!(encoded("acme-1/~\""), "acme-1/~\"");
+        assert_eq!(encoded("Müller & Söhne"), "M%C3%BCller%20&%20S%C3%B6hne");
+        assert_eq!(encoded("50%\u{7f}\t"), "50%25%7F%09");
+    }
+
+    #[test]
+    fn malformed_digests_are_refused() {
+        for text in [
+            "sha256:",
+            "sha256:00",
+            &format!("sha256:{}", "g".repeat(64)),
+            &format!("sha256:{}", "é".repeat(32)),
+        ] {
+            assert!(KeyForm::parse(text).is_none(), "{text}");
+        }
+        assert!(matches!(KeyForm::parse("SHA256:00"), Some(KeyForm::Plain(_))));
+    }
+}
