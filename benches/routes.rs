@@ -1,5 +1,5 @@
-//! What it costs to normalise a path, to find a route among ten and among ten thousand, to see whether a request is exempt, and to
-//! claim a key.
+//! What it costs to normalise a path, to find a route among ten and among ten thousand, to see whether a request is
+//! exempt, to claim a key, to find a consumer among a million and an address in a million networks.
 //!
 //! `cargo bench --bench routes`. Where no allocation is shown, there was none.
 #![expect(clippy::expect_used, reason = "a benchmark that cannot be set up should stop")]
@@ -16,8 +16,10 @@ use tollgate::limit::units::Cost;
 use tollgate::plan::Plan;
 use tollgate::plan::admission::{Applicability, RequestCharges};
 use tollgate::route::client::ClientRule;
+use tollgate::route::consumers::{Consumers, KeyForm};
 use tollgate::route::folding::PathMatching;
 use tollgate::route::key::{Key, KeySecret, Missing, Part};
+use tollgate::route::networks::Networks;
 use tollgate::route::path::Path;
 use tollgate::route::pattern::{HostPattern, PathPattern};
 use tollgate::route::{Conditions, RouteRequest, RouteTable};
@@ -172,6 +174,60 @@ fn claim(bencher: Bencher<'_, '_>, parts: &str) {
     });
 }
 
+/// An API key of 32 characters, among those of as many consumers.
+#[divan::bench(args = [10, 10_000, 1_000_000])]
+fn find_consumer(bencher: Bencher<'_, '_>, count: u32) {
+    let columns = ["name", "tier"].map(str::to_owned).to_vec();
+    let mut consumers = Consumers::new(columns, 0, Some(1), false, [7; 16]);
+    let key = |number: u32| format!("{number:032x}");
+    for number in 0..count {
+        let name = format!("customer-{number}");
+        let pushed = consumers.push(KeyForm::Plain(key(number).as_bytes()), [&*name, "pro"].into_iter());
+        pushed.expect("a new key");
+    }
+    let consumers = consumers.finish(count as usize);
+    // Another one at each turn, so that none is in the cache because of the turn before.
+    let keys: Vec<_> = (0..1_024).map(|number| key(number * 7_919 % count)).collect();
+    let mut turn = 0;
+    bencher.bench_local(|| {
+        turn = (turn + 1) % keys.len();
+        consumers.find(black_box(keys[turn].as_bytes())).map(|consumer| consumer.tier().is_some())
+    });
+}
+
+/// Whether one of as many networks contains an address; the networks are spread over all addresses.
+#[divan::bench(args = [1, 1_000_000])]
+fn deny(bencher: Bencher<'_, '_>, count: u32) {
+    let network = |number: u32| std::net::Ipv4Addr::from_bits(number.wrapping_mul(2_654_435_761) & !255);
+    let network = |number| ipnet::Ipv4Net::new(network(number), 24).expect("a prefix");
+    let networks: Networks = (0..count).map(|number| network(number).into()).collect();
+    let mut address = 0_u32;
+    bencher.bench_local(|| {
+        address = address.wrapping_add(2_246_822_519);
+        networks.contain(black_box(std::net::Ipv4Addr::from_bits(address).into()))
+    });
+}
+
+/// A file of a million consumers, from its bytes to the table: the two seconds that a reload may take.
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn load_a_million_consumers(bencher: Bencher<'_, '_>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rows: String = (0..1_000_000)
+        .map(|number| {
+            format!("{number:032x},customer-{number},{},org{}\n", ["free", "pro"][number % 2], number % 999)
+        })
+        .collect();
+    std::fs::write(folder.path().join("consumers.csv"), format!("key,name,tier,org\n{rows}"))
+        .expect("it can be written");
+    let toml = "[upstreams]\necho = 'builtin:echo'\n[[routes]]\npath = '/*'\nupstream = 'echo'\nauth = 'keys'\n\
+                [auth.keys]\ntype = 'api-key'\nfrom = 'bearer'\nfile = 'consumers.csv'\n";
+    let path = folder.path().join("gateway.toml").display().to_string();
+    let load = || config::parse(toml.as_bytes(), &path, &|_| None).expect("a good file");
+    let each = load().plan.auths[0].consumers.overhead() / 1_000_000;
+    println!("a consumer takes {each} bytes beside its text");
+    bencher.bench_local(load);
+}
+
 fn bench_find(bencher: Bencher<'_, '_>, table: &RouteTable, host: &str, path: &str) {
     with_request(host, path, Fields::NONE, |request| {
         bencher.bench_local(|| table.find(black_box(request)));
@@ -182,7 +238,16 @@ fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&R
     let path = Path::parse(path, PathMatching::Lenient).expect("a good path");
     let client = ClientRule::default().client([192, 0, 2, 1].into());
     let query = Some("page=2&key=0123456789abcdef");
-    ask(&RouteRequest { method: &Method::GET, host, path: &path, query, headers, client, tls_subject: None });
+    ask(&RouteRequest {
+        method: &Method::GET,
+        host,
+        path: &path,
+        query,
+        headers,
+        client,
+        tls_subject: None,
+        consumer: None,
+    });
 }
 
 fn route(host: &str, path: &str) -> Conditions {

@@ -27,11 +27,16 @@ use tollgate::store::redis::settings::RedisServer;
 use tollgate::store::redis::slots::SlotMap;
 use tollgate::telemetry::trace::context::Context;
 
+#[path = "credential_targets.rs"]
+mod credential_targets;
+
+pub(crate) use credential_targets::{consumers_file, credentials, networks_file};
+
 /// A name, and what is asserted of any bytes.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each has a folder of the same name in `corpus/`.
-pub(crate) const TARGETS: [Target; 13] = [
+pub(crate) const TARGETS: [Target; 16] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("request_body", request_body),
@@ -45,6 +50,9 @@ pub(crate) const TARGETS: [Target; 13] = [
     ("redis_reply", redis_reply),
     ("gateway_toml", gateway_toml),
     ("explain", explain_request),
+    ("credentials", credentials),
+    ("consumers_file", consumers_file),
+    ("networks_file", networks_file),
 ];
 
 /// Bytes that the gateway takes of a head.

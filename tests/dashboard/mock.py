@@ -181,7 +181,7 @@ class Gateway:
             hour = [column["tally"][name] for column in self.columns]
             told.append({field: limit[field] for field in ["name", "mode", "algorithm", "key", "policies", "routes"]} | {
                 span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "refused_keys": max(one[2] for one in tally)}
-                for span, tally in [("minute", minute), ("hour", hour)]} | {"bans": sum(key.banned(time.time()) for key in self.keys[name])})
+                for span, tally in [("minute", minute), ("hour", hour)]} | {"tiers": [], "bans": sum(key.banned(time.time()) for key in self.keys[name])})
         return {"time": time.time(), "keys_error": 0.065, "limits": told}
 
     def limit(self, name):

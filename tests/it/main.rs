@@ -14,6 +14,7 @@ mod abuse;
 mod admin;
 mod cli;
 mod config;
+mod consumers;
 mod docs;
 mod fuzz;
 mod grpc;

@@ -12,6 +12,7 @@ const CONFIG: &str = r#"
 workers = 1
 max_body_bytes = "1KiB"
 trusted_proxies = ["127.0.0.0/8"]
+deny = ["10.66.0.0/16"]
 [log]
 access = "json"
 [upstreams]
@@ -40,6 +41,31 @@ name = "secure"
 path = "/secure"
 upstream = "demo"
 redirect = "https"
+[routes.cors]
+origins = ["https://app.example.com"]
+[[routes]]
+name = "keyed"
+path = "/keyed/*"
+upstream = "demo"
+auth = ["keys", "links"]
+limits = ["tiered"]
+[routes.cors]
+origins = ["https://app.example.com"]
+[[routes]]
+name = "open"
+path = "/open/*"
+upstream = "demo"
+auth = ["links", "keys"]
+auth_optional = true
+forward_credentials = true
+limits = ["tiered"]
+[[routes]]
+name = "inside"
+path = "/inside"
+upstream = "demo"
+auth = "links"
+allow = ["10.1.0.0/16", "127.0.0.1"]
+deny = ["10.1.9.0/24"]
 [[routes]]
 name = "rest"
 path = "/x/*"
@@ -50,6 +76,21 @@ path = "/a/b"
 upstream = "demo"
 merge_slashes = false
 limits = ["twice"]
+[auth.keys]
+type = "api-key"
+from = "header:x-api-key"
+file = "CSV"
+[auth.links]
+type = "api-key"
+from = "query:key"
+file = "CSV"
+[limits.tiered]
+algorithm = "token-bucket"
+key = "consumer"
+rate = "1000000/s"
+[limits.tiered.tiers.pro]
+rate = "2000000/s"
+[limits.tiered.tiers.free]
 [limits.by-key]
 algorithm = "token-bucket"
 key = "header:x-key"
@@ -66,6 +107,8 @@ key = ["query:k", "cookie:c"]
 rate = "1000000/s"
 burst = 1000000
 "#;
+
+const CSV: &str = "key,name,tier\nk-pro,ada,pro\nk-free,bob,free\nk-none,eve,\n";
 
 /// A random source of its own: a failure is the same in every run.
 struct Random(u64);
@@ -92,11 +135,62 @@ struct Asked {
 /// What a browser asks before a script's request, or nearly that.
 fn preflight(random: &mut Random) -> Asked {
     let method = random.one(&["OPTIONS", "OPTIONS", "GET"]).to_owned();
-    let url = format!("http://a.test{}", random.one(&["/script/x", "/secure", "/search/1", "/nowhere"]));
+    let url = format!(
+        "http://a.test{}",
+        random.one(&["/script/x", "/secure", "/keyed/x", "/search/1", "/nowhere"])
+    );
     let origin = format!("origin: {}", random.one(&["https://app.example.com", "https://evil.test"]));
     let asks = format!("access-control-request-method: {}", random.one(&["PUT", "GET", "(", ""]));
     Asked { method, url, headers: vec![origin, asks] }
 }
+
+const QUERIES: [&str; 14] = [
+    "",
+    "",
+    "",
+    "?q=1",
+    "?k=1",
+    "?k=1&k=2",
+    "?k=1&k=1",
+    "?key=k-pro",
+    "?key=k-free",
+    "?a&key=k%2Dnone",
+    "?key=",
+    "?key=wrong",
+    "?key=k-pro&key=k-pro",
+    "?key=k-pro&%6bey=k-free",
+];
+
+const HEADERS: [&str; 25] = [
+    "x-key: one",
+    "x-key: two",
+    "x-plan: gold",
+    "x-plan: Gold",
+    "x-internal: 1",
+    "cookie: c=1",
+    "cookie: c=1; c=2",
+    "content-length: 0",
+    "content-length: 1000000",
+    "origin: https://app.example.com",
+    "origin: https://evil.test",
+    "access-control-request-method: GET",
+    "x-forwarded-for: 10.1.2.3",
+    "x-forwarded-for: 10.1.9.9",
+    "x-forwarded-for: 10.66.1.1",
+    "x-api-key: k-pro",
+    "x-api-key: k-free",
+    "x-api-key: k-none",
+    "x-api-key: wrong",
+    "x-api-key:",
+    "x_api_key: k-pro",
+    "x-forwarded-for: 9.9.9.9, 127.0.0.1",
+    "x-forwarded-proto: https",
+    "connection: x-plan",
+    "expect: more",
+];
+
+const ODD_HEADERS: [&str; 5] =
+    ["host: other.test", "bad name: 1", "x: \u{1}", "transfer-encoding: gzip, chunked", "content-length: x"];
 
 /// One in three is odd in some way.
 fn random_request(random: &mut Random) -> Asked {
@@ -118,6 +212,9 @@ fn random_request(random: &mut Random) -> Asked {
     );
     let paths =
         ["/search", "/Search", "/secure", "/script", "/a/b", "/a//b", "/7", "/x", "/%61", "/.", "/;x"];
+    if random.below(3) == 0 {
+        url += random.one(&["/keyed", "/keyed/", "/open", "/inside"]);
+    }
     for _ in 0..random.below(4) {
         url += &pick(
             random,
@@ -125,34 +222,8 @@ fn random_request(random: &mut Random) -> Asked {
             &["/..", "/%zz", "/<", "/%2e%2e", "/a b", "/é", "#f", "*", "/%00", "/..;/x"],
         );
     }
-    url += &pick(random, &["", "", "?q=1", "?k=1", "?k=1&k=2", "?k=1&k=1"], &["?", "?a b", "?#"]);
-    let good = [
-        "x-key: one",
-        "x-key: two",
-        "x-plan: gold",
-        "x-plan: Gold",
-        "x-internal: 1",
-        "cookie: c=1",
-        "cookie: c=1; c=2",
-        "content-length: 0",
-        "content-length: 1000000",
-        "origin: https://app.example.com",
-        "origin: https://evil.test",
-        "access-control-request-method: GET",
-        "x-forwarded-for: 10.1.2.3",
-        "x-forwarded-for: 9.9.9.9, 127.0.0.1",
-        "x-forwarded-proto: https",
-        "connection: x-plan",
-        "expect: more",
-    ];
-    let bad = [
-        "host: other.test",
-        "bad name: 1",
-        "x: \u{1}",
-        "transfer-encoding: gzip, chunked",
-        "content-length: x",
-    ];
-    let headers = (0..random.below(5)).map(|_| pick(random, &good, &bad)).collect();
+    url += &pick(random, &QUERIES, &["?", "?a b", "?#"]);
+    let headers = (0..random.below(5)).map(|_| pick(random, &HEADERS, &ODD_HEADERS)).collect();
     Asked { method, url, headers }
 }
 
@@ -169,9 +240,9 @@ fn on_the_wire(asked: &Asked) -> String {
 fn expected(explanation: &Explanation, asked: &Asked) -> u16 {
     let by_tls = asked.headers.iter().any(|line| line.starts_with("x-forwarded-proto"));
     let redirected = explanation.route.as_ref().is_some_and(|route| route.redirect.is_some()) && !by_tls;
-    // A preflight is answered before a redirect; what the route demands is looked at behind it.
-    let preflight = explanation.answer.as_ref().is_some_and(|answer| answer.status == StatusCode::NO_CONTENT);
-    if redirected && !preflight {
+    // The address is checked before a redirect; a preflight, and what the route demands, behind it.
+    let forbidden = explanation.answer.as_ref().is_some_and(|answer| answer.status == StatusCode::FORBIDDEN);
+    if redirected && !forbidden {
         return 308;
     }
     if let Some(answer) = &explanation.answer {
@@ -190,14 +261,19 @@ fn expected(explanation: &Explanation, asked: &Asked) -> u16 {
 
 #[test]
 fn ten_thousand_random_requests_get_what_explain_tells() {
-    let gateway = Gateway::start(CONFIG);
-    let plan: Plan = match config::parse(CONFIG.as_bytes(), "gateway.toml", &|_| None) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("consumers.csv");
+    std::fs::write(&file, CSV).expect("it can be written");
+    let toml = CONFIG.replace("CSV", &file.display().to_string());
+    let gateway = Gateway::start(&toml);
+    let plan: Plan = match config::parse(toml.as_bytes(), "gateway.toml", &|_| None) {
         Ok(loaded) => loaded.plan,
         Err(report) => panic!("{report:?}"),
     };
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut client = Client::connect(gateway.addr());
     let (mut routes, mut seen) = (Vec::new(), std::collections::BTreeMap::new());
+    let mut tiers = std::collections::BTreeSet::new();
     for number in 0..10_000 {
         let asked = random_request(&mut random);
         let request = ExplainRequest::new(&asked.method, &asked.url, &asked.headers, None);
@@ -210,16 +286,35 @@ fn ten_thousand_random_requests_get_what_explain_tells() {
         let expected = expected(&explanation, &asked);
         assert_eq!(answer.status, expected, "request {number}, {:?}\n{explanation}", on_the_wire(&asked));
         *seen.entry(expected).or_insert(0) += 1;
-        routes.push(explanation.route.map(|route| route.name).unwrap_or_default());
+        let consumer = explanation.consumer.map(|consumer| (consumer.name, consumer.tier));
+        let route = explanation.route;
+        let tiered = route.iter().flat_map(|route| &route.limits).find(|limit| limit.name == "tiered");
+        if let (Some(tiered), 200) = (tiered, answer.status) {
+            let pro = tiered.tier_name.as_deref() == Some("pro");
+            let quota = if pro { "2000000" } else { "1000000" };
+            assert_eq!(answer.header("x-ratelimit-limit"), Some(quota), "request {number}: {consumer:?}");
+            tiers.insert((tiered.tier_name.clone(), consumer.is_some()));
+        }
+        // A redirect comes before the credential.
+        let consumer = consumer.filter(|_| expected != 308);
+        routes.push((route.map(|route| route.name).unwrap_or_default(), consumer));
         if answer.header("connection") == Some("close") {
             client = Client::connect(gateway.addr());
         }
     }
-    for status in [200, 204, 308, 400, 404, 405, 413, 417, 429, 501] {
+    assert_eq!(tiers.len(), 4, "three kinds of consumers, and anonymous requests: {tiers:?}");
+    for status in [200, 204, 308, 400, 401, 403, 404, 405, 413, 417, 429, 501] {
         assert!(seen.contains_key(&status), "no request was answered {status}: {seen:?}");
     }
     let log = gateway.access_log(routes.len());
-    for (number, (record, route)) in log.iter().zip(&routes).enumerate() {
+    for (number, (record, (route, consumer))) in log.iter().zip(&routes).enumerate() {
         assert_eq!(record["route"].as_str().unwrap_or_default(), route, "request {number}: {record}");
+        let (name, tier) =
+            consumer.as_ref().map_or((None, None), |(name, tier)| (Some(&**name), tier.as_deref()));
+        assert_eq!(
+            (record["consumer"].as_str(), record["tier"].as_str()),
+            (name, tier),
+            "request {number}: {record}"
+        );
     }
 }

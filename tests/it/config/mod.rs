@@ -4,4 +4,5 @@ mod files;
 mod report;
 mod schema;
 mod summary;
+mod tables;
 mod tour;

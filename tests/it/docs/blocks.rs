@@ -11,7 +11,10 @@
 //! | `promql` | each line is parsed by promtool |
 //! | `json`, `yaml` | parsed |
 //! | `text from FILE` | the block stands in that file of the repository |
+//! | `text saved as FILE` | the file of this name beside the configurations of the page |
+//! | `text session of this page` | run beside the gateway of the page: see `consumers_page.rs` |
 //! | `text program log` | a gateway logs these lines: see `program_log.rs` |
+//! | `text trace of LIMIT` | this limit decides so: see `traces.rs` |
 //! | `text response of …` | a gateway sends this response: see `examples.rs` |
 //! | `text WORDS` | an illustration; the words say of what |
 //!
@@ -171,6 +174,11 @@ fn docs_configuration_loads() {
         authority.certify(name, &[name]);
     }
     fs::rename(authority.path("cert.key"), authority.path("key.pem")).expect("it can be renamed");
+    for block in blocks_of(&["text"]) {
+        if let Some(file) = block.info.strip_prefix("text saved as ") {
+            fs::write(authority.path(file), block.text).expect("it can be written");
+        }
+    }
     let faults: Vec<_> = blocks_of(&["toml"])
         .iter()
         .filter_map(|block| check(block, &authority).err().map(|fault| format!("{}: {fault}", block.place())))

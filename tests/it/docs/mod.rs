@@ -1,7 +1,9 @@
 //! What the documents say holds.
 
 mod blocks;
+mod consumers_page;
 mod examples;
 mod pages;
 mod program_log;
 mod security_page;
+mod traces;

@@ -14,7 +14,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 mod targets;
 
 /// Pieces that a mutation inserts: what parsers of these formats decide by.
-const TOKENS: [&[u8]; 28] = [
+const TOKENS: [&[u8]; 33] = [
     b"\r\n",
     b"\r",
     b"\n",
@@ -43,6 +43,11 @@ const TOKENS: [&[u8]; 28] = [
     b"\x7f",
     b"[::1]",
     b"_",
+    b"\"\"",
+    b"/32",
+    b"&key=",
+    b"\nhushhush,x,pro\n",
+    b"sha256:",
 ];
 /// Bytes of an input at most.
 const MAX_INPUT: usize = 4 << 10;
@@ -146,5 +151,5 @@ macro_rules! fuzz_tests {
 
 fuzz_tests! {
     request_head response_head request_body response_body trailers proxy_preamble http2_head path client_address
-    traceparent redis_reply gateway_toml explain
+    traceparent redis_reply gateway_toml explain credentials consumers_file networks_file
 }

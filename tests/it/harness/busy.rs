@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::Path;
 
 use super::exposition::Page;
 use super::{Authority, Backend, Client, Gateway, Redis, eventually, get, get_with, send};
@@ -10,8 +11,8 @@ use super::{Authority, Backend, Client, Gateway, Redis, eventually, get, get_wit
 pub(crate) const NAMED: &str = "a \"quoted\" \\name";
 
 /// What no label may hold: the clients' keys, addresses and words.
-pub(crate) const SECRETS: [&str; 5] =
-    ["key-of-a-client", "page-of-a-client", "127.9.8.7", "host-of-a-client", "query"];
+pub(crate) const SECRETS: [&str; 6] =
+    ["key-of-a-client", "page-of-a-client", "127.9.8.7", "host-of-a-client", "query", "name-of-a-consumer"];
 
 /// A gateway that has served something of everything, and what it needs to live.
 pub(crate) struct Busy {
@@ -22,9 +23,17 @@ pub(crate) struct Busy {
     _backend: Backend,
     _redis: Redis,
     _unreachable: socket2::Socket,
+    _consumers: tempfile::NamedTempFile,
 }
 
-fn file(backend: &Backend, away: std::net::SocketAddr, redis: &Redis, authority: &Authority) -> String {
+fn file(
+    backend: &Backend,
+    away: std::net::SocketAddr,
+    redis: &Redis,
+    authority: &Authority,
+    consumers: &Path,
+) -> String {
+    let consumers = consumers.display();
     let (api, tls, store) = (backend.url(), authority.server("a"), redis.url());
     let route = |name: &str, path: &str, upstream: &str, limits: &str| {
         let name = toml::Value::from(name);
@@ -42,6 +51,7 @@ fn file(backend: &Backend, away: std::net::SocketAddr, redis: &Redis, authority:
         route("checked", "/checked", "checked", ""),
         route("bounded", "/bounded", "bounded", ""),
         route("retried", "/retried", "retried", ""),
+        route("tiered", "/tiered", "api", "\"tiered\"") + "auth = \"keys\"\n",
     ];
     format!(
         "[server]\nlisten = [{{ address = \"127.0.0.1:0\", tls = false }}, \"127.0.0.1:0\"]\nworkers = 2\n\
@@ -53,7 +63,9 @@ fn file(backend: &Backend, away: std::net::SocketAddr, redis: &Redis, authority:
          [limits]\ntwo = {{ algorithm = \"gcra\", key = \"header:x-api-key\", rate = \"1/day\", burst = 2 }}\n\
          in-turn = {{ algorithm = \"leaky-bucket\", key = \"global\", rate = \"30/min\", queue = 5 }}\n\
          shadow = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, mode = \"shadow\" }}\n\
-         exempted = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, exempt = [\"ip:127.0.0.0/8\"] }}\n{}",
+         exempted = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, exempt = [\"ip:127.0.0.0/8\"] }}\n\
+         tiered = {{ algorithm = \"gcra\", key = \"consumer\", rate = \"1/day\", tiers = {{ pro = {{ burst = 2 }} }} }}\n\
+         [auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"{consumers}\"\n{}",
         routes.concat()
     )
 }
@@ -63,7 +75,10 @@ impl Busy {
         let (authority, backend, redis) = (Authority::new(), Backend::ok(), Redis::start());
         authority.certify("a", &["a.test"]);
         let (away, unreachable) = Backend::refusing();
-        let gateway = Gateway::start(&file(&backend, away, &redis, &authority));
+        let consumers = tempfile::NamedTempFile::new().expect("a temporary file");
+        let csv = "key,name,tier\nkey-of-a-client,name-of-a-consumer,pro\n";
+        std::fs::write(consumers.path(), csv).expect("the file can be written");
+        let gateway = Gateway::start(&file(&backend, away, &redis, &authority, consumers.path()));
         let sent = traffic(&gateway, &authority);
         Self {
             gateway,
@@ -72,6 +87,7 @@ impl Busy {
             _backend: backend,
             _redis: redis,
             _unreachable: unreachable,
+            _consumers: consumers,
         }
     }
 
@@ -92,6 +108,9 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     }
     for expected in [200, 200, 429, 429, 429] {
         get_with(plain, "/limited", "x-api-key: key-of-a-client\r\n").expect(expected);
+    }
+    for (key, expected) in [("key-of-a-client", 200), ("another", 401)] {
+        get_with(plain, "/tiered", &format!("x-api-key: {key}\r\n")).expect(expected);
     }
     for (path, status) in [
         ("/queued", 200),
@@ -119,7 +138,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     eventually("it to be counted", || {
         (gateway.metric("tollgate_connections_refused_total", &["reason=\"tls\""]) > 0.5).then_some(())
     });
-    20 + 5 + 10 + 3
+    20 + 5 + 2 + 10 + 3
 }
 
 /// The metrics of tollgate and its process that an expression names.

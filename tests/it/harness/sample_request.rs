@@ -71,6 +71,7 @@ impl Sample {
             headers: self.headers.fields(),
             client: self.client,
             tls_subject: None,
+            consumer: None,
         })
     }
 }

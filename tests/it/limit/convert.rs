@@ -1,4 +1,5 @@
-//! A stored state under new numbers: rounded against the client by less than one unit, never in its favour.
+//! A stored state under new numbers: rounded against the client by less than one unit, however often, never in its
+//! favour.
 
 use proptest::prelude::*;
 use tollgate::limit::units::{Cost, Micros, Rate, Timestamp};
@@ -33,7 +34,7 @@ proptest! {
         let now = START.plus(Micros(later));
         let before = used(&from, &state, now);
         let state = to.convert(&from, state, now);
-        // Both are rounded up to whole units, so less than one more is no more at all.
+        // Both are reported in whole units, rounded up, so parts of a tick more are no more at all.
         assert_eq!(used(&to, &state, now), before);
     }
 

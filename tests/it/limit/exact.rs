@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::harness::{Backend, Client, Gateway, Load, everything_to};
+use rustix::process::Signal;
+
+use crate::harness::{Backend, Client, Gateway, Load, eventually, everything_to};
 
 /// 20,000 requests at concurrency 100 against an allowance of 777, counted where it matters: at the backend.
 fn admits_exactly_777(parameters: &str) {
@@ -47,6 +49,53 @@ fn sliding_window_admits_exactly_its_count() {
 #[test]
 fn sliding_log_admits_exactly_its_count() {
     admits_exactly_777("algorithm = \"sliding-log\"");
+}
+
+/// A customer buys a larger plan under load: the requests before count, and exactly the larger allowance passes.
+#[test]
+fn a_consumer_that_moves_to_another_tier_under_load_gets_exactly_the_larger_allowance() {
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log", "gcra"] {
+        let (backend, folder) = (Backend::ok(), tempfile::tempdir().unwrap());
+        let file = folder.path().join("consumers.csv");
+        let write = |tier: &str| std::fs::write(&file, format!("key,name,tier\nk1,acme,{tier}\n")).unwrap();
+        write("free");
+        let burst = |count: u32| if algorithm == "gcra" { format!("burst = {count}") } else { String::new() };
+        let toml = everything_to(
+            &backend,
+            &format!(
+                "limits = [\"api\"]\nauth = \"keys\"\n\
+                 [auth.keys]\ntype = \"api-key\"\nfrom = \"bearer\"\nfile = \"{}\"\n\
+                 [limits.api]\nalgorithm = \"{algorithm}\"\nkey = \"consumer\"\nrate = \"50/366day\"\n{}\n\
+                 [limits.api.tiers.free]\n\
+                 [limits.api.tiers.pro]\nrate = \"777/366day\"\n{}\n\
+                 [log]\naccess = \"off\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+                file.display(),
+                burst(50),
+                burst(777),
+            ),
+        );
+        let gateway = Gateway::start(&toml);
+        let request = |_| "GET / HTTP/1.1\r\nhost: test\r\nauthorization: Bearer k1\r\n\r\n".to_owned();
+        let address = gateway.addr();
+        let statuses = std::thread::scope(|scope| {
+            let load = Load { requests: 10_000, concurrency: 50 };
+            let load = scope.spawn(move || load.run(address, request));
+            eventually("the smaller allowance", || (backend.count() >= 50).then_some(()));
+            write("pro");
+            gateway.signal(Signal::HUP);
+            load.join().expect("the load succeeds")
+        });
+        let reloads = || gateway.metric("tollgate_config_reloads_total", &["result=\"success\""]);
+        eventually("the reload", || (reloads() > 0.0).then_some(()));
+        let answered: usize = statuses.values().sum();
+        assert_eq!(
+            (answered, statuses.len()),
+            (10_000, 2),
+            "{algorithm}: the reload drops no request: {statuses:?}"
+        );
+        Load { requests: 2_000, concurrency: 20 }.run(gateway.addr(), request);
+        assert_eq!(backend.count(), 777, "{algorithm}");
+    }
 }
 
 /// Each client may 10, all together 35, everybody's second rate 1,000: a refusal by one must charge none of the others,

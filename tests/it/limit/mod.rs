@@ -11,6 +11,7 @@ mod promises;
 mod resume;
 mod seed;
 mod settle;
+mod tiers;
 mod traces;
 mod vectors;
 

@@ -7,5 +7,6 @@ mod login;
 mod logs;
 mod numbers;
 mod script;
+mod tiers;
 mod traces;
 mod twins;

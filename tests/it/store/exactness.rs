@@ -41,6 +41,25 @@ fn twenty_thousand_requests_against_an_allowance_of_777_admit_777() {
     }
 }
 
+/// Requests that were on their way keep the plan of before: for a while both tiers are charged at once.
+#[test]
+fn a_consumer_that_moves_to_another_tier_meanwhile_gets_the_larger_allowance_and_no_more() {
+    for (free, pro) in prompt(100, DAY).iter().zip(&prompt(777, DAY)) {
+        for (tier_of, name) in [
+            ((|turn| turn < 10_000) as fn(u64) -> bool, "up"),
+            (|turn| turn % 2 == 0, "to and fro"),
+            (|turn| (5_000..10_000).contains(&turn), "down and up"),
+        ] {
+            let store = store(1_000, &[*free, *pro]);
+            let passed = passed(20_000, |turn, now| {
+                let tier = if tier_of(turn) { free } else { pro };
+                admitted(&store, &[charge(tier, key(0, 0), 1)], now)
+            });
+            assert_eq!(passed, 777, "{name}: {pro:?}");
+        }
+    }
+}
+
 #[test]
 fn limits_that_share_counters_in_different_orders_neither_deadlock_nor_leak() {
     for tight in prompt(100, DAY) {

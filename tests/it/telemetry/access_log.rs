@@ -50,6 +50,8 @@ fn record() -> Record {
         upstream: "api/127.0.0.1:9001".into(),
         upstream_duration: Some(Micros(1_000)),
         client: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+        consumer: String::new(),
+        tier: String::new(),
         request_id: "r1".into(),
         limit: "per-client".into(),
         decision: Some(DecisionLabel::Limited),
@@ -79,7 +81,7 @@ fn a_json_line_has_every_field_in_its_order() {
         written(AccessLog::json(), [record()]),
         "{\"time\":\"2025-12-31T23:59:59.999Z\",\"method\":\"GET\",\"host\":\"example.com\",\"path\":\"/a?b=c\",\
          \"route\":\"search\",\"status\":429,\"bytes_in\":1,\"bytes_out\":2,\"duration_ms\":1.234,\
-         \"upstream\":\"api/127.0.0.1:9001\",\"upstream_ms\":1.0,\"client\":\"192.0.2.1\",\"request_id\":\"r1\",\
+         \"upstream\":\"api/127.0.0.1:9001\",\"upstream_ms\":1.0,\"client\":\"192.0.2.1\",\"consumer\":null,\"tier\":null,\"request_id\":\"r1\",\
          \"limit\":\"per-client\",\"decision\":\"limited\",\"remaining\":0,\"cost\":10,\"error\":null}\n"
     );
 }

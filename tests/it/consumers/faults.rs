@@ -1,0 +1,366 @@
+//! Faults of files of consumers, of tiers and of auths: all at once, each with its place.
+
+use super::{CSV, Files};
+
+/// A configuration with one auth, `keys`, whose keys are in `consumers.csv`. `route`: lines of its only route. `rest`:
+/// further tables.
+fn configuration(route: &str, rest: &str) -> String {
+    format!(
+        "[upstreams]\ndemo = \"builtin:echo\"\n\
+         [auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"consumers.csv\"\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"demo\"\nauth = \"keys\"\n{route}\n{rest}"
+    )
+}
+
+/// `PLACE: MESSAGE` of each fault that `check` reports, without the column.
+#[track_caller]
+fn faults(files: &Files, toml: &str) -> Vec<String> {
+    let (status, printed) = files.check(toml);
+    assert_eq!(status, 2, "{printed}");
+    reported(&printed, "error: ")
+}
+
+/// The same of the warnings in a report without faults.
+#[track_caller]
+fn warnings(files: &Files, toml: &str) -> Vec<String> {
+    let (status, printed) = files.check(toml);
+    assert_eq!(status, 0, "{printed}");
+    reported(&printed, "warning: ")
+}
+
+fn reported(printed: &str, severity: &str) -> Vec<String> {
+    let lines: Vec<_> = printed.lines().collect();
+    let place = |line: &str| {
+        let place = line.trim_start().strip_prefix("--> ").unwrap_or("?").to_owned();
+        place.strip_prefix("gateway.toml:").map_or(place.clone(), |_| "gateway.toml".to_owned())
+    };
+    let pairs = lines.windows(2).filter_map(|pair| Some((pair[0].strip_prefix(severity)?, place(pair[1]))));
+    pairs.map(|(message, place)| format!("{place}: {message}")).collect()
+}
+
+#[track_caller]
+fn csv_faults(csv: impl AsRef<[u8]>, expected: &[&str]) {
+    let files = Files::with_consumers(csv);
+    assert_eq!(faults(&files, &configuration("", "")), expected);
+}
+
+#[test]
+fn all_faulty_lines_are_reported_at_once() {
+    let long = "n".repeat(257);
+    let csv = format!(
+        "key,name,tier,org\n\
+         k1,acme,pro,x\n\
+         k1,zeta,pro,x\n\
+         k2,,pro,x\n\
+         k3,acme\n\
+         k4,acme,pro,x,y\n\
+         sha256:abc,beta,,\n\
+         k5,acme,free,\n\
+         ,gamma,,\n\
+         k6,{long},,\n\
+         k7,tiered,{long},\n\
+         \"two\nlines\",delta,,\n\
+         k8,bell\u{7},,\n\
+         k9,fine,,\n"
+    );
+    csv_faults(
+        csv,
+        &[
+            "consumers.csv:3: this key stands in line 2 too",
+            "consumers.csv:4: the name is empty",
+            "consumers.csv:5: this line has 2 values, the header line names 4 columns",
+            "consumers.csv:6: this line has 5 values, the header line names 4 columns",
+            "consumers.csv:7: this is no SHA-256 of a key",
+            "consumers.csv:8: this consumer has another tier in line 2",
+            "consumers.csv:9: no request can carry this key",
+            "consumers.csv:10: this name can not be sent to a backend",
+            "consumers.csv:11: this tier can not be sent to a backend",
+            "consumers.csv:12: no request can carry this key",
+            "consumers.csv:14: this name can not be sent to a backend",
+        ],
+    );
+}
+
+#[test]
+fn a_name_may_be_256_bytes_long_once_it_is_encoded() {
+    let files = Files::with_consumers(format!("key,name\nk1,{}\nk2,{}\n", "n".repeat(256), "%".repeat(85)));
+    assert_eq!(warnings(&files, &configuration("", "")), [""; 0]);
+    let long = format!("key,name\nk1,{}\nk2,{}\n", "é".repeat(43), "%".repeat(86));
+    let message = "this name can not be sent to a backend";
+    csv_faults(long, &[&format!("consumers.csv:2: {message}"), &format!("consumers.csv:3: {message}")]);
+}
+
+#[test]
+fn a_header_line_names_each_column_once() {
+    csv_faults("", &["consumers.csv:1: the file of consumers is empty"]);
+    csv_faults("\n\n", &["consumers.csv:1: the file of consumers is empty"]);
+    let missing = [
+        "consumers.csv:1: the header line names no column `key`",
+        "consumers.csv:1: the header line names no column `name`",
+    ];
+    csv_faults("k1,acme,pro\nk2,zeta,free\n", &missing);
+    csv_faults("key;name\nk1;acme\n", &missing);
+    csv_faults("Key,name\nk1,acme\n", &missing[..1]);
+    csv_faults(
+        "key,name,,name,tier,tier\n",
+        &[
+            "consumers.csv:1: column 3 of the header line has no name",
+            "consumers.csv:1: column 4 of the header line has the name of another",
+            "consumers.csv:1: column 6 of the header line has the name of another",
+        ],
+    );
+    let many =
+        format!("key,name,{}\n", (0..70).map(|number| format!("c{number}")).collect::<Vec<_>>().join(","));
+    csv_faults(many, &["consumers.csv:1: the header line names too many columns"]);
+}
+
+#[test]
+fn a_file_that_is_not_utf8_names_its_line() {
+    csv_faults(b"key,name\nk1,acme\nk2,M\xfcller\n", &["consumers.csv:3: this line is not UTF-8"]);
+    csv_faults(b"\xff\xfek\x00e\x00y\x00", &["consumers.csv:1: this line is not UTF-8"]);
+}
+
+#[test]
+fn a_hash_and_its_key_are_one_key() {
+    // printf %s k1 | sha256sum
+    let digits = "6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2c446f0e58668b09c08a16dd0";
+    csv_faults(
+        format!("key,name\nk1,acme\nsha256:{digits},zeta\nsha256:{},eve\n", digits.to_uppercase()),
+        &["consumers.csv:3: this key stands in line 2 too", "consumers.csv:4: this key stands in line 2 too"],
+    );
+}
+
+/// What spreadsheets and other systems write.
+#[test]
+fn files_of_common_programs_are_read() {
+    let files = Files::new();
+    for csv in [
+        "\u{feff}key,name,tier\r\nk1,\"acme, \"\"inc\"\"\",pro\r\n\r\nk2,zeta,\r\n",
+        "tier,name,key\npro,\"acme, \"\"inc\"\"\",k1\n,zeta,k2",
+        " key , name , tier \n k1 ,\"acme, \"\"inc\"\"\", pro \n\"k2\",\"zeta\",\"\"\n",
+    ] {
+        files.write("consumers.csv", csv);
+        let output = files.tollgate(&configuration("", ""), &["explain", "GET", "/", "-H", "x-api-key: k1"]);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = "consumer  `acme, \"inc\"`, tier `pro`: named by `keys`\n";
+        assert!(printed.contains(line), "{csv}\n---\n{printed}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn a_file_without_consumers_is_a_warning() {
+    let files = Files::with_consumers("key,name\n");
+    assert_eq!(warnings(&files, &configuration("", "")), ["consumers.csv:1: the file names no consumer"]);
+    // Where all lines are faulty, that is all there is to say.
+    let (_, printed) = Files::with_consumers("key,name\nk1\n").check(&configuration("", ""));
+    assert!(!printed.contains("names no consumer"), "{printed}");
+}
+
+#[test]
+fn a_file_with_many_faults_shows_some_and_their_number() {
+    let files = Files::with_consumers(format!("key,name\n{}", "k\n".repeat(100_000)));
+    let (status, printed) = files.check(&configuration("", ""));
+    assert_eq!(status, 2);
+    assert!(printed.lines().count() < 1_000, "{} lines", printed.lines().count());
+    assert!(printed.contains("more that are not shown"), "{}", &printed[printed.len() - 200..]);
+}
+
+#[test]
+fn a_file_that_is_missing_is_named_in_the_configuration() {
+    let told = faults(&Files::new(), &configuration("", ""));
+    assert_eq!(told, ["gateway.toml: can not read `consumers.csv`: No such file or directory (os error 2)"]);
+}
+
+#[test]
+fn an_auth_needs_what_its_type_needs() {
+    let files = Files::with_consumers(CSV);
+    let with = |lines: &str| {
+        format!(
+            "[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"demo\"\nauth = \"keys\"\n\
+             [auth.keys]\n{lines}\n"
+        )
+    };
+    for (lines, expected) in [
+        ("", "`[auth.keys]` has no `type`"),
+        ("type = \"api-key\"\nfile = \"consumers.csv\"", "`[auth.keys]` has no `from`"),
+        ("type = \"api-key\"\nfrom = \"bearer\"", "`[auth.keys]` has no `file`"),
+        ("type = \"api-keys\"", "`type` can not be `api-keys`"),
+        ("type = \"jwt\"", "`type = \"jwt\"` is not available"),
+        (
+            "type = \"api-key\"\nfrom = \"header:authorization\"\nfile = \"consumers.csv\"",
+            "`header:authorization`",
+        ),
+        ("type = \"api-key\"\nfrom = \"ip\"\nfile = \"consumers.csv\"", "`ip` is no place of a credential"),
+        (
+            "type = \"api-key\"\nfrom = \"bearer\"\nfile = \"consumers.csv\"\nrealm = \"a\\\"b\"",
+            "can not be a realm",
+        ),
+        ("type = \"api-key\"\nfrom = \"bearer\"\nfile = \"consumers.csv\"\nrealm = \"\"", "realm"),
+        ("type = \"api-key\"\nfrom = \"bearer\"\nfile = \"consumers.csv\"\nkeys = []", "`keys`"),
+        (
+            "type = \"api-key\"\nfrom = \"bearer\"\nfile = \"consumers.csv\"\nfailures = \"none\"",
+            "there is no limit `none`",
+        ),
+    ] {
+        let told = faults(&files, &with(lines));
+        assert!(told.len() == 1 && told[0].contains(expected), "{lines}\n{told:#?}");
+    }
+}
+
+#[test]
+fn a_route_names_auths_that_there_are_and_one_for_each_place() {
+    let files = Files::with_consumers(CSV);
+    let two = "[auth.two]\ntype = \"api-key\"\nfrom = \"header:X-Api-Key\"\nfile = \"consumers.csv\"\n\
+               [auth.three]\ntype = \"api-key\"\nfrom = \"bearer\"\nfile = \"consumers.csv\"\n";
+    let toml = configuration("", two)
+        .replace("auth = \"keys\"", "auth = [\"keys\", \"two\", \"three\", \"keyz\", \"keys\"]");
+    assert_eq!(
+        faults(&files, &toml),
+        [
+            "gateway.toml: `keys` and `two` both read `header:x-api-key`: only the first would ever decide",
+            "gateway.toml: there is no auth `keyz`",
+            "gateway.toml: this route names the same auth twice",
+        ]
+    );
+    let without = configuration("auth_optional = true\nforward_credentials = false", "")
+        .replace("auth = \"keys\"\n", "");
+    assert_eq!(
+        faults(&files, &without),
+        [
+            "gateway.toml: `auth_optional` has no effect without `auth`",
+            "gateway.toml: `forward_credentials` has no effect without `auth`",
+        ]
+    );
+    let unused = configuration("", two);
+    assert_eq!(
+        warnings(&files, &unused),
+        ["gateway.toml: no route uses the auth `two`", "gateway.toml: no route uses the auth `three`"]
+    );
+}
+
+#[test]
+fn failures_are_counted_by_address_alone() {
+    let files = Files::with_consumers(CSV);
+    let with = |limit: &str| {
+        configuration("", &format!("[limits.wrong]\n{limit}\n"))
+            .replace("file = \"consumers.csv\"", "file = \"consumers.csv\"\nfailures = \"wrong\"")
+    };
+    let by_ip = "gateway.toml: limit `wrong` of `failures` does not count by `ip` alone";
+    for key in ["\"consumer\"", "\"global\"", "[\"ip\", \"header:x-api-key\"]"] {
+        let limit = format!("algorithm = \"token-bucket\"\nkey = {key}\nrate = \"10/min\"");
+        let told = faults(&files, &with(&limit));
+        assert_eq!(told, [by_ip], "{key}");
+    }
+    let leaky = faults(&files, &with("algorithm = \"leaky-bucket\"\nkey = \"ip\"\nrate = \"10/min\""));
+    assert_eq!(leaky, ["gateway.toml: limit `wrong` of `failures` is a leaky bucket, which delays"]);
+    let good = with("algorithm = \"gcra\"\nkey = \"ip\"\nrate = \"10/min\"");
+    assert_eq!(warnings(&files, &good), [""; 0], "it is used, though no route names it");
+}
+
+/// A limit `api` with these lines and tiers.
+fn tiers(limit: &str, tiers: &str) -> String {
+    configuration(
+        "limits = [\"api\"]",
+        &format!("[limits.api]\nalgorithm = \"token-bucket\"\nkey = \"consumer\"\n{limit}\n{tiers}\n"),
+    )
+}
+
+#[test]
+fn tiers_of_a_limit_have_its_periods() {
+    let files = Files::with_consumers("key,name\nk1,acme\n");
+    let rates = "rate = [\"10/min\", \"100/h\"]";
+    let told = faults(
+        &files,
+        &tiers(
+            rates,
+            "[limits.api.tiers.fewer]\nrate = \"1000/min\"\n\
+             [limits.api.tiers.more]\nrate = [\"10/min\", \"100/h\", \"1/day\"]\n\
+             [limits.api.tiers.other]\nrate = [\"10/s\", \"100/h\"]\n\
+             [limits.api.tiers.order]\nrate = [\"200/h\", \"20/min\"]\n\
+             [limits.api.tiers.good]\nrate = [\"20/60s\", \"200/60min\"]\n",
+        ),
+    );
+    assert_eq!(
+        told,
+        [
+            "gateway.toml: tier `fewer` has fewer rates than the limit",
+            "gateway.toml: tier `more` has more rates than the limit",
+            "gateway.toml: the rate `10/s` of tier `other` has another period than `10/min` of the limit",
+            "gateway.toml: the rate `200/h` of tier `order` has another period than `10/min` of the limit",
+            "gateway.toml: the rate `20/min` of tier `order` has another period than `100/h` of the limit",
+        ]
+    );
+    let told =
+        faults(&files, &tiers("rate = \"10/min\"", "[limits.api.tiers.pro]\nqueue = 3\nkey = \"ip\"\n"));
+    assert_eq!(told.len(), 2, "{told:#?}");
+    assert!(told.iter().any(|fault| fault.contains("`queue` means nothing to `token-bucket`")), "{told:#?}");
+    let window = "[limits.api]\nalgorithm = \"fixed-window\"\nkey = \"consumer\"\nrate = \"10/min\"\n\
+                  [limits.api.tiers.pro]\nalign = \"first-request\"\n";
+    let told = faults(&files, &configuration("limits = [\"api\"]", window));
+    assert_eq!(told, ["gateway.toml: all tiers of a limit have one `align`"]);
+}
+
+#[test]
+fn a_cost_that_a_tier_could_never_admit_is_a_fault() {
+    let files = Files::with_consumers("key,name\nk1,acme\n");
+    let toml = tiers("rate = \"10/min\"", "[limits.api.tiers.free]\nburst = 3\n")
+        .replace("limits = [\"api\"]", "limits = [{ name = \"api\", cost = 5 }]");
+    assert_eq!(
+        faults(&files, &toml),
+        [
+            "gateway.toml: route `/*` costs 5, but limit `api` holds only 3 for tier `free`, so every request of that tier would be refused"
+        ]
+    );
+}
+
+/// What the limit writes is inherited. What it does not write follows from the tier's own rate.
+#[test]
+fn a_tier_inherits_what_its_limit_writes() {
+    let files = Files::with_consumers("key,name\nk1,acme\n");
+    for (limit, tier, words) in [
+        ("rate = \"10/min\"", "rate = \"1000/min\"", "1000 at once, then one every 60 ms"),
+        ("rate = \"10/min\"\nburst = 50", "rate = \"1000/min\"", "50 at once, then one every 60 ms"),
+        ("rate = \"10/min\"\nburst = 50", "burst = 70", "70 at once, then one every 6 s"),
+        ("rate = \"10/min\"\nburst = 50", "", "50 at once, then one every 6 s"),
+        ("rate = \"10/min\"", "", "10 at once, then one every 6 s"),
+    ] {
+        let (status, printed) = files.check(&tiers(limit, &format!("[limits.api.tiers.pro]\n{tier}")));
+        let expected = format!("; tier `pro`: {words} (");
+        assert!(status == 0 && printed.contains(&expected), "{limit} {tier}\n{printed}");
+    }
+}
+
+#[test]
+fn tiers_and_columns_that_can_not_occur_are_reported() {
+    let files = Files::with_consumers("key,name,tier,org\nk1,a,pro,x\nk2,b,gold,\nk3,c,gold,\nk4,d,,\n");
+    let pro = "[limits.api.tiers.pro]\nrate = \"1000/min\"";
+    assert_eq!(
+        warnings(&files, &tiers("rate = \"10/min\"", pro)),
+        [
+            "gateway.toml: limit `api` has no tier `gold`, the tier of 2 keys of auth `keys`: the limit's own rate applies to them"
+        ]
+    );
+    let declared = tiers("rate = \"10/min\"", &format!("{pro}\n[limits.api.tiers.gold]\n"));
+    assert_eq!(warnings(&files, &declared), [""; 0], "an empty tier declares it");
+    assert_eq!(
+        warnings(&files, &tiers("rate = \"10/min\"", "")),
+        [""; 0],
+        "a limit without tiers has none to lack"
+    );
+    let by =
+        |key: &str| tiers("rate = \"10/min\"", "").replace("key = \"consumer\"", &format!("key = \"{key}\""));
+    assert_eq!(
+        faults(&files, &by("consumer:organisation")),
+        [
+            "gateway.toml: limit `api` counts by the column `organisation`, which no file of consumers on its routes has"
+        ]
+    );
+    assert_eq!(faults(&files, &by("consumer:")).len(), 1);
+    assert_eq!(warnings(&files, &by("consumer:org")), [""; 0]);
+    let without = tiers("rate = \"10/min\"", "").replace("auth = \"keys\"\n", "");
+    let told = warnings(&files, &without);
+    assert!(
+        told.contains(&"gateway.toml: limit `api` counts by consumer, but route `/*` has no `auth`, so none is ever known there".to_owned()),
+        "{told:#?}"
+    );
+}
