@@ -67,7 +67,7 @@ class Gateway:
         self.columns, self.refusals, self.refusal_seq = [], [], 0
         self.limits = [
             {"name": "per-client", "mode": "enforce", "algorithm": "token-bucket", "key": ["ip"], "policies": ["10/s, burst 50"], "routes": ["search", "shop"], "per_second": 10, "quota": 50},
-            {"name": "per-plan", "mode": "enforce", "algorithm": "sliding-window", "key": ["header:x-api-key"], "policies": ["6000/min"], "routes": ["shop"], "per_second": 100, "quota": 6000},
+            {"name": "per-plan", "mode": "enforce", "algorithm": "sliding-window", "key": ["header:x-api-key"], "policies": ["6000/min"], "tiers": [{"name": "pro", "policies": ["60000/min"]}], "routes": ["shop"], "per_second": 100, "quota": 6000},
             {"name": "exports", "mode": "enforce", "algorithm": "leaky-bucket", "key": ["ip"], "policies": ["2/s, queue 20"], "routes": ["export"], "per_second": 2, "quota": 20},
             {"name": "stricter", "mode": "shadow", "algorithm": "gcra", "key": ["ip", "path"], "policies": ["5/s, burst 5"], "routes": ["search"], "per_second": 5, "quota": 5},
         ]
@@ -181,7 +181,7 @@ class Gateway:
             hour = [column["tally"][name] for column in self.columns]
             told.append({field: limit[field] for field in ["name", "mode", "algorithm", "key", "policies", "routes"]} | {
                 span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "refused_keys": max(one[2] for one in tally)}
-                for span, tally in [("minute", minute), ("hour", hour)]} | {"tiers": [], "bans": sum(key.banned(time.time()) for key in self.keys[name])})
+                for span, tally in [("minute", minute), ("hour", hour)]} | {"tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) for key in self.keys[name])})
         return {"time": time.time(), "keys_error": 0.065, "limits": told}
 
     def limit(self, name):
@@ -195,7 +195,7 @@ class Gateway:
         asked = lambda key: {"admitted": key.admitted, "refused": key.refused}.get(by, key.admitted + key.refused)
         keys = self.keys[name]
         told = [{"id": key.id, "key": key.key, "requests": key.admitted + key.refused, "admitted": key.admitted, "refused": key.refused, "last": key.last,
-                 "banned_until": key.banned_until if key.banned(time.time()) else None} for key in sorted(keys, key=asked, reverse=True)]
+                 "banned_until": key.banned_until if key.banned(time.time()) else None, "tier": "pro" if limit.get("tiers") else None} for key in sorted(keys, key=asked, reverse=True)]
         return {"limit": name, "mode": limit["mode"], "span": 300, "requests": sum(one["requests"] for one in told), "admitted": sum(key.admitted for key in keys),
                 "refused": sum(key.refused for key in keys), "error": 0, "followed": 1000, "keys": told[:int(query.get("top", ["20"])[0])]}
 

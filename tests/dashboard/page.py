@@ -391,6 +391,13 @@ class Page(unittest.TestCase):
         browser.click("#bans th button")
         browser.until("document.querySelector('#look').open && document.querySelector('#look-title').innerText.includes('under stricter')", "the key")
 
+    def test_tiers_stand_with_limits_and_keys(self):
+        browser = self.opened()
+        row = "[...document.querySelectorAll('#limits tbody tr')].find(row => row.innerText.includes('per-plan'))"
+        browser.until(f"{row}?.innerText.includes('6000/min for each header:x-api-key · pro: 60000/min')", "the tier of the limit")
+        browser.run(f"{row}.querySelector('button').click()")
+        browser.until("document.querySelector('#keys tbody .sub')?.innerText === 'tier pro'", "the tier of a key")
+
     def test_routes_are_listed(self):
         browser = self.opened()
         rows = browser.until("(rows => rows.length === 3 && rows[0].cells[3].innerText !== '0' && rows.map(row => [...row.cells].map(cell => cell.innerText)))([...document.querySelectorAll('#routes tbody tr')])", "the routes")
