@@ -267,10 +267,7 @@ fn name_of(row: u32, consumers: &Consumers) -> &str {
 
 /// Whether backends can get this as a name or a tier.
 fn can_be_sent(text: &str) -> bool {
-    // Few need more than this look at their bytes.
-    let is_plain =
-        text.len() <= MAX_ENCODED && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%');
-    is_plain || !has_control(text) && encoded(text).len() <= MAX_ENCODED
+    encoded(text).len() <= MAX_ENCODED && !has_control(text)
 }
 
 fn has_control(text: &str) -> bool {

@@ -1,12 +1,12 @@
 //! What a backend is told of the consumer, and what it is not told: the credential, and the client's own claims.
 
-use http::header::COOKIE;
+use http::header::{AUTHORIZATION, COOKIE};
 
 use crate::http1::fields::{Field, Fields};
 use crate::http1::name::claims_consumer;
 use crate::plan::Plan;
 use crate::plan::auth::{Auth, RouteAuth};
-use crate::route::consumers::{Consumer, encoded};
+use crate::route::consumers::Consumer;
 use crate::route::credential::{CredentialSource, without_cookies};
 
 /// The headers `x-consumer` and `x-consumer-tier`, and the credentials to be removed.
@@ -17,6 +17,8 @@ pub(crate) struct ConsumerHeaders<'a> {
     auth: Option<&'a RouteAuth>,
     /// The backend does not get the credential.
     hides: bool,
+    /// The lengths of the names of headers with credentials, as bits: most headers have another one.
+    lengths: u64,
 }
 
 /// The name of the consumer.
@@ -26,8 +28,19 @@ const CONSUMER_TIER: &[u8] = b"x-consumer-tier";
 
 impl<'a> ConsumerHeaders<'a> {
     pub(crate) fn new(plan: &'a Plan, auth: Option<&'a RouteAuth>, consumer: Option<Consumer<'a>>) -> Self {
+        Self::of(&plan.auths, auth, consumer)
+    }
+
+    fn of(auths: &'a [Auth], auth: Option<&'a RouteAuth>, consumer: Option<Consumer<'a>>) -> Self {
         let hides = auth.is_some_and(|auth| !auth.forwards_credentials);
-        Self { auths: &plan.auths, consumer, auth, hides }
+        let mut headers = Self { auths, consumer, auth, hides, lengths: 0 };
+        headers.lengths = headers.sources().fold(0, |lengths, source| match source {
+            CredentialSource::Header(name) => lengths | bit(name.as_str()),
+            CredentialSource::Bearer => lengths | bit(AUTHORIZATION.as_str()),
+            CredentialSource::Cookie(_) => lengths | bit(COOKIE.as_str()),
+            CredentialSource::Query(_) => lengths,
+        });
+        headers
     }
 
     /// Whether a header of the client is forwarded unchanged. Where there is an `[auth]`, no client claims a consumer,
@@ -44,6 +57,9 @@ impl<'a> ConsumerHeaders<'a> {
         let hides = |source: &CredentialSource| {
             if self.hides { source.is_field(field) } else { source.is_twin(field) }
         };
+        if self.lengths & bit(field.name) == 0 {
+            return !claims_consumer(field.name);
+        }
         !(claims_consumer(field.name)
             || self.sources().any(hides)
             || is_cookie(field) && self.rewrites_cookies())
@@ -61,9 +77,9 @@ impl<'a> ConsumerHeaders<'a> {
             }
         }
         if let Some(consumer) = self.consumer {
-            put(CONSUMER, encoded(consumer.name()).as_bytes());
-            if let Some(tier) = consumer.tier() {
-                put(CONSUMER_TIER, encoded(tier).as_bytes());
+            put(CONSUMER, consumer.encoded_name().as_bytes());
+            if let Some(tier) = consumer.encoded_tier() {
+                put(CONSUMER_TIER, tier.as_bytes());
             }
         }
     }
@@ -79,6 +95,11 @@ impl<'a> ConsumerHeaders<'a> {
         let (all, named) = (self.auths, self.auth.map_or(&[][..], |auth| &auth.auths));
         named.iter().filter_map(|auth| all.get(auth.0)).map(|auth| &auth.source)
     }
+}
+
+/// The bit of a name's length. All long names share one.
+fn bit(name: impl AsRef<[u8]>) -> u64 {
+    1 << name.as_ref().len().min(63)
 }
 
 fn is_cookie(field: &Field<'_>) -> bool {
@@ -123,12 +144,7 @@ mod tests {
             optional: true,
             forwards_credentials,
         };
-        let written = ConsumerHeaders {
-            auths: &auths,
-            consumer: auths[0].consumers.find(b"K"),
-            auth: Some(&route),
-            hides: !forwards_credentials,
-        };
+        let written = ConsumerHeaders::of(&auths, Some(&route), auths[0].consumers.find(b"K"));
         let mut lines = Vec::new();
         let line = |name: &[u8], value: &[u8]| {
             format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))

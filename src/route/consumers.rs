@@ -22,11 +22,12 @@ const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 /// A name or a tier as backends get it: everything but visible ASCII is percent-encoded, and `%` itself.
 #[inline]
 pub fn encoded(text: &str) -> Cow<'_, str> {
-    // Most are sent as they are.
-    if text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%') {
-        return Cow::Borrowed(text);
-    }
-    utf8_percent_encode(text, ENCODED).into()
+    if is_plain(text) { Cow::Borrowed(text) } else { utf8_percent_encode(text, ENCODED).into() }
+}
+
+/// Whether a name is sent as it is; most are.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%')
 }
 
 /// All consumers of one file.
@@ -47,6 +48,8 @@ pub struct Consumers {
     tier: Option<usize>,
     /// The number of different names.
     names: usize,
+    /// No name and no tier needs an escape to be sent to backends.
+    is_plain: bool,
 }
 
 /// A consumer that a credential named.
@@ -105,6 +108,7 @@ impl Consumers {
             name,
             tier,
             names: 0,
+            is_plain: true,
         }
     }
 
@@ -141,7 +145,8 @@ impl Consumers {
         }
         fingerprints.push(fingerprint);
         let columns = self.columns.len();
-        for value in values.chain(std::iter::repeat("")).take(columns) {
+        for (column, value) in values.chain(std::iter::repeat("")).take(columns).enumerate() {
+            self.is_plain &= column != self.name && Some(column) != self.tier || is_plain(value);
             self.text.push_str(value);
             self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
         }
@@ -242,6 +247,20 @@ impl<'t> Consumer<'t> {
     pub fn tier(&self) -> Option<&'t str> {
         let tier = self.table.value(self.row, self.table.tier?);
         Some(tier).filter(|tier| !tier.is_empty())
+    }
+
+    /// Its name as backends get it.
+    pub fn encoded_name(&self) -> Cow<'t, str> {
+        self.encoded(self.name())
+    }
+
+    /// Its tier as backends get it.
+    pub fn encoded_tier(&self) -> Option<Cow<'t, str>> {
+        self.tier().map(|tier| self.encoded(tier))
+    }
+
+    fn encoded(&self, text: &'t str) -> Cow<'t, str> {
+        if self.table.is_plain { Cow::Borrowed(text) } else { encoded(text) }
     }
 
     /// Its value in this column; `None` if it is empty or there is no such column.

@@ -21,11 +21,10 @@ pub struct Networks {
 /// Disjoint ranges of addresses in ascending order, ends included.
 #[derive(Debug, PartialEq, Eq)]
 struct Ranges<A> {
-    starts: Box<[A]>,
-    /// In the same order.
-    ends: Box<[A]>,
-    /// The number of ranges that begin before each part, and the total.
-    heads: Box<[usize]>,
+    ranges: Box<[(A, A)]>,
+    /// The number of ranges that begin before each part, and the total: far below 2^32, and small, since a look-up
+    /// mostly waits for memory.
+    heads: Box<[u32]>,
     /// Bits of an address within its part.
     shift: u32,
 }
@@ -92,26 +91,31 @@ impl<A: Copy + Ord + Into<u128>> Ranges<A> {
                 _ => disjoint.push((start, end)),
             }
         }
-        let starts: Box<[A]> = disjoint.iter().map(|&(start, _)| start).collect();
-        let offset = |start: A| start.into() - starts.first().map_or(0, |&first| first.into());
-        let span = starts.last().map_or(0, |&last| offset(last));
-        let shift = (u128::BITS - span.leading_zeros()).saturating_sub(starts.len().max(1).ilog2());
-        let heads =
-            (0..=span >> shift).map(|part| starts.partition_point(|&start| offset(start) >> shift < part));
-        let heads = heads.chain([starts.len()]).collect();
-        Self { ends: disjoint.iter().map(|&(_, end)| end).collect(), heads, shift, starts }
+        let offset = |start: A| start.into() - disjoint.first().map_or(0, |&(first, _)| first.into());
+        let span = disjoint.last().map_or(0, |&(last, _)| offset(last));
+        let shift = (u128::BITS - span.leading_zeros()).saturating_sub(disjoint.len().max(1).ilog2());
+        let mut heads: Vec<u32> = Vec::new();
+        for (at, &(start, _)) in (0..).zip(&disjoint) {
+            // Each part up to that of this range begins behind the ranges before.
+            let parts = usize::try_from(offset(start) >> shift).map_or(usize::MAX, |part| part + 1);
+            heads.resize(parts.max(heads.len()), at);
+        }
+        let len = u32::try_from(disjoint.len()).unwrap_or(u32::MAX);
+        heads.resize(heads.len().max(1), len);
+        heads.push(len);
+        Self { heads: heads.into(), shift, ranges: disjoint.into() }
     }
 
     fn contain(&self, address: A) -> bool {
-        let first = self.starts.first();
-        let Some(offset) = first.and_then(|&first| address.into().checked_sub(first.into())) else {
+        let first = self.ranges.first();
+        let Some(offset) = first.and_then(|&(first, _)| address.into().checked_sub(first.into())) else {
             return false;
         };
         let last = self.heads.len() - 2; // one part at least, and the end
         let part = usize::try_from(offset >> self.shift).map_or(last, |part| part.min(last));
-        let (from, to) = (self.heads[part], self.heads[part + 1]);
-        let behind = from + self.starts[from..to].partition_point(|&start| start <= address);
-        behind.checked_sub(1).is_some_and(|at| address <= self.ends[at])
+        let (from, to) = (self.heads[part] as usize, self.heads[part + 1] as usize);
+        let behind = from + self.ranges[from..to].partition_point(|&(start, _)| start <= address);
+        behind.checked_sub(1).is_some_and(|at| address <= self.ranges[at].1)
     }
 }
 
@@ -119,14 +123,14 @@ impl<A: Copy + Ord> Ranges<A> {
     /// Whether a range has an address from `start` to `end`, both included.
     fn overlap(&self, start: A, end: A) -> bool {
         // Of the ranges that begin by `end`, the last one ends last.
-        let after = self.starts.partition_point(|&first| first <= end);
-        after.checked_sub(1).is_some_and(|at| start <= self.ends[at])
+        let after = self.ranges.partition_point(|&(first, _)| first <= end);
+        after.checked_sub(1).is_some_and(|at| start <= self.ranges[at].1)
     }
 }
 
 impl<A> Default for Ranges<A> {
     fn default() -> Self {
-        Self { starts: Box::default(), ends: Box::default(), heads: Box::default(), shift: 0 }
+        Self { ranges: Box::default(), heads: Box::default(), shift: 0 }
     }
 }
 
