@@ -143,10 +143,10 @@ async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &TcpListener
 /// already.
 fn admit(index: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
     let plan = worker.plan();
-    let (most, open) = (plan.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
-    if open >= most && !worker.make_room() {
+    let (max, open) = (plan.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
+    if open >= max && !worker.make_room() {
         plan.metrics.connection_rejected(index, ConnectionRejectReason::Crowd);
-        if tls || open - most >= MAX_WARNED {
+        if tls || open - max >= MAX_WARNED {
             return;
         }
         let open = ConnectionGuard::new(index, Rc::clone(worker), None);
