@@ -55,8 +55,8 @@ page![
     rows_are_whole,
     a_phone_of_360_pixels,
     bans_are_listed_and_lifted,
-    routes_are_listed,
     tiers_stand_with_limits_and_keys,
+    routes_are_listed,
     what_cannot_be_taken_back_asks_first,
     backticks_are_code_and_never_markup,
 ];
