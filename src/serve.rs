@@ -212,9 +212,10 @@ impl Running {
             hand_over(predecessor);
         }
         let plan = shared.plan.load();
-        announce(&plan, &shared.control.config_status.borrow().file, admin.as_ref());
         let addresses = plan.server.listen.iter().map(|listener| listener.address);
         let offer = Offer::new(addresses.chain(admin.as_ref().map(AdminListener::address)), sockets);
+        // A script that waits for the announced listeners may start a takeover at once.
+        announce(&plan, &shared.control.config_status.borrow().file, admin.as_ref());
         let supervisor = Systemd::from_environment();
         drop(plan);
         Ok(Self { shared, settled, life, signals, rotation, workers, admin, access_log, offer, supervisor })

@@ -1,9 +1,9 @@
 //! A real nginx or HAProxy between a client and the gateway.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use super::{eventually, tools};
+use super::{eventually, free_address, tools};
 
 /// A running proxy, killed when dropped.
 #[derive(Debug)]
@@ -85,9 +85,4 @@ impl Drop for Front {
         self.child.kill().ok();
         self.child.wait().ok();
     }
-}
-
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("bound")
 }

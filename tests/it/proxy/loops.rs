@@ -1,14 +1,11 @@
 //! Requests that come back to the gateway that has passed them on.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use crate::harness::config::parse;
-use crate::harness::{Backend, DropProxy, Gateway, Http2, Next, everything_to, get, get_with, send};
-
-/// A port that is free for now: another gateway has to know it before this one starts.
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
-}
+use crate::harness::{
+    Backend, DropProxy, Gateway, Http2, Next, everything_to, free_address, get, get_with, send,
+};
 
 /// A gateway at `own` that sends everything to `next`.
 fn gateway_at(own: SocketAddr, next: SocketAddr, upstream: &str) -> Gateway {

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{Authority, Backend, Client, Gateway, Next, everything_to, get, refuses_connections};
+use crate::harness::{
+    Authority, Backend, Client, Gateway, Next, everything_to, free_address, get, refuses_connections,
+};
 
 fn toml(backend: &Backend, listen: &[SocketAddr], workers: usize, rest: &str) -> String {
     let listen: Vec<String> = listen.iter().map(|address| format!("\"{address}\"")).collect();
@@ -33,10 +35,6 @@ fn attempt(toml: &str) -> Output {
     std::fs::write(&file, toml).expect("it can be written");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.arg("--takeover").arg("-c").arg(file).env("NO_COLOR", "1").output().expect("it starts")
-}
-
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
 }
 
 /// Answers when the gate opens.

@@ -1,0 +1,20 @@
+//! Addresses that a test knows before the process that listens there starts.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use socket2::{Domain, Socket, Type};
+
+/// A free port of the loopback address. It stays reserved until this process ends: a bound socket that does not listen
+/// keeps the kernel from giving the port to another listener or outgoing connection, and a listener that sets
+/// SO_REUSEADDR can still bind it.
+pub(crate) fn free_address() -> SocketAddr {
+    let reserve = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+        let address = socket.local_addr()?;
+        std::mem::forget(socket);
+        std::io::Result::Ok(address)
+    };
+    reserve().expect("a free port").as_socket().expect("an address of IPv4")
+}
