@@ -6,7 +6,9 @@
 mod admin;
 mod algorithm;
 mod auth;
+mod ban;
 mod compile;
+mod concurrency;
 mod conditions;
 mod consumer_rules;
 mod consumers;
@@ -24,6 +26,7 @@ mod log;
 mod name;
 mod networks;
 mod policy;
+mod rated;
 mod redact;
 mod redis_url;
 mod reject;

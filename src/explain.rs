@@ -101,6 +101,8 @@ pub struct Applied {
     pub missing: Option<Missing>,
     /// Each policy as text.
     pub policies: Vec<String>,
+    /// Its ban as text.
+    pub ban: Option<String>,
 }
 
 /// The effect of a limit on a request.
@@ -310,6 +312,7 @@ impl Applied {
             key: limit.key.describe(request, &route.name, merge_slashes, masking),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
             policies: stands.policies().iter().map(|policy| description::policy(policy, used.cost)).collect(),
+            ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
         }
     }
 }

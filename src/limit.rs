@@ -9,7 +9,9 @@
 //! is replaced by 2^53.
 
 mod algorithms;
+pub mod ban;
 mod bucket;
+pub mod concurrency;
 mod credit;
 pub mod display;
 mod divisor;
@@ -47,6 +49,22 @@ pub struct Decision {
     pub reset_after: Micros,
 }
 
+impl Decision {
+    /// The time that a ban still lasts: of a decision on refusals.
+    pub fn ban_rest(&self) -> Option<Micros> {
+        match self.verdict {
+            Verdict::Delay(rest) | Verdict::Deny(Wait::After(rest)) => Some(rest),
+            Verdict::Allow | Verdict::Deny(_) => None,
+        }
+    }
+
+    /// Whether the request is refused.
+    #[inline]
+    pub fn denies(&self) -> bool {
+        matches!(self.verdict, Verdict::Deny(_))
+    }
+}
+
 /// Admit, delay, or refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -58,9 +76,11 @@ pub enum Verdict {
     Deny(Wait),
 }
 
-/// How long a refused request has to wait.
+/// How long a refused request has to wait. Of several waits, the greatest is told: a known one rather than an unknown one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
+    /// Until other requests of the key end: the time is not known.
+    Unknown,
     /// A client alone on its key is admitted, for the same cost, exactly this long later; not one microsecond before.
     After(Micros),
     /// Waiting cannot help: the cost exceeds the quota.
@@ -187,7 +207,7 @@ impl Algorithm {
     }
 
     /// This algorithm's Lua implementation and its parameters.
-    pub fn twin(&self) -> LuaParams {
+    pub fn twin(&self) -> LuaParams<'_> {
         each!(self, limit => limit.twin())
     }
 

@@ -211,6 +211,8 @@ pub struct Limit {
     pub policies: Vec<Policy>,
     /// The policies of consumers' tiers, by name.
     pub tiers: Vec<Tier>,
+    /// The ban of keys that are refused too often, if any.
+    pub ban: Option<LimitBan>,
     /// The key that is limited.
     pub key: Key,
     /// The requests that are exempt.
@@ -223,6 +225,17 @@ pub struct Limit {
     pub reject: Option<Arc<Reject>>,
     /// Whether admin views show key values unmasked.
     pub reveal: bool,
+}
+
+/// `ban` of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitBan {
+    /// It counts refusals.
+    pub algorithm: Algorithm,
+    /// The id of its parameters in the store.
+    pub numbers: ParamsId,
+    /// Names the limit and its key: a reload keeps refusals and bans while this is unchanged.
+    pub remote: SharedKeyInfo,
 }
 
 /// The policies of a limit for the consumers of one tier.

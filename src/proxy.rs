@@ -13,6 +13,7 @@
 mod accept;
 mod accounting;
 mod admin_commands;
+mod ban_log;
 mod body_fault;
 mod buffer_pool;
 mod connection;

@@ -1,10 +1,14 @@
 //! The storage of counters: one call decides all limits of a request, all or none.
 
+mod banning;
 pub mod bans;
+mod charge_set;
+mod counters;
 pub mod memory;
 pub mod redis;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::hash::Hasher as _;
 use std::ops::Deref;
@@ -14,13 +18,17 @@ use arc_swap::ArcSwapOption;
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
-use crate::boxed_cold::boxed_cold;
-use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
+use crate::limit::units::{Cost, Fingerprint};
 use crate::limit::{Algorithm, Decision};
-use bans::{BanFault, Banned, Bans};
+pub use banning::BanningRequest;
+use bans::Bans;
+pub use charge_set::ChargeSet;
+use counters::Location;
+pub use counters::{Counters, InTurn, Places};
+use memory::in_flight::PlaceUsage;
 use memory::{MemoryStore, OutOfMemory};
+use redis::SharedStore;
 use redis::settings::RedisSettings;
-use redis::{RedisClient, SharedStore};
 
 /// The maximum number of charges in one request: limits of a route, times their rates. `config` refuses more.
 pub const MAX_CHARGES: usize = 32;
@@ -125,6 +133,22 @@ pub enum Group {
     /// One shadow limit (its index on the route): decided separately, and charged only if it and all enforced limits
     /// admit.
     Shadow(u8),
+    /// The ban of a limit, which counts the refusals of the limit's charges.
+    Ban {
+        /// The index of the limit's first charge.
+        first: u8,
+        /// The number of its charges.
+        count: u8,
+        /// It is a shadow limit, so its ban refuses nothing.
+        shadow: bool,
+    },
+}
+
+impl Group {
+    /// Whether it is of a shadow limit.
+    pub fn is_shadow(self) -> bool {
+        matches!(self, Self::Shadow(_) | Self::Ban { shadow: true, .. })
+    }
 }
 
 /// The store's decision on a request: one decision per charge, in the order of the charges.
@@ -142,6 +166,9 @@ pub struct Outcome {
     /// One of those is enforced and has [`OnError::Deny`]: the request is refused, whatever the decisions. Nothing was
     /// charged.
     pub unavailable: bool,
+    /// The request is refused because of a ban, which the process knows now: it was in force, and nothing was decided,
+    /// or this refusal has begun it.
+    pub banned: bool,
 }
 
 /// The shared store is unavailable.
@@ -149,32 +176,11 @@ pub struct Outcome {
 #[error("the shared store is unreachable")]
 pub struct Unreachable;
 
-/// Some of a request's charges, by index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChargeSet(u32);
-
-impl ChargeSet {
-    /// Adds the charge at index `index`, which is below [`MAX_CHARGES`].
-    pub fn insert(&mut self, index: usize) {
-        self.0 |= 1 << (index % MAX_CHARGES);
-    }
-
-    /// Whether it contains the charge at index `index`.
-    pub fn contains(self, index: usize) -> bool {
-        index < MAX_CHARGES && self.0 & 1 << index != 0
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
 impl From<Decisions> for Outcome {
     /// The outcome of the store's own decisions.
     #[inline]
     fn from(decisions: Decisions) -> Self {
-        Self { decisions, unasked: ChargeSet::default(), unavailable: false }
+        Self { decisions, unasked: ChargeSet::default(), unavailable: false, banned: false }
     }
 }
 
@@ -220,16 +226,7 @@ pub struct Store {
     /// All counters; beside a shared store, the counters for when it is unavailable.
     memory: Arc<MemoryStore>,
     shared: ArcSwapOption<SharedStore>,
-    bans: Bans,
-}
-
-/// One worker's access to the counters. Stays on its thread.
-#[derive(Debug)]
-pub enum Counters {
-    /// Counters in this process.
-    Memory(Arc<MemoryStore>),
-    /// Counters in a server that other gateways share.
-    Shared(Box<RedisClient>),
+    bans: Arc<Bans>,
 }
 
 impl Store {
@@ -241,16 +238,19 @@ impl Store {
     pub fn new(max_keys: usize, shared: Option<Arc<RedisSettings>>) -> Result<Self, OutOfMemory> {
         let memory = Arc::new(MemoryStore::new(max_keys)?);
         let shared = ArcSwapOption::new(shared.map(SharedStore::new).map(Arc::new));
-        Ok(Self { memory, shared, bans: Bans::default() })
+        Ok(Self { memory, shared, bans: Arc::default() })
     }
 
     /// The counters for the worker with this number. With a shared store this needs the worker's runtime around it, and
     /// connects. Each number belongs to one thread.
     pub fn open(&self, worker: usize) -> Counters {
-        match self.shared() {
-            None => Counters::Memory(Arc::clone(&self.memory)),
-            Some(shared) => Counters::Shared(Box::new(shared.open(worker, Arc::clone(&self.memory)))),
-        }
+        let (memory, bans) = (Arc::clone(&self.memory), Arc::clone(&self.bans));
+        let open = |shared: Arc<SharedStore>| {
+            let client = shared.open(worker, Arc::clone(&memory), Arc::clone(&bans));
+            Location::Shared(Box::new(client))
+        };
+        let location = self.shared().map_or(Location::Memory, open);
+        Counters { location, memory, bans }
     }
 
     /// Registers an algorithm's parameters, so that states written under them can be converted after a reload. Called
@@ -267,7 +267,7 @@ impl Store {
         if last.as_ref().map(|last| last.settings()) != settings {
             if last.is_some() != settings.is_some() {
                 // Another store's keys are named by another secret.
-                self.bans.replace([]);
+                self.bans.clear();
             }
             let next = settings.map(|settings| SharedStore::after(last.as_deref(), Arc::clone(settings)));
             self.shared.store(next.map(Arc::new));
@@ -290,6 +290,11 @@ impl Store {
         self.memory.keys()
     }
 
+    /// The places and queues of concurrency limits in this process, by policy.
+    pub fn in_flight(&self) -> HashMap<u128, PlaceUsage> {
+        self.memory.in_flight().usage()
+    }
+
     /// The maximum number of entries held in this process.
     pub fn max_keys(&self) -> u64 {
         self.memory.max_keys()
@@ -298,96 +303,5 @@ impl Store {
     /// Live entries evicted so far because this process's memory for them was full.
     pub fn evictions(&self) -> u64 {
         self.memory.evictions()
-    }
-}
-
-impl Counters {
-    /// What the policies of one owner would decide, each separately. Nothing is charged. `now` as for [`Self::decide`].
-    ///
-    /// # Errors
-    ///
-    /// The shared store is unavailable.
-    pub async fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Decisions, Unreachable> {
-        match self {
-            Self::Memory(memory) => Ok(memory.look(charges, now)),
-            Self::Shared(client) => client.look(charges).await,
-        }
-    }
-
-    /// Resets the counters of one owner, in all policies of the charges. Returns whether any was in use. `now` as for
-    /// [`Self::decide`].
-    ///
-    /// # Errors
-    ///
-    /// The shared store is unavailable: nothing has changed, unless it did not reply in time.
-    pub async fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<bool, Unreachable> {
-        match self {
-            Self::Memory(memory) => Ok(memory.reset(charges, now)),
-            Self::Shared(client) => client.reset(charges, now).await,
-        }
-    }
-
-    /// Gives `units` back to one owner, in each policy of the charges, but no more than are in use there: see
-    /// [`Algorithm::grant`]. Returns the units given back, where they were the most. `now` as for [`Self::decide`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::reset`].
-    pub async fn grant(
-        &self,
-        charges: &[Charge<'_>],
-        units: Cost,
-        now: Timestamp,
-    ) -> Result<u64, Unreachable> {
-        match self {
-            Self::Memory(memory) => Ok(memory.grant(charges, units, now)),
-            Self::Shared(client) => client.grant(charges, units, now).await,
-        }
-    }
-
-    /// Bans a key for `span`, or ends its ban (`None`): afterwards `bans` contains the change. `now` is this machine's
-    /// time.
-    ///
-    /// # Errors
-    ///
-    /// See [`BanFault`].
-    pub async fn ban(
-        &self,
-        bans: &Bans,
-        banned: Banned,
-        span: Option<Micros>,
-        now: Timestamp,
-    ) -> Result<(), BanFault> {
-        match (self, span) {
-            (Self::Memory(_), Some(span)) => bans.insert(banned, now.plus(span), now),
-            (Self::Memory(_), None) => {
-                bans.remove(banned);
-                Ok(())
-            }
-            (Self::Shared(client), span) => client.ban(bans, banned, span, now).await,
-        }
-    }
-
-    /// Reads the bans of the shared store: to be called about once a second by one worker. `now` is this machine's
-    /// time.
-    pub async fn keep_bans(&self, bans: &Bans, now: Timestamp) {
-        if let Self::Shared(client) = self {
-            // If they cannot be read, the known ones stay.
-            let _ = client.read_bans(bans, now).await;
-        }
-        bans.sweep(now);
-    }
-
-    /// Decides all charges of a request at once. At most [`MAX_CHARGES`]. `now` is this machine's time; a shared store
-    /// uses its own.
-    pub async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-        match self {
-            Self::Memory(memory) => memory.decide(charges, now),
-            Self::Shared(client) => match client.recall(charges, now) {
-                Some(outcome) => outcome,
-                // Boxed: otherwise its state would be part of every connection's, even where it is not used.
-                None => boxed_cold(|| client.decide(charges, now)).await,
-            },
-        }
     }
 }

@@ -76,6 +76,13 @@ fn unready(detail: &str) -> AdminResponse {
 fn metrics(shared: &Shared) -> AdminResponse {
     let (plan, dropped) = (shared.plan.load(), shared.access_log.dropped());
     let traces = plan.trace.as_ref().map(|_| shared.spans.counts());
-    let page = shared.metrics.render(&plan, &shared.server_registry, &shared.store, dropped, traces);
+    let page = shared.metrics.render(
+        &plan,
+        &shared.server_registry,
+        &shared.store,
+        dropped,
+        traces,
+        shared.clock.now(),
+    );
     text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
 }

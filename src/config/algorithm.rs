@@ -1,8 +1,10 @@
 //! `algorithm` and its parameters: one algorithm a rate.
 
+use super::concurrency;
 use super::diagnostics::Diagnostics;
 use super::name;
-use super::report::{SourceSpan, listed, quoted};
+use super::rated::{PARAMETERS, Rated, RatedLimit, refuse_foreign, units};
+use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::units;
 use super::value::{ConfigValue, Entry};
@@ -15,13 +17,8 @@ use crate::store::MAX_CHARGES;
 /// The default maximum delay of a request in a leaky bucket.
 const DEFAULT_MAX_WAIT: Micros = Micros(10_000_000);
 
-/// One rate of a limit, as written, with its algorithm.
-pub(super) struct Rated {
-    pub(super) rate: String,
-    pub(super) algorithm: Algorithm,
-}
-
 labels! {
+    /// An algorithm with a rate.
     enum Kind {
         TokenBucket = "token-bucket",
         Gcra = "gcra",
@@ -33,27 +30,17 @@ labels! {
 }
 
 const ALIGN: [(&str, Align); 2] = [("clock", Align::Clock), ("first-request", Align::FirstRequest)];
-/// All parameters but `rate`, which every algorithm takes.
-const PARAMETERS: [&str; 6] = ["burst", "queue", "max_wait", "align", "spacing", "count_denied"];
-
 impl Kind {
     /// The [`PARAMETERS`] that it takes.
     fn parameters(self) -> &'static [&'static str] {
         match self {
-            Self::TokenBucket | Self::Gcra => &["burst"],
-            Self::LeakyBucket => &["queue", "max_wait"],
-            Self::FixedWindow => &["align"],
-            Self::SlidingWindow => &[],
-            Self::SlidingLog => &["spacing", "count_denied"],
+            Self::TokenBucket | Self::Gcra => &["rate", "burst"],
+            Self::LeakyBucket => &["rate", "queue", "max_wait"],
+            Self::FixedWindow => &["rate", "align"],
+            Self::SlidingWindow => &["rate"],
+            Self::SlidingLog => &["rate", "spacing", "count_denied"],
         }
     }
-}
-
-/// The rates of a limit with its algorithm, and those of its tiers.
-pub(super) struct RatedLimit {
-    pub(super) rates: Vec<Rated>,
-    /// By name.
-    pub(super) tiers: Vec<(String, Vec<Rated>)>,
 }
 
 /// A rate of the file.
@@ -65,17 +52,20 @@ struct WrittenRate {
 
 /// Reads the algorithm of a limit with its parameters and its tiers. `None` if there are faults.
 pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
-    let kind = table
-        .require("algorithm", "\"token-bucket\"", |value| value.choice_now(&Kind::WORDS, &["concurrency"]));
+    let rated = Kind::WORDS.map(|(word, kind)| (word, Some(kind)));
+    let words = [&rated[..], &[(concurrency::NAME, None)]].concat();
+    let kind = table.require("algorithm", "\"token-bucket\"", |value| value.choice(&words));
     let Some(kind) = kind else {
         // Without it the other parameters cannot be interpreted, so only their names are registered.
         table.optional("rate", |value| rates(&value));
-        table.ignore("max");
         table.skip(&PARAMETERS);
         table.skip(&["tiers"]);
         return None;
     };
-    refuse_foreign(table, kind);
+    let Some(kind) = kind else {
+        return concurrency::read(table);
+    };
+    refuse_foreign(table, kind.as_str(), kind.parameters());
     let rates = table.require("rate", "\"10/s\"", |value| rates(&value));
     let parameters = Parameters::read(table, kind);
     let tiers = table.optional("tiers", |value| value.entries()).unwrap_or_default();
@@ -97,7 +87,7 @@ fn tier(
 ) -> Option<(String, Vec<Rated>)> {
     name::check_label(entry.key, entry.key_span, entry.value.reader());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
-    refuse_foreign(&mut table, kind);
+    refuse_foreign(&mut table, kind.as_str(), kind.parameters());
     let own = table.optional("rate", |value| rates(&value));
     let parameters = Parameters::read(&mut table, kind).or(inherited);
     if let Some(span) = table.given("align") {
@@ -156,16 +146,6 @@ fn warn_of_month(kind: Kind, written: &WrittenRate, reader: &Diagnostics<'_>) {
     };
     let message = format!("{} is not a month: it is {meaning}", quoted(&written.text));
     reader.warn(written.span, message, "`/month` is not available in this version of tollgate");
-}
-
-/// Parameters of other algorithms are errors: they would have no effect.
-fn refuse_foreign(table: &mut ConfigTable<'_>, kind: Kind) {
-    let own = kind.parameters();
-    let takes = listed(["rate"].into_iter().chain(own.iter().copied()));
-    for parameter in PARAMETERS.into_iter().filter(|parameter| !own.contains(parameter)) {
-        let message = format!("`{parameter}` means nothing to `{}`", kind.as_str());
-        table.misplaced(parameter, &message, &format!("`{}` takes {takes}", kind.as_str()));
-    }
 }
 
 /// The parameters beside `rate`, as far as they are written.
@@ -231,10 +211,6 @@ impl Parameters {
 fn count_of(rate: Rate) -> Cost {
     // A rate's count has the range of a cost.
     Cost::new(rate.count()).unwrap_or(Cost::ONE)
-}
-
-fn units(value: &ConfigValue<'_>) -> Option<Cost> {
-    Cost::new(value.count(1, Cost::MAX)?)
 }
 
 /// One rate or a list of them; none twice.

@@ -46,6 +46,15 @@ fn failures_count_addresses(draft: &FileDraft, reader: &Diagnostics<'_>) {
             let message = format!("limit {} of `failures` does not count by `ip` alone", quoted(&limit.name));
             reader.fault(place, message, "name a limit with `key = \"ip\"`");
         }
+        let holds_places =
+            |limit: &Limit| limit.policies.iter().any(|policy| policy.algorithm.as_concurrency().is_some());
+        if limit.limit.as_ref().is_some_and(holds_places) {
+            let message = format!(
+                "limit {} of `failures` counts requests in flight, and a failure is over at once",
+                quoted(&limit.name)
+            );
+            reader.fault(place, message, "name a limit with a rate, such as `token-bucket`");
+        }
         let delays =
             |limit: &Limit| limit.policies.iter().any(|policy| policy.algorithm.name() == "leaky-bucket");
         if limit.limit.as_ref().is_some_and(delays) {

@@ -12,10 +12,8 @@ const LATER: [(&str, &[&str]); 9] = [
     (
         "`[limits.",
         &[
-            "ban",
             "fold",
             "lease",
-            "max",
             "max_keys",
             "on_change",
             "retry_jitter",

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::algorithm::{self, RatedLimit};
+use super::algorithm;
+use super::rated::RatedLimit;
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
-use super::{name, networks, policy, reject, store};
+use super::{ban, name, networks, policy, reject, store};
 use crate::plan::{Limit, Mode, Tier};
 use crate::route::exemption::Exemption;
 use crate::route::exemptions::Exemptions;
@@ -41,8 +42,10 @@ pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> LimitDraft {
 }
 
 fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<Limit> {
+    let reader = table.reader();
     let rated = algorithm::read(&mut table);
     let key = key(&mut table);
+    let ban = table.optional("ban", |value| ban::read(&value));
     let on_error = table.or("on_error", inherited, |value| store::on_error(&value));
     let exempt = table.or("exempt", Vec::new(), |value| value.each(|item| exemption(&item)));
     let mode = table.or("mode", Mode::Enforce, |value| value.choice(&Mode::WORDS));
@@ -61,7 +64,8 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
     tiers.sort_by(|one, other| one.name.cmp(&other.name));
     let policies = policy::policies(name, &key, on_error, rates);
     let exempt = Exemptions::new(exempt);
-    Some(Limit { name: name.into(), policies, tiers, key, exempt, mode, on_error, reject, reveal })
+    let ban = ban.map(|ban| ban.of(name, &key, on_error, reader));
+    Some(Limit { name: name.into(), policies, tiers, ban, key, exempt, mode, on_error, reject, reveal })
 }
 
 fn key(table: &mut ConfigTable<'_>) -> Option<Key> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use super::algorithm::Rated;
+use super::rated::Rated;
 use crate::limit::Algorithm;
 use crate::plan::Policy;
 use crate::route::key::Key;
@@ -20,21 +20,30 @@ pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rate
     let is_alone = rated.len() == 1;
     let policy = |(index, rated): (u64, Rated)| {
         let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{}", rated.rate) };
-        let identity = identity(name, &rated.algorithm, key, index);
+        let (remote, numbers) = shared(name, &rated.algorithm, key, index, on_error);
         Policy {
             standard: standard(&policy_name, &rated.algorithm),
             legacy: legacy(&rated.algorithm),
             name: Arc::from(policy_name),
-            remote: SharedKeyInfo {
-                name: key::policy(name, &rated.algorithm, identity).into(),
-                identity,
-                on_error,
-            },
-            numbers: ParamsId::of_policy(&rated.algorithm, identity),
+            remote,
+            numbers,
             algorithm: rated.algorithm,
         }
     };
     (0..).zip(rated).map(policy).collect()
+}
+
+/// The data of an algorithm of the limit `name` for the stores. `index` tells the limit's rates apart.
+pub(super) fn shared(
+    name: &str,
+    algorithm: &Algorithm,
+    key: &Key,
+    index: u64,
+    on_error: OnError,
+) -> (SharedKeyInfo, ParamsId) {
+    let identity = identity(name, algorithm, key, index);
+    let remote = SharedKeyInfo { name: key::policy(name, algorithm, identity).into(), identity, on_error };
+    (remote, ParamsId::of_policy(algorithm, identity))
 }
 
 /// A hash of the settings that a reload must not change for the counters to stay: everything but the parameters. The
@@ -54,12 +63,16 @@ fn identity(limit: &str, algorithm: &Algorithm, key: &Key, index: u64) -> u128 {
     hasher.finish128().as_u128()
 }
 
-/// `ratelimit-policy: "NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers, and the start of its `ratelimit`. Names
-/// have only characters that need no escape: others are errors, so that the result is never used.
+/// `ratelimit-policy: "NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers, and the start of its `ratelimit`; a
+/// concurrency limit has no window. Names have only characters that need no escape: others are errors, so that the result
+/// is never used.
 fn standard(name: &str, algorithm: &Algorithm) -> Box<str> {
-    let window = algorithm.window().seconds_rounded_up().min(MAX_FIELD_INTEGER);
+    let window = match algorithm.window().seconds_rounded_up().min(MAX_FIELD_INTEGER) {
+        0 => String::new(),
+        window => format!(";w={window}"),
+    };
     let quota = algorithm.quota();
-    format!("ratelimit-policy: \"{name}\";q={quota};w={window}\r\nratelimit: \"{name}\";r=").into()
+    format!("ratelimit-policy: \"{name}\";q={quota}{window}\r\nratelimit: \"{name}\";r=").into()
 }
 
 /// The same in the older form that most clients know.

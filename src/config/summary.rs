@@ -154,6 +154,9 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     for tier in &limit.tiers {
         let _ = write!(text, "; tier `{}`: {}", tier.name, words(&tier.policies));
     }
+    if let Some(ban) = &limit.ban {
+        let _ = write!(text, "; ban: {}", ban.algorithm);
+    }
     if limit.key.may_be_missing() {
         let _ = write!(text, " (without it {})", limit.key.missing);
     }

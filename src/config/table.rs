@@ -126,11 +126,6 @@ impl<'a> ConfigTable<'a> {
         self.known.extend(keys);
     }
 
-    /// A key that is neither reported nor suggested, because the key that gives it its meaning is missing.
-    pub(super) fn ignore(&mut self, key: &'static str) {
-        self.foreign.push(key);
-    }
-
     /// Reports unknown keys. Returns whether the whole table is valid.
     pub(super) fn finish(self) -> bool {
         for (key, value) in self.entries {

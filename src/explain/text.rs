@@ -78,7 +78,8 @@ impl Display for Applied {
         if let Some(tier) = &self.tier_name {
             detail(f, "tier", format_args!("`{tier}`"))?;
         }
-        self.policies.iter().try_for_each(|policy| detail(f, "allows", policy))
+        self.policies.iter().try_for_each(|policy| detail(f, "allows", policy))?;
+        self.ban.iter().try_for_each(|ban| detail(f, "ban", ban))
     }
 }
 

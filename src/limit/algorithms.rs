@@ -1,5 +1,7 @@
 //! The list of algorithms, and the choice between them.
 
+use super::ban::{self, Ban};
+use super::concurrency::{self, Concurrency};
 use super::fixed_window::{self, FixedWindow};
 use super::gcra::Gcra;
 use super::leaky_bucket::LeakyBucket;
@@ -101,6 +103,10 @@ algorithms! { $
     SlidingWindow: sliding_window::State,
     /// Every event of the last period.
     SlidingLog: Box<sliding_log::State>,
+    /// The requests in flight.
+    Concurrency: concurrency::State,
+    /// The refusals of a limit. No limit is made of it alone.
+    Ban: Box<ban::State>,
 }
 pub(super) use each;
 
@@ -135,8 +141,10 @@ pub(super) trait Chosen: Limiter {
     #[inline(never)]
     fn decide_fresh(&self, other: State, now: Timestamp, cost: Cost) -> (State, Decision) {
         match self.decide(Self::State::default(), now, cost) {
-            // A fresh state is unchanged by a refusal: nothing to store.
-            (_, decision @ Decision { verdict: Verdict::Deny(_), .. }) => (other, decision),
+            // A fresh state that a refusal has not changed: nothing to store. The first refusal may begin a ban.
+            (own, decision @ Decision { verdict: Verdict::Deny(_), .. }) if own == Self::State::default() => {
+                (other, decision)
+            }
             (own, decision) => (Self::stored(own), decision),
         }
     }

@@ -62,8 +62,8 @@ impl<L: Metered> Limiter for L {
 
     const NAMES: Names = L::NAMES;
 
-    fn rate(&self) -> Rate {
-        self.bucket().rate
+    fn rate(&self) -> Option<Rate> {
+        Some(self.bucket().rate)
     }
 
     #[inline(always)]
@@ -126,7 +126,7 @@ impl<L: Metered> Limiter for L {
     }
 
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} {}", WrittenRate(self.rate()), L::NAMES.quota, self.quota())
+        write!(f, "{}, {} {}", WrittenRate(self.bucket().rate), L::NAMES.quota, self.quota())
     }
 }
 

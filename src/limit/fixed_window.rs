@@ -64,8 +64,8 @@ impl Limiter for FixedWindow {
         module: ("fixed_window", include_str!("fixed_window.lua")),
     };
 
-    fn rate(&self) -> Rate {
-        self.rate
+    fn rate(&self) -> Option<Rate> {
+        Some(self.rate)
     }
 
     #[inline(always)]

@@ -36,8 +36,10 @@ pub(super) trait Limiter: Sized {
         &Self::NAMES
     }
 
-    /// The rate as configured.
-    fn rate(&self) -> Rate;
+    /// The rate as configured. `None`: it has none, and the methods that depend on it are its own.
+    fn rate(&self) -> Option<Rate> {
+        None
+    }
 
     /// Decides one request. A refusal returns the state unchanged, unless refused attempts count.
     fn decide(&self, state: Self::State, now: Timestamp, cost: Cost) -> (Self::State, Decision);
@@ -65,7 +67,7 @@ pub(super) trait Limiter: Sized {
     /// See [`Algorithm::convert`](super::Algorithm::convert). Windows keep their state if they are as long as under
     /// `from`.
     fn convert(&self, from: &Self, state: Self::State, _now: Timestamp) -> Self::State {
-        if from.rate().period() == self.rate().period() { state } else { Self::State::default() }
+        if from.period() == self.period() { state } else { Self::State::default() }
     }
 
     /// The time from which `state` equals the default state.
@@ -81,17 +83,17 @@ pub(super) trait Limiter: Sized {
 
     /// See [`Algorithm::quota`](super::Algorithm::quota).
     fn quota(&self) -> u64 {
-        self.rate().count().into()
+        self.rate().map_or(0, |rate| rate.count().into())
     }
 
     /// See [`Algorithm::window`](super::Algorithm::window).
     fn window(&self) -> Micros {
-        self.rate().period()
+        self.rate().map_or(Micros(0), Rate::period)
     }
 
     /// The period that a state depends on: states of another period start afresh. `None`: states are converted.
     fn period(&self) -> Option<Micros> {
-        Some(self.rate().period())
+        self.rate().map(Rate::period)
     }
 
     /// The largest cost that can ever be admitted.
@@ -113,9 +115,14 @@ pub(super) trait Limiter: Sized {
     /// The parameters of the Lua implementation.
     fn numbers(&self) -> [u64; 5];
 
+    /// More parameters of the Lua implementation, as many as there are.
+    fn spans(&self) -> &[Micros] {
+        &[]
+    }
+
     /// The Lua implementation and its parameters.
-    fn twin(&self) -> LuaParams {
-        LuaParams { module: Self::NAMES.module.0, numbers: self.numbers() }
+    fn twin(&self) -> LuaParams<'_> {
+        LuaParams { module: Self::NAMES.module.0, numbers: self.numbers(), spans: self.spans() }
     }
 
     /// Writes the meaning of the limit as text.
@@ -123,7 +130,7 @@ pub(super) trait Limiter: Sized {
 
     /// Writes the limit in the short form of the config file.
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        WrittenRate(self.rate()).fmt(f)
+        self.rate().map_or(Ok(()), |rate| WrittenRate(rate).fmt(f))
     }
 }
 

@@ -5,6 +5,7 @@
 //! and passes the results.
 
 use super::Algorithm;
+use super::units::Micros;
 
 /// The part before all modules: constants and functions that all share.
 pub const SHARED: &str = include_str!("verdict.lua");
@@ -18,9 +19,11 @@ pub fn modules() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// The Lua implementation of an algorithm with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LuaParams {
+pub struct LuaParams<'a> {
     /// One of [`modules`].
     pub module: &'static str,
     /// The arguments of the module's function `limit`, all below 2^53; the last ones may be unused.
     pub numbers: [u64; 5],
+    /// The last argument, if there are any: a string of doubles.
+    pub spans: &'a [Micros],
 }

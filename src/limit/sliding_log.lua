@@ -147,5 +147,5 @@ end
 
 return {
   limit = limit, decide = decide, settle = settle,
-  view = view, event = event, copy = copy, last_admitted = last_admitted,
+  view = view, event = event, copy = copy, last_admitted = last_admitted, storage = 'log',
 }

@@ -188,8 +188,8 @@ impl Limiter for SlidingLog {
         module: ("sliding_log", include_str!("sliding_log.lua")),
     };
 
-    fn rate(&self) -> Rate {
-        self.rate
+    fn rate(&self) -> Option<Rate> {
+        Some(self.rate)
     }
 
     fn decide(&self, mut state: Box<State>, now: Timestamp, cost: Cost) -> (Box<State>, Decision) {

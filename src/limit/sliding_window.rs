@@ -138,8 +138,8 @@ impl Limiter for SlidingWindow {
         module: ("sliding_window", include_str!("sliding_window.lua")),
     };
 
-    fn rate(&self) -> Rate {
-        self.rate
+    fn rate(&self) -> Option<Rate> {
+        Some(self.rate)
     }
 
     #[inline(always)]

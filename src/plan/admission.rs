@@ -5,21 +5,25 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Limit, Mode, Plan, Policy, Route, TierIndex};
+use super::{Limit, LimitBan, Mode, Plan, Policy, Route, TierIndex};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::RouteRequest;
 use crate::route::key::{KeyResult, KeySecret, Part};
-use crate::store::bans::{Banned, Bans};
+use crate::store::bans::{ActiveBan, BanCause, Banned, Bans};
 use crate::store::{Charge, Group, OnError, Outcome};
 
 /// The charges of a request: one entry per limit of the route, and the charges for the store.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RequestCharges<'a> {
     /// In the order of [`Route::limits`].
     pub checks: SmallVec<[LimitCheck<'a>; 2]>,
     /// In the same order; a limit with several rates has several.
     pub charges: SmallVec<[Charge<'a>; 2]>,
+    /// Some of the charged limits has a ban.
+    may_ban: bool,
+    /// Some of them is a concurrency limit.
+    takes_places: bool,
 }
 
 /// One limit of the route, for this request.
@@ -98,12 +102,21 @@ pub struct Refusal<'a> {
 pub enum RefusalCause {
     /// The allowance is used up, or the cost exceeds the quota.
     Over,
+    /// Too many requests are in flight: a place becomes free when one of them ends.
+    InFlight,
     /// A part of the limit's key is missing: the request was not counted.
     Missing,
     /// A part of the limit's key has several values: the request is malformed, and was not counted.
     Repeated,
-    /// The key is banned until then: nothing was charged.
-    Banned(Timestamp),
+    /// The key is banned: nothing was charged.
+    Banned {
+        /// The end of the ban.
+        until: Timestamp,
+        /// The time until then.
+        rest: Micros,
+        /// Its cause.
+        cause: BanCause,
+    },
 }
 
 /// The rate-limit numbers of a response.
@@ -124,7 +137,7 @@ pub struct BindingLimit<'a> {
 impl<'a> RequestCharges<'a> {
     /// Computes the charges of a request to `route`. Check [`Self::missing`] before the store is called.
     pub fn new(plan: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
-        let mut assessment = Self { checks: SmallVec::new(), charges: SmallVec::new() };
+        let mut assessment = Self::default();
         for (index, limit_use) in route.limits.iter().enumerate() {
             let limit = plan.limit(limit_use.limit);
             let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
@@ -142,7 +155,7 @@ impl<'a> RequestCharges<'a> {
         request: &RouteRequest<'_>,
         secret: &KeySecret,
     ) -> Self {
-        let mut charges = Self { checks: SmallVec::new(), charges: SmallVec::new() };
+        let mut charges = Self::default();
         let mut check = LimitCheck { limit, tier: None, applicability: Applicability::Free };
         check.applicability = charges.check(0, check, Some(Cost::ONE), route, request, secret);
         charges.checks.push(check);
@@ -177,7 +190,36 @@ impl<'a> RequestCharges<'a> {
             KeyResult::Repeated => return Applicability::Repeated,
         };
         self.charges.extend(charges(check.policies(), owner, cost, group));
+        self.may_ban |= limit.ban.is_some();
+        self.takes_places |= limit.is_concurrency();
         Applicability::Charged(cost, first)
+    }
+
+    /// Whether some charged limit is a concurrency limit.
+    #[inline]
+    pub fn takes_places(&self) -> bool {
+        self.takes_places
+    }
+
+    /// Whether some charged limit has a ban.
+    #[inline]
+    pub fn may_ban(&self) -> bool {
+        self.may_ban
+    }
+
+    /// The charges of the bans: each counts a refusal by its limit.
+    pub fn bans(&self) -> SmallVec<[Charge<'a>; 1]> {
+        let mut bans = SmallVec::new();
+        for used in self.checks.iter().filter(|_| self.may_ban) {
+            let (Some(ban), Some(owner)) = (&used.limit.ban, self.owner(used)) else { continue };
+            let indices = used.indices();
+            // `config` allows a request far fewer than 256 charges.
+            let small = |number| u8::try_from(number).unwrap_or(u8::MAX);
+            let (first, count) = (small(indices.start), small(indices.len()));
+            let group = Group::Ban { first, count, shadow: used.limit.mode == Mode::Shadow };
+            bans.push(ban.charge(owner, group));
+        }
+        bans
     }
 
     /// The refusal of an enforced limit with a missing key, or with several values, which takes precedence: the store
@@ -202,8 +244,8 @@ impl<'a> RequestCharges<'a> {
         })
     }
 
-    /// The refusal of a client that is banned by one of the limits, including shadow ones, and that limit's index on
-    /// the route; of several bans the one that lasts longest. A limit with an exemption or without a charge does not
+    /// The refusal of a client that is banned by one of the limits, by hand also by shadow ones, and that limit's index
+    /// on the route; of several bans the one that lasts longest. A limit with an exemption or without a charge does not
     /// ban. The store need not be called.
     #[cold]
     #[inline(never)]
@@ -211,16 +253,18 @@ impl<'a> RequestCharges<'a> {
         let ban = |(index, used): (usize, &LimitCheck<'a>)| {
             let Applicability::Charged(cost, _) = used.applicability else { return None };
             let owner = self.owner(used)?;
-            Some((bans.until(used.limit.banned(owner), now)?, index, *used, cost))
+            let in_shadow = used.limit.mode == Mode::Shadow;
+            Some((bans.refusing(used.limit.banned(owner), in_shadow, now)?, index, *used, cost))
         };
         let all = self.checks.iter().enumerate().rev().filter_map(ban);
-        let (until, index, used, cost) = all.max_by_key(|(until, ..)| *until)?;
+        let (ActiveBan { until, cause }, index, used, cost) = all.max_by_key(|(ban, ..)| ban.until)?;
         let (limit, policy) = (used.limit, used.policies().first()?);
         let rest = until.since(now);
         let decision =
             Decision { verdict: Verdict::Deny(Wait::After(rest)), remaining: 0, reset_after: rest };
         let violated = used.policies().iter().map(|policy| &*policy.name).collect();
-        let refusal = Refusal { limit, wait: Some(rest), violated, why: RefusalCause::Banned(until) };
+        let refusal =
+            Refusal { limit, wait: Some(rest), violated, why: RefusalCause::Banned { until, rest, cause } };
         Some(BanRefusal {
             index,
             refusal,
@@ -264,7 +308,10 @@ impl<'a> RequestCharges<'a> {
                     Verdict::Delay(span) => delay = delay.max(span),
                     Verdict::Deny(wait) => refused.push((wait, this)),
                 }
-                if tightest.as_ref().is_none_or(|tightest| this.is_tighter_than(tightest)) {
+                // The numbers of a concurrency limit are shown only when it refuses.
+                if policy.algorithm.as_concurrency().is_none()
+                    && tightest.as_ref().is_none_or(|tightest| this.is_tighter_than(tightest))
+                {
                     tightest = Some(this);
                 }
             }
@@ -275,18 +322,39 @@ impl<'a> RequestCharges<'a> {
             None => Admission { sentence: AdmissionDecision::Admit(delay), tightest },
             Some(&(wait, longest)) => {
                 let violated = refused.iter().map(|(_, one)| &*one.policy.name).collect();
-                let wait = match wait {
-                    Wait::After(span) => Some(span),
-                    Wait::Never => None,
+                let (wait, why) = match wait {
+                    Wait::After(span) => (Some(span), RefusalCause::Over),
+                    Wait::Never => (None, RefusalCause::Over),
+                    Wait::Unknown => (None, RefusalCause::InFlight),
                 };
-                let refusal = Refusal { limit: longest.limit, wait, violated, why: RefusalCause::Over };
+                let refusal = Refusal { limit: longest.limit, wait, violated, why };
                 Admission { sentence: AdmissionDecision::Refuse(refusal), tightest: Some(longest) }
             }
         }
     }
 }
 
+impl LimitBan {
+    /// The charge of one refusal of a key.
+    pub fn charge(&self, owner: Fingerprint, group: Group) -> Charge<'_> {
+        Charge {
+            algorithm: &self.algorithm,
+            numbers: self.numbers,
+            key: owner.of_policy(self.remote.identity),
+            cost: Cost::ONE,
+            group,
+            remote: &self.remote,
+        }
+    }
+}
+
 impl Limit {
+    /// Whether it limits the requests in flight.
+    #[inline]
+    pub fn is_concurrency(&self) -> bool {
+        self.policies.first().is_some_and(|policy| policy.algorithm.as_concurrency().is_some())
+    }
+
     /// A key of this limit, as bans identify it.
     pub fn banned(&self, owner: Fingerprint) -> Banned {
         Banned { limit: self.identity(), owner }
@@ -296,6 +364,17 @@ impl Limit {
     /// [`SharedKeyInfo::identity`](crate::store::SharedKeyInfo::identity).
     pub fn identity(&self) -> u128 {
         self.policies.first().map_or(0, |policy| policy.remote.identity)
+    }
+
+    /// Why a key is banned: `by hand`, or `20 refusals in 10 minutes`.
+    pub fn ban_cause(&self, cause: BanCause) -> String {
+        let ban = self.ban.as_ref().and_then(|ban| ban.algorithm.as_ban());
+        match (cause, ban) {
+            (BanCause::Hand, _) => "by hand".to_owned(),
+            (BanCause::Refusals, Some(ban)) => ban.cause().to_string(),
+            // A reload has removed the `ban` of the limit.
+            (BanCause::Refusals, None) => "too many refusals".to_owned(),
+        }
     }
 
     /// The tier of this name, if the limit has it.
@@ -342,6 +421,15 @@ pub fn charges(
         group,
         remote: &policy.remote,
     })
+}
+
+impl BanRefusal<'_> {
+    /// A counter of the request admits it only after this wait, which may be longer than the ban.
+    #[must_use]
+    pub fn not_before(mut self, wait: Micros) -> Self {
+        self.refusal.wait = self.refusal.wait.map(|rest| rest.max(wait));
+        self
+    }
 }
 
 impl Refusal<'_> {

@@ -237,7 +237,11 @@ impl RequestContext {
                 .filter(|used| used.limit.mode == Mode::Enforce)
                 .all(|used| !denies(used, outcome));
         for (index, used) in assessment.checks.iter().enumerate() {
-            let Some(label) = label(used, outcome, admitted) else { continue };
+            let label = match self.is_banned_in_shadow(assessment, used) {
+                true => Some(DecisionLabel::ShadowLimited),
+                false => label(used, outcome, admitted),
+            };
+            let Some(label) = label else { continue };
             self.plan.metrics.decision(routed.index, index, label);
             self.count_tier(routed, index, used, label);
             let refused = match label {
@@ -252,6 +256,16 @@ impl RequestContext {
             };
             self.note_asker(routed, index, used, refused);
         }
+    }
+
+    /// Whether an automatic ban of a shadow limit is in force: it is only counted.
+    fn is_banned_in_shadow(&self, assessment: &RequestCharges<'_>, used: &LimitCheck<'_>) -> bool {
+        let bans = self.worker.shared.store.bans();
+        if used.limit.mode != Mode::Shadow || used.limit.ban.is_none() || bans.is_empty() {
+            return false;
+        }
+        let owner = assessment.owner(used);
+        owner.is_some_and(|owner| bans.until(used.limit.banned(owner), self.started).is_some())
     }
 
     /// Counts a limit's decision by the consumer's tier, if the limit has tiers.
@@ -281,6 +295,16 @@ impl RequestContext {
                 self.plan.metrics.decision(routed.index, index, DecisionLabel::Limited);
                 self.note_asker(routed, index, used, true);
             }
+        }
+    }
+
+    /// Keeps the text of a key that this request has banned.
+    pub(crate) fn name_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
+        let Some(used) = routed.charges.checks.get(banned) else { return };
+        if let Some(owner) = routed.charges.owner(used) {
+            let mut label = String::new();
+            self.write_label(routed, used.limit, &mut label);
+            self.worker.shared.store.bans().name(used.limit.banned(owner), label);
         }
     }
 

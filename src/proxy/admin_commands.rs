@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ban_log;
 use super::worker::Worker;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::plan::{Mode, admission};
@@ -36,7 +37,8 @@ pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
 pub(super) async fn keep_bans(worker: Rc<Worker>) -> Infallible {
     loop {
         let counters = Rc::clone(&worker.plan().counters);
-        counters.keep_bans(worker.shared.store.bans(), worker.shared.clock.now()).await;
+        counters.keep_bans(worker.shared.clock.now()).await;
+        ban_log::log_begun(worker.shared.store.bans(), &worker.plan());
         // Not held during the wait: a reload may have replaced the counters.
         drop(counters);
         tokio::time::sleep(BANS_EVERY).await;
@@ -90,8 +92,16 @@ async fn change(command: &KeyCommand<Change>, worker: &Worker) -> Result<u64, Un
 }
 
 async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<(), BanFault> {
-    let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
-    counters.ban(worker.shared.store.bans(), banned, span, now).await
+    let (plan, now) = (worker.plan(), worker.shared.clock.now());
+    if span.is_none()
+        && let Some(ban) = plan.limits.iter().find(|limit| limit.identity() == banned.limit)
+        && let Some(ban) = ban.ban.as_ref()
+    {
+        // The refusals and bans so far are forgotten, so that the next refusal begins no ban.
+        let group = Group::Ban { first: 0, count: 0, shadow: false };
+        plan.counters.reset(&[ban.charge(banned.owner, group)], now).await?;
+    }
+    plan.counters.ban(banned, span, now).await
 }
 
 fn charges<D>(command: &KeyCommand<D>, cost: Cost) -> Vec<Charge<'_>> {

@@ -159,11 +159,12 @@ pub(crate) async fn serve(stream: Stream, handle: Rc<ConnectionHandle>, peer: Ip
             return boxed_cold(|| http2::serve(stream, received, handle, &peer, life, worker)).await;
         }
         NextAction::Close => boxed_cold(|| connection.linger()).await,
-        NextAction::Tunnel(backend, silence) => {
+        NextAction::Tunnel(backend, silence, places) => {
             let Connection { stream, session, .. } = &mut connection;
             let buffers = session.buffers.take().unwrap_or_default();
             session.writer.lift_timeout();
             boxed_cold(|| tunnel::run(stream, backend, buffers, silence)).await;
+            drop(places);
             boxed_cold(|| connection.linger()).await;
         }
     }

@@ -55,7 +55,8 @@ pub(crate) async fn forward(
         terms.turn_to_http2(client_http2);
     }
     answer.bytes.clear();
-    let mut watch = DisconnectWatch::new(reader);
+    let holds_place = ctx.places.is_some();
+    let mut watch = DisconnectWatch::new(reader, holds_place);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
     let &ForwardRequest { route, idempotent, affinity, private, since: asked, .. } = delivery;
     if ctx.form.http_11 {
@@ -81,7 +82,7 @@ pub(crate) async fn forward(
         }
         Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
             ctx.note_answer(route.upstream, &exchange, head.status, asked);
-            let (watch, deadline) = (client_http2.then_some(watch), backend_deadline);
+            let (watch, deadline) = ((client_http2 || holds_place).then_some(watch), backend_deadline);
             let http2 = client_http2 && backend_http2;
             let passage = ResponseRelay { delivery, http2, ctx, outbound, writer, watch, deadline };
             match passage.run(exchange, head).await {
@@ -132,7 +133,8 @@ struct ResponseRelay<'c, 'p> {
     ctx: &'c mut RequestContext,
     outbound: &'c mut BytesMut,
     writer: &'c mut ResponseWriter,
-    /// An HTTP/2 stream reports a reset by the client at once; a socket reports a closed connection only on a write.
+    /// An HTTP/2 stream reports a reset by the client at once; a socket reports a closed connection only on a write, and is
+    /// watched where the request holds a place.
     watch: Option<DisconnectWatch>,
     deadline: &'c mut Deadline,
 }
@@ -261,7 +263,10 @@ impl ResponseRelay<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
         match self.writer.send(self.outbound, 0).await {
-            Ok(()) => NextAction::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout),
+            Ok(()) => {
+                let places = self.ctx.places.take();
+                NextAction::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout, places)
+            }
             Err(_) => self.cut(RelayError::Client, false),
         }
     }

@@ -196,6 +196,12 @@ fn put_request_id(id: &[u8], out: &mut BytesMut) {
     }
 }
 
+fn put_unless(out: &mut BytesMut, unless: bool, texts: [&str; 2]) {
+    if !unless {
+        put_all(out, &texts);
+    }
+}
+
 fn put_all(out: &mut BytesMut, texts: &[&str]) {
     texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
 }
@@ -228,14 +234,17 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
 #[inline]
 fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) {
     let limit = &*refusal.limit.name;
+    if let RefusalCause::Banned { rest, .. } = refusal.why {
+        return put_ban(out, rest.seconds_rounded_up().max(1));
+    }
     match seconds {
         _ if refusal.why == RefusalCause::Missing => {
             put_all(out, &["missing the key required by limit `", limit, "`"]);
         }
-        _ if matches!(refusal.why, RefusalCause::Banned(_)) => {
-            put_ban(out, refusal.retry_after().unwrap_or(1))
-        }
         Some(seconds) => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),
+        None if refusal.why == RefusalCause::InFlight => {
+            put_all(out, &["limit `", limit, "` allows no more requests at the same time"]);
+        }
         None => put_all(out, &["the request costs more than limit `", limit, "` ever holds"]),
     }
 }
@@ -279,10 +288,16 @@ pub(crate) fn put_ratelimit(
     let (mut buffer, mut other) = (itoa::Buffer::new(), itoa::Buffer::new());
     let (remaining, reset) = (buffer.format(tightest.decision.remaining), other.format(reset));
     let policy = tightest.policy;
+    // A place becomes free when another request ends, unless a ban ends first.
+    let untimed = policy.algorithm.as_concurrency().is_some() && tightest.decision.reset_after.0 == 0;
     if matches!(which, RatelimitHeaders::Standard | RatelimitHeaders::Both) {
-        put_all(out, &[&policy.standard, remaining, ";t=", reset, "\r\n"]);
+        put_all(out, &[&policy.standard, remaining]);
+        put_unless(out, untimed, [";t=", reset]);
+        put_all(out, &["\r\n"]);
     }
     if matches!(which, RatelimitHeaders::Legacy | RatelimitHeaders::Both) {
-        put_all(out, &[&policy.legacy, remaining, "\r\nx-ratelimit-reset: ", reset, "\r\n"]);
+        put_all(out, &[&policy.legacy, remaining]);
+        put_unless(out, untimed, ["\r\nx-ratelimit-reset: ", reset]);
+        put_all(out, &["\r\n"]);
     }
 }

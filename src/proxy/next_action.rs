@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::store::Places;
 use crate::upstream::pool;
 
 /// The action on a connection after a response.
@@ -15,6 +16,7 @@ pub(crate) enum NextAction {
     Drop,
     /// Serve HTTP/2: none of the received bytes were consumed.
     Http2,
-    /// Join to this backend connection, until neither side has transferred a byte for this long.
-    Tunnel(pool::UpstreamConnection, Duration),
+    /// Join to this backend connection, until neither side has transferred a byte for this long. The places of the
+    /// request are held until then.
+    Tunnel(pool::UpstreamConnection, Duration, Option<Box<Places>>),
 }

@@ -127,9 +127,11 @@ impl RequestContext {
 /// The reason for the refusal, as text.
 fn reason(refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) -> Cow<'static, str> {
     match (refusal.why, tightest) {
-        (RefusalCause::Banned(until), _) => format!("banned until {}", time_of_day(until)).into(),
+        (RefusalCause::Banned { until, cause, .. }, _) => {
+            format!("banned until {}: {}", time_of_day(until), refusal.limit.ban_cause(cause)).into()
+        }
         (RefusalCause::Repeated, _) => "a part of the key has several values".into(),
-        (RefusalCause::Over, Some(tightest)) => {
+        (RefusalCause::Over | RefusalCause::InFlight, Some(tightest)) => {
             format!("over {}", ShortDisplay(&tightest.policy.algorithm)).into()
         }
         _ => "a part of the key is missing".into(),
@@ -137,7 +139,7 @@ fn reason(refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) -> Cow<'st
 }
 
 /// `HH:MM:SS`, in UTC.
-fn time_of_day(at: Timestamp) -> String {
+pub(super) fn time_of_day(at: Timestamp) -> String {
     let second = at.0 / 1_000_000 % 86_400;
     format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
 }

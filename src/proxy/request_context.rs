@@ -18,6 +18,7 @@ use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::RequestIds;
 use crate::route::RouteIndex;
+use crate::store::Places;
 use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::RequestOutcome;
 use crate::telemetry::refusal_samples;
@@ -42,8 +43,10 @@ pub(crate) struct RequestContext {
     pub(crate) error: Option<&'static str>,
     /// The limits' decision on the request.
     pub(crate) fate: RequestOutcome,
-    /// How long a leaky bucket delays the request.
+    /// How long the request waits for a place and in a leaky bucket.
     pub(crate) delay: Micros,
+    /// Its places under concurrency limits.
+    pub(crate) places: Option<Box<Places>>,
     /// The sample to record if the request is refused or fails.
     pub(super) refusal_sample: RefusalSample,
     /// The client's address, once known.
@@ -93,6 +96,7 @@ impl RequestContext {
             client: None,
             request_id: SmallVec::from_slice(&worker.next_request_id()),
             cors: BytesMut::new(),
+            places: None,
             record: None,
             trace: None,
             sampled: false,

@@ -1,6 +1,7 @@
 //! The client's sending side: request heads and bodies, and their timeouts.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -316,20 +317,25 @@ impl RequestReader {
     /// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are
     /// unread.
     pub(crate) async fn gone(&self) {
-        let stream = match &self.source {
-            Source::Http1(stream) => stream,
-            Source::Http2(stream) => return poll_fn(|context| stream.poll_reset(context)).await,
-        };
-        let Some(socket) = stream.socket() else {
-            poll_fn(|context| stream.poll_peek(context)).await;
-            return;
-        };
-        // Unread bytes would make the socket ready at once, again and again, so it is checked at intervals instead.
-        loop {
-            match socket.ready(tokio::io::Interest::READABLE).await {
-                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(GONE_CHECK).await,
-                _ => return,
-            }
+        gone(self.source.clone()).await;
+    }
+}
+
+/// Ends once the client has closed its sending side or the connection is broken, even if bytes before that are unread.
+async fn gone(source: Source) {
+    let stream = match source {
+        Source::Http1(stream) => stream,
+        Source::Http2(stream) => return poll_fn(|context| stream.poll_reset(context)).await,
+    };
+    let Some(socket) = stream.socket() else {
+        poll_fn(|context| stream.poll_peek(context)).await;
+        return;
+    };
+    // Unread bytes would make the socket ready at once, again and again, so it is checked at intervals instead.
+    loop {
+        match socket.ready(tokio::io::Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(GONE_CHECK).await,
+            _ => return,
         }
     }
 }
@@ -348,34 +354,51 @@ fn skip_empty_lines(inbound: &mut BytesMut, scanner: &mut HeadScanner) {
 }
 
 /// Detects that a client breaks its connection off while its response is awaited. A client that only closes its sending
-/// side still wants the response.
-#[derive(Debug)]
+/// side still wants the response, unless the request holds a place: then the client is gone.
 pub(crate) struct DisconnectWatch {
     source: Source,
-    watching: bool,
+    holds_place: bool,
+    /// `None`: the connection is not watched any more.
+    watch: Option<Watch>,
+}
+
+enum Watch {
+    Peek,
+    /// For the end of the sending side, behind bytes sent ahead.
+    End(Pin<Box<dyn Future<Output = ()>>>),
 }
 
 impl DisconnectWatch {
-    pub(crate) fn new(reader: &RequestReader) -> Self {
-        Self { source: reader.source.clone(), watching: true }
+    /// `holds_place`: the request holds a place of a concurrency limit.
+    pub(crate) fn new(reader: &RequestReader, holds_place: bool) -> Self {
+        Self { source: reader.source.clone(), holds_place, watch: Some(Watch::Peek) }
     }
 
     /// Ready once the connection is broken.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if !self.watching {
-            return Poll::Pending;
-        }
-        let stream = match &self.source {
-            Source::Http1(stream) => stream,
-            Source::Http2(stream) => return stream.poll_reset(context),
+        let stream = match (&mut self.watch, &self.source) {
+            (None, _) => return Poll::Pending,
+            (Some(_), Source::Http2(stream)) => return stream.poll_reset(context),
+            (Some(Watch::End(end)), Source::Http1(_)) => return end.as_mut().poll(context),
+            (Some(Watch::Peek), Source::Http1(stream)) => stream,
         };
         match ready!(stream.poll_peek(context)) {
             Peek::Broken => Poll::Ready(()),
             // Bytes sent ahead hide what follows them.
-            Peek::Silence | Peek::Bytes | Peek::End => {
-                self.watching = false;
+            Peek::Silence | Peek::Bytes | Peek::End if !self.holds_place => {
+                self.watch = None;
                 Poll::Pending
             }
+            Peek::End => Poll::Ready(()),
+            // Bytes of TLS may be no input, or its end.
+            Peek::Silence | Peek::Bytes => match stream.peek() {
+                Peek::Silence => self.poll(context),
+                Peek::Bytes => {
+                    self.watch = Some(Watch::End(Box::pin(gone(self.source.clone()))));
+                    self.poll(context)
+                }
+                Peek::End | Peek::Broken => Poll::Ready(()),
+            },
         }
     }
 }

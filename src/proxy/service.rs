@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Buf as _;
@@ -19,6 +20,7 @@ use super::request_reader::RequestReader;
 use super::respond::{send, send_problem};
 use super::session::Session;
 use super::worker::WorkerPlan;
+use crate::boxed_cold::boxed_cold;
 use crate::http1::body::Body;
 use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::Micros;
@@ -28,7 +30,7 @@ use crate::plan::admission::{
 };
 use crate::plan::auth::{AuthFailure, CredentialFault};
 use crate::plan::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest, SeenRequest};
-use crate::store::Outcome;
+use crate::store::{BanningRequest, InTurn, Outcome};
 use crate::telemetry::metrics::RequestOutcome;
 
 /// The action for a request.
@@ -102,13 +104,12 @@ async fn judge<'p, 'r>(
             seen: Some(seen),
         }) => {
             // Boxed: its state would be part of every connection's.
-            return Box::pin(refuse_credential(ctx, plan, failure, route, &seen)).await;
+            return Box::pin(refuse_credential(ctx, plan, failure, route, &seen, reader)).await;
         }
         Err(Unresolved { response, .. }) => return RequestAction::Early(response),
     };
-    let bans = ctx.worker.shared.store.bans();
-    if !bans.is_empty()
-        && let Some(BanRefusal { index, refusal, tightest }) = routed.charges.banned(bans, ctx.started)
+    if !ctx.worker.shared.store.bans().is_empty()
+        && let Some(BanRefusal { index, refusal, tightest }) = banned(ctx, &routed.charges)
     {
         ctx.count_ban(&routed, index);
         return RequestAction::refuse(ctx, &routed, refusal, Some(tightest));
@@ -117,7 +118,18 @@ async fn judge<'p, 'r>(
         ctx.decided(&routed, &Outcome::default());
         return RequestAction::refuse(ctx, &routed, refusal, None);
     }
-    let outcome = decide(ctx, &routed.charges).await;
+    let Some(outcome) = decide(ctx, &routed.charges, reader).await else { return RequestAction::GiveUp };
+    if outcome.banned
+        && let Some(BanRefusal { index, refusal, tightest }) = banned(ctx, &routed.charges)
+    {
+        if outcome.decisions.is_empty() {
+            ctx.count_ban(&routed, index);
+        } else {
+            ctx.decided(&routed, &outcome);
+            ctx.name_ban(&routed, index);
+        }
+        return RequestAction::refuse(ctx, &routed, refusal, Some(tightest));
+    }
     ctx.decided(&routed, &outcome);
     if outcome.unavailable {
         return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
@@ -128,7 +140,8 @@ async fn judge<'p, 'r>(
         AdmissionDecision::Admit(delay) => {
             ctx.note(tightest.as_ref());
             match delay {
-                Micros(0) => ctx.started,
+                Micros(0) if ctx.delay == Micros(0) => ctx.started,
+                Micros(0) => ctx.worker.shared.clock.now(),
                 delay if wait(ctx, delay, reader).await => ctx.worker.shared.clock.now(),
                 _ => return RequestAction::GiveUp,
             }
@@ -170,22 +183,24 @@ async fn refuse_credential<'p>(
     failure: AuthFailure,
     route: &'p Route,
     seen: &SeenRequest<'_>,
+    reader: &RequestReader,
 ) -> RequestAction<'p, 'static> {
     let request = seen.request();
     let mut refused = None;
     if let Some(charges) = plan.failure_charges(failure, route, &request, &plan.secret) {
-        let bans = ctx.worker.shared.store.bans();
-        refused = match charges.banned(bans, ctx.started) {
+        refused = match banned(ctx, &charges) {
             Some(BanRefusal { refusal, tightest, .. }) => Some((refusal, Some(tightest))),
             None => {
-                let outcome = decide(ctx, &charges).await;
+                let Some(outcome) = decide(ctx, &charges, reader).await else { return RequestAction::GiveUp };
                 if outcome.unavailable {
                     return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
                 }
+                let ban = outcome.banned.then(|| banned(ctx, &charges)).flatten();
                 let Admission { sentence, tightest } = charges.decide(&outcome);
-                match sentence {
-                    AdmissionDecision::Refuse(refusal) => Some((refusal, tightest)),
-                    AdmissionDecision::Admit(_) => None,
+                match (ban, sentence) {
+                    (Some(BanRefusal { refusal, tightest, .. }), _) => Some((refusal, Some(tightest))),
+                    (None, AdmissionDecision::Refuse(refusal)) => Some((refusal, tightest)),
+                    (None, AdmissionDecision::Admit(_)) => None,
                 }
             }
         };
@@ -232,17 +247,63 @@ fn resolve<'p, 'r>(
     outcome.map_err(|response| Unresolved { response, route: route.map(|(_, route)| route), seen })
 }
 
+/// The refusal of a request because of a ban, if there is one. A ban that this request begins counts from the decision,
+/// which comes after the wait for a place.
+#[cold]
+fn banned<'p>(ctx: &RequestContext, charges: &RequestCharges<'p>) -> Option<BanRefusal<'p>> {
+    let now = ctx.started.plus(ctx.delay);
+    let refusal = charges.banned(ctx.worker.shared.store.bans(), now)?;
+    Some(refusal.not_before(ctx.plan.counters.known_wait(&charges.charges, now)))
+}
+
 /// Asks the store, with the time at which the request head was complete. Without charges, the store is not asked.
-async fn decide(ctx: &RequestContext, assessment: &RequestCharges<'_>) -> Outcome {
-    if assessment.charges.is_empty() {
-        return Outcome::default();
+/// `None`: the client left while the request waited for a place.
+async fn decide(
+    ctx: &mut RequestContext,
+    assessment: &RequestCharges<'_>,
+    reader: &RequestReader,
+) -> Option<Outcome> {
+    let charges = &assessment.charges;
+    if charges.is_empty() {
+        return Some(Outcome::default());
     }
-    ctx.plan.counters.decide(&assessment.charges, ctx.started).await
+    if assessment.takes_places() {
+        return boxed_cold(|| take_turn(ctx, assessment, reader)).await;
+    }
+    if assessment.may_ban() {
+        let bans = assessment.bans();
+        let request = BanningRequest { charges, bans: &bans };
+        return Some(boxed_cold(|| ctx.plan.counters.decide_banning(request, ctx.started)).await);
+    }
+    Some(ctx.plan.counters.decide(charges, ctx.started).await)
+}
+
+/// The same under concurrency limits: the request may wait for a place.
+async fn take_turn(
+    ctx: &mut RequestContext,
+    assessment: &RequestCharges<'_>,
+    reader: &RequestReader,
+) -> Option<Outcome> {
+    let bans = assessment.bans();
+    let request = BanningRequest { charges: &assessment.charges, bans: &bans };
+    let (plan, shared) = (Rc::clone(&ctx.plan), Arc::clone(&ctx.worker.shared));
+    let turn = plan.counters.admit(request, ctx.started, || shared.clock.now());
+    let InTurn { outcome, places, waited } = tokio::select! {
+        biased;
+        turn = turn => turn,
+        () = reader.gone() => return None,
+    };
+    ctx.places = places;
+    if waited > Micros(0) {
+        ctx.delay = waited;
+        ctx.fate = RequestOutcome::Delayed;
+    }
+    Some(outcome)
 }
 
 /// Waits for the request's delay. False if the client left meanwhile.
 async fn wait(ctx: &mut RequestContext, delay: Micros, reader: &RequestReader) -> bool {
-    ctx.delay = delay;
+    ctx.delay = Micros(ctx.delay.0 + delay.0);
     ctx.trace_delay(delay);
     tokio::select! {
         biased;

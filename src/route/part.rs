@@ -125,6 +125,11 @@ impl Part {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
     }
 
+    /// Whether it tells clients apart.
+    pub fn is_of_client(&self) -> bool {
+        !matches!(self, Self::Host | Self::Path | Self::Method | Self::Route | Self::Global)
+    }
+
     /// Whether its value is that of a consumer, which is known on routes with `auth` only.
     pub fn is_of_consumer(&self) -> bool {
         matches!(self, Self::Consumer | Self::ConsumerColumn(_))

@@ -216,8 +216,12 @@ fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
         }
     }
     for tier in next.tiers.iter().filter(|tier| last.tier(Some(&tier.name)).is_none()) {
-        subject.line(&format!("tier {} added: rate {}", plain(&tier.name), rates(&tier.policies).0));
+        let rates = rates(&tier.policies).0;
+        let noun = if rates.starts_with("max ") { "" } else { "rate " };
+        subject.line(&format!("tier {} added: {noun}{rates}", plain(&tier.name)));
     }
+    let ban = |limit: &Limit| limit.ban.as_ref().map_or_else(String::new, |ban| ban.algorithm.to_string());
+    subject.shown("ban", ban(last), ban(next));
     subject.shown("key", &last.key, &next.key);
     subject.written("missing", last.key.missing, next.key.missing);
     subject.hidden("repeated", &last.key.repeated, &next.key.repeated);
@@ -230,19 +234,25 @@ fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     subject.shown("reveal", last.reveal, next.reveal);
 }
 
-/// `rate 100/h → 200/h`, and the same of the burst or the queue.
+/// `rate 100/h → 200/h` or `max 5 → 10`, and the same of the burst or the queue.
 fn policies(subject: &mut Subject<'_>, of: &str, last: &[Policy], next: &[Policy]) {
     let ((rate, more), (next_rate, next_more)) = (rates(last), rates(next));
-    subject.shown(&format!("{of}rate"), rate, next_rate);
+    match (rate.strip_prefix("max "), next_rate.strip_prefix("max ")) {
+        (Some(max), Some(next_max)) => subject.shown(&format!("{of}max"), max, next_max),
+        _ => subject.shown(&format!("{of}rate"), rate, next_rate),
+    }
     match (more.split_once(' '), next_more.split_once(' ')) {
         (Some((word, count)), Some((next_word, next_count))) if word == next_word => {
             subject.shown(&format!("{of}{word}"), count, next_count);
         }
+        // A concurrency limit without a queue names none.
+        (Some(("queue", count)), None) => subject.shown(&format!("{of}queue"), count, "0"),
+        (None, Some(("queue", count))) => subject.shown(&format!("{of}queue"), "0", count),
         _ => {}
     }
 }
 
-/// The rates of policies, and their burst or queue: `100/h` and `burst 50`.
+/// The rates of policies, and their burst or queue: `100/h` and `burst 50`, or `max 5` and `queue 10`.
 fn rates(policies: &[Policy]) -> (String, String) {
     let short: Vec<_> = policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect();
     let rate = |text: &String| text.split(", ").next().unwrap_or_default().to_owned();
@@ -364,6 +374,19 @@ mod tests {
             let next = FILE.replacen(from, to, 1);
             assert_eq!(lines(&next), expected, "{from} → {to}");
         }
+    }
+
+    #[test]
+    fn places_and_bans_have_their_lines() {
+        let ban = "ban = { after = 20, within = \"10min\", for = \"1h\" }\nrate";
+        let told = "limit per-client: ban none → 20 refusals in 10 minutes: banned for an hour";
+        assert_eq!(lines(&FILE.replace("rate", ban)), [told]);
+        let last = FILE.replace("fixed-window", "concurrency").replace("rate = \"100/h\"", "max = 5");
+        let tier = "max = 9\nqueue = 3\n[limits.per-client.tiers.pro]\nmax = 20\n[[routes]]";
+        let next = last.replacen("max = 5", "", 1).replacen("[[routes]]", tier, 1);
+        let told = ["max 5 → 9", "queue 0 → 3", "tier pro added: max 20"];
+        let told = told.map(|change| format!("limit per-client: {change}"));
+        assert_eq!(changes(&plan(&last), &plan(&next)), told);
     }
 
     #[test]

@@ -224,4 +224,7 @@ pub(super) fn register(store: &Store, plan: &Plan) {
     for policy in plan.limits.iter().flat_map(Limit::all_policies) {
         store.register(&policy.algorithm, policy.remote.identity);
     }
+    for ban in plan.limits.iter().filter_map(|limit| limit.ban.as_ref()) {
+        store.register(&ban.algorithm, ban.remote.identity);
+    }
 }

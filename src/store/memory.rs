@@ -21,6 +21,7 @@ mod capacity;
 mod displacement;
 mod eviction;
 mod eviction_policy;
+pub mod in_flight;
 mod locked_sets;
 mod logs;
 mod registry;
@@ -29,11 +30,16 @@ mod slot;
 mod table;
 mod transaction;
 
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
 use crate::limit::packed::Packed;
 use crate::limit::units::{Cost, Timestamp};
 use crate::limit::{Algorithm, Decision, State};
-use crate::store::{Charge, Decisions, Outcome, ParamsId};
+use crate::store::{Charge, Decisions, Group, Outcome, ParamsId};
 use eviction_policy::EvictionPolicy;
+use in_flight::{RequestsInFlight, Ticket, Turn};
 use locked_sets::LockedSets;
 use registry::{Registered, Registry};
 use slot::{Content, CounterSlot, Tag};
@@ -50,6 +56,7 @@ pub struct OutOfMemory;
 pub struct MemoryStore {
     table: CounterTable,
     registry: Registry,
+    in_flight: Arc<RequestsInFlight>,
 }
 
 impl MemoryStore {
@@ -61,7 +68,7 @@ impl MemoryStore {
     /// The system does not reserve that much memory.
     pub fn new(max_keys: usize) -> Result<Self, OutOfMemory> {
         let table = CounterTable::new(max_keys).ok_or(OutOfMemory)?;
-        Ok(Self { table, registry: Registry::default() })
+        Ok(Self { table, registry: Registry::default(), in_flight: Arc::default() })
     }
 
     /// [`Self::register_policy`] of a policy without an identity: its id is [`ParamsId::of`].
@@ -87,6 +94,39 @@ impl MemoryStore {
         }
     }
 
+    /// Decides a request with concurrency limits; see [`crate::store::Counters::admit`].
+    pub fn admit(&self, charges: &[Charge<'_>], now: Timestamp, ticket: &mut Ticket) -> Turn {
+        self.in_flight.decide(self, charges, now, ticket)
+    }
+
+    /// Decides a request with or without concurrency limits. No place is taken.
+    pub fn decide_without_places(&self, charges: &[Charge<'_>], now: Timestamp) -> Decisions {
+        let is_concurrency = |charge: &Charge<'_>| charge.algorithm.as_concurrency().is_some();
+        if !charges.iter().any(is_concurrency) {
+            return self.decide(charges, now).decisions;
+        }
+        let others: SmallVec<[Charge<'_>; 4]> =
+            charges.iter().filter(|charge| !is_concurrency(charge)).copied().collect();
+        let places: SmallVec<[Decision; 4]> = charges
+            .iter()
+            .filter(|charge| is_concurrency(charge))
+            .map(|charge| self.in_flight.look(charge, now))
+            .collect();
+        let enforced = charges.iter().filter(|charge| is_concurrency(charge)).zip(&places);
+        let has_places = enforced
+            .filter(|(charge, _)| charge.group == Group::Enforced)
+            .all(|(_, decision)| !decision.denies());
+        let (mut others, mut places) =
+            (self.decide_beside(&others, now, has_places).into_iter(), places.into_iter());
+        let decision = |charge| if is_concurrency(charge) { places.next() } else { others.next() };
+        Decisions::Together(charges.iter().filter_map(decision).collect())
+    }
+
+    /// The requests in flight under concurrency limits.
+    pub fn in_flight(&self) -> &Arc<RequestsInFlight> {
+        &self.in_flight
+    }
+
     /// Copies a decision of the shared store, so that this store counts on from there: see [`Algorithm::resume`]. `now`
     /// is by this process's clock, as for [`Self::decide`]. The state under the key is replaced. A new key takes one
     /// entry, as with a decision.
@@ -102,8 +142,10 @@ impl MemoryStore {
     pub fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Decisions {
         let held = LockedSets::new(&self.table, charges);
         let policy = EvictionPolicy::new(charges, &self.registry, now);
-        let look =
-            |charge: &Charge<'_>| charge.algorithm.peek(&held.copy(charge, &policy).state, now, charge.cost);
+        let look = |charge: &Charge<'_>| match charge.algorithm.as_concurrency() {
+            Some(_) => self.in_flight.look(charge, now),
+            None => charge.algorithm.peek(&held.copy(charge, &policy).state, now, charge.cost),
+        };
         Decisions::Together(charges.iter().map(look).collect())
     }
 
@@ -208,14 +250,27 @@ impl MemoryStore {
     /// Several limits: all or none.
     #[inline(never)]
     fn decide_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+        Decisions::Together(self.decide_beside(charges, now, true)).into()
+    }
+
+    /// Several limits, or none, beside others that are decided elsewhere: all or none.
+    fn decide_beside(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        admitted_elsewhere: bool,
+    ) -> SmallVec<[Decision; 4]> {
+        if charges.is_empty() {
+            return SmallVec::new();
+        }
         let mut held = LockedSets::new(&self.table, charges);
         let policy = EvictionPolicy::new(charges, &self.registry, now);
         let transaction = Transaction::new(charges, now, |charge| held.copy(charge, &policy));
-        let (decisions, accounts) = transaction.decide();
+        let (decisions, accounts) = transaction.decide(admitted_elsewhere);
         for account in accounts.into_iter().filter(|account| account.changed) {
             held.store(account.charge, account.state, &policy);
         }
-        Decisions::Together(decisions).into()
+        decisions
     }
 }
 

@@ -42,6 +42,7 @@
 //! log can exceed the server's longest string (512 MiB).
 
 mod backoff;
+mod ban_list;
 mod bans;
 mod breaker;
 pub mod call;
@@ -59,6 +60,7 @@ pub mod key;
 pub mod nodes;
 mod pipeline;
 pub mod reply;
+mod reporter;
 pub mod resp;
 pub mod script;
 mod script_client;
@@ -71,7 +73,9 @@ pub mod slot;
 pub mod slots;
 mod topology;
 mod transport;
+mod turn;
 
 pub use client::RedisClient;
 pub use counts::RedisCounts;
+pub use reporter::Lease;
 pub use shared::SharedStore;

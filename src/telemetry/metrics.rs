@@ -11,6 +11,7 @@ mod clients;
 mod counters;
 mod delta;
 mod exposition;
+mod limits;
 mod process;
 mod scrape;
 mod series;

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::time::moment;
 use super::{ApiError, Query, key_id, top_keys};
-use crate::limit::units::{Fingerprint, Timestamp};
+use crate::limit::units::Fingerprint;
 use crate::plan::{Limit, Plan};
 use crate::shared::Shared;
+use crate::store::bans::ActiveBan;
 
 /// The number of bans returned, unless the request has another.
 const TOP: usize = 100;
@@ -17,7 +18,7 @@ const TOP: usize = 100;
 const MAX_LISTED: usize = 1_000;
 
 /// A ban of a limit in the plan.
-type Ban<'g> = (&'g Limit, Fingerprint, Timestamp);
+type Ban<'g> = (&'g Limit, Fingerprint, ActiveBan);
 
 /// Lists the bans that end first. Bans of limits that a reload removed are left out, since they refuse no request.
 pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
@@ -35,10 +36,10 @@ fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<Ban<'g>> {
     let now = shared.clock.now();
     let of = |limit: &'g Limit| {
         let its = shared.store.bans().of_limit(limit.identity(), now).into_iter();
-        its.map(move |(owner, until)| (limit, owner, until))
+        its.map(move |(owner, ban)| (limit, owner, ban))
     };
     let mut bans: Vec<Ban<'g>> = plan.limits.iter().flat_map(of).collect();
-    bans.sort_by_key(|(_, owner, until)| (*until, owner.0));
+    bans.sort_by_key(|(_, owner, ban)| (ban.until, owner.0));
     bans
 }
 
@@ -59,10 +60,11 @@ async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerp
     labels
 }
 
-fn one((limit, owner, until): &Ban<'_>, labels: &HashMap<(Arc<str>, Fingerprint), String>) -> Value {
+fn one((limit, owner, ban): &Ban<'_>, labels: &HashMap<(Arc<str>, Fingerprint), String>) -> Value {
     let label = labels.get(&(Arc::clone(&limit.name), *owner));
     json!({
         "limit": &*limit.name, "mode": limit.mode.as_str(), "id": key_id(*owner),
-        "key": label.map(|label| top_keys::values(label)), "banned_until": moment(*until),
+        "key": label.map(|label| top_keys::values(label)), "banned_until": moment(ban.until),
+        "cause": limit.ban_cause(ban.cause),
     })
 }

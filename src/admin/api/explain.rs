@@ -135,6 +135,7 @@ impl<'e> LimitOutcome<'e> {
             "tier": limit.tier_name(applied.tier),
             "id": applied.owner.map(super::key_id), "key": applied.owner.map(|_| &applied.label),
             "verdict": self.fate().map(ExplainVerdict::word), "banned_until": ends(banned.map(|(until, _)| until)),
+            "ban": applied.ban,
             "policies": state.as_ref().map_or_else(|| policies::without_state(limit, applied.tier), |state| state.to_json(limit)),
         })
     }
@@ -153,7 +154,7 @@ impl ExplainVerdict {
     /// `None`: waiting does not help, or is not needed.
     fn wait(self) -> Option<Micros> {
         match self {
-            Self::Admitted | Self::Refused(Wait::Never) => None,
+            Self::Admitted | Self::Refused(Wait::Never | Wait::Unknown) => None,
             Self::Delayed(span) | Self::Refused(Wait::After(span)) | Self::Banned(span) => Some(span),
         }
     }

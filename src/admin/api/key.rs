@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::limits::algorithm;
 use super::policies::{PolicyState, verdict};
 use super::time::moment;
 use super::top_keys;
@@ -56,18 +58,19 @@ impl KeyRef {
         let shared = asked.shared;
         let tier = self.tier(shared).await;
         let state = PolicyState::look(shared, &self.plan, self.index, tier, self.owner, Cost::ONE).await?;
-        let until = self.ban_ends(shared);
+        let ban = shared.store.bans().find(self.banned(), shared.clock.now());
+        let until = ban.map(|ban| ban.until);
         let limit = self.limit();
         let (label, top_key) = top_keys::followed(shared, limit, self.owner).await.unzip();
         let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
         // A request that named the key by its values contains them.
         let key = self.values.clone().or(label).or_else(named);
         Ok(json!({
-            "limit": &*limit.name, "mode": limit.mode.as_str(), "id": key_id(self.owner), "key": key,
+            "limit": &*limit.name, "mode": limit.mode.as_str(), "algorithm": algorithm(limit), "id": key_id(self.owner), "key": key,
             "tier": limit.tier_name(tier),
             "verdict": if until.is_some() { "banned" } else { verdict(state.verdict()) },
             "policies": state.to_json(limit),
-            "banned_until": ends(until),
+            "banned_until": ends(until), "ban_cause": ban.map(|ban| limit.ban_cause(ban.cause)),
             "requests": top_key.map(|top_key| top_key.requests),
             "admitted": top_key.map(|top_key| top_key.admitted), "refused": top_key.map(|top_key| top_key.refused),
         }))
@@ -75,6 +78,7 @@ impl KeyRef {
 
     /// `DELETE`.
     pub(super) async fn reset(&self, asked: &ApiRequest<'_>) -> ApiResult {
+        self.only_counters()?;
         let changed = self.change(asked, Change::Reset).await? > 0;
         self.log(asked, "resets");
         self.changed(asked, changed).await
@@ -82,6 +86,7 @@ impl KeyRef {
 
     /// `POST grant`.
     pub(super) async fn grant(&self, asked: &ApiRequest<'_>) -> ApiResult {
+        self.only_counters()?;
         only(&asked.body, &["units"])?;
         let units =
             asked.body.get("units").and_then(Value::as_u64).and_then(|units| u32::try_from(units).ok());
@@ -95,6 +100,15 @@ impl KeyRef {
             fields.insert("granted".to_owned(), json!(granted));
         }
         Ok((status, seen))
+    }
+
+    /// Places are given back by the requests that hold them, and by nothing else.
+    fn only_counters(&self) -> Result<(), ApiError> {
+        if self.limit().is_concurrency() {
+            let message = "the limit counts requests in flight: a place is free when its request ends";
+            return Err(ApiError::new(StatusCode::CONFLICT, message.to_owned()));
+        }
+        Ok(())
     }
 
     /// The response to a change: the key as it is now, and whether anything changed.

@@ -11,6 +11,7 @@ use crate::plan::{Limit, LimitIndex, Plan, Policy, Tier};
 use crate::route::key::Part;
 use crate::shared::Shared;
 use crate::shared::worker_commands::WorkerCommand;
+use crate::store::memory::in_flight::PlaceUsage;
 use crate::telemetry::hyperloglog::{self, HyperLogLogUnion};
 use crate::telemetry::metrics::{Decided, LimitVerdict};
 
@@ -22,6 +23,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
     let (plan, samples) = (shared.plan.load(), shared.samples.lock());
     let used = users(&plan);
     let bans = shared.store.bans().counts(shared.clock.now());
+    let usages = shared.store.in_flight();
     let limits = plan.limits.iter().zip(used).map(|(limit, routes)| {
         let [minute, hour] =
             refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(HyperLogLogUnion::count));
@@ -32,6 +34,8 @@ pub(super) async fn tell(shared: &Shared) -> Value {
             "minute": said(samples.minute(&limit.name), minute),
             "hour": said(samples.hour(&limit.name), hour),
             "bans": bans.get(&limit.identity()).copied().unwrap_or_default(),
+            "ban": limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
+            "in_flight": limit.is_concurrency().then(|| in_flight(usages.get(&limit.identity()))),
         })
     });
     let limits: Vec<Value> = limits.collect();
@@ -49,6 +53,12 @@ async fn refused_keys(shared: &Shared) -> RefusedKeys {
     refused
 }
 
+/// The places and the queue of a concurrency limit in this process.
+fn in_flight(usage: Option<&PlaceUsage>) -> Value {
+    let PlaceUsage { held, waiting } = usage.copied().unwrap_or_default();
+    json!({ "held": held, "waiting": waiting })
+}
+
 /// Of each limit, the routes that use it.
 fn users(plan: &Plan) -> Vec<Vec<&str>> {
     let mut users = vec![Vec::new(); plan.limits.len()];
@@ -62,7 +72,7 @@ fn users(plan: &Plan) -> Vec<Vec<&str>> {
 }
 
 /// The algorithm's name in the config file. All policies of a limit have the same one.
-fn algorithm(limit: &Limit) -> &'static str {
+pub(super) fn algorithm(limit: &Limit) -> &'static str {
     limit.policies.first().map_or("", |policy| policy.algorithm.name())
 }
 

@@ -100,7 +100,7 @@ pub(super) fn verdict(verdict: Verdict) -> &'static str {
 fn later(full: Verdict, next: Verdict) -> Verdict {
     let waits = |verdict: Verdict| match verdict {
         Verdict::Delay(span) | Verdict::Deny(Wait::After(span)) => Some(span),
-        Verdict::Allow | Verdict::Deny(Wait::Never) => None,
+        Verdict::Allow | Verdict::Deny(Wait::Never | Wait::Unknown) => None,
     };
     match (waits(full), waits(next)) {
         (Some(full), Some(next)) if full < next => Verdict::Deny(Wait::After(next)),
@@ -108,11 +108,11 @@ fn later(full: Verdict, next: Verdict) -> Verdict {
     }
 }
 
-/// The wait in milliseconds: 0 for none; `null`: never.
+/// The wait in milliseconds: 0 for none; `null`: never, or unknown.
 pub(super) fn wait(verdict: Verdict) -> Value {
     match verdict {
         Verdict::Allow => json!(0),
         Verdict::Delay(wait) | Verdict::Deny(Wait::After(wait)) => span(wait),
-        Verdict::Deny(Wait::Never) => Value::Null,
+        Verdict::Deny(Wait::Never | Wait::Unknown) => Value::Null,
     }
 }

@@ -122,7 +122,13 @@ fn silent_key(owner: Fingerprint, label: Option<Arc<str>>) -> Value {
 
 /// The banned keys, with the end of each ban.
 fn bans(shared: &Shared, limit: &Limit) -> HashMap<Fingerprint, Timestamp> {
-    shared.store.bans().of_limit(limit.identity(), shared.clock.now()).into_iter().collect()
+    let bans = shared.store.bans().of_limit(limit.identity(), shared.clock.now());
+    let mut ends = HashMap::<Fingerprint, Timestamp>::new();
+    for (owner, ban) in bans {
+        let end = ends.entry(owner).or_default();
+        *end = ban.until.max(*end);
+    }
+    ends
 }
 
 /// The values of the key's parts. A part with the same value for all clients has none.

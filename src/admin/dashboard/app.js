@@ -385,11 +385,14 @@ function drawLimits() {
     const shown = limit.name === shownLimit();
     row.className = `${limit.mode} ${limit.minute.refused ? "hot" : ""} ${shown ? "chosen" : ""}`;
     row.querySelector("button").ariaPressed = String(shown);
-    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + (limit.bans ? ` · ${limit.bans} banned` : ""));
+    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + (limit.in_flight ? ` · ${count(limit.in_flight.held)} in flight, ${count(limit.in_flight.waiting)} waiting` : "") + (limit.ban ? ` · ${limit.ban}` : "") + (limit.bans ? ` · ${limit.bans} banned` : ""));
     const { minute, hour } = limit;
     cells(row, [null, ...[minute.refused, minute.refused_keys, minute.admitted + minute.delayed, hour.refused, hour.refused_keys].map(count)]);
   });
 }
+
+/** Places of a concurrency limit are given back by their requests alone. */
+const resettable = (name) => now.limits.find((limit) => limit.name === name)?.algorithm !== "concurrency";
 
 function drawKeys() {
   const { keys } = now;
@@ -402,7 +405,7 @@ function drawKeys() {
     const text = keyText(one);
     return make("tr", make("th", strong(text), make("span.sub"), make("span.tag.bad")),
       make("td.n.hot"), number(), number(),
-      make("td.doing", button("Look", () => look(limit, one.id), `Look at ${text}`), button("Reset…", () => reset(limit, text, changeKey(limit, one.id)), `Reset ${text}`), button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
+      make("td.doing", button("Look", () => look(limit, one.id), `Look at ${text}`), ...resettable(limit) ? [button("Reset…", () => reset(limit, text, changeKey(limit, one.id)), `Reset ${text}`)] : [], button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
   }, (row, one) => {
     row.className = keys.mode + (one.refused ? " hot" : "");
     write(row.querySelector(".sub"), one.tier ? `tier ${one.tier}` : "");
@@ -442,11 +445,11 @@ function drawBans() {
   const { bans, total } = now.bans;
   list("bans", bans, (ban) => ban.limit + ban.id, (ban) => {
     const text = keyText(ban);
-    return make("tr", make("th", button(text, () => look(ban.limit, ban.id), `Look at ${text}, banned under ${ban.limit}`)), make("td"), make("td"),
+    return make("tr", make("th", button(text, () => look(ban.limit, ban.id), `Look at ${text}, banned under ${ban.limit}`)), make("td"), make("td"), make("td"),
       make("td.doing", button("Lift…", () => lift(ban.limit, text, changeKey(ban.limit, ban.id)), `Lift the ban of ${text} under ${ban.limit}`)));
   }, (row, ban) => {
     row.querySelector("button").className = "link";
-    cells(row, [null, ban.limit, `${when(ban.banned_until)}, in ${span(ban.banned_until - now.status.time)}`]);
+    cells(row, [null, ban.limit, ban.cause, `${when(ban.banned_until)}, in ${span(ban.banned_until - now.status.time)}`]);
   });
   write($("bans-note"), !total ? "No key is banned." : total > bans.length ? `${count(total)} keys are banned; these ${count(bans.length)} bans end first.` : "");
 }
@@ -635,11 +638,12 @@ function showLook(seen) {
   looked = seen;
   const { limit, one } = seen;
   write($("look-title"), `${keyText(one)} under ${limit}` + (one.tier ? ` (tier ${one.tier})` : ""));
-  write($("look-verdict"), `Next request: ${one.verdict}` + (one.mode === "shadow" ? " (shadow: not enforced)" : "") + (one.banned_until ? `, until ${when(one.banned_until)}.` : "."));
+  write($("look-verdict"), `Next request: ${one.verdict}` + (one.mode === "shadow" ? " (shadow: not enforced)" : "") + (one.banned_until ? `, until ${when(one.banned_until)} (${one.ban_cause}).` : "."));
   $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => label(make("tr", make("th", policy.policy),
     ...[count(policy.remaining), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text))), "look-policies")));
   write($("look-counts"), one.requests === null ? "No counts: other keys of this limit send more requests." : `${plural(one.requests, "request")} lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
   $("unban").hidden = !one.banned_until;
+  $("grant-form").hidden = $("look-reset").hidden = one.algorithm === "concurrency"; // a place is free when its request ends
 }
 
 /** Changes the key in the dialog, and shows its new state. */

@@ -38,11 +38,10 @@ impl Display for LiveExplanation<'_> {
 
 /// The decision on the request, the limit that made it, and until when.
 fn verdict(explanation: &Value) -> String {
-    let by = explanation
-        .get("limit")
-        .and_then(Value::as_str)
-        .map(|limit| format!(" by `{limit}`"))
-        .unwrap_or_default();
+    let refusing = explanation.get("limit").and_then(Value::as_str);
+    let by = refusing.map(|limit| format!(" by `{limit}`")).unwrap_or_default();
+    let is_it = |limit: &&Value| refusing == Some(word(limit, "name"));
+    let in_flight = list(explanation, "limits").iter().find(is_it).is_some_and(bounds_requests_in_flight);
     let status =
         number(explanation, "status").map(|status| format!(": answered {status}")).unwrap_or_default();
     let wait = match (number(explanation, "wait_ms"), explanation.get("until").and_then(Value::as_f64)) {
@@ -51,6 +50,9 @@ fn verdict(explanation: &Value) -> String {
     };
     match word(explanation, "verdict") {
         "admitted" => "admitted".to_owned(),
+        "refused" if wait.is_empty() && in_flight => {
+            format!("refused{by}{status}, until a request in flight ends")
+        }
         "refused" if wait.is_empty() && !by.is_empty() => format!("refused{by}{status}; no wait helps"),
         "no_route" => format!("no route{status}"),
         "answered" => {
@@ -94,7 +96,13 @@ fn write_limit(f: &mut Formatter<'_>, limit: &Value) -> fmt::Result {
     if let Some(until) = limit.get("banned_until").and_then(Value::as_f64) {
         detail(f, "banned", format_args!("until {}", clock(until)))?;
     }
-    list(limit, "policies").iter().try_for_each(|policy| detail(f, "allows", state(policy)))
+    list(limit, "policies").iter().try_for_each(|policy| detail(f, "allows", state(policy)))?;
+    limit.get("ban").and_then(Value::as_str).map_or(Ok(()), |ban| detail(f, "ban", ban))
+}
+
+/// Whether it is a concurrency limit: the words of its policy are `max 5`.
+fn bounds_requests_in_flight(limit: &Value) -> bool {
+    list(limit, "policies").iter().any(|policy| word(policy, "policy").starts_with("max "))
 }
 
 /// `10/s, burst 50: 0 of 50 remain; the next in 84 ms, all again in 4.98 s`.
@@ -102,6 +110,7 @@ fn state(policy: &Value) -> String {
     let (words, quota) = (word(policy, "policy"), number(policy, "quota").unwrap_or_default());
     let Some(remaining) = number(policy, "remaining") else { return words.to_owned() };
     let next = match number(policy, "next_ms") {
+        None if words.starts_with("max ") => "the next when a request in flight ends".to_owned(),
         None => "such a request never passes".to_owned(),
         Some(0) => "the next now".to_owned(),
         Some(wait) => format!("the next in {}", span(wait)),
@@ -164,5 +173,16 @@ mod tests {
         let shown = [0, 84, 4_981, 119_990, 120_001, 7_200_000, 172_800_001].map(span);
         assert_eq!(shown, ["0 ms", "84 ms", "4.99 s", "119.99 s", "3 min", "2 h", "3 days"]);
         assert_eq!(clock(1_763_737_200.207), "2025-11-21 15:00:01 UTC");
+    }
+    #[test]
+    fn a_refusal_for_want_of_a_place_says_what_ends_it() {
+        let policy =
+            serde_json::json!({ "policy": "max 5, queue 10", "quota": 5, "remaining": 0, "next_ms": null });
+        assert_eq!(state(&policy), "max 5, queue 10: 0 of 5 remain; the next when a request in flight ends");
+        let limits = serde_json::json!([{ "name": "exports", "policies": [policy] }]);
+        let explanation =
+            serde_json::json!({ "verdict": "refused", "status": 429, "limit": "exports", "limits": limits });
+        let told = "refused by `exports`: answered 429, until a request in flight ends";
+        assert_eq!(verdict(&explanation), told);
     }
 }

@@ -62,27 +62,31 @@ impl<'a> Transaction<'a> {
     }
 
     /// Decides every group: the enforced limits together, then each shadow limit separately, on the states that the
-    /// enforced ones leave. Returns a decision per charge and the accounts, of which the changed ones are to be
+    /// enforced ones leave. Nothing is charged unless the limits that are decided elsewhere admit as well. Returns a decision per charge and the accounts, of which the changed ones are to be
     /// written.
-    pub(super) fn decide(mut self) -> (SmallVec<[Decision; 4]>, SmallVec<[Account<'a>; 4]>) {
+    pub(super) fn decide(
+        mut self,
+        admitted_elsewhere: bool,
+    ) -> (SmallVec<[Decision; 4]>, SmallVec<[Account<'a>; 4]>) {
         let charges = self.charges;
-        let admitted = self.decide_group(Group::Enforced, true);
+        let admitted = self.decide_group(Group::Enforced, true, admitted_elsewhere);
         for (index, charge) in charges.iter().enumerate() {
             let first = charges[..index].iter().all(|earlier| earlier.group != charge.group);
             if first && charge.group != Group::Enforced {
-                self.decide_group(charge.group, admitted);
+                self.decide_group(charge.group, admitted, true);
             }
         }
         (self.decisions, self.accounts)
     }
 
-    /// Whether all limits of the group admit. They are charged only if `may_charge` is true as well.
-    fn decide_group(&mut self, group: Group, may_charge: bool) -> bool {
-        let admitted = self.evaluate(group);
-        if admitted && may_charge {
+    /// Whether all limits of the group admit, and those elsewhere. They are charged only if `may_record` is true as well;
+    /// without it, no refused attempt is recorded either.
+    fn decide_group(&mut self, group: Group, may_record: bool, admitted_elsewhere: bool) -> bool {
+        let admitted = self.evaluate(group) && admitted_elsewhere;
+        if admitted && may_record {
             self.charge(group);
         } else {
-            self.rollback(group, may_charge);
+            self.rollback(group, may_record);
         }
         admitted
     }

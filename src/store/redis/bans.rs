@@ -4,21 +4,17 @@
 //! name, so in a cluster on one node.
 
 use super::client::RedisClient;
-use super::errors::CallError;
-use super::resp::{Command, Integers};
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::store::Unreachable;
-use crate::store::bans::{BanFault, Banned, Bans};
+use crate::store::bans::{BanCause, BanFault, Banned, Bans};
 
-/// The hash tag of the bans in a cluster.
-const TAG: &[u8] = b"bans";
 /// Integers of a ban: limit and key in four of 32 bits each, and the remaining time.
 const EACH: usize = 9;
 /// The maximum number of bans in one reply, as in `bans.lua`.
 const PAGE: usize = 1_000;
 
 impl RedisClient {
-    /// Bans a key for `span`, or ends its ban, in the server and in `bans`.
+    /// Bans a key by hand for `span`, or ends its bans, in the server and in `bans`.
     ///
     /// # Errors
     ///
@@ -30,19 +26,17 @@ impl RedisClient {
         span: Option<Micros>,
         now: Timestamp,
     ) -> Result<(), BanFault> {
-        let record_key = [banned.limit.to_le_bytes(), banned.owner.0.to_le_bytes()].concat();
-        let answer = self.ask_bans(|command| {
-            command.word(b"ban");
-            command.word(&record_key);
-            command.number(span.map_or(0, |span| span.0));
-            command.number(Bans::MAX as u64);
-        });
+        if span.is_none() {
+            self.script.announce(banned, Micros(0)).await.map_err(|_| Unreachable)?;
+        }
+        let answer = self.script.change_bans(BanCause::Hand, banned, span.unwrap_or_default());
         match answer.await.map_err(|_| Unreachable)?.as_slice() {
             [_, _] => Err(BanFault::TooMany),
             [_, before, after] => {
                 // If all bans were known before, all are known now; else the next read gets the rest.
-                if self.known_bans.get() == Some(*before) {
-                    self.known_bans.set(Some(*after));
+                let known = self.known_bans.of(BanCause::Hand);
+                if known.get() == Some(*before) {
+                    known.set(Some(*after));
                 }
                 match span {
                     Some(span) => {
@@ -57,16 +51,21 @@ impl RedisClient {
         }
     }
 
-    /// Reads the bans, if they have changed since this client read them last.
+    /// Reads the bans of this cause, if they have changed since this client read them last.
     ///
     /// # Errors
     ///
     /// The bans could not be read, so the known ones stay.
-    pub(in crate::store) async fn read_bans(&self, bans: &Bans, now: Timestamp) -> Result<(), Unreachable> {
-        let known = self.known_bans.get();
+    pub(in crate::store) async fn read_bans(
+        &self,
+        bans: &Bans,
+        cause: BanCause,
+        now: Timestamp,
+    ) -> Result<(), Unreachable> {
+        let known = self.known_bans.of(cause).get();
         let (mut list, mut version, mut first) = (Vec::new(), None, 0);
         loop {
-            let page = self.read_page(known, first).await.map_err(|_| Unreachable)?;
+            let page = self.script.read_bans(cause, known, first).await.map_err(|_| Unreachable)?;
             let Some((&[_, present], records)) = page.split_first_chunk::<2>() else {
                 return Err(Unreachable);
             };
@@ -85,28 +84,11 @@ impl RedisClient {
             }
         }
         // Otherwise another task has read them meanwhile.
-        if self.known_bans.get() == known {
-            self.known_bans.set(version);
-            bans.replace(list);
+        if self.known_bans.of(cause).get() == known {
+            self.known_bans.of(cause).set(version);
+            bans.replace(cause, list, now);
         }
         Ok(())
-    }
-
-    async fn read_page(&self, known: Option<i64>, first: usize) -> Result<Integers, CallError> {
-        let known = known.and_then(|known| u64::try_from(known).ok());
-        self.ask_bans(|command| {
-            command.word(b"bans");
-            match known {
-                Some(known) => command.number(known),
-                None => command.word(b"-1"),
-            }
-            command.number(first as u64);
-        })
-        .await
-    }
-
-    async fn ask_bans(&self, write: impl Fn(&mut Command<'_>)) -> Result<Integers, CallError> {
-        self.script.ask_key(b"bans", TAG, write).await
     }
 }
 

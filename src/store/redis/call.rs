@@ -9,14 +9,25 @@
 //! - A charge is one argument in bytes: the name of the Lua implementation and a zero byte; the group in two bytes (0:
 //!   enforced, p + 1: shadow limit at index p); then six doubles, the cost (or difference) and the five parameters of
 //!   the Lua implementation. Eight numbers as text took the server 2 µs more.
+//! - A ban is a charge after all others. The highest bit of its group is set, and the next one in shadow; then
+//!   come the index of the limit's first charge and their number (6 bits), 0 to report refusals. The spans of successive
+//!   bans follow the parameters.
+//! - A call with concurrency limits has one more argument: 16 bytes that name the request.
+//! - `renew` and `release` have a member of `places.lua` for each key, instead of a charge.
 //!
-//! Bans are separate, with a key and arguments of their own: see `bans.lua`.
+//! The lists of bans are separate, with a key and arguments of their own: see `bans.lua`.
 
 use smallvec::SmallVec;
 
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, EXACT, Fingerprint, Timestamp};
 use crate::store::{Charge, Group};
+
+/// The highest bit of the group of a ban.
+const BAN: u16 = 1 << 15;
+
+/// The id of a request with places: random digits of the worker's client, and a number.
+pub type PlaceId = [u8; 16];
 
 /// The correction of a cost that was admitted before.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +69,14 @@ pub fn grant(charges: &[Charge<'_>], units: Cost, mut give: impl FnMut(&[u8])) {
     }
 }
 
+/// Passes to `give` the arguments after the keys of bans, for counting this number of refusals of each.
+pub fn report<'b>(bans: impl Iterator<Item = (&'b Algorithm, Cost)>, mut give: impl FnMut(&[u8])) {
+    give(b"decide");
+    give(b"0");
+    let group = Group::Ban { first: 0, count: 0, shadow: false };
+    bans.for_each(|(ban, refusals)| give(&argument(ban, group, refusals.units().into())));
+}
+
 /// Passes to `give` the arguments after the keys, for deleting them.
 pub fn reset(mut give: impl FnMut(&[u8])) {
     give(b"reset");
@@ -79,13 +98,16 @@ fn argument(algorithm: &Algorithm, group: Group, units: f64) -> Argument {
     let group = match group {
         Group::Enforced => 0,
         Group::Shadow(index) => u16::from(index) + 1,
+        Group::Ban { first, count, shadow } => {
+            BAN | u16::from(shadow) << 14 | u16::from(first) << 6 | u16::from(count)
+        }
     };
     let mut argument = Argument::new();
     argument.extend_from_slice(twin.module.as_bytes());
     argument.push(0);
     argument.extend_from_slice(&group.to_le_bytes());
     argument.extend_from_slice(&units.to_le_bytes());
-    for number in twin.numbers {
+    for number in twin.numbers.into_iter().chain(twin.spans.iter().map(|span| span.0)) {
         argument.extend_from_slice(&(number as f64).to_le_bytes());
     }
     argument

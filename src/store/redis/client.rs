@@ -1,12 +1,20 @@
 //! One worker's client of the shared counters: the denial cache, the servers, and the fallback without them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::ban_list::KnownBans;
+use super::call::PlaceId;
 use super::counts::RedisCounts;
 use super::denial_cache::DenialCache;
+use super::errors::CallError;
 use super::health::ServerHealths;
 use super::nodes::Nodes;
+use super::reporter::Reporter;
 use super::resp::{Command, Integers};
 use super::script::Script;
 use super::script_client::{ScriptClient, ScriptOp};
@@ -14,18 +22,22 @@ use super::settings::RedisSettings;
 use super::{call, cross_slot, reply};
 use crate::clock::{deadline, micros};
 use crate::limit::units::{Cost, Timestamp};
+use crate::limit::{Decision, Verdict, Wait};
+use crate::store::bans::Bans;
 use crate::store::memory::MemoryStore;
-use crate::store::{Charge, Decisions, OnError, Outcome, Unreachable};
+use crate::store::{BanningRequest, Charge, Decisions, OnError, Outcome, Unreachable};
 
 /// One worker's client of the shared counters. Stays on its thread.
 #[derive(Debug)]
 pub struct RedisClient {
-    pub(super) script: ScriptClient,
-    /// The version of the bans read last.
-    pub(super) known_bans: Cell<Option<i64>>,
+    pub(super) script: Rc<ScriptClient>,
+    /// The versions of the lists of bans that were read last.
+    pub(super) known_bans: KnownBans,
+    pub(super) reporter: Reporter,
+    bans: Arc<Bans>,
     refusals: RefCell<DenialCache>,
-    memory: Arc<MemoryStore>,
-    counts: Arc<RedisCounts>,
+    pub(super) memory: Arc<MemoryStore>,
+    pub(super) counts: Arc<RedisCounts>,
 }
 
 impl RedisClient {
@@ -35,12 +47,16 @@ impl RedisClient {
         script: &Arc<Script>,
         health: &Arc<ServerHealths>,
         memory: Arc<MemoryStore>,
+        bans: Arc<Bans>,
         counts: Arc<RedisCounts>,
     ) -> Self {
         let nodes = Nodes::open(settings, script, health);
         let (settings, script) = (Arc::clone(settings), Arc::clone(script));
-        let script = ScriptClient::new(settings, script, nodes, Arc::clone(&memory), Arc::clone(&counts));
-        Self { script, known_bans: Cell::default(), refusals: RefCell::default(), memory, counts }
+        let script =
+            Rc::new(ScriptClient::new(settings, script, nodes, Arc::clone(&memory), Arc::clone(&counts)));
+        let reporter = Reporter::start(Rc::clone(&script), Arc::clone(&bans));
+        let (known_bans, refusals) = (KnownBans::default(), RefCell::default());
+        Self { script, known_bans, reporter, bans, refusals, memory, counts }
     }
 
     /// The cached denial of a call, if there is one.
@@ -52,23 +68,99 @@ impl RedisClient {
     }
 
     /// Decides on the servers, or without them if they are unavailable.
-    pub(in crate::store) async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+    pub(in crate::store) async fn decide(&self, request: BanningRequest<'_>, now: Timestamp) -> Outcome {
         let asked = deadline::now();
-        let outcome = match self.script.only_slot(charges) {
-            Some(slot) => match self.script.ask(slot, ScriptOp::Decide, charges).await {
-                Ok(reply) => reply.outcome,
-                Err(_) => self.script.without(charges, now),
-            },
-            None => cross_slot::decide(&self.script, charges, now, asked + self.script.timeout()).await,
+        let outcome = match self.ask(request, now, asked, None).await {
+            Ok(outcome) => outcome,
+            Err(_) => self.without(request, self.script.without(request.charges, now), now),
         };
-        self.learn(charges, &outcome, now, now.plus(micros(asked.elapsed())));
+        self.learn(request.charges, &outcome, now, now.plus(micros(asked.elapsed())));
+        outcome
+    }
+
+    /// As [`Self::decide`], with the cached denials. Refusals from the cache are reported to the bans later.
+    pub(in crate::store) async fn decide_banning(
+        &self,
+        request: BanningRequest<'_>,
+        now: Timestamp,
+    ) -> Outcome {
+        match self.recall(request.charges, now) {
+            Some(outcome) => {
+                self.reporter.refused(&self.script, request, &outcome, now);
+                outcome
+            }
+            None => self.decide(request, now).await,
+        }
+    }
+
+    /// Asks the servers.
+    pub(super) async fn ask(
+        &self,
+        request: BanningRequest<'_>,
+        now: Timestamp,
+        asked: Instant,
+        place: Option<PlaceId>,
+    ) -> Result<Outcome, CallError> {
+        let BanningRequest { charges, bans } = request;
+        let Some(slot) = self.script.only_slot(charges) else {
+            let deadline = asked + self.script.timeout();
+            let outcome = cross_slot::decide(&self.script, charges, now, deadline, place).await;
+            // Nodes that decide for others cannot count for a ban in the same call.
+            self.reporter.refused(&self.script, request, &outcome, now);
+            return Ok(outcome);
+        };
+        if bans.is_empty() {
+            return Ok(self.script.ask(slot, ScriptOp::Decide, charges, place).await?.outcome);
+        }
+        let all: SmallVec<[Charge<'_>; 4]> = charges.iter().chain(bans).copied().collect();
+        let reply = self.script.ask(slot, ScriptOp::Decide, &all, place).await?;
+        Ok(self.read_bans_of(request, &reply.outcome.decisions, now))
+    }
+
+    /// The decisions on the charges, and the bans that the server told of.
+    fn read_bans_of(&self, request: BanningRequest<'_>, decisions: &[Decision], now: Timestamp) -> Outcome {
+        let (decided, told) = decisions.split_at_checked(request.charges.len()).unwrap_or_default();
+        let (mut banned, mut in_force) = (false, false);
+        for (ban, decision) in request.bans.iter().zip(told) {
+            let Some(key) = request.banned(ban) else { continue };
+            match decision.verdict {
+                // It begins.
+                Verdict::Delay(rest) => {
+                    if self.bans.begin(key, rest, now) {
+                        self.reporter.begun(key, rest);
+                    }
+                }
+                Verdict::Deny(Wait::After(rest)) => {
+                    self.bans.learn(key, rest, now);
+                    in_force |= !ban.group.is_shadow();
+                }
+                _ => continue,
+            }
+            banned |= !ban.group.is_shadow();
+        }
+        let decisions = match in_force {
+            // Nothing was decided.
+            true => Decisions::default(),
+            false => Decisions::Together(decided.iter().copied().collect()),
+        };
+        Outcome { decisions, banned, ..Outcome::default() }
+    }
+
+    /// The outcome of a request that was decided without the servers: its refusals are counted in this process.
+    pub(super) fn without(
+        &self,
+        request: BanningRequest<'_>,
+        mut outcome: Outcome,
+        now: Timestamp,
+    ) -> Outcome {
+        outcome.banned = request.count_refusals(&outcome, &self.memory, &self.bans, now);
         outcome
     }
 
     /// See [`Counters::look`](crate::store::Counters::look). The charges have one owner, so they are in one slot.
     pub(in crate::store) async fn look(&self, charges: &[Charge<'_>]) -> Result<Decisions, Unreachable> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
-        let reply = self.script.ask(slot, ScriptOp::Peek, charges).await.map_err(|_| Unreachable)?;
+        let reply = self.script.ask(slot, ScriptOp::Peek, charges, None).await.map_err(|_| Unreachable)?;
         Ok(reply.outcome.decisions)
     }
 
@@ -112,13 +204,21 @@ impl RedisClient {
 
     /// Learns from a reply: caches denials, and copies the counters, from which the process counts on if the servers
     /// become unavailable.
-    fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp, replied: Timestamp) {
+    pub(super) fn learn(
+        &self,
+        charges: &[Charge<'_>],
+        outcome: &Outcome,
+        asked: Timestamp,
+        replied: Timestamp,
+    ) {
         if !outcome.unasked.is_empty() {
             self.counts.errors.add(1);
         }
         self.refusals.borrow_mut().remember(charges, outcome, asked, replied);
         for (index, (charge, decision)) in charges.iter().zip(outcome.decisions.iter()).enumerate() {
-            if charge.remote.on_error == OnError::Local && !outcome.unasked.contains(index) {
+            // The places of this process are counted as they are held.
+            let is_counted = charge.algorithm.as_concurrency().is_none();
+            if is_counted && charge.remote.on_error == OnError::Local && !outcome.unasked.contains(index) {
                 self.memory.adopt(charge, decision, replied);
             }
         }

@@ -8,6 +8,7 @@
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
+use super::call::PlaceId;
 use super::errors::CallError;
 use super::fallback;
 use super::reply::Reply;
@@ -23,10 +24,11 @@ pub(super) async fn decide(
     charges: &[Charge<'_>],
     now: Timestamp,
     deadline: Instant,
+    place: Option<PlaceId>,
 ) -> Outcome {
     let decisions = charges.iter().map(fallback::unlimited).collect();
     let unasked = ChargeSet::default();
-    let mut session = Session { script, charges, now, deadline, decisions, unasked, admitted: true };
+    let mut session = Session { script, charges, now, deadline, place, decisions, unasked, admitted: true };
     let paid = session.ask_the_enforced().await;
     let unavailable = session.go_on_without();
     if !session.admitted {
@@ -36,7 +38,7 @@ pub(super) async fn decide(
         session.ask_the_shadows().await;
     }
     let decisions = if unavailable { Decisions::default() } else { Decisions::Together(session.decisions) };
-    Outcome { decisions, unasked: session.unasked, unavailable }
+    Outcome { decisions, unasked: session.unasked, unavailable, banned: false }
 }
 
 /// The state of one request's decision.
@@ -45,6 +47,8 @@ struct Session<'a> {
     charges: &'a [Charge<'a>],
     now: Timestamp,
     deadline: Instant,
+    /// The id of its places.
+    place: Option<PlaceId>,
     /// One per charge; unlimited until decided.
     decisions: SmallVec<[Decision; 4]>,
     unasked: ChargeSet,
@@ -104,7 +108,7 @@ impl Session<'_> {
                 decision.remaining = (decision.remaining + u64::from(charge.cost.units())).min(whole);
             }
             let charges = self.chosen(&part.indices);
-            let asked = self.script.ask(part.slot, ScriptOp::Refund(*at), &charges);
+            let asked = self.script.ask(part.slot, ScriptOp::Refund(*at), &charges, self.place);
             // If a refund fails, the charge was spent on a denial: less is admitted than allowed, never more.
             let _ = timeout_at(self.deadline, asked).await;
         }
@@ -131,7 +135,7 @@ impl Session<'_> {
     async fn ask(&self, part: &Part) -> Result<Reply, CallError> {
         let question = if self.admitted { ScriptOp::Decide } else { ScriptOp::Peek };
         let charges = self.chosen(&part.indices);
-        let asked = self.script.ask(part.slot, question, &charges);
+        let asked = self.script.ask(part.slot, question, &charges, self.place);
         timeout_at(self.deadline, asked).await.unwrap_or(Err(CallError::Timeout))
     }
 

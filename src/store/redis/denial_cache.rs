@@ -126,6 +126,7 @@ impl Call {
             hasher.write_u16(match group {
                 Group::Enforced => 0,
                 Group::Shadow(index) => u16::from(*index) + 1,
+                Group::Ban { .. } => u16::MAX,
             });
         }
         Self(hasher.finish128().as_u128())
@@ -151,7 +152,7 @@ fn certain_for(charges: &[Charge<'_>], outcome: &Outcome) -> Option<Micros> {
     let waits = enforced.filter_map(|(_, decision)| match decision.verdict {
         Verdict::Deny(Wait::After(wait)) => Some(wait),
         Verdict::Deny(Wait::Never) => Some(LONGEST),
-        Verdict::Allow | Verdict::Delay(_) => None,
+        Verdict::Allow | Verdict::Delay(_) | Verdict::Deny(Wait::Unknown) => None,
     });
     waits.max().map(|wait| wait.min(LONGEST))
 }
@@ -162,7 +163,7 @@ fn aged(decision: Decision, elapsed: Micros) -> Decision {
     let verdict = match decision.verdict {
         Verdict::Deny(Wait::After(wait)) if wait > elapsed => Verdict::Deny(Wait::After(left(wait))),
         Verdict::Delay(wait) if wait > elapsed => Verdict::Delay(left(wait)),
-        never @ Verdict::Deny(Wait::Never) => never,
+        lasting @ Verdict::Deny(Wait::Never | Wait::Unknown) => lasting,
         _ => Verdict::Allow,
     };
     let reset_after = match (verdict, left(decision.reset_after)) {

@@ -5,24 +5,58 @@ use smallvec::SmallVec;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
 use crate::store::memory::MemoryStore;
+use crate::store::memory::in_flight::{Ticket, Turn};
 use crate::store::{Charge, ChargeSet, Decisions, Group, OnError, Outcome};
 
 /// Decides by each limit's [`OnError`]. Limits that count in `memory` are decided there, all or none. A shadow limit
-/// refuses no request, so it cannot have `deny`.
+/// refuses no request, so it cannot have `deny`. Places of concurrency limits are not taken.
 pub(super) fn decide(memory: &MemoryStore, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-    let mut unasked = ChargeSet::default();
-    (0..charges.len()).for_each(|index| unasked.insert(index));
     if charges.iter().any(refuses) {
-        return Outcome { decisions: Decisions::default(), unasked, unavailable: true };
+        return unavailable(charges);
     }
-    let is_local = |charge: &Charge<'_>| charge.remote.on_error == OnError::Local;
-    let local: SmallVec<[Charge<'_>; 4]> =
-        charges.iter().filter(|charge| is_local(charge)).copied().collect();
-    let decided = memory.decide(&local, now).decisions;
-    let mut decided = decided.iter().copied();
-    let decision = |charge| if is_local(charge) { decided.next() } else { None }.unwrap_or(unlimited(charge));
+    decided(charges, &memory.decide_without_places(&local(charges), now))
+}
+
+/// The same for a request with concurrency limits, which takes its places or its turn in `memory`.
+pub(super) fn admit(
+    memory: &MemoryStore,
+    charges: &[Charge<'_>],
+    now: Timestamp,
+    ticket: &mut Ticket,
+) -> Turn {
+    if charges.iter().any(refuses) {
+        return Turn::Decided(unavailable(charges), None);
+    }
+    match memory.admit(&local(charges), now, ticket) {
+        Turn::Decided(outcome, places) => Turn::Decided(decided(charges, &outcome.decisions), places),
+        Turn::Waits(outcome, limit) => Turn::Waits(decided(charges, &outcome.decisions), limit),
+    }
+}
+
+fn is_local(charge: &Charge<'_>) -> bool {
+    charge.remote.on_error == OnError::Local
+}
+
+fn local<'a>(charges: &[Charge<'a>]) -> SmallVec<[Charge<'a>; 4]> {
+    charges.iter().filter(|charge| is_local(charge)).copied().collect()
+}
+
+/// The outcome with the decisions on the local charges.
+fn decided(charges: &[Charge<'_>], local: &[Decision]) -> Outcome {
+    let mut local = local.iter().copied();
+    let decision = |charge| if is_local(charge) { local.next() } else { None }.unwrap_or(unlimited(charge));
     let decisions = Decisions::Together(charges.iter().map(decision).collect());
-    Outcome { decisions, unasked, unavailable: false }
+    Outcome { decisions, unasked: all(charges), ..Outcome::default() }
+}
+
+fn unavailable(charges: &[Charge<'_>]) -> Outcome {
+    Outcome { unasked: all(charges), unavailable: true, ..Outcome::default() }
+}
+
+fn all(charges: &[Charge<'_>]) -> ChargeSet {
+    let mut all = ChargeSet::default();
+    (0..charges.len()).for_each(|index| all.insert(index));
+    all
 }
 
 fn refuses(charge: &Charge<'_>) -> bool {

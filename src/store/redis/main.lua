@@ -3,7 +3,8 @@
 if #KEYS ~= 1 or ARGV[1] ~= 'decide' then return use 'several' end
 
 -- The usual call: one limit, so its algorithm alone decides.
-local name, _, cost, a, b, c, d, e = struct.unpack(CHARGE, ARGV[3])
+local name, group, cost, a, b, c, d, e = struct.unpack(CHARGE, ARGV[3])
+if group >= BAN then return use 'several' end
 local algorithm = use(name)
 local limit = algorithm.limit(a, b, c, d, e)
 local before, converted = load(algorithm, limit, KEYS[1])

@@ -1,8 +1,8 @@
 //! The reply of the script.
 //!
 //! Integers: the server's time in µs that was used. Then, unless a cost was settled, four for each charge: the verdict
-//! (0 allow, 1 delay, 2 deny, 3 never), the wait in µs (0 without one), `remaining`, and `reset_after` in µs. Of a
-//! `grant`, one for each charge: the units given back.
+//! (0 allow, 1 delay, 2 deny, 3 never, 4 unknown), the wait in µs (0 without one), `remaining`, and `reset_after` in µs.
+//! Of a `grant`, one for each charge: the units given back.
 
 use crate::limit::units::{EXACT, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
@@ -66,6 +66,7 @@ fn decision(&[verdict, wait, remaining, reset_after]: &[i64; EACH]) -> Result<De
         1 => Verdict::Delay(wait),
         2 => Verdict::Deny(Wait::After(wait)),
         3 => Verdict::Deny(Wait::Never),
+        4 => Verdict::Deny(Wait::Unknown),
         other => return Err(Unreadable::Number(other)),
     };
     Ok(Decision { verdict, remaining: number(remaining)?, reset_after: Micros(number(reset_after)?) })
@@ -81,11 +82,12 @@ mod tests {
 
     #[test]
     fn answers_are_read() {
-        let reply = read(&[7, 0, 0, 3, 5, 1, 20, 2, 0, 2, 30, 0, 30, 3, 0, 1, 9], 4).unwrap();
+        let reply = read(&[7, 0, 0, 3, 5, 1, 20, 2, 0, 2, 30, 0, 30, 3, 0, 1, 9, 4, 0, 2, 0], 5).unwrap();
         assert_eq!(reply.now, Timestamp(7));
         let verdicts: Vec<_> = reply.outcome.decisions.iter().map(|decision| decision.verdict).collect();
         let (delay, after) = (Verdict::Delay(Micros(20)), Verdict::Deny(Wait::After(Micros(30))));
-        assert_eq!(verdicts, [Verdict::Allow, delay, after, Verdict::Deny(Wait::Never)]);
+        let others = [Wait::Never, Wait::Unknown].map(Verdict::Deny);
+        assert_eq!(verdicts, [Verdict::Allow, delay, after, others[0], others[1]]);
         let last = reply.outcome.decisions[3];
         assert_eq!((last.remaining, last.reset_after), (1, Micros(9)));
         assert_eq!(read(&[7], 0).unwrap(), Reply { now: Timestamp(7), outcome: Outcome::default() });
@@ -97,7 +99,7 @@ mod tests {
             (&[][..], 0, "0 integers where 1 were wanted"),
             (&[7, 0, 0, 3], 1, "4 integers where 5 were wanted"),
             (&[7, 0, 0, 3, 5], 0, "5 integers where 1 were wanted"),
-            (&[7, 4, 0, 3, 5], 1, "4 where a verdict or a number of 0 to 2^53 was wanted"),
+            (&[7, 5, 0, 3, 5], 1, "5 where a verdict or a number of 0 to 2^53 was wanted"),
             (&[7, 0, 0, -3, 5], 1, "-3 where a verdict or a number of 0 to 2^53 was wanted"),
             (&[i64::MAX], 0, "9223372036854775807 where a verdict or a number of 0 to 2^53 was wanted"),
         ] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::call::Correction;
+use super::call::{Correction, PlaceId};
 use super::counts::RedisCounts;
 use super::errors::CallError;
 use super::nodes::Nodes;
@@ -16,7 +16,8 @@ use super::settings::RedisSettings;
 use super::slot::HashSlot;
 use super::{call, fallback, key};
 use crate::clock::micros;
-use crate::limit::units::Timestamp;
+use crate::limit::units::{Cost, Micros, Timestamp};
+use crate::limit::{Algorithm, Decision};
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, Outcome};
 
@@ -64,8 +65,9 @@ impl ScriptClient {
         slot: HashSlot,
         question: ScriptOp,
         charges: &[Charge<'_>],
+        place: Option<PlaceId>,
     ) -> Result<Reply, CallError> {
-        let answer = self.nodes.ask(slot, |command| self.write(command, question, charges)).await;
+        let answer = self.nodes.ask(slot, |command| self.write(command, question, charges, place)).await;
         // A call that was not sent is not counted.
         if !matches!(answer, Err(CallError::Down | CallError::Busy)) {
             self.counts.calls.add(1);
@@ -124,14 +126,63 @@ impl ScriptClient {
         rest.iter().all(|charge| is_near(charge) || self.slot(charge) == slot).then_some(slot)
     }
 
+    /// The whole name of a charge's counter.
+    pub(super) fn name(&self, charge: &Charge<'_>) -> Box<[u8]> {
+        let owner = key::owner(charge.owner());
+        key::parts(&self.settings.prefix, &charge.remote.name, &owner).concat().into()
+    }
+
+    /// Sends an operation on places of requests, all in this slot: pairs of a key and a member.
+    pub(super) async fn change_places<'p>(
+        &self,
+        slot: HashSlot,
+        operation: &[u8],
+        places: impl ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,
+    ) -> Result<(), CallError> {
+        let answer = self.nodes.ask(slot, |command| {
+            self.write_script(command, places.len() as u64);
+            places.clone().for_each(|(key, _)| command.word(key));
+            command.word(operation);
+            command.word(b"0");
+            places.clone().for_each(|(_, member)| command.word(member));
+        });
+        answer.await.map(drop)
+    }
+
+    /// Reports refusals of keys, all in this slot: the key of each ban, its algorithm, and how many. Returns how long each
+    /// is banned, if it is.
+    pub(super) async fn report<'r>(
+        &self,
+        slot: HashSlot,
+        refused: impl ExactSizeIterator<Item = (&'r [u8], &'r Algorithm, Cost)> + Clone,
+    ) -> Result<Vec<Option<Micros>>, CallError> {
+        let answer = self.nodes.ask(slot, |command| {
+            self.write_script(command, refused.len() as u64);
+            refused.clone().for_each(|(key, ..)| command.word(key));
+            let bans = refused.clone().map(|(_, ban, count)| (ban, count));
+            call::report(bans, |word| command.word(word));
+        });
+        let reply = reply::read(&answer.await?.integers, refused.len()).map_err(|_| CallError::Unreadable)?;
+        Ok(reply.outcome.decisions.iter().map(Decision::ban_rest).collect())
+    }
+
     /// Writes the call of the script.
-    fn write(&self, command: &mut Command<'_>, question: ScriptOp, charges: &[Charge<'_>]) {
+    fn write(
+        &self,
+        command: &mut Command<'_>,
+        question: ScriptOp,
+        charges: &[Charge<'_>],
+        place: Option<PlaceId>,
+    ) {
         self.write_keys(command, charges);
         let word = |word: &[u8]| command.word(word);
         match question {
             ScriptOp::Decide => call::decide(charges, word),
             ScriptOp::Peek => call::peek(charges, word),
             ScriptOp::Refund(at) => call::settle(&refunds(charges), at, word),
+        }
+        if let Some(place) = place {
+            command.word(&place);
         }
     }
 

@@ -9,6 +9,7 @@ use super::counts::RedisCounts;
 use super::health::ServerHealths;
 use super::script::Script;
 use super::settings::RedisSettings;
+use crate::store::bans::Bans;
 use crate::store::memory::MemoryStore;
 
 /// Counters in one or several servers: one for the process. Each worker opens a client of its own.
@@ -38,13 +39,18 @@ impl SharedStore {
     }
 
     /// A worker's client; see [`Store::open`](crate::store::Store::open).
-    pub(in crate::store) fn open(&self, worker: usize, memory: Arc<MemoryStore>) -> RedisClient {
+    pub(in crate::store) fn open(
+        &self,
+        worker: usize,
+        memory: Arc<MemoryStore>,
+        bans: Arc<Bans>,
+    ) -> RedisClient {
         let mut all = self.counts.lock();
         while all.len() <= worker {
             all.push(Arc::default());
         }
         let counts = all.get(worker).cloned().unwrap_or_default();
-        RedisClient::open(&self.settings, &self.script, &self.health, memory, counts)
+        RedisClient::open(&self.settings, &self.script, &self.health, memory, bans, counts)
     }
 
     /// The availability of the servers.

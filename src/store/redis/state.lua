@@ -1,5 +1,5 @@
--- States in the server. A small state is read and written whole, in its algorithm's layout. A log is read and written
--- in pieces: see log.lua.
+-- States in the server. A small state is read and written whole, in its algorithm's layout. Others have a storage of
+-- their own: see log.lua and places.lua.
 
 -- Returns a module: see use.lua.
 local use
@@ -9,11 +9,12 @@ local SLACK = 1000
 
 -- The state of a key, and whether it must be saved even if the call does not change it.
 local function load(algorithm, limit, key)
-  if not algorithm.read then return use 'log'.load(limit, key) end
+  if algorithm.storage then return use(algorithm.storage).load(limit, key) end
   return algorithm.read(limit, redis.call('GET', key), now)
 end
 
 local function save(algorithm, limit, key, state)
+  if algorithm.storage == 'places' then return use 'places'.save(limit, key, state) end
   local value, forget_at
   if algorithm.write then
     value, forget_at = algorithm.write(limit, state)

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
 use super::{AuthResult, DecisionLabel, Metrics};
-use super::{clients, process, store, traces, upstreams};
+use super::{clients, limits, process, store, traces, upstreams};
 use crate::counter::{HistogramTotal, RequestTime};
+use crate::limit::units::Timestamp;
 use crate::plan::Plan;
 use crate::store::Store;
 use crate::telemetry::trace::SpanCounts;
@@ -35,6 +36,7 @@ impl Metrics {
         store: &Store,
         access_log_dropped: u64,
         spans: Option<&SpanCounts>,
+        now: Timestamp,
     ) -> String {
         let workers: Vec<Arc<Series>> = self.workers.iter().map(arc_swap::ArcSwapAny::load_full).collect();
         let mut page = Exposition::default();
@@ -51,6 +53,7 @@ impl Metrics {
         upstreams::usage(&mut page, plan, registry);
         clients::connections(&mut page, &workers, &plan.server);
         store::store(&mut page, store);
+        limits::limits(&mut page, plan, store, now);
         self.configuration(&mut page, plan);
         let dropped = "Access records dropped because the queue was full or the output failed.";
         page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, access_log_dropped);

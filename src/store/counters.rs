@@ -1,0 +1,220 @@
+//! One worker's access to the counters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::bans::{BanCause, BanFault, Banned, Bans};
+use super::memory::MemoryStore;
+use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
+use super::redis::{Lease, RedisClient};
+use super::{BanningRequest, Charge, Decisions, Outcome, Unreachable};
+use crate::boxed_cold::boxed_cold;
+use crate::limit::units::{Cost, Micros, Timestamp};
+use crate::limit::{Decision, Verdict, Wait};
+
+/// How often a request that waits for a place asks a shared store again: other gateways free places, too.
+const PLACE_CHECK: Micros = Micros(50_000);
+
+/// One worker's access to the counters. Stays on its thread.
+#[derive(Debug)]
+pub struct Counters {
+    pub(super) location: Location,
+    pub(super) memory: Arc<MemoryStore>,
+    pub(super) bans: Arc<Bans>,
+}
+
+/// Where the counters are.
+#[derive(Debug)]
+pub(super) enum Location {
+    /// In this process.
+    Memory,
+    /// In a server that other gateways share.
+    Shared(Box<RedisClient>),
+}
+
+/// The places of a request in flight. Dropped, they are free.
+#[derive(Debug)]
+pub struct Places {
+    _places: LocalPlaces,
+    /// In a server, too.
+    _lease: Option<Lease>,
+}
+
+/// The decision on a request with concurrency limits.
+#[derive(Debug)]
+pub struct InTurn {
+    /// The store's decision.
+    pub outcome: Outcome,
+    /// The places of an admitted request. Boxed, since few requests have any.
+    pub places: Option<Box<Places>>,
+    /// How long it has waited for a place.
+    pub waited: Micros,
+}
+
+impl Counters {
+    /// What the policies of one owner would decide, each separately. Nothing is charged. `now` as for [`Self::decide`].
+    ///
+    /// # Errors
+    ///
+    /// The shared store is unavailable.
+    pub async fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Decisions, Unreachable> {
+        match &self.location {
+            Location::Memory => Ok(self.memory.look(charges, now)),
+            Location::Shared(client) => client.look(charges).await,
+        }
+    }
+
+    /// The longest wait among the enforced charges, as far as this process knows their counters. Nothing is charged.
+    pub fn known_wait(&self, charges: &[Charge<'_>], now: Timestamp) -> Micros {
+        let decisions = self.memory.look(charges, now);
+        let enforced = charges.iter().zip(&*decisions).filter(|(charge, _)| !charge.group.is_shadow());
+        let wait = |(_, decision): (&Charge<'_>, &Decision)| match decision.verdict {
+            Verdict::Deny(Wait::After(wait)) => wait,
+            _ => Micros(0),
+        };
+        enforced.map(wait).max().unwrap_or_default()
+    }
+
+    /// Resets the counters of one owner, in all policies of the charges. Returns whether any was in use. `now` as for
+    /// [`Self::decide`].
+    ///
+    /// # Errors
+    ///
+    /// The shared store is unavailable: nothing has changed, unless it did not reply in time.
+    pub async fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<bool, Unreachable> {
+        match &self.location {
+            Location::Memory => Ok(self.memory.reset(charges, now)),
+            Location::Shared(client) => client.reset(charges, now).await,
+        }
+    }
+
+    /// Gives `units` back to one owner, in each policy of the charges, but no more than are in use there: see
+    /// [`Algorithm::grant`]. Returns the units given back, where they were the most. `now` as for [`Self::decide`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::reset`].
+    pub async fn grant(
+        &self,
+        charges: &[Charge<'_>],
+        units: Cost,
+        now: Timestamp,
+    ) -> Result<u64, Unreachable> {
+        match &self.location {
+            Location::Memory => Ok(self.memory.grant(charges, units, now)),
+            Location::Shared(client) => client.grant(charges, units, now).await,
+        }
+    }
+
+    /// Bans a key by hand for `span`, or ends its bans (`None`): afterwards this process knows the change. The refusals
+    /// and bans so far are not forgotten: see [`Self::reset`]. `now` is this machine's
+    /// time.
+    ///
+    /// # Errors
+    ///
+    /// See [`BanFault`].
+    pub async fn ban(&self, banned: Banned, span: Option<Micros>, now: Timestamp) -> Result<(), BanFault> {
+        match (&self.location, span) {
+            (Location::Memory, Some(span)) => self.bans.insert(banned, now.plus(span), now),
+            (Location::Memory, None) => {
+                self.bans.remove(banned);
+                Ok(())
+            }
+            (Location::Shared(client), span) => client.ban(&self.bans, banned, span, now).await,
+        }
+    }
+
+    /// Reads the bans of the shared store: to be called about once a second by one worker. `now` is this machine's
+    /// time.
+    pub async fn keep_bans(&self, now: Timestamp) {
+        if let Location::Shared(client) = &self.location {
+            for cause in [BanCause::Hand, BanCause::Refusals] {
+                // If they cannot be read, the known ones stay.
+                let _ = client.read_bans(&self.bans, cause, now).await;
+            }
+        }
+        self.bans.sweep(now);
+    }
+
+    /// Decides all charges of a request at once. At most [`MAX_CHARGES`]. `now` is this machine's time; a shared store
+    /// uses its own.
+    pub async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+        match &self.location {
+            Location::Memory => self.memory.decide(charges, now),
+            Location::Shared(client) => match client.recall(charges, now) {
+                Some(outcome) => outcome,
+                // Boxed: otherwise its state would be part of every connection's, even where it is not used.
+                None => boxed_cold(|| client.decide(BanningRequest { charges, bans: &[] }, now)).await,
+            },
+        }
+    }
+
+    /// As [`Self::decide`], for a request whose limits have bans: counts a refusal, and may begin a ban.
+    pub async fn decide_banning(&self, request: BanningRequest<'_>, now: Timestamp) -> Outcome {
+        match &self.location {
+            Location::Memory => {
+                let mut outcome = self.memory.decide(request.charges, now);
+                outcome.banned = request.count_refusals(&outcome, &self.memory, &self.bans, now);
+                outcome
+            }
+            Location::Shared(client) => client.decide_banning(request, now).await,
+        }
+    }
+
+    /// As [`Self::decide_banning`], for a request with concurrency limits. If only these refuse, the request waits in
+    /// their queues; `since` is when its wait begins, and `clock` tells the time later. Dropped, it leaves them.
+    pub async fn admit(
+        &self,
+        request: BanningRequest<'_>,
+        since: Timestamp,
+        clock: impl Fn() -> Timestamp,
+    ) -> InTurn {
+        let mut ticket = self.memory.in_flight().ticket();
+        let mut now = since;
+        loop {
+            let (turn, lease) = match &self.location {
+                Location::Memory => (self.memory.admit(request.charges, now, &mut ticket), None),
+                Location::Shared(client) => client.admit(request, now, &mut ticket).await,
+            };
+            let waited = now.since(since);
+            let (mut outcome, places) = match turn {
+                Turn::Decided(outcome, places) => {
+                    (outcome, places.map(|places| Box::new(Places { _places: places, _lease: lease })))
+                }
+                Turn::Waits(outcome, limit) => {
+                    let left = Micros(limit.max_wait().0.saturating_sub(waited.0));
+                    if left > Micros(0) {
+                        self.wait(&ticket, left).await;
+                        now = clock();
+                        if request.is_banned(&self.bans, now) {
+                            let outcome = Outcome { banned: true, ..Outcome::default() };
+                            return InTurn { outcome, places: None, waited: now.since(since) };
+                        }
+                        continue;
+                    }
+                    (outcome, None)
+                }
+            };
+            match &self.location {
+                _ if request.bans.is_empty() => {}
+                Location::Memory => {
+                    outcome.banned = request.count_refusals(&outcome, &self.memory, &self.bans, now);
+                }
+                Location::Shared(client) => client.report_refusals(request, &outcome, now),
+            }
+            return InTurn { outcome, places, waited };
+        }
+    }
+
+    /// Waits until a place may be free, at most for `left`. Other gateways do not tell of theirs.
+    async fn wait(&self, ticket: &Ticket, left: Micros) {
+        let longest = match &self.location {
+            Location::Memory => left,
+            Location::Shared(_) => left.min(PLACE_CHECK),
+        };
+        // Either way the request is decided again.
+        let _ = timeout(Duration::from_micros(longest.0), ticket.place_freed()).await;
+    }
+}

@@ -1,0 +1,448 @@
+//! The requests in flight under concurrency limits, and those that wait for a place.
+//!
+//! A key is in the table as long as a place is held or a request waits: the table is bounded by the requests of the
+//! process, and nothing is evicted. A request waits with a [`Ticket`]. Places are taken in the order of tickets, over
+//! all workers: a request is refused as long as one with an earlier ticket waits for the same key. A freed place is
+//! passed to no request: the first one is woken and decides again, and meanwhile no other can take the place.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foldhash::fast::FixedState;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use super::MemoryStore;
+use crate::limit::concurrency::{self, Concurrency};
+use crate::limit::units::{Fingerprint, Micros, Timestamp};
+use crate::limit::{Decision, State, Verdict, Wait};
+use crate::store::{Charge, Decisions, Group, Outcome};
+
+/// All keys with places held or requests waiting.
+#[derive(Debug)]
+pub struct RequestsInFlight {
+    shards: [Mutex<Shard>; SHARDS],
+    /// The ticket issued last.
+    last_ticket: AtomicU64,
+}
+
+const SHARDS: usize = 64;
+
+/// Keys are keyed hashes already, so any hash of them will do.
+type Shard = HashMap<Fingerprint, Key, FixedState>;
+
+/// One key of one limit.
+#[derive(Debug, Default)]
+struct Key {
+    /// The policy's [`SharedKeyInfo::identity`](crate::store::SharedKeyInfo::identity).
+    policy: u128,
+    held: u32,
+    /// By ticket.
+    waiting: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    ticket: u64,
+    place_freed: Arc<Notify>,
+}
+
+/// The turn of a request that waits for a place. Dropped, it leaves the queue. The charges of its request are the same
+/// whenever it is decided again.
+#[derive(Debug)]
+pub struct Ticket {
+    in_flight: Arc<RequestsInFlight>,
+    /// Until the request waits, it is later than all.
+    number: u64,
+    place_freed: Arc<Notify>,
+    /// The key that the request waits for.
+    waits_for: Option<Fingerprint>,
+}
+
+/// Places held by a request in flight. Dropped, they are free.
+#[derive(Debug)]
+pub struct LocalPlaces {
+    in_flight: Arc<RequestsInFlight>,
+    held: HeldPlaces,
+}
+
+/// Keys, and the number of places of each.
+type HeldPlaces = SmallVec<[(Fingerprint, u32); 2]>;
+
+/// The decision on a request under a concurrency limit.
+#[derive(Debug)]
+pub enum Turn {
+    /// It is admitted or refused.
+    Decided(Outcome, Option<LocalPlaces>),
+    /// It waits in the queue of a limit; nothing was charged. Should it wait for too long, this is its outcome.
+    Waits(Outcome, Concurrency),
+}
+
+/// The places and the queue of a policy, all keys together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaceUsage {
+    /// Places held.
+    pub held: u64,
+    /// Requests that wait for a place.
+    pub waiting: u64,
+}
+
+/// A placeholder until the charge is decided; every charge is.
+const UNDECIDED: Decision = Decision { verdict: Verdict::Allow, remaining: 0, reset_after: Micros(0) };
+
+/// The shards of a request's keys, locked until this is dropped.
+struct Locked<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>);
+
+impl Default for RequestsInFlight {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()), last_ticket: AtomicU64::new(0) }
+    }
+}
+
+impl RequestsInFlight {
+    /// Decides all charges of a request, all or none; a request that no other limit refuses may wait. `memory` decides
+    /// the other charges.
+    pub(super) fn decide(
+        self: &Arc<Self>,
+        memory: &MemoryStore,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        ticket: &mut Ticket,
+    ) -> Turn {
+        let mut locked = self.lock(charges);
+        let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_elem(UNDECIDED, charges.len());
+        let has_places = locked.evaluate(charges, Group::Enforced, now, ticket.number, &mut decisions);
+        let others: SmallVec<[Charge<'_>; 4]> = of_others(charges).map(|(_, charge)| *charge).collect();
+        let decided = memory.decide_beside(&others, now, has_places);
+        for ((index, _), decision) in of_others(charges).zip(&decided) {
+            decisions[index] = *decision;
+        }
+        let admitted = is_admitted(charges, &decisions);
+        let mut held = SmallVec::new();
+        if admitted {
+            locked.take(charges, Group::Enforced, &decisions, &mut held);
+        } else {
+            locked.report_uncharged(charges, Group::Enforced, now, &mut decisions);
+        }
+        for index in 0..charges.len() {
+            let charge = &charges[index];
+            if charge.group == Group::Enforced || charge.algorithm.as_concurrency().is_none() {
+                continue;
+            }
+            locked.evaluate(charges, charge.group, now, ticket.number, &mut decisions);
+            if admitted {
+                locked.take(charges, charge.group, &decisions, &mut held);
+            }
+        }
+        let waits = (!admitted).then(|| locked.wait(charges, &decisions, ticket)).flatten();
+        let outcome = Outcome::from(Decisions::Together(decisions));
+        match waits {
+            Some(limit) => Turn::Waits(outcome, limit),
+            None => {
+                locked.leave(ticket);
+                let places = (!held.is_empty()).then(|| LocalPlaces { in_flight: Arc::clone(self), held });
+                Turn::Decided(outcome, places)
+            }
+        }
+    }
+
+    /// A ticket for a request that does not wait yet.
+    pub fn ticket(self: &Arc<Self>) -> Ticket {
+        let place_freed = Arc::default();
+        Ticket { in_flight: Arc::clone(self), number: u64::MAX, place_freed, waits_for: None }
+    }
+
+    /// Whether a request with an earlier ticket waits for one of the keys.
+    pub fn is_waited_for(&self, charges: &[Charge<'_>], ticket: &Ticket) -> bool {
+        let locked = self.lock(charges);
+        of_concurrency(charges).any(|(_, charge, _)| locked.is_waited_for(charge.key, ticket.number))
+    }
+
+    /// The outcome of a request that has to wait behind others, with these decisions on its charges alone.
+    pub fn behind_others(&self, charges: &[Charge<'_>], decisions: Decisions, ticket: &Ticket) -> Outcome {
+        let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_slice(&decisions);
+        let locked = self.lock(charges);
+        for (index, charge, _) in of_concurrency(charges) {
+            if let Some(decision) = decisions.get_mut(index)
+                && !decision.denies()
+                && locked.is_waited_for(charge.key, ticket.number)
+            {
+                decision.verdict = Verdict::Deny(Wait::Unknown);
+            }
+        }
+        Decisions::Together(decisions).into()
+    }
+
+    /// Takes part in the queue of the first limit that refuses for want of a place, if no other limit refuses and there
+    /// is room; else leaves all queues.
+    pub fn wait(
+        &self,
+        charges: &[Charge<'_>],
+        outcome: &Outcome,
+        ticket: &mut Ticket,
+    ) -> Option<Concurrency> {
+        let mut locked = self.lock(charges);
+        let limit = locked.wait(charges, &outcome.decisions, ticket);
+        if limit.is_none() {
+            locked.leave(ticket);
+        }
+        limit
+    }
+
+    /// Takes the places of an admitted request whatever the maximum: a shared store has decided.
+    pub fn hold(self: &Arc<Self>, charges: &[Charge<'_>], outcome: &Outcome) -> Option<LocalPlaces> {
+        let mut held = SmallVec::new();
+        let mut locked = self.lock(charges);
+        for (index, charge, _) in of_concurrency(charges) {
+            if outcome.decisions.get(index).is_some_and(|decision| decision.verdict == Verdict::Allow) {
+                locked.add(charge, &mut held);
+            }
+        }
+        (!held.is_empty()).then(|| LocalPlaces { in_flight: Arc::clone(self), held })
+    }
+
+    /// The decision on a charge alone; nothing is taken.
+    pub(super) fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
+        let held = self.shard(charge.key).lock().get(&charge.key).map_or(0, |key| key.held);
+        charge.algorithm.peek(&State::Concurrency(concurrency::State::new(held)), now, charge.cost)
+    }
+
+    /// Places held and requests waiting, by policy.
+    pub fn usage(&self) -> HashMap<u128, PlaceUsage> {
+        let mut usages = HashMap::<u128, PlaceUsage>::new();
+        for shard in &self.shards {
+            for key in shard.lock().values() {
+                let usage = usages.entry(key.policy).or_default();
+                usage.held += u64::from(key.held);
+                usage.waiting += key.waiting.len() as u64;
+            }
+        }
+        usages
+    }
+
+    /// Locks the shards of the keys under concurrency limits, each once and in ascending order.
+    fn lock(&self, charges: &[Charge<'_>]) -> Locked<'_> {
+        let mut shards: SmallVec<[usize; 4]> =
+            of_concurrency(charges).map(|(_, charge, _)| shard_of(charge.key)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        Locked(shards.into_iter().map(|index| (index, self.shards[index].lock())).collect())
+    }
+
+    fn shard(&self, key: Fingerprint) -> &Mutex<Shard> {
+        &self.shards[shard_of(key)]
+    }
+
+    /// Gives places of a key back.
+    fn release(&self, key: Fingerprint, units: u32) {
+        let mut shard = self.shard(key).lock();
+        let Some(entry) = shard.get_mut(&key) else { return };
+        entry.held = entry.held.saturating_sub(units);
+        entry.wake_first();
+        remove_if_unused(&mut shard, key);
+    }
+}
+
+impl Locked<'_> {
+    fn shard(&mut self, key: Fingerprint) -> Option<&mut Shard> {
+        let wanted = shard_of(key);
+        self.0.iter_mut().find(|(index, _)| *index == wanted).map(|(_, shard)| &mut **shard)
+    }
+
+    fn find(&self, key: Fingerprint) -> Option<&Key> {
+        let wanted = shard_of(key);
+        self.0.iter().find(|(index, _)| *index == wanted)?.1.get(&key)
+    }
+
+    /// Takes the places of a charge, whose shard is locked.
+    fn add(&mut self, charge: &Charge<'_>, held: &mut HeldPlaces) {
+        let Some(shard) = self.shard(charge.key) else { return };
+        let entry = shard.entry(charge.key).or_default();
+        entry.policy = charge.remote.identity;
+        entry.held = entry.held.saturating_add(charge.cost.units());
+        held.push((charge.key, charge.cost.units()));
+    }
+
+    fn held(&self, key: Fingerprint) -> u32 {
+        self.find(key).map_or(0, |key| key.held)
+    }
+
+    fn is_waited_for(&self, key: Fingerprint, ticket: u64) -> bool {
+        self.find(key).and_then(|key| key.waiting.front()).is_some_and(|first| first.ticket < ticket)
+    }
+
+    /// Decides the concurrency charges of a group, each as if those before it were taken. Returns whether all admit.
+    fn evaluate(
+        &self,
+        charges: &[Charge<'_>],
+        group: Group,
+        now: Timestamp,
+        ticket: u64,
+        decisions: &mut [Decision],
+    ) -> bool {
+        let mut admitted = true;
+        for (index, charge, _) in of_concurrency(charges).filter(|(_, charge, _)| charge.group == group) {
+            let before = of_concurrency(&charges[..index])
+                .filter(|(_, other, _)| other.group == group && other.key == charge.key)
+                .fold(self.held(charge.key), |held, (_, other, _)| held.saturating_add(other.cost.units()));
+            let state = State::Concurrency(concurrency::State::new(before));
+            let (_, mut decision) = charge.algorithm.decide(state, now, charge.cost);
+            if decision.verdict == Verdict::Allow && self.is_waited_for(charge.key, ticket) {
+                decision.verdict = Verdict::Deny(Wait::Unknown);
+            }
+            admitted &= decision.verdict == Verdict::Allow;
+            decisions[index] = decision;
+        }
+        admitted
+    }
+
+    /// Takes the places of a group's charges that admit.
+    fn take(&mut self, charges: &[Charge<'_>], group: Group, decisions: &[Decision], held: &mut HeldPlaces) {
+        for (index, charge, _) in of_concurrency(charges).filter(|(_, charge, _)| charge.group == group) {
+            if decisions[index].verdict == Verdict::Allow {
+                self.add(charge, held);
+            }
+        }
+    }
+
+    /// Verdicts stay, `remaining` becomes that of the present state.
+    fn report_uncharged(
+        &self,
+        charges: &[Charge<'_>],
+        group: Group,
+        now: Timestamp,
+        decisions: &mut [Decision],
+    ) {
+        for (index, charge, _) in of_concurrency(charges).filter(|(_, charge, _)| charge.group == group) {
+            let state = State::Concurrency(concurrency::State::new(self.held(charge.key)));
+            decisions[index].remaining = charge.algorithm.peek(&state, now, charge.cost).remaining;
+        }
+    }
+
+    /// See [`RequestsInFlight::wait`].
+    fn wait(
+        &mut self,
+        charges: &[Charge<'_>],
+        decisions: &[Decision],
+        ticket: &mut Ticket,
+    ) -> Option<Concurrency> {
+        let mut refusing = None;
+        for (index, charge) in
+            charges.iter().enumerate().filter(|(_, charge)| charge.group == Group::Enforced)
+        {
+            match (decisions.get(index)?.verdict, charge.algorithm.as_concurrency()) {
+                (Verdict::Deny(Wait::Unknown), Some(limit)) => {
+                    refusing.get_or_insert((charge.key, *limit));
+                }
+                (Verdict::Deny(_), _) => return None,
+                _ => {}
+            }
+        }
+        let (key, limit) = refusing?;
+        if ticket.waits_for == Some(key) {
+            return Some(limit);
+        }
+        if self.find(key).map_or(0, |key| key.waiting.len()) >= limit.queue() {
+            return None;
+        }
+        self.leave(ticket);
+        ticket.join(self.shard(key)?.entry(key).or_default(), key);
+        Some(limit)
+    }
+
+    /// Leaves the queue of a key that is locked here.
+    fn leave(&mut self, ticket: &mut Ticket) {
+        if let Some(key) = ticket.waits_for
+            && let Some(shard) = self.shard(key)
+        {
+            ticket.waits_for = None;
+            leave(shard, key, ticket.number);
+        }
+    }
+}
+
+impl Key {
+    /// A place may be free for the first request that waits.
+    fn wake_first(&self) {
+        if let Some(first) = self.waiting.front() {
+            first.place_freed.notify_one();
+        }
+    }
+}
+
+impl Ticket {
+    /// Ends when a place may be free.
+    pub async fn place_freed(&self) {
+        self.place_freed.notified().await;
+    }
+
+    /// Joins the queue by the time of the request's first wait.
+    fn join(&mut self, entry: &mut Key, key: Fingerprint) {
+        if self.number == u64::MAX {
+            self.number = self.in_flight.last_ticket.fetch_add(1, Ordering::Relaxed);
+        }
+        let waiter = Waiter { ticket: self.number, place_freed: Arc::clone(&self.place_freed) };
+        let at = entry.waiting.partition_point(|other| other.ticket < self.number);
+        entry.waiting.insert(at, waiter);
+        self.waits_for = Some(key);
+    }
+
+    fn leave(&mut self) {
+        if let Some(key) = self.waits_for.take() {
+            leave(&mut self.in_flight.shard(key).lock(), key, self.number);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Drop for LocalPlaces {
+    fn drop(&mut self) {
+        for (key, units) in self.held.drain(..) {
+            self.in_flight.release(key, units);
+        }
+    }
+}
+
+/// Removes a request from a queue. The next one may find a place that this one did not take.
+fn leave(shard: &mut Shard, key: Fingerprint, ticket: u64) {
+    let Some(entry) = shard.get_mut(&key) else { return };
+    entry.waiting.retain(|waiter| waiter.ticket != ticket);
+    entry.wake_first();
+    remove_if_unused(shard, key);
+}
+
+fn remove_if_unused(shard: &mut Shard, key: Fingerprint) {
+    if shard.get(&key).is_some_and(|entry| entry.held == 0 && entry.waiting.is_empty()) {
+        shard.remove(&key);
+    }
+}
+
+fn shard_of(key: Fingerprint) -> usize {
+    // Only the low bits are used.
+    key.0 as usize % SHARDS
+}
+
+/// The charges of concurrency limits.
+fn of_concurrency<'a>(
+    charges: &'a [Charge<'a>],
+) -> impl Iterator<Item = (usize, &'a Charge<'a>, &'a Concurrency)> {
+    let all = charges.iter().enumerate();
+    all.filter_map(|(index, charge)| Some((index, charge, charge.algorithm.as_concurrency()?)))
+}
+
+/// The other charges.
+fn of_others<'a>(charges: &'a [Charge<'a>]) -> impl Iterator<Item = (usize, &'a Charge<'a>)> {
+    charges.iter().enumerate().filter(|(_, charge)| charge.algorithm.as_concurrency().is_none())
+}
+
+fn is_admitted(charges: &[Charge<'_>], decisions: &[Decision]) -> bool {
+    let mut enforced = charges.iter().zip(decisions).filter(|(charge, _)| charge.group == Group::Enforced);
+    enforced.all(|(_, decision)| !matches!(decision.verdict, Verdict::Deny(_)))
+}

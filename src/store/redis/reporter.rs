@@ -1,0 +1,300 @@
+//! Reports of a worker to the servers, in the background: the places of its requests in flight, refusals that it gave
+//! from its cache, and bans that have begun.
+//!
+//! A place is released as soon as its request has ended, and renewed as long as it has not: places that are not renewed
+//! expire (`places.lua`). A request that was admitted without the servers holds a place from its first renewal on. All
+//! reports of places can be repeated without being counted twice.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use super::call::PlaceId;
+use super::script_client::ScriptClient;
+use super::slot::HashSlot;
+use crate::clock::deadline::now;
+use crate::clock::micros;
+use crate::limit::Algorithm;
+use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
+use crate::store::bans::{Banned, Bans};
+use crate::store::{BanningRequest, Charge, Outcome};
+
+/// How often places are renewed and refusals reported.
+const EVERY: Duration = Duration::from_secs(1);
+/// The age at which a place is renewed: less than a third of the lifetime that `places.lua` gives it.
+const RENEWED_AFTER: Duration = Duration::from_secs(4);
+/// The maximum number of places or refusals in one call, so that no call keeps the server busy for long.
+const BATCH: usize = 1_000;
+/// The maximum number of keys whose refusals are kept; more are not reported. The cache of denials has as many entries.
+const MAX_REFUSED_KEYS: usize = 8_192;
+
+/// One worker's reports. After it is dropped, the reports go on until no place is held.
+#[derive(Debug)]
+pub(super) struct Reporter {
+    pending: Rc<Pending>,
+    /// In the id of each request.
+    client: u64,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    reports: RefCell<Reports>,
+    /// There is a report that does not wait for the next second.
+    urgent: Notify,
+    /// The reporter is dropped.
+    is_closed: Cell<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Reports {
+    last_number: u64,
+    /// The places of requests in flight, by the number of the request.
+    held: BTreeMap<u64, HeldPlaces>,
+    /// The places of requests that have ended.
+    ended: Vec<HeldPlaces>,
+    /// Refusals from the cache, by the key of the ban.
+    refused: HashMap<Fingerprint, RefusalReport>,
+    /// Bans that have begun.
+    begun: Vec<(Banned, Micros)>,
+}
+
+/// The places of one request.
+#[derive(Debug)]
+struct HeldPlaces {
+    places: SmallVec<[Place; 1]>,
+    /// When the servers were told last; `None`: never.
+    renewed: Option<Instant>,
+}
+
+/// The places of a request under one key.
+#[derive(Clone, Debug)]
+struct Place {
+    slot: HashSlot,
+    key: Box<[u8]>,
+    member: [u8; 20],
+}
+
+/// Refusals of one key since the last report.
+#[derive(Debug)]
+struct RefusalReport {
+    slot: HashSlot,
+    /// The key of the ban.
+    key: Box<[u8]>,
+    algorithm: Algorithm,
+    /// How many.
+    count: Cost,
+    banned: Banned,
+    /// The time of the first, on both clocks.
+    first: (Timestamp, Instant),
+}
+
+impl RefusalReport {
+    /// The present time.
+    fn now(&self) -> Timestamp {
+        let (at, instant) = self.first;
+        at.plus(micros(now() - instant))
+    }
+}
+
+/// Places that the servers know of. Dropped, they are released.
+#[derive(Debug)]
+pub struct Lease {
+    pending: Rc<Pending>,
+    number: u64,
+    id: PlaceId,
+}
+
+impl Lease {
+    /// The id of its request.
+    pub(super) fn id(&self) -> PlaceId {
+        self.id
+    }
+
+    /// The servers hold no place for it.
+    pub(super) fn void(&self) {
+        self.pending.reports.borrow_mut().held.remove(&self.number);
+    }
+}
+
+impl Reporter {
+    /// Begins to report. Must be called on a local runtime.
+    pub(super) fn start(script: Rc<ScriptClient>, bans: Arc<Bans>) -> Self {
+        let pending = Rc::<Pending>::default();
+        drop(tokio::task::spawn_local(run(Rc::clone(&pending), script, bans)));
+        Self { pending, client: fastrand::u64(..) }
+    }
+
+    /// Holds places of a request: those of the wanted charges, by index. `None`: there are none. `is_known`: a call tells
+    /// the servers of them, so that the first renewal has time.
+    pub(super) fn lease(
+        &self,
+        script: &ScriptClient,
+        charges: &[Charge<'_>],
+        is_known: bool,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Option<Lease> {
+        let mut units = SmallVec::<[(&Charge<'_>, u32); 2]>::new();
+        for (index, charge) in charges.iter().enumerate() {
+            if charge.algorithm.as_concurrency().is_none() || !wanted(index) {
+                continue;
+            }
+            // The server has one member for all of a request's places under one key.
+            match units.iter_mut().find(|(other, _)| other.key == charge.key) {
+                Some((_, units)) => *units += charge.cost.units(),
+                None => units.push((charge, charge.cost.units())),
+            }
+        }
+        if units.is_empty() {
+            return None;
+        }
+        let mut reports = self.pending.reports.borrow_mut();
+        reports.last_number += 1;
+        let number = reports.last_number;
+        let id = self.id(number);
+        let place = |(charge, units): (&Charge<'_>, u32)| {
+            let mut member = [0; 20];
+            member[..16].copy_from_slice(&id);
+            member[16..].copy_from_slice(&units.to_le_bytes());
+            Place { slot: script.slot(charge), key: script.name(charge), member }
+        };
+        let places = units.into_iter().map(place).collect();
+        reports.held.insert(number, HeldPlaces { places, renewed: is_known.then(now) });
+        Some(Lease { pending: Rc::clone(&self.pending), number, id })
+    }
+
+    fn id(&self, number: u64) -> PlaceId {
+        let mut id = PlaceId::default();
+        id[..8].copy_from_slice(&self.client.to_le_bytes());
+        id[8..].copy_from_slice(&number.to_le_bytes());
+        id
+    }
+
+    /// Counts a refusal that was given from the cache.
+    pub(super) fn refused(
+        &self,
+        script: &ScriptClient,
+        request: BanningRequest<'_>,
+        outcome: &Outcome,
+        at: Timestamp,
+    ) {
+        let mut reports = self.pending.reports.borrow_mut();
+        for (ban, banned) in request.refusing(outcome) {
+            let is_full = reports.refused.len() >= MAX_REFUSED_KEYS;
+            match reports.refused.get_mut(&ban.key) {
+                Some(report) => report.count = Cost::new(report.count.units() + 1).unwrap_or(report.count),
+                None if is_full => {}
+                None => {
+                    let (slot, key, algorithm) = (script.slot(ban), script.name(ban), *ban.algorithm);
+                    let first = (at, now());
+                    let report = RefusalReport { slot, key, algorithm, count: Cost::ONE, banned, first };
+                    reports.refused.insert(ban.key, report);
+                }
+            }
+        }
+    }
+
+    /// Tells the fleet of a ban that has begun.
+    pub(super) fn begun(&self, banned: Banned, span: Micros) {
+        self.pending.reports.borrow_mut().begun.push((banned, span));
+        self.pending.urgent.notify_one();
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.pending.is_closed.set(true);
+        self.pending.urgent.notify_one();
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut reports = self.pending.reports.borrow_mut();
+        if let Some(places) = reports.held.remove(&self.number) {
+            reports.ended.push(places);
+            self.pending.urgent.notify_one();
+        }
+    }
+}
+
+/// Reports until the reporter is dropped and no place is held. A report that fails is not repeated: places expire, or
+/// are renewed a second later.
+async fn run(pending: Rc<Pending>, script: Rc<ScriptClient>, bans: Arc<Bans>) {
+    let mut next = now() + EVERY;
+    while !pending.is_over() {
+        // Urgent reports may come without a pause: the others have their time nevertheless.
+        let _ = timeout_at(next, pending.urgent.notified()).await;
+        if now() >= next {
+            next = now() + EVERY;
+            send(&script, b"renew", pending.to_renew()).await;
+            pending.report_refusals(&script, &bans).await;
+        }
+        let ended = std::mem::take(&mut pending.reports.borrow_mut().ended);
+        send(&script, b"release", ended.into_iter().flat_map(|held| held.places).collect()).await;
+        let begun = std::mem::take(&mut pending.reports.borrow_mut().begun);
+        for (banned, span) in begun {
+            // A ban that the list lacks is in force all the same: its key has it.
+            let _ = script.announce(banned, span).await;
+        }
+    }
+}
+
+impl Pending {
+    /// Whether the reporter is dropped, and no place is held or to be released.
+    fn is_over(&self) -> bool {
+        let reports = self.reports.borrow();
+        self.is_closed.get() && reports.held.is_empty() && reports.ended.is_empty()
+    }
+
+    /// Reports the refusals that were given from the cache; some may begin bans.
+    async fn report_refusals(&self, script: &ScriptClient, bans: &Bans) {
+        let refused = std::mem::take(&mut self.reports.borrow_mut().refused);
+        let mut refused: Vec<_> = refused.into_values().collect();
+        refused.sort_by_key(|report| report.slot);
+        for same_slot in refused.chunk_by(|one, other| one.slot == other.slot) {
+            for batch in same_slot.chunks(BATCH) {
+                let Some(first) = batch.first() else { continue };
+                let reported = batch.iter().map(|report| (&*report.key, &report.algorithm, report.count));
+                let Ok(rests) = script.report(first.slot, reported).await else { continue };
+                for (report, rest) in batch.iter().zip(rests) {
+                    if let Some(rest) = rest
+                        && bans.begin(report.banned, rest, report.now())
+                    {
+                        self.reports.borrow_mut().begun.push((report.banned, rest));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The places that were not renewed for a while.
+    fn to_renew(&self) -> Vec<Place> {
+        let present = now();
+        let mut places = Vec::new();
+        for held in self.reports.borrow_mut().held.values_mut() {
+            if held.renewed.is_none_or(|renewed| present - renewed >= RENEWED_AFTER) {
+                held.renewed = Some(present);
+                places.extend(held.places.iter().cloned());
+            }
+        }
+        places
+    }
+}
+
+/// Sends an operation on places, those of one slot together.
+async fn send(script: &ScriptClient, operation: &[u8], mut places: Vec<Place>) {
+    places.sort_by_key(|place| place.slot);
+    for same_slot in places.chunk_by(|one, other| one.slot == other.slot) {
+        for batch in same_slot.chunks(BATCH) {
+            let Some(first) = batch.first() else { continue };
+            let named = batch.iter().map(|place| (&*place.key, &place.member[..]));
+            let _ = script.change_places(first.slot, operation, named).await;
+        }
+    }
+}
