@@ -181,7 +181,7 @@ class Gateway:
             hour = [column["tally"][name] for column in self.columns]
             told.append({field: limit[field] for field in ["name", "mode", "algorithm", "key", "policies", "routes"]} | {
                 span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "refused_keys": max(one[2] for one in tally)}
-                for span, tally in [("minute", minute), ("hour", hour)]} | {"tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) for key in self.keys[name])})
+                for span, tally in [("minute", minute), ("hour", hour)]} | {"tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) for key in self.keys[name]), "ban": None, "in_flight": None})
         return {"time": time.time(), "keys_error": 0.065, "limits": told}
 
     def limit(self, name):
@@ -201,7 +201,7 @@ class Gateway:
 
     def ban_list(self, query):
         now = time.time()
-        bans = [{"limit": limit["name"], "mode": limit["mode"], "id": key.id, "key": key.key, "banned_until": key.banned_until}
+        bans = [{"limit": limit["name"], "mode": limit["mode"], "id": key.id, "key": key.key, "banned_until": key.banned_until, "cause": "by hand"}
                 for limit in self.limits for key in self.keys[limit["name"]] if key.banned(now)]
         bans.sort(key=lambda ban: ban["banned_until"])
         return {"time": now, "total": len(bans), "bans": bans[:int(query.get("top", ["100"])[0])]}
@@ -218,9 +218,9 @@ class Gateway:
         now = time.time()
         left = max(0, math.floor(limit["quota"] - key.used))
         verdict = "banned" if key.banned(now) else "admitted" if left else "refused"
-        return {"limit": limit["name"], "mode": limit["mode"], "id": key.id, "key": key.key, "verdict": verdict,
+        return {"limit": limit["name"], "mode": limit["mode"], "algorithm": limit["algorithm"], "id": key.id, "key": key.key, "verdict": verdict,
                 "policies": [{"policy": limit["policies"][0], "quota": limit["quota"], "remaining": left, "next_ms": 0 if left else 84, "full_ms": round(key.used / limit["per_second"] * 1000)}],
-                "banned_until": key.banned_until if key.banned(now) else None, "requests": key.admitted + key.refused, "admitted": key.admitted, "refused": key.refused}
+                "banned_until": key.banned_until if key.banned(now) else None, "ban_cause": "by hand" if key.banned(now) else None, "requests": key.admitted + key.refused, "admitted": key.admitted, "refused": key.refused}
 
     def key(self, limit, text):
         parts = [unquote(part) for part in text.split(",")]

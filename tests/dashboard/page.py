@@ -376,7 +376,7 @@ class Page(unittest.TestCase):
             self.server.gateway.keys["per-plan"][0].key = None
         rows = browser.until("(rows => rows.length === 3 && rows.map(row => [...row.cells].map(cell => cell.innerText)))([...document.querySelectorAll('#bans tbody tr')])", "the bans")
         self.assertEqual([row[:2] for row in rows], [["203.0.113.7 · /search/shoes", "stricter"], ["198.51.100.20", "per-client"], ["id:" + "0" * 31 + "b", "per-plan"]])
-        self.assertTrue(all(end in row[2] for end, row in zip(["in 3 min", "in 2 h", "in 1 d"], rows)), rows)
+        self.assertTrue(all(end in row[3] for end, row in zip(["in 3 min", "in 2 h", "in 1 d"], rows)), rows)
         browser.click("#bans tr:nth-child(2) .doing button")
         browser.answer_sure("Lift this ban?", yes=False)
         self.assertEqual(self.asked("DELETE"), [])

@@ -12,6 +12,7 @@
 
 mod abuse;
 mod admin;
+mod bans;
 mod cli;
 mod config;
 mod consumers;
@@ -21,6 +22,7 @@ mod grpc;
 mod harness;
 mod http1;
 mod http2;
+mod in_flight;
 mod limit;
 mod proxy;
 mod redis;
@@ -28,6 +30,7 @@ mod route;
 mod serve;
 mod shared;
 mod store;
+mod stories;
 mod structure;
 mod telemetry;
 mod tls;

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 const CONFIG: &str = "[upstreams]\ndemo = \"builtin:echo\"\n\
     [limits.per-key]\nalgorithm = \"token-bucket\"\nkey = \"header:x-api-key\"\nrate = \"10/s\"\nreveal = true\n\
     [limits.per-client]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"1/s\"\n\
+    ban = { after = 20, within = \"10min\", for = [\"1h\", \"1day\"] }\n\
     [[routes]]\nname = \"search\"\nhosts = [\"api.example.com\"]\npath = \"/search/*\"\nmethods = [\"GET\"]\n\
     upstream = \"demo\"\nlimits = [\"per-key\", \"per-client\"]\n\
     [[routes]]\nname = \"rest\"\npath = \"/*\"\nupstream = \"demo\"\n";
@@ -35,6 +36,8 @@ fn it_tells_the_route_the_keys_and_why_not_the_others() {
     for part in ["`search`", "/search/a", "per-key", "k1", "per-client", "192.0.2.7", "`rest`"] {
         assert!(stdout.contains(part), "{part} is missing in\n{stdout}");
     }
+    let ban = "  ban     20 refusals in 10 minutes: banned for an hour, then a day";
+    assert!(stdout.lines().any(|line| line == ban), "{stdout}");
     let output = explain(&["POST", "/search/a", "--header", "host: api.example.com"]);
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(stdout.lines().any(|line| line.starts_with("route") && line.contains("`rest`")), "{stdout}");

@@ -70,6 +70,7 @@ fn schema_and_loader_know_the_same_keys() {
         ("an item of servers", format!("[upstreams.a]\nservers = [{{ {UNKNOWN} }}, \"http://b\"]")),
         ("[[routes]]", format!("[[routes]]\n{UNKNOWN}")),
         ("an item of limits", format!("[[routes]]\nlimits = [{{ {UNKNOWN} }}]")),
+        ("ban", format!("[limits.a]\nban = {{ {UNKNOWN} }}")),
         ("cors", format!("[[routes]]\ncors = {{ {UNKNOWN} }}")),
         ("reject", format!("[[routes]]\nreject = {{ {UNKNOWN} }}")),
     ] {
@@ -81,7 +82,7 @@ fn schema_and_loader_know_the_same_keys() {
 fn schema_and_loader_know_the_same_keys_of_a_limit() {
     let all = &schema()["$defs"]["limit"]["properties"]["algorithm"]["anyOf"][0]["enum"];
     let algorithms: Vec<&str> = all.as_array().expect("choices").iter().filter_map(Value::as_str).collect();
-    assert_eq!(algorithms.len(), 6);
+    assert_eq!(algorithms.len(), 7);
     let keys_of =
         |algorithm: &&str| loader_keys(&format!("[limits.a]\nalgorithm = \"{algorithm}\"\n{UNKNOWN}"));
     let known: BTreeSet<String> = algorithms.iter().flat_map(keys_of).collect();

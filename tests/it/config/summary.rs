@@ -29,6 +29,17 @@ rate = "4/s"
 queue = 8
 mode = "shadow"
 
+[limits.exports]
+algorithm = "concurrency"
+key = "ip"
+max = 5
+queue = 10
+max_wait = "2s"
+ban = { after = 20, within = "10min", for = ["1h", "1day"] }
+
+[limits.exports.tiers.pro]
+max = 20
+
 [[routes]]
 name = "search"
 hosts = ["api.example.com", "*.example.com"]
@@ -46,6 +57,11 @@ cost = 0
 limits = [{ name = "per-client", cost = 50 }, "per-key"]
 
 [[routes]]
+path = "/export"
+upstream = "demo"
+limits = ["exports"]
+
+[[routes]]
 path = "/health"
 upstream = "demo"
 
@@ -56,7 +72,7 @@ headers = { authorization = "Bearer ${SECRET}" }
 "#;
 
 const WORDS: &str = "\
-gateway.toml is good: 3 routes, 3 limits, 2 upstreams.
+gateway.toml is good: 4 routes, 4 limits, 2 upstreams.
 Traces go to https://collector.example.com:443/otlp as `tollgate`; a share of 0.25 of the requests begins one.
 
 route `search`: GET or HEAD api.example.com/search/* or *.example.com/search/* with `x-plan` → `api` (1 server), cost 10
@@ -67,6 +83,9 @@ route `search`: GET or HEAD api.example.com/search/* or *.example.com/search/* w
 route `/*`: /* → `demo` (the built-in echo), never charged
   limit `per-client` (token-bucket): 50 at once, then one every 100 ms, per client address; a request here spends 50, so one passes at once
   limit `per-key` (sliding-window): 10 in any second, weighted; and 100 in any minute, weighted, per header `x-api-key` and path (without it all such requests share one counter); free here; exempt: `ip:10.0.0.0/8`, `header:x-internal=…`
+
+route `/export`: /export → `demo` (the built-in echo), cost 1
+  limit `exports` (concurrency): 5 at the same time, up to 10 waiting, at most 2 s, per client address; tier `pro`: 20 at the same time, up to 10 waiting, at most 2 s; ban: 20 refusals in 10 minutes: banned for an hour, then a day
 
 route `/health`: /health → `demo` (the built-in echo), cost 1
   no limit

@@ -253,6 +253,10 @@ fn failures_are_counted_by_address_alone() {
     }
     let leaky = faults(&files, &with("algorithm = \"leaky-bucket\"\nkey = \"ip\"\nrate = \"10/min\""));
     assert_eq!(leaky, ["gateway.toml: limit `wrong` of `failures` is a leaky bucket, which delays"]);
+    let places = faults(&files, &with("algorithm = \"concurrency\"\nkey = \"ip\"\nmax = 5"));
+    let told =
+        "gateway.toml: limit `wrong` of `failures` counts requests in flight, and a failure is over at once";
+    assert_eq!(places, [told]);
     let good = with("algorithm = \"gcra\"\nkey = \"ip\"\nrate = \"10/min\"");
     assert_eq!(warnings(&files, &good), [""; 0], "it is used, though no route names it");
 }

@@ -242,8 +242,11 @@ fn completed(block: &Block) -> Result<String, String> {
     for name in limits {
         let limit = table.entry(name).or_insert(toml::Table::new().into());
         let limit = limit.as_table_mut().ok_or("a limit is a table")?;
-        for (key, value) in [("algorithm", "token-bucket"), ("key", "ip"), ("rate", "10/s")] {
+        for (key, value) in [("algorithm", "token-bucket"), ("key", "ip")] {
             limit.entry(key).or_insert(value.into());
+        }
+        if limit["algorithm"].as_str() != Some("concurrency") {
+            limit.entry("rate").or_insert("10/s".into());
         }
     }
     Ok(file.to_string())

@@ -25,15 +25,24 @@ impl Executor for Core {
         decision
     }
 
-    fn settle(&mut self, _: Timestamp, _: i64, _: Timestamp) -> Option<u64> {
-        None
+    fn settle(&mut self, admitted_at: Timestamp, difference: i64, now: Timestamp) -> Option<u64> {
+        let (limit, state) =
+            (self.limit.expect("a trace begins with a limit"), std::mem::take(&mut self.state));
+        self.state = limit.settle(state, admitted_at, difference, now);
+        Some(limit.peek(&self.state, now, Cost::ONE).remaining)
     }
 }
 
-/// `at  100 ms  cost 1  →  allow, 0 remaining   a remark` as `at 100ms cost 1 → allow remaining 0`.
+/// `at  100 ms  cost 1  →  allow, 0 remaining   a remark` as `at 100ms cost 1 → allow remaining 0`, and
+/// `at  200 ms  the request of 100 ms ends  →  1 remaining` as `at 200ms settle -1 of 100ms → remaining 1`.
 fn trace_line(line: &str) -> String {
     let (before, after) = line.split_once('→').expect("a decision stands behind an arrow");
     let before = before.replace(" ms", "ms");
+    if let Some((at, ended)) = before.split_once("the request of ") {
+        let (begun, remaining) =
+            (ended.trim().trim_end_matches(" ends"), after.trim().replace(" remaining", ""));
+        return format!("{at}settle -1 of {begun} → remaining {remaining}");
+    }
     let cost = if before.contains("cost") { "" } else { "cost 1 " };
     // A remark stands behind two blanks.
     let decision = after.trim().split("  ").next().unwrap_or_default();
@@ -58,5 +67,5 @@ fn docs_traces_are_those_of_the_code() {
         }
         count += 1;
     }
-    assert!(count >= 6, "only {count} traces");
+    assert!(count >= 8, "only {count} traces");
 }

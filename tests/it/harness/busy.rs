@@ -52,6 +52,7 @@ fn file(
         route("bounded", "/bounded", "bounded", ""),
         route("retried", "/retried", "retried", ""),
         route("tiered", "/tiered", "api", "\"tiered\"") + "auth = \"keys\"\n",
+        route("in-flight", "/in-flight", "api", "\"in-flight\""),
     ];
     format!(
         "[server]\nlisten = [{{ address = \"127.0.0.1:0\", tls = false }}, \"127.0.0.1:0\"]\nworkers = 2\n\
@@ -64,6 +65,7 @@ fn file(
          in-turn = {{ algorithm = \"leaky-bucket\", key = \"global\", rate = \"30/min\", queue = 5 }}\n\
          shadow = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, mode = \"shadow\" }}\n\
          exempted = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, exempt = [\"ip:127.0.0.0/8\"] }}\n\
+         in-flight = {{ algorithm = \"concurrency\", key = \"ip\", max = 5, ban = {{ after = 9, within = \"1min\", for = \"1h\" }} }}\n\
          tiered = {{ algorithm = \"gcra\", key = \"consumer\", rate = \"1/day\", tiers = {{ pro = {{ burst = 2 }} }} }}\n\
          [auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"{consumers}\"\n{}",
         routes.concat()
@@ -118,6 +120,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
         ("/trial", 200),
         ("/trial", 200),
         ("/staff", 200),
+        ("/in-flight", 200),
         ("/away", 502),
         ("/checked", 200),
         ("/bounded", 200),
@@ -138,7 +141,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     eventually("it to be counted", || {
         (gateway.metric("tollgate_connections_refused_total", &["reason=\"tls\""]) > 0.5).then_some(())
     });
-    20 + 5 + 2 + 10 + 3
+    20 + 5 + 2 + 11 + 3
 }
 
 /// The metrics of tollgate and its process that an expression names.

@@ -1,4 +1,4 @@
-//! A real nginx or HAProxy between a client and the gateway.
+//! A real nginx, HAProxy or Traefik: between a client and the gateway, or in the gateway's place.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +16,11 @@ pub(crate) struct Front {
 impl Front {
     /// nginx before `gateway`; `directives` stand in its `location /`.
     pub(crate) fn nginx(gateway: SocketAddr, directives: &str) -> Self {
+        Self::nginx_with(gateway, "", directives)
+    }
+
+    /// As [`Self::nginx`]; `http` stands before its `server`.
+    pub(crate) fn nginx_with(gateway: SocketAddr, http: &str, directives: &str) -> Self {
         let configuration = |address: SocketAddr, directory: &str| {
             let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
                 .map(|name| format!("{name}_temp_path {directory}/{name};"))
@@ -23,7 +28,7 @@ impl Front {
             format!(
                 "daemon off; master_process off; pid {directory}/pid; error_log stderr;
                 events {{}}
-                http {{ access_log off; {temporary}
+                http {{ access_log off; {temporary} {http}
                 server {{ listen {address};
                 location / {{ proxy_pass http://{gateway}; proxy_set_header Host test; {directives} }} }} }}\n"
             )
@@ -51,12 +56,38 @@ impl Front {
         })
     }
 
+    /// Traefik before `backend`, with this middleware, in YAML, on its only router.
+    pub(crate) fn traefik(backend: SocketAddr, middleware: &str) -> Self {
+        let configuration = |_: SocketAddr, _: &str| {
+            format!(
+                "http:\n  routers:\n    all:\n      rule: PathPrefix(`/`)\n      service: api\n      middlewares: [limit]\n  \
+                 services:\n    api:\n      loadBalancer:\n        servers:\n          - url: http://{backend}\n  \
+                 middlewares:\n    limit:\n      {middleware}\n"
+            )
+        };
+        Self::start_at(configuration, |file, address| {
+            let dynamic = format!("{file}.yaml");
+            std::fs::rename(file, &dynamic).expect("it can be renamed");
+            let mut traefik = tools::needed("traefik");
+            traefik.arg(format!("--entryPoints.web.address={address}"));
+            traefik.arg(format!("--providers.file.filename={dynamic}"));
+            traefik
+        })
+    }
+
     /// Where it listens.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.address
     }
 
     fn start(configuration: impl Fn(SocketAddr, &str) -> String, command: impl Fn(&str) -> Command) -> Self {
+        Self::start_at(configuration, |file, _| command(file))
+    }
+
+    fn start_at(
+        configuration: impl Fn(SocketAddr, &str) -> String,
+        command: impl Fn(&str, SocketAddr) -> Command,
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let place = directory.path().to_str().expect("a plain path").to_owned();
         // Another process may take the port first; then the proxy exits and the next port is tried.
@@ -64,8 +95,11 @@ impl Front {
             let address = free_address();
             let file = format!("{place}/front.conf");
             std::fs::write(&file, configuration(address, &place)).expect("the file can be written");
-            let mut child =
-                command(&file).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the proxy starts");
+            let mut child = command(&file, address)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("the proxy starts");
             let listens = eventually("the proxy to listen or to exit", || {
                 if child.try_wait().expect("it can be asked").is_some() {
                     return Some(false);

@@ -46,6 +46,16 @@ pub(crate) enum Framing {
 }
 
 impl Response {
+    /// The seconds that a ban still lasts, rounded up to the unit in which it is told; `None` if it is no ban's refusal.
+    pub(crate) fn banned_for(&self) -> Option<u64> {
+        let text = String::from_utf8_lossy(&self.body);
+        let (_, rest) = text.split_once("client banned for another ")?;
+        let (number, rest) = rest.split_once(' ')?;
+        let units = [("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)];
+        let (_, seconds) = units.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
+        Some(number.parse::<u64>().ok()? * seconds)
+    }
+
     /// Parses a head, `\r\n\r\n` included.
     pub(crate) fn parse_head(head: &[u8]) -> Result<Self, Fault> {
         let text = String::from_utf8_lossy(head).into_owned();

@@ -8,12 +8,12 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
-use tollgate::limit::{Algorithm, Decision};
-use tollgate::store::Charge;
+use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
 use tollgate::store::redis::call::{self, Correction};
 use tollgate::store::redis::key::Version;
 use tollgate::store::redis::reply::{self, Reply};
 use tollgate::store::redis::script::Script;
+use tollgate::store::{Charge, Group};
 
 use crate::harness::charges;
 use crate::harness::{Answer, Connection, Redis};
@@ -45,6 +45,32 @@ impl Shared {
         let mut arguments = Vec::new();
         call::decide(charges, |argument| arguments.push(argument.to_vec()));
         self.evaluate(charges.iter().map(named).collect(), arguments, now)
+    }
+
+    /// Decides a request with concurrency limits, which has this id.
+    pub(crate) fn admit(&mut self, charges: &[Charge<'_>], id: u128, now: Timestamp) -> Vec<Decision> {
+        let mut arguments = Vec::new();
+        call::decide(charges, |argument| arguments.push(argument.to_vec()));
+        arguments.push(id.to_le_bytes().to_vec());
+        self.evaluate(charges.iter().map(named).collect(), arguments, now)
+    }
+
+    /// Gives the places of a charge back, as the request with this id ends.
+    pub(crate) fn release(&mut self, charge: &Charge<'_>, id: u128, now: Timestamp) {
+        let member = [&id.to_le_bytes()[..], &charge.cost.units().to_le_bytes()].concat();
+        self.call(&[named(charge)], vec![b"release".to_vec(), b"0".to_vec(), member], now);
+    }
+
+    /// Counts refusals of a key. Returns what the ban decides, and whether this call has begun it.
+    pub(crate) fn refuse(&mut self, ban: &Charge<'_>, now: Timestamp) -> (Decision, bool) {
+        let ban = Charge { group: Group::Ban { first: 0, count: 0, shadow: false }, ..*ban };
+        let decision = self.decide(&[ban], now)[0];
+        match decision.verdict {
+            Verdict::Delay(rest) => {
+                (Decision { verdict: Verdict::Deny(Wait::After(rest)), ..decision }, true)
+            }
+            _ => (decision, false),
+        }
     }
 
     pub(crate) fn peek(&mut self, charges: &[Charge<'_>], now: Timestamp) -> Vec<Decision> {
@@ -126,7 +152,7 @@ pub(crate) fn hold<S: Strategy>(cases: u32, samples: S, test: impl Fn(&mut Share
 
 fn with_clock_in_hand(script: &Script) -> String {
     let clock = include_str!("../../../src/store/redis/clock.lua");
-    let in_hand = "local now = tonumber(ARGV[#ARGV])\n";
+    let in_hand = "local now = tonumber(table.remove(ARGV))\n";
     replaced(&replaced(script.text(), clock, in_hand), "local SLACK = 1000\n", "local SLACK = 1000000000\n")
 }
 

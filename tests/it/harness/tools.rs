@@ -72,7 +72,8 @@ fn names(list: &str, program: &str) -> bool {
     list.split(',').any(|name| name.trim() == program)
 }
 
-fn is_here(program: &str) -> bool {
+/// Whether this program, which no package of Debian has, is on the path.
+pub(crate) fn is_here(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     Path::new(program).is_file()
         || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())

@@ -9,7 +9,12 @@
 //! at 100ms  settle -2 of 0ms → remaining 3
 //! ```
 //! Times count from a midnight. `xN` is N requests that all get the answer; `remaining` and `reset` are those of the last, and
-//! what a line leaves out is not compared. A second `limit` line begins afresh. The memory store can't `settle` so far.
+//! what a line leaves out is not compared. A second `limit` line begins afresh.
+//!
+//! `limit concurrency max 3` has no rate: `deny unknown` is its refusal, and `settle -N of MOMENT` the end of a request that
+//! was admitted then at that cost. The memory store can `settle` no other limit so far.
+//!
+//! `limit ban after 3 within 10s for 1min,1h` decides on refusals: `allow` is a refusal that begins no ban.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -125,12 +130,16 @@ fn agrees(expected: &[&str], was: &str, skip: &[&str]) -> Result<bool, String> {
     let said = |name: &str| was.iter().position(|word| *word == name).map(|index| was[index + 1]);
     let (verdict, mut fields) = match expected {
         ["allow", fields @ ..] => (was[0] == "allow", fields),
-        ["deny", "never", fields @ ..] => (was[..2] == ["deny", "never"], fields),
+        ["deny", why @ ("never" | "unknown"), fields @ ..] => (was[..2] == ["deny", why], fields),
         ["deny", "wait", span, fields @ ..] => {
             (was[0] == "deny" && said("wait").is_some_and(|w| same(w, span)), fields)
         }
         ["delay", span, fields @ ..] => (was[0] == "delay" && same(was[1], span), fields),
-        _ => return Err("not `allow`, `delay SPAN`, `deny wait SPAN` or `deny never`".to_owned()),
+        _ => {
+            return Err(
+                "not `allow`, `delay SPAN`, `deny wait SPAN`, `deny never` or `deny unknown`".to_owned()
+            );
+        }
     };
     let mut agrees = verdict;
     while let [name, value, rest @ ..] = fields {
@@ -153,6 +162,7 @@ fn in_words(decision: Decision) -> String {
         Verdict::Delay(wait) => format!("delay {}", span_in_words(wait)),
         Verdict::Deny(Wait::After(wait)) => format!("deny wait {}", span_in_words(wait)),
         Verdict::Deny(Wait::Never) => "deny never".to_owned(),
+        Verdict::Deny(Wait::Unknown) => "deny unknown".to_owned(),
     };
     format!("{verdict} remaining {} reset {}", decision.remaining, span_in_words(decision.reset_after))
 }
@@ -163,7 +173,16 @@ fn span_in_words(Micros(span): Micros) -> String {
 
 /// `token-bucket rate 10/s burst 10`, with the parameters and defaults of `gateway.toml`.
 fn limit_in(words: &[&str]) -> Result<Algorithm, String> {
-    let [name, "rate", rate, parameters @ ..] = words else { return Err("no `NAME rate RATE`".to_owned()) };
+    let (name, rate, parameters) = match words {
+        ["concurrency", "max", max] => return Ok(Algorithm::concurrency(units(max)?, 0, Micros(0))),
+        ["ban", "after", after, "within", within, "for", spans] => {
+            let spans: Vec<_> = spans.split(',').map(span).collect::<Result<_, _>>()?;
+            let ban = Algorithm::ban(units(after)?.units(), span(within)?, &spans);
+            return ban.ok_or_else(|| "no ban can have these numbers".to_owned());
+        }
+        [name, "rate", rate, parameters @ ..] => (name, rate, parameters),
+        _ => return Err("no `NAME rate RATE`".to_owned()),
+    };
     let rate = rate_in(rate)?;
     let count = Cost::new(rate.count()).unwrap();
     let given = |wanted: &str| {

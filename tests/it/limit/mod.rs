@@ -1,7 +1,9 @@
 //! Limits: the algorithms by themselves, and what clients see of limits through the gateway.
 
 mod answers;
+mod ban;
 mod bounds;
+mod concurrency;
 mod convert;
 mod definitions;
 mod exact;

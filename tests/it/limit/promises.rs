@@ -60,6 +60,7 @@ proptest! {
                 let before = Timestamp(moment.0 - 1);
                 assert!(!passes(algorithm.peek(seen.after, before, seen.cost).verdict), "admitted before {wait:?}");
             }
+            Verdict::Deny(Wait::Unknown) => panic!("all waits are known here"),
             Verdict::Allow | Verdict::Delay(_) => {}
         });
     }

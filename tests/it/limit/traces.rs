@@ -2,6 +2,8 @@
 
 use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
 use tollgate::limit::{Algorithm, Decision, State};
+use tollgate::store::memory::MemoryStore;
+use tollgate::store::memory::in_flight::{LocalPlaces, Turn};
 use tollgate::store::{Charge, Group, ParamsId, SharedKeyInfo, Store};
 
 use crate::harness::trace::{Executor, play, play_all};
@@ -36,6 +38,7 @@ impl Executor for Pure {
 struct Memory {
     limit: Option<Algorithm>,
     store: Store,
+    in_flight: InFlight,
     runtime: tokio::runtime::Runtime,
     keys: u128,
 }
@@ -43,8 +46,47 @@ struct Memory {
 impl Memory {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Self { limit: None, store: Store::new(10_000, None).unwrap(), runtime, keys: 0 }
+        let store = Store::new(10_000, None).unwrap();
+        Self { limit: None, store, in_flight: InFlight::new(), runtime, keys: 0 }
     }
+}
+
+/// Requests under a concurrency limit, each with its cost and the time of its admission.
+struct InFlight {
+    store: MemoryStore,
+    requests: Vec<(Timestamp, Cost, LocalPlaces)>,
+}
+
+impl InFlight {
+    fn new() -> Self {
+        Self { store: MemoryStore::new(100).unwrap(), requests: Vec::new() }
+    }
+
+    fn decide(&mut self, charge: Charge<'_>, now: Timestamp) -> Decision {
+        let mut ticket = self.store.in_flight().ticket();
+        let Turn::Decided(outcome, places) = self.store.admit(&[charge], now, &mut ticket) else {
+            panic!("there is no queue")
+        };
+        let decision = outcome.decisions[0];
+        assert_eq!(places.is_some(), !decision.denies(), "an admitted request holds places");
+        self.requests.extend(places.map(|places| (now, charge.cost, places)));
+        decision
+    }
+
+    /// Ends a request that was admitted then, at this cost. Returns whether there is one.
+    fn end(&mut self, admitted_at: Timestamp, units: u64) -> bool {
+        let is_it = |(at, cost, _): &(Timestamp, Cost, LocalPlaces)| {
+            *at == admitted_at && u64::from(cost.units()) == units
+        };
+        let index = self.requests.iter().position(is_it);
+        index.map(|index| self.requests.swap_remove(index)).is_some()
+    }
+}
+
+fn charge(algorithm: &Algorithm, key: u128, cost: Cost) -> Charge<'_> {
+    let numbers = ParamsId::of(algorithm);
+    let (group, remote) = (Group::Enforced, SharedKeyInfo::NONE);
+    Charge { algorithm, numbers, key: Fingerprint(key), cost, group, remote }
 }
 
 impl Executor for Memory {
@@ -55,22 +97,21 @@ impl Executor for Memory {
     }
 
     fn decide(&mut self, now: Timestamp, cost: Cost) -> Decision {
-        let algorithm = self.limit.as_ref().unwrap();
-        let charge = Charge {
-            algorithm,
-            numbers: ParamsId::of(algorithm),
-            key: Fingerprint(self.keys),
-            cost,
-            group: Group::Enforced,
-            remote: SharedKeyInfo::NONE,
-        };
+        let algorithm = self.limit.unwrap();
+        let charge = charge(&algorithm, self.keys, cost);
+        if algorithm.as_concurrency().is_some() {
+            return self.in_flight.decide(charge, now);
+        }
         let outcome = self.runtime.block_on(self.store.open(0).decide(&[charge], now));
         assert_eq!(outcome.decisions.len(), 1, "one charge, one decision");
         outcome.decisions[0]
     }
 
-    fn settle(&mut self, _admitted_at: Timestamp, _difference: i64, _now: Timestamp) -> Option<u64> {
-        None
+    fn settle(&mut self, admitted_at: Timestamp, difference: i64, now: Timestamp) -> Option<u64> {
+        let algorithm = self.limit.unwrap();
+        algorithm.as_concurrency()?;
+        assert!(self.in_flight.end(admitted_at, difference.unsigned_abs()), "no request was admitted then");
+        Some(self.in_flight.store.look(&[charge(&algorithm, self.keys, Cost::ONE)], now)[0].remaining)
     }
 }
 

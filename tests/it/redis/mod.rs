@@ -6,6 +6,7 @@ mod link;
 mod login;
 mod logs;
 mod numbers;
+mod places;
 mod script;
 mod tiers;
 mod traces;

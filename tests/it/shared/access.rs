@@ -149,6 +149,23 @@ fn with_no_more_rights_than_documented() {
     assert_eq!(gateway.stderr().matches("is unreachable").count(), 0);
 }
 
+/// A user without the rights of sorted sets, as documented for versions without bans of limits: counters are shared.
+#[test]
+fn without_the_rights_of_bans_that_limits_begin() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let documented =
+        include_str!("../../../docs/shared-limits.md").lines().find(|line| line.starts_with("ACL SETUSER"));
+    let user = documented.unwrap().replace("PASSWORD", PASSWORD);
+    redis.set(&user.split(' ').filter(|word| !word.starts_with("+z")).collect::<Vec<_>>());
+    redis.set(&["ACL", "SETUSER", "default", "off"]);
+    let url = format!("redis://tollgate:{PASSWORD}@{}", redis.addr());
+    let gateway = Gateway::start(&plan(&backend).store(&store_at(&url, "")));
+    counts_in(&gateway, &redis);
+    // Each second the bans are read.
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    assert_eq!(gateway.stderr().matches("is unreachable").count(), 0, "{}", gateway.stderr());
+}
+
 #[test]
 fn a_wrong_password_is_told_but_not_repeated() {
     let (backend, redis) = (Backend::ok(), Redis::start());

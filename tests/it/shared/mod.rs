@@ -1,12 +1,14 @@
 //! Several gateways that count in one shared store.
 
 mod access;
+mod bans;
 mod calm;
 mod check;
 mod cluster;
 mod exact;
 mod keys;
 mod outage;
+mod places;
 mod queue;
 mod refusals;
 mod reload;

@@ -1,7 +1,7 @@
 //! The list of bans.
 
 use tollgate::limit::units::{Fingerprint, Micros, Timestamp};
-use tollgate::store::bans::{BanFault, Banned, Bans};
+use tollgate::store::bans::{ActiveBan, BanCause, BanFault, Banned, Bans};
 
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
@@ -11,6 +11,10 @@ fn key(limit: u128, owner: u128) -> Banned {
 
 fn after(seconds: u64) -> Timestamp {
     NOW.plus(Micros(seconds * 1_000_000))
+}
+
+fn by_hand(seconds: u64) -> ActiveBan {
+    ActiveBan { until: after(seconds), cause: BanCause::Hand }
 }
 
 #[test]
@@ -23,7 +27,7 @@ fn a_ban_holds_for_its_key_and_its_time() {
     bans.insert(key(1, 1), after(5), NOW).unwrap();
     assert_eq!((bans.until(key(1, 1), after(4)), bans.until(key(1, 1), after(5))), (Some(after(5)), None));
     bans.insert(key(2, 1), after(9), NOW).unwrap();
-    assert_eq!(bans.of_limit(2, NOW), [(Fingerprint(1), after(9))]);
+    assert_eq!(bans.of_limit(2, NOW), [(Fingerprint(1), by_hand(9))]);
     assert_eq!(bans.counts(after(6)).into_iter().collect::<Vec<_>>(), [(2, 1)]);
     bans.sweep(after(6));
     assert!(!bans.is_empty());
@@ -43,19 +47,19 @@ fn a_label_is_kept_as_long_as_its_ban() {
     bans.name(key(1, 2), "two");
     bans.sweep(after(6));
     assert_eq!((bans.label(key(1, 1)), bans.label(key(1, 2)).as_deref()), (None, Some("two")));
-    bans.replace([(key(1, 3), after(9))]);
+    bans.replace(BanCause::Hand, [(key(1, 3), after(9))], NOW);
     assert_eq!(bans.label(key(1, 2)), None);
 }
 
 #[test]
 fn there_are_no_more_than_there_may_be() {
     let bans = Bans::default();
-    bans.replace(
-        (0..Bans::MAX as u128).map(|owner| (key(1, owner), after(if owner % 2 == 0 { 1 } else { 2 }))),
-    );
+    let listed =
+        (0..Bans::MAX as u128).map(|owner| (key(1, owner), after(if owner % 2 == 0 { 1 } else { 2 })));
+    bans.replace(BanCause::Hand, listed, NOW);
     assert_eq!(bans.insert(key(2, 1), after(9), NOW), Err(BanFault::TooMany));
     assert_eq!(bans.insert(key(1, 1), after(9), NOW), Ok(()));
     // Those that are over make room.
     assert_eq!(bans.insert(key(2, 1), after(9), after(1)), Ok(()));
-    assert_eq!(bans.of_limit(1, after(3)), [(Fingerprint(1), after(9))]);
+    assert_eq!(bans.of_limit(1, after(3)), [(Fingerprint(1), by_hand(9))]);
 }

@@ -51,7 +51,7 @@ fn wait(charges: &[Charge<'_>], outcome: &Outcome) -> Option<Micros> {
     let waits = enforced.filter_map(|(_, decision)| match decision.verdict {
         Verdict::Deny(Wait::After(wait)) => Some(wait),
         Verdict::Deny(Wait::Never) => Some(Rate::MAX_PERIOD),
-        Verdict::Allow | Verdict::Delay(_) => None,
+        Verdict::Allow | Verdict::Delay(_) | Verdict::Deny(Wait::Unknown) => None,
     });
     waits.max()
 }

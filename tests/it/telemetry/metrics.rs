@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use proptest::prelude::*;
 use tollgate::config;
-use tollgate::limit::units::Micros;
+use tollgate::limit::units::{Micros, Timestamp};
 use tollgate::plan::{Plan, UpstreamIndex};
 use tollgate::route::RouteIndex;
 use tollgate::store::Store;
@@ -34,7 +34,14 @@ fn plan(routes: &[&str]) -> Plan {
 }
 
 fn scrape(metrics: &Metrics, plan: &Plan) -> Page {
-    Page::parse(&metrics.render(plan, &ServerRegistry::default(), &Store::new(10, None).unwrap(), 7, None))
+    Page::parse(&metrics.render(
+        plan,
+        &ServerRegistry::default(),
+        &Store::new(10, None).unwrap(),
+        7,
+        None,
+        Timestamp(0),
+    ))
 }
 
 fn count(worker: &WorkerMetrics) {
@@ -218,7 +225,14 @@ fn names_that_go_take_their_series_along() {
         count(&metrics.worker(0, &plan));
     }
     let last = plan(&["route-99"]);
-    let text = metrics.render(&last, &ServerRegistry::default(), &Store::new(1, None).unwrap(), 0, None);
+    let text = metrics.render(
+        &last,
+        &ServerRegistry::default(),
+        &Store::new(1, None).unwrap(),
+        0,
+        None,
+        Timestamp(0),
+    );
     assert_eq!(text.matches("tollgate_requests_total{route=\"route-").count(), 1, "{text}");
 }
 

@@ -1,0 +1,64 @@
+//! What tests of concurrency limits stand on: a gateway before a backend that holds requests, and how many places of a
+//! key are held.
+
+use super::api::api;
+use super::{Client, Gateway, HoldingBackend, eventually};
+
+/// A file with a route `all` that has the limit `x` by the field `x-client`, and an admin listener. `limit` has the
+/// limit's numbers, `route` further lines of the route, `rest` further tables.
+pub(crate) fn limited(backend: &HoldingBackend, limit: &str, route: &str, rest: &str) -> String {
+    let url = backend.url();
+    format!(
+        "[upstreams]\napi = \"{url}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[[routes]]\nname = \"all\"\npath = \"/*\"\n\
+         upstream = \"api\"\n{}\n{route}\n[limits.x]\nalgorithm = \"concurrency\"\nkey = \"header:x-client\"\n{limit}\n{rest}\n",
+        if route.contains("limits =") { "" } else { "limits = [\"x\"]" },
+    )
+}
+
+/// A request of the client `a`.
+pub(crate) fn ask(target: &str) -> String {
+    ask_with(target, "")
+}
+
+/// The same with further fields.
+pub(crate) fn ask_with(target: &str, fields: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nhost: test\r\nx-client: a\r\n{fields}\r\n")
+}
+
+/// Sends a request of the client `a` on a connection of its own, and reads nothing.
+pub(crate) fn begin(gateway: &Gateway, target: &str) -> Client {
+    let mut client = Client::connect(gateway.addr());
+    client.write(ask(target));
+    client
+}
+
+/// The places that the client `a` holds under the limit `x`.
+pub(crate) fn held(gateway: &Gateway) -> u64 {
+    let key = api(gateway, "limits/x/keys/a");
+    let number = |name: &str| key["policies"][0][name].as_u64().unwrap_or_else(|| panic!("{key}"));
+    number("quota") - number("remaining")
+}
+
+/// Waits until the client `a` holds this number of places.
+#[track_caller]
+pub(crate) fn comes_to_hold(gateway: &Gateway, places: u64) {
+    eventually(&format!("{places} places held"), || (held(gateway) == places).then_some(()));
+}
+
+/// Waits until no place is held, and asserts that `max` requests and no more fit then. The backend must hold nothing.
+#[track_caller]
+pub(crate) fn fits(gateway: &Gateway, backend: &HoldingBackend, max: usize) {
+    comes_to_hold(gateway, 0);
+    backend.holds(0);
+    backend.close();
+    let mut admitted: Vec<_> = (0..max).map(|number| begin(gateway, &format!("/fits-{number}"))).collect();
+    backend.holds(max);
+    begin(gateway, "/fits-no-more").read().expect(429);
+    assert_eq!((backend.present(), held(gateway)), (max, max as u64));
+    backend.open();
+    for client in &mut admitted {
+        client.read().expect(200);
+    }
+    comes_to_hold(gateway, 0);
+    backend.close();
+}
