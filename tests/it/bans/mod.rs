@@ -26,7 +26,7 @@ enum Met {
     Admitted,
     /// By the limit.
     Refused,
-    /// For so many seconds more.
+    /// For another number of seconds.
     Banned(u64),
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tollgate::limit::units::{Micros, Timestamp};
 
-/// A request begins, or one of those in flight ends. Time has moved by so many µs since the last event.
+/// A request begins, or one of those in flight ends. Time has moved by this many µs since the last event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Begin { share: Share, moved: i64 },
@@ -36,7 +36,7 @@ impl Event {
         }
     }
 
-    /// Which of so many requests ends.
+    /// Which of this many requests ends.
     pub(crate) fn index(self, requests: usize) -> Option<usize> {
         match self {
             Self::End { index, .. } => index.checked_rem(requests),

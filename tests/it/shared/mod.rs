@@ -9,6 +9,7 @@ mod exact;
 mod keys;
 mod outage;
 mod places;
+mod places_in_cluster;
 mod queue;
 mod refusals;
 mod reload;
