@@ -250,11 +250,30 @@ impl<'a> RequestCharges<'a> {
     #[cold]
     #[inline(never)]
     pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<BanRefusal<'a>> {
+        self.refused_by(|used, owner| used.limit.refusing_ban(bans, owner, now), now)
+    }
+
+    /// The refusal for a ban that the store has told of, and that this process does not know any more: its table was
+    /// full, or the ban has ended or was lifted meanwhile. Nothing was decided, so the request is not admitted.
+    #[cold]
+    pub fn banned_until_known(&self, now: Timestamp) -> Option<BanRefusal<'a>> {
+        let ban = ActiveBan { until: now.plus(Micros::SECOND), cause: BanCause::Refusals };
+        let is_enforced = |used: &LimitCheck<'_>| used.limit.mode == Mode::Enforce;
+        let begins_bans = |used: &LimitCheck<'_>| used.limit.ban.is_some() && is_enforced(used);
+        // A ban by hand may be of any limit.
+        self.refused_by(|used, _| begins_bans(used).then_some(ban), now)
+            .or_else(|| self.refused_by(|used, _| is_enforced(used).then_some(ban), now))
+    }
+
+    /// The refusal of the ban that lasts longest.
+    fn refused_by(
+        &self,
+        find: impl Fn(&LimitCheck<'a>, Fingerprint) -> Option<ActiveBan>,
+        now: Timestamp,
+    ) -> Option<BanRefusal<'a>> {
         let ban = |(index, used): (usize, &LimitCheck<'a>)| {
             let Applicability::Charged(cost, _) = used.applicability else { return None };
-            let owner = self.owner(used)?;
-            let in_shadow = used.limit.mode == Mode::Shadow;
-            Some((bans.refusing(used.limit.banned(owner), in_shadow, now)?, index, *used, cost))
+            Some((find(used, self.owner(used)?)?, index, *used, cost))
         };
         let all = self.checks.iter().enumerate().rev().filter_map(ban);
         let (ActiveBan { until, cause }, index, used, cost) = all.max_by_key(|(ban, ..)| ban.until)?;
@@ -358,6 +377,11 @@ impl Limit {
     /// A key of this limit, as bans identify it.
     pub fn banned(&self, owner: Fingerprint) -> Banned {
         Banned { limit: self.identity(), owner }
+    }
+
+    /// The ban that refuses requests of this key at `now`, if there is one. An automatic ban refuses none in shadow.
+    pub fn refusing_ban(&self, bans: &Bans, owner: Fingerprint, now: Timestamp) -> Option<ActiveBan> {
+        bans.refusing(self.banned(owner), self.mode == Mode::Shadow, now)
     }
 
     /// The limit's identity for bans: its first policy's

@@ -120,7 +120,7 @@ async fn judge<'p, 'r>(
     }
     let Some(outcome) = decide(ctx, &routed.charges, reader).await else { return RequestAction::GiveUp };
     if outcome.banned
-        && let Some(BanRefusal { index, refusal, tightest }) = banned(ctx, &routed.charges)
+        && let Some(BanRefusal { index, refusal, tightest }) = banned_by_store(ctx, &routed.charges, &outcome)
     {
         if outcome.decisions.is_empty() {
             ctx.count_ban(&routed, index);
@@ -195,7 +195,7 @@ async fn refuse_credential<'p>(
                 if outcome.unavailable {
                     return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
                 }
-                let ban = outcome.banned.then(|| banned(ctx, &charges)).flatten();
+                let ban = outcome.banned.then(|| banned_by_store(ctx, &charges, &outcome)).flatten();
                 let Admission { sentence, tightest } = charges.decide(&outcome);
                 match (ban, sentence) {
                     (Some(BanRefusal { refusal, tightest, .. }), _) => Some((refusal, Some(tightest))),
@@ -254,6 +254,17 @@ fn banned<'p>(ctx: &RequestContext, charges: &RequestCharges<'p>) -> Option<BanR
     let now = ctx.started.plus(ctx.delay);
     let refusal = charges.banned(ctx.worker.shared.store.bans(), now)?;
     Some(refusal.not_before(ctx.plan.counters.known_wait(&charges.charges, now)))
+}
+
+/// The refusal because of a ban that the store has told of.
+#[cold]
+fn banned_by_store<'p>(
+    ctx: &RequestContext,
+    charges: &RequestCharges<'p>,
+    outcome: &Outcome,
+) -> Option<BanRefusal<'p>> {
+    let unknown = || charges.banned_until_known(ctx.started.plus(ctx.delay));
+    banned(ctx, charges).or_else(|| if outcome.decisions.is_empty() { unknown() } else { None })
 }
 
 /// Asks the store, with the time at which the request head was complete. Without charges, the store is not asked.

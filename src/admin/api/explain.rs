@@ -101,8 +101,8 @@ impl<'e> LimitOutcome<'e> {
         let now = shared.clock.now();
         let limit = plan.limit(applied.index);
         let charged = applied.owner.filter(|_| state.is_some());
-        let until = charged.and_then(|owner| shared.store.bans().until(limit.banned(owner), now));
-        Ok(Self { applied, state, banned: until.map(|until| (until, until.since(now))) })
+        let ban = charged.and_then(|owner| limit.refusing_ban(shared.store.bans(), owner, now));
+        Ok(Self { applied, state, banned: ban.map(|ban| (ban.until, ban.until.since(now))) })
     }
 
     fn fate(&self) -> Option<ExplainVerdict> {

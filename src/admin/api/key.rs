@@ -58,9 +58,10 @@ impl KeyRef {
         let shared = asked.shared;
         let tier = self.tier(shared).await;
         let state = PolicyState::look(shared, &self.plan, self.index, tier, self.owner, Cost::ONE).await?;
-        let ban = shared.store.bans().find(self.banned(), shared.clock.now());
+        let (limit, now) = (self.limit(), shared.clock.now());
+        let ban = shared.store.bans().find(self.banned(), now);
         let until = ban.map(|ban| ban.until);
-        let limit = self.limit();
+        let is_refused = limit.refusing_ban(shared.store.bans(), self.owner, now).is_some();
         let (label, top_key) = top_keys::followed(shared, limit, self.owner).await.unzip();
         let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
         // A request that named the key by its values contains them.
@@ -68,7 +69,7 @@ impl KeyRef {
         Ok(json!({
             "limit": &*limit.name, "mode": limit.mode.as_str(), "algorithm": algorithm(limit), "id": key_id(self.owner), "key": key,
             "tier": limit.tier_name(tier),
-            "verdict": if until.is_some() { "banned" } else { verdict(state.verdict()) },
+            "verdict": if is_refused { "banned" } else { verdict(state.verdict()) },
             "policies": state.to_json(limit),
             "banned_until": ends(until), "ban_cause": ban.map(|ban| limit.ban_cause(ban.cause)),
             "requests": top_key.map(|top_key| top_key.requests),

@@ -17,9 +17,21 @@ fn a_shadow_limit_bans_no_client_and_counts() {
     assert!((gateway.metric("tollgate_decisions_total", &labels) - 18.0).abs() < 0.5);
     let listed = api(&gateway, "bans");
     assert_eq!((&listed["total"], &listed["bans"][0]["mode"]), (&1.into(), &"shadow".into()), "{listed}");
+    let explained = || {
+        let request = "{\"method\": \"GET\", \"url\": \"/\", \"headers\": {\"x-client\": \"a\"}}";
+        good(&gateway, "POST explain", request)["verdict"].clone()
+    };
+    assert_eq!(
+        (explained(), &api(&gateway, "limits/x/keys/a")["verdict"]),
+        ("admitted".into(), &"refused".into())
+    );
     // By hand it bans, as the API says.
     good(&gateway, "POST limits/x/keys/a/ban", "{\"for\": \"1min\"}");
     assert!(is_ban(meet(&gateway, "a")));
+    assert_eq!(
+        (explained(), &api(&gateway, "limits/x/keys/a")["verdict"]),
+        ("banned".into(), &"banned".into())
+    );
 }
 
 #[test]
