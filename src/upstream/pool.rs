@@ -398,14 +398,20 @@ mod tests {
         listening_to(count, None)
     }
 
+    /// Listeners on one port of the first addresses.
+    fn listeners(count: u8) -> Option<(Vec<TcpListener>, u16)> {
+        let first = TcpListener::bind((at(1), 0)).ok()?;
+        let port = first.local_addr().ok()?.port();
+        let others = (2..=count).map(|last| TcpListener::bind((at(last), port)).ok());
+        Some((std::iter::once(Some(first)).chain(others).collect::<Option<_>>()?, port))
+    }
+
     fn listening_to(
         count: u8,
         http2_pool: Option<Http2Pool>,
     ) -> (Vec<TcpListener>, Arc<ResolvedName>, Rc<EndpointPool>) {
-        let first = TcpListener::bind((at(1), 0)).expect("a free port");
-        let port = first.local_addr().expect("bound").port();
-        let others = (2..=count).map(|last| TcpListener::bind((at(last), port)).expect("a free port"));
-        let listeners = std::iter::once(first).chain(others).collect();
+        // Another process may use the port on one of the addresses.
+        let (listeners, port) = (0..50).find_map(|_| listeners(count)).expect("a free port");
         let name = Arc::new(ResolvedName::new("a.test"));
         let authority = format!("a.test:{port}").into();
         let endpoint = Endpoint { host: "a.test".to_owned(), port, authority, weight: 1, tls: None };
