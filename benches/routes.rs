@@ -9,20 +9,21 @@ mod field_list;
 
 use divan::{AllocProfiler, Bencher, black_box};
 use http::header::COOKIE;
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, Method};
 use tollgate::config;
 use tollgate::http1::fields::Fields;
 use tollgate::limit::units::Cost;
 use tollgate::plan::Plan;
 use tollgate::plan::admission::{Applicability, RequestCharges};
 use tollgate::route::client::ClientRule;
+use tollgate::route::condition::{Condition, ValuePattern};
 use tollgate::route::consumers::{Consumers, KeyForm};
 use tollgate::route::folding::PathMatching;
 use tollgate::route::key::{Key, KeySecret, Missing, Part};
 use tollgate::route::networks::Networks;
 use tollgate::route::path::Path;
-use tollgate::route::pattern::{HostPattern, PathPattern};
-use tollgate::route::{Conditions, RouteRequest, RouteTable};
+use tollgate::route::pattern::{HostPattern, PathMatcher};
+use tollgate::route::{Conditions, RouteIndex, RouteRequest, RouteTable};
 
 use field_list::FieldList;
 
@@ -83,6 +84,57 @@ fn find_by_header(bencher: Bencher<'_, '_>, count: usize) {
     let headers = browser(count / 2);
     with_request("api.example.com", "/api/v1/users/12345/posts", headers.fields(), |request| {
         assert!(table.find(request).is_some(), "there is a route for each tenant");
+        bencher.bench_local(|| table.find(black_box(request)));
+    });
+}
+
+/// Routes that differ only in the value of a parameter of the query, in the beginning of a header's value, or in the
+/// client's network.
+#[divan::bench(args = [("query", 1), ("query", 10_000), ("prefix", 1), ("prefix", 10_000), ("client", 1), ("client", 10_000)])]
+fn find_by_value(bencher: Bencher<'_, '_>, (kind, count): (&str, usize)) {
+    let condition = |number: usize| match kind {
+        "query" => Condition::Query("page".into(), ValuePattern::parse(&number.to_string())),
+        "prefix" => Condition::Header(
+            HeaderName::from_static("x-tenant"),
+            ValuePattern::parse(&format!("t{number:05}*")),
+        ),
+        _ => {
+            let network = format!("10.{}.{}.0/24", number / 256, number % 256);
+            Condition::clients([network.parse().expect("a network")])
+        }
+    };
+    let routes = (0..count).map(|number| {
+        // The last one is the request's.
+        let number = count - 1 - number;
+        Conditions { values: vec![condition(number + 2)], ..route("", "/api/v1/*") }
+    });
+    let table = RouteTable::new(routes.collect(), PathMatching::Lenient);
+    let mut headers = FieldList::default();
+    headers.push(&HeaderName::from_static("x-tenant"), b"t00002-eu");
+    with_request("api.example.com", "/api/v1/users/12345/posts", headers.fields(), |request| {
+        let request = RouteRequest { client: ClientRule::default().client([10, 0, 2, 1].into()), ..*request };
+        assert_eq!(table.find(&request), Some(RouteIndex(count - 1)));
+        bencher.bench_local(|| table.find(black_box(&request)));
+    });
+}
+
+/// Routes by regular expression: each with a text of its own, or all with the same.
+#[divan::bench(args = [("own", 1), ("own", 10_000), ("inner", 1), ("inner", 10_000), ("none", 1), ("none", 100)])]
+fn find_by_regex(bencher: Bencher<'_, '_>, (kind, count): (&str, usize)) {
+    let expression = |number: usize| match kind {
+        "own" => format!("~^/service{number}/v[0-9]+/search$"),
+        "inner" => format!("~^/[a-z]+/v[0-9]+/svc{number}x$"),
+        _ => format!("~^/[a-z]{{{}}}/v[0-9]+$", number + 1),
+    };
+    let routes = (0..count).map(|number| route("", &expression(number)));
+    let table = RouteTable::new(routes.collect(), PathMatching::Lenient);
+    let path = match kind {
+        "own" => format!("/service{}/v2/search", count - 1),
+        "inner" => format!("/users/v2/svc{}x", count - 1),
+        _ => format!("/{}/v2", "a".repeat(count)),
+    };
+    with_request("api.example.com", &path, Fields::NONE, |request| {
+        assert_eq!(table.find(request), Some(RouteIndex(count - 1)));
         bencher.bench_local(|| table.find(black_box(request)));
     });
 }
@@ -157,8 +209,8 @@ fn browser(tenant: usize) -> FieldList {
 }
 
 fn with_tenant(mut route: Conditions, tenant: usize) -> Conditions {
-    let value = HeaderValue::try_from(format!("t{tenant}")).expect("a value");
-    route.headers.push((HeaderName::from_static("x-tenant"), value));
+    let value = ValuePattern::parse(&format!("t{tenant}"));
+    route.values.push(Condition::Header(HeaderName::from_static("x-tenant"), value));
     route
 }
 
@@ -252,9 +304,9 @@ fn route(host: &str, path: &str) -> Conditions {
     let hosts = host.split_whitespace().map(|host| HostPattern::parse(host).expect("a host"));
     Conditions {
         hosts: hosts.collect(),
-        path: PathPattern::parse(path).expect("a path pattern"),
+        path: PathMatcher::parse(path, PathMatching::Lenient).expect("a path"),
         methods: vec![Method::GET],
-        headers: Vec::new(),
+        values: Vec::new(),
         merge_slashes: true,
     }
 }

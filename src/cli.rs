@@ -3,9 +3,12 @@
 //! Exit status: 0 good, 1 failed while running, 2 bad usage or bad configuration; 130 if told twice to stop.
 
 mod admin;
+mod check;
+mod examples;
 mod health;
 mod live;
 mod output;
+mod shell;
 mod usage;
 
 use std::net::IpAddr;
@@ -13,12 +16,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::config;
-use crate::explain::{ExplainFault, ExplainRequest, explain};
+use crate::explain::{ExplainFault, ExplainRequest, explain, json};
 use crate::serve::{self, Ended, RunOptions, ServeError};
+use crate::telemetry::colour::{self, ColourChoice};
+use check::CheckOptions;
 use output::{fault, refuse, show};
+
+/// The environment variable that names the configuration.
+const FILE_VARIABLE: &str = "TOLLGATE_CONFIG";
+const DEFAULT_FILE: &str = "gateway.toml";
 
 /// A command failed while it ran.
 const FAILED: u8 = 1;
@@ -27,29 +37,6 @@ const MISTAKE: u8 = 2;
 /// The status that shells report for a process ended by SIGINT.
 const INTERRUPTED: u8 = 130;
 
-const EXAMPLES: &str = "\
-Examples:
-  tollgate check                         check gateway.toml, and sum it up
-  tollgate --watch                       start, and reload whenever gateway.toml changes
-  tollgate -c /etc/tollgate.toml         start with another file
-  tollgate --takeover                    upgrade: take over from the running process
-  tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
-  tollgate explain --live GET /search --ip 203.0.113.7
-
-Signals:
-  SIGHUP            reload the file; one with faults changes nothing
-  SIGUSR1           open the access log's file again, after it was moved away
-  SIGTERM, SIGINT   drain: requests in flight finish, then exit with 0
-                    (a second one exits at once, with 130)
-
-Exit status:
-  0  good
-  1  failed while running
-  2  bad usage or bad configuration
-
-The program log goes to standard error, the access log to standard output or to `file` in [log].
-NO_COLOR turns colours off.";
-
 /// A rate-limiting reverse proxy: stops excess traffic at the edge
 ///
 /// For every request, tollgate finds the route, the limits and the key, and charges the cost. A request over a limit is
@@ -57,11 +44,29 @@ NO_COLOR turns colours off.";
 ///
 /// Without a command it starts the gateway.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, after_long_help = EXAMPLES, after_help = "More: tollgate --help")]
+#[command(name = "tollgate", version, after_long_help = examples::ALL, after_help = "More: tollgate --help")]
 struct Arguments {
-    /// The configuration
-    #[arg(short, long, value_name = "FILE", default_value = "gateway.toml", global = true)]
-    config: PathBuf,
+    /// The configuration [env: TOLLGATE_CONFIG] [default: gateway.toml]
+    ///
+    /// A file, a directory of which all `*.toml` are read, or `-` for standard input.
+    #[arg(short, long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Show less in the program log: warnings and errors; twice: errors
+    #[arg(short, long, action = ArgAction::Count, global = true, conflicts_with = "verbose")]
+    quiet: u8,
+    /// Show more in the program log: the level debug; twice: trace
+    ///
+    /// `-q` and `-v` overrule `level` in [log], also after a reload.
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    verbose: u8,
+    /// Colours in texts for a reader: auto, always or never
+    ///
+    /// `auto`: if CLICOLOR_FORCE is set, always; else if NO_COLOR is set, never; else on a terminal.
+    #[arg(
+        long, value_name = "WHEN", value_parser = ["auto", "always", "never"], default_value = "auto",
+        hide_possible_values = true, global = true
+    )]
+    color: String,
     /// Reload when the file changes
     #[arg(long)]
     watch: bool,
@@ -78,6 +83,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start the gateway (the default command)
+    #[command(after_help = examples::RUN)]
     Run {
         /// Reload when the file changes
         #[arg(long)]
@@ -93,11 +99,19 @@ enum Command {
     /// Check the configuration: list all faults, or sum it up
     ///
     /// Every fault is shown with its place and a remedy, and the exit status is 2. A good file is summed up in words:
-    /// each route and each limit. Warnings go to standard error and do not change the exit status.
-    Check,
+    /// each route and each limit. Warnings go to standard error and do not change the exit status without `--strict`.
+    #[command(after_help = examples::CHECK)]
+    Check {
+        /// The configuration, as with `-c`
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        options: CheckOptions,
+    },
     /// Show which route a request takes, which limits apply, and why
     ///
     /// Nothing is sent or counted, and no gateway needs to run; with `--live` the running gateway is asked.
+    #[command(after_help = examples::EXPLAIN)]
     Explain {
         /// GET, POST, …
         method: String,
@@ -115,19 +129,36 @@ enum Command {
         /// counted. The exit status is 0 if the gateway answers, and 1 if it can not be reached.
         #[arg(long)]
         live: bool,
+        /// Print a JSON object with the same facts, for programs
+        #[arg(long)]
+        json: bool,
     },
     /// Print the JSON Schema of the configuration, for editors
+    #[command(after_help = examples::SCHEMA)]
     Schema,
     /// Ask a running gateway whether it is alive: for the health check of a container
     ///
     /// Asks `/healthz` of the admin listener that the configuration names, for at most 2 seconds. Without `[admin]`, connects
     /// to the first listener. The exit status is 0 if the gateway is alive, 1 if not, and 2 if the file names no address.
+    #[command(after_help = examples::HEALTH)]
     Health,
+    /// Print the completions of a shell: bash, zsh, fish, elvish or powershell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL", hide_possible_values = true)]
+        shell: Shell,
+    },
+    /// Print the manual page
+    #[command(after_help = examples::MAN)]
+    Man,
 }
 
 /// Runs the command line. Never panics, whatever standard output and standard error are.
 pub fn main() -> ExitCode {
-    match Arguments::try_parse().and_then(Arguments::checked) {
+    colour::choose(typed_colour());
+    let parsed = command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    match parsed.map_err(|error| error.format(&mut command())).and_then(Arguments::checked) {
         Ok(arguments) => arguments.run(),
         // `--help` and `--version` end here too, with exit status 0; a failed write is ignored.
         Err(error) => {
@@ -141,34 +172,104 @@ pub fn main() -> ExitCode {
 impl Arguments {
     /// `--watch` and `--takeover` before a command are only for `run`, which the parser cannot check.
     fn checked(self) -> Result<Self, clap::Error> {
-        usage::refuse_standard_input(&self.config)?;
+        let watches = self.watch || matches!(self.command, Some(Command::Run { watch: true, .. }));
+        usage::refuse_watch_of_standard_input(&self.file(), watches)?;
         match self.command {
             None | Some(Command::Run { .. }) => Ok(self),
+            Some(Command::Check { file: Some(_), .. }) if self.config.is_some() => {
+                let message = "the file is named twice: with `-c` and without it";
+                Err(Arguments::command().error(ErrorKind::ArgumentConflict, message))
+            }
             Some(_) if self.watch => Err(only_for_run("--watch")),
             Some(_) if self.takeover => Err(only_for_run("--takeover")),
             Some(_) => Ok(self),
         }
     }
 
+    /// The configuration: as the command line names it, as the environment does, or `gateway.toml`.
+    fn file(&self) -> PathBuf {
+        let of_environment = || std::env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty());
+        let named = self.config.clone().or_else(|| of_environment().map(PathBuf::from));
+        named.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE))
+    }
+
     fn run(self) -> ExitCode {
-        let file = self.config.as_path();
+        let (file, level) = (&self.file(), self.level());
         match self.command {
-            None => run(file, RunOptions { watch: self.watch, takeover: self.takeover }),
+            None => run(file, RunOptions { watch: self.watch, takeover: self.takeover, level }),
             Some(Command::Run { watch, takeover }) => {
-                run(file, RunOptions { watch: watch || self.watch, takeover: takeover || self.takeover })
+                let (watch, takeover) = (watch || self.watch, takeover || self.takeover);
+                run(file, RunOptions { watch, takeover, level })
             }
-            Some(Command::Check) => check(file),
-            Some(Command::Explain { method, url, headers, ip, live }) => {
-                why(file, &method, &url, &headers, ip, live)
+            Some(Command::Check { file: named, options }) => {
+                check::run(named.as_ref().unwrap_or(file), options)
+            }
+            Some(Command::Explain { method, url, headers, ip, live, json }) => {
+                let form = if json { ExplainForm::Json } else { ExplainForm::Text };
+                why(file, &ExplainArguments { method, url, headers, ip }, live, form)
             }
             Some(Command::Schema) => show(config::SCHEMA),
             Some(Command::Health) => health::ask(file),
+            Some(Command::Completions { shell }) => shell::completions(shell),
+            Some(Command::Man) => shell::manual(),
+        }
+    }
+
+    /// The level of the program log that the command line asks for.
+    fn level(&self) -> Option<&'static str> {
+        match (self.quiet, self.verbose) {
+            (0, 0) => None,
+            (0, 1) => Some("debug"),
+            (0, _) => Some("trace"),
+            (1, _) => Some("warn"),
+            _ => Some("error"),
         }
     }
 }
 
+/// The request of `tollgate explain`, as typed.
+struct ExplainArguments {
+    method: String,
+    url: String,
+    headers: Vec<String>,
+    ip: Option<IpAddr>,
+}
+
+/// The form of an explanation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ExplainForm {
+    Text,
+    Json,
+}
+
+/// The command line's grammar. Its messages have colours by the same rule as all others.
+fn command() -> clap::Command {
+    Arguments::command().color(match colour::resolve(typed_colour()) {
+        ColourChoice::Auto => clap::ColorChoice::Auto,
+        ColourChoice::Always => clap::ColorChoice::Always,
+        ColourChoice::Never => clap::ColorChoice::Never,
+    })
+}
+
+/// `--color`, before the command line is parsed: a message about a fault in it may have colours, too.
+fn typed_colour() -> ColourChoice {
+    let mut typed = std::env::args_os().skip(1).take_while(|argument| argument != "--");
+    let mut choice = ColourChoice::Auto;
+    while let Some(argument) = typed.next() {
+        let Some(argument) = argument.to_str() else { continue };
+        let word = match argument.strip_prefix("--color") {
+            Some("") => typed.next().and_then(|word| word.into_string().ok()),
+            Some(rest) => rest.strip_prefix('=').map(str::to_owned),
+            None => None,
+        };
+        let known = ColourChoice::WORDS.iter().find(|(known, _)| word.as_deref() == Some(known));
+        choice = known.map_or(choice, |(_, known)| *known);
+    }
+    choice
+}
+
 fn only_for_run(switch: &str) -> clap::Error {
-    Arguments::command().error(ErrorKind::ArgumentConflict, format!("`{switch}` is only for `tollgate run`"))
+    command().error(ErrorKind::ArgumentConflict, format!("`{switch}` is only for `tollgate run`"))
 }
 
 fn run(file: &Path, manner: RunOptions) -> ExitCode {
@@ -181,27 +282,24 @@ fn run(file: &Path, manner: RunOptions) -> ExitCode {
     }
 }
 
-fn check(file: &Path) -> ExitCode {
-    match config::load(file) {
-        Ok(loaded) => {
-            loaded.warnings.print();
-            show(&config::summary(&loaded.plan, &file.display().to_string()))
-        }
-        Err(report) => refuse(&report),
-    }
-}
-
-fn why(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>, live: bool) -> ExitCode {
+fn why(file: &Path, asked: &ExplainArguments, live: bool, form: ExplainForm) -> ExitCode {
     let refused = |error: ExplainFault| fault(MISTAKE, format_args!("{error}\n  = help: {}", error.help));
-    let request = match ExplainRequest::new(method, url, headers, ip) {
+    let ExplainArguments { method, url, headers, ip } = asked;
+    let request = match ExplainRequest::new(method, url, headers, *ip) {
         Ok(request) => request,
         Err(error) => return refused(error),
     };
     if live {
-        return live::ask(file, method, url, headers, ip);
+        return live::ask(file, asked, form);
     }
     match config::load(file) {
-        Ok(loaded) => show(&explain(&loaded.plan, &request).to_string()),
+        Ok(loaded) => {
+            let explanation = explain(&loaded.plan, &request);
+            match form {
+                ExplainForm::Text => show(&explanation.to_string()),
+                ExplainForm::Json => show(&format!("{:#}", json::offline(&loaded.plan, &explanation))),
+            }
+        }
         Err(report) => refuse(&report),
     }
 }

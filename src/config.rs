@@ -1,8 +1,10 @@
 //! `gateway.toml`: from its text to the plan, or to a report of every error with its position and a remedy.
 //!
-//! TOML text → [`toml`]'s own spanned tree → `file` (the keys allowed, section by section) → `compile` (checks across
-//! sections) → [`Plan`]. A syntax error is reported alone; all other errors are reported together.
+//! TOML texts → [`toml`]'s own spanned trees → one tree (`gather`, `merge`) → `file` (the keys allowed, section by
+//! section) → `compile` (checks across sections) → [`Plan`]. Syntax errors of all files are reported first; all other
+//! errors are reported together.
 
+mod action;
 mod admin;
 mod algorithm;
 mod auth;
@@ -12,19 +14,24 @@ mod concurrency;
 mod conditions;
 mod consumer_rules;
 mod consumers;
+mod content;
 mod cors;
 mod csv_rows;
 mod diagnostics;
 mod endpoint;
 mod file;
+mod gather;
 mod habits;
 mod headers;
 mod later;
 mod limits;
 mod lints;
 mod log;
+mod merge;
 mod name;
+mod named_file;
 mod networks;
+mod peek;
 mod policy;
 mod rated;
 mod redact;
@@ -34,61 +41,89 @@ mod report;
 mod routes;
 mod schema;
 mod server;
+mod sources;
+mod span;
 mod store;
 mod suggest;
 mod summary;
 mod syntax;
 mod table;
+mod templates;
 mod text;
 mod tls;
 mod trace;
 mod units;
 mod upstreams;
 mod value;
+mod wildcard;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
 use crate::plan::Plan;
 use diagnostics::Diagnostics;
-use report::SourceSpan;
+use gather::FileGatherer;
+use sources::Sources;
+use span::SourceSpan;
 
-pub use diagnostics::{Environment, NamedFile};
+pub use diagnostics::Environment;
+pub use named_file::NamedFile;
+pub use peek::peek;
 pub(crate) use redact::is_variable_name;
-pub use report::Report;
+pub use report::{ConfigFinding, Report};
 pub use schema::SCHEMA;
 pub use server::DEFAULT_ADDRESS;
 pub use summary::summary;
 pub(crate) use summary::{consumers_words, counted};
 
-/// The maximum size of the file.
+/// The maximum size of all files of a configuration together.
 pub const MAX_FILE_BYTES: usize = 16 << 20;
+/// The path that stands for standard input.
+const STANDARD_INPUT: &str = "-";
 
-/// A file without errors.
+/// A configuration without errors.
 #[derive(Debug)]
 pub struct LoadedConfig {
     /// The plan.
     pub plan: Plan,
     /// Warnings: settings that are allowed, but probably unintended; often empty.
     pub warnings: Report,
-    /// Other files that it names, as they were read.
+    /// The files that it consists of and names, as they were read, and the patterns of included ones.
     pub files: Vec<NamedFile>,
-    /// Eight hexadecimal digits of a hash of its text: the same file has the same version everywhere.
+    /// Eight hexadecimal digits of a hash of its text: the same files have the same version everywhere.
     pub version: String,
 }
 
-/// Loads the file at `path`, with the environment of this process.
+/// The result of a check.
+#[derive(Debug)]
+pub struct CheckedConfig {
+    /// The plan; `None` if there are errors, or if values are unknown.
+    pub plan: Option<Plan>,
+    /// Errors, warnings, and what was not checked.
+    pub report: Report,
+    version: String,
+}
+
+/// Loads the configuration at `path` with the environment of this process: a file, all `*.toml` in a directory, or `-`
+/// for standard input.
 ///
 /// # Errors
 ///
-/// Every error in the file; or that it cannot be read, is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
+/// Every error in the files; or that one cannot be read, that all together are larger than [`MAX_FILE_BYTES`], or that
+/// one is not UTF-8.
 pub fn load(path: &Path) -> Result<LoadedConfig, Report> {
-    let name = path.display().to_string();
-    let bytes = read(path).map_err(|error| unreadable(&name, &error))?;
-    parse(&bytes, &name, &|variable| std::env::var(variable).ok())
+    check(path, false).loaded()
+}
+
+/// Checks the configuration at `path`, as [`load`] does. `without_environment`: variables that are not set and files
+/// that are not there are no errors; what depends on them is not checked.
+pub fn check(path: &Path, without_environment: bool) -> CheckedConfig {
+    compiled(&|variable| std::env::var(variable).ok(), without_environment, |files, reader| {
+        read_path(path, files, reader)
+    })
 }
 
 /// Parses the text of a file that reports call `name`; relative paths in it begin in that file's directory.
@@ -96,63 +131,157 @@ pub fn load(path: &Path) -> Result<LoadedConfig, Report> {
 /// # Errors
 /// As [`load`], but for reading.
 pub fn parse(bytes: &[u8], name: &str, environment: &Environment<'_>) -> Result<LoadedConfig, Report> {
-    if bytes.len() > MAX_FILE_BYTES {
-        let message = format!("`{name}` is larger than 16 MiB");
-        return Err(Report::whole_file(
-            name,
-            message,
-            "split the gateway, or look whether this is the right file".into(),
-        ));
-    }
-    let directory = Path::new(name).parent().unwrap_or(Path::new(""));
-    let reader = Diagnostics::new(environment, directory);
-    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
-    let plan = match std::str::from_utf8(bytes) {
-        Ok(text) => parse_text(text, &reader),
-        Err(error) => {
-            syntax::not_utf8(&error, &reader);
-            None
+    let result = compiled(environment, false, |files, _| {
+        files.root(name, within_bound(bytes, name)?);
+        Ok(())
+    });
+    result.loaded()
+}
+
+/// The name of the configuration at `path` in messages.
+pub fn name_of(path: &Path) -> String {
+    if is_standard_input(path) { "<stdin>".to_owned() } else { path.display().to_string() }
+}
+
+/// Whether `path` stands for standard input, which can be read once only.
+pub fn is_standard_input(path: &Path) -> bool {
+    path == Path::new(STANDARD_INPUT)
+}
+
+impl CheckedConfig {
+    fn loaded(self) -> Result<LoadedConfig, Report> {
+        match self.plan {
+            Some(plan) => {
+                let files = self.report.files().to_vec();
+                Ok(LoadedConfig { plan, warnings: self.report, files, version: self.version })
+            }
+            None => Err(self.report),
         }
-    };
-    let files = reader.files();
-    let report = Report::new(name, &redact::shown(&String::from_utf8_lossy(bytes)), reader.into_findings());
-    match plan {
-        Some(plan) => Ok(LoadedConfig { plan, warnings: report, files, version: version(bytes) }),
-        None => Err(report),
     }
 }
 
-fn version(text: &[u8]) -> String {
-    let mut digits = blake3::hash(text).to_hex().to_string();
+/// Compiles the files that `read` reads.
+fn compiled(
+    environment: &Environment<'_>,
+    without_environment: bool,
+    read: impl FnOnce(&mut FileGatherer<'_>, &Diagnostics<'_>) -> Result<(), Report>,
+) -> CheckedConfig {
+    let sources = Sources::default();
+    let reader = Diagnostics::new(environment, &sources, without_environment);
+    let mut files = FileGatherer::new(&reader);
+    if let Err(report) = read(&mut files, &reader) {
+        let report = report.with_files(reader.files());
+        return CheckedConfig { plan: None, report, version: String::new() };
+    }
+    let (table, is_whole) = files.into_table();
+    let plan = if is_whole { compiled_table(&table, &reader) } else { None };
+    let (named, version) = (reader.files(), version(&sources));
+    // The borrow of `reader` ends here.
+    drop(table);
+    CheckedConfig { plan, report: Report::new(&sources, reader.into_findings(), named), version }
+}
+
+/// One file has the version of its text; several have one of all texts in order.
+fn version(sources: &Sources) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for file in sources.iter() {
+        if sources.len() > 1 {
+            hasher.update(&(file.text.len() as u64).to_le_bytes());
+        }
+        hasher.update(file.text.as_bytes());
+    }
+    let mut digits = hasher.finalize().to_hex().to_string();
     digits.truncate(8);
     digits
 }
 
-fn parse_text(text: &str, reader: &Diagnostics<'_>) -> Option<Plan> {
-    let document = match DeTable::parse(text) {
-        Ok(document) => document,
-        Err(error) => {
-            syntax::report(&error, text, reader);
-            return None;
-        }
-    };
-    if document.get_ref().is_empty() {
+fn compiled_table(table: &DeTable<'_>, reader: &Diagnostics<'_>) -> Option<Plan> {
+    if table.is_empty() && !reader.is_incomplete() {
         let help =
             "begin with an upstream and a route: see the example `gateway.toml` that comes with tollgate";
         reader.fault(SourceSpan::default(), "the config file is empty", help);
         return None;
     }
-    let draft = file::read(document.get_ref(), reader);
+    let draft = file::read(table, reader);
     lints::advise(&draft, reader);
     compile::compile(draft, reader)
 }
 
-/// The file's bytes; at most one more than [`MAX_FILE_BYTES`], which suffices to detect that it is too large.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads the files at a path.
+fn read_path(path: &Path, files: &mut FileGatherer<'_>, reader: &Diagnostics<'_>) -> Result<(), Report> {
+    let name = name_of(path);
+    if is_standard_input(path) {
+        let bytes = bounded(io::stdin().lock()).map_err(|error| unreadable(&name, &error))?;
+        files.root(&name, within_bound(&bytes, &name)?);
+        return Ok(());
+    }
+    if path.is_dir() {
+        return read_directory(path, files, reader);
+    }
+    read_root(path, files, reader)
+}
+
+fn read_root(path: &Path, files: &mut FileGatherer<'_>, reader: &Diagnostics<'_>) -> Result<(), Report> {
+    let name = path.display().to_string();
+    let stamp = NamedFile::stamped(path);
+    let bytes = File::open(path).and_then(bounded).map_err(|error| unreadable(&name, &error))?;
+    reader.saw(stamp.holding(&bytes));
+    files.root(&name, within_bound(&bytes, &name)?);
+    Ok(())
+}
+
+/// All `*.toml` in a directory, in the order of their names.
+fn read_directory(
+    directory: &Path,
+    files: &mut FileGatherer<'_>,
+    reader: &Diagnostics<'_>,
+) -> Result<(), Report> {
+    let (name, pattern) = (directory.display().to_string(), directory.join("*.toml"));
+    let found = wildcard::matches(&pattern).map_err(|error| unreadable(&name, &error))?;
+    reader.saw(NamedFile::pattern(&pattern, &found));
+    let whole = |message: String, help: &str| Err(Report::whole_file(&name, message, help.to_owned()));
+    if found.is_empty() {
+        return whole(
+            format!("there is no `*.toml` in `{name}`"),
+            "name a file with `-c FILE`, or put one there",
+        );
+    }
+    if found.len() > sources::MAX_FILES {
+        return whole(
+            format!("there are more than {} files in `{name}`", sources::MAX_FILES),
+            "join some of them",
+        );
+    }
+    found.iter().for_each(|path| files.reserve(path));
+    found.iter().try_for_each(|path: &PathBuf| {
+        // Another kind of file may never end.
+        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            let shown = path.display();
+            return whole(format!("`{shown}` is not a regular file"), "take it out of the directory");
+        }
+        read_root(path, files, reader)?;
+        match reader.sources().bytes() > MAX_FILE_BYTES {
+            true => Err(too_large(&name)),
+            false => Ok(()),
+        }
+    })
+}
+
+/// The bytes of a file; at most one more than [`MAX_FILE_BYTES`], which suffices to detect that it is too large.
+fn bounded(file: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let bound = u64::try_from(MAX_FILE_BYTES + 1).unwrap_or(u64::MAX);
-    File::open(path)?.take(bound).read_to_end(&mut bytes)?;
+    file.take(bound).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+fn within_bound<'b>(bytes: &'b [u8], name: &str) -> Result<&'b [u8], Report> {
+    if bytes.len() > MAX_FILE_BYTES { Err(too_large(name)) } else { Ok(bytes) }
+}
+
+fn too_large(name: &str) -> Report {
+    let help = "split the gateway, or look whether this is the right file";
+    Report::whole_file(name, format!("`{name}` is larger than 16 MiB"), help.to_owned())
 }
 
 fn unreadable(name: &str, error: &io::Error) -> Report {
@@ -163,7 +292,6 @@ fn unreadable(name: &str, error: &io::Error) -> Report {
         io::ErrorKind::PermissionDenied => {
             ("permission denied", "let the user that tollgate runs as read it")
         }
-        io::ErrorKind::IsADirectory => ("it is a directory", "name the file in it"),
         _ => ("it can not be read to its end", "look at the file system that it lies on"),
     };
     Report::whole_file(name, format!("can not read `{name}`: {why}"), help.to_owned())

@@ -1,6 +1,7 @@
 //! Explains which route and limits a request gets, without running anything: `tollgate explain`, and the admin API.
 
 mod description;
+pub(crate) mod json;
 mod request;
 pub(crate) mod text;
 
@@ -10,16 +11,17 @@ use http::StatusCode;
 
 use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::{Cost, Fingerprint};
+use crate::plan::action::{ResponseContent, RouteAction};
 use crate::plan::admission::{self, LimitCheck};
 use crate::plan::auth::NamedConsumer;
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, resolve};
-use crate::plan::{LimitIndex, LimitUse, Mode, Plan, Redirect, Route, TierIndex};
+use crate::plan::{LimitIndex, LimitUse, Mode, PathEdit, Plan, Redirect, Route, TierIndex};
 use crate::route::access::AddressRefusal;
 use crate::route::client::ClientAddress;
 use crate::route::key::{KeySecret, Missing};
 use crate::route::mask::{Masking, ShortIds};
-use crate::route::{self, Match, RouteIndex};
+use crate::route::{self, Conditions, Match, RouteIndex};
 
 /// Of more routes than this only those with the request's path are listed, and no more than this.
 const MAX_TOLD: usize = 20;
@@ -66,14 +68,40 @@ pub struct Taken {
     pub name: String,
     /// Its conditions by name (`path`, `host`, …), and why each holds.
     pub conditions: Vec<(&'static str, String)>,
-    /// The upstream: `api (127.0.0.1:9001)`.
-    pub upstream: String,
     /// The URL that a request without TLS is redirected to, uncharged.
     pub redirect: Option<String>,
-    /// The target forwarded to the upstream.
-    pub forwarded: String,
+    /// What the route does with the request, if the limits admit it.
+    pub action: ExplainedAction,
     /// Its limits, in file order.
     pub limits: Vec<Applied>,
+}
+
+/// What a route does with an admitted request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExplainedAction {
+    /// Forwards it.
+    Forward {
+        /// The upstream: `api (127.0.0.1:9001)`.
+        upstream: String,
+        /// The edit that makes the target another one than the request's: `strip_prefix`, `rewrite`, `base path`.
+        edits: Vec<&'static str>,
+        /// The target forwarded to the upstream.
+        target: String,
+    },
+    /// Redirects the client.
+    Redirect {
+        /// The status.
+        status: StatusCode,
+        /// The location.
+        location: String,
+    },
+    /// Answers it.
+    Respond {
+        /// The status.
+        status: StatusCode,
+        /// The media type of the body, if there is one.
+        content_type: Option<String>,
+    },
 }
 
 /// A limit on a request.
@@ -265,9 +293,13 @@ impl Taken {
                 .query
                 .map_or_else(|| path.into(), |query| without_credentials(plan, &format!("{path}?{query}")))
         };
+        let expressions = || plan.regex_routes();
+        let order = expressions().position(|(other, _)| other == index).map(|before| {
+            let all = expressions().count();
+            ("order", format!("expression {} of {all}: they are tried in file order", before + 1))
+        });
         let host = if request.host.is_empty() { "HOST" } else { request.host };
         let location = format!("https://{host}{}", with_query(path));
-        let path = route.forwarded_path(request.path);
         let limits = |routed: &RoutedRequest<'_, '_>| {
             let uses = route.limits.iter().zip(&routed.charges.checks);
             uses.map(|(used, stands)| Applied::new(route, used, stands, routed, ids)).collect()
@@ -275,12 +307,53 @@ impl Taken {
         Self {
             index,
             name: route.name.to_string(),
-            conditions: description::why(&route.conditions, request),
-            upstream: description::upstream(plan.upstream(route.upstream)),
+            conditions: description::why(&route.conditions, request).into_iter().chain(order).collect(),
             redirect: route.redirect.map(|Redirect::Https| location),
-            forwarded: routed
-                .map_or_else(|| with_query(path), |routed| without_credentials(plan, &routed.target)),
+            action: ExplainedAction::of(plan, route, request, routed),
             limits: routed.map(limits).unwrap_or_default(),
+        }
+    }
+}
+
+impl ExplainedAction {
+    fn of(
+        plan: &Plan,
+        route: &Route,
+        request: &route::RouteRequest<'_>,
+        routed: Option<&RoutedRequest<'_, '_>>,
+    ) -> Self {
+        let target = |otherwise: String| {
+            without_credentials(plan, routed.map_or(&otherwise, |routed| &*routed.target))
+        };
+        match &route.action {
+            &RouteAction::Forward(index) => {
+                let upstream = plan.upstream(index);
+                let edits = route.path_edit.as_ref().map(|edit| match edit {
+                    PathEdit::StripPrefix(_) => "strip_prefix",
+                    PathEdit::Rewrite(_) => "rewrite",
+                });
+                let base = upstream.base_path.as_ref().map(|_| "base path");
+                let forwarded = plan.target(route, index, request.path, request.query);
+                Self::Forward {
+                    upstream: description::upstream(upstream),
+                    edits: edits.into_iter().chain(base).collect(),
+                    target: target(forwarded.unwrap_or_default()),
+                }
+            }
+            RouteAction::Redirect(redirect) => {
+                let Conditions { path, merge_slashes, .. } = &route.conditions;
+                let location = redirect.to.location(path, request.path, *merge_slashes, request.query);
+                Self::Redirect { status: redirect.status, location: target(location) }
+            }
+            RouteAction::Respond(response) => {
+                let media_type = |content: &ResponseContent| {
+                    String::from_utf8_lossy(content.content_type.as_bytes()).into_owned()
+                };
+                Self::Respond {
+                    status: response.status,
+                    content_type: response.content.as_ref().map(media_type),
+                }
+            }
         }
     }
 }

@@ -1,13 +1,17 @@
 //! The compiled, immutable plan: the meaning of `gateway.toml`. `config` builds it, `proxy` runs it.
 
+pub mod action;
 pub mod admission;
 pub mod auth;
 pub mod certificates;
 pub mod cors;
+mod forwarded_target;
 pub mod log;
 mod lookup;
 pub mod loop_mark;
 pub mod resolve;
+pub mod target;
+pub mod template;
 pub mod trace;
 mod upstream;
 
@@ -15,7 +19,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use rustls::ServerConfig;
 
@@ -27,11 +30,13 @@ use crate::route::client::ClientRule;
 use crate::route::exemptions::Exemptions;
 use crate::route::folding::PathMatching;
 use crate::route::key::Key;
-use crate::route::path::Path;
 use crate::route::{Conditions, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
+use action::{ErrorPages, RouteAction};
 use log::Log;
+use target::TargetTemplate;
+use template::{BodyTemplate, HeaderTemplate};
 use trace::Trace;
 pub use upstream::{
     Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
@@ -60,6 +65,10 @@ pub struct Plan {
     pub routes: Vec<Route>,
     /// The routes' conditions, compiled for lookup.
     pub table: RouteTable,
+    /// `[errors]`.
+    pub errors: ErrorPages,
+    /// Whether a text of the file has values of the request.
+    pub has_templates: bool,
 }
 
 /// A limit's index in [`Plan::limits`].
@@ -283,9 +292,9 @@ pub struct Reject {
     /// `content-type` of `body`.
     pub content_type: Option<HeaderValue>,
     /// The body; `None`: the default problem+json.
-    pub body: Option<Bytes>,
+    pub body: Option<BodyTemplate>,
     /// Further headers.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub headers: Vec<(HeaderName, HeaderTemplate)>,
 }
 
 /// `[[routes]]`.
@@ -295,8 +304,8 @@ pub struct Route {
     pub name: Arc<str>,
     /// The conditions under which it matches.
     pub conditions: Conditions,
-    /// The upstream that requests are forwarded to.
-    pub upstream: UpstreamIndex,
+    /// What it does with an admitted request.
+    pub action: RouteAction,
     /// The route's cost; `None` = 0, never charged.
     pub cost: Option<Cost>,
     /// The limits that apply, in file order.
@@ -309,13 +318,13 @@ pub struct Route {
     pub tunnel_timeout: Duration,
     /// Maximum bytes of a request body; `None`: no limit.
     pub max_body_bytes: Option<u64>,
-    /// Removed from the front of the path before forwarding.
-    pub strip_prefix: Option<Box<str>>,
+    /// The change of the path before forwarding; `None`: it is forwarded as the client spelled it.
+    pub path_edit: Option<PathEdit>,
     /// Edits of the request's headers.
     pub request_headers: HeaderEdits,
     /// Edits of the response's headers.
     pub response_headers: HeaderEdits,
-    /// The redirect of some requests; `None`: all are served.
+    /// The redirect of some requests, before they are charged; `None`: all are served.
     pub redirect: Option<Redirect>,
     /// The sites with scripts that may read responses; `None`: left to the backend.
     pub cors: Option<Box<cors::Cors>>,
@@ -325,6 +334,15 @@ pub struct Route {
     pub addresses: AddressRules,
     /// The credentials that it asks for; `None`: none.
     pub auth: Option<auth::RouteAuth>,
+}
+
+/// A change of the path before a request is forwarded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathEdit {
+    /// `strip_prefix`: these segments are removed from its front.
+    StripPrefix(Box<str>),
+    /// `rewrite`: it is replaced.
+    Rewrite(TargetTemplate),
 }
 
 /// A redirect of requests.
@@ -347,18 +365,7 @@ pub struct LimitUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderEdits {
     /// Replaced by this single value.
-    pub set: Vec<(HeaderName, HeaderValue)>,
+    pub set: Vec<(HeaderName, HeaderTemplate)>,
     /// Removed.
     pub remove: Vec<HeaderName>,
-}
-
-impl Route {
-    /// The path for the backend: as the client spelled it, without the route's prefix.
-    pub fn forwarded_path<'p>(&self, path: &'p Path<'_>) -> &'p str {
-        let merge_slashes = self.conditions.merge_slashes;
-        match self.strip_prefix.as_deref() {
-            Some(prefix) => path.without_prefix(prefix, merge_slashes),
-            None => path.form(merge_slashes),
-        }
-    }
 }

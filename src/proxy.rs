@@ -24,6 +24,7 @@ mod date;
 mod drain;
 mod echo;
 mod fd_reserve;
+mod fixed_response;
 #[cfg(test)]
 mod fixtures;
 mod forward;
@@ -37,8 +38,10 @@ mod linger;
 mod listen;
 mod local_response;
 mod local_response_writer;
+mod log_capture;
 mod log_sampling;
 mod next_action;
+mod noted_values;
 mod peer;
 pub mod proxy_header;
 mod proxy_protocol;

@@ -3,6 +3,7 @@
 pub mod access;
 mod candidates;
 pub mod client;
+pub mod condition;
 pub mod consumers;
 mod cookie;
 pub mod credential;
@@ -17,6 +18,7 @@ mod part;
 pub mod path;
 pub mod pattern;
 mod query;
+mod regex_index;
 mod secret;
 mod table;
 mod trie;
@@ -25,13 +27,14 @@ mod value_hash;
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
 
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, Method};
 
 use crate::http1::fields::Fields;
 use client::ClientAddress;
+use condition::Condition;
 use consumers::Consumer;
 use path::Path;
-use pattern::{HostPattern, PathPattern};
+use pattern::{HostPattern, PathMatcher};
 pub use table::RouteTable;
 
 /// A route's index in the file, and in [`crate::plan::Plan::routes`].
@@ -66,17 +69,18 @@ pub struct Conditions {
     /// Any of these; empty: any host.
     pub hosts: Vec<HostPattern>,
     /// The path.
-    pub path: PathPattern,
+    pub path: PathMatcher,
     /// Any of these, as written: GET does not include HEAD. Empty: any method.
     pub methods: Vec<Method>,
-    /// All of these, each equal to one of the field's values; empty: any.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// All of these; empty: any.
+    pub values: Vec<Condition>,
     /// Whether `//` counts as `/`.
     pub merge_slashes: bool,
 }
 
 /// Why a route did not match, or that it did; as text through `Display`. Of several reasons the first in the order of
-/// these variants is given: a route with `Host`, `Method` or `Header` has the request's path.
+/// these variants is given: a route with any other reason than `Path` has the
+/// request's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
     /// This is the route.
@@ -91,6 +95,10 @@ pub enum Match {
     Method,
     /// This field is absent or differs.
     Header(HeaderName),
+    /// This parameter of the query is absent or differs.
+    Query(Box<str>),
+    /// The client is in none of its networks.
+    Client,
 }
 
 /// The criterion that decides between two matching routes: the first of these in which they differ. As text, about the
@@ -99,12 +107,12 @@ pub enum Match {
 pub enum Criterion {
     /// Exact, wildcard (the longer suffix first), any.
     Host,
-    /// Exact, parameter, longest prefix.
+    /// Exact, parameters, regular expression, longest prefix.
     Path,
     /// Methods given.
     Methods,
-    /// More headers.
-    Headers,
+    /// More conditions on headers, query and clients.
+    Values,
     /// The path is spelled as the request's.
     Spelling,
     /// File order.
@@ -117,7 +125,7 @@ impl fmt::Display for Criterion {
             Self::Host => "its host is more specific",
             Self::Path => "its path is more specific",
             Self::Methods => "it names methods",
-            Self::Headers => "it asks for more fields",
+            Self::Values => "it has more conditions on headers, query and clients",
             Self::Spelling => "its path is spelled as the request's",
             Self::Order => "it stands earlier in the file",
         })
@@ -133,15 +141,19 @@ impl fmt::Display for Match {
             Self::Host => f.write_str("the host differs"),
             Self::Method => f.write_str("the method differs"),
             Self::Header(name) => write!(f, "the field `{name}` is absent or differs"),
+            Self::Query(name) => write!(f, "the parameter `{name}` of the query is absent or differs"),
+            Self::Client => f.write_str("the client is in none of its networks"),
         }
     }
 }
 
 impl Conditions {
-    /// The more specific first, without hosts: by path, methods given, number of headers.
+    /// The more specific first, without hosts: by path, methods given, number of conditions on values. Of two regular
+    /// expressions none is: they are tried in file order.
     fn specificity(&self, other: &Self) -> Ordering {
-        let rest = |route: &Self| (route.methods.is_empty(), Reverse(route.headers.len()));
-        self.path.specificity(&other.path).then_with(|| rest(self).cmp(&rest(other)))
+        let rest = |route: &Self| (route.methods.is_empty(), Reverse(route.values.len()));
+        let rest = || if self.path.is_regex() { Ordering::Equal } else { rest(self).cmp(&rest(other)) };
+        self.path.specificity(&other.path).then_with(rest)
     }
 
     /// The criterion by which this route, for a request with this host, takes precedence over `other`, which matches
@@ -150,8 +162,9 @@ impl Conditions {
         match (self.closest_host(host) == other.closest_host(host), self.path.specificity(&other.path)) {
             (false, _) => Criterion::Host,
             (true, Ordering::Less | Ordering::Greater) => Criterion::Path,
+            _ if self.path.is_regex() => Criterion::Order,
             _ if self.methods.is_empty() != other.methods.is_empty() => Criterion::Methods,
-            _ if self.headers.len() != other.headers.len() => Criterion::Headers,
+            _ if self.values.len() != other.values.len() => Criterion::Values,
             _ => Criterion::Order,
         }
     }
@@ -164,7 +177,7 @@ impl Conditions {
 
     /// The first condition that does not hold.
     fn mismatch(&self, request: &RouteRequest<'_>) -> Option<Match> {
-        if !self.path.matches(request.path.folded(self.merge_slashes)) {
+        if !self.path.matches(request.path, self.merge_slashes) {
             return Some(Match::Path);
         }
         if !self.hosts.is_empty() && !self.hosts.iter().any(|host| host.matches(request.host)) {
@@ -173,8 +186,17 @@ impl Conditions {
         if !self.takes(request.method) {
             return Some(Match::Method);
         }
-        let missing = self.headers.iter().find(|(name, value)| !carries(request.headers, name, value));
-        missing.map(|(name, _)| Match::Header(name.clone()))
+        let missing = self.values.iter().find(|condition| !condition.holds(request));
+        missing.map(|condition| match condition {
+            Condition::Header(name, _) => Match::Header(name.clone()),
+            Condition::Query(name, _) => Match::Query(name.clone()),
+            Condition::Clients(_) => Match::Client,
+        })
+    }
+
+    /// Whether method and values satisfy their conditions.
+    fn accepts(&self, request: &RouteRequest<'_>) -> bool {
+        self.takes(request.method) && self.values.iter().all(|condition| condition.holds(request))
     }
 
     /// Whether the method is among the route's.
@@ -187,9 +209,4 @@ impl Conditions {
         other.hosts.iter().all(|host| self.hosts.contains(host))
             && other.methods.iter().all(|method| self.methods.contains(method))
     }
-}
-
-/// Whether one of the field's values is exactly `value`.
-fn carries(headers: Fields<'_>, name: &HeaderName, value: &HeaderValue) -> bool {
-    headers.all(name).iter().any(|sent| sent == value.as_bytes())
 }

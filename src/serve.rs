@@ -6,6 +6,7 @@
 mod changes;
 mod descriptors;
 mod reload;
+mod report_log;
 mod sampler;
 mod shutdown;
 mod signals;
@@ -46,6 +47,7 @@ use crate::telemetry::trace::Spans;
 use crate::telemetry::trace::exporter::Exporter;
 use crate::upstream::server_registry::ServerRegistry;
 use reload::{Reloader, RestartOnlySettings};
+use report_log::log_report;
 use shutdown::Shutdown;
 use signals::{Rotation, Signals};
 use systemd::Systemd;
@@ -66,6 +68,8 @@ pub struct RunOptions {
     pub watch: bool,
     /// Take the listening sockets over from the running process, and have it end.
     pub takeover: bool,
+    /// The level of the program log, which overrules the file's; `None`: the file's.
+    pub level: Option<&'static str>,
 }
 
 /// How a gateway ended that was told to stop.
@@ -97,20 +101,19 @@ pub enum ServeError {
     Worker(WorkerEnd),
 }
 
-/// Runs the gateway that `file` describes until it is told to stop, or another process has taken over. Blocks the
+/// Runs the gateway that `file` describes (a file, a directory, or `-`) until it is told to stop, or another process has taken over. Blocks the
 /// calling thread, which becomes the control thread.
 ///
 /// # Errors
 ///
 /// See [`ServeError`].
 pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
-    // Read before the file is loaded, so that no change in between is missed.
-    let seen = manner.watch.then(|| watch::contents(file));
     let loaded = config::load(file).map_err(ServeError::Config)?;
     let mut inherited = socket_activation::of_service_manager(&loaded.plan)?;
-    let log = program_log::start(&loaded.plan.log.level)
+    let log = &loaded.plan.log;
+    let log = program_log::start(&log.level, manner.level, log.program)
         .map_err(|error| ServeError::System("start the program log", io::Error::other(error)))?;
-    loaded.warnings.print();
+    log_report(&log, &loaded.warnings);
     descriptors::raise(loaded.plan.server.max_connections);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -130,8 +133,8 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
         let signals = (signals, rotation);
         let running = Running::start(loaded.plan, signals, inherited, predecessor, control).await?;
         let (named, files) = life::channel(loaded.files);
-        if let Some(seen) = seen {
-            watch::start(file.to_owned(), seen, files, triggers);
+        if manner.watch {
+            watch::start(file, files, triggers);
         }
         running.control(file, named, log, receiver).await
     });
@@ -153,12 +156,8 @@ impl ControlReceiver {
         let started = Clock::system().now();
         let (reload, due) = mpsc::channel(1);
         let (drain, drained) = mpsc::channel(1);
-        let config_status = ConfigStatus {
-            file: file.display().to_string(),
-            version,
-            loaded: started,
-            ..ConfigStatus::default()
-        };
+        let config_status =
+            ConfigStatus { file: config::name_of(file), version, loaded: started, ..ConfigStatus::default() };
         let (sender, config_status) = life::channel(config_status);
         (
             Self { due, drain: drained, config_status: sender },

@@ -2,6 +2,7 @@
 //! program log.
 
 pub mod access_log;
+pub mod colour;
 pub mod history;
 pub mod hyperloglog;
 pub mod key_stats;

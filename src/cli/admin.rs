@@ -12,7 +12,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::config::is_variable_name;
+use crate::config::{self, is_variable_name};
 
 /// Maximum bytes of a response.
 const MAX_RESPONSE: usize = 4 << 20;
@@ -27,7 +27,7 @@ pub(super) struct AdminClient {
 impl AdminClient {
     /// As reached from this machine. The error is for users.
     pub(super) fn named_in(file: &Path) -> Result<Self, String> {
-        let table = read(file)?;
+        let table = config::peek(file)?;
         Self::of(&table, file)?.ok_or_else(|| {
             format!(
                 "`{}` names no admin listener\n  = help: add `[admin]` with `listen = \"127.0.0.1:9900\"`",
@@ -94,16 +94,6 @@ async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> io::Res
     let status = response.status();
     let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await.map_err(io::Error::other)?;
     Ok((status, body.to_bytes()))
-}
-
-/// The table of a file. The error is for users.
-///
-/// Only a few values of it are read: while an operator edits the file, an error elsewhere in it must not make the
-/// running gateway seem dead.
-pub(super) fn read(file: &Path) -> Result<toml::Table, String> {
-    let name = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| format!("can not read `{name}`: {error}"))?;
-    text.parse().map_err(|error: toml::de::Error| format!("`{name}` is not TOML: {}", error.message()))
 }
 
 /// An address as reached from this machine. The error is for users.

@@ -10,14 +10,14 @@ use http::{Method, StatusCode};
 use super::admin::{self, AdminClient};
 use super::output::fault;
 use super::{FAILED, MISTAKE};
-use crate::config::DEFAULT_ADDRESS;
+use crate::config::{self, DEFAULT_ADDRESS};
 
 /// The timeout for connecting, request and response together.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Asks `/healthz` of the admin listener that `file` names. Without one, connects to the first listener.
 pub(super) fn ask(file: &Path) -> ExitCode {
-    let target = admin::read(file).and_then(|table| match AdminClient::of(&table, file)? {
+    let target = config::peek(file).and_then(|table| match AdminClient::of(&table, file)? {
         Some(admin) => Ok(Target::Admin(admin)),
         None => first_listener(&table, file).map(Target::Listener),
     });

@@ -2,7 +2,6 @@
 
 mod text;
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,14 +11,15 @@ use serde_json::{Map, Value, json};
 
 use super::admin::AdminClient;
 use super::output::{fault, show};
-use super::{FAILED, MISTAKE};
+use super::{ExplainArguments, ExplainForm, FAILED, MISTAKE};
 use text::LiveExplanation;
 
 /// The timeout for connecting, request and response together; the gateway may have to call a shared store.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks the admin listener that `file` names, about a valid request.
-pub(super) fn ask(file: &Path, method: &str, url: &str, headers: &[String], ip: Option<IpAddr>) -> ExitCode {
+pub(super) fn ask(file: &Path, asked: &ExplainArguments, form: ExplainForm) -> ExitCode {
+    let ExplainArguments { method, url, headers, ip } = asked;
     let question = json!({ "method": method, "url": url, "headers": fields(headers), "ip": ip }).to_string();
     let admin = match AdminClient::named_in(file) {
         Ok(admin) => admin,
@@ -32,6 +32,7 @@ pub(super) fn ask(file: &Path, method: &str, url: &str, headers: &[String], ip: 
     let address = admin.address;
     let answer = admin.ask(Method::POST, "/api/v1/explain", authorization, question, TIMEOUT);
     match answer.map(|(status, body)| (status, serde_json::from_slice::<Value>(&body).unwrap_or_default())) {
+        Ok((StatusCode::OK, explanation)) if form == ExplainForm::Json => show(&format!("{explanation:#}")),
         Ok((StatusCode::OK, explanation)) => show(&LiveExplanation(&explanation).to_string()),
         Ok((status, problem)) => {
             let detail = problem.get("detail").and_then(Value::as_str).unwrap_or("it says no more");

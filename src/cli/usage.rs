@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::Arguments;
+use crate::config::is_standard_input;
 
 /// Commands of other programs, with ours.
 const OTHER_COMMANDS: [(&str, &str); 10] = [
@@ -44,17 +43,17 @@ pub(super) fn with_remedy(error: clap::Error) -> clap::Error {
         }
         _ => format!("unexpected argument `{}`", typed(ContextKind::InvalidArg).unwrap_or_default()),
     };
-    Arguments::command().error(error.kind(), format!("{what}\n\n  tip: write `{remedy}`"))
+    super::command().error(error.kind(), format!("{what}\n\n  tip: write `{remedy}`"))
 }
 
-/// Refuses `-c -`.
-pub(super) fn refuse_standard_input(config: &Path) -> Result<(), clap::Error> {
-    if config != Path::new("-") {
+/// Refuses `--watch` with `-c -`.
+pub(super) fn refuse_watch_of_standard_input(config: &Path, watches: bool) -> Result<(), clap::Error> {
+    if !watches || !is_standard_input(config) {
         return Ok(());
     }
-    let message = "`-c -`: the configuration is not read from standard input in this version of tollgate\n\n  tip: write it to a file \
-                   and name the file: `-c FILE`";
-    Err(Arguments::command().error(ErrorKind::InvalidValue, message))
+    let message = "`--watch` can not watch standard input (`-c -`)\n\n  tip: write the configuration to a file and name \
+                   the file: `-c FILE`";
+    Err(super::command().error(ErrorKind::ArgumentConflict, message))
 }
 
 fn other_command(typed: &str) -> Option<String> {

@@ -67,6 +67,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     };
     refuse_foreign(table, kind.as_str(), kind.parameters());
     let rates = table.require("rate", "\"10/s\"", |value| rates(&value));
+    let rates = rates.filter(|_| !table.is_uncertain("rate"));
     let parameters = Parameters::read(table, kind);
     let tiers = table.optional("tiers", |value| value.entries()).unwrap_or_default();
     let tiers: Vec<_> = tiers.iter().map(|entry| tier(entry, kind, &parameters, rates.as_deref())).collect();

@@ -104,9 +104,10 @@ pub(super) fn of_route(
     drafts: &[AuthDraft],
 ) -> Option<RouteAuth> {
     let named = table.optional("auth", |value| auth_names(&value, auths, drafts));
+    let is_unknown = table.is_uncertain("auth");
     let mut flag = |key| {
         let value = table.take(key)?;
-        if named.is_none() {
+        if named.is_none() && !is_unknown {
             value.fault(
                 format!("`{key}` has no effect without `auth`"),
                 "name an `[auth.NAME]`: `auth = \"NAME\"`",

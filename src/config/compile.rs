@@ -11,6 +11,7 @@ use super::file::FileDraft;
 use super::limits;
 use super::report::{SourceSpan, quoted};
 use super::routes::{self, RouteLimit};
+use super::server;
 use super::upstreams;
 use crate::limit::Algorithm;
 use crate::plan::{Endpoint, Limit, Mode, Plan, Policy, Protocol, Server, Upstream};
@@ -22,7 +23,10 @@ use crate::store::redis::settings::RedisServers;
 
 /// Checks across sections. `None` if the file has errors.
 pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan> {
-    duplicate_names(&draft.routes, reader);
+    // What depends on an unknown value is not checked: see `Diagnostics::skip`.
+    let is_unknown = |key| reader.is_uncertain(server::TITLE, key);
+    let known_routes = || draft.routes.iter().filter(|route| reader.is_known(route.route.is_some()));
+    duplicate_names(known_routes(), reader);
     let table = reachable(&draft.routes, draft.server.path_matching, reader);
     let cluster =
         draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, RedisServers::Cluster(_)));
@@ -34,10 +38,14 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
     }
     consumers::check(&draft, reader);
     for upstream in &draft.upstreams {
-        too_few_connections(upstream, server.workers, reader);
-        own_listener(upstream, server, reader);
+        if !is_unknown("workers") {
+            too_few_connections(upstream, server.workers, reader);
+        }
+        if !is_unknown("listen") {
+            own_listener(upstream, server, reader);
+        }
     }
-    for route in &draft.routes {
+    for route in known_routes() {
         too_many_charges(route, &draft.limits, reader);
         if cluster {
             not_refundable(route, &draft.limits, reader);
@@ -49,22 +57,27 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
     if reader.errors() > 0 {
         return None;
     }
-    Some(Plan {
-        server: draft.server,
-        admin: draft.admin,
-        store: draft.store,
-        log: draft.log,
-        trace: draft.trace.map(Arc::new),
-        limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
-        auths: draft.auths.into_iter().map(|draft| draft.auth).collect::<Option<_>>()?,
-        upstreams: draft
-            .upstreams
-            .into_iter()
-            .map(|draft| draft.upstream.map(Arc::new))
-            .collect::<Option<_>>()?,
-        routes: draft.routes.into_iter().map(|draft| draft.route).collect::<Option<_>>()?,
-        table,
-    })
+    Some(
+        Plan {
+            server: draft.server,
+            admin: draft.admin,
+            store: draft.store,
+            log: draft.log,
+            trace: draft.trace.map(Arc::new),
+            limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
+            auths: draft.auths.into_iter().map(|draft| draft.auth).collect::<Option<_>>()?,
+            upstreams: draft
+                .upstreams
+                .into_iter()
+                .map(|draft| draft.upstream.map(Arc::new))
+                .collect::<Option<_>>()?,
+            routes: draft.routes.into_iter().map(|draft| draft.route).collect::<Option<_>>()?,
+            table,
+            errors: draft.errors,
+            has_templates: false,
+        }
+        .with_templates(),
+    )
 }
 
 /// A key by a certificate's subject has no effect if no client is asked for a certificate.
@@ -137,9 +150,9 @@ fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
     same_host && server.port == listener.port()
 }
 
-fn duplicate_names(routes: &[routes::RouteDraft], reader: &Diagnostics<'_>) {
+fn duplicate_names<'d>(routes: impl Iterator<Item = &'d routes::RouteDraft>, reader: &Diagnostics<'_>) {
     let mut named: HashMap<&str, &routes::RouteDraft> = HashMap::new();
-    for route in routes.iter().filter(|route| !route.name.is_empty()) {
+    for route in routes.filter(|route| !route.name.is_empty()) {
         if let Some(first) = named.get(&*route.name) {
             let help = match (first.is_named, route.is_named) {
                 (_, true) => "give one of the two another name",
@@ -155,11 +168,15 @@ fn duplicate_names(routes: &[routes::RouteDraft], reader: &Diagnostics<'_>) {
 fn reachable(routes: &[routes::RouteDraft], matching: PathMatching, reader: &Diagnostics<'_>) -> RouteTable {
     let sound: Vec<_> = routes.iter().filter_map(|route| Some((route, route.conditions.clone()?))).collect();
     let (sound, conditions): (Vec<_>, Vec<_>) = sound.into_iter().unzip();
-    if matching == PathMatching::Lenient {
+    let is_unknown = reader.is_uncertain(server::TITLE, "path_matching");
+    if matching == PathMatching::Lenient && !is_unknown {
         taken_spellings(&sound, &conditions, reader);
     }
     let table = RouteTable::new(conditions, matching);
     for (RouteIndex(hidden), RouteIndex(taker)) in table.unreachable() {
+        if is_unknown {
+            break;
+        }
         let (hidden, taker): (&routes::RouteDraft, &routes::RouteDraft) = (sound[hidden], sound[taker]);
         let message = format!(
             "route {} can never match: route {} takes all its requests",

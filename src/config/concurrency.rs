@@ -31,7 +31,9 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     let span = table.given("max_wait");
     let limit = Parameters { max, ..Parameters::read(table) };
     let tiers = table.optional("tiers", |value| value.entries()).unwrap_or_default();
-    if let (Some(span), None | Some(0), []) = (span, limit.queue, &*tiers) {
+    if let (Some(span), None | Some(0), []) = (span, limit.queue, &*tiers)
+        && !table.is_uncertain("queue")
+    {
         table.reader().warn(
             span,
             "`max_wait` has no effect without `queue`: no request waits",

@@ -1,27 +1,62 @@
-//! The conditions of a route: `hosts`, `path`, `methods`, `headers`, `merge_slashes`.
+//! The conditions of a route: `hosts`, `path`, `methods`, `headers`, `query`, `clients`,
+//! `merge_slashes`.
 
 use http::Method;
 
 use super::headers;
+use super::networks;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
 use crate::route::Conditions;
-use crate::route::pattern::{HostPattern, PathPattern};
+use crate::route::condition::{Condition, ValuePattern};
+use crate::route::folding::PathMatching;
+use crate::route::pattern::{HostPattern, PathMatcher};
+
+/// Parses the `path` of a route.
+pub(super) fn path(text: &Cursor<'_>, matching: PathMatching) -> Option<PathMatcher> {
+    text.parse("a path", |text| PathMatcher::parse(text, matching))
+}
 
 /// Reads the conditions of a route except `path`, which the route read for its name. `None` if they have errors.
-pub(super) fn read(table: &mut ConfigTable<'_>, path: Option<&Cursor<'_>>) -> Option<Conditions> {
+pub(super) fn read(table: &mut ConfigTable<'_>, path: Option<PathMatcher>) -> Option<Conditions> {
     let errors_before = table.reader().errors();
-    let path = path.and_then(|text| text.parse("a path", PathPattern::parse));
     let conditions = Conditions {
         hosts: table.or("hosts", Vec::new(), |value| distinct(&value, host)),
         methods: table.or("methods", Vec::new(), |value| distinct(&value, method)),
-        headers: table.or("headers", Vec::new(), |value| headers::fields(&value, headers::any)),
+        values: values(table),
         merge_slashes: table.or("merge_slashes", true, |value| value.boolean()),
         path: path?,
     };
     (table.reader().errors() == errors_before).then_some(conditions)
+}
+
+/// `headers`, `query` and `clients`.
+fn values(table: &mut ConfigTable<'_>) -> Vec<Condition> {
+    let headers =
+        table.or("headers", Vec::new(), |value| headers::fields_with(&value, headers::any, header_value));
+    let query = table.or("query", Vec::new(), |value| query(&value));
+    let clients = table.optional("clients", |value| networks::list(&value));
+    let headers = headers.into_iter().map(|(name, value)| Condition::Header(name, value));
+    let query = query.into_iter().map(|(name, value)| Condition::Query(name, value));
+    headers.chain(query).chain(clients.map(Condition::clients)).collect()
+}
+
+fn header_value(value: &ConfigValue<'_>) -> Option<ValuePattern> {
+    let text = headers::field_value(value)?;
+    Some(ValuePattern::parse(std::str::from_utf8(text.as_bytes()).ok()?))
+}
+
+/// `{ name = "value" }`: names and values as they are once decoded.
+fn query(value: &ConfigValue<'_>) -> Option<Vec<(Box<str>, ValuePattern)>> {
+    let mut found = Vec::new();
+    for entry in value.entries()? {
+        if let Some(text) = entry.value.text() {
+            found.push((entry.key.into(), ValuePattern::parse(text.as_str())));
+        }
+    }
+    Some(found)
 }
 
 /// A list with at least one item and no duplicates.

@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use memchr::{memchr_iter, memmem};
 
 use super::csv_rows::CsvRows;
-use super::diagnostics::MAX_TABLE_BYTES;
+use super::named_file::MAX_TABLE_BYTES;
 use super::report::OtherLine;
 use super::summary::counted;
 use super::text::Cursor;

@@ -1,93 +1,137 @@
-//! The state shared while a file is read: the errors so far, the environment, and the directory of other files.
+//! The state shared while files are read: the errors so far, the environment, and the other files.
 
-use std::cell::{OnceCell, RefCell};
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashSet;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rustls::RootCertStore;
 
+use super::named_file::NamedFile;
 use super::report::{Diagnostic, Findings, OtherLine, Severity, SourceSpan};
+use super::sources::Sources;
 
 /// Looks an environment variable up by name; `None` if it is not set or not UTF-8.
 pub type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// The maximum size of a file that `gateway.toml` names; certificates have far less.
-pub(super) const MAX_BYTES: u64 = 1 << 20;
-/// The maximum size of a file with a table: consumers or networks.
-pub(super) const MAX_TABLE_BYTES: u64 = 512 << 20;
-
-/// The reading of one file. Every section reports here and goes on, so that all errors are found at once.
+/// The reading of one configuration. Every section reports here and goes on, so that all errors are found at once.
 pub(super) struct Diagnostics<'a> {
     pub(super) environment: &'a Environment<'a>,
-    /// The directory for relative paths.
-    directory: &'a Path,
+    sources: &'a Sources,
+    /// Whether variables that are not set and files that are not there are no errors: their values are unknown.
+    without_environment: bool,
     findings: RefCell<Findings>,
     files: RefCell<Vec<NamedFile>>,
+    /// The number of unknown values.
+    unknown: Cell<usize>,
+    /// The keys with an unknown value, each behind the title of its table.
+    uncertain: RefCell<HashSet<String>>,
+    /// Whether it is unknown which files are included.
+    is_incomplete: Cell<bool>,
     system_roots: OnceCell<(Arc<RootCertStore>, [u8; 32])>,
 }
 
-/// A file that `gateway.toml` names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedFile {
-    /// Its path.
-    pub path: PathBuf,
-    /// A hash of its content; `None` if it cannot be read.
-    pub hash: Option<[u8; 32]>,
-    /// Its length and the time of its last change, if it is too large to be read at every look.
-    stamp: Option<(u64, SystemTime)>,
-}
-
-impl NamedFile {
-    /// The same file as it is now.
-    pub fn again(&self) -> Self {
-        let stamp = stamp(&self.path);
-        if stamp.is_some() && stamp == self.stamp {
-            return self.clone();
-        }
-        let hash = read(&self.path, MAX_TABLE_BYTES).ok().map(|bytes| blake3::hash(&bytes).into());
-        Self { path: self.path.clone(), hash, stamp }
-    }
-}
-
-/// The length and the time of the last change of a file that is larger than [`MAX_BYTES`].
-fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
-    let metadata = std::fs::metadata(path).ok().filter(|metadata| metadata.len() > MAX_BYTES)?;
-    Some((metadata.len(), metadata.modified().ok()?))
-}
-
 impl<'a> Diagnostics<'a> {
-    /// `directory` is the start of relative paths.
-    pub(super) fn new(environment: &'a Environment<'a>, directory: &'a Path) -> Self {
+    /// `sources` are the files, which are added while they are read.
+    pub(super) fn new(
+        environment: &'a Environment<'a>,
+        sources: &'a Sources,
+        without_environment: bool,
+    ) -> Self {
         Self {
             environment,
-            directory,
+            sources,
+            without_environment,
             findings: RefCell::default(),
             files: RefCell::default(),
+            unknown: Cell::default(),
+            uncertain: RefCell::default(),
+            is_incomplete: Cell::default(),
             system_roots: OnceCell::new(),
         }
     }
 
-    /// The path of another file.
-    pub(super) fn path(&self, path: &str) -> PathBuf {
-        self.directory.join(path)
+    /// The files of the configuration.
+    pub(super) fn sources(&self) -> &'a Sources {
+        self.sources
     }
 
-    /// The bytes of another file, at most this many.
-    pub(super) fn file(&self, path: &str, max_bytes: u64) -> io::Result<Vec<u8>> {
-        let path = self.path(path);
-        // Before the content: a change in between is noticed at the next look.
-        let stamp = stamp(&path);
-        let bytes = read(&path, max_bytes)?;
-        self.files.borrow_mut().push(NamedFile { path, hash: Some(blake3::hash(&bytes).into()), stamp });
-        Ok(bytes)
+    /// The path of another file, which is named at `span`: a relative one begins where that file lies.
+    pub(super) fn path(&self, path: &str, span: SourceSpan) -> PathBuf {
+        self.sources.at(span).map_or_else(|| PathBuf::from(path), |file| file.directory.join(path))
+    }
+
+    /// The bytes of another file, which is named at `span`; at most this many.
+    pub(super) fn file(&self, path: &str, span: SourceSpan, max_bytes: u64) -> io::Result<Vec<u8>> {
+        let path = self.path(path, span);
+        let (named, bytes) = NamedFile::read(path, max_bytes);
+        self.files.borrow_mut().push(named);
+        bytes
+    }
+
+    /// Notes a file that was read, or a pattern.
+    pub(super) fn saw(&self, named: NamedFile) {
+        self.files.borrow_mut().push(named);
     }
 
     /// The files that were read.
     pub(super) fn files(&self) -> Vec<NamedFile> {
         self.files.borrow().clone()
+    }
+
+    /// Whether variables and files need not be there.
+    pub(super) fn is_without_environment(&self) -> bool {
+        self.without_environment
+    }
+
+    /// Reports that the variable `name` is not set; `which` names it in a message. Without the environment its value is
+    /// unknown.
+    pub(super) fn unset(&self, span: SourceSpan, which: &str, name: &str) {
+        if self.without_environment {
+            return self.skip(span, &format!("{which} is not set"));
+        }
+        self.fault(
+            span,
+            format!("{which} is not set"),
+            format!("set it before tollgate starts: `export {name}=…`"),
+        );
+    }
+
+    /// Notes that the value at `span` is unknown, so that everything that depends on it is not checked.
+    pub(super) fn skip(&self, span: SourceSpan, why: &str) {
+        self.unknown.set(self.unknown.get() + 1);
+        self.findings.borrow_mut().skip(span, why);
+    }
+
+    /// The number of unknown values so far.
+    pub(super) fn unknown(&self) -> usize {
+        self.unknown.get()
+    }
+
+    /// Whether all is known about a part: it is sound, or the errors in it are all that keeps it from being so.
+    pub(super) fn is_known(&self, is_sound: bool) -> bool {
+        is_sound || self.unknown() == 0
+    }
+
+    /// Notes that a key of the table with this title has an unknown value.
+    pub(super) fn set_uncertain(&self, title: &str, key: &str) {
+        self.uncertain.borrow_mut().insert(format!("{title}.{key}"));
+    }
+
+    /// Whether a key of the table with this title has an unknown value.
+    pub(super) fn is_uncertain(&self, title: &str, key: &str) -> bool {
+        self.unknown() > 0 && self.uncertain.borrow().contains(&format!("{title}.{key}"))
+    }
+
+    /// Notes that it is unknown which files are included.
+    pub(super) fn set_incomplete(&self) {
+        self.is_incomplete.set(true);
+    }
+
+    /// Whether it is unknown which files are included, so that any name may be defined and used elsewhere.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.is_incomplete.get()
     }
 
     /// The authorities that this machine trusts, with a hash of them. Read once.
@@ -140,9 +184,9 @@ impl<'a> Diagnostics<'a> {
         self.fault(span, message, "leave it out");
     }
 
-    /// The number of errors so far: a part that began and ended at the same count is valid.
+    /// The number of errors and unknown values so far: a part that began and ended at the same count is valid.
     pub(super) fn errors(&self) -> usize {
-        self.findings.borrow().errors()
+        self.findings.borrow().errors() + self.unknown()
     }
 
     /// Whether a further error would be shown, so that computing a costly remedy is worthwhile.
@@ -165,17 +209,4 @@ impl<'a> Diagnostics<'a> {
     ) {
         self.findings.borrow_mut().push(Diagnostic { severity, message, span: Some(span), other, help });
     }
-}
-
-/// A larger file is an error: a part of it would mean something else.
-fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(max_bytes + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > max_bytes) {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("it is larger than {} MiB", max_bytes >> 20),
-        ));
-    }
-    Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! The URL of a server: `http://HOST[:PORT]`, `https://HOST[:PORT]`, or `builtin:echo`.
+//! The URL of a server: `http://HOST[:PORT][/PATH]`, `https://HOST[:PORT][/PATH]`, or `builtin:echo`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -7,6 +7,8 @@ use super::habits;
 use super::report::quoted;
 use super::text::SyntaxError;
 use crate::plan::Endpoint;
+use crate::route::folding::PathMatching;
+use crate::route::path::Path;
 
 /// The target of a server's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +26,11 @@ pub(super) struct Listed {
     pub(super) endpoint: Endpoint,
     /// Whether it uses TLS.
     pub(super) secure: bool,
+    /// The path of its URL, without a final slash; empty: it has none.
+    pub(super) base_path: Box<str>,
 }
 
-/// Parses `http://HOST[:PORT]` or `https://HOST[:PORT]`. A single `/` may follow; a path, query, fragment or user is an
-/// error, because the request's own path is forwarded.
+/// Parses `http://HOST[:PORT][/PATH]` or the same with `https`. A query, fragment or user is an error.
 pub(super) fn parse(text: &str) -> Result<UpstreamTarget, SyntaxError> {
     if text == "builtin:echo" {
         return Ok(UpstreamTarget::Echo);
@@ -41,19 +44,30 @@ pub(super) fn parse(text: &str) -> Result<UpstreamTarget, SyntaxError> {
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority_text, after) = rest.split_at(end);
-    if !matches!(after, "" | "/") {
-        let message = format!("{} has a path, a query or a fragment", quoted(text));
-        let help =
-            format!("write `{scheme}{authority_text}`: the path is the request's own, see `strip_prefix`");
+    let Some(base_path) = base_path(after) else {
+        let message = format!("{} has a query, a fragment, or a path that is not normalised", quoted(text));
+        let help = format!(
+            "write `{scheme}{authority_text}`, or with a path that stands before each request's own: \
+             `{scheme}{authority_text}/v1`"
+        );
         return Err(SyntaxError::new(message, help));
-    }
+    };
     if authority_text.contains('@') {
         // The text is not repeated: the part before the `@` may be a password.
         let help = "leave out what stands before the `@`, and use `set_request_headers` for `authorization`";
         return Err(SyntaxError::new("the URL of the server has a user", help));
     }
     let endpoint = authority(authority_text, default_port)?;
-    Ok(UpstreamTarget::Server(Listed { endpoint, secure }))
+    Ok(UpstreamTarget::Server(Listed { endpoint, secure, base_path: base_path.into() }))
+}
+
+/// A normalised path without its final slash.
+fn base_path(text: &str) -> Option<&str> {
+    let path = text.strip_suffix('/').unwrap_or(text);
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}*\"<>".contains(&byte));
+    let is_normal =
+        |path: &str| Path::parse(path, PathMatching::Strict).is_ok_and(|normal| normal.form(true) == path);
+    (path.is_empty() || is_plain && is_normal(path)).then_some(path)
 }
 
 /// Parses `HOST[:PORT]`, the host a name, an IPv4 address, or an IPv6 address in brackets.

@@ -3,12 +3,14 @@
 use toml::de::DeTable;
 
 use super::diagnostics::Diagnostics;
+use super::gather::INCLUDE;
 use super::name::Directory;
 use super::report::SourceSpan;
 use super::routes::{self, DeclaredNames};
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
-use super::{admin, auth, limits, log, server, store, trace, upstreams};
+use super::{admin, auth, content, limits, log, server, store, trace, upstreams};
+use crate::plan::action::ErrorPages;
 use crate::plan::log::Log;
 use crate::plan::trace::Trace;
 use crate::plan::{Admin, Server, StoreSettings};
@@ -24,6 +26,7 @@ pub(super) struct FileDraft {
     pub(super) auths: Vec<auth::AuthDraft>,
     pub(super) upstreams: Vec<upstreams::UpstreamDraft>,
     pub(super) routes: Vec<routes::RouteDraft>,
+    pub(super) errors: ErrorPages,
 }
 
 /// An empty table, for a missing section: all its keys have their defaults.
@@ -32,12 +35,15 @@ static NOTHING: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new
 /// Reads all sections. Errors are reported to `reader`.
 pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -> FileDraft {
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, reader);
-    let (server, max_body_bytes) = server::read(section(&mut file, "server", "`[server]`"));
-    let admin = file
-        .optional("admin", |value| value.table("`[admin]`"))
-        .and_then(|table| admin::read(table, &server.listen));
-    let (store, on_error) = store::read(section(&mut file, "store", "`[store]`"));
-    let log = log::read(section(&mut file, "log", "`[log]`"));
+    file.skip(&[INCLUDE]);
+    let (server, max_body_bytes) = server::read(section(&mut file, "server", server::TITLE));
+    let admin = file.optional("admin", |value| value.table("`[admin]`")).and_then(|table| {
+        // An unknown address may be any.
+        let is_unknown = reader.is_uncertain(server::TITLE, "listen");
+        admin::read(table, if is_unknown { &[] } else { &server.listen })
+    });
+    let (store, on_error) = store::read(section(&mut file, "store", store::TITLE));
+    let log_table = section(&mut file, "log", "`[log]`");
     let trace = file.optional("trace", |value| value.table("`[trace]`")).and_then(trace::read);
     let upstreams: Vec<_> = entries(&mut file, "upstreams").iter().map(upstreams::read).collect();
     let limits: Vec<_> =
@@ -45,6 +51,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
     let (auth_entries, names) = (entries(&mut file, "auth"), limit_names());
     let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names)).collect();
+    let log = log::read(log_table, &auths);
     let around = DeclaredNames {
         limits: limit_names(),
         auths: Directory::new("auth", auths.iter().map(|auth| &*auth.name)),
@@ -54,8 +61,9 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
         path_matching: server.path_matching,
     };
     let routes = routes(&mut file, &around);
+    let errors = file.or("errors", ErrorPages::default(), |value| content::errors(&value));
     file.finish();
-    FileDraft { server, admin, store, log, trace, limits, auths, upstreams, routes }
+    FileDraft { server, admin, store, log, trace, limits, auths, upstreams, routes, errors }
 }
 
 fn section<'a>(file: &mut ConfigTable<'a>, key: &'static str, title: &str) -> ConfigTable<'a> {
@@ -75,6 +83,9 @@ fn entries<'a>(file: &mut ConfigTable<'a>, key: &'static str) -> Vec<Entry<'a>> 
 
 fn routes(file: &mut ConfigTable<'_>, around: &DeclaredNames<'_>) -> Vec<routes::RouteDraft> {
     let Some(value) = file.take("routes") else {
+        if file.reader().is_incomplete() {
+            return Vec::new();
+        }
         file.reader().fault(
             SourceSpan::default(),
             "there are no routes, so every request would be answered 404",

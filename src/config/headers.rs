@@ -51,19 +51,20 @@ pub(super) fn any(_name: &HeaderName) -> Option<&'static str> {
     None
 }
 
-/// `{ name = "value" }`: names are distinct, ignoring case.
-pub(super) fn fields(
+/// `{ name = "value" }`: names are distinct, ignoring case. `read` reads a value.
+pub(super) fn fields_with<T>(
     value: &ConfigValue<'_>,
     objection: HeaderRule,
-) -> Option<Vec<(HeaderName, HeaderValue)>> {
-    let mut fields: Vec<(HeaderName, HeaderValue)> = Vec::new();
+    read: impl Fn(&ConfigValue<'_>) -> Option<T>,
+) -> Option<Vec<(HeaderName, T)>> {
+    let mut fields: Vec<(HeaderName, T)> = Vec::new();
     for entry in value.entries()? {
         let name = checked_name(entry.key, value.label(), objection).and_then(|name| {
             let is_new = fields.iter().all(|(other, _)| *other != name);
             is_new.then_some(name).ok_or_else(|| named_twice(entry.key, value.label()))
         });
         match name {
-            Ok(name) => fields.extend(field_value(&entry.value).map(|value| (name, value))),
+            Ok(name) => fields.extend(read(&entry.value).map(|value| (name, value))),
             Err(refusal) => value.reader().fault(entry.key_span, refusal.message, refusal.help),
         }
     }

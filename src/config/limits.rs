@@ -77,7 +77,7 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
         Some(value) => Some(value.choice(&REPEATED)?),
         None => None,
     };
-    let parts = parts?;
+    let parts = parts.filter(|_| !table.is_uncertain("key"))?;
     if let Some(repeats) = repeats
         && !parts.iter().any(Part::invented_by_client)
     {

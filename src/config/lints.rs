@@ -5,6 +5,7 @@ use super::file::FileDraft;
 use super::limits;
 use super::report::{listed, quoted};
 use super::routes::{self, RouteLimit};
+use super::{server, store};
 use crate::plan::{Limit, LimitIndex, Mode};
 use crate::route::folding::PathMatching;
 use crate::route::key::{Missing, Part};
@@ -16,7 +17,8 @@ const MAX_SHARED_EVENTS: u64 = 10_000;
 /// Warns of settings without effect, and of limits that limit no client.
 pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
     // A route with errors, or a missing one, may use the names that seem unused.
-    if !draft.routes.is_empty() && draft.routes.iter().all(|route| route.route.is_some()) {
+    let is_complete = !draft.routes.is_empty() && !reader.is_incomplete();
+    if is_complete && draft.routes.iter().all(|route| route.route.is_some()) {
         unused_limits(draft, reader);
         unused_upstreams(draft, reader);
     }
@@ -27,7 +29,7 @@ pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
             header_as_allow_list(limit, sound, reader);
         }
     }
-    for route in &draft.routes {
+    for route in draft.routes.iter().filter(|route| reader.is_known(route.route.is_some())) {
         idle_limits(route, reader);
         uncompared_parameters(route, draft, reader);
         endless_redirect(route, draft, reader);
@@ -38,7 +40,9 @@ pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
 fn uncompared_parameters(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
     let Some(conditions) = &route.conditions else { return };
     let path = conditions.path.to_string();
-    if draft.server.path_matching == PathMatching::Lenient && path.contains(';') {
+    let is_unknown = reader.is_uncertain(server::TITLE, "path_matching");
+    let is_compared = draft.server.path_matching == PathMatching::Lenient && !conditions.path.is_regex();
+    if !is_unknown && is_compared && path.contains(';') {
         let message =
             format!("`;` and what follows it in a segment are not compared: {} has them", quoted(&path));
         let help = "leave them out, or write `path_matching = \"strict\"` in [server]";
@@ -78,7 +82,9 @@ fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, reader: &Di
     if limit.mode == Mode::Shadow || counts_addresses(limit) || !parts.iter().any(Part::invented_by_client) {
         return;
     }
-    let uses_it = |route: &&routes::RouteDraft| route.uses.iter().any(|used| used.limit_use.limit == index);
+    let uses_it = |route: &&routes::RouteDraft| {
+        reader.is_known(route.route.is_some()) && route.uses.iter().any(|used| used.limit_use.limit == index)
+    };
     let mut exposed = draft.routes.iter().filter(uses_it).filter(|route| !has_address_limit(route, draft));
     let Some(first) = exposed.next() else { return };
     let others = match exposed.count() {
@@ -140,7 +146,8 @@ fn crowded_log(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft
         reader.warn(span, message, help);
     }
     let max_keys = draft.store.max_keys;
-    if usize::try_from(longest).is_ok_and(|longest| longest <= max_keys) {
+    let is_unknown = reader.is_uncertain(store::TITLE, "max_keys");
+    if is_unknown || usize::try_from(longest).is_ok_and(|longest| longest <= max_keys) {
         return;
     }
     let message = format!(
@@ -168,6 +175,9 @@ fn endless_redirect(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diag
     let redirects = route.route.as_ref().is_some_and(|route| route.redirect.is_some());
     let server = &draft.server;
     let speaks_tls = server.listen.iter().any(|listener| listener.tls);
+    if ["listen", "trusted_proxies"].iter().any(|key| reader.is_uncertain(server::TITLE, key)) {
+        return;
+    }
     if redirects && !speaks_tls && server.client.trusted_proxies.is_empty() {
         let message =
             format!("route {} redirects all its requests: none can come by TLS", quoted(&route.name));

@@ -2,17 +2,22 @@
 
 use std::path::PathBuf;
 
+use http::HeaderName;
 use tracing_subscriber::EnvFilter;
 
+use super::auth::AuthDraft;
 use super::report::{listed, quoted};
 use super::suggest::did_you_mean;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
-use crate::plan::log::{AccessLog, Log, LogField, Sample};
+use crate::plan::log::{
+    AccessLog, HeaderColumn, Log, LogColumn, LogField, LogFields, MAX_HEADER_COLUMNS, ProgramFormat, Sample,
+    SecretHeaders,
+};
 use crate::telemetry::access_log::Output;
 
-/// The formats of the access log.
+/// The records of the access log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Json,
@@ -20,31 +25,80 @@ enum Form {
     Off,
 }
 
-const FORMS: [(&str, Form); 3] = [("json", Form::Json), ("combined", Form::Combined), ("off", Form::Off)];
-const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// The format of records with named fields.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RecordFormat {
+    Pretty,
+    Json,
+}
 
-/// Reads `[log]`.
-pub(super) fn read(mut table: ConfigTable<'_>) -> Log {
-    let form = table.or("access", Form::Json, |value| value.choice(&FORMS));
+const FORMS: [(&str, Form); 3] = [("json", Form::Json), ("combined", Form::Combined), ("off", Form::Off)];
+const FORMATS: [(&str, RecordFormat); 2] = [("pretty", RecordFormat::Pretty), ("json", RecordFormat::Json)];
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+const REQUEST_HEADER: &str = "header:";
+const RESPONSE_HEADER: &str = "response_header:";
+
+/// Reads `[log]`. Headers with credentials of `auths` are never logged.
+pub(super) fn read(mut table: ConfigTable<'_>, auths: &[AuthDraft]) -> Log {
+    let access = table.optional("access", |value| value.choice(&FORMS).or(Some(Form::Json)));
+    let form = access.unwrap_or(Form::Json);
+    let format = read_format(&mut table, access);
     let file = table.optional("file", |value| file(&value));
     let sample = table.or("sample", Sample::ALL, |value| value.share().map(Sample::new));
-    let fields = read_fields(&mut table, form);
+    let own = table.optional("secret_headers", |value| value.each(|item| secret_header(&item)));
+    let sources = auths.iter().filter_map(|draft| Some(&draft.auth.as_ref()?.source));
+    let secrets = SecretHeaders::new(own.iter().flatten(), sources);
+    let fields = read_fields(&mut table, form, &secrets).map_or_else(LogFields::default, LogFields::new);
     let level = table.optional("level", |value| value.text()?.parse("a level", level));
+    let program = table.or("program", ProgramFormat::Text, |value| value.choice(&ProgramFormat::WORDS));
     table.finish();
-    let access = match form {
-        Form::Json => fields.map_or_else(AccessLog::json, |fields| AccessLog::Json(fields.into())),
-        Form::Combined => AccessLog::Combined,
-        Form::Off => AccessLog::Off,
+    let access = match (form, format) {
+        (Form::Combined, _) => AccessLog::Combined,
+        (Form::Off, _) => AccessLog::Off,
+        (Form::Json, Some(RecordFormat::Pretty)) => AccessLog::Pretty(fields),
+        (Form::Json, Some(RecordFormat::Json)) => AccessLog::Json(fields),
+        // A file that asks for JSON gets it on a terminal, too.
+        (Form::Json, None) if access.is_some() => AccessLog::Json(fields),
+        (Form::Json, None) => AccessLog::Auto(fields),
     };
-    Log { access, file, sample, level: level.unwrap_or_else(|| "info".to_owned()) }
+    Log { access, file, sample, level: level.unwrap_or_else(|| "info".to_owned()), program, secrets }
+}
+
+/// `format`, which has a meaning only for records with named fields.
+fn read_format(table: &mut ConfigTable<'_>, access: Option<Form>) -> Option<RecordFormat> {
+    let help = "leave one of the two out";
+    match access {
+        Some(Form::Combined) => {
+            let message =
+                "`format` has no meaning with `access = \"combined\"`, which is a format of its own";
+            table.misplaced("format", message, help);
+            None
+        }
+        Some(Form::Off) => {
+            table.misplaced("format", "`format` has no meaning with `access = \"off\"`", help);
+            None
+        }
+        Some(Form::Json) | None => table.optional("format", |value| {
+            let format = value.choice(&FORMATS)?;
+            if access.is_some() && format == RecordFormat::Pretty {
+                value.fault("`format = \"pretty\"` contradicts `access = \"json\"`", help);
+            }
+            Some(format)
+        }),
+    }
 }
 
 /// The access log's file. It is created when it is opened, not here, so that `check` leaves no file behind.
 fn file(value: &ConfigValue<'_>) -> Option<PathBuf> {
     let written = value.text()?;
-    let path = value.reader().path(written.as_str());
+    let path = value.reader().path(written.as_str(), value.span());
     match Output::check(&path) {
         Ok(()) => Some(path),
+        Err(_) if value.reader().is_without_environment() => {
+            let why = format!("the file {} can not be opened here", written.quoted());
+            value.reader().skip(value.span(), &why);
+            None
+        }
         Err(error) => {
             let help = "its folder must be there, and the user that tollgate runs as must be able to write to it; a relative \
                         path begins where `gateway.toml` lies; without `file`, the log goes to standard output";
@@ -54,8 +108,8 @@ fn file(value: &ConfigValue<'_>) -> Option<PathBuf> {
     }
 }
 
-fn read_fields(table: &mut ConfigTable<'_>, form: Form) -> Option<Vec<LogField>> {
-    if form == Form::Combined {
+fn read_fields(table: &mut ConfigTable<'_>, form: Form, secrets: &SecretHeaders) -> Option<Vec<LogColumn>> {
+    if form == Form::Combined && !table.is_uncertain("access") {
         table.misplaced(
             "fields",
             "`fields` has no meaning with `access = \"combined\"`, whose fields are Apache's",
@@ -64,24 +118,79 @@ fn read_fields(table: &mut ConfigTable<'_>, form: Form) -> Option<Vec<LogField>>
         return None;
     }
     let mut seen = Vec::new();
-    table.optional("fields", |value| value.some_of(|item| field(&item, &mut seen)))
+    table.optional("fields", |value| value.some_of(|item| column(&item, &mut seen, secrets)))
 }
 
 /// A field by name, which is not among those `seen` before.
-fn field(item: &ConfigValue<'_>, seen: &mut Vec<LogField>) -> Option<LogField> {
+fn column(item: &ConfigValue<'_>, seen: &mut Vec<LogColumn>, secrets: &SecretHeaders) -> Option<LogColumn> {
     let name = item.text()?;
-    let Some(field) = LogField::ALL.into_iter().find(|field| field.as_str() == name.as_str()) else {
-        let names = || LogField::ALL.into_iter().map(LogField::as_str);
-        let help = did_you_mean(name.as_str(), names(), &format!("the fields are {}", listed(names())));
-        item.fault(format!("{} is not a field of the access log", name.quoted()), help);
-        return None;
+    let column = match name.as_str() {
+        text if let Some(header) = text.strip_prefix(REQUEST_HEADER) => {
+            LogColumn::RequestHeader(header_column(item, text, header, secrets)?)
+        }
+        text if let Some(header) = text.strip_prefix(RESPONSE_HEADER) => {
+            LogColumn::ResponseHeader(header_column(item, text, header, secrets)?)
+        }
+        text => LogColumn::Field(field(item, text)?),
     };
-    if seen.contains(&field) {
+    if seen.contains(&column) {
         item.fault(format!("{} is named twice", name.quoted()), "a field stands on a line once");
         return None;
     }
-    seen.push(field);
-    Some(field)
+    let is_header = |column: &&LogColumn| !matches!(column, LogColumn::Field(_));
+    if is_header(&&column) && seen.iter().filter(is_header).count() == MAX_HEADER_COLUMNS {
+        item.fault(
+            format!("{} is one header too many", name.quoted()),
+            format!("the access log has at most {MAX_HEADER_COLUMNS} headers a line"),
+        );
+        return None;
+    }
+    seen.push(column.clone());
+    Some(column)
+}
+
+fn field(item: &ConfigValue<'_>, text: &str) -> Option<LogField> {
+    let field = LogField::ALL.into_iter().find(|field| field.as_str() == text);
+    if field.is_none() {
+        let names = || LogField::ALL.into_iter().map(LogField::as_str);
+        let all = format!("the fields are {}, `header:NAME`, `response_header:NAME`", listed(names()));
+        let help = did_you_mean(text, names(), &all);
+        item.fault(format!("{} is not a field of the access log", quoted(text)), help);
+    }
+    field
+}
+
+/// `header:NAME` or `response_header:NAME`, written as `text`.
+fn header_column(
+    item: &ConfigValue<'_>,
+    text: &str,
+    name: &str,
+    secrets: &SecretHeaders,
+) -> Option<HeaderColumn> {
+    let Ok(header) = HeaderName::from_bytes(name.as_bytes()) else {
+        let help = "write the header's name: `header:x-tenant`";
+        item.fault(format!("{} does not name a header", quoted(text)), help);
+        return None;
+    };
+    if secrets.has(&header) {
+        item.fault(
+            format!("{} holds credentials, which are never logged", quoted(header.as_str())),
+            "leave it out; `consumer` names the consumer, and `key` the masked key of the limit that decided",
+        );
+        return None;
+    }
+    Some(HeaderColumn { label: text.into(), name: header })
+}
+
+/// A header that is never logged.
+fn secret_header(item: &ConfigValue<'_>) -> Option<HeaderName> {
+    let name = item.text()?;
+    let header = HeaderName::from_bytes(name.as_str().as_bytes()).ok();
+    if header.is_none() {
+        let help = "write the header's name: `x-session`";
+        item.fault(format!("{} is not the name of a header", name.quoted()), help);
+    }
+    header
 }
 
 /// A level, or directives such as `info,tollgate=debug`. (The filter itself would take a mistyped level for a module's

@@ -53,7 +53,10 @@ impl<'a> Directory<'a> {
     pub(super) fn find(&self, text: &Cursor<'_>) -> Option<usize> {
         let name = text.as_str();
         let found = self.indices.get(name).copied();
-        if found.is_none() {
+        if found.is_none() && text.reader().is_incomplete() {
+            let why = format!("{} {} may stand in a file that is not known", self.kind, text.quoted());
+            text.reader().skip(text.span(), &why);
+        } else if found.is_none() {
             // Searching all names for each of many errors would take long, for remedies that are not shown.
             let help = match text.reader().shows_more_errors() {
                 true => did_you_mean(name, self.names.iter().copied(), &self.known()),

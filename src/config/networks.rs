@@ -1,11 +1,11 @@
-//! `allow` and `deny`: networks, written in the file or in files of their own.
+//! `allow`, `deny` and `clients`: networks, written in the file or in files of their own.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::diagnostics::MAX_TABLE_BYTES;
+use super::named_file::MAX_TABLE_BYTES;
 use super::report::{OtherLine, quoted};
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
@@ -33,6 +33,16 @@ fn networks(value: &ConfigValue<'_>, is_allow: bool) -> Option<Arc<Networks>> {
         value.fault("`allow` names no network, so every request would be refused", "name a network");
     }
     Some(Arc::new(all.into_iter().collect()))
+}
+
+/// Reads a list of networks of a route's `clients`: at least one.
+pub(super) fn list(value: &ConfigValue<'_>) -> Option<Vec<IpNet>> {
+    let (mut all, errors_before) = (Vec::new(), value.reader().errors());
+    value.some_of(|item| add(&item, &mut all))?;
+    if all.is_empty() && value.reader().errors() == errors_before {
+        value.fault("`clients` names no network, so no request has this route", "name a network");
+    }
+    Some(all)
 }
 
 fn add(item: &ConfigValue<'_>, all: &mut Vec<IpNet>) -> Option<()> {

@@ -1,14 +1,18 @@
-//! The report of a file's errors: each with its position and a remedy, rendered for users.
+//! The report of a configuration's errors: each with its file, its position and a remedy, rendered for users.
 
 use std::fmt;
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
+use super::named_file::NamedFile;
 use super::redact;
+use super::sources::{SourceFile, Sources};
+pub(super) use super::span::SourceSpan;
 use crate::telemetry::program_log::colour_on;
 
-/// The maximum number of errors, and of warnings, shown of one file; the rest are only counted.
+/// The maximum number of errors, and of warnings, shown of one configuration; the rest are only counted.
 const MAX_SHOWN: usize = 100;
 /// The maximum number of characters of a file's text quoted in a message.
 const MAX_QUOTED: usize = 80;
@@ -17,12 +21,39 @@ const MAX_MESSAGE: usize = 1_000;
 /// The maximum number of bytes shown of a line. A position beyond them is only named.
 const MAX_LINE: usize = 1_000;
 
-/// All errors and warnings of one file, in file order. Empty for a valid file.
+/// All errors and warnings of a configuration, in the order of its files. Empty for a valid one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    file: String,
-    source: String,
+    /// The files, at least one unless the report is empty.
+    texts: Vec<ShownText>,
     findings: Findings,
+    named: Vec<NamedFile>,
+}
+
+/// The text of a file with [secrets redacted](super::redact).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ShownText {
+    name: String,
+    text: String,
+    /// The offset of its first byte in spans.
+    base: usize,
+}
+
+/// One error or warning, with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFinding {
+    /// `error` or `warning`.
+    pub severity: &'static str,
+    /// The fault.
+    pub message: String,
+    /// The remedy.
+    pub help: String,
+    /// The file as it is named on the command line, or as another file names it.
+    pub file: String,
+    /// The line, from 1; 1 for the file as a whole.
+    pub line: usize,
+    /// The character of the line, from 1; 1 for the line as a whole.
+    pub column: usize,
 }
 
 /// Errors and warnings while they are being collected.
@@ -31,6 +62,8 @@ pub(super) struct Findings {
     faults: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
+    /// What was not checked, with its place.
+    skipped: Vec<(SourceSpan, String)>,
 }
 
 /// An error or a warning, with its remedy.
@@ -66,25 +99,76 @@ pub(super) enum Severity {
     Warning,
 }
 
-/// A range of the file: byte offsets, the end not included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SourceSpan {
-    start: usize,
-    end: usize,
-}
-
 impl Report {
-    /// `source` is the file's text with [secrets redacted](super::redact).
-    pub(super) fn new(file: &str, source: &str, mut findings: Findings) -> Self {
+    /// A report of these files.
+    pub(super) fn new(sources: &Sources, mut findings: Findings, named: Vec<NamedFile>) -> Self {
         findings.faults.sort_by_key(|fault| (fault.span, fault.other.as_ref().map(|other| other.line)));
-        Self { file: file.to_owned(), source: source.to_owned(), findings }
+        findings.skipped.sort();
+        findings.skipped.dedup();
+        let shown = |file: &SourceFile| ShownText {
+            name: file.name.clone(),
+            text: redact::shown(&file.text),
+            base: file.base,
+        };
+        Self { texts: sources.iter().map(shown).collect(), findings, named }
     }
 
     /// A report of one error without a position in the file.
     pub(super) fn whole_file(file: &str, message: String, help: String) -> Self {
         let mut findings = Findings::default();
         findings.push(Diagnostic { severity: Severity::Error, message, span: None, other: None, help });
-        Self::new(file, "", findings)
+        let text = ShownText { name: file.to_owned(), text: String::new(), base: 0 };
+        Self { texts: vec![text], findings, named: Vec::new() }
+    }
+
+    /// The same report with these files.
+    pub(super) fn with_files(self, named: Vec<NamedFile>) -> Self {
+        Self { named, ..self }
+    }
+
+    /// The files and patterns that were looked at.
+    pub fn files(&self) -> &[NamedFile] {
+        &self.named
+    }
+
+    /// The number of warnings, including those not shown.
+    pub fn warnings(&self) -> usize {
+        self.findings.warnings
+    }
+
+    /// What was not checked since a variable or a file is not there, in one line each: `gateway.toml:12:8: …`.
+    pub fn skipped_lines(&self) -> Vec<String> {
+        let line = |(span, why): &(SourceSpan, String)| {
+            let line = self.line_of(*span);
+            format!("{}:{}:{}: {why}", line.file, line.number, line.column())
+        };
+        self.findings.skipped.iter().map(line).collect()
+    }
+
+    /// The errors and warnings shown, in the order of the files.
+    pub fn findings(&self) -> Vec<ConfigFinding> {
+        let finding = |fault: &Diagnostic| {
+            let line = fault.span.map(|span| self.line_of(span));
+            let (file, line, column) = match (&fault.other, line) {
+                (Some(other), line) => {
+                    let named_in = line.map_or("", |line| line.file);
+                    let folder = Path::new(named_in).parent().unwrap_or(Path::new(""));
+                    let file = folder.join(&other.file).display().to_string();
+                    (file, usize::try_from(other.line).unwrap_or(usize::MAX), 1)
+                }
+                (None, Some(line)) => (line.file.to_owned(), line.number, line.column()),
+                (None, None) => (self.texts.first().map(|text| text.name.clone()).unwrap_or_default(), 1, 1),
+            };
+            let (severity, message, help) =
+                (fault.severity.word(), fault.message.clone(), fault.help.clone());
+            ConfigFinding { severity, message, help, file, line, column }
+        };
+        self.findings.faults.iter().map(finding).collect()
+    }
+
+    /// The number of errors and warnings that are not shown.
+    pub fn hidden(&self) -> usize {
+        (self.findings.errors + self.findings.warnings).saturating_sub(self.findings.faults.len())
     }
 
     /// The number of errors, including those not shown.
@@ -109,8 +193,7 @@ impl Report {
                 format!("{file}:{line}: {}", fault.message)
             }
             Some(line) => {
-                let column = line.text[..line.start].chars().count() + 1;
-                format!("{}:{}:{column}: {}", self.file, line.number, fault.message)
+                format!("{}:{}:{}: {}", line.file, line.number, line.column(), fault.message)
             }
             None => fault.message.clone(),
         };
@@ -155,14 +238,13 @@ impl Report {
         };
         let Some(text) = line.shown() else {
             let title = renderer.render(&[Group::with_title(title)]);
-            let Line { number, start, .. } = line;
-            let column = line.text[..*start].chars().count() + 1;
+            let Line { file, number, .. } = line;
             let indent = number.to_string().len();
-            return format!("{title}\n{:indent$}--> {}:{number}:{column}", "", self.file);
+            return format!("{title}\n{:indent$}--> {file}:{number}:{}", "", line.column());
         };
         let end = line.end.min(text.len());
         let snippet = Snippet::source(text)
-            .path(self.file.as_str())
+            .path(line.file)
             .line_start(line.number)
             .annotation(AnnotationKind::Primary.span(line.start..end));
         renderer.render(&[title.element(snippet)])
@@ -171,15 +253,20 @@ impl Report {
     /// The line on which `span` begins, with the columns of `span`. Only this line is passed to the renderer, so
     /// that an error costs no more in a large file.
     fn line_of(&self, span: SourceSpan) -> Line<'_> {
-        let start = self.source.floor_char_boundary(span.start);
-        let line_start = self.source[..start].rfind('\n').map_or(0, |feed| feed + 1);
-        let rest = &self.source[line_start..];
+        let after = self.texts.partition_point(|text| text.base <= span.start());
+        let Some(file) = after.checked_sub(1).and_then(|at| self.texts.get(at)) else {
+            return Line { file: "", number: 1, text: "", start: 0, end: 0 };
+        };
+        let source = file.text.as_str();
+        let start = source.floor_char_boundary(span.start() - file.base);
+        let line_start = source[..start].rfind('\n').map_or(0, |feed| feed + 1);
+        let rest = &source[line_start..];
         let text = rest.find('\n').map_or(rest, |feed| &rest[..feed]);
         let text = text.strip_suffix('\r').unwrap_or(text);
         let column = (start - line_start).min(text.len());
-        let end = self.source.floor_char_boundary(span.end).saturating_sub(line_start);
-        let number = self.source[..line_start].matches('\n').count() + 1;
-        Line { number, text, start: column, end: end.clamp(column, text.len()) }
+        let end = source.floor_char_boundary(span.end() - file.base).saturating_sub(line_start);
+        let number = source[..line_start].matches('\n').count() + 1;
+        Line { file: &file.name, number, text, start: column, end: end.clamp(column, text.len()) }
     }
 }
 
@@ -193,8 +280,9 @@ fn render_other(fault: &Diagnostic, other: &OtherLine, colour: bool) -> String {
     format!("{title}\n --> {file}:{line}\n  = {bold}help{plain}: {}\n", fault.help)
 }
 
-/// One line of the file, with the columns (in bytes) that are marked.
+/// One line of a file, with the columns (in bytes) that are marked.
 struct Line<'a> {
+    file: &'a str,
     number: usize,
     text: &'a str,
     start: usize,
@@ -202,6 +290,11 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// The first marked character, from 1.
+    fn column(&self) -> usize {
+        self.text[..self.start].chars().count() + 1
+    }
+
     /// The visible part of it, or `None` if the position is beyond that. The renderer escapes the control characters of
     /// ASCII; those beyond are replaced by a character of as many bytes.
     fn shown(&self) -> Option<String> {
@@ -233,6 +326,13 @@ impl Findings {
         }
     }
 
+    /// Adds something that was not checked.
+    pub(super) fn skip(&mut self, span: SourceSpan, why: &str) {
+        if self.skipped.len() < MAX_SHOWN {
+            self.skipped.push((span, readable(&redact::without_users(why))));
+        }
+    }
+
     /// Whether a further error would be shown, so that computing a costly remedy is worthwhile.
     pub(super) fn shows_more_errors(&self) -> bool {
         self.errors < MAX_SHOWN
@@ -245,17 +345,18 @@ impl Findings {
 }
 
 impl Severity {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+
     fn level(self) -> Level<'static> {
         match self {
             Self::Error => Level::ERROR,
             Self::Warning => Level::WARNING,
         }
-    }
-}
-
-impl From<std::ops::Range<usize>> for SourceSpan {
-    fn from(range: std::ops::Range<usize>) -> Self {
-        Self { start: range.start, end: range.end }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::action::{self, ActionDraft};
 use super::auth::AuthDraft;
 use super::conditions;
 use super::cors;
@@ -12,16 +13,14 @@ use super::name::{self, Directory};
 use super::report::{SourceSpan, quoted};
 use super::server::{body_bound, seconds};
 use super::table::ConfigTable;
-use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
-use super::{auth, networks, reject};
+use super::{auth, networks, reject, templates};
 use crate::limit::units::Cost;
+use crate::plan::action::RouteAction;
 use crate::plan::cors::Cors;
-use crate::plan::{HeaderEdits, LimitIndex, LimitUse, Redirect, Route, UpstreamIndex};
+use crate::plan::{HeaderEdits, LimitIndex, LimitUse, Route, UpstreamIndex};
 use crate::route::Conditions;
 use crate::route::folding::PathMatching;
-
-const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];
 
 /// A route of the file.
 pub(super) struct RouteDraft {
@@ -71,14 +70,15 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let mut table = value.table("`[[routes]]`")?;
     let given_name = table.optional("name", |value| name_of(&value));
     let path = table.require("path", "\"/*\"", |value| value.text());
-    let conditions = conditions::read(&mut table, path.as_ref());
-    let upstream = table.require("upstream", "\"NAME\"", |value| around.upstreams.find(&value.text()?));
-    let upstream = upstream.map(UpstreamIndex);
+    let matcher = path.as_ref().and_then(|text| conditions::path(text, around.path_matching));
+    let conditions = conditions::read(&mut table, matcher.clone());
+    let ActionDraft { upstream, redirect, path_edit, action } =
+        action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
     let default_cost = Charge { cost: Some(Cost::ONE), span: None };
     let charge = table.or("cost", default_cost, |value| charge(&value));
     let uses = table.or("limits", Vec::new(), |value| uses(&value, charge, around));
     let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
-    let rest = rest(&mut table, path.as_ref(), methods, around);
+    let rest = rest(&mut table, methods, around);
     let is_sound = table.finish();
 
     let is_named = given_name.is_some();
@@ -87,10 +87,11 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     };
     let (name, span) = given_name.unwrap_or_else(by_path);
     let name: Arc<str> = name.into();
-    let route = match (is_sound, &conditions, upstream) {
-        (true, Some(conditions), Some(upstream)) => {
+    let route = match (is_sound, &conditions, action) {
+        (true, Some(conditions), Some(action)) => {
             let limits = uses.iter().map(|used| used.limit_use).collect();
-            Some(rest(Arc::clone(&name), conditions.clone(), upstream, charge.cost, limits))
+            let route = rest(Arc::clone(&name), conditions.clone(), action, charge.cost, limits);
+            Some(Route { redirect, path_edit, ..route })
         }
         _ => None,
     };
@@ -144,10 +145,9 @@ fn one_use(value: &ConfigValue<'_>, route_charge: Charge, around: &DeclaredNames
 /// Reads the keys of a route that refer to no other section. Returns the route with the other ones.
 fn rest(
     table: &mut ConfigTable<'_>,
-    path: Option<&Cursor<'_>>,
     methods: &[Method],
     around: &DeclaredNames<'_>,
-) -> impl FnOnce(Arc<str>, Conditions, UpstreamIndex, Option<Cost>, Vec<LimitUse>) -> Route + use<> {
+) -> impl FnOnce(Arc<str>, Conditions, RouteAction, Option<Cost>, Vec<LimitUse>) -> Route + use<> {
     let request = ("set_request_headers", "remove_request_headers");
     let response = ("set_response_headers", "remove_response_headers");
     let response_headers = edits(table, response, headers::framing);
@@ -156,28 +156,24 @@ fn rest(
     let read_timeout = seconds(table, "read_timeout", 60);
     let tunnel_timeout = seconds(table, "tunnel_timeout", 3600);
     let max_body_bytes = table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value));
-    let strip_prefix = table.optional("strip_prefix", |value| {
-        value.text()?.parse("a prefix", |text| prefix(text, path.map(Cursor::as_str), around.path_matching))
-    });
     let request_headers = edits(table, request, headers::framing_or_host);
-    let redirect = table.optional("redirect", |value| value.choice(&REDIRECTS));
     let reject = table.optional("reject", |value| reject::read(&value));
     let addresses = networks::rules(table);
     let auth = auth::of_route(table, &around.auths, around.auth_drafts);
-    move |name, conditions, upstream, cost, limits| Route {
+    move |name, conditions, action, cost, limits| Route {
         name,
         conditions,
-        upstream,
+        action,
         cost,
         limits,
         timeout,
         read_timeout,
         tunnel_timeout,
         max_body_bytes,
-        strip_prefix,
+        path_edit: None,
         request_headers,
         response_headers,
-        redirect,
+        redirect: None,
         cors,
         reject,
         addresses,
@@ -201,41 +197,7 @@ fn edits(
     objection: HeaderRule,
 ) -> HeaderEdits {
     HeaderEdits {
-        set: table.or(set, Vec::new(), |value| headers::fields(&value, objection)),
+        set: table.or(set, Vec::new(), |value| headers::fields_with(&value, objection, templates::header)),
         remove: table.or(remove, Vec::new(), |value| headers::names(&value, objection)),
     }
-}
-
-/// Parses a prefix of whole segments that some path of the route can begin with. (Others are forwarded whole.)
-fn prefix(text: &str, path: Option<&str>, matching: PathMatching) -> Result<Box<str>, SyntaxError> {
-    let is_whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/');
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}*?#%\\".contains(&byte));
-    if !is_whole || !is_plain {
-        let message = format!("{} can not be stripped", quoted(text));
-        return Err(SyntaxError::new(message, "write whole segments, such as `/search` or `/api/v1`"));
-    }
-    match path {
-        Some(path) if !may_begin(path, text, matching) => {
-            let message = format!("no path of this route begins with {}", quoted(text));
-            Err(SyntaxError::new(message, format!("strip a part of `path`, which is {}", quoted(path))))
-        }
-        _ => Ok(text.into()),
-    }
-}
-
-/// Whether a path that matches `pattern` can begin with the segments of `prefix`.
-fn may_begin(pattern: &str, prefix: &str, matching: PathMatching) -> bool {
-    let is_same = |known: &str, segment: &str| match matching {
-        PathMatching::Lenient => known.eq_ignore_ascii_case(segment),
-        PathMatching::Strict => known == segment,
-    };
-    let mut pattern = pattern.split('/').skip(1);
-    for segment in prefix.split('/').skip(1) {
-        match pattern.next() {
-            Some("*") => return true,
-            Some(known) if is_same(known, segment) || known.starts_with('{') => {}
-            _ => return false,
-        }
-    }
-    true
 }

@@ -16,6 +16,8 @@ use crate::plan::{Listener, RatelimitHeaders, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
 use crate::route::folding::PathMatching;
 
+/// The name of the section in messages.
+pub(super) const TITLE: &str = "`[server]`";
 /// The default address to listen on.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// More threads than this have no benefit.
@@ -68,12 +70,13 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (Server, Option<u64>) {
     };
     if let Some(certificates) = certificates
         && !server.listen.iter().any(|listener| listener.tls)
+        && !table.is_uncertain("listen")
     {
         let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
         table.reader().warn(certificates.span(), "no listener speaks TLS", help);
     }
     let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
-    if proxied && server.client.trusted_proxies.is_empty() {
+    if proxied && server.client.trusted_proxies.is_empty() && !table.is_uncertain("trusted_proxies") {
         let message =
             "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
         table.reader().fault(table.span(), message, "list the proxies in `trusted_proxies`");
@@ -126,7 +129,8 @@ fn client_rule(table: &mut ConfigTable<'_>) -> ClientRule {
     let source = table.take("client_ip");
     let span = source.as_ref().map(ConfigValue::span);
     let source = source.and_then(|value| client_source(&value)).unwrap_or_default();
-    if let Some(span) = span.filter(|_| trusted_proxies.is_empty() && source != ClientSource::Peer) {
+    let has_proxies = !trusted_proxies.is_empty() || table.is_uncertain("trusted_proxies");
+    if let Some(span) = span.filter(|_| !has_proxies && source != ClientSource::Peer) {
         let help = "list the proxies in `trusted_proxies`, or leave `client_ip` out";
         table.reader().warn(span, "`client_ip` has no effect: `trusted_proxies` is empty", help);
     }

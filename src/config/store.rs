@@ -29,6 +29,9 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(10);
 /// The context for deriving the key of a fleet's fingerprints (BLAKE3): never to be changed.
 const SECRET_CONTEXT: &str = "tollgate 2026-11-21 names of shared counters";
 
+/// The name of the section in messages.
+pub(super) const TITLE: &str = "`[store]`";
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Backend {
     Memory,

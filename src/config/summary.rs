@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::limit::Algorithm;
+use crate::plan::action::RouteAction;
 use crate::plan::auth::{Auth, RouteAuth};
 use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream};
 use crate::route::access::AddressRules;
+use crate::route::condition::Condition;
 use crate::route::networks::Networks;
 use crate::store::OnError;
 
@@ -46,7 +48,20 @@ pub fn summary(plan: &Plan, file: &str) -> String {
     for route in &plan.routes {
         let _ = write!(text, "\n{}", route_words(plan, route));
     }
+    text.push_str(&order_words(plan));
     text
+}
+
+/// The order in which regular expressions are tried, if there are several.
+fn order_words(plan: &Plan) -> String {
+    let names: Vec<_> = plan.regex_routes().map(|(_, route)| format!("`{}`", route.name)).collect();
+    match names.as_slice() {
+        [] | [_] => String::new(),
+        names => format!(
+            "\nregular expressions are tried after exact paths and parameters, and before prefixes, in this order:\n  {}\n",
+            names.join("\n  ")
+        ),
+    }
 }
 
 /// `1 route`, `2 routes`.
@@ -55,7 +70,7 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
 }
 
 fn route_words(plan: &Plan, route: &Route) -> String {
-    let upstream = upstream_words(plan.upstream(route.upstream));
+    let upstream = action_words(plan, route);
     let cost = route.cost.map_or_else(|| "never charged".to_owned(), |cost| format!("cost {}", cost.units()));
     let mut text = format!("route `{}`: {} → {upstream}, {cost}\n", route.name, conditions_words(route));
     if route.redirect == Some(Redirect::Https) {
@@ -126,10 +141,23 @@ fn conditions_words(route: &Route) -> String {
         [] => conditions.path.to_string(),
         hosts => joined(hosts.iter().map(|host| format!("{host}{}", conditions.path)).collect()),
     };
-    let fields: Vec<_> = conditions.headers.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let value = |condition: &Condition| match condition {
+        Condition::Header(name, _) => format!("`{name}`"),
+        Condition::Query(name, _) => format!("`?{name}`"),
+        Condition::Clients(networks) => format!("a client in {}", counted(networks.len(), "network")),
+    };
+    let fields: Vec<_> = conditions.values.iter().map(value).collect();
     let space = if methods.is_empty() { "" } else { " " };
     let with = if fields.is_empty() { String::new() } else { format!(" with {}", fields.join(" and ")) };
     format!("{methods}{space}{matched}{with}")
+}
+
+fn action_words(plan: &Plan, route: &Route) -> String {
+    match &route.action {
+        RouteAction::Forward(upstream) => upstream_words(plan.upstream(*upstream)),
+        RouteAction::Redirect(redirect) => format!("redirect with {}", redirect.status.as_str()),
+        RouteAction::Respond(response) => format!("answered with {}", response.status.as_str()),
+    }
 }
 
 fn upstream_words(upstream: &Upstream) -> String {

@@ -1,24 +1,24 @@
-//! Errors of the text itself. One is reported alone: the text after it cannot be read reliably.
+//! Errors of the text itself. One is reported alone of its file: the text after it cannot be read reliably.
 
 use super::diagnostics::Diagnostics;
 use super::redact;
-use super::report::SourceSpan;
+use super::sources::SourceFile;
 
 /// The file is not TOML.
-pub(super) fn report(error: &toml::de::Error, text: &str, reader: &Diagnostics<'_>) {
-    let span = error.span().unwrap_or(text.len()..text.len());
-    let found = text.get(span.clone()).unwrap_or("");
+pub(super) fn report(error: &toml::de::Error, file: &SourceFile, reader: &Diagnostics<'_>) {
+    let span = error.span().unwrap_or(file.text.len()..file.text.len());
+    let found = file.text.get(span.clone()).unwrap_or("");
     reader.fault(
-        span.into(),
+        file.span(span.start, span.end),
         format!("this is not TOML: {}", error.message()),
         remedy(error.message(), found),
     );
 }
 
 /// The file is not text.
-pub(super) fn not_utf8(error: &std::str::Utf8Error, reader: &Diagnostics<'_>) {
+pub(super) fn not_utf8(error: &std::str::Utf8Error, file: &SourceFile, reader: &Diagnostics<'_>) {
     let at = error.valid_up_to();
-    let span = SourceSpan::from(at..at + char::REPLACEMENT_CHARACTER.len_utf8());
+    let span = file.span(at, at + char::REPLACEMENT_CHARACTER.len_utf8());
     reader.fault(span, "the file is not UTF-8 text from here on", "save it as UTF-8");
 }
 

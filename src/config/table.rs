@@ -81,7 +81,27 @@ impl<'a> ConfigTable<'a> {
         key: &'static str,
         read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
     ) -> Option<T> {
-        self.take(key).and_then(read)
+        self.take(key).and_then(|value| self.certain(key, value, read))
+    }
+
+    /// The result of `read`. An unknown value is noted with its key.
+    fn certain<T>(
+        &self,
+        key: &'static str,
+        value: ConfigValue<'a>,
+        read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
+    ) -> Option<T> {
+        let unknown = self.reader.unknown();
+        let result = read(value);
+        if self.reader.unknown() > unknown {
+            self.reader.set_uncertain(&self.title, key);
+        }
+        result
+    }
+
+    /// Whether the value of `key`, which was read, is unknown.
+    pub(super) fn is_uncertain(&self, key: &str) -> bool {
+        self.reader.is_uncertain(&self.title, key)
     }
 
     /// The result of `read` for `key`, or `default`.
@@ -103,10 +123,15 @@ impl<'a> ConfigTable<'a> {
     ) -> Option<T> {
         let value = self.take(key);
         if value.is_none() {
-            let message = format!("{} has no `{key}`", self.title);
-            self.reader.fault(self.span, message, format!("add, for example, `{key} = {example}`"));
+            self.missing(key, example);
         }
-        value.and_then(read)
+        value.and_then(|value| self.certain(key, value, read))
+    }
+
+    /// Reports that a required key is missing.
+    pub(super) fn missing(&self, key: &str, example: &str) {
+        let message = format!("{} has no `{key}`", self.title);
+        self.reader.fault(self.span, message, format!("add, for example, `{key} = {example}`"));
     }
 
     /// A key without effect beside the other keys of the table: an error if it is given.

@@ -1,6 +1,7 @@
 //! A string of the file, with `${NAME}` replaced by the environment variable NAME.
 //!
-//! `$${` is an escape for `${`; any other `$` is an ordinary character. The value of a variable is not expanded again,
+//! `${NAME:-default}` stands for the default if the variable is not set or empty. `$${` is an escape for `${`; any other
+//! `$` is an ordinary character. The value of a variable is not expanded again,
 //! and never appears in a message: it may be a secret.
 
 use super::diagnostics::{Diagnostics, Environment};
@@ -48,7 +49,11 @@ impl<'a> Cursor<'a> {
     pub(super) fn expand(written: &'a str, span: SourceSpan, reader: &'a Diagnostics<'a>) -> Option<Self> {
         match expand(written, reader.environment) {
             Ok(content) => Some(Self { content, written, span, reader }),
-            Err(refusal) => {
+            Err(NotExpanded::Unset(name)) => {
+                reader.unset(span, &format!("the environment variable `{name}`"), name);
+                None
+            }
+            Err(NotExpanded::Syntax(refusal)) => {
                 reader.fault(span, refusal.message, refusal.help);
                 None
             }
@@ -68,6 +73,11 @@ impl<'a> Cursor<'a> {
     /// The same place with a part of the text.
     pub(super) fn with(self, content: String) -> Self {
         Self { content, ..self }
+    }
+
+    /// The text in the file.
+    pub(super) fn written(&self) -> &'a str {
+        self.written
     }
 
     /// The text in the file, in back-ticks.
@@ -106,7 +116,24 @@ impl<'a> Cursor<'a> {
     }
 }
 
-fn expand(written: &str, environment: &Environment<'_>) -> Result<String, SyntaxError> {
+/// Why a string can not be expanded.
+enum NotExpanded<'a> {
+    /// A variable of this name is not set.
+    Unset(&'a str),
+    Syntax(SyntaxError),
+}
+
+/// The string after expansion; `None` if a variable is not set, or the string is faulty.
+pub(super) fn expanded(written: &str, environment: &Environment<'_>) -> Option<String> {
+    expand(written, environment).ok()
+}
+
+/// Whether a string is one variable and nothing else.
+pub(super) fn is_one_variable(written: &str) -> bool {
+    written.starts_with("${") && written.find('}') == written.len().checked_sub(1)
+}
+
+fn expand<'a>(written: &'a str, environment: &Environment<'_>) -> Result<String, NotExpanded<'a>> {
     let mut expanded = String::with_capacity(written.len());
     let mut rest = written;
     while let Some(at) = rest.find("${") {
@@ -117,15 +144,13 @@ fn expand(written: &str, environment: &Environment<'_>) -> Result<String, Syntax
             rest = variable;
             continue;
         }
-        let Some((name, after)) = variable.split_once('}') else {
+        let Some((variable, after)) = variable.split_once('}') else {
             let message = format!("`${{` without `}}` in {}", quoted(written));
-            return Err(SyntaxError::new(
-                message,
-                "write `${NAME}` for a variable, or `$${` for the characters `${`",
-            ));
+            let help = "write `${NAME}` for a variable, or `$${` for the characters `${`";
+            return Err(NotExpanded::Syntax(SyntaxError::new(message, help)));
         };
         expanded.push_str(before);
-        expanded.push_str(&lookup(name, environment)?);
+        expanded.push_str(&lookup(variable, environment)?);
         rest = after;
     }
     expanded.push_str(rest);
@@ -137,16 +162,21 @@ pub(super) fn is_variable(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
 
-fn lookup(name: &str, environment: &Environment<'_>) -> Result<String, SyntaxError> {
+/// The value of `NAME` or `NAME:-default`.
+fn lookup<'a>(variable: &'a str, environment: &Environment<'_>) -> Result<String, NotExpanded<'a>> {
+    let (name, default) = match variable.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (variable, None),
+    };
     if !is_variable(name) {
         let message = format!("{} is not the name of an environment variable", quoted(name));
-        return Err(SyntaxError::new(
-            message,
-            "a name has letters, digits and `_`; `$${` stands for the characters `${`",
-        ));
+        let help = "a name has letters, digits and `_`; `$${` stands for the characters `${`";
+        return Err(NotExpanded::Syntax(SyntaxError::new(message, help)));
     }
-    environment(name).ok_or_else(|| {
-        let message = format!("the environment variable `{name}` is not set");
-        SyntaxError::new(message, format!("set it before tollgate starts: `export {name}=…`"))
-    })
+    match (environment(name), default) {
+        (Some(held), None) => Ok(held),
+        (Some(held), Some(_)) if !held.is_empty() => Ok(held),
+        (_, Some(default)) => Ok(default.to_owned()),
+        (None, None) => Err(NotExpanded::Unset(name)),
+    }
 }

@@ -38,7 +38,9 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> Option<Trace> {
     let sample = table.or("sample", Sample::new(DEFAULT_SAMPLE), |value| value.share().map(Sample::new));
     let service_name =
         table.optional("service_name", |value| value.text()?.parse("the name of a service", service_name));
-    let headers = table.optional("headers", |value| headers::fields(&value, objection)).unwrap_or_default();
+    let headers = table
+        .optional("headers", |value| headers::fields_with(&value, objection, headers::field_value))
+        .unwrap_or_default();
     table.finish().then_some(())?;
     let (collector, path) = collector?;
     let secret = headers.into_iter().map(|(name, mut value)| {

@@ -64,9 +64,11 @@ pub(super) fn read(entry: &Entry<'_>) -> UpstreamDraft {
 }
 
 fn short(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
+    let servers = Servers::of(target(value)?);
     Some(Upstream {
         name: Arc::clone(name),
-        backend: backend(Servers::of(target(value)?), None, Protocol::Http1, value)?,
+        base_path: base_path(&servers, value)?,
+        backend: backend(servers, None, Protocol::Http1, value)?,
         protocol: Protocol::Http1,
         connect_timeout: Duration::from_secs(2),
         idle_timeout: Duration::from_secs(60),
@@ -86,7 +88,8 @@ fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
     let protocol = table.or("protocol", Protocol::Http1, |value| value.choice(&protocols));
     let tls = table.take("tls");
     let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| {
-        backend(servers(&value)?, tls.as_ref(), protocol, &value)
+        let servers = servers(&value)?;
+        Some((base_path(&servers, &value)?, backend(servers, tls.as_ref(), protocol, &value)?))
     });
     let connect_timeout = seconds(&mut table, "connect_timeout", 2);
     let idle_timeout = seconds(&mut table, "idle_timeout", 60);
@@ -96,9 +99,10 @@ fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
     let health = table.optional("health", |value| health(&value));
     let max_connections = max_connections(&mut table);
     table.finish().then_some(())?;
-    let (name, backend, balance) = (Arc::clone(name), backend?, balance?);
+    let (name, (base_path, backend), balance) = (Arc::clone(name), backend?, balance?);
     Some(Upstream {
         name,
+        base_path,
         backend,
         protocol,
         connect_timeout,
@@ -142,6 +146,10 @@ fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
             return Some(Balance::Hash(Key { parts, missing: Missing::Ip, repeated: Some(Repeated::Join) }));
         }
     };
+    if table.is_uncertain("balance") {
+        table.skip(&["hash_key"]);
+        return None;
+    }
     let help = "leave it out, or write `balance = \"hash\"`";
     table.misplaced("hash_key", "`hash_key` has no effect without `balance = \"hash\"`", help);
     Some(balance)
@@ -192,6 +200,24 @@ impl Servers {
             UpstreamTarget::Server(server) => Self::Listed(vec![server]),
         }
     }
+}
+
+/// The path of the servers' URLs: it is the same for all, so that a retry asks for the same.
+fn base_path(servers: &Servers, value: &ConfigValue<'_>) -> Option<Option<Box<str>>> {
+    let Servers::Listed(listed) = servers else { return Some(None) };
+    let mut paths = listed.iter().map(|server| &server.base_path);
+    let first = paths.next()?;
+    if let Some(other) = paths.find(|path| *path != first) {
+        let shown = |path: &str| if path.is_empty() { "no path".to_owned() } else { quoted(path) };
+        let message = format!(
+            "the servers of this upstream have different paths: {} and {}",
+            shown(first),
+            shown(other)
+        );
+        value.fault(message, "make them two upstreams, or use `rewrite` of the routes");
+        return None;
+    }
+    Some((!first.is_empty()).then(|| first.clone()))
 }
 
 /// The servers, with the `tls` settings for those with https. `value`: their list.

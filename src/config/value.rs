@@ -1,15 +1,17 @@
 //! One value of the file, read by type. A value of another type is reported with its position, and read as `None`.
 
+use std::io;
 use std::ops::RangeInclusive;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::diagnostics::{Diagnostics, MAX_BYTES};
+use super::diagnostics::Diagnostics;
+use super::named_file::MAX_BYTES;
 use super::redact::is_variable_name;
 use super::report::{SourceSpan, listed, quoted};
 use super::suggest::did_you_mean;
-use super::text::{Cursor, is_variable};
+use super::text::{Cursor, is_one_variable, is_variable};
 
 /// A value with the name that messages give it.
 #[derive(Clone)]
@@ -103,21 +105,25 @@ impl<'a> ConfigValue<'a> {
             }
             Some(held) => Some(held),
             None => {
-                self.fault(format!("{which} is not set"), help());
+                self.reader.unset(self.span(), &which, example);
                 None
             }
         }
     }
 
-    /// The bytes of the file that this string names; a relative path begins in the directory of `gateway.toml`.
+    /// The bytes of the file that this string names; a relative path begins where the file with this string lies.
     pub(super) fn file(&self) -> Option<Vec<u8>> {
         self.file_at(&self.text()?, MAX_BYTES)
     }
 
     /// The same of a file at `path`, at most this many bytes.
     pub(super) fn file_at(&self, path: &Cursor<'_>, max_bytes: u64) -> Option<Vec<u8>> {
-        match self.reader.file(path.as_str(), max_bytes) {
+        match self.reader.file(path.as_str(), self.span(), max_bytes) {
             Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.reader.is_without_environment() => {
+                self.reader.skip(self.span(), &format!("there is no file {}", path.quoted()));
+                None
+            }
             Err(error) => {
                 let help = "a relative path begins where `gateway.toml` lies; the user that tollgate runs as must be able to read it";
                 self.fault(format!("can not read {}: {error}", path.quoted()), help);
@@ -126,24 +132,58 @@ impl<'a> ConfigValue<'a> {
         }
     }
 
+    /// The text of a string that is one variable and nothing else: it may stand for a number or a boolean.
+    fn one_variable(&self) -> Option<Option<Cursor<'a>>> {
+        let is_one = self.inner.get_ref().as_str().is_some_and(is_one_variable);
+        is_one.then(|| self.text())
+    }
+
+    /// Reports a variable that does not hold what stands for this value.
+    fn holds_other<T>(&self, text: &Cursor<'_>, expected: &str) -> Option<T> {
+        let message = format!("{} should be {expected}, but {} holds none", self.label, text.quoted());
+        self.fault(message, "look at what the variable holds");
+        None
+    }
+
     /// `true` or `false`.
     pub(super) fn boolean(&self) -> Option<bool> {
+        const EXPECTED: &str = "`true` or `false`";
+        if let Some(text) = self.one_variable() {
+            let text = text?;
+            return match text.as_str() {
+                "true" => Some(true),
+                "false" => Some(false),
+                _ => self.holds_other(&text, EXPECTED),
+            };
+        }
         match self.inner.get_ref() {
             DeValue::Boolean(value) => Some(*value),
-            _ => self.mismatch("`true` or `false`", "write it without quotes"),
+            _ => self.mismatch(EXPECTED, "write it without quotes"),
         }
     }
 
     /// A whole number in `range`.
     pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        if let Some(text) = self.one_variable() {
+            let text = text?;
+            return match DeValue::parse(text.as_str()).as_ref().map(Spanned::get_ref) {
+                Ok(DeValue::Integer(number)) => self.in_range(number, text.written(), range),
+                _ => self.holds_other(&text, "a whole number"),
+            };
+        }
         let DeValue::Integer(number) = self.inner.get_ref() else {
             let help = format!("write a number without quotes, from {} to {}", range.start(), range.end());
             return self.mismatch("a whole number", help);
         };
+        self.in_range(number, &number.to_string(), range)
+    }
+
+    /// `shown` is the number in messages.
+    fn in_range(&self, number: &DeInteger<'_>, shown: &str, range: RangeInclusive<u64>) -> Option<u64> {
         let value = u64::from_str_radix(number.as_str().trim_start_matches('+'), number.radix());
         let value = value.ok().filter(|value| range.contains(value));
         if value.is_none() {
-            self.out_of_range(&number.to_string(), &range.start().to_string(), &range.end().to_string());
+            self.out_of_range(shown, &range.start().to_string(), &range.end().to_string());
         }
         value
     }
@@ -155,14 +195,25 @@ impl<'a> ConfigValue<'a> {
 
     /// A number from 0 to 1.
     pub(super) fn share(&self) -> Option<f64> {
-        let written = match self.inner.get_ref() {
-            DeValue::Float(number) => number.as_str(),
-            DeValue::Integer(number) => number.as_str(),
-            _ => return self.mismatch("a number", "write a number from 0 to 1, such as `0.2`"),
-        };
-        let value = written.parse().ok().filter(|value| (0.0..=1.0).contains(value));
+        if let Some(text) = self.one_variable() {
+            let text = text?;
+            let parsed = DeValue::parse(text.as_str());
+            return match parsed.as_ref().ok().and_then(|value| digits(value.get_ref())) {
+                Some(number) => self.in_unit(number, text.written()),
+                None => self.holds_other(&text, "a number"),
+            };
+        }
+        match digits(self.inner.get_ref()) {
+            Some(number) => self.in_unit(number, number),
+            None => self.mismatch("a number", "write a number from 0 to 1, such as `0.2`"),
+        }
+    }
+
+    /// `shown` is the number in messages.
+    fn in_unit(&self, number: &str, shown: &str) -> Option<f64> {
+        let value = number.parse().ok().filter(|value| (0.0..=1.0).contains(value));
         if value.is_none() {
-            self.out_of_range(written, "0", "1");
+            self.out_of_range(shown, "0", "1");
         }
         value
     }
@@ -273,5 +324,14 @@ fn all<T>(choices: &[(&str, T)]) -> String {
     match choices {
         [(only, _)] => format!("the only choice is {}", quoted(only)),
         _ => format!("the choices are {}", listed(choices.iter().map(|(word, _)| *word))),
+    }
+}
+
+/// The digits of a whole number or a fraction.
+fn digits<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
+    match value {
+        DeValue::Float(number) => Some(number.as_str()),
+        DeValue::Integer(number) => Some(number.as_str()),
+        _ => None,
     }
 }

@@ -7,6 +7,7 @@ use crate::http1::name::Name;
 use crate::limit::units::Cost;
 use crate::plan::{Backend, Plan, Policy, Upstream};
 use crate::route::client::{ClientAddress, ClientRule, ClientSource};
+use crate::route::condition::Condition;
 use crate::route::pattern::HostPattern;
 use crate::route::{self, Conditions, Match};
 
@@ -55,7 +56,7 @@ pub(super) fn identified(
 pub(super) fn why(conditions: &Conditions, request: &route::RouteRequest<'_>) -> Vec<(&'static str, String)> {
     let path =
         match (request.path.form(conditions.merge_slashes), request.path.folded(conditions.merge_slashes)) {
-            (spelled, folded) if spelled == folded => format!("`{spelled}`"),
+            (spelled, folded) if spelled == folded || conditions.path.is_regex() => format!("`{spelled}`"),
             (spelled, folded) => format!("`{spelled}` is compared as `{folded}` and"),
         };
     let host = conditions.hosts.iter().find(|host| host.matches(request.host));
@@ -67,10 +68,14 @@ pub(super) fn why(conditions: &Conditions, request: &route::RouteRequest<'_>) ->
         [] => ("method", "any".into()),
         methods => ("method", format!("`{}` is {}", request.method, one_of(methods))),
     });
-    // Without the value: it may be a secret of the config file.
-    let fields = conditions.headers.iter();
-    reasons
-        .extend(fields.map(|(name, _)| ("field", format!("`{name}` has the value that the route asks for"))));
+    reasons.extend(conditions.values.iter().map(|condition| match condition {
+        // Without the value: it may be a secret of the config file.
+        Condition::Header(name, _) => ("field", format!("`{name}` has a value that the route asks for")),
+        Condition::Query(name, _) => ("query", format!("`{name}` has a value that the route asks for")),
+        Condition::Clients(_) => {
+            ("client", format!("{} is in a network of the route", request.client.address))
+        }
+    }));
     reasons
 }
 
@@ -99,6 +104,8 @@ pub(super) fn why_not(
             format!("the field `{name}` has another value")
         }
         Match::Header(name) => format!("the field `{name}` is absent"),
+        Match::Query(name) => format!("the parameter `{name}` of the query is absent or has another value"),
+        Match::Client => format!("the client {} is in none of its networks", request.client.address),
     }
 }
 

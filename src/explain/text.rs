@@ -4,7 +4,9 @@ use std::fmt::{self, Display, Formatter};
 
 use http::StatusCode;
 
-use super::{Applied, AppliedStatus, ExplainedAnswer, ExplainedConsumer, Explanation, Taken};
+use super::{
+    Applied, AppliedStatus, ExplainedAction, ExplainedAnswer, ExplainedConsumer, Explanation, Taken,
+};
 use crate::plan::Mode;
 
 impl Display for Explanation {
@@ -54,8 +56,32 @@ impl Display for Taken {
         if let Some(location) = &self.redirect {
             line(f, "redirect", format_args!("without TLS 308 to `{location}`, and nothing below"))?;
         }
-        line(f, "upstream", format_args!("{} gets `{}`", self.upstream, self.forwarded))?;
+        self.action.fmt(f)?;
         self.limits.iter().try_for_each(|limit| limit.fmt(f))
+    }
+}
+
+impl Display for ExplainedAction {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forward { upstream, edits, target } => {
+                if !edits.is_empty() {
+                    line(f, "rewritten", format_args!("to `{target}` by {}", edits.join(" and ")))?;
+                }
+                line(f, "upstream", format_args!("{upstream} gets `{target}`"))
+            }
+            Self::Redirect { status, location } => line(
+                f,
+                "answer",
+                format_args!("{} to `{location}`, once the limits admit it", status.as_str()),
+            ),
+            Self::Respond { status, content_type } => {
+                let body = content_type
+                    .as_ref()
+                    .map_or_else(|| "without a body".into(), |one| format!("with `{one}`"));
+                line(f, "answer", format_args!("{} {body}, once the limits admit it", status.as_str()))
+            }
+        }
     }
 }
 

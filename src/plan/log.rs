@@ -1,4 +1,10 @@
-//! `[log]`: the form and output of the access log, and the level of the program log.
+//! `[log]`: the form and output of the access log, and the form and level of the program log.
+
+mod fields;
+mod secret_headers;
+
+pub use fields::{HeaderColumn, LogColumn, LogFields, MAX_HEADER_COLUMNS};
+pub use secret_headers::SecretHeaders;
 
 use std::path::PathBuf;
 
@@ -15,13 +21,21 @@ pub struct Log {
     pub sample: Sample,
     /// The program log's filter: a level, or directives of tracing's `EnvFilter`.
     pub level: String,
+    /// The program log's format.
+    pub program: ProgramFormat,
+    /// Headers that are never logged.
+    pub secrets: SecretHeaders,
 }
 
 /// The access log's format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLog {
-    /// One JSON object a line, with these fields in this order; none is named twice.
-    Json(Box<[LogField]>),
+    /// One JSON object a line, with these fields in this order.
+    Json(LogFields),
+    /// Aligned lines for a reader at a terminal, with those of these fields that the line does not show anyway.
+    Pretty(LogFields),
+    /// [`Self::Pretty`] if the output is a terminal, else [`Self::Json`].
+    Auto(LogFields),
     /// Apache's combined format.
     Combined,
     /// None.
@@ -31,13 +45,40 @@ pub enum AccessLog {
 impl AccessLog {
     /// JSON with the default fields.
     pub fn json() -> Self {
-        // The others are written only if the file names them.
-        Self::Json(LogField::ALL.into_iter().filter(|field| *field != LogField::TraceId).collect())
+        Self::Json(LogFields::default())
+    }
+
+    /// The fields of a record; `None`: the format has its own.
+    pub const fn fields(&self) -> Option<&LogFields> {
+        match self {
+            Self::Json(fields) | Self::Pretty(fields) | Self::Auto(fields) => Some(fields),
+            Self::Combined | Self::Off => None,
+        }
+    }
+
+    /// Whether records need `user-agent` and `referer`.
+    pub fn needs_agent(&self) -> bool {
+        *self == Self::Combined || self.fields().is_some_and(|fields| fields.needs_agent)
+    }
+
+    /// Whether records need the key of the limit that decided.
+    pub fn needs_key(&self) -> bool {
+        self.fields().is_some_and(|fields| fields.needs_key)
     }
 }
 
 labels! {
-    /// A field of the JSON format.
+    /// The program log's format.
+    pub enum ProgramFormat {
+        /// Lines of text.
+        Text = "text",
+        /// One JSON object a line.
+        Json = "json",
+    }
+}
+
+labels! {
+    /// A field of a record.
     #[expect(missing_docs, reason = "the names are those of the file, and the record says what they hold")]
     pub enum LogField {
         Time = "time",
@@ -61,6 +102,10 @@ labels! {
         Cost = "cost",
         Error = "error",
         TraceId = "trace_id",
+        UserAgent = "user_agent",
+        Referer = "referer",
+        Protocol = "protocol",
+        Key = "key",
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::action::RouteAction;
+use super::template::{BodyTemplate, HeaderTemplate};
 use super::{Limit, LimitIndex, Plan, Reject, Route, Upstream, UpstreamIndex};
 use crate::route::RouteIndex;
 
@@ -9,6 +11,12 @@ impl Plan {
     /// The route at `index`.
     pub fn route(&self, index: RouteIndex) -> &Route {
         &self.routes[index.0]
+    }
+
+    /// The routes with a regular expression, in the order in which these are tried.
+    pub fn regex_routes(&self) -> impl Iterator<Item = (RouteIndex, &Route)> {
+        let routes = (0..).map(RouteIndex).zip(&self.routes);
+        routes.filter(|(_, route)| route.conditions.path.is_regex())
     }
 
     /// The limit at `index`.
@@ -24,6 +32,37 @@ impl Plan {
     /// The upstream at `index`.
     pub fn upstream(&self, index: UpstreamIndex) -> &Arc<Upstream> {
         &self.upstreams[index.0]
+    }
+}
+
+impl Plan {
+    /// Notes whether a text of the file has values of the request.
+    #[must_use]
+    pub fn with_templates(mut self) -> Self {
+        let has = |headers: &[(_, HeaderTemplate)]| headers.iter().any(|(_, value)| value.has_values());
+        let rejects = |reject: &Option<Arc<Reject>>| {
+            let of = |reject: &Arc<Reject>| {
+                has(&reject.headers) || reject.body.as_ref().is_some_and(BodyTemplate::has_values)
+            };
+            reject.as_ref().is_some_and(of)
+        };
+        let responds = |action: &RouteAction| match action {
+            RouteAction::Respond(response) => {
+                has(&response.headers)
+                    || response.content.as_ref().is_some_and(|content| content.body.has_values())
+            }
+            RouteAction::Forward(_) | RouteAction::Redirect(_) => false,
+        };
+        let of_route = |route: &Route| {
+            let edits = [&route.request_headers, &route.response_headers];
+            edits.into_iter().any(|edits| has(&edits.set))
+                || rejects(&route.reject)
+                || responds(&route.action)
+        };
+        self.has_templates = self.errors.has_values()
+            || self.limits.iter().any(|limit| rejects(&limit.reject))
+            || self.routes.iter().any(of_route);
+        self
     }
 }
 

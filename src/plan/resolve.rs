@@ -6,20 +6,21 @@ use std::net::IpAddr;
 
 use http::{Method, StatusCode, header};
 
+use super::action::RouteAction;
 use super::admission::RequestCharges;
 use super::auth::{AuthFailure, CredentialFault, NamedConsumer};
 use super::loop_mark::LoopMark;
+use super::target::AmbiguousTarget;
 use super::{Limit, Plan, Redirect, Route};
 use crate::http1::body::Body;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::route::access::AddressRefusal;
 use crate::route::client::ClientAddress;
-use crate::route::credential::without_credentials;
 use crate::route::key::KeySecret;
 use crate::route::path::Path;
 use crate::route::pattern::bare_host;
-use crate::route::{RouteIndex, RouteRequest};
+use crate::route::{Conditions, RouteIndex, RouteRequest};
 
 /// How often a request may pass this process: a gateway both before and behind a cache is passed twice.
 const MAX_PASSES: usize = 3;
@@ -62,7 +63,7 @@ pub struct RoutedRequest<'p, 'r> {
     pub consumer: Option<NamedConsumer<'p>>,
     /// Its charges.
     pub charges: RequestCharges<'p>,
-    /// The path and query for the backend.
+    /// The path and query for the backend, or the location of a redirect. Empty if the gateway answers.
     pub target: Cow<'r, str>,
     /// The hash that selects the server.
     pub affinity: u64,
@@ -232,14 +233,31 @@ impl<'p, 'r> Input<'p, 'r> {
             None => None,
         };
         request.consumer = consumer.map(|named| named.consumer);
+        let (target, affinity) = match &route.action {
+            &RouteAction::Forward(upstream) => {
+                let target = plan.forwarded_target((route, upstream), head, &seen.path);
+                let target = target.map_err(|AmbiguousTarget| RejectReason::ambiguous_target())?;
+                (target, plan.upstream(upstream).affinity(&request, route))
+            }
+            RouteAction::Redirect(redirect) => {
+                let Conditions { path, merge_slashes, .. } = &route.conditions;
+                // Another host gets no credential. A path on this host asks for it again.
+                let query = match redirect.to.has_host() {
+                    true => plan.forwarded_query(route, head.target.query),
+                    false => head.target.query.map(Cow::Borrowed),
+                };
+                (redirect.to.location(path, &seen.path, *merge_slashes, query.as_deref()).into(), 0)
+            }
+            RouteAction::Respond(_) => ("".into(), 0),
+        };
         Ok(Routed {
             index,
             route,
             consumer,
             // Built in place: it is large enough that moving it costs measurably.
             assessment: RequestCharges::new(plan, route, &request, secret),
-            target: forwarded(plan, head, &seen.path, route),
-            affinity: plan.upstream(route.upstream).affinity(&request, route),
+            target,
+            affinity,
         })
     }
 
@@ -325,27 +343,6 @@ fn host_of<'r>(head: &RequestHead<'r>) -> Result<Cow<'r, str>, RejectReason> {
     Ok(bare_host(named))
 }
 
-/// The target for the backend: the normalised path without the route's prefix, in origin-form.
-fn forwarded<'r>(plan: &Plan, head: &RequestHead<'r>, path: &Path<'_>, route: &Route) -> Cow<'r, str> {
-    let path = route.forwarded_path(path);
-    if let (Some(auth), Some(query)) = (&route.auth, head.target.query)
-        && !auth.forwards_credentials
-        && let Some(rest) = without_credentials(query, auth.auths.iter().map(|auth| &plan.auth(*auth).source))
-    {
-        return with_query(path, &rest).into();
-    }
-    match head.target.query {
-        _ if head.target.authority.is_none() && head.target.path == path => head.target.text.into(),
-        Some(query) => format!("{path}?{query}").into(),
-        None => path.to_owned().into(),
-    }
-}
-
-/// An empty query is left out.
-fn with_query(path: &str, query: &str) -> String {
-    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
-}
-
 /// The route's requirements for a request beyond its conditions.
 fn check(head: &RequestHead<'_>, route: &Route) -> Result<(), RejectReason> {
     let expectation = head.fields.known(Name::Expect);
@@ -392,6 +389,10 @@ impl RejectReason {
 
     fn address(refusal: AddressRefusal) -> Self {
         Self::new(403, "requests from this address are not admitted", refusal.error())
+    }
+
+    fn ambiguous_target() -> Self {
+        Self::new(400, "the parts of this path can not be put together again", "malformed_path")
     }
 
     fn no_route() -> Self {

@@ -21,6 +21,8 @@ pub struct Upstream {
     pub name: Arc<str>,
     /// The servers, or the built-in echo.
     pub backend: Backend,
+    /// The base path of all its servers, without a final slash: it is put in front of each forwarded path.
+    pub base_path: Option<Box<str>>,
     /// The protocol of its servers.
     pub protocol: Protocol,
     /// The timeout for connecting, and for waiting at the connection limit.

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use http::{Method, StatusCode, Version, header};
+use http::{Method, StatusCode, Version};
 
+use super::log_capture;
 use super::peer::ConnectionPeer;
 use super::request_context::RequestContext;
 use super::tracer::RequestTrace;
@@ -11,11 +12,13 @@ use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
-use crate::plan::admission::{Applicability, BindingLimit, LimitCheck, Refusal, RequestCharges};
+use crate::plan::admission::{
+    Applicability, BindingLimit, LimitCheck, Refusal, RefusalCause, RequestCharges,
+};
 use crate::plan::auth::{AuthFailure, CredentialFault, NamedConsumer, RouteAuth};
 use crate::plan::log::AccessLog;
 use crate::plan::resolve::{EarlyResponse, RoutedRequest};
-use crate::plan::{Limit, Mode, Plan, Route, UpstreamIndex};
+use crate::plan::{Limit, Mode, Route, UpstreamIndex};
 use crate::route::mask::Masking;
 use crate::route::{RouteIndex, RouteRequest};
 use crate::store::Outcome;
@@ -74,8 +77,8 @@ impl RequestContext {
         let client = plan.server.client.client(peer.address).address;
         begin(&mut record, self.started, head, client, peer.http2);
         String::from_utf8_lossy(&self.request_id).as_ref().clone_into(&mut record.request_id);
-        if let (AccessLog::Combined, Some(head)) = (&plan.log.access, head) {
-            note_agent(&mut record, plan, head);
+        if let Some(head) = head {
+            log_capture::note_request(&mut record, plan, head);
         }
         record.trace_id = self.trace.as_ref().map(RequestTrace::id);
         self.record = Some(record);
@@ -146,12 +149,15 @@ impl RequestContext {
 
     /// Counts a wrong credential in the statistics of its client's key.
     pub(crate) fn count_failure(
-        &self,
+        &mut self,
         failure: AuthFailure,
         charges: &RequestCharges<'_>,
         request: &RouteRequest<'_>,
         refused: bool,
     ) {
+        if let (true, Some(check)) = (refused, charges.checks.first()) {
+            self.note_key_of(request, ("", true), check.limit);
+        }
         let limit = self.plan.auth(failure.auth).failures;
         let key_stats = limit.and_then(|limit| self.plan.key_stats.get(limit.0));
         let Some((key_stats, check)) = key_stats.zip(charges.checks.first()) else { return };
@@ -221,6 +227,7 @@ impl RequestContext {
         if let (Some(limit), Some(record)) = (routed.charges.decided_locally(outcome), &mut self.record) {
             (*limit.name).clone_into(&mut record.limit);
             record.decision = Some(DecisionLabel::StoreError);
+            self.note_key(routed, limit);
         }
         if outcome.unavailable {
             self.sample_rejection(routed.head(), routed.request().host);
@@ -340,6 +347,10 @@ impl RequestContext {
             (*refusal.limit.name).clone_into(&mut record.limit);
             record.decision = Some(DecisionLabel::Limited);
         }
+        // Otherwise there is no key.
+        if !matches!(refusal.why, RefusalCause::Missing | RefusalCause::Repeated) {
+            self.note_key(routed, tightest.map_or(refusal.limit, |tightest| tightest.limit));
+        }
         self.sample_refusal(routed, refusal, tightest);
     }
 
@@ -388,20 +399,6 @@ fn begin(
         _ => Version::HTTP_11,
     };
     head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.path);
-}
-
-/// Notes the fields that only the combined format logs. The referrer may be a page of this site with a credential in its
-/// query.
-fn note_agent(record: &mut Record, plan: &Plan, head: &RequestHead<'_>) {
-    let field = |name| head.fields.first(name).unwrap_or_default();
-    let referer = field(&header::REFERER);
-    referer.clone_into(&mut record.referer);
-    if plan.hides_queries() && referer.contains(&b'?') {
-        let mut text = String::from_utf8_lossy(referer).into_owned();
-        plan.cut_credentials(&mut text);
-        record.referer = text.into_bytes();
-    }
-    field(&header::USER_AGENT).clone_into(&mut record.user_agent);
 }
 
 fn no_method() -> Method {

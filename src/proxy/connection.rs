@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::connection_handle::ConnectionHandle;
 use super::lifetime::Lifetime;
 use super::linger::{SILENCE, linger, linger_for};
-use super::local_response::ResponseOptions;
+use super::local_response::{LocalBody, ResponseOptions};
 use super::local_response_writer::LocalResponseWriter;
 use super::next_action::NextAction;
 use super::peer::ConnectionPeer;
@@ -26,6 +26,7 @@ use crate::boxed_cold::boxed_cold;
 use crate::clock::deadline::now;
 use crate::http1::scanner::HeadScanner;
 use crate::net::Stream;
+use crate::plan::template::TemplateValues;
 use crate::telemetry::metrics::ConnectionRejectReason;
 
 /// One client connection.
@@ -93,7 +94,7 @@ impl Connection {
                 ReadEvent::Http2 => return NextAction::Http2,
                 ReadEvent::InvalidPreface => {
                     let mut refusal = BytesMut::from(http2::INVALID_PREFACE);
-                    let sent = self.session.writer.send(&mut refusal, 0).await;
+                    let sent = self.session.writer.send(&mut refusal, &LocalBody::default()).await;
                     return if sent.is_ok() { NextAction::Close } else { NextAction::Drop };
                 }
                 ReadEvent::Fault(fault) => service::refuse_unread(&mut self.session, fault).await,
@@ -194,7 +195,7 @@ pub(crate) async fn reject_connection(
     let date = worker.date(worker.shared.clock.now());
     let form = ResponseOptions::unread(false);
     // There is no request, so no line of the access log has a request id.
-    let (request_id, cors) = (&[], &[]);
+    let (request_id, cors, plan) = (&[], &[], worker.plan());
     let page = LocalResponseWriter {
         scrap: &mut scrap,
         outbound: &mut outbound,
@@ -202,9 +203,11 @@ pub(crate) async fn reject_connection(
         request_id,
         cors,
         form,
+        errors: &plan.errors,
+        values: TemplateValues::default(),
     };
     let body = page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
-    if let Ok(Ok(())) = timeout(SILENCE, writer.send(&mut outbound, body)).await {
+    if let Ok(Ok(())) = timeout(SILENCE, writer.send(&mut outbound, &body)).await {
         // The connection counts as open, but is not in the list of those that can be evicted.
         linger_for(&stream, SILENCE).await;
     }

@@ -5,8 +5,8 @@ use http::StatusCode;
 
 use super::body_fault::upload_fault;
 use super::drain::{Drained, read_whole};
-use super::forward_request::{ForwardRequest, put_fields, put_request_id};
-use super::local_response::put_connection;
+use super::forward_request::{ForwardRequest, put_fields, put_own_request_id};
+use super::local_response::{put_body, put_connection};
 use super::next_action::NextAction;
 use super::request_context::RequestContext;
 use super::request_reader::BodyFault;
@@ -14,7 +14,6 @@ use super::respond::{send, send_problem};
 use super::session::Session;
 use super::upstream_head::{put_field, put_number, put_status};
 use crate::http1::fields::Fields;
-use crate::plan::RequestIds;
 
 /// Responds to the request; its head for the backend is in the message buffer.
 pub(crate) async fn answer(
@@ -30,10 +29,8 @@ pub(crate) async fn answer(
     }
     ctx.answered(StatusCode::OK, None);
     let mut fields = BytesMut::new();
-    put_fields(ctx, delivery, Fields::NONE, &mut fields);
-    if ctx.plan.server.request_id == RequestIds::Own {
-        put_request_id(ctx, delivery, &mut fields);
-    }
+    put_fields(ctx, delivery.route, delivery.tightest.as_ref(), Fields::NONE, &mut fields);
+    put_own_request_id(ctx, delivery.route, &mut fields);
     send(session, ctx, |page| {
         let text = as_text(page.scrap);
         let out = page.outbound;
@@ -43,10 +40,7 @@ pub(crate) async fn answer(
         put_number(out, b"content-length", text.len() as u64);
         put_connection(page.form, out);
         out.extend_from_slice(b"\r\n");
-        if !page.form.to_head {
-            out.extend_from_slice(text.as_bytes());
-        }
-        text.len()
+        put_body(page.form, text.as_bytes(), None, out)
     })
     .await
 }

@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, watch};
 use super::worker::Worker;
 use crate::clock::Clock;
 use crate::limit::units::Timestamp;
-use crate::plan::log::{AccessLog, Log, Sample};
+use crate::plan::action::ErrorPages;
+use crate::plan::log::{AccessLog, Log, ProgramFormat, Sample, SecretHeaders};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::{
     self, Balance, Endpoint, Plan, Protocol, RatelimitHeaders, RequestIds, Retry, Server, StoreSettings,
@@ -65,13 +66,22 @@ pub(super) fn plan(server: Server) -> Plan {
         server,
         admin: None,
         store: StoreSettings { max_keys: 10, shared: None },
-        log: Log { access: AccessLog::Off, file: None, sample: Sample::ALL, level: String::new() },
+        log: Log {
+            access: AccessLog::Off,
+            file: None,
+            sample: Sample::ALL,
+            level: String::new(),
+            program: ProgramFormat::Text,
+            secrets: SecretHeaders::default(),
+        },
         trace: None,
         limits: Vec::new(),
         auths: Vec::new(),
         upstreams: Vec::new(),
         routes: Vec::new(),
         table: RouteTable::new(Vec::new(), PathMatching::default()),
+        errors: ErrorPages::default(),
+        has_templates: false,
     }
 }
 
@@ -87,6 +97,7 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
     Upstream {
         name: "backend".into(),
         backend: plan::Backend::Servers(vec![endpoint]),
+        base_path: None,
         protocol: Protocol::Http1,
         connect_timeout: 20 * SECOND,
         idle_timeout: 2_000 * SECOND,

@@ -13,7 +13,7 @@ use super::buffer_pool::Buffers;
 use super::echo;
 use super::forward_request::{ForwardRequest, put_fields};
 use super::grpc;
-use super::local_response::put_connection;
+use super::local_response::{LocalBody, put_connection};
 use super::next_action::NextAction;
 use super::request_body::Upload;
 use super::request_context::RequestContext;
@@ -43,13 +43,13 @@ pub(crate) async fn forward(
     if ctx.form.grpc {
         ctx.terms.turn_to_messages(delivery.silence());
     }
-    if plan.upstream(delivery.route.upstream).backend == Backend::Echo {
+    if plan.upstream(delivery.upstream).backend == Backend::Echo {
         return echo::answer(session, ctx, delivery).await;
     }
     let Session { peer, reader, writer, backend_deadline, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
-    let backend_http2 = plan.upstream(delivery.route.upstream).protocol == Protocol::Http2;
+    let backend_http2 = plan.upstream(delivery.upstream).protocol == Protocol::Http2;
     let mut terms = std::mem::take(&mut ctx.terms);
     if backend_http2 {
         terms.turn_to_http2(client_http2);
@@ -58,7 +58,7 @@ pub(crate) async fn forward(
     let holds_place = ctx.places.is_some();
     let mut watch = DisconnectWatch::new(reader, holds_place);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
-    let &ForwardRequest { route, idempotent, affinity, private, since: asked, .. } = delivery;
+    let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } = delivery;
     if ctx.form.http_11 {
         upload.pass_hints(&route.response_headers);
     }
@@ -66,7 +66,7 @@ pub(crate) async fn forward(
     let request = UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, own };
     let now = ctx.worker.shared.clock.instant(asked);
     let sent = {
-        let client = &plan.upstream_clients[route.upstream.0];
+        let client = &plan.upstream_clients[upstream.0];
         let mut sending = pin!(client.send(request, now, route.timeout, backend_deadline));
         poll_fn(|context| match sending.as_mut().poll(context) {
             Poll::Ready(sent) => Poll::Ready(Some(sent)),
@@ -74,14 +74,14 @@ pub(crate) async fn forward(
         })
         .await
     };
-    count_attempts(&plan, route.upstream);
+    count_attempts(&plan, upstream);
     let failed = match sent {
         None => {
             ctx.received = upload.bytes();
             return NextAction::Drop;
         }
         Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
-            ctx.note_answer(route.upstream, &exchange, head.status, asked);
+            ctx.note_answer(upstream, &exchange, head.status, asked);
             let (watch, deadline) = ((client_http2 || holds_place).then_some(watch), backend_deadline);
             let http2 = client_http2 && backend_http2;
             let passage = ResponseRelay { delivery, http2, ctx, outbound, writer, watch, deadline };
@@ -159,6 +159,7 @@ impl ResponseRelay<'_, '_> {
         exchange.body().end_interim(self.outbound);
         let head_begins = self.outbound.len();
         self.put_head(exchange.answer(), &head, framing);
+        self.ctx.note_response_head(self.outbound.get(head_begins..).unwrap_or_default());
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
         let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
@@ -178,7 +179,7 @@ impl ResponseRelay<'_, '_> {
         self.ctx.received = exchange.body().bytes();
         Ok(match passed {
             Ok(()) => {
-                exchange.finish(&head, self.delivery.upstream(self.ctx).idle_timeout);
+                exchange.finish(&head, self.delivery.upstream_of(self.ctx).idle_timeout);
                 if self.ctx.form.keep { NextAction::Keep } else { NextAction::Close }
             }
             Err(RelayError::Unsent) => {
@@ -236,7 +237,7 @@ impl ResponseRelay<'_, '_> {
     fn put_head(&mut self, answer: &ResponseBuffer, head: &ResponseHead, framing: BodyFraming) {
         let out = &mut *self.outbound;
         put_status(out, head.status, answer.bytes.get(head.reason.0..head.reason.1));
-        put_fields(self.ctx, self.delivery, answer.fields(head), out);
+        put_fields(self.ctx, self.delivery.route, self.delivery.tightest.as_ref(), answer.fields(head), out);
         match (framing, head.content_length) {
             (BodyFraming::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
             // RFC 9110 §8.6 forbids it with 204.
@@ -255,14 +256,16 @@ impl ResponseRelay<'_, '_> {
         exchange.body().end_interim(out);
         let fields = exchange.answer().fields(head);
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
+        let head_begins = out.len();
         put_status(out, head.status, None);
-        put_fields(self.ctx, self.delivery, fields, out);
+        put_fields(self.ctx, self.delivery.route, self.delivery.tightest.as_ref(), fields, out);
         put_field(out, b"connection", b"upgrade");
         put_field(out, b"upgrade", protocol);
         out.extend_from_slice(b"\r\n");
+        self.ctx.note_response_head(out.get(head_begins..).unwrap_or_default());
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
-        match self.writer.send(self.outbound, 0).await {
+        match self.writer.send(self.outbound, &LocalBody::default()).await {
             Ok(()) => {
                 let places = self.ctx.places.take();
                 NextAction::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout, places)
@@ -295,7 +298,7 @@ async fn fail(
     failed: &Failed,
     body: Option<BodyFault>,
 ) -> NextAction {
-    ctx.note_failure(delivery.route.upstream, failed);
+    ctx.note_failure(delivery.upstream, failed);
     let word = failed.failure.as_str();
     let problem = match failed.failure {
         Failure::NoneHealthy => {

@@ -25,7 +25,8 @@ use crate::http1::syntax::{has_item, is_named};
 use crate::limit::units::Timestamp;
 use crate::plan::admission::BindingLimit;
 use crate::plan::resolve::RoutedRequest;
-use crate::plan::{RatelimitHeaders, RequestIds, Route, Upstream};
+use crate::plan::template::TemplateValues;
+use crate::plan::{RatelimitHeaders, RequestIds, Route, Upstream, UpstreamIndex};
 use crate::route::consumers::Consumer;
 use crate::upstream::exchange::{self, Exchange};
 use crate::upstream::{Failed, Failure};
@@ -33,6 +34,7 @@ use crate::upstream::{Failed, Failure};
 /// The destination of an admitted request, and the properties that its response depends on. Outlives the request head.
 pub(crate) struct ForwardRequest<'p> {
     pub(super) route: &'p Route,
+    pub(super) upstream: UpstreamIndex,
     pub(super) tightest: Option<BindingLimit<'p>>,
     /// The consumer of the request.
     consumer: Option<Consumer<'p>>,
@@ -53,6 +55,7 @@ pub(crate) struct ForwardRequest<'p> {
 impl<'p> ForwardRequest<'p> {
     pub(crate) fn new(
         routed: &RoutedRequest<'p, '_>,
+        upstream: UpstreamIndex,
         tightest: Option<BindingLimit<'p>>,
         since: Timestamp,
     ) -> Self {
@@ -60,6 +63,7 @@ impl<'p> ForwardRequest<'p> {
         let takes_trailers = |value| has_item(value, b"trailers");
         Self {
             route: routed.route,
+            upstream,
             tightest,
             consumer: routed.consumer.map(|named| named.consumer),
             idempotent: is_idempotent(&head.method),
@@ -85,11 +89,11 @@ impl<'p> ForwardRequest<'p> {
         let server = &plan.server;
         let trusted = server.client.trusts(peer.address);
         if ctx.trace.is_some() {
-            ctx.trace_way(self.route.upstream, &target, self.since);
+            ctx.trace_way(self.upstream, &target, self.since);
         }
         let onward = UpstreamRequestHead {
             target,
-            upstream: plan.upstream(self.route.upstream),
+            upstream: plan.upstream(self.upstream),
             peer: peer.text.as_bytes(),
             scheme: peer.scheme,
             trusted,
@@ -103,6 +107,7 @@ impl<'p> ForwardRequest<'p> {
             trace: ctx.trace.as_ref(),
             consumer: ConsumerHeaders::new(&plan, self.route.auth.as_ref(), self.consumer),
             edits: &self.route.request_headers,
+            noted: ctx.noted.as_deref(),
         };
         onward.write(head, out);
     }
@@ -127,7 +132,7 @@ impl<'p> ForwardRequest<'p> {
         ctx: &RequestContext,
         exchange: &Exchange<'_, U>,
     ) -> Failed {
-        ctx.plan.metrics.failed_attempts(self.route.upstream, 1);
+        ctx.plan.metrics.failed_attempts(self.upstream, 1);
         let authority = Some(Arc::clone(exchange.authority()));
         Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts() }
     }
@@ -142,8 +147,8 @@ impl<'p> ForwardRequest<'p> {
         self.route.read_timeout
     }
 
-    pub(super) fn upstream<'t>(&self, ctx: &'t RequestContext) -> &'t Upstream {
-        ctx.plan.upstream(self.route.upstream)
+    pub(super) fn upstream_of<'t>(&self, ctx: &'t RequestContext) -> &'t Upstream {
+        ctx.plan.upstream(self.upstream)
     }
 }
 
@@ -155,22 +160,25 @@ fn is_idempotent(method: &Method) -> bool {
 /// Writes the headers of an admitted response: the route's edits, and the rate-limit headers of the binding limit.
 pub(super) fn put_fields(
     ctx: &RequestContext,
-    delivery: &ForwardRequest<'_>,
+    route: &Route,
+    tightest: Option<&BindingLimit<'_>>,
     fields: Fields<'_>,
     out: &mut BytesMut,
 ) {
     let which = ctx.plan.server.ratelimit_headers;
-    let tightest = delivery.tightest.as_ref().filter(|_| which != RatelimitHeaders::Off);
-    let cors = delivery.route.cors.is_some();
+    let limit = tightest.map_or("", |tightest| &tightest.limit.name);
+    let tightest = tightest.filter(|_| which != RatelimitHeaders::Off);
+    let cors = route.cors.is_some();
     let all_ids = ctx.plan.server.request_id == RequestIds::All;
     let replaced = |name: &[u8]| {
         (tightest.is_some() && is_ratelimit(which, name))
             || (cors && is_cors(name))
             || (all_ids && is_named(name, b"x-request-id"))
     };
-    put_answer_fields(fields, &delivery.route.response_headers, replaced, out);
+    let values = || TemplateValues { limit, ..ctx.template_values() };
+    put_answer_fields(fields, &route.response_headers, replaced, values, out);
     if all_ids {
-        put_request_id(ctx, delivery, out);
+        put_request_id(ctx, route, out);
     }
     put_lines(out, &ctx.cors);
     if let Some(tightest) = tightest {
@@ -182,8 +190,15 @@ pub(super) fn put_fields(
 }
 
 /// Writes `x-request-id`; the route's edits override it.
-pub(super) fn put_request_id(ctx: &RequestContext, delivery: &ForwardRequest<'_>, out: &mut BytesMut) {
-    if !touches(&delivery.route.response_headers, b"x-request-id") {
+fn put_request_id(ctx: &RequestContext, route: &Route, out: &mut BytesMut) {
+    if !touches(&route.response_headers, b"x-request-id") {
         put_field(out, b"x-request-id", &ctx.request_id);
+    }
+}
+
+/// The same in a response of the gateway itself, where only those have it.
+pub(super) fn put_own_request_id(ctx: &RequestContext, route: &Route, out: &mut BytesMut) {
+    if ctx.plan.server.request_id == RequestIds::Own {
+        put_request_id(ctx, route, out);
     }
 }

@@ -1,6 +1,6 @@
 //! The form of a response to a client, and the headers that every response needs.
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use http::StatusCode;
 
 use super::upstream_head::{put_field, put_number, put_status};
@@ -34,26 +34,38 @@ impl ResponseOptions {
     }
 }
 
+/// The body of a response that is written.
+#[derive(Debug, Default)]
+pub(crate) struct LocalBody {
+    /// Its length, wherever it is.
+    pub(crate) length: usize,
+    /// A large body, which is not written behind the head.
+    pub(crate) large: Option<Bytes>,
+}
+
 /// A response that the gateway makes itself.
 #[derive(Debug)]
 pub(crate) struct LocalResponse<'a> {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'a [u8],
     pub(crate) body: &'a [u8],
+    /// The same, if it is large: then it is not written.
+    pub(crate) large: Option<&'a Bytes>,
     /// Whether to forbid caches to store the response.
     pub(crate) no_store: bool,
 }
 
 impl LocalResponse<'_> {
-    /// Writes the response with its own `fields`.
+    /// Writes the response with its own `fields`. Returns its body.
     pub(crate) fn write(
         &self,
         form: ResponseOptions,
         date: &[u8],
         out: &mut BytesMut,
         fields: impl FnOnce(&mut BytesMut),
-    ) {
-        out.reserve(HEAD_ROOM + self.body.len());
+    ) -> LocalBody {
+        let length = self.body.len();
+        out.reserve(HEAD_ROOM + if self.large.is_some() { 0 } else { length });
         if self.is_usual_refusal() {
             // The response sent most during a flood, written in one piece.
             out.put_slice(REFUSAL);
@@ -65,19 +77,33 @@ impl LocalResponse<'_> {
             }
         }
         fields(out);
-        put_number(out, b"content-length", self.body.len() as u64);
+        put_number(out, b"content-length", length as u64);
         put_field(out, b"date", date);
         put_connection(form, out);
         out.extend_from_slice(b"\r\n");
-        if !form.to_head {
-            out.extend_from_slice(self.body);
-        }
+        put_body(form, self.body, self.large, out)
     }
 
     // Compared, not matched: a pattern would be compared byte by byte.
     fn is_usual_refusal(&self) -> bool {
         self.status == StatusCode::TOO_MANY_REQUESTS && self.no_store && self.content_type == PROBLEM_JSON
     }
+}
+
+/// Writes a body behind its head, unless it is large or the request is a HEAD.
+pub(crate) fn put_body(
+    form: ResponseOptions,
+    body: &[u8],
+    large: Option<&Bytes>,
+    out: &mut BytesMut,
+) -> LocalBody {
+    if form.to_head {
+        return LocalBody::default();
+    }
+    if large.is_none() {
+        out.extend_from_slice(body);
+    }
+    LocalBody { length: body.len(), large: large.cloned() }
 }
 
 /// Writes whether the connection stays open, where the client would not expect it (RFC 9112 §9.3).

@@ -1,14 +1,18 @@
 //! Local responses: refusals, errors, redirects and preflights that tollgate answers itself.
 
 use bytes::BytesMut;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 use super::cors::is_cors;
 use super::grpc;
-use super::local_response::{LocalResponse, PROBLEM_JSON, ResponseOptions, put_connection};
+use super::local_response::{
+    LocalBody, LocalResponse, PROBLEM_JSON, ResponseOptions, put_body, put_connection,
+};
 use super::upstream_head::{put_field, put_lines, put_number, put_status};
 use crate::http1::syntax::is_named;
+use crate::plan::action::ErrorPages;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause};
+use crate::plan::template::{BodyTemplate, TemplateValues};
 use crate::plan::{RatelimitHeaders, Reject};
 
 /// The methods for `allow`; a backend that accepts more may say so itself.
@@ -33,6 +37,10 @@ pub(crate) struct LocalResponseWriter<'b> {
     /// The CORS headers that scripts of another site need to read the response, as header lines.
     pub(crate) cors: &'b [u8],
     pub(crate) form: ResponseOptions,
+    /// The bodies of errors.
+    pub(crate) errors: &'b ErrorPages,
+    /// Values of the request for templates.
+    pub(crate) values: TemplateValues<'b>,
 }
 
 /// A refusal by a limit, and how it is written.
@@ -47,33 +55,32 @@ pub(crate) struct OverLimit<'a, 'p> {
     pub(crate) which: RatelimitHeaders,
 }
 
-impl LocalResponseWriter<'_> {
+impl<'b> LocalResponseWriter<'b> {
     /// A short problem document (RFC 9457) without internals. `detail` is the gateway's own text, never the client's or
-    /// the backend's. Returns the length of its body.
-    pub(crate) fn problem(self, status: StatusCode, detail: &str) -> usize {
+    /// the backend's. Returns its body.
+    pub(crate) fn problem(self, status: StatusCode, detail: &str) -> LocalBody {
         self.problem_with(status, detail, "")
     }
 
     /// The same for a request without a valid credential. `challenges` are `www-authenticate` header lines; a 401 has
     /// them (RFC 9110 §15.5.2).
-    pub(crate) fn unauthenticated(self, status: StatusCode, detail: &str, challenges: &str) -> usize {
+    pub(crate) fn unauthenticated(self, status: StatusCode, detail: &str, challenges: &str) -> LocalBody {
         self.problem_with(status, detail, if status == StatusCode::UNAUTHORIZED { challenges } else { "" })
     }
 
-    fn problem_with(self, status: StatusCode, detail: &str, lines: &str) -> usize {
+    fn problem_with(self, status: StatusCode, detail: &str, lines: &str) -> LocalBody {
         if self.form.grpc {
             grpc::put_trailers_only(status, |out| put_all(out, &[detail]), self.outbound);
             put_lines(self.outbound, lines.as_bytes());
             return self.end_head();
         }
-        self.scrap.clear();
-        let title = title_of(status);
-        put_all(
-            self.scrap,
-            &[r#"{"type":"about:blank","title":""#, title, r#"","status":"#, status.as_str()],
-        );
-        put_all(self.scrap, &[r#","detail":""#, detail, r#"","error":""#, title, r#""}"#]);
-        let own = LocalResponse { status, content_type: PROBLEM_JSON, body: self.scrap, no_store: true };
+        let page = self.errors.get(status);
+        let (content_type, body) = match page {
+            Some(page) => (page.content_type.as_bytes(), page.body.text(&self.values, self.scrap)),
+            None => (PROBLEM_JSON, problem_json(status, detail, self.scrap)),
+        };
+        let large = page.and_then(|page| page.body.large());
+        let own = LocalResponse { status, content_type, body, large, no_store: true };
         own.write(self.form, self.date, self.outbound, |out| {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
@@ -85,78 +92,103 @@ impl LocalResponseWriter<'_> {
             if status == StatusCode::SERVICE_UNAVAILABLE {
                 put_field(out, b"retry-after", b"1");
             }
-        });
-        self.scrap.len()
+        })
+    }
+
+    /// The answer of a route, with these header lines. `limit` is a value of its body.
+    pub(crate) fn fixed(
+        self,
+        status: StatusCode,
+        fields: &[u8],
+        body: Option<&BodyTemplate>,
+        limit: &'b str,
+    ) -> LocalBody {
+        let values = TemplateValues { limit, ..self.values };
+        let large = body.and_then(BodyTemplate::large);
+        let body = body.map_or(&[][..], |body| body.text(&values, self.scrap));
+        let out = self.outbound;
+        put_status(out, status, None);
+        out.extend_from_slice(fields);
+        // RFC 9110 §8.6 and §15.4.5: these never have content.
+        if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            put_number(out, b"content-length", body.len() as u64);
+        }
+        put_connection(self.form, out);
+        out.extend_from_slice(b"\r\n");
+        put_body(self.form, body, large, out)
     }
 
     /// The response to a preflight. It has no body.
-    pub(crate) fn preflight(self) -> usize {
+    pub(crate) fn preflight(self) -> LocalBody {
         put_status(self.outbound, StatusCode::NO_CONTENT, None);
         self.end_head()
     }
 
     /// The response to `OPTIONS *`. It has no body.
-    pub(crate) fn options(self) -> usize {
+    pub(crate) fn options(self) -> LocalBody {
         put_status(self.outbound, StatusCode::OK, None);
         put_field(self.outbound, b"allow", METHODS);
         put_number(self.outbound, b"content-length", 0);
         self.end_head()
     }
 
-    /// Ends the head of a response without a body, of length 0.
-    fn end_head(self) -> usize {
+    /// Ends the head of a response without a body.
+    fn end_head(self) -> LocalBody {
         put_request_id(self.request_id, self.outbound);
         put_lines(self.outbound, self.cors);
         put_field(self.outbound, b"date", self.date);
         put_connection(self.form, self.outbound);
         self.outbound.extend_from_slice(b"\r\n");
-        0
+        LocalBody::default()
     }
 
     /// Redirects the client to `location`. The response has no body.
-    pub(crate) fn redirect(self, location: &str) -> usize {
+    pub(crate) fn redirect(self, location: &str) -> LocalBody {
         put_status(self.outbound, StatusCode::PERMANENT_REDIRECT, None);
         put_field(self.outbound, b"location", location.as_bytes());
         put_number(self.outbound, b"content-length", 0);
         self.end_head()
     }
 
-    /// The response to a request that a limit refuses. Returns the length of its body.
-    pub(crate) fn over_limit(mut self, over: &OverLimit<'_, '_>) -> usize {
+    /// The response to a request that a limit refuses. Returns its body.
+    pub(crate) fn over_limit(mut self, over: &'b OverLimit<'_, '_>) -> LocalBody {
         if over.sets(b"x-request-id") {
             self.request_id = &[];
         }
+        self.values.limit = &over.refusal.limit.name;
+        self.values.retry_after = over.refusal.retry_after();
         if self.form.grpc {
             let seconds = over.refusal.retry_after();
             let mut buffer = itoa::Buffer::new();
             let text = seconds.map(|seconds| buffer.format(seconds));
             grpc::put_trailers_only(over.status(), |out| put_detail(out, over.refusal, text), self.outbound);
             grpc::put_pushback(seconds, self.outbound);
-            over.put_fields(!self.cors.is_empty(), self.outbound);
+            over.put_fields(!self.cors.is_empty(), &self.values, self.outbound);
             return self.end_head();
         }
-        self.scrap.clear();
-        let reject = over.reject;
         let status = over.status();
-        let own_body = reject.and_then(|reject| reject.body.as_deref());
-        if own_body.is_none() {
-            put_over_limit(self.scrap, status, over.refusal);
-        }
-        let own_type = reject.and_then(|reject| reject.content_type.as_ref());
-        let content_type = match own_type {
-            Some(own_type) => own_type.as_bytes(),
-            None if own_body.is_some() => PLAIN_TEXT,
-            None => PROBLEM_JSON,
+        let own_type = over.reject.and_then(|reject| reject.content_type.as_ref());
+        let own_body = over.reject.and_then(|reject| reject.body.as_ref());
+        let page = self.errors.get(status);
+        let large = own_body.or(page.map(|page| &page.body)).and_then(BodyTemplate::large);
+        let (content_type, body) = match (own_body, page) {
+            (Some(body), _) => {
+                (own_type.map_or(PLAIN_TEXT, HeaderValue::as_bytes), body.text(&self.values, self.scrap))
+            }
+            (None, Some(page)) => (page.content_type.as_bytes(), page.body.text(&self.values, self.scrap)),
+            (None, None) => {
+                self.scrap.clear();
+                put_over_limit(self.scrap, status, over.refusal);
+                (own_type.map_or(PROBLEM_JSON, HeaderValue::as_bytes), &self.scrap[..])
+            }
         };
-        let body = own_body.unwrap_or(self.scrap);
         let no_store = !over.sets(b"cache-control");
-        let own = LocalResponse { status, content_type, body, no_store };
+        let own = LocalResponse { status, content_type, body, large, no_store };
         own.write(self.form, self.date, self.outbound, |out| {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
-            over.put_fields(!self.cors.is_empty(), out);
-        });
-        body.len()
+            over.put_fields(!self.cors.is_empty(), &self.values, out);
+        })
     }
 }
 
@@ -173,7 +205,7 @@ impl OverLimit<'_, '_> {
     }
 
     /// `cors`: the route sets CORS headers itself, so that the refusal does not.
-    fn put_fields(&self, cors: bool, out: &mut BytesMut) {
+    fn put_fields(&self, cors: bool, values: &TemplateValues<'_>, out: &mut BytesMut) {
         let seconds = self.refusal.retry_after();
         if let (Some(seconds), false) = (seconds, self.sets(b"retry-after")) {
             put_number(out, b"retry-after", seconds);
@@ -181,13 +213,22 @@ impl OverLimit<'_, '_> {
         for (name, value) in self.reject.iter().flat_map(|reject| &reject.headers) {
             let ours = self.tightest.is_some() && is_ratelimit(self.which, name.as_str().as_bytes());
             if !(ours || cors && is_cors(name.as_str().as_bytes())) {
-                put_field(out, name.as_str().as_bytes(), value.as_bytes());
+                value.put(name.as_str().as_bytes(), values, out);
             }
         }
         if let (Some(tightest), true) = (self.tightest, self.which != RatelimitHeaders::Off) {
             put_ratelimit(out, self.which, tightest, seconds);
         }
     }
+}
+
+/// Writes a problem document. Returns it.
+fn problem_json<'s>(status: StatusCode, detail: &str, scrap: &'s mut BytesMut) -> &'s [u8] {
+    scrap.clear();
+    let title = title_of(status);
+    put_all(scrap, &[r#"{"type":"about:blank","title":""#, title, r#"","status":"#, status.as_str()]);
+    put_all(scrap, &[r#","detail":""#, detail, r#"","error":""#, title, r#""}"#]);
+    scrap
 }
 
 fn put_request_id(id: &[u8], out: &mut BytesMut) {

@@ -57,5 +57,5 @@ impl LogSampling {
 fn sent_by_client(record: &Record) -> usize {
     let texts = [&record.host, &record.path, &record.request_id].map(String::capacity);
     let fields = [&record.referer, &record.user_agent].map(Vec::capacity);
-    texts.iter().chain(&fields).sum()
+    texts.iter().chain(&fields).sum::<usize>() + record.headers.capacity() + record.key.capacity()
 }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::grpc;
 use super::local_response::ResponseOptions;
+use super::noted_values::NotedValues;
 use super::peer::ConnectionPeer;
 use super::request_body::BodyOptions;
 use super::tracer::RequestTrace;
@@ -17,6 +18,7 @@ use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::RequestIds;
+use crate::plan::template::TemplateValues;
 use crate::route::RouteIndex;
 use crate::store::Places;
 use crate::telemetry::access_log::Record;
@@ -45,6 +47,8 @@ pub(crate) struct RequestContext {
     pub(crate) fate: RequestOutcome,
     /// How long the request waits for a place and in a leaky bucket.
     pub(crate) delay: Micros,
+    /// Values of its head that templates of the file may name; `None`: there are no templates.
+    pub(crate) noted: Option<Box<NotedValues>>,
     /// Its places under concurrency limits.
     pub(crate) places: Option<Box<Places>>,
     /// The sample to record if the request is refused or fails.
@@ -97,6 +101,7 @@ impl RequestContext {
             request_id: SmallVec::from_slice(&worker.next_request_id()),
             cors: BytesMut::new(),
             places: None,
+            noted: None,
             record: None,
             trace: None,
             sampled: false,
@@ -133,6 +138,11 @@ impl RequestContext {
             RequestIds::Own | RequestIds::All => &self.request_id,
             RequestIds::Off => &[],
         }
+    }
+
+    /// The values of the request for templates.
+    pub(crate) fn template_values(&self) -> TemplateValues<'_> {
+        NotedValues::values(self.noted.as_deref(), &self.request_id, self.client)
     }
 
     /// Notes that the gateway itself responded, for this reason.

@@ -3,26 +3,30 @@
 use http::StatusCode;
 
 use super::buffer_pool::Buffers;
+use super::local_response::LocalBody;
 use super::local_response_writer::LocalResponseWriter;
 use super::next_action::NextAction;
 use super::request_context::RequestContext;
 use super::session::Session;
 
-/// Sends a local response. `write` writes it and returns the length of its body.
+/// Sends a local response. `write` writes it and returns its body.
 pub(crate) async fn send(
     session: &mut Session,
     ctx: &mut RequestContext,
-    write: impl FnOnce(LocalResponseWriter<'_>) -> usize,
+    write: impl FnOnce(LocalResponseWriter<'_>) -> LocalBody,
 ) -> NextAction {
     let date = ctx.worker.date(ctx.started);
     let Session { writer, buffers, .. } = session;
     let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
-    let (request_id, form) = (ctx.own_request_id(), ctx.form);
-    let body = write(LocalResponseWriter { scrap, outbound, date: &date, request_id, cors: &ctx.cors, form });
-    let body = if form.to_head { 0 } else { body };
-    match writer.send(outbound, body).await {
+    let (request_id, form, head_begins) = (ctx.own_request_id(), ctx.form, outbound.len());
+    let (errors, values) = (&ctx.plan.errors, ctx.template_values());
+    let cors = &ctx.cors;
+    let body =
+        write(LocalResponseWriter { scrap, outbound, date: &date, request_id, cors, form, errors, values });
+    ctx.note_response_head(outbound.get(head_begins..).unwrap_or_default());
+    match writer.send(outbound, &body).await {
         Ok(()) => {
-            ctx.sent = body as u64;
+            ctx.sent = body.length as u64;
             if form.keep { NextAction::Keep } else { NextAction::Close }
         }
         Err(_) => {

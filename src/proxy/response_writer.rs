@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
+use super::local_response::LocalBody;
 use crate::clock::deadline::{Deadline, now};
 use crate::http2::server_stream::ServerStream;
 use crate::net::{AckTimeout, Stream};
@@ -23,17 +24,24 @@ pub(crate) enum ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Sends a local response, written as HTTP/1.1; its last `body` bytes are its body.
-    pub(crate) async fn send(&mut self, answer: &mut BytesMut, body: usize) -> io::Result<()> {
+    /// Sends a local response, written as HTTP/1.1: its end is its body, unless that is large.
+    pub(crate) async fn send(&mut self, answer: &mut BytesMut, body: &LocalBody) -> io::Result<()> {
+        let LocalBody { length, large } = body;
         let stream = match self {
-            Self::Http1(writer) => return writer.flush(answer).await,
+            Self::Http1(writer) => {
+                if let Some(large) = large {
+                    writer.write(answer, large).await?;
+                }
+                return writer.flush(answer).await;
+            }
             Self::Http2(stream) => stream,
         };
         let lost = || io::Error::from(io::ErrorKind::BrokenPipe);
-        let (head, data) = answer.split_at(answer.len() - body);
-        stream.send_head(head, body == 0).map_err(|_| lost())?;
-        if body > 0 {
-            let mut rest = data;
+        let (head, copied) =
+            answer.split_at(if large.is_some() { answer.len() } else { answer.len() - length });
+        stream.send_head(head, *length == 0).map_err(|_| lost())?;
+        if *length > 0 {
+            let mut rest = large.as_deref().unwrap_or(copied);
             poll_fn(|context| stream.poll_send(context, &mut rest, true)).await.map_err(|_| lost())?;
         }
         answer.clear();
@@ -154,6 +162,21 @@ impl SocketWriter {
     /// From now on only the kernel's default rule bounds how long the client may leave bytes unacknowledged.
     pub(crate) fn lift_timeout(&self) {
         self.ack_timeout.lift(&self.stream);
+    }
+
+    /// Writes all of `outbound`, and then `rest`, as far as the client's socket accepts it without a copy.
+    async fn write(&mut self, outbound: &mut BytesMut, mut rest: &[u8]) -> io::Result<()> {
+        while !outbound.is_empty() || !rest.is_empty() {
+            let written = poll_fn(|context| match outbound.is_empty() {
+                true => self.poll_write(context, rest, &[]),
+                false => self.poll_write(context, outbound, rest),
+            });
+            let written = written.await?;
+            let first = written.min(outbound.len());
+            outbound.advance(first);
+            rest = rest.get(written - first..).unwrap_or_default();
+        }
+        Ok(())
     }
 
     /// Sends all of `outbound`.

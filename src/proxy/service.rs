@@ -10,10 +10,12 @@ use bytes::Buf as _;
 use super::buffer_pool::Buffers;
 use super::cors;
 use super::drain::drain;
+use super::fixed_response::{self, FixedAnswer, FixedForm};
 use super::forward;
 use super::forward_request::ForwardRequest;
 use super::local_response_writer::OverLimit;
 use super::next_action::NextAction;
+use super::noted_values::NotedValues;
 use super::peer::ConnectionPeer;
 use super::request_context::RequestContext;
 use super::request_reader::RequestReader;
@@ -25,6 +27,7 @@ use crate::http1::body::Body;
 use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::Micros;
 use crate::plan::Route;
+use crate::plan::action::RouteAction;
 use crate::plan::admission::{
     Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause, RequestCharges,
 };
@@ -37,6 +40,8 @@ use crate::telemetry::metrics::RequestOutcome;
 enum RequestAction<'p, 'h> {
     /// Forward to the backend, with this path and query.
     Forward(ForwardRequest<'p>, Cow<'h, str>),
+    /// Answer it: the route has no backend.
+    Answer(Box<FixedAnswer<'p>>),
     /// Respond before any limit is checked.
     Early(EarlyResponse),
     /// A limit refuses.
@@ -75,6 +80,11 @@ pub(crate) async fn answer(session: &mut Session) -> NextAction {
             delivery.write_head(&mut ctx, head, target, peer, message);
             inbound.advance(length);
             forward::forward(session, &mut ctx, &delivery).await
+        }
+        RequestAction::Answer(fixed) => {
+            inbound.advance(length);
+            // Boxed: its state would be part of every connection's.
+            Box::pin(fixed_response::answer(session, &mut ctx, &fixed)).await
         }
         RequestAction::Early(response) => {
             inbound.advance(length);
@@ -139,6 +149,9 @@ async fn judge<'p, 'r>(
         AdmissionDecision::Refuse(refusal) => return RequestAction::refuse(ctx, &routed, refusal, tightest),
         AdmissionDecision::Admit(delay) => {
             ctx.note(tightest.as_ref());
+            if let Some(tightest) = &tightest {
+                ctx.note_key(&routed, tightest.limit);
+            }
             match delay {
                 Micros(0) if ctx.delay == Micros(0) => ctx.started,
                 Micros(0) => ctx.worker.shared.clock.now(),
@@ -147,7 +160,16 @@ async fn judge<'p, 'r>(
             }
         }
     };
-    RequestAction::Forward(ForwardRequest::new(&routed, tightest, since), routed.target)
+    let route = routed.route;
+    let form = match &route.action {
+        &RouteAction::Forward(upstream) => {
+            let delivery = ForwardRequest::new(&routed, upstream, tightest, since);
+            return RequestAction::Forward(delivery, routed.target);
+        }
+        RouteAction::Redirect(redirect) => FixedForm::Redirect(redirect, routed.target.into_owned()),
+        RouteAction::Respond(response) => FixedForm::Respond(response),
+    };
+    RequestAction::Answer(Box::new(FixedAnswer { route, tightest, form }))
 }
 
 impl<'p> RequestAction<'p, '_> {
@@ -227,6 +249,7 @@ fn resolve<'p, 'r>(
 ) -> Result<RoutedRequest<'p, 'r>, Unresolved<'p, 'r>> {
     let loop_mark = Some(&ctx.worker.shared.loop_mark);
     let resolution = resolve::resolve(plan, &plan.secret, loop_mark, head, peer.as_seen());
+    ctx.noted = NotedValues::of(plan, head, &resolution);
     let Resolution { client, host, route, seen, outcome } = resolution;
     peer.check_client(client, &plan.server.client, head.fields);
     ctx.identify(client.address, &host);

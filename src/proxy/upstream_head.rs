@@ -10,6 +10,7 @@ use bytes::{BufMut as _, BytesMut};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::consumer_headers::ConsumerHeaders;
+use super::noted_values::NotedValues;
 use super::tracer::RequestTrace;
 use crate::http1::body::Body;
 use crate::http1::fields::{Field, Fields};
@@ -18,6 +19,7 @@ use crate::http1::name::{Name, with_hyphens};
 use crate::http1::request::{RequestHead, is_authority};
 use crate::http1::syntax::is_token;
 use crate::plan::loop_mark::LoopMark;
+use crate::plan::template::TemplateValues;
 use crate::plan::{HeaderEdits, Upstream};
 use crate::route::client::ClientSource;
 
@@ -89,6 +91,8 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) consumer: ConsumerHeaders<'a>,
     /// The route's edits.
     pub(crate) edits: &'a HeaderEdits,
+    /// Values of the request for these edits.
+    pub(crate) noted: Option<&'a NotedValues>,
 }
 
 impl UpstreamRequestHead<'_> {
@@ -135,7 +139,7 @@ impl UpstreamRequestHead<'_> {
             // RFC 9110 §7.6.3.
             self.put_own(out, b"via", b"1.1 tollgate");
         }
-        put_edits(out, self.edits);
+        put_edits(out, self.edits, || NotedValues::values(self.noted, self.request_id, self.client));
         out.extend_from_slice(b"\r\n");
     }
 
@@ -292,14 +296,15 @@ pub(crate) fn only<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<&'h
 
 /// Writes the response fields for the client: not those of the backend's hop, those that the route edits, or those that
 /// `replaced` names.
-pub(crate) fn put_answer_fields(
+pub(crate) fn put_answer_fields<'v>(
     fields: Fields<'_>,
     edits: &HeaderEdits,
     replaced: impl Fn(&[u8]) -> bool,
+    values: impl FnOnce() -> TemplateValues<'v>,
     out: &mut BytesMut,
 ) {
     put_passing_fields(fields, edits, replaced, out);
-    put_edits(out, edits);
+    put_edits(out, edits, values);
 }
 
 /// Writes the backend's share of those.
@@ -366,9 +371,15 @@ fn is_same(one: &HeaderName, name: &[u8]) -> bool {
     one.as_str().as_bytes().eq_ignore_ascii_case(name)
 }
 
-fn put_edits(out: &mut BytesMut, edits: &HeaderEdits) {
+#[inline]
+fn put_edits<'v>(out: &mut BytesMut, edits: &HeaderEdits, values: impl FnOnce() -> TemplateValues<'v>) {
+    // Most routes set nothing.
+    if edits.set.is_empty() {
+        return;
+    }
+    let values = values();
     for (name, value) in &edits.set {
-        put_field(out, name.as_str().as_bytes(), value.as_bytes());
+        value.put(name.as_str().as_bytes(), &values, out);
     }
 }
 
@@ -402,6 +413,7 @@ mod tests {
             trace: None,
             consumer: ConsumerHeaders::default(),
             edits: &HeaderEdits::default(),
+            noted: None,
         };
         let mut out = BytesMut::new();
         onward.write(&head, &mut out);

@@ -1,9 +1,10 @@
-//! The routes to choose from once the path of a request is known: selected by the values of headers.
+//! The routes to choose from once the path of a request is known: selected by the values of headers, of parameters of
+//! the query, and by the client's network.
 //!
-//! A short list is tried one by one. A long list has an index: its routes are grouped by the name of a header in their
-//! conditions, each group by the required value, and each such part is indexed again by the other headers, if it is
-//! long. Of several headers the one with the most values comes first. Conditions decided by an index are not checked
-//! again.
+//! A short list is tried one by one. A long list has an index: its routes are grouped by the source of a value in their
+//! conditions, each group by the required value, and each such part is indexed again by the other conditions, if it is
+//! long. Of several conditions the one whose source has the most values comes first. Conditions decided by an index are
+//! not checked again. Prefixes of values, and networks, are found by trying each length that the group has.
 //!
 //! The keys of the index come from the file, and a request only looks them up, so no client can make them collide.
 //!
@@ -11,15 +12,16 @@
 //! are tried one by one.
 
 use foldhash::{HashMap, HashMapExt as _, HashSet};
-use http::{HeaderName, HeaderValue};
+use http::HeaderName;
+use smallvec::SmallVec;
 
-use super::carries;
-use crate::http1::fields::Fields;
+use super::condition::{Condition, ValuePattern, network_key, network_kind, network_of};
+use super::{RouteRequest, query};
 
 /// A route's index among all routes, the most specific first.
 pub(super) type Rank = usize;
 
-/// Shorter lists, and headers required by fewer routes, have no index: trying a few routes is as fast.
+/// Shorter lists, and sources required by fewer routes, have no index: trying a few routes is as fast.
 const MIN_TO_INDEX: usize = 8;
 
 /// Routes by rank; see the module.
@@ -30,12 +32,12 @@ pub(super) struct Candidates {
     index: Option<Box<Index>>,
 }
 
-/// A route, with its header conditions.
+/// A route, with its conditions on values.
 #[derive(Clone, Debug)]
 struct Candidate {
     rank: Rank,
     /// All must hold. In an index: those that it does not decide.
-    headers: Vec<(HeaderName, HeaderValue)>,
+    conditions: Vec<Condition>,
 }
 
 #[derive(Debug)]
@@ -45,17 +47,40 @@ struct Index {
     rest: Vec<Candidate>,
 }
 
-/// Routes that require one header.
+/// Routes with conditions on one source.
 #[derive(Debug)]
 struct Group {
-    name: HeaderName,
-    by_value: HashMap<Box<[u8]>, Candidates>,
+    source: Source,
+    /// The index in `lists` by value, prefix of a value, or [network](network_key).
+    by_key: HashMap<Box<[u8]>, usize>,
+    lists: Vec<Candidates>,
+    /// The lengths of prefixes, or the [kinds](network_kind) of networks: each once.
+    lengths: Vec<usize>,
+}
+
+/// The source of the values that a group is found by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Source {
+    Header(SourceName, Comparison),
+    Query(Box<str>, Comparison),
+    Client,
+}
+
+/// The name of a header, in the order of its text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SourceName(HeaderName);
+
+/// How values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Comparison {
+    Exact,
+    Prefix,
 }
 
 impl Candidates {
-    /// Adds a route with these header conditions. Ranks must be in ascending order, and before [`Self::index`].
-    pub(super) fn push(&mut self, rank: Rank, headers: &[(HeaderName, HeaderValue)]) {
-        self.all.push(Candidate { rank, headers: headers.to_vec() });
+    /// Adds a route with these conditions. Ranks must be in ascending order, and before [`Self::index`].
+    pub(super) fn push(&mut self, rank: Rank, conditions: &[Condition]) {
+        self.all.push(Candidate { rank, conditions: conditions.to_vec() });
     }
 
     /// All ranks in ascending order.
@@ -63,17 +88,17 @@ impl Candidates {
         self.all.iter().map(|candidate| candidate.rank)
     }
 
-    /// The lowest rank below `bound` of the routes with all required headers in `fields` and that `accepts` accepts.
-    /// `accepts` is called at most once for each rank. No allocation.
+    /// The lowest rank below `bound` of the routes with all conditions satisfied and that `accepts` accepts. `accepts`
+    /// is called at most once for each rank. Allocates only to decode a query.
     pub(super) fn first(
         &self,
         bound: Rank,
-        fields: Fields<'_>,
+        request: &RouteRequest<'_>,
         accepts: &impl Fn(Rank) -> bool,
     ) -> Option<Rank> {
         match &self.index {
-            None => first_of(&self.all, bound, fields, accepts),
-            Some(index) => index.first(bound, fields, accepts),
+            None => first_of(&self.all, bound, request, accepts),
+            Some(index) => index.first(bound, request, accepts),
         }
     }
 
@@ -82,29 +107,27 @@ impl Candidates {
         if self.all.len() < MIN_TO_INDEX {
             return;
         }
-        let mut values: HashMap<&HeaderName, HashSet<&HeaderValue>> = HashMap::new();
-        for (name, value) in self.all.iter().flat_map(|candidate| &candidate.headers) {
-            values.entry(name).or_default().insert(value);
+        let mut values: HashMap<Source, HashSet<Box<[u8]>>> = HashMap::new();
+        for condition in self.all.iter().flat_map(|candidate| &candidate.conditions) {
+            values.entry(Source::of(condition)).or_default().extend(keys(condition));
         }
         let leading = |candidate: &Candidate| {
-            let indices = 0..candidate.headers.len();
-            indices.max_by_key(|&index| {
-                let (name, _) = &candidate.headers[index];
-                (values.get(name).map_or(0, HashSet::len), name.as_str())
-            })
+            let sources = candidate.conditions.iter().map(Source::of).enumerate();
+            let count = |source: &Source| values.get(source).map_or(0, HashSet::len);
+            sources.max_by_key(|(_, source)| (count(source), source.clone()))
         };
-        let mut members: HashMap<&HeaderName, Vec<(&Candidate, usize)>> = HashMap::new();
+        let mut members: HashMap<Source, Vec<(&Candidate, usize)>> = HashMap::new();
         for candidate in &self.all {
-            if let Some(index) = leading(candidate) {
-                members.entry(&candidate.headers[index].0).or_default().push((candidate, index));
+            if let Some((index, source)) = leading(candidate) {
+                members.entry(source).or_default().push((candidate, index));
             }
         }
         members.retain(|_, members| members.len() >= MIN_TO_INDEX);
         let is_rest = |candidate: &&Candidate| {
-            leading(candidate).is_none_or(|index| !members.contains_key(&candidate.headers[index].0))
+            leading(candidate).is_none_or(|(_, source)| !members.contains_key(&source))
         };
         let rest = self.all.iter().filter(is_rest).cloned().collect();
-        let groups: Vec<_> = members.iter().map(|(&name, members)| Group::new(name, members)).collect();
+        let groups: Vec<_> = members.iter().map(|(source, members)| Group::new(source, members)).collect();
         if !groups.is_empty() {
             self.index = Some(Box::new(Index { groups, rest }));
         }
@@ -112,151 +135,135 @@ impl Candidates {
 }
 
 impl Index {
-    fn first(&self, bound: Rank, fields: Fields<'_>, accepts: &impl Fn(Rank) -> bool) -> Option<Rank> {
+    fn first(
+        &self,
+        bound: Rank,
+        request: &RouteRequest<'_>,
+        accepts: &impl Fn(Rank) -> bool,
+    ) -> Option<Rank> {
         let mut best = bound;
         for group in &self.groups {
-            let values = fields.all(&group.name).iter();
-            for (index, value) in values.clone().enumerate() {
-                let Some(candidates) = group.by_value.get(value) else { continue };
-                // A repeated value finds no more routes.
-                if !values.clone().take(index).any(|earlier| earlier == value) {
-                    best = candidates.first(best, fields, accepts).unwrap_or(best);
+            // A list that several values lead to is tried once.
+            let mut tried = SmallVec::<[usize; 8]>::new();
+            group.each_list(request, |list| {
+                if !tried.contains(&list) {
+                    tried.push(list);
+                    best = group.lists[list].first(best, request, accepts).unwrap_or(best);
                 }
-            }
+            });
         }
-        first_of(&self.rest, best, fields, accepts).or((best < bound).then_some(best))
+        first_of(&self.rest, best, request, accepts).or((best < bound).then_some(best))
     }
 }
 
 impl Group {
-    /// Of routes by rank, each with the index of its condition on `name`.
-    fn new(name: &HeaderName, members: &[(&Candidate, usize)]) -> Self {
-        let mut by_value: HashMap<Box<[u8]>, Candidates> = HashMap::new();
+    /// Of routes by rank, each with the index of its condition on `source`.
+    fn new(source: &Source, members: &[(&Candidate, usize)]) -> Self {
+        let mut group =
+            Self { source: source.clone(), by_key: HashMap::new(), lists: Vec::new(), lengths: Vec::new() };
         for &(candidate, index) in members {
             let mut candidate = candidate.clone();
-            let (_, value) = candidate.headers.remove(index);
-            by_value.entry(value.as_bytes().into()).or_default().all.push(candidate);
+            let condition = candidate.conditions.remove(index);
+            for key in keys(&condition) {
+                let lists = &mut group.lists;
+                let list = *group.by_key.entry(key).or_insert_with(|| {
+                    lists.push(Candidates::default());
+                    lists.len() - 1
+                });
+                lists[list].all.push(candidate.clone());
+            }
+            group.lengths.extend(lengths(&condition));
         }
-        by_value.values_mut().for_each(Candidates::index);
-        Self { name: name.clone(), by_value }
+        group.lengths.sort_unstable();
+        group.lengths.dedup();
+        group.lists.iter_mut().for_each(Candidates::index);
+        group
+    }
+
+    /// Calls `visit` for each list that a value of the request leads to.
+    fn each_list(&self, request: &RouteRequest<'_>, mut visit: impl FnMut(usize)) {
+        let mut look = |key: &[u8]| {
+            if let Some(&list) = self.by_key.get(key) {
+                visit(list);
+            }
+        };
+        let mut each_of = |comparison, value: &[u8]| match comparison {
+            Comparison::Exact => look(value),
+            Comparison::Prefix => {
+                self.lengths.iter().filter_map(|&length| value.get(..length)).for_each(&mut look);
+            }
+        };
+        match &self.source {
+            Source::Header(SourceName(name), comparison) => {
+                request.headers.all(name).iter().for_each(|value| each_of(*comparison, value));
+            }
+            Source::Query(name, comparison) => {
+                let values = query::all(request.query.unwrap_or_default(), name);
+                values.for_each(|value| each_of(*comparison, &value));
+            }
+            Source::Client if request.client.identified => {
+                let kinds = self.lengths.iter().filter_map(|&kind| u8::try_from(kind).ok());
+                let networks = kinds.filter_map(|kind| network_of(request.client.address, kind));
+                networks.for_each(|network| look(&network_key(network)));
+            }
+            Source::Client => {}
+        }
+    }
+}
+
+impl Source {
+    fn of(condition: &Condition) -> Self {
+        let comparison = |value: &ValuePattern| match value {
+            ValuePattern::Exact(_) => Comparison::Exact,
+            ValuePattern::Prefix(_) => Comparison::Prefix,
+        };
+        match condition {
+            Condition::Header(name, value) => Self::Header(SourceName(name.clone()), comparison(value)),
+            Condition::Query(name, value) => Self::Query(name.clone(), comparison(value)),
+            Condition::Clients(_) => Self::Client,
+        }
+    }
+}
+
+impl PartialOrd for SourceName {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for SourceName {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.as_str().cmp(other.0.as_str())
+    }
+}
+
+/// The keys by which an index finds a route with this condition.
+fn keys(condition: &Condition) -> Vec<Box<[u8]>> {
+    match condition {
+        Condition::Header(_, value) | Condition::Query(_, value) => vec![value.bytes().into()],
+        Condition::Clients(networks) => networks.iter().map(|one| network_key(*one).into()).collect(),
+    }
+}
+
+/// The lengths of prefixes, or the kinds of networks, of a condition.
+fn lengths(condition: &Condition) -> Vec<usize> {
+    match condition {
+        Condition::Header(_, value) | Condition::Query(_, value) => vec![value.bytes().len()],
+        Condition::Clients(networks) => networks.iter().map(|one| network_kind(*one).into()).collect(),
     }
 }
 
 fn first_of(
     candidates: &[Candidate],
     bound: Rank,
-    fields: Fields<'_>,
+    request: &RouteRequest<'_>,
     accepts: &impl Fn(Rank) -> bool,
 ) -> Option<Rank> {
     let fits = |candidate: &&Candidate| {
-        accepts(candidate.rank) && candidate.headers.iter().all(|(name, value)| carries(fields, name, value))
+        accepts(candidate.rank) && candidate.conditions.iter().all(|condition| condition.holds(request))
     };
     candidates.iter().take_while(|candidate| candidate.rank < bound).find(fits).map(|found| found.rank)
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::http1::fields::FieldSpan;
-
-    const NAMES: &[&str] = &["x", "x-tenant", "y"];
-
-    /// The conditions of one route: often several values of one header.
-    fn asked() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
-        let condition =
-            (prop::sample::select(NAMES), prop::sample::select(vec!["a", "A", "b", "ab", "0", "1"]));
-        let parsed = condition
-            .prop_map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-        prop::collection::vec(parsed, 0..4)
-    }
-
-    /// The fields of a request as sent: names in any case, any of them often.
-    fn sent() -> impl Strategy<Value = Vec<(String, String)>> {
-        let name = prop::sample::select(NAMES).prop_flat_map(|name| {
-            let upper = prop::collection::vec(any::<bool>(), name.len());
-            upper.prop_map(|upper| {
-                let letters = name.chars().zip(upper);
-                letters
-                    .map(|(letter, upper)| if upper { letter.to_ascii_uppercase() } else { letter })
-                    .collect()
-            })
-        });
-        prop::collection::vec((name, "a|A|b|ab|0|1||c"), 0..8)
-    }
-
-    /// The text of these fields, and where each stands in it.
-    fn head(sent: &[(String, String)]) -> (Vec<u8>, Vec<FieldSpan>) {
-        let (mut text, mut spans) = (Vec::new(), Vec::new());
-        for (name, value) in sent {
-            let at = text.len();
-            let span = FieldSpan::new(at, name.as_bytes(), at + name.len(), value.as_bytes());
-            spans.push(span.expect("a short field"));
-            text.extend_from_slice(name.as_bytes());
-            text.extend_from_slice(value.as_bytes());
-        }
-        (text, spans)
-    }
-
-    fn condition(name: &'static str, value: usize) -> (HeaderName, HeaderValue) {
-        (HeaderName::from_static(name), HeaderValue::from(value))
-    }
-
-    #[test]
-    fn of_thousands_of_routes_one_is_tried() {
-        let by_tenant: fn(usize) -> Vec<_> = |number| vec![condition("x-tenant", number)];
-        let by_both =
-            |number| vec![condition("x-plan", 7), condition("x", number / 70), condition("y", number % 70)];
-        for asked in [by_tenant, by_both] {
-            let mut candidates = Candidates::default();
-            (0..4_900).for_each(|rank| candidates.push(rank, &asked(rank)));
-            candidates.index();
-            let sent: Vec<_> = asked(4_321)
-                .iter()
-                .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
-                .collect();
-            let (text, spans) = head(&sent);
-            let tried = std::cell::Cell::new(0);
-            let accepts = |_| {
-                tried.set(tried.get() + 1);
-                true
-            };
-            assert_eq!(candidates.first(Rank::MAX, Fields::new(&text, &spans), &accepts), Some(4_321));
-            assert_eq!(tried.get(), 1);
-        }
-    }
-
-    proptest! {
-        /// The index equals trying every route in turn, and no route is tried twice.
-        #[test]
-        fn the_index_equals_trying_every_route(
-            routes in prop::collection::vec((asked(), any::<bool>()), 0..60),
-            requests in prop::collection::vec((sent(), 0..70_usize), 1..6),
-        ) {
-            let mut candidates = Candidates::default();
-            routes.iter().enumerate().for_each(|(rank, (headers, _))| candidates.push(rank, headers));
-            candidates.index();
-            prop_assert!(candidates.ranks().eq(0..routes.len()));
-            for (sent, bound) in requests {
-                let (text, spans) = head(&sent);
-                let fields = Fields::new(&text, &spans);
-                let asked = std::cell::RefCell::new(Vec::new());
-                let accepts = |rank: Rank| {
-                    asked.borrow_mut().push(rank);
-                    routes[rank].1
-                };
-                let found = candidates.first(bound, fields, &accepts);
-                let mut asked = asked.into_inner();
-                asked.sort_unstable();
-                prop_assert!(asked.windows(2).all(|pair| pair[0] != pair[1]), "{:?}", asked);
-                let fits = |rank: &Rank| {
-                    let (headers, is_accepted) = &routes[*rank];
-                    *is_accepted && headers.iter().all(|(name, value)| carries(fields, name, value))
-                };
-                let expected = (0..routes.len()).take_while(|&rank| rank < bound).find(fits);
-                prop_assert_eq!(found, expected, "{:?} for {:?}", &sent, &routes);
-            }
-        }
-    }
-}
+mod tests;

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
+use super::RouteRequest;
 use super::client::covers;
 use super::key_fault::KeyFault;
 use super::pattern::PathPattern;
-use super::{RouteRequest, carries};
 
 /// An exemption from a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,9 @@ impl Exemption {
     pub fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
         match self {
             Self::Ip(network) => request.client.identified && covers(network, request.client.address),
-            Self::Header(name, value) => carries(request.headers, name, value),
+            Self::Header(name, value) => {
+                request.headers.all(name).iter().any(|sent| sent == value.as_bytes())
+            }
             Self::Path(pattern) => pattern.matches(request.path.form(merge_slashes)),
         }
     }

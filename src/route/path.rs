@@ -122,12 +122,45 @@ impl<'a> Path<'a> {
         }
     }
 
+    /// Whether paths are compared leniently.
+    pub(super) fn is_lenient(&self) -> bool {
+        self.matching == PathMatching::Lenient
+    }
+
+    /// The path without the parameters of its segments, as spelled otherwise; `None` if it has neither parameters nor a
+    /// trailing slash, or they count. A trailing slash stays: see [`bare_spellings`].
+    pub(super) fn bare(&self, merge_slashes: bool) -> Option<String> {
+        let path = self.form(merge_slashes);
+        let ends_with_slash = path.len() > 1 && path.ends_with('/');
+        if self.matching == PathMatching::Strict || !ends_with_slash && !path.contains(';') {
+            return None;
+        }
+        let mut bare = String::with_capacity(path.len());
+        for name in path.split('/').skip(1).map(without_parameters) {
+            if !(name.is_empty() && merge_slashes) {
+                bare.push('/');
+                bare.push_str(name);
+            }
+        }
+        let last = path.rsplit('/').next().map(without_parameters);
+        if last == Some("") && !bare.ends_with('/') {
+            bare.push('/');
+        }
+        Some(bare)
+    }
+
     fn spelling(&self, merge_slashes: bool) -> &Form<'a> {
         match &self.kept {
             Some(kept) if !merge_slashes => kept,
             _ => &self.merged,
         }
     }
+}
+
+/// The spellings of a [bare](Path::bare) path that differ from `spelled`: without its trailing slash, and with it.
+pub(super) fn bare_spellings<'b>(spelled: &str, bare: Option<&'b str>) -> impl Iterator<Item = &'b str> {
+    let without_slash = bare.and_then(|bare| bare.strip_suffix('/').filter(|rest| !rest.is_empty()));
+    without_slash.into_iter().chain(bare.filter(|bare| *bare != spelled))
 }
 
 /// The rest of `path` after the segments that equal, folded, those of `prefix`.

@@ -1,11 +1,15 @@
-//! Patterns of hosts and paths, as written in the file.
+//! Patterns of hosts and paths, and regular expressions, as written in the file.
 
 mod host;
+mod matcher;
 mod path;
+mod regex;
 
 pub use host::{HostPattern, bare_host};
+pub use matcher::PathMatcher;
 pub use path::PathPattern;
 pub(super) use path::Segment;
+pub use regex::PathRegex;
 
 /// The fault of a pattern, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

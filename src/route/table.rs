@@ -8,18 +8,21 @@ use foldhash::{HashMap, HashMapExt as _};
 
 use super::candidates::{Candidates, Rank};
 use super::folding::PathMatching;
-use super::pattern::{HostPattern, PathPattern};
+use super::path::Path;
+use super::pattern::{HostPattern, PathMatcher};
+use super::regex_index::RegexIndex;
 use super::trie::Trie;
 use super::{Conditions, Criterion, Match, RouteIndex, RouteRequest};
 
 /// All routes, compiled for lookup.
 ///
 /// Hosts are looked up from the most to the least specific (exact, then wildcards from the longest suffix on, then
-/// any). For each, a [trie](super::trie) finds the best route by path, methods, headers and file order. A route that
+/// any). For each, a [trie](super::trie) and an [index of regular expressions](super::regex_index) find the best route by
+/// path, methods, conditions on values and file order. A route that
 /// fails on other conditions is skipped, so the search continues with wider hosts and paths. The tries hold patterns as
 /// [`PathMatching`] compares them. Of routes that differ only in the spelling of their paths, the one spelled as the
 /// request is found in a second step, which costs other routes nothing. Routes of one host and one path are found by
-/// the [values of headers](super::candidates).
+/// [values of the request](super::candidates).
 #[derive(Debug)]
 pub struct RouteTable {
     /// From most to least specific, without hosts.
@@ -43,7 +46,7 @@ struct Ranked {
     /// Its path as compared.
     conditions: Conditions,
     /// Its path as spelled.
-    spelled: PathPattern,
+    spelled: PathMatcher,
     /// Its indices in `spellings`, if any.
     spellings: Vec<usize>,
 }
@@ -55,6 +58,9 @@ struct Tries {
     merged: Trie,
     /// Routes that match paths as sent.
     kept: Trie,
+    /// The same, for regular expressions.
+    merged_regexes: RegexIndex,
+    kept_regexes: RegexIndex,
 }
 
 impl RouteTable {
@@ -77,18 +83,19 @@ impl RouteTable {
             table.insert(rank);
         }
         let tries = table.exact.values_mut().chain(table.wildcards.values_mut());
-        tries.chain(iter::once(&mut table.any)).for_each(Tries::index);
+        tries.chain(iter::once(&mut table.any)).for_each(|tries| tries.index(matching));
         table.join_spellings();
         table
     }
 
     /// The most specific route of those with all conditions satisfied: by host (exact, wildcard, any; of wildcards the
-    /// longer suffix), then path (exact, parameter, longest prefix; equals segment by segment from the left, literal
-    /// before parameter), then methods given, then more headers, then the one with a path spelled as the request's,
-    /// then file order.
+    /// longer suffix), then path (exact, parameter, regular expression in file order, longest prefix; equals segment by
+    /// segment from the left, literal before parameter), then methods given, then more conditions on headers, query and
+    /// clients, then the one with a path spelled as the request's, then file order.
     ///
     /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written: a route for
-    /// GET does not match HEAD. Does not allocate; bounded as described at [`RouteTable`] and [its trie](super::trie).
+    /// GET does not match HEAD. Allocates only to decode a query, or to leave
+    /// out what does not count in a path for regular expressions; bounded as described at [`RouteTable`] and [its trie](super::trie).
     pub fn find(&self, request: &RouteRequest<'_>) -> Option<RouteIndex> {
         let wider = self.wildcards_of(request.host).chain(iter::once(&self.any));
         let mut hosts = self.exact.get(request.host).into_iter().chain(wider);
@@ -116,7 +123,7 @@ impl RouteTable {
     /// Routes that no request can reach, each with the first route that takes all of their requests.
     ///
     /// Only a route shadowed by *one* other is found, not one shadowed by several together. That other route has the
-    /// same path, spelled alike, the same headers and at least the same hosts and methods, and is earlier in the file:
+    /// same path, spelled alike, the same conditions on values and at least the same hosts and methods, and is earlier in the file:
     /// a wider condition of any other kind makes it less specific, so that it loses. Candidates are bucketed, so that
     /// 10,000 routes take milliseconds.
     pub fn unreachable(&self) -> Vec<(RouteIndex, RouteIndex)> {
@@ -164,7 +171,7 @@ impl RouteTable {
         };
         let accepts = |rank: Rank| rank > taker && shares_methods(&self.ranked[rank].conditions);
         let hosts = self.hosts_of(route);
-        route.path.other_spellings().find_map(|(index, path)| {
+        route.path.pattern()?.other_spellings().find_map(|(index, path)| {
             let best_of = |tries: &&Tries| {
                 let first = |candidates: &Candidates, bound| {
                     candidates.ranks().take_while(|&rank| rank < bound).find(|&rank| accepts(rank))
@@ -173,7 +180,10 @@ impl RouteTable {
                 min_rank(&tries.merged).into_iter().chain(min_rank(&tries.kept)).min()
             };
             let mut losers = hosts.iter().filter_map(best_of).map(|rank| &self.ranked[rank]);
-            losers.find(|loser| loser.conditions.path.has_parameter_at(index)).map(|loser| loser.index)
+            let has_parameter = |loser: &&Ranked| {
+                loser.conditions.path.pattern().is_some_and(|pattern| pattern.has_parameter_at(index))
+            };
+            losers.find(has_parameter).map(|loser| loser.index)
         })
     }
 
@@ -195,11 +205,11 @@ impl RouteTable {
     fn join_spellings(&mut self) {
         let mut alike: HashMap<(Bucket<'_>, usize), Vec<Rank>> = HashMap::new();
         for (rank, route) in self.ranked.iter().enumerate() {
-            let headers = route.conditions.headers.len();
+            let values = route.conditions.values.len();
             for bucket in Bucket::all_of(&route.conditions) {
-                // Routes with conditions on other headers or slashes may match one request, too.
-                let bucket = Bucket { headers: BTreeSet::new(), merge_slashes: true, ..bucket };
-                alike.entry((bucket, headers)).or_default().push(rank);
+                // Routes with conditions on other values or slashes may match one request, too.
+                let bucket = Bucket { values: BTreeSet::new(), merge_slashes: true, ..bucket };
+                alike.entry((bucket, values)).or_default().push(rank);
             }
         }
         let differ = |ranks: &Vec<Rank>| {
@@ -209,7 +219,7 @@ impl RouteTable {
         for (index, ranks) in alike.iter().enumerate() {
             let mut candidates = Candidates::default();
             for &rank in ranks {
-                candidates.push(rank, &self.ranked[rank].conditions.headers);
+                candidates.push(rank, &self.ranked[rank].conditions.values);
                 self.ranked[rank].spellings.push(index);
             }
             candidates.index();
@@ -230,7 +240,7 @@ impl RouteTable {
                 && rival.conditions.mismatch(request).is_none()
                 && rival.conditions.closest_host(request.host) == route.conditions.closest_host(request.host)
         };
-        let first = |index: &usize| self.spellings[*index].first(Rank::MAX, request.headers, &equals);
+        let first = |index: &usize| self.spellings[*index].first(Rank::MAX, request, &equals);
         route.spellings.iter().filter_map(first).min().unwrap_or(rank)
     }
 
@@ -261,10 +271,12 @@ impl RouteTable {
 
     fn min_rank(&self, tries: &Tries, request: &RouteRequest<'_>) -> Option<Rank> {
         let accepts = |rank: Rank| self.ranked[rank].conditions.takes(request.method);
-        let first = |candidates: &Candidates, bound| candidates.first(bound, request.headers, &accepts);
+        let first = |candidates: &Candidates, bound| candidates.first(bound, request, &accepts);
         let merged = tries.merged.min_rank(request.path.folded(true), Rank::MAX, first);
         let kept = tries.kept.min_rank(request.path.folded(false), merged.unwrap_or(Rank::MAX), first);
-        kept.or(merged)
+        let best = kept.or(merged);
+        let accepts = |rank: Rank| self.ranked[rank].conditions.accepts(request);
+        tries.min_regex_rank(request.path, best.unwrap_or(Rank::MAX), &accepts).or(best)
     }
 }
 
@@ -286,7 +298,7 @@ impl Ranked {
     }
 
     fn is_spelled_as(&self, request: &RouteRequest<'_>) -> bool {
-        self.spelled.matches(request.path.form(self.conditions.merge_slashes))
+        self.spelled.is_spelled_as(request.path, self.conditions.merge_slashes)
     }
 
     /// The criterion by which this route, which wins, takes precedence over `other`, which matches too.
@@ -302,13 +314,27 @@ impl Ranked {
 
 impl Tries {
     fn insert(&mut self, conditions: &Conditions, rank: Rank) {
-        let trie = if conditions.merge_slashes { &mut self.merged } else { &mut self.kept };
-        trie.insert(&conditions.path, rank, &conditions.headers);
+        let (trie, regexes) = match conditions.merge_slashes {
+            true => (&mut self.merged, &mut self.merged_regexes),
+            false => (&mut self.kept, &mut self.kept_regexes),
+        };
+        match &conditions.path {
+            PathMatcher::Pattern(pattern) => trie.insert(pattern, rank, &conditions.values),
+            PathMatcher::Regex(regex) => regexes.push(rank, regex),
+        }
     }
 
-    fn index(&mut self) {
+    fn index(&mut self, matching: PathMatching) {
         self.merged.index();
         self.kept.index();
+        self.merged_regexes.index(matching);
+        self.kept_regexes.index(matching);
+    }
+
+    #[inline]
+    fn min_regex_rank(&self, path: &Path<'_>, bound: Rank, accepts: &impl Fn(Rank) -> bool) -> Option<Rank> {
+        let merged = self.merged_regexes.min_rank(path, true, bound, accepts);
+        self.kept_regexes.min_rank(path, false, merged.unwrap_or(bound), accepts).or(merged)
     }
 }
 
@@ -320,7 +346,8 @@ struct Bucket<'c> {
     shape: String,
     merge_slashes: bool,
     methods_given: bool,
-    headers: BTreeSet<(&'c str, &'c [u8])>,
+    /// In their normal form.
+    values: BTreeSet<String>,
 }
 
 impl<'c> Bucket<'c> {
@@ -332,7 +359,7 @@ impl<'c> Bucket<'c> {
             shape: route.path.shape(),
             merge_slashes: route.merge_slashes,
             methods_given: !route.methods.is_empty(),
-            headers: route.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect(),
+            values: route.values.iter().map(ToString::to_string).collect(),
         })
     }
 }

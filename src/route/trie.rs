@@ -11,9 +11,8 @@
 
 use foldhash::{HashMap, HashMapExt as _};
 
-use http::{HeaderName, HeaderValue};
-
 use super::candidates::{Candidates, Rank};
+use super::condition::Condition;
 use super::pattern::{PathPattern, Segment};
 
 /// See the module.
@@ -46,14 +45,9 @@ impl Default for Trie {
 }
 
 impl Trie {
-    /// Adds the pattern of a route with these header conditions. Ranks must be in ascending order, and before
+    /// Adds the pattern of a route with these conditions. Ranks must be in ascending order, and before
     /// [`Self::index`].
-    pub(super) fn insert(
-        &mut self,
-        pattern: &PathPattern,
-        rank: Rank,
-        headers: &[(HeaderName, HeaderValue)],
-    ) {
+    pub(super) fn insert(&mut self, pattern: &PathPattern, rank: Rank, conditions: &[Condition]) {
         let mut at = 0;
         self.nodes[at].best = self.nodes[at].best.min(rank);
         for segment in pattern.segments() {
@@ -61,7 +55,7 @@ impl Trie {
             self.nodes[at].best = self.nodes[at].best.min(rank);
         }
         let node = &mut self.nodes[at];
-        if pattern.is_prefix() { &mut node.below } else { &mut node.here }.push(rank, headers);
+        if pattern.is_prefix() { &mut node.below } else { &mut node.here }.push(rank, conditions);
     }
 
     /// Indexes long lists of candidates.

@@ -167,8 +167,10 @@ const TIMEOUTS: [(&str, Timeout); 6] = [
 fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
     let mut log = Subject::new("log".to_owned(), lines);
     log.shown("level", &last.log.level, &next.log.level);
+    log.shown("program", last.log.program.as_str(), next.log.program.as_str());
     log.hidden("access", &last.log.access, &next.log.access);
     log.hidden("file", &last.log.file, &next.log.file);
+    log.hidden("secret_headers", &last.log.secrets, &next.log.secrets);
     log.shown("sample", last.log.sample.share(), next.log.sample.share());
     Subject::new("store".to_owned(), lines).hidden("settings", &last.store.shared, &next.store.shared);
     Subject::new("trace".to_owned(), lines).hidden("settings", &last.trace, &next.trace);
@@ -273,6 +275,7 @@ fn upstream(subject: &mut Subject<'_>, last: &Upstream, next: &Upstream) {
         subject.hidden("tls", &last.backend, &next.backend);
     }
     subject.shown("servers", before, after);
+    subject.shown("base path", optional(last.base_path.as_ref()), optional(next.base_path.as_ref()));
     subject.written("protocol", last.protocol, next.protocol);
     subject.written("connect_timeout", last.connect_timeout, next.connect_timeout);
     subject.written("idle_timeout", last.idle_timeout, next.idle_timeout);
@@ -286,8 +289,14 @@ fn upstream(subject: &mut Subject<'_>, last: &Upstream, next: &Upstream) {
 
 fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_plan, next): (&Plan, &Route)) {
     conditions(subject, &last.conditions, &next.conditions);
-    let name = |plan: &Plan, route: &Route| plan.upstream(route.upstream).name.to_string();
+    let name = |plan: &Plan, route: &Route| {
+        let upstream = route.action.upstream();
+        upstream.map(|upstream| plan.upstream(upstream).name.to_string()).unwrap_or_default()
+    };
     subject.shown("upstream", name(last_plan, last), name(next_plan, next));
+    if last.action.upstream().is_none() && next.action.upstream().is_none() {
+        subject.hidden("answer", &last.action, &next.action);
+    }
     let units = |cost: Option<crate::limit::units::Cost>| cost.map_or(0, crate::limit::units::Cost::units);
     subject.shown("cost", units(last.cost), units(next.cost));
     let one = |plan: &Plan, used: &LimitUse, route: &Route| match used.cost == route.cost {
@@ -302,8 +311,7 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     subject.written("read_timeout", last.read_timeout, next.read_timeout);
     subject.written("tunnel_timeout", last.tunnel_timeout, next.tunnel_timeout);
     subject.shown("max_body_bytes", optional(last.max_body_bytes), optional(next.max_body_bytes));
-    let prefix = |route: &Route| route.strip_prefix.as_deref().unwrap_or_default().to_owned();
-    subject.shown("strip_prefix", prefix(last), prefix(next));
+    subject.hidden("path for the backend", &last.path_edit, &next.path_edit);
     edits(subject, "request", &last.request_headers, &next.request_headers);
     edits(subject, "response", &last.response_headers, &next.response_headers);
     subject.hidden("redirect", &last.redirect, &next.redirect);
@@ -326,7 +334,7 @@ fn conditions(subject: &mut Subject<'_>, last: &Conditions, next: &Conditions) {
     subject.shown("path", &last.path, &next.path);
     subject.shown("hosts", joined(&last.hosts), joined(&next.hosts));
     subject.shown("methods", joined(&last.methods), joined(&next.methods));
-    subject.hidden("headers", &last.headers, &next.headers);
+    subject.hidden("headers, query and clients", &last.values, &next.values);
     subject.shown("merge_slashes", last.merge_slashes, next.merge_slashes);
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch::Sender;
 
 use super::changes::changes;
+use super::report_log::log_report;
 use super::systemd::Systemd;
 use crate::config::{self, NamedFile};
 use crate::plan::log::Log;
@@ -27,7 +28,7 @@ const GATHER: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Reloader {
     file: PathBuf,
-    /// Receives the other files that the config file names.
+    /// Receives the files that the configuration consists of and names.
     named: Sender<Vec<NamedFile>>,
     shared: Arc<Shared>,
     settled: RestartOnlySettings,
@@ -144,20 +145,35 @@ impl Reloader {
     }
 
     fn try_reload(&mut self) -> Result<Adopted, Refused> {
+        if config::is_standard_input(&self.file) {
+            let why = "the configuration came from standard input, which can not be read again".to_owned();
+            return Err(Refused { lines: vec![why.clone()], why });
+        }
         let loaded = config::load(&self.file).map_err(|report| {
-            report.print();
+            log_report(&self.log, &report);
+            self.watch_faulty(report.files());
             let why = match report.errors() {
                 1 => "one error in the file".to_owned(),
                 count => format!("{count} errors in the file"),
             };
             Refused { why, lines: report.error_lines() }
         })?;
-        loaded.warnings.print();
+        log_report(&self.log, &loaded.warnings);
         let other = self.other_output(&loaded.plan.log);
         let output = other.map_err(|why| Refused { lines: vec![why.clone()], why })?;
         self.adopt(loaded.plan, output);
         self.named.send_replace(loaded.files);
         Ok(Adopted { version: loaded.version, warnings: loaded.warnings.warning_lines() })
+    }
+
+    /// Watches the files of a configuration with errors beside those of the active one, so that the change that mends it
+    /// is noticed wherever it is made.
+    fn watch_faulty(&self, faulty: &[NamedFile]) {
+        let is_faulty = |file: &NamedFile| faulty.iter().any(|other| other.path == file.path);
+        let active = self.named.borrow().clone();
+        let others = active.iter().filter(|file| !is_faulty(file)).map(NamedFile::again);
+        let all = faulty.iter().cloned().chain(others).collect();
+        self.named.send_replace(all);
     }
 
     /// Publishes the result for the admin listener.
@@ -191,7 +207,7 @@ impl Reloader {
         keep_sessions(&mut plan, &self.shared.plan.load());
         register(&self.shared.store, &plan);
         self.shared.store.share(plan.store.shared.as_ref());
-        self.log.set_level(&plan.log.level);
+        self.log.change(&plan.log.level, plan.log.program);
         self.shared.access_log.change(plan.log.access.clone(), output);
         let last = self.shared.plan.swap(Arc::new(plan));
         self.checks.adopt(&self.shared.plan.load().upstreams, &self.shared.server_registry);

@@ -1,36 +1,30 @@
-//! `--watch`: detects that the config file, or a file that it names (a certificate), has changed.
+//! `--watch`: detects that a config file, or a file that one names (a certificate), has changed, or that other files match
+//! an `include`.
 //!
-//! Notifications of the system make the detection prompt. They watch the file's directory, because editors and
+//! Notifications of the system make the detection prompt. They watch the first file's directory, because editors and
 //! Kubernetes replace files instead of writing them. Some changes cause no notification (network file systems, files
 //! mounted singly into containers, symbolic links to elsewhere, certificates in other directories), so the files are
 //! also read at intervals. In both cases the contents decide.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 
-use crate::config::{MAX_FILE_BYTES, NamedFile};
+use crate::config::NamedFile;
 
 /// How long a file must be unchanged: editors write in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
 /// The interval of checks without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Triggers a reload whenever `file` no longer has the contents that were `seen`, or one of the `named` files no longer
-/// has those with which it was loaded. Needs a tokio runtime around it.
-pub(super) fn start(
-    file: PathBuf,
-    seen: Option<Vec<u8>>,
-    named: watch::Receiver<Vec<NamedFile>>,
-    triggers: Sender<()>,
-) {
+/// Triggers a reload whenever one of the `named` files no longer has the contents with which it was loaded. `config` is
+/// the file or directory that is configured. Needs a tokio runtime around it.
+pub(super) fn start(config: &Path, named: watch::Receiver<Vec<NamedFile>>, triggers: Sender<()>) {
     let (notices, noticed) = channel(1);
-    let watcher = watcher(&file, notices)
+    let watcher = watcher(config, notices)
         .inspect_err(|error| {
             tracing::warn!(
                 "the system does not tell of changes ({error}); looking every {LOOK_EVERY:?} instead"
@@ -40,25 +34,11 @@ pub(super) fn start(
     tokio::spawn(async move {
         // Dropped, it would stop.
         let _watcher = watcher;
-        run(&file, seen, named, noticed, &triggers).await;
+        run(named, noticed, &triggers).await;
     });
 }
 
-/// The contents of the file; `None` if it cannot be read.
-pub(super) fn contents(file: &Path) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let max = u64::try_from(MAX_FILE_BYTES + 1).unwrap_or(u64::MAX);
-    File::open(file).ok()?.take(max).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
-}
-
-async fn run(
-    file: &Path,
-    mut seen: Option<Vec<u8>>,
-    mut named: watch::Receiver<Vec<NamedFile>>,
-    mut noticed: Receiver<()>,
-    triggers: &Sender<()>,
-) {
+async fn run(mut named: watch::Receiver<Vec<NamedFile>>, mut noticed: Receiver<()>, triggers: &Sender<()>) {
     let mut files = named.borrow_and_update().clone();
     loop {
         tokio::select! {
@@ -68,10 +48,9 @@ async fn run(
         if named.has_changed().unwrap_or(false) {
             files.clone_from(&named.borrow_and_update());
         }
-        let found = (contents(file), files.iter().map(NamedFile::again).collect());
-        let last = (seen, files);
-        let changed = found != last;
-        (seen, files) = found;
+        let found: Vec<_> = files.iter().map(NamedFile::again).collect();
+        let changed = found != files;
+        files = found;
         if changed {
             // Full: a reload is due anyway, and it will read the contents found here.
             let _ = triggers.try_send(());
@@ -97,6 +76,7 @@ fn watcher(file: &Path, notices: Sender<()>) -> notify::Result<RecommendedWatche
         }
     })?;
     let folder = match file.parent() {
+        _ if file.is_dir() => file,
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };

@@ -1,8 +1,11 @@
 //! The access log: workers pass records through a bounded queue to a thread that writes them. When the queue is full,
 //! records are dropped and counted.
 
+mod captured_headers;
+mod format;
 mod line;
 mod output;
+mod pretty;
 mod writer;
 
 use std::io;
@@ -15,8 +18,9 @@ use parking_lot::Mutex;
 
 use crate::plan::log::AccessLog;
 
+pub use captured_headers::{CapturedHeaders, HeaderOrigin};
 pub use line::Record;
-pub use output::Output;
+pub use output::{Output, OutputStyle};
 
 /// The capacity of the queue, in records. It need not hold a second's records: the writer returns every 10 ms.
 const QUEUE: usize = 8_192;

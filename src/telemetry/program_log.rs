@@ -1,12 +1,21 @@
-//! The program log: events and errors of the program, as text lines on standard error.
+//! The program log: events and errors of the program, as lines of text or JSON objects on standard error.
 //!
 //! Workers log very rarely, and never for a request: a stuck reader of standard error must not stop traffic.
 
+mod lines;
+
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+
+use crate::plan::log::ProgramFormat;
+use lines::ProgramLines;
+
+pub use super::colour::colour_on;
 
 /// The filter when the configured one cannot be read.
 const DEFAULT: &str = "info";
@@ -15,36 +24,45 @@ const DEFAULT: &str = "info";
 #[derive(Debug)]
 pub struct ProgramLog {
     filter: reload::Handle<EnvFilter, Registry>,
+    json: Arc<AtomicBool>,
+    /// The level that the command line asks for.
+    fixed_level: Option<&'static str>,
 }
 
 /// Starts logging to standard error. `level` is a level (`info`) or directives of tracing's `EnvFilter`
-/// (`warn,tollgate=debug`). Fails if the process already has a log.
-pub fn start(level: &str) -> Result<ProgramLog, TryInitError> {
-    let (filter, handle) = reload::Layer::new(filter(level));
+/// (`warn,tollgate=debug`); `fixed_level` overrules it for the life of the process. Fails if the process already has a
+/// log.
+pub fn start(
+    level: &str,
+    fixed_level: Option<&'static str>,
+    format: ProgramFormat,
+) -> Result<ProgramLog, TryInitError> {
+    let json = Arc::new(AtomicBool::new(format == ProgramFormat::Json));
+    let (filter, handle) = reload::Layer::new(filter(fixed_level.unwrap_or(level)));
     let lines = fmt::layer()
-        .compact()
-        .with_target(false)
         .with_ansi(colour_on(&io::stderr()))
         // Otherwise a closed standard error would end the process: the fault itself is printed there, with a panic.
         .log_internal_errors(false)
+        .event_format(ProgramLines::new(Arc::clone(&json)))
         .with_writer(io::stderr);
     tracing_subscriber::registry().with(filter).with(lines).try_init()?;
-    Ok(ProgramLog { filter: handle })
-}
-
-/// Whether `stream` gets colours: a terminal does, unless `NO_COLOR` is set to any value (<https://no-color.org>).
-pub fn colour_on(stream: &impl io::IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    Ok(ProgramLog { filter: handle, json, fixed_level })
 }
 
 impl ProgramLog {
-    /// Changes what is logged from now on.
-    pub fn set_level(&self, level: &str) {
-        if self.filter.reload(filter(level)).is_err() {
+    /// Changes what is logged from now on, and how. A level of the command line stays.
+    pub fn change(&self, level: &str, format: ProgramFormat) {
+        self.json.store(format == ProgramFormat::Json, Ordering::Relaxed);
+        if self.filter.reload(filter(self.fixed_level.unwrap_or(level))).is_err() {
             // The subscriber lives as long as the process, so this does not happen; if it did, the old level would
             // stay.
             tracing::warn!("the level of the log cannot be changed");
         }
+    }
+
+    /// Whether each event is a JSON object.
+    pub fn is_json(&self) -> bool {
+        self.json.load(Ordering::Relaxed)
     }
 }
 

@@ -3,20 +3,18 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::key::ends;
-use super::policies::{self, PolicyState};
+use super::policies::PolicyState;
 use super::time::{moment, span};
 use super::{ApiError, only};
 use crate::explain::{
-    Applied, AppliedStatus, ExplainFault, ExplainRequest, Explanation, Running, Taken, explain_live,
+    Applied, AppliedStatus, ExplainFault, ExplainRequest, Explanation, Running, explain_live, json,
 };
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Verdict, Wait};
 use crate::plan::{Mode, Plan};
-use crate::route::key::{LACKS, REPEATED};
 use crate::shared::Shared;
 
 /// The decision on a request at one limit, or in all.
@@ -124,20 +122,14 @@ impl<'e> LimitOutcome<'e> {
 
     fn tell(&self, plan: &Plan) -> Value {
         let Self { applied, state, banned } = self;
-        let limit = plan.limit(applied.index);
-        let (standing, detail) = standing(applied);
-        let cost = match applied.standing {
-            AppliedStatus::Charged(cost) => cost.units(),
-            _ => 0,
-        };
-        json!({
-            "name": applied.name, "mode": applied.mode.as_str(), "standing": standing, "detail": detail, "cost": cost,
-            "tier": limit.tier_name(applied.tier),
-            "id": applied.owner.map(super::key_id), "key": applied.owner.map(|_| &applied.label),
-            "verdict": self.fate().map(ExplainVerdict::word), "banned_until": ends(banned.map(|(until, _)| until)),
-            "ban": applied.ban,
-            "policies": state.as_ref().map_or_else(|| policies::without_state(limit, applied.tier), |state| state.to_json(limit)),
-        })
+        let mut object = json::limit(plan, applied);
+        object["id"] = json!(applied.owner.map(super::key_id));
+        object["verdict"] = json!(self.fate().map(ExplainVerdict::word));
+        object["banned_until"] = json!(ends(banned.map(|(until, _)| until)));
+        if let Some(state) = state {
+            object["policies"] = state.to_json(plan.limit(applied.index));
+        }
+        object
     }
 }
 
@@ -160,24 +152,6 @@ impl ExplainVerdict {
     }
 }
 
-fn standing(applied: &Applied) -> (&'static str, Option<String>) {
-    match &applied.standing {
-        AppliedStatus::Charged(_) => ("charged", None),
-        AppliedStatus::Free => ("free", None),
-        AppliedStatus::Exempt(exemption) => ("exempt", Some(exemption.clone())),
-        AppliedStatus::Skipped => ("skipped", Some(lacking(applied, LACKS))),
-        AppliedStatus::Missing => ("missing", Some(lacking(applied, LACKS))),
-        AppliedStatus::Repeated => ("repeated", Some(lacking(applied, REPEATED))),
-    }
-}
-
-/// The part of the key that is named; another part may be missing as well.
-fn lacking(applied: &Applied, how: &str) -> String {
-    let parts = || applied.key.iter().map(|(part, _)| part.as_str());
-    let is = |how: &str| parts().find(|part| part.ends_with(how)).map(str::to_owned);
-    is(how).or_else(|| is(REPEATED)).unwrap_or_else(|| format!("a part of the key {how}"))
-}
-
 fn tell(shared: &Shared, plan: &Plan, explanation: &Explanation, heard: &[LimitOutcome<'_>]) -> Value {
     let refuses = |heard: &&LimitOutcome<'_>| heard.applied.mode == Mode::Enforce || heard.banned.is_some();
     // Of equal waits the first limit on the route leads, as in a refusal.
@@ -187,21 +161,14 @@ fn tell(shared: &Shared, plan: &Plan, explanation: &Explanation, heard: &[LimitO
     let charged = !matches!(verdict, "no_route" | "redirected" | "answered");
     let worst = worst.filter(|(fate, _)| charged && *fate != ExplainVerdict::Admitted);
     let wait = worst.as_ref().and_then(|(fate, _)| fate.wait());
-    let others: Vec<Value> = explanation.others.iter().map(|(name, why)| json!([name, why])).collect();
-    json!({
-        "request": explanation.request,
-        "client": explanation.client.address.to_string(),
-        "identified": explanation.identified,
-        "consumer": explanation.consumer.as_ref().map(|consumer| &consumer.name),
-        "tier": explanation.consumer.as_ref().and_then(|consumer| consumer.tier.as_ref()),
-        "verdict": verdict, "status": status,
-        "reason": explanation.answer.as_ref().map(|answer| &answer.reason),
-        "limit": worst.map(|(_, heard)| &heard.applied.name),
-        "wait_ms": wait.map(span), "until": wait.map(|wait| moment(shared.clock.now().plus(wait))),
-        "route": explanation.route.as_ref().map(route),
-        "limits": heard.iter().map(|heard| heard.tell(plan)).collect::<Vec<_>>(),
-        "others": others, "untold": explanation.untold,
-    })
+    let mut object = json::object(plan, explanation);
+    object["verdict"] = json!(verdict);
+    object["status"] = json!(status);
+    object["limit"] = json!(worst.map(|(_, heard)| &heard.applied.name));
+    object["wait_ms"] = json!(wait.map(span));
+    object["until"] = json!(wait.map(|wait| moment(shared.clock.now().plus(wait))));
+    object["limits"] = Value::Array(heard.iter().map(|heard| heard.tell(plan)).collect());
+    object
 }
 
 /// The decision as a word, and the status of the gateway's own response.
@@ -210,40 +177,17 @@ fn outcome(
     explanation: &Explanation,
     worst: Option<&(ExplainVerdict, &LimitOutcome<'_>)>,
 ) -> (&'static str, Option<u16>) {
-    let answer = explanation.answer.as_ref().map(|answer| answer.status);
-    let Some(route) = &explanation.route else {
-        let unrouted = answer.is_none_or(|status| status == StatusCode::NOT_FOUND);
-        let verdict = if unrouted { "no_route" } else { "answered" };
-        return (verdict, Some(answer.unwrap_or(StatusCode::NOT_FOUND).as_u16()));
-    };
-    if let Some(status) = answer {
-        return ("answered", Some(status.as_u16()));
-    }
-    if route.redirect.is_some() {
-        return ("redirected", Some(StatusCode::PERMANENT_REDIRECT.as_u16()));
+    if let Some((verdict, status)) = json::early_outcome(explanation) {
+        return (verdict, Some(status));
     }
     match worst {
         Some((fate @ (ExplainVerdict::Refused(_) | ExplainVerdict::Banned(_)), heard)) => {
-            (fate.word(), Some(refusal(plan, route, heard.applied)))
+            let route = explanation.route.as_ref();
+            (fate.word(), route.map(|route| json::refusal_status(plan, route, heard.applied)))
         }
-        Some((fate, _)) => (fate.word(), None),
-        None => ("admitted", None),
+        fate => match json::admitted_outcome(explanation) {
+            ("admitted", _) => (fate.map_or("admitted", |(fate, _)| fate.word()), None),
+            answered => answered,
+        },
     }
-}
-
-/// The route's response if this limit refuses.
-fn refusal(plan: &Plan, route: &Taken, refuses: &Applied) -> u16 {
-    if refuses.standing == AppliedStatus::Repeated {
-        return StatusCode::BAD_REQUEST.as_u16();
-    }
-    let reject = plan.route(route.index).reject_of(plan.limit(refuses.index));
-    reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status).as_u16()
-}
-
-fn route(route: &Taken) -> Value {
-    let conditions: Vec<Value> = route.conditions.iter().map(|(name, why)| json!([name, why])).collect();
-    json!({
-        "name": route.name, "conditions": conditions, "upstream": route.upstream, "forwarded": route.forwarded,
-        "redirect": route.redirect,
-    })
 }

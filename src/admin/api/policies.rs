@@ -78,15 +78,6 @@ impl PolicyState {
     }
 }
 
-/// The policies of a limit without any charge.
-pub(super) fn without_state(limit: &Limit, tier: Option<TierIndex>) -> Value {
-    let listed = limit.policies_of(tier).iter().map(|policy| {
-        let (words, quota) = (ShortDisplay(&policy.algorithm).to_string(), policy.algorithm.quota());
-        json!({ "policy": words, "quota": quota, "remaining": null, "next_ms": null, "full_ms": null })
-    });
-    Value::Array(listed.collect())
-}
-
 /// The verdict as a word.
 pub(super) fn verdict(verdict: Verdict) -> &'static str {
     match verdict {

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::limit::units::Cost;
+use crate::plan::action::RouteAction;
 use crate::plan::{LimitUse, Plan, Route};
+use crate::route::condition::Condition;
 
 pub(super) fn get(plan: &Plan) -> Value {
     let routes: Vec<Value> = plan.routes.iter().map(|route| one(plan, route)).collect();
@@ -20,12 +22,39 @@ fn one(plan: &Plan, route: &Route) -> Value {
         "path": conditions.path.to_string(),
         "methods": texts(conditions.methods.iter().map(ToString::to_string).collect()),
         // Without values: they may be secrets.
-        "headers": texts(conditions.headers.iter().map(|(name, _)| name.to_string()).collect()),
-        "upstream": &*plan.upstream(route.upstream).name,
+        "headers": texts(conditions.values.iter().filter_map(header).collect()),
+        "query": texts(conditions.values.iter().filter_map(parameter).collect()),
+        "clients": texts(conditions.values.iter().flat_map(networks).collect()),
+        "upstream": route.action.upstream().map(|upstream| &*plan.upstream(upstream).name),
+        "answer": answer(&route.action),
         "cost": units(route.cost),
         "auth": route.auth.iter().flat_map(|auth| &auth.auths).map(|auth| &*plan.auth(*auth).name).collect::<Vec<_>>(),
         "limits": limits,
     })
+}
+
+/// The status that the gateway itself answers with.
+fn answer(action: &RouteAction) -> Option<u16> {
+    match action {
+        RouteAction::Forward(_) => None,
+        RouteAction::Redirect(redirect) => Some(redirect.status.as_u16()),
+        RouteAction::Respond(response) => Some(response.status.as_u16()),
+    }
+}
+
+fn header(condition: &Condition) -> Option<String> {
+    if let Condition::Header(name, _) = condition { Some(name.to_string()) } else { None }
+}
+
+fn parameter(condition: &Condition) -> Option<String> {
+    if let Condition::Query(name, _) = condition { Some(name.to_string()) } else { None }
+}
+
+fn networks(condition: &Condition) -> Vec<String> {
+    match condition {
+        Condition::Clients(networks) => networks.iter().map(ToString::to_string).collect(),
+        Condition::Header(..) | Condition::Query(..) => Vec::new(),
+    }
 }
 
 fn limit(gateway: &Plan, used: &LimitUse) -> Value {

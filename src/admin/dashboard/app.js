@@ -455,15 +455,24 @@ function drawBans() {
 }
 
 /** The conditions of a route, as in the config file. */
-function conditions({ hosts, path, methods, headers }) {
-  return [methods.join(", "), hosts.join(", "), path, ...headers.map((name) => `with ${name}`)].filter(Boolean).join(" · ");
+function conditions({ hosts, path, methods, headers, query, clients }) {
+  const networks = clients.length > 3 ? [...clients.slice(0, 3), `${count(clients.length - 3)} more`] : clients;
+  return [methods.join(", "), hosts.join(", "), path, ...headers.map((name) => `with ${name}`), ...query.map((name) => `with ?${name}`), networks.length ? `from ${networks.join(", ")}` : ""]
+    .filter(Boolean).join(" · ");
+}
+
+/** What a route of the explanation does: it forwards, redirects or answers. A location may have backticks of the client. */
+function action({ upstream, rewritten_by, forwarded, answer }) {
+  if (!answer) return [...prose(` to ${upstream}`), ...rewritten_by.length ? [" as ", make("code", forwarded), ` by ${rewritten_by.join(" and ")}`] : [], ", because"];
+  if (answer.location !== null) return [` redirects with ${answer.status} to `, make("code", answer.location), ", because"];
+  return [` answers ${answer.status} ${answer.content_type === null ? "without a body" : `with ${answer.content_type}`}, because`];
 }
 
 function drawRoutes() {
   const none = past.routes.none && !now.routes.list.some((route) => route.name === "none") ? [{ name: "none", limits: null }] : [];
   list("routes", [...now.routes.list, ...none], (route) => now.routes.config + route.name, (route) => {
     const limits = (route.limits ?? []).map(({ name, mode, cost }) => make("span.sub", name, cost === 1 ? "" : ` (cost ${count(cost)})`, mode === "shadow" ? make("span.tag.shadow", "shadow") : ""));
-    return make("tr", make("th", route.name, route.upstream ? make("span.sub", `to ${route.upstream}`) : ""), make("td.wide", route.limits ? conditions(route) : "requests that no route matches"),
+    return make("tr", make("th", route.name, route.upstream ? make("span.sub", `to ${route.upstream}`) : route.answer ? make("span.sub", `${route.answer < 400 && route.answer >= 300 ? "redirects" : "answers"} with ${route.answer}`) : ""), make("td.wide", route.limits ? conditions(route) : "requests that no route matches"),
       make("td.wide", ...limits.length ? limits : ["none"]), number(), number(), number(), number());
   }, (row, { name }) => {
     const of = past.routes[name] ?? {};
@@ -685,7 +694,7 @@ function showExplanation(explanation) {
   $("explanation").replaceChildren(
     make("p", strong(explanation.verdict.replace("_", " ")), (explanation.status ? `, answer ${explanation.status}.` : ".") + wait),
     make("p", `${explanation.request} from ${explanation.client}: ${explanation.identified}.`),
-    explanation.route ? make("p", "Route ", strong(explanation.route.name), ...prose(` to ${explanation.route.upstream}, because`)) : "", points(explanation.route?.conditions.map((pair) => pair.join(": ")) ?? []),
+    explanation.route ? make("p", "Route ", strong(explanation.route.name), ...action(explanation.route)) : "", points(explanation.route?.conditions.map((pair) => pair.join(": ")) ?? []),
     make("p", "Limits"), points(limits), make("p", "Other routes"), points(explanation.others.map((pair) => pair.join(": "))));
 }
 

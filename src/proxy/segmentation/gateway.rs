@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::backend::{Backend, Behaviour, settle};
 use super::seen::Seen;
 use crate::net::{Pipe, Stream};
+use crate::plan::action::RouteAction;
 use crate::plan::{HeaderEdits, Plan, Route, Server, UpstreamIndex};
 use crate::proxy::connection::serve;
 use crate::proxy::connection_handle::ConnectionHandle;
@@ -23,7 +24,7 @@ use crate::proxy::fixtures;
 use crate::proxy::worker::Worker;
 use crate::route::access::AddressRules;
 use crate::route::folding::PathMatching;
-use crate::route::pattern::PathPattern;
+use crate::route::pattern::PathMatcher;
 use crate::route::{Conditions, RouteTable};
 
 /// Only a run that fails waits for this time.
@@ -113,22 +114,22 @@ fn without_continue(answered: &BytesMut) -> BytesMut {
 }
 
 fn conditions() -> Conditions {
-    let path = PathPattern::parse("/*").expect("a pattern");
-    Conditions { hosts: Vec::new(), path, methods: Vec::new(), headers: Vec::new(), merge_slashes: true }
+    let path = PathMatcher::parse("/*", PathMatching::default()).expect("a pattern");
+    Conditions { hosts: Vec::new(), path, methods: Vec::new(), values: Vec::new(), merge_slashes: true }
 }
 
 fn route() -> Route {
     Route {
         name: "all".into(),
         conditions: conditions(),
-        upstream: UpstreamIndex(0),
+        action: RouteAction::Forward(UpstreamIndex(0)),
         cost: None,
         limits: Vec::new(),
         timeout: TIMEOUT * 100,
         read_timeout: TIMEOUT * 100,
         tunnel_timeout: TIMEOUT * 100,
         max_body_bytes: None,
-        strip_prefix: None,
+        path_edit: None,
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
         redirect: None,

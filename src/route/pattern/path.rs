@@ -134,6 +134,11 @@ impl PathPattern {
         self.below
     }
 
+    /// The names of the parameters, from the left.
+    pub(in crate::route) fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(Segment::name)
+    }
+
     /// For each segment, whether it is a parameter.
     fn kinds(&self) -> impl Iterator<Item = bool> {
         self.segments.iter().map(Segment::is_parameter)
@@ -250,10 +255,11 @@ fn not_a_regular_expression(text: &str) -> Option<PatternFault> {
     let has_signs =
         [".*", ".+", "[0-9]", "[a-z]", "[^/]", "\\d", "\\w"].iter().any(|sign| text.contains(sign));
     (begins || has_signs).then(|| PatternFault {
-        message: format!(
-            "`{text}` is a regular expression, which a path pattern can not be in this version of tollgate"
+        message: format!("`{text}` is a regular expression, which begins with `~`"),
+        help: format!(
+            "write `~^{}`, or `/a/{{id}}` for any one segment, or `/a/*` for `/a` and all below",
+            text.trim_start_matches('^')
         ),
-        help: "write `/a/{id}` for any one segment, or `/a/*` for `/a` and all below".into(),
     })
 }
 

@@ -9,8 +9,10 @@ use serde::ser::SerializeMap;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 use time::OffsetDateTime;
 
+use super::captured_headers::{CapturedHeaders, HeaderOrigin, shown};
 use crate::limit::units::{Micros, Timestamp};
-use crate::plan::log::{AccessLog, LogField};
+use crate::plan::log::{LogColumn, LogField, LogFields};
+use crate::route::key::LABEL_END;
 use crate::telemetry::metrics::DecisionLabel;
 use crate::telemetry::trace::context::TraceId;
 
@@ -62,10 +64,15 @@ pub struct Record {
     pub error: Option<&'static str>,
     /// The trace that the request belongs to, if requests are traced.
     pub trace_id: Option<TraceId>,
-    /// `referer`, for the combined format.
+    /// The masked key of that limit, in the form of [`Key::write_label`](crate::route::key::Key::write_label), if the log
+    /// names it.
+    pub key: String,
+    /// `referer`, if the log names it.
     pub referer: Vec<u8>,
-    /// `user-agent`, for the combined format.
+    /// `user-agent`, if the log names it.
     pub user_agent: Vec<u8>,
+    /// Other headers that the log names.
+    pub headers: CapturedHeaders,
 }
 
 impl Default for Record {
@@ -94,8 +101,10 @@ impl Default for Record {
             cost: None,
             error: None,
             trace_id: None,
+            key: String::new(),
             referer: Vec::new(),
             user_agent: Vec::new(),
+            headers: CapturedHeaders::default(),
         }
     }
 }
@@ -104,15 +113,17 @@ impl Record {
     /// A default record with the memory of this one's texts.
     #[must_use]
     pub fn emptied(mut self) -> Self {
-        let Self { host, path, route, upstream, consumer, tier, request_id, limit, .. } = &mut self;
-        [host, path, route, upstream, consumer, tier, request_id, limit].into_iter().for_each(String::clear);
-        let Self { referer, user_agent, .. } = &mut self;
+        let Self { host, path, route, upstream, consumer, tier, request_id, limit, key, .. } = &mut self;
+        [host, path, route, upstream, consumer, tier, request_id, limit, key]
+            .into_iter()
+            .for_each(String::clear);
+        let Self { referer, user_agent, headers, .. } = &mut self;
         [referer, user_agent].into_iter().for_each(Vec::clear);
-        let Self {
-            host, path, route, upstream, consumer, tier, request_id, limit, referer, user_agent, ..
-        } = self;
+        headers.clear();
+        let Self { host, path, route, upstream, consumer, tier, request_id, .. } = self;
         let texts = Self { host, path, route, upstream, consumer, tier, request_id, ..Self::default() };
-        Self { limit, referer, user_agent, ..texts }
+        let Self { limit, key, referer, user_agent, headers, .. } = self;
+        Self { limit, key, referer, user_agent, headers, ..texts }
     }
 
     /// Whether the request is logged even if only a sample is: a limit's decision other than "allowed", a response of
@@ -123,29 +134,39 @@ impl Record {
     }
 }
 
-/// Appends the record and a line feed; nothing if the log is off.
-pub(super) fn append(batch: &mut Vec<u8>, record: &Record, form: &AccessLog) {
-    let start = batch.len();
-    let written = match form {
-        AccessLog::Off => return,
-        AccessLog::Json(fields) => json(batch, record, fields),
-        AccessLog::Combined => combined(batch, record),
-    };
-    match written {
-        Ok(()) => batch.push(b'\n'),
-        // Writing a record to memory cannot fail; if it did, half a line would be worse than none.
-        Err(_) => batch.truncate(start),
-    }
-}
-
 /// All chosen fields are on every line: `null` if unknown or not applicable.
-fn json(batch: &mut Vec<u8>, record: &Record, fields: &[LogField]) -> io::Result<()> {
+pub(super) fn json(batch: &mut Vec<u8>, record: &Record, fields: &LogFields) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(batch, Plain);
     let mut line = serializer.serialize_map(None)?;
-    for field in fields {
-        put(&mut line, *field, record)?;
+    for column in fields.columns() {
+        match column {
+            LogColumn::Field(field) => put(&mut line, *field, record)?,
+            header => line.serialize_entry(header.label(), &header_value(header, record))?,
+        }
     }
     Ok(line.end()?)
+}
+
+/// The value of a header column.
+pub(super) fn header_value(column: &LogColumn, record: &Record) -> Option<String> {
+    let (origin, header) = match column {
+        LogColumn::RequestHeader(header) => (HeaderOrigin::Request, header),
+        LogColumn::ResponseHeader(header) => (HeaderOrigin::Response, header),
+        LogColumn::Field(_) => return None,
+    };
+    let (value, is_cut) = record.headers.find(origin, &header.name)?;
+    Some(shown(value, is_cut))
+}
+
+/// A header with a field of its own.
+pub(super) fn own_header(value: &[u8]) -> Option<String> {
+    (!value.is_empty()).then(|| shown(value, false))
+}
+
+/// The values of a key; `None`: the record has no key.
+pub(super) fn key(record: &Record) -> Option<String> {
+    let parts: Vec<_> = record.key.split_terminator(LABEL_END).collect();
+    said(&parts.join(", ")).map(str::to_owned)
 }
 
 fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Result<(), M::Error> {
@@ -172,11 +193,15 @@ fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Resul
         LogField::Cost => line.serialize_entry(name, &record.cost),
         LogField::Error => line.serialize_entry(name, &record.error),
         LogField::TraceId => line.serialize_entry(name, &record.trace_id.map(|id| id.to_string())),
+        LogField::UserAgent => line.serialize_entry(name, &own_header(&record.user_agent)),
+        LogField::Referer => line.serialize_entry(name, &own_header(&record.referer)),
+        LogField::Protocol => line.serialize_entry(name, version(record.version)),
+        LogField::Key => line.serialize_entry(name, &key(record)),
     }
 }
 
 /// A name, unless it is empty.
-fn said(name: &str) -> Option<&str> {
+pub(super) fn said(name: &str) -> Option<&str> {
     Some(name).filter(|name| !name.is_empty())
 }
 
@@ -203,7 +228,7 @@ impl Formatter for Plain {
 }
 
 /// Apache's combined format: `client - - [time] "request" status bytes "referer" "user-agent"`.
-fn combined(batch: &mut Vec<u8>, record: &Record) -> io::Result<()> {
+pub(super) fn combined(batch: &mut Vec<u8>, record: &Record) -> io::Result<()> {
     write!(batch, "{} - - [{}] \"", record.client, common_time(record.time))?;
     escape(batch, record.method.as_str().as_bytes());
     batch.push(b' ');
@@ -235,7 +260,7 @@ fn escape(batch: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-fn version(version: Version) -> &'static str {
+pub(super) fn version(version: Version) -> &'static str {
     match version {
         Version::HTTP_09 => "HTTP/0.9",
         Version::HTTP_10 => "HTTP/1.0",
@@ -247,17 +272,17 @@ fn version(version: Version) -> &'static str {
 
 /// Milliseconds, exact to the microsecond: below 2^53 a double holds the number.
 #[expect(clippy::cast_precision_loss, reason = "spans lie below 2^53")]
-fn milliseconds(span: Micros) -> f64 {
+pub(super) fn milliseconds(span: Micros) -> f64 {
     span.0 as f64 / 1_000.0
 }
 
-/// `2026-01-31T23:59:59.999Z` (RFC 3339).
+/// `2026-01-31T23:59:59.999999Z` (RFC 3339).
 fn rfc3339(time: Timestamp) -> String {
     let utc = utc(time);
     let (date, month) = (utc.date(), u8::from(utc.month()));
-    let (hour, minute, second, millisecond) = utc.time().as_hms_milli();
+    let (hour, minute, second, microsecond) = utc.time().as_hms_micro();
     format!(
-        "{:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z",
+        "{:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{microsecond:06}Z",
         date.year(),
         date.day()
     )
@@ -274,7 +299,7 @@ fn common_time(time: Timestamp) -> String {
 }
 
 /// Times beyond the year 9999, which the clock never returns, are shown as 1970.
-fn utc(time: Timestamp) -> OffsetDateTime {
+pub(super) fn utc(time: Timestamp) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(time.0) * 1_000)
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }

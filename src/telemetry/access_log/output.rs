@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::{Access, access};
+
+use crate::telemetry::program_log::colour_on;
 
 /// Log readers have to be in the file's group.
 const MODE: u32 = 0o640;
@@ -19,6 +21,16 @@ pub struct Output {
     before: Option<File>,
     /// The file ends inside a line.
     torn: bool,
+    style: OutputStyle,
+}
+
+/// The reader of an output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputStyle {
+    /// The output is a terminal.
+    pub terminal: bool,
+    /// The output gets colours.
+    pub colour: bool,
 }
 
 /// Lines that could not be written.
@@ -33,12 +45,27 @@ pub(super) struct LostRecords {
 impl Output {
     /// An output that the program log calls `name`.
     pub fn new(name: impl Into<String>, sink: impl Write + Send + 'static) -> Self {
-        Self { name: name.into(), sink: Box::new(sink), before: None, torn: false }
+        Self {
+            name: name.into(),
+            sink: Box::new(sink),
+            before: None,
+            torn: false,
+            style: OutputStyle::default(),
+        }
+    }
+
+    /// The output with this style; without it an output is no terminal.
+    #[must_use]
+    pub fn with_style(mut self, style: OutputStyle) -> Self {
+        self.style = style;
+        self
     }
 
     /// Standard output.
     pub fn stdout() -> Self {
-        Self::new("standard output", io::stdout())
+        let stdout = io::stdout();
+        let style = OutputStyle { terminal: stdout.is_terminal(), colour: colour_on(&stdout) };
+        Self::new("standard output", stdout).with_style(style)
     }
 
     /// The file at `path`, created with mode 0640 if there is none; standard output without a path. A pipe is refused,
@@ -62,6 +89,11 @@ impl Output {
             }
             opened => opened.map(drop),
         }
+    }
+
+    /// Its style.
+    pub(super) fn style(&self) -> OutputStyle {
+        self.style
     }
 
     /// Its name in the program log.

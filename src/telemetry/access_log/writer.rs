@@ -5,7 +5,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use super::output::{LostRecords, Output};
-use super::{Change, Message, QUEUE, State, line};
+use super::{Change, Message, QUEUE, State, format};
 use crate::plan::log::AccessLog;
 
 /// How long records are collected before they are written together. Meanwhile the thread does not wait on the queue, so
@@ -28,7 +28,9 @@ pub(super) fn run(queue: &Receiver<Message>, state: &State, form: AccessLog, out
         };
         for message in first.into_iter().chain(queue.try_iter().take(QUEUE)) {
             match message {
-                Message::Record(record) => line::append(&mut batch, &record, &writer.form),
+                Message::Record(record) => {
+                    format::append(&mut batch, &record, &writer.form, writer.output.style());
+                }
                 Message::Change(change) => {
                     writer.write(&mut batch, state);
                     writer.adopt(*change, state);

@@ -1,0 +1,63 @@
+//! The examples of each `--help`.
+
+pub(super) const ALL: &str = "\
+Examples:
+  tollgate check                         check gateway.toml, and sum it up
+  tollgate --watch                       start, and reload whenever gateway.toml changes
+  tollgate -c /etc/tollgate.toml         start with another file
+  tollgate --takeover                    upgrade: take over from the running process
+  tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
+  tollgate explain --live GET /search --ip 203.0.113.7
+
+Signals:
+  SIGHUP            reload the file; one with faults changes nothing
+  SIGUSR1           open the access log's file again, after it was moved away
+  SIGTERM, SIGINT   drain: requests in flight finish, then exit with 0
+                    (a second one exits at once, with 130)
+
+Exit status:
+  0  good
+  1  failed while running
+  2  bad usage or bad configuration
+
+The program log goes to standard error, the access log to standard output or to `file` in [log].
+Colours: --color, then CLICOLOR_FORCE, then NO_COLOR, then whether the output is a terminal.";
+
+pub(super) const RUN: &str = "\
+Examples:
+  tollgate run                           start with gateway.toml
+  tollgate run --watch -v                reload whenever the file changes, and log in detail
+  tollgate run --takeover                upgrade: take over from the running process";
+
+pub(super) const CHECK: &str = "\
+Examples:
+  tollgate check                         check gateway.toml, and sum it up
+  tollgate check -c /etc/tollgate.toml   check another file
+  tollgate check && systemctl reload tollgate";
+
+pub(super) const EXPLAIN: &str = "\
+Examples:
+  tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
+  tollgate explain --live GET /search --ip 203.0.113.7
+  tollgate explain --json GET /search | jq -r .route.name";
+
+pub(super) const SCHEMA: &str = "\
+Examples:
+  tollgate schema > gateway.schema.json
+  tollgate schema | jq '.properties | keys'";
+
+pub(super) const HEALTH: &str = "\
+Examples:
+  tollgate health && echo alive
+  tollgate health -c /etc/tollgate.toml  of the gateway that runs with that file";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+  tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate
+  tollgate completions zsh > ~/.zfunc/_tollgate
+  tollgate completions fish > ~/.config/fish/completions/tollgate.fish";
+
+pub(super) const MAN: &str = "\
+Examples:
+  tollgate man | man -l -                read it
+  tollgate man > ~/.local/share/man/man1/tollgate.1";

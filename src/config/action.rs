@@ -1,0 +1,211 @@
+//! What a route does with an admitted request: `upstream`, `redirect = { … }` or `respond`; and `strip_prefix`,
+//! `rewrite`.
+
+use http::StatusCode;
+
+use super::content;
+use super::endpoint;
+use super::name::Directory;
+use super::report::quoted;
+use super::table::ConfigTable;
+use super::text::{Cursor, SyntaxError};
+use super::value::ConfigValue;
+use crate::plan::action::{RedirectTo, RouteAction};
+use crate::plan::target::{TargetFault, TargetTemplate};
+use crate::plan::{PathEdit, Redirect, UpstreamIndex};
+use crate::route::folding::PathMatching;
+use crate::route::path::Path;
+use crate::route::pattern::PathMatcher;
+
+const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];
+/// The statuses of a redirect that keep its meaning (RFC 9110 §15.4).
+const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
+
+/// The keys of a route that say what it does.
+pub(super) struct ActionDraft {
+    pub(super) upstream: Option<UpstreamIndex>,
+    /// `redirect = "https"`.
+    pub(super) redirect: Option<Redirect>,
+    pub(super) path_edit: Option<PathEdit>,
+    /// `None` if it has faults.
+    pub(super) action: Option<RouteAction>,
+}
+
+/// Reads them. `path` is the route's, as written and as parsed.
+pub(super) fn read(
+    table: &mut ConfigTable<'_>,
+    path: (Option<&Cursor<'_>>, Option<&PathMatcher>),
+    upstreams: &Directory<'_>,
+    matching: PathMatching,
+) -> ActionDraft {
+    let upstream_given = table.given("upstream");
+    let upstream = table.optional("upstream", |value| upstreams.find(&value.text()?));
+    let upstream = upstream.map(UpstreamIndex);
+    let redirect_value = table.take("redirect");
+    let (mut redirect, mut redirect_to) = (None, None);
+    if let Some(value) = &redirect_value {
+        if value.is_table() {
+            redirect_to = Some(redirect_table(value, path.1));
+        } else {
+            redirect = value.choice(&REDIRECTS);
+        }
+    }
+    let respond_value = table.take("respond");
+    let respond = respond_value.as_ref().map(content::respond);
+    let path_edit = path_edit(table, path, matching, upstream_given.is_some());
+    let others = usize::from(upstream_given.is_some()) + usize::from(redirect_to.is_some());
+    if let (Some(value), true) = (&respond_value, others > 0) {
+        value.fault(
+            "`respond` stands beside another answer",
+            "keep one of `upstream`, `redirect = { … }` and `respond`",
+        );
+    } else if let (Some(value), 2) = (&redirect_value, others) {
+        let help = "leave one of the two out; `redirect = \"https\"` may stand beside `upstream`";
+        value.fault("`redirect = { … }` stands beside `upstream`", help);
+    } else if others == 0 && respond_value.is_none() {
+        table.missing("upstream", "\"NAME\"");
+    }
+    let action = match (upstream, redirect_to, respond) {
+        (Some(upstream), None, None) => Some(RouteAction::Forward(upstream)),
+        (None, Some(redirect), None) => redirect.map(Box::new).map(RouteAction::Redirect),
+        (None, None, Some(respond)) => respond.map(Box::new).map(RouteAction::Respond),
+        _ => None,
+    };
+    ActionDraft { upstream, redirect, path_edit, action }
+}
+
+fn path_edit(
+    table: &mut ConfigTable<'_>,
+    (written, path): (Option<&Cursor<'_>>, Option<&PathMatcher>),
+    matching: PathMatching,
+    forwards: bool,
+) -> Option<PathEdit> {
+    let (strip, rewrite) = (table.take("strip_prefix"), table.take("rewrite"));
+    if let (Some(_), Some(rewrite)) = (&strip, &rewrite) {
+        rewrite.fault(
+            "`rewrite` stands beside `strip_prefix`",
+            "leave one of the two out: `rewrite` gives the whole path",
+        );
+    }
+    if let (false, Some(edit)) = (forwards, strip.as_ref().or(rewrite.as_ref())) {
+        let message = format!("{} has no effect: the route has no `upstream`", edit.label());
+        edit.fault(message, "leave it out");
+    }
+    if let Some(rewrite) = rewrite {
+        let (text, path) = (rewrite.text()?, path?);
+        return text.parse("a path", |text| rewrite_target(text, path)).map(PathEdit::Rewrite);
+    }
+    let pattern = written.filter(|_| !path.is_some_and(|path| matches!(path, PathMatcher::Regex(_))));
+    let prefix =
+        strip?.text()?.parse("a prefix", |text| prefix(text, pattern.map(Cursor::as_str), matching))?;
+    Some(PathEdit::StripPrefix(prefix))
+}
+
+/// `{ to = "https://new.example.com/{*}", status = 308 }`.
+fn redirect_table(value: &ConfigValue<'_>, path: Option<&PathMatcher>) -> Option<RedirectTo> {
+    let mut table = value.table("`redirect`")?;
+    let to = table.require("to", "\"https://new.example.com/{*}\"", |value| {
+        let (text, path) = (value.text()?, path?);
+        text.parse("a URL", |text| redirect_target(text, path))
+    });
+    let status = table.or("status", Some(StatusCode::PERMANENT_REDIRECT), |value| {
+        let code = value.count(300, 399)?;
+        if !STATUSES.contains(&code) {
+            value.fault(format!("{code} is not the status of a redirect"), "write 301, 302, 303, 307 or 308");
+            return None;
+        }
+        Some(u16::try_from(code).ok().and_then(|code| StatusCode::from_u16(code).ok()))
+    });
+    table.finish().then_some(RedirectTo { to: to?, status: status? })
+}
+
+/// A URL, or a path on the same host.
+fn redirect_target(text: &str, path: &PathMatcher) -> Result<TargetTemplate, SyntaxError> {
+    let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let authority = authority.map(|rest| &rest[..rest.find(['/', '?']).unwrap_or(rest.len())]);
+    let help = "write a URL, as `https://new.example.com/{*}`, or a path on the same host, as `/new/{*}`";
+    let is_url = match authority {
+        Some(authority) => authority.contains('{') || endpoint::authority(authority, 443).is_ok(),
+        None => text.starts_with('/') && !text.starts_with("//"),
+    };
+    if !is_url || !is_visible(text) {
+        return Err(SyntaxError::new(format!("{} is not a URL to redirect to", quoted(text)), help));
+    }
+    target(text, path)
+}
+
+/// A path, with a query if it replaces the request's.
+fn rewrite_target(text: &str, path: &PathMatcher) -> Result<TargetTemplate, SyntaxError> {
+    let alone = text.split('?').next().unwrap_or_default();
+    let help = "write the path as a backend gets it, such as `/v2/{id}`";
+    if !text.starts_with('/') || !is_visible(text) {
+        return Err(SyntaxError::new(format!("{} is not a path to forward", quoted(text)), help));
+    }
+    let target = target(text, path)?;
+    // Names are letters, so a segment stays one.
+    let plain = alone.replace(['{', '}', '*'], "x");
+    if Path::parse(&plain, PathMatching::Strict).is_ok_and(|normal| normal.form(false) == plain) {
+        return Ok(target);
+    }
+    let help = "leave out dot segments, and decode letters that need no escape";
+    Err(SyntaxError::new(format!("{} is not a normalised path", quoted(text)), help))
+}
+
+fn target(text: &str, path: &PathMatcher) -> Result<TargetTemplate, SyntaxError> {
+    TargetTemplate::parse(text, path).map_err(|fault| match fault {
+        TargetFault::Unknown(name) if name == "*" => SyntaxError::new(
+            format!("`{{*}}` stands for the rest of the path, but {} has none", quoted(&path.to_string())),
+            "end `path` with `/*`, or name a group of the regular expression",
+        ),
+        TargetFault::Unknown(name) => SyntaxError::new(
+            format!("`path` has no part {}", quoted(&format!("{{{name}}}"))),
+            format!("name a part of {}", quoted(&path.to_string())),
+        ),
+        TargetFault::Brace => SyntaxError::new(
+            format!("a brace in {} belongs to no name", quoted(text)),
+            "write `{name}` for a part of the path; a brace itself is `%7B` or `%7D`",
+        ),
+        TargetFault::OutsidePath => SyntaxError::new(
+            format!("{} has a part of the path before its own path", quoted(text)),
+            "write the host itself: a client must not choose it",
+        ),
+    })
+}
+
+fn is_visible(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic() && !b"#\\\"<>".contains(&byte))
+}
+
+/// Parses a prefix of whole segments that some path of the route can begin with. (Others are forwarded whole.)
+fn prefix(text: &str, path: Option<&str>, matching: PathMatching) -> Result<Box<str>, SyntaxError> {
+    let is_whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/');
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}*?#%\\".contains(&byte));
+    if !is_whole || !is_plain {
+        let message = format!("{} can not be stripped", quoted(text));
+        return Err(SyntaxError::new(message, "write whole segments, such as `/search` or `/api/v1`"));
+    }
+    match path {
+        Some(path) if !may_begin(path, text, matching) => {
+            let message = format!("no path of this route begins with {}", quoted(text));
+            Err(SyntaxError::new(message, format!("strip a part of `path`, which is {}", quoted(path))))
+        }
+        _ => Ok(text.into()),
+    }
+}
+
+/// Whether a path that matches `pattern` can begin with the segments of `prefix`.
+fn may_begin(pattern: &str, prefix: &str, matching: PathMatching) -> bool {
+    let is_same = |known: &str, segment: &str| match matching {
+        PathMatching::Lenient => known.eq_ignore_ascii_case(segment),
+        PathMatching::Strict => known == segment,
+    };
+    let mut pattern = pattern.split('/').skip(1);
+    for segment in prefix.split('/').skip(1) {
+        match pattern.next() {
+            Some("*") => return true,
+            Some(known) if is_same(known, segment) || known.starts_with('{') => {}
+            _ => return false,
+        }
+    }
+    true
+}

@@ -1,0 +1,113 @@
+//! Bodies with a media type: those of `respond` and of `[errors]`.
+
+use http::{HeaderValue, StatusCode};
+
+use super::headers::{self, field_value};
+use super::report::quoted;
+use super::table::ConfigTable;
+use super::templates;
+use super::value::ConfigValue;
+use crate::plan::action::{ErrorPages, FixedResponse, ResponseContent};
+use crate::plan::template::BodyTemplate;
+
+/// Maximum bytes of `body`, and of the file that `body_file` names.
+const MAX_BODY: usize = 1 << 20;
+const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// Media types by the ends of files' names.
+const MEDIA_TYPES: [(&str, &str); 14] = [
+    (".html", "text/html; charset=utf-8"),
+    (".htm", "text/html; charset=utf-8"),
+    (".txt", "text/plain; charset=utf-8"),
+    (".css", "text/css; charset=utf-8"),
+    (".js", "text/javascript; charset=utf-8"),
+    (".json", "application/json"),
+    (".xml", "application/xml"),
+    (".svg", "image/svg+xml"),
+    (".png", "image/png"),
+    (".jpg", "image/jpeg"),
+    (".jpeg", "image/jpeg"),
+    (".gif", "image/gif"),
+    (".webp", "image/webp"),
+    (".ico", "image/x-icon"),
+];
+
+/// Reads `respond`.
+pub(super) fn respond(value: &ConfigValue<'_>) -> Option<FixedResponse> {
+    let mut table = value.table("`respond`")?;
+    let status = table.take("status");
+    let code = status.as_ref().map_or(Some(StatusCode::OK), |value| status_code(value.count(200, 599)?));
+    let content = content(&mut table);
+    let headers = table.or("headers", Vec::new(), |value| {
+        headers::fields_with(&value, headers::framing_or_content_type, templates::header)
+    });
+    let has_none = matches!(code, Some(StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED));
+    if let (Some(status), true, Some(_)) = (&status, has_none, &content) {
+        status.fault("a response with this status has no body", "leave `body` out, or write another status");
+    }
+    table.finish().then_some(())?;
+    Some(FixedResponse { status: code?, content, headers })
+}
+
+/// Reads `[errors]`.
+pub(super) fn errors(value: &ConfigValue<'_>) -> Option<ErrorPages> {
+    let mut pages = Vec::new();
+    for entry in value.entries()? {
+        let code = entry.key.parse().ok().filter(|code| (400..600).contains(code));
+        let Some(status) = code.and_then(status_code) else {
+            let message = format!("{} is not the status of an error", quoted(entry.key));
+            let help = "write a number from 400 to 599: `502 = { body_file = \"sorry.html\" }`";
+            value.reader().fault(entry.key_span, message, help);
+            continue;
+        };
+        let Some(mut table) = entry.value.table(&quoted(&format!("errors.{}", entry.key))) else { continue };
+        let is_empty = table.given("body").is_none() && table.given("body_file").is_none();
+        let (content, span) = (content(&mut table), table.span());
+        if table.finish() {
+            pages.extend(content.map(|content| (status, content)));
+            if is_empty {
+                let message = format!("the error {} has no body", status.as_str());
+                value.reader().fault(span, message, "add `body = \"…\"` or `body_file = \"sorry.html\"`");
+            }
+        }
+    }
+    Some(ErrorPages::new(pages))
+}
+
+fn status_code(code: u32) -> Option<StatusCode> {
+    u16::try_from(code).ok().and_then(|code| StatusCode::from_u16(code).ok())
+}
+
+/// Reads `body` or `body_file`, and `content_type`. `None`: neither is given, or both are faulty.
+fn content(table: &mut ConfigTable<'_>) -> Option<ResponseContent> {
+    let (text, file) = (table.take("body"), table.take("body_file"));
+    let type_given = table.take("content_type");
+    if let (Some(_), Some(file)) = (&text, &file) {
+        file.fault("`body_file` stands beside `body`", "leave one of the two out");
+        return None;
+    }
+    let content_type = type_given.as_ref().and_then(field_value);
+    if let Some(text) = text {
+        let content_type = content_type.unwrap_or(PLAIN_TEXT);
+        let body = templates::body(&text, content_type.as_bytes(), MAX_BODY)?;
+        return Some(ResponseContent { body, content_type });
+    }
+    let Some(file) = file else {
+        if let Some(given) = type_given {
+            let help = "add `body` or `body_file`, or leave `content_type` out";
+            given.reader().warn(given.span(), "`content_type` has no effect without a body", help);
+        }
+        return None;
+    };
+    let path = file.text()?;
+    let bytes = file.file_at(&path, MAX_BODY as u64)?;
+    let name = path.as_str().to_ascii_lowercase();
+    let by_name = || {
+        let known = MEDIA_TYPES.iter().find(|(end, _)| name.ends_with(end));
+        HeaderValue::from_static(known.map_or("application/octet-stream", |(_, media_type)| media_type))
+    };
+    Some(ResponseContent {
+        body: BodyTemplate::Fixed(bytes.into()),
+        content_type: content_type.unwrap_or_else(by_name),
+    })
+}

@@ -1,0 +1,220 @@
+//! The files of a configuration: one file with those that it includes, a directory, or standard input.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use super::diagnostics::Diagnostics;
+use super::named_file::NamedFile;
+use super::report::{SourceSpan, quoted};
+use super::sources::{MAX_FILES, SourceFile};
+use super::text::Cursor;
+use super::value::ConfigValue;
+use super::{MAX_FILE_BYTES, merge, syntax, wildcard};
+
+/// The key that names further files.
+pub(super) const INCLUDE: &str = "include";
+/// The maximum number of files on the way to an included one, the first file counted.
+const MAX_DEPTH: usize = 16;
+
+/// A gathering of files.
+pub(super) struct FileGatherer<'a> {
+    reader: &'a Diagnostics<'a>,
+    /// All files so far by their real paths, each with the place that names it.
+    read: HashMap<PathBuf, Option<SourceSpan>>,
+    /// The files on the way to the present one: real path and name.
+    chain: Vec<(PathBuf, String)>,
+    all: DeTable<'a>,
+    /// Whether every file was read and is TOML.
+    is_whole: bool,
+}
+
+impl<'a> FileGatherer<'a> {
+    pub(super) fn new(reader: &'a Diagnostics<'a>) -> Self {
+        Self { reader, read: HashMap::new(), chain: Vec::new(), all: DeTable::new(), is_whole: true }
+    }
+
+    /// The keys of all files together, and whether they are complete. Errors are reported.
+    pub(super) fn into_table(self) -> (DeTable<'a>, bool) {
+        (self.all, self.is_whole)
+    }
+
+    /// A file that no other one names, with those that it includes.
+    pub(super) fn root(&mut self, name: &str, bytes: &[u8]) {
+        let path = real(Path::new(name));
+        self.read.entry(path.clone()).or_insert(None);
+        self.add(name, path, bytes, SourceSpan::default());
+    }
+
+    /// Marks a file as one that will be read as a root.
+    pub(super) fn reserve(&mut self, path: &Path) {
+        self.read.insert(real(path), None);
+    }
+
+    /// Reads the included files at the path, which `span` names.
+    fn include(&mut self, path: &Path, span: SourceSpan) {
+        let (name, real) = (path.display().to_string(), real(path));
+        if let Some(at) = self.chain.iter().position(|(other, _)| *other == real) {
+            let names = self.chain[at..].iter().map(|(_, name)| name.as_str());
+            let circle: Vec<_> = names.chain([name.as_str()]).map(quoted).collect();
+            let message = format!("files include each other in a circle: {}", circle.join(" → "));
+            return self.broken(span, message, "leave one of these `include` out");
+        }
+        if let Some(first) = self.read.get(&real) {
+            let first = match first {
+                Some(first) => format!("{} includes it too", quoted(&self.reader.sources().place(*first))),
+                None => "it is read without `include`".to_owned(),
+            };
+            let message = format!("the file {} is included twice: {first}", quoted(&name));
+            return self.broken(span, message, "name each file once");
+        }
+        if self.chain.len() >= MAX_DEPTH {
+            let message = format!("{} is included through more than {MAX_DEPTH} files", quoted(&name));
+            return self.broken(span, message, "include it from a file nearer to the first one");
+        }
+        if self.reader.sources().len() >= MAX_FILES {
+            let message = format!("the configuration has more than {MAX_FILES} files");
+            return self.broken(span, message, "join some of the files");
+        }
+        self.read.insert(real.clone(), Some(span));
+        match self.bytes(path) {
+            Ok(bytes) => self.add(&name, real, &bytes, span),
+            Err(error) => {
+                let (why, help) = match error.kind() {
+                    io::ErrorKind::NotFound => {
+                        ("there is no such file".to_owned(), "a relative path begins where this file lies")
+                    }
+                    io::ErrorKind::IsADirectory => {
+                        ("it is a directory".to_owned(), "name the files in it, such as `conf.d/*.toml`")
+                    }
+                    io::ErrorKind::FileTooLarge => {
+                        let help = "all files together hold at most 16 MiB: split the gateway";
+                        ("the configuration is larger than 16 MiB".to_owned(), help)
+                    }
+                    _ => (error.to_string(), "the user that tollgate runs as must be able to read it"),
+                };
+                self.broken(span, format!("can not read {}: {why}", quoted(&name)), help);
+            }
+        }
+    }
+
+    /// The bytes of an included file, if it fits beside those before it.
+    fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let left = MAX_FILE_BYTES.saturating_sub(self.reader.sources().bytes());
+        let metadata = std::fs::metadata(path).inspect_err(|_| self.reader.saw(NamedFile::stamped(path)))?;
+        if metadata.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if !metadata.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        let (named, bytes) = NamedFile::read(path.to_owned(), left as u64);
+        self.reader.saw(named);
+        bytes
+    }
+
+    /// Adds a file that was read.
+    fn add(&mut self, name: &str, path: PathBuf, bytes: &[u8], span: SourceSpan) {
+        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+        let directory = Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        // A name may come from a directory that others write to: it must not control a terminal.
+        let shown: String = name.chars().map(|c| if c.is_control() { '␣' } else { c }).collect();
+        let Some(source) = self.reader.sources().add(shown, directory, text) else {
+            let message = format!("the configuration has more than {MAX_FILES} files");
+            return self.broken(span, message, "join some of the files");
+        };
+        if let Err(error) = std::str::from_utf8(bytes) {
+            syntax::not_utf8(&error, source, self.reader);
+            self.is_whole = false;
+            return;
+        }
+        let table = match DeTable::parse(&source.text) {
+            Ok(document) => document.into_inner(),
+            Err(error) => {
+                syntax::report(&error, source, self.reader);
+                self.is_whole = false;
+                return;
+            }
+        };
+        let mut table = merge::moved(table, source.base);
+        let included = table.remove(INCLUDE);
+        merge::join(&mut self.all, table, self.reader);
+        if let Some(included) = included {
+            self.chain.push((path, name.to_owned()));
+            let value = ConfigValue::of_key(INCLUDE, &included, self.reader);
+            for (path, span) in self.paths(&value, source) {
+                self.include(&path, span);
+            }
+            self.chain.pop();
+        }
+    }
+
+    /// The paths that `include` names, in order.
+    fn paths(&mut self, value: &ConfigValue<'_>, source: &SourceFile) -> Vec<(PathBuf, SourceSpan)> {
+        let (errors, unknown) = (self.reader.errors(), self.reader.unknown());
+        let patterns = if value.is_list() {
+            value.each(|item| item.text()).unwrap_or_default()
+        } else {
+            value.text().into_iter().collect()
+        };
+        let mut paths = Vec::new();
+        for pattern in patterns {
+            let found = self.matches(&pattern, source);
+            paths.extend(found.into_iter().map(|path| (path, pattern.span())));
+        }
+        if self.reader.unknown() > unknown {
+            self.reader.set_incomplete();
+        } else if self.reader.errors() > errors {
+            self.is_whole = false;
+        }
+        paths
+    }
+
+    fn matches(&self, pattern: &Cursor<'_>, source: &SourceFile) -> Vec<PathBuf> {
+        let fault = |message: String, help: &str| {
+            self.reader.fault(pattern.span(), message, help);
+            Vec::new()
+        };
+        let (written, path) = (pattern.quoted(), source.directory.join(pattern.as_str()));
+        let Some(name) = path.file_name().map(|name| name.to_string_lossy()).filter(|_| {
+            !pattern.as_str().is_empty()
+                && !pattern.as_str().ends_with('/')
+                && !pattern.as_str().contains('\0')
+        }) else {
+            return fault(format!("{written} names no file"), "write a path, such as `routes/*.toml`");
+        };
+        if path.parent().is_some_and(|folder| wildcard::is_pattern(&folder.to_string_lossy())) {
+            let help = "name each directory by itself: `[\"a/*.toml\", \"b/*.toml\"]`";
+            return fault(format!("{written} has `*` or `?` in the name of a directory"), help);
+        }
+        if !wildcard::is_pattern(&name) {
+            return vec![path.clone()];
+        }
+        let found = match wildcard::matches(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                let help = "the user that tollgate runs as must be able to list the directory";
+                return fault(format!("can not list the files of {written}: {error}"), help);
+            }
+        };
+        self.reader.saw(NamedFile::pattern(&path, &found));
+        if found.is_empty() {
+            let help = "look at the path, which begins where this file lies";
+            self.reader.warn(pattern.span(), format!("no file matches {written}"), help);
+        }
+        found
+    }
+
+    fn broken(&mut self, span: SourceSpan, message: String, help: &str) {
+        self.is_whole = false;
+        self.reader.fault(span, message, help);
+    }
+}
+
+/// The path without symbolic links, if it can be found.
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,63 @@
+//! Values of a request for the templates of the file: they are written after the request's head is gone.
+
+use std::net::IpAddr;
+
+use crate::http1::request::RequestHead;
+use crate::plan::Plan;
+use crate::plan::resolve::Resolution;
+use crate::plan::template::TemplateValues;
+
+/// The values of a request's head that templates may name.
+#[derive(Debug, Default)]
+pub(crate) struct NotedValues {
+    host: String,
+    path: String,
+    route: String,
+    consumer: String,
+    tier: String,
+}
+
+impl NotedValues {
+    /// The values of a request, if a text of the file has such values. A path never shows a credential: it has no query.
+    #[inline]
+    pub(crate) fn of(
+        plan: &Plan,
+        head: &RequestHead<'_>,
+        resolution: &Resolution<'_, '_>,
+    ) -> Option<Box<Self>> {
+        plan.has_templates.then(|| Self::note(head, resolution))
+    }
+
+    #[cold]
+    fn note(head: &RequestHead<'_>, resolution: &Resolution<'_, '_>) -> Box<Self> {
+        let Resolution { host, route, seen, outcome, .. } = resolution;
+        let routed = outcome.as_ref().ok();
+        let merge_slashes = route.is_none_or(|(_, route)| route.conditions.merge_slashes);
+        let request =
+            routed.map(|routed| routed.request()).or_else(|| seen.as_ref().map(|seen| seen.request()));
+        let path = request.map_or(head.target.path, |request| request.path.form(merge_slashes));
+        let consumer = routed.and_then(|routed| routed.consumer).map(|named| named.consumer);
+        Box::new(Self {
+            host: host.clone().into_owned(),
+            path: path.to_owned(),
+            route: route.map(|(_, route)| route.name.to_string()).unwrap_or_default(),
+            consumer: consumer.map(|consumer| consumer.name().to_owned()).unwrap_or_default(),
+            tier: consumer.and_then(|consumer| consumer.tier()).unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// These values, and those that were not noted.
+    pub(crate) fn values<'a>(
+        noted: Option<&'a Self>,
+        request_id: &'a [u8],
+        client: Option<IpAddr>,
+    ) -> TemplateValues<'a> {
+        let values = TemplateValues { request_id, client, ..TemplateValues::default() };
+        match noted {
+            None => values,
+            Some(Self { host, path, route, consumer, tier }) => {
+                TemplateValues { host, path, route, consumer, tier, ..values }
+            }
+        }
+    }
+}

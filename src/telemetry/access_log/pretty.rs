@@ -1,0 +1,153 @@
+//! The format for a reader at a terminal: one aligned line a request.
+//!
+//! `12:00:01.123 429    0.4 ms 203.0.113.7     GET     shop.example/search?q=x limited by per-client`
+
+use std::io::{self, Write as _};
+use std::sync::LazyLock;
+
+use super::line::{Record, header_value, key, milliseconds, own_header, said, utc, version};
+use crate::limit::units::Micros;
+use crate::plan::log::{LogColumn, LogField, LogFields};
+use crate::telemetry::metrics::DecisionLabel;
+
+/// The maximum number of characters of one field; the rest is cut off.
+const MAX_CHARS: usize = 200;
+
+static DEFAULT: LazyLock<LogFields> = LazyLock::new(LogFields::default);
+
+const RED: &str = "\u{1b}[31m";
+const GREEN: &str = "\u{1b}[32m";
+const YELLOW: &str = "\u{1b}[33m";
+const CYAN: &str = "\u{1b}[36m";
+const DIM: &str = "\u{1b}[2m";
+const PLAIN: &str = "\u{1b}[0m";
+
+/// Writes the record without a line feed. Fields of the file that the line does not show anyway follow as `name=value`.
+pub(super) fn write(
+    batch: &mut Vec<u8>,
+    record: &Record,
+    fields: &LogFields,
+    colour: bool,
+) -> io::Result<()> {
+    let paint = |code: &'static str| if colour { code } else { "" };
+    let (dim, plain) = (paint(DIM), paint(PLAIN));
+    let of_status = paint(match record.status.as_u16() {
+        500.. => RED,
+        400.. => YELLOW,
+        300.. => CYAN,
+        _ => GREEN,
+    });
+    let (hour, minute, second, millisecond) = utc(record.time).time().as_hms_milli();
+    write!(batch, "{dim}{hour:02}:{minute:02}:{second:02}.{millisecond:03}{plain} ")?;
+    write!(batch, "{of_status}{}{plain} {:>9} ", record.status.as_u16(), duration(record.duration))?;
+    // Wide enough for IPv4; most methods are at most 7 letters long.
+    write!(batch, "{:<15} {:<7} ", record.client.to_string(), safe(record.method.as_str()))?;
+    write!(batch, "{}{}", safe(&record.host), safe(&record.path))?;
+    if let Some(reason) = reason(record) {
+        write!(batch, " {}{}{plain}", paint(YELLOW), safe(&reason))?;
+    }
+    let fields_are_default = *fields == *DEFAULT;
+    for column in fields.columns().iter().filter(|column| is_extra(column, fields_are_default)) {
+        if let Some(value) = value(column, record) {
+            write!(batch, " {dim}{}={plain}{}", column.label(), quoted(&value))?;
+        }
+    }
+    Ok(())
+}
+
+/// Why the response is not an ordinary one of the backend.
+fn reason(record: &Record) -> Option<String> {
+    let limit = &record.limit;
+    let decision = match record.decision {
+        None | Some(DecisionLabel::Allowed) => None,
+        Some(decision) => Some(format!("{} by {limit}", decision.as_str())),
+    };
+    match (decision, record.error) {
+        (Some(decision), Some(error)) => Some(format!("{decision}, {error}")),
+        (Some(decision), None) => Some(decision),
+        (None, error) => error.map(str::to_owned),
+    }
+}
+
+/// Whether the field follows as `name=value`. Of the default fields only the consumer does: the line would be too long.
+fn is_extra(column: &LogColumn, fields_are_default: bool) -> bool {
+    use LogField as F;
+    match column {
+        LogColumn::Field(field) if fields_are_default => *field == F::Consumer,
+        LogColumn::Field(
+            F::Time | F::Method | F::Host | F::Path | F::Status | F::DurationMs | F::Client | F::Limit,
+        ) => false,
+        LogColumn::Field(F::Decision | F::Error) => false,
+        _ => true,
+    }
+}
+
+/// The value of such a field; `None`: unknown, or not applicable.
+fn value(column: &LogColumn, record: &Record) -> Option<String> {
+    use LogField as F;
+    let LogColumn::Field(field) = column else { return header_value(column, record) };
+    match field {
+        F::Route => said(&record.route).map(str::to_owned),
+        F::BytesIn => Some(record.bytes_in.to_string()),
+        F::BytesOut => Some(record.bytes_out.to_string()),
+        F::Upstream => said(&record.upstream).map(str::to_owned),
+        F::UpstreamMs => record.upstream_duration.map(|span| milliseconds(span).to_string()),
+        F::Consumer => said(&record.consumer).map(str::to_owned),
+        F::Tier => said(&record.tier).map(str::to_owned),
+        F::RequestId => said(&record.request_id).map(str::to_owned),
+        F::Remaining => record.remaining.map(|remaining| remaining.to_string()),
+        F::Cost => record.cost.map(|cost| cost.to_string()),
+        F::TraceId => record.trace_id.map(|id| id.to_string()),
+        F::UserAgent => own_header(&record.user_agent),
+        F::Referer => own_header(&record.referer),
+        F::Protocol => Some(version(record.version).to_owned()),
+        F::Key => key(record),
+        F::Time | F::Method | F::Host | F::Path | F::Status | F::DurationMs | F::Client => None,
+        F::Limit | F::Decision | F::Error => None,
+    }
+}
+
+/// `0.4 ms`, `12 ms`, `3.2 s`.
+fn duration(span: Micros) -> String {
+    let milliseconds = milliseconds(span);
+    match span.0 {
+        0..10_000 => format!("{milliseconds:.1} ms"),
+        10_000..10_000_000 => format!("{milliseconds:.0} ms"),
+        _ => format!("{:.1} s", milliseconds / 1_000.0),
+    }
+}
+
+/// The text without characters that control a terminal or reorder its line, cut after [`MAX_CHARS`] characters.
+fn safe(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len().min(MAX_CHARS));
+    let mut chars = text.chars();
+    for char in chars.by_ref().take(MAX_CHARS) {
+        if char == ' ' || !is_invisible(char) {
+            safe.push(char);
+        } else {
+            safe.extend(char.escape_unicode());
+        }
+    }
+    if chars.next().is_some() {
+        safe.push('…');
+    }
+    safe
+}
+
+/// The value, in quotes unless it is one plain word.
+fn quoted(value: &str) -> String {
+    let is_word = !value.is_empty() && !value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '='));
+    if is_word {
+        safe(value)
+    } else {
+        format!("\"{}\"", safe(&value.replace('\\', "\\\\").replace('"', "\\\"")))
+    }
+}
+
+/// Controls, separators, and what Unicode uses to hide text or to turn its direction.
+fn is_invisible(char: char) -> bool {
+    char.is_control()
+        || char.is_whitespace()
+        || matches!(char, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+        || matches!(char, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
