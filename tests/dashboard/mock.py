@@ -209,10 +209,14 @@ class Gateway:
     def route_list(self):
         limits = lambda route, cost: [{"name": limit["name"], "mode": limit["mode"], "cost": cost} for limit in self.limits if route in limit["routes"]]
         return {"routes": [
-            {"name": "search", "hosts": ["api.example.com"], "path": "/search/*", "methods": ["GET"], "headers": [], "upstream": "search", "cost": 1, "limits": limits("search", 1)},
-            {"name": "shop", "hosts": [], "path": "/shop/*", "methods": [], "headers": [], "upstream": "shop", "cost": 1, "limits": limits("shop", 1)},
+            {"name": "search", "hosts": ["api.example.com"], "path": "/search/*", "methods": ["GET"], "headers": [], "query": [], "clients": [],
+             "upstream": "search", "answer": None, "cost": 1, "limits": limits("search", 1)},
+            {"name": "shop", "hosts": [], "path": "/shop/*", "methods": [], "headers": [], "query": [], "clients": [], "upstream": "shop", "answer": None, "cost": 1,
+             "limits": limits("shop", 1)},
             {"name": "export", "hosts": ["api.example.com", "exports.example.com"], "path": "/export/{catalogue}/{year}/{month}/*", "methods": ["GET", "POST"], "headers": ["x-plan"],
-             "upstream": "export", "cost": 10, "limits": limits("export", 10)}]}
+             "query": ["format"], "clients": [f"10.{number}.0.0/16" for number in range(5)], "upstream": "export", "answer": None, "cost": 10, "limits": limits("export", 10)},
+            {"name": "old", "hosts": [], "path": "/old/*", "methods": [], "headers": [], "query": [], "clients": [], "upstream": None, "answer": 308, "cost": 1, "limits": []},
+            {"name": "closed", "hosts": [], "path": "~^/v[0-9]+/closed$", "methods": [], "headers": [], "query": [], "clients": [], "upstream": None, "answer": 503, "cost": 1, "limits": []}]}
 
     def look(self, limit, key):
         now = time.time()
@@ -253,13 +257,24 @@ class Gateway:
         limit = self.limits[0]
         seen = self.look(limit, self.key(limit, quote(client)))
         no = seen["verdict"] in ("refused", "banned")
+        if body["url"].startswith(("/old", "/closed")):
+            return self.explain_answer(body, client)
         return {"request": f"{body.get('method', 'GET')} api.example.com{body['url']}", "client": client, "identified": "the peer itself", "verdict": seen["verdict"], "status": 429 if no else None,
                 "limit": "per-client" if no else None, "wait_ms": 84 if no else None, "until": time.time() + 0.084 if no else None,
                 "route": {"name": "search", "conditions": [["path", f"`{body['url']}` matches `/search/*`"], ["host", "any"], ["method", "any"]], "upstream": "`search` (10.0.0.1:9000)",
-                          "forwarded": body["url"], "redirect": None},
+                          "rewritten_by": ["strip_prefix", "base path"], "forwarded": "/api" + body["url"].removeprefix("/search"), "answer": None, "redirect": None},
                 "limits": [{"name": "per-client", "mode": "enforce", "standing": "charged", "detail": None, "cost": 1, "id": seen["id"], "key": seen["key"], "verdict": seen["verdict"],
                             "banned_until": seen["banned_until"], "policies": seen["policies"]}],
                 "others": [["shop", "the path is not `/shop/*`"]], "untold": 0}
+
+    def explain_answer(self, body, client):
+        """Of a route without an upstream: a redirect, or a fixed answer."""
+        redirects = body["url"].startswith("/old")
+        status, location = (301, "https://new.example.com" + body["url"].removeprefix("/old")) if redirects else (503, None)
+        answer = {"status": status, "location": location, "content_type": None if redirects else "text/plain; charset=utf-8"}
+        return {"request": f"GET api.example.com{body['url']}", "client": client, "identified": "the peer itself", "verdict": "redirected" if redirects else "answered", "status": status,
+                "limit": None, "wait_ms": None, "until": None, "limits": [], "others": [], "untold": 0,
+                "route": {"name": "old" if redirects else "closed", "conditions": [["host", "any"]], "upstream": None, "rewritten_by": None, "forwarded": None, "answer": answer, "redirect": None}}
 
     def reload_file(self):
         """Every second reload fails, so that a test sees both results."""

@@ -160,6 +160,22 @@ class Page(unittest.TestCase):
         browser.until("document.querySelector('#concerns').innerText.includes('Draining')", "draining")
         self.assertEqual(browser.questions, [], "by dialogs of the page's own")
 
+    def test_routes_without_a_backend_are_explained(self):
+        browser = self.opened()
+        browser.until("document.querySelector('#facts').innerText.includes('3f9c2a10')", "the configuration's version")
+        browser.click("#explain-open")
+        # A location has what the client sent: it is text, also with backticks and tags.
+        for url, told in [
+            ("/search/shoes", "Route search to search (10.0.0.1:9000) as /api/shoes by strip_prefix and base path, because"),
+            ("/old/`a`<b>", "Route old redirects with 301 to https://new.example.com/`a`<b>, because"),
+            ("/closed", "Route closed answers 503 with text/plain; charset=utf-8, because"),
+        ]:
+            browser.run(f"document.querySelector('#explain-form [name=url]').value = {url!r}")
+            browser.click("#explain-form button[type=submit]")
+            browser.until(f"[...document.querySelectorAll('#explanation p')].some(line => line.innerText === {told!r})", told)
+        self.assertIn("answered, answer 503.", browser.text("#explanation"))
+        self.assertNotIn("null", browser.text("#explanation"))
+
     def test_silence_and_return(self):
         browser = self.opened()
         browser.until("document.querySelector('#limits').innerText.includes('per-client')", "limits")
@@ -400,11 +416,13 @@ class Page(unittest.TestCase):
 
     def test_routes_are_listed(self):
         browser = self.opened()
-        rows = browser.until("(rows => rows.length === 3 && rows[0].cells[3].innerText !== '0' && rows.map(row => [...row.cells].map(cell => cell.innerText)))([...document.querySelectorAll('#routes tbody tr')])", "the routes")
+        rows = browser.until("(rows => rows.length === 5 && rows[0].cells[3].innerText !== '0' && rows.map(row => [...row.cells].map(cell => cell.innerText)))([...document.querySelectorAll('#routes tbody tr')])", "the routes")
         self.assertIn("GET · api.example.com · /search/*", rows[0][1])
         self.assertIn("per-client", rows[0][2])
         self.assertIn("shadow", rows[0][2])
-        self.assertIn("GET, POST · api.example.com, exports.example.com · /export/{catalogue}/{year}/{month}/* · with x-plan", rows[2][1])
+        self.assertIn("GET, POST · api.example.com, exports.example.com · /export/{catalogue}/{year}/{month}/* · with x-plan · with ?format · from 10.0.0.0/16, 10.1.0.0/16, 10.2.0.0/16, 2 more", rows[2][1])
+        self.assertEqual([row[0].split("\n") for row in rows[2:]], [["export", "to export"], ["old", "redirects with 308"], ["closed", "answers with 503"]])
+        self.assertEqual([row[1] for row in rows[3:]], ["/old/*", "~^/v[0-9]+/closed$"])
         self.assertIn("exports (cost 10)", rows[2][2])
         numbers = [int(text.replace(",", "")) for text in rows[2][3:6]]
         self.assertEqual(numbers, [240, 0, 60], "requests, refused, failed of the last minute")

@@ -11,6 +11,7 @@
 )]
 
 mod abuse;
+mod actions;
 mod admin;
 mod bans;
 mod cli;
@@ -24,6 +25,7 @@ mod http1;
 mod http2;
 mod in_flight;
 mod limit;
+mod migrate;
 mod proxy;
 mod redis;
 mod route;

@@ -7,4 +7,5 @@ mod hints;
 mod http2;
 mod keys;
 mod memory;
+mod pages;
 mod slow_readers;

@@ -45,6 +45,7 @@ page![
     numbers_beside_the_curves_are_the_newest,
     with_the_keyboard_alone,
     explain_reload_and_drain,
+    routes_without_a_backend_are_explained,
     silence_and_return,
     the_question_for_the_token_stands_alone,
     hidden_it_rests_and_a_click_stays_on_its_row,

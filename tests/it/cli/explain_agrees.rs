@@ -2,10 +2,10 @@
 
 use http::StatusCode;
 use tollgate::config;
-use tollgate::explain::{AppliedStatus, ExplainRequest, Explanation, explain};
+use tollgate::explain::{AppliedStatus, ExplainRequest, ExplainedAction, Explanation, explain};
 use tollgate::plan::{Mode, Plan};
 
-use crate::harness::{Client, Gateway};
+use crate::harness::{Client, Gateway, Response};
 
 const CONFIG: &str = r#"
 [server]
@@ -76,6 +76,61 @@ path = "/a/b"
 upstream = "demo"
 merge_slashes = false
 limits = ["twice"]
+[[routes]]
+name = "users"
+path = "/users/{id}/*"
+upstream = "demo"
+rewrite = "/u/{*}?id={id}"
+[[routes]]
+name = "dots"
+path = "~^/dots/(.)[a-z]*(.)(.*)$"
+upstream = "demo"
+rewrite = "/d/{1}{2}{3}"
+[[routes]]
+name = "expression"
+path = "~^/(users|fixed)/[a-z]+$"
+methods = ["GET", "HEAD", "DELETE"]
+headers = { x-plan = "go*" }
+upstream = "demo"
+[[routes]]
+name = "moved"
+path = "/moved/*"
+redirect = { to = "/new/{*}", status = 302 }
+limits = ["by-key"]
+[[routes]]
+name = "away"
+path = "~^/away/?(.*)$"
+redirect = { to = "https://a.test/{1}", status = 301 }
+[[routes]]
+name = "gone"
+path = "/gone/*"
+auth = ["keys", "links"]
+redirect = { to = "https://a.test/{*}?gone", status = 307 }
+limits = ["tiered"]
+[routes.cors]
+origins = ["https://app.example.com"]
+[[routes]]
+name = "asked"
+path = "/fixed/*"
+query = { q = "*", k = "1*" }
+respond = { status = 422, body = "{path}" }
+[[routes]]
+name = "fixed"
+path = "/fixed/*"
+query = { k = "1" }
+respond = { status = 418, body = "{client}" }
+limits = ["many"]
+[[routes]]
+name = "near"
+path = "/fixed/*"
+clients = ["10.1.0.0/16", "10.66.0.0/16"]
+respond = { status = 201 }
+[[routes]]
+name = "sealed"
+path = "/fixed/*"
+respond = { status = 203 }
+redirect = "https"
+deny = ["9.9.9.9"]
 [auth.keys]
 type = "api-key"
 from = "header:x-api-key"
@@ -144,11 +199,12 @@ fn preflight(random: &mut Random) -> Asked {
     Asked { method, url, headers: vec![origin, asks] }
 }
 
-const QUERIES: [&str; 14] = [
+const QUERIES: [&str; 15] = [
     "",
     "",
     "",
     "?q=1",
+    "?%71=&k=1x",
     "?k=1",
     "?k=1&k=2",
     "?k=1&k=1",
@@ -215,6 +271,11 @@ fn random_request(random: &mut Random) -> Asked {
     if random.below(3) == 0 {
         url += random.one(&["/keyed", "/keyed/", "/open", "/inside"]);
     }
+    if random.below(3) == 0 {
+        url += random.one(&["/users/7", "/Users/a&b", "/dots/.", "/dots/a", "/moved", "/away", "/gone"]);
+    } else if random.below(3) == 0 {
+        url += random.one(&["/fixed", "/fixed/x", "/FIXED/abc;y"]);
+    }
     for _ in 0..random.below(4) {
         url += &pick(
             random,
@@ -256,7 +317,35 @@ fn expected(explanation: &Explanation, asked: &Asked) -> u16 {
         _ => None,
     };
     // A request that can be read in two ways is malformed, whatever else is missing.
-    enforced.filter_map(refuses).min().unwrap_or(200)
+    let admitted = match explanation.route.as_ref().map(|route| &route.action) {
+        Some(ExplainedAction::Redirect { status, .. } | ExplainedAction::Respond { status, .. }) => {
+            status.as_u16()
+        }
+        Some(ExplainedAction::Forward { .. }) | None => 200,
+    };
+    enforced.filter_map(refuses).min().unwrap_or(admitted)
+}
+
+/// What `explain` expects of an admitted response: the location, or the target that the built-in echo names.
+fn assert_action(explanation: &Explanation, answer: &Response, number: usize) {
+    let Some(route) = &explanation.route else { return };
+    match &route.action {
+        ExplainedAction::Redirect { location, status } if answer.status == status.as_u16() => {
+            let sent = answer.header("location").expect("a location");
+            assert!(same(sent, location), "request {number}: {sent}, and not {location}");
+        }
+        ExplainedAction::Forward { target, .. } if answer.status == 200 => {
+            let text = answer.text();
+            let sent = text.split(' ').nth(1).unwrap_or(target);
+            assert!(same(sent, target), "request {number}: {sent}, and not {target}");
+        }
+        _ => {}
+    }
+}
+
+/// Whether two targets are the same. `explain` leaves out credentials, which some routes forward.
+fn same(sent: &str, explained: &str) -> bool {
+    sent == explained || sent.contains("ey=") && sent.split('?').next() == explained.split('?').next()
 }
 
 #[test]
@@ -285,6 +374,7 @@ fn ten_thousand_random_requests_get_what_explain_tells() {
         });
         let expected = expected(&explanation, &asked);
         assert_eq!(answer.status, expected, "request {number}, {:?}\n{explanation}", on_the_wire(&asked));
+        assert_action(&explanation, &answer, number);
         *seen.entry(expected).or_insert(0) += 1;
         let consumer = explanation.consumer.map(|consumer| (consumer.name, consumer.tier));
         let route = explanation.route;
@@ -303,7 +393,9 @@ fn ten_thousand_random_requests_get_what_explain_tells() {
         }
     }
     assert_eq!(tiers.len(), 4, "three kinds of consumers, and anonymous requests: {tiers:?}");
-    for status in [200, 204, 308, 400, 401, 403, 404, 405, 413, 417, 429, 501] {
+    for status in
+        [200, 201, 203, 204, 301, 302, 307, 308, 400, 401, 403, 404, 405, 413, 417, 418, 422, 429, 501]
+    {
         assert!(seen.contains_key(&status), "no request was answered {status}: {seen:?}");
     }
     let log = gateway.access_log(routes.len());

@@ -1,7 +1,10 @@
 //! The command line, through the real binary.
 
+mod check;
 mod explain;
 mod explain_agrees;
+mod files;
 mod live;
 mod reload;
+mod shell;
 mod usage;

@@ -60,7 +60,7 @@ fn a_file_that_can_not_be_read_says_why() {
     let report = config::load(&folder.path().join("gateway.toml")).unwrap_err();
     assert!(report.to_string().contains("there is no such file"), "{report}");
     let report = config::load(folder.path()).unwrap_err();
-    assert!(report.to_string().contains("it is a directory"), "{report}");
+    assert!(report.to_string().contains("there is no `*.toml` in"), "{report}");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! `gateway.toml`: what loads, and the report of what does not.
 
 mod files;
+mod include;
+mod no_env;
 mod report;
 mod schema;
 mod summary;
 mod tables;
 mod tour;
+mod variables;

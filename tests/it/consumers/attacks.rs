@@ -144,11 +144,10 @@ fn two_different_keys_are_refused_and_equal_ones_are_one() {
         }
         get_with(gateway.addr(), "/", admitted).expect(200);
         assert_eq!(backend.latest().header("x-consumer"), Some("ada".into()), "{source}");
-        let log = gateway.access_log(refused.len());
-        assert!(
-            log[..refused.len()].iter().all(|record| record["error"] == "credential_repeated"),
-            "{log:?}"
-        );
+        // The lines of two workers come in any order.
+        let log = gateway.access_log(refused.len() + 1);
+        let repeated = log.iter().filter(|record| record["error"] == "credential_repeated");
+        assert_eq!(repeated.count(), refused.len(), "{log:?}");
     }
     let auth = files.auth("keys", "query:key", "");
     let gateway = Gateway::start(&everything_to(&backend, &format!("auth = \"keys\"\n{auth}")));

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::harness::api::api;
-use crate::harness::pages::{Page, pages};
+use crate::harness::pages::{Block, Page, pages};
 use crate::harness::{Authority, Backend, Gateway, eventually, everything_to};
 
 fn text(file: &str) -> String {
@@ -46,8 +46,10 @@ fn docs_refusal_is_that_of_a_gateway() {
 #[test]
 fn the_guides_redirect_to_https_works() {
     let blocks = pages().iter().flat_map(Page::blocks).collect::<Vec<_>>();
-    let example =
-        blocks.iter().find(|block| block.info == "toml" && block.text.contains("redirect = \"https\""));
+    let is_example = |block: &&Block| {
+        block.page == "docs/routes.md" && block.info == "toml" && block.text.contains("redirect = \"https\"")
+    };
+    let example = blocks.iter().find(is_example);
     let authority = Authority::new();
     authority.certify("example.com", &["example.com"]);
     let path = |file: &str| authority.path(file).display().to_string();

@@ -8,6 +8,7 @@ use tollgate::limit::Algorithm;
 use tollgate::limit::units::Micros;
 
 use crate::harness::config::{files, parse};
+use crate::harness::config_folder::ConfigFolder;
 
 /// Generous: the machine may be busy, and tests are not optimised. A quadratic loader would take many times as long.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -262,4 +263,56 @@ fn ten_thousand_faults_are_counted_in_reasonable_time() {
     let started = Instant::now();
     assert!(parse(file).unwrap_err().errors() >= 21_000);
     assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
+}
+
+/// Pieces of small configurations of several files.
+const PIECES: [&str; 14] = [
+    "include = [\"b.toml\", \"c*.toml\"]\n",
+    "include = \"${X:-a}.toml\"\n",
+    "include = [\"\", 1, \"no.toml\", \"*/x\", \"${UNSET}\"]\n",
+    "[upstreams]\ndemo = \"builtin:echo\"\n",
+    "[[routes]]\npath = \"/*\"\nupstream = \"demo\"\n",
+    "[[routes]]\npath = \"/ä\"\nupstream = \"de\"\nlimits = [\"l\"]\n",
+    "[limits.l]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"${R:-1/s}\"\n",
+    "[server]\nlisten = [\"127.0.0.1:${P}\"]\nworkers = \"${W:-x}\"\n",
+    "[[server.tls]]\ncert = \"no.pem\"\nkey = \"no.pem\"\n",
+    "server.via = \"${B}\"\nroutes = 1\n",
+    "[auth.a]\ntype = \"api-key\"\nfrom = \"bearer\"\nfile = \"a.toml\"\n",
+    "# ü\r\n\u{feff}\"\\u00e4\" = '''",
+    "[admin]\nlisten = \"${A}\"\ntoken_env = \"T\"\n",
+    "[store]\nbackend = \"redis\"\nurl = [\"${U}\"]\n",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Files that are shuffled and cut: no panic, and each place lies inside its file.
+    #[test]
+    fn every_place_of_several_files_lies_in_its_file(
+        files in prop::collection::vec((prop::collection::vec(0..PIECES.len(), 0..6), 0..400_usize), 4),
+    ) {
+        let folder = ConfigFolder::new(&[]);
+        for (name, (pieces, cut)) in ["a.toml", "b.toml", "c.toml", "c1.toml"].into_iter().zip(files) {
+            let text: String = pieces.into_iter().map(|piece| PIECES[piece]).collect();
+            folder.write(name, &text.as_bytes()[..cut.min(text.len())]);
+        }
+        for path in ["a.toml", ""] {
+            let loaded = tollgate::config::load(&folder.path(path));
+            let strict = loaded.map_or_else(|report| report, |loaded| loaded.warnings);
+            let lenient = folder.check(path);
+            prop_assert!(lenient.report.errors() <= strict.errors(), "{}\n{strict}", lenient.report);
+            for report in [&strict, &lenient.report] {
+                prop_assert!(report.errors() == 0 || !report.render(true).is_empty());
+                for finding in report.findings() {
+                    // The directory as a whole, or a file that is not there.
+                    let Ok(bytes) = std::fs::read(&finding.file) else { continue };
+                    let text = String::from_utf8_lossy(&bytes).into_owned();
+                    let line = text.split('\n').nth(finding.line - 1);
+                    let length = line.map_or(0, |line| line.chars().count());
+                    let is_inside = line.is_some() && (1..=length + 1).contains(&finding.column);
+                    prop_assert!(is_inside, "{finding:?}\n{text}");
+                }
+            }
+        }
+    }
 }

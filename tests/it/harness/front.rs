@@ -21,19 +21,27 @@ impl Front {
 
     /// As [`Self::nginx`]; `http` stands before its `server`.
     pub(crate) fn nginx_with(gateway: SocketAddr, http: &str, directives: &str) -> Self {
-        let configuration = |address: SocketAddr, directory: &str| {
-            let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-                .map(|name| format!("{name}_temp_path {directory}/{name};"))
-                .concat();
+        Self::nginx_file(|address, _| {
             format!(
-                "daemon off; master_process off; pid {directory}/pid; error_log stderr;
-                events {{}}
-                http {{ access_log off; {temporary} {http}
+                "events {{}}
+                http {{ {http}
                 server {{ listen {address};
                 location / {{ proxy_pass http://{gateway}; proxy_set_header Host test; {directives} }} }} }}\n"
             )
+        })
+    }
+
+    /// nginx with a whole file; `configuration` gets the address to listen on and a directory for files.
+    pub(crate) fn nginx_file(configuration: impl Fn(SocketAddr, &str) -> String) -> Self {
+        let with_places = |address: SocketAddr, directory: &str| {
+            let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+                .map(|name| format!("{name}_temp_path {directory}/{name};"))
+                .concat();
+            let text = configuration(address, directory);
+            let text = text.replacen("http {", &format!("http {{ access_log off; {temporary}"), 1);
+            format!("daemon off; master_process off; pid {directory}/pid; error_log stderr;\n{text}")
         };
-        Self::start(configuration, |file| {
+        Self::start(with_places, |file| {
             let mut nginx = tools::needed("nginx");
             nginx.args(["-e", "stderr", "-c", file]);
             nginx
@@ -42,13 +50,18 @@ impl Front {
 
     /// HAProxy before `gateway`; `lines` stand in its `frontend`.
     pub(crate) fn haproxy(gateway: SocketAddr, lines: &str) -> Self {
-        let configuration = |address: SocketAddr, _: &str| {
+        Self::haproxy_file(|address| {
             format!(
                 "defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
                  frontend front\n bind {address}\n {lines}\n default_backend gateway\n\
                  backend gateway\n server one {gateway}\n"
             )
-        };
+        })
+    }
+
+    /// HAProxy with a whole file; `configuration` gets the address to listen on.
+    pub(crate) fn haproxy_file(configuration: impl Fn(SocketAddr) -> String) -> Self {
+        let configuration = |address: SocketAddr, _: &str| configuration(address);
         Self::start(configuration, |file| {
             let mut haproxy = tools::needed("haproxy");
             haproxy.args(["-db", "-f", file]);
@@ -58,13 +71,16 @@ impl Front {
 
     /// Traefik before `backend`, with this middleware, in YAML, on its only router.
     pub(crate) fn traefik(backend: SocketAddr, middleware: &str) -> Self {
-        let configuration = |_: SocketAddr, _: &str| {
-            format!(
-                "http:\n  routers:\n    all:\n      rule: PathPrefix(`/`)\n      service: api\n      middlewares: [limit]\n  \
+        Self::traefik_file(&format!(
+            "http:\n  routers:\n    all:\n      rule: PathPrefix(`/`)\n      service: api\n      middlewares: [limit]\n  \
                  services:\n    api:\n      loadBalancer:\n        servers:\n          - url: http://{backend}\n  \
                  middlewares:\n    limit:\n      {middleware}\n"
-            )
-        };
+        ))
+    }
+
+    /// Traefik with this dynamic configuration, in YAML.
+    pub(crate) fn traefik_file(dynamic: &str) -> Self {
+        let configuration = |_: SocketAddr, _: &str| dynamic.to_owned();
         Self::start_at(configuration, |file, address| {
             let dynamic = format!("{file}.yaml");
             std::fs::rename(file, &dynamic).expect("it can be renamed");

@@ -232,14 +232,14 @@ impl Drop for Gateway {
 
 /// Fills in what every test wants: free ports, and as many workers as the tests' machine has at least.
 fn on_free_ports(toml: &str) -> String {
+    let has = |table: &str, key: &str| {
+        let table = table.split("\n[").next().unwrap_or_default();
+        table.lines().any(|line| line.split_once('=').is_some_and(|(name, _)| name.trim() == key))
+    };
     let server = "[server]\nlisten = [\"127.0.0.1:0\"]\nworkers = 2\n";
     match toml.split_once("[server]\n") {
-        Some((_, table)) if table.split("\n[").next().is_some_and(|table| table.contains("listen =")) => {
-            toml.to_owned()
-        }
-        Some((before, after))
-            if after.split("\n[").next().is_some_and(|table| table.contains("workers =")) =>
-        {
+        Some((_, after)) if has(after, "listen") => toml.to_owned(),
+        Some((before, after)) if has(after, "workers") => {
             format!("{before}[server]\nlisten = [\"127.0.0.1:0\"]\n{after}")
         }
         Some((before, after)) => format!("{before}{server}{after}"),
@@ -259,7 +259,7 @@ fn addresses_after(line: &str, words: &str) -> Vec<SocketAddr> {
     let rest = line.split_once(words).map_or("", |(_, rest)| rest);
     let address = |item: &str| {
         let word = item.split_whitespace().next()?;
-        word.trim_start_matches("http://").trim_end_matches('/').parse().ok()
+        word.trim_start_matches("http://").trim_end_matches(['/', '"', '}']).parse().ok()
     };
     rest.split(", ").filter_map(address).collect()
 }

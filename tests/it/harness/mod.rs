@@ -12,6 +12,7 @@ pub(crate) mod charges;
 mod client;
 mod collector;
 pub(crate) mod config;
+pub(crate) mod config_folder;
 pub(crate) mod corpus;
 mod drop_proxy;
 pub(crate) mod exposition;

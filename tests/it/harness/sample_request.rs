@@ -2,9 +2,10 @@
 
 use http::{HeaderName, HeaderValue, Method};
 use tollgate::route::client::{ClientAddress, ClientRule};
+use tollgate::route::condition::{Condition, ValuePattern};
 use tollgate::route::folding::PathMatching;
 use tollgate::route::path::Path;
-use tollgate::route::pattern::{HostPattern, PathPattern};
+use tollgate::route::pattern::{HostPattern, PathMatcher};
 use tollgate::route::{Conditions, RouteRequest};
 
 use super::field_list::FieldList;
@@ -76,13 +77,13 @@ impl Sample {
     }
 }
 
-/// A route for any host, method and header.
+/// A route for any host, method and header. A regular expression is matched strictly.
 pub(crate) fn route(path: &str) -> Conditions {
     Conditions {
         hosts: Vec::new(),
-        path: PathPattern::parse(path).unwrap(),
+        path: PathMatcher::parse(path, PathMatching::Strict).unwrap(),
         methods: Vec::new(),
-        headers: Vec::new(),
+        values: Vec::new(),
         merge_slashes: true,
     }
 }
@@ -98,6 +99,6 @@ pub(crate) fn narrow(hosts: &str, path: &str, methods: &str) -> Conditions {
 
 /// The same with a header condition more.
 pub(crate) fn with_header(mut route: Conditions, name: &'static str, value: &'static str) -> Conditions {
-    route.headers.push((HeaderName::from_static(name), HeaderValue::from_static(value)));
+    route.values.push(Condition::Header(HeaderName::from_static(name), ValuePattern::parse(value)));
     route
 }

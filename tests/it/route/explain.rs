@@ -99,7 +99,8 @@ route     `search`
   path    `/search/a` matches `/search/*`
   host    `api.example.com` matches `api.example.com`
   method  `GET` is `GET` or `POST`
-  field   `x-plan` has the value that the route asks for
+  field   `x-plan` has a value that the route asks for
+rewritten to `/a?q=1` by strip_prefix
 upstream  `api` (127.0.0.1:9001) gets `/a?q=1`
 limit     `per-key` charges 5
   key     ip (header:x-api-key is missing) = 203.0.113.0

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use proptest::prelude::*;
 use tollgate::route::folding::PathMatching;
 use tollgate::route::path::Path;
-use tollgate::route::pattern::PathPattern;
+use tollgate::route::pattern::{PathMatcher, PathPattern};
 use tollgate::route::{Conditions, Criterion, Match, RouteIndex, RouteTable};
 
 use crate::harness::sample_request::{Sample, get, narrow, route, with_header};
@@ -159,7 +159,7 @@ fn explain_says_by_what_a_route_wins() {
     assert_eq!(won_by(narrow("*.test", "/*", ""), route("/a")), Criterion::Host);
     assert_eq!(won_by(route("/{p}"), narrow("", "/*", "GET")), Criterion::Path);
     assert_eq!(won_by(narrow("", "/a", "GET"), plan(route("/a"))), Criterion::Methods);
-    assert_eq!(won_by(plan(route("/a")), route("/a")), Criterion::Headers);
+    assert_eq!(won_by(plan(route("/a")), route("/a")), Criterion::Values);
     let table = RouteTable::new(vec![route("/a"), route("/a")], PathMatching::Strict);
     let told = get("/a").ask(|request| table.explain(request));
     assert_eq!(told[1], Match::LessSpecific(RouteIndex(0), Criterion::Order));
@@ -210,8 +210,10 @@ struct Written {
 }
 
 impl Written {
-    fn conditions(&self) -> Conditions {
-        let bare = narrow(&self.hosts.join(" "), &self.path, &self.methods.join(" "));
+    fn conditions(&self, matching: PathMatching) -> Conditions {
+        let bare = narrow(&self.hosts.join(" "), "/", &self.methods.join(" "));
+        let path = PathMatcher::parse(&self.path, matching).unwrap();
+        let bare = Conditions { path, ..bare };
         let full = self.headers.iter().fold(bare, |route, (name, value)| with_header(route, name, value));
         Conditions { merge_slashes: self.merge_slashes, ..full }
     }
@@ -226,20 +228,44 @@ impl Written {
         }
     }
 
-    /// How specific the route is for a request of this host, smallest first, by the words of the contract.
-    fn order(&self, host: &str, matching: PathMatching) -> impl Ord + use<> {
+    /// Whether the path matches, by the words of the contract. Expressions are matched by the library alone.
+    fn has_path(&self, path: &str, matching: PathMatching) -> bool {
+        let compared_path = compared(path, self.merge_slashes, matching);
+        let Some(expression) = self.path.strip_prefix('~') else {
+            return PathPattern::parse(&self.compared(matching)).unwrap().matches(&compared_path);
+        };
+        let lenient = matching == PathMatching::Lenient;
+        let regex = regex::RegexBuilder::new(expression).case_insensitive(lenient).build().unwrap();
+        let bare = regex::Regex::new(";[^/]*").unwrap().replace_all(path, "");
+        let bare = match self.merge_slashes {
+            true => regex::Regex::new("//+").unwrap().replace_all(&bare, "/").into_owned(),
+            false => bare.into_owned(),
+        };
+        regex.is_match(path) || lenient && (regex.is_match(&compared_path) || regex.is_match(&bare))
+    }
+
+    /// How specific the route is for a request of this host, smallest first, by the words of the contract. `index`: its
+    /// place in the file.
+    fn order(&self, host: &str, matching: PathMatching, index: usize) -> impl Ord + use<> {
         let fits = |pattern: &&str| {
             pattern.strip_prefix('*').is_none_or(|suffix| host.ends_with(suffix))
                 && (pattern.starts_with('*') || *pattern == host)
         };
         let best = self.hosts.iter().filter(|pattern| fits(pattern));
         let best = best.map(|pattern| (pattern.starts_with('*'), Reverse(pattern.len()))).min();
+        if self.path.starts_with('~') {
+            return (
+                (best.is_none(), best),
+                (2, Reverse(usize::MAX - index), Vec::new()),
+                (false, Reverse(0)),
+            );
+        }
         let compared = self.compared(matching);
         let (prefix, path) = compared.strip_suffix("/*").map_or((false, &*compared), |path| (true, path));
         let kinds: Vec<bool> = path.split('/').skip(1).map(|segment| segment.starts_with('{')).collect();
-        let class = if prefix { 2 } else { u8::from(kinds.contains(&true)) };
-        let length = Reverse(kinds.len());
-        (best.is_none(), best, class, length, kinds, self.methods.is_empty(), Reverse(self.headers.len()))
+        let class = if prefix { 3 } else { u8::from(kinds.contains(&true)) };
+        let path = (class, Reverse(kinds.len()), kinds);
+        ((best.is_none(), best), path, (self.methods.is_empty(), Reverse(self.headers.len())))
     }
 }
 
@@ -264,10 +290,15 @@ fn written() -> impl Strategy<Value = Written> {
     let path =
         prop::collection::vec(prop::sample::select(vec!["/a", "/b", "/A", "/b;x", "/;x", "/{p}"]), 0..4);
     let end = prop::sample::select(vec!["", "/", "/*"]);
+    let expressions = ["~^/a/[^/]+$", "~/b", "~^/(?:a|B)/?$", "~^/.*;x", "~A", "~^/[a-z]+$", "~//", "~."];
+    let expression = prop::option::weighted(0.3, prop::sample::select(expressions.to_vec()));
     let methods = prop::sample::subsequence(vec!["GET", "POST"], 0..=1);
-    let headers = prop::sample::subsequence(vec![("x", "1"), ("x", "2"), ("y", "1")], 0..=2);
-    (hosts, path, end, methods, headers, any::<bool>()).prop_map(
-        |(hosts, path, end, methods, headers, merge_slashes)| {
+    let headers = prop::sample::subsequence(vec![("x", "1"), ("x", "2"), ("y", "1"), ("y", "*")], 0..=2);
+    ((hosts, path, end, expression), methods, headers, any::<bool>()).prop_map(
+        |((hosts, path, end, expression), methods, headers, merge_slashes)| {
+            if let Some(expression) = expression {
+                return Written { hosts, path: expression.into(), methods, headers, merge_slashes };
+            }
             let numbered =
                 path.iter().enumerate().map(|(place, segment)| segment.replace('p', &format!("p{place}")));
             let path = numbered.collect::<String>() + end;
@@ -330,28 +361,31 @@ fn check_against_every_route(
     samples: Vec<Sample>,
     matching: PathMatching,
 ) -> Result<(), TestCaseError> {
-    let conditions: Vec<_> = routes.iter().map(Written::conditions).collect();
+    let conditions: Vec<_> = routes.iter().map(|route| route.conditions(matching)).collect();
     let table = RouteTable::new(conditions.clone(), matching);
-    let patterns: Vec<_> =
-        routes.iter().map(|route| PathPattern::parse(&route.compared(matching)).unwrap()).collect();
     for sample in samples.into_iter().map(|sample| sample.matched(matching)) {
         let (found, told) = sample.ask(|request| (table.find(request), table.explain(request)));
         let expected = sample.ask(|request| {
             let holds = |index: usize| {
                 let route = &conditions[index];
-                let path = compared(request.path.form(route.merge_slashes), route.merge_slashes, matching);
                 (route.hosts.is_empty() || route.hosts.iter().any(|host| host.matches(request.host)))
-                    && patterns[index].matches(&path)
+                    && routes[index].has_path(request.path.form(route.merge_slashes), matching)
                     && (route.methods.is_empty() || route.methods.contains(request.method))
-                    && route.headers.iter().all(|(name, value)| {
-                        request.headers.all(name).iter().any(|sent: &[u8]| sent == value.as_bytes())
+                    && routes[index].headers.iter().all(|(name, value)| {
+                        let name = http::HeaderName::from_static(name);
+                        let sent = request.headers.all(&name);
+                        sent.iter().any(|sent| match value.strip_suffix('*') {
+                            Some(prefix) => sent.starts_with(prefix.as_bytes()),
+                            None => sent == value.as_bytes(),
+                        })
                     })
             };
             let spelled = |index: usize| {
-                let route = &conditions[index];
-                route.path.matches(request.path.form(route.merge_slashes))
+                let route = &routes[index];
+                let path = request.path.form(route.merge_slashes);
+                route.path.starts_with('~') || PathPattern::parse(&route.path).unwrap().matches(path)
             };
-            let order = |index: usize| (routes[index].order(request.host, matching), !spelled(index));
+            let order = |index: usize| (routes[index].order(request.host, matching, index), !spelled(index));
             (0..routes.len()).filter(|&index| holds(index)).min_by_key(|&index| order(index)).map(RouteIndex)
         });
         prop_assert_eq!(found, expected, "{:?}", sample);

@@ -10,7 +10,7 @@ use http::{Method, StatusCode, Version};
 use proptest::prelude::*;
 use serde_json::Value;
 use tollgate::limit::units::{Micros, Timestamp};
-use tollgate::plan::log::{AccessLog, LogField, Sample};
+use tollgate::plan::log::{AccessLog, LogField, LogFields, Sample};
 use tollgate::telemetry::access_log::{AccessLogger, Output, Record};
 use tollgate::telemetry::metrics::DecisionLabel;
 
@@ -59,8 +59,8 @@ fn record() -> Record {
         cost: Some(10),
         error: None,
         trace_id: None,
-        referer: Vec::new(),
         user_agent: b"curl/8".to_vec(),
+        ..Record::default()
     }
 }
 
@@ -79,7 +79,7 @@ fn written(mode: AccessLog, records: impl IntoIterator<Item = Record>) -> String
 fn a_json_line_has_every_field_in_its_order() {
     assert_eq!(
         written(AccessLog::json(), [record()]),
-        "{\"time\":\"2025-12-31T23:59:59.999Z\",\"method\":\"GET\",\"host\":\"example.com\",\"path\":\"/a?b=c\",\
+        "{\"time\":\"2025-12-31T23:59:59.999999Z\",\"method\":\"GET\",\"host\":\"example.com\",\"path\":\"/a?b=c\",\
          \"route\":\"search\",\"status\":429,\"bytes_in\":1,\"bytes_out\":2,\"duration_ms\":1.234,\
          \"upstream\":\"api/127.0.0.1:9001\",\"upstream_ms\":1.0,\"client\":\"192.0.2.1\",\"consumer\":null,\"tier\":null,\"request_id\":\"r1\",\
          \"limit\":\"per-client\",\"decision\":\"limited\",\"remaining\":0,\"cost\":10,\"error\":null}\n"
@@ -116,9 +116,9 @@ fn a_combined_line_is_apaches() {
 #[test]
 fn months_and_leap_days_are_right() {
     for (seconds, json, combined) in [
-        (0, "1970-01-01T00:00:00.000Z", "01/Jan/1970:00:00:00 +0000"),
-        (951_782_400, "2000-02-29T00:00:00.000Z", "29/Feb/2000:00:00:00 +0000"),
-        (4_107_542_399, "2100-02-28T23:59:59.000Z", "28/Feb/2100:23:59:59 +0000"),
+        (0, "1970-01-01T00:00:00.000000Z", "01/Jan/1970:00:00:00 +0000"),
+        (951_782_400, "2000-02-29T00:00:00.000000Z", "29/Feb/2000:00:00:00 +0000"),
+        (4_107_542_399, "2100-02-28T23:59:59.000000Z", "28/Feb/2100:23:59:59 +0000"),
     ] {
         let moment = || Record { time: Timestamp(seconds * 1_000_000), ..record() };
         assert!(written(AccessLog::json(), [moment()]).contains(json), "{json}");
@@ -128,8 +128,8 @@ fn months_and_leap_days_are_right() {
 
 #[test]
 fn chosen_fields_stand_in_the_order_of_the_file() {
-    let form =
-        AccessLog::Json(Box::new([LogField::Status, LogField::Error, LogField::Path, LogField::Decision]));
+    let fields = [LogField::Status, LogField::Error, LogField::Path, LogField::Decision];
+    let form = AccessLog::Json(LogFields::of(fields));
     assert_eq!(
         written(form, [record()]),
         "{\"status\":429,\"error\":null,\"path\":\"/a?b=c\",\"decision\":\"limited\"}\n"
@@ -141,7 +141,7 @@ fn a_change_holds_for_what_comes_after_it() {
     let (first, second) = (Kept::default(), Kept::default());
     let writer = AccessLogger::start(AccessLog::Off, Output::new("first", first.clone())).expect("a thread");
     let logger = writer.logger();
-    let only = |field| AccessLog::Json(Box::new([field]));
+    let only = |field| AccessLog::Json(LogFields::of([field]));
     logger.record(record());
     logger.change(AccessLog::Combined, None);
     logger.record(record());

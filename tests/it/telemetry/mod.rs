@@ -3,9 +3,12 @@
 mod access_log;
 mod alerts;
 mod dashboard;
+mod log_fields;
 mod log_file;
+mod log_pretty;
 mod log_sample;
 mod metrics;
+mod program_log;
 mod samples;
 mod scrape;
 mod trace_context;

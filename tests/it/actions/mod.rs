@@ -1,0 +1,8 @@
+//! What routes do with requests: rewrites, redirects, fixed answers, error pages and templates.
+
+mod conditions;
+mod error_pages;
+mod redirects;
+mod responses;
+mod rewrites;
+mod templates;
