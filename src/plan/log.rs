@@ -58,7 +58,7 @@ impl AccessLog {
 
     /// Whether records need `user-agent` and `referer`.
     pub fn needs_agent(&self) -> bool {
-        *self == Self::Combined || self.fields().is_some_and(|fields| fields.needs_agent)
+        matches!(self, Self::Combined) || self.fields().is_some_and(|fields| fields.needs_agent)
     }
 
     /// Whether records need the key of the limit that decided.

@@ -172,7 +172,10 @@ pub(super) fn key(record: &Record) -> Option<String> {
 fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Result<(), M::Error> {
     let name = field.as_str();
     match field {
-        LogField::Time => line.serialize_entry(name, &rfc3339(record.time)),
+        LogField::Time => {
+            let text = rfc3339(record.time);
+            line.serialize_entry(name, std::str::from_utf8(&text).unwrap_or_default())
+        }
         LogField::Method => line.serialize_entry(name, record.method.as_str()),
         LogField::Host => line.serialize_entry(name, &record.host),
         LogField::Path => line.serialize_entry(name, &record.path),
@@ -276,16 +279,28 @@ pub(super) fn milliseconds(span: Micros) -> f64 {
     span.0 as f64 / 1_000.0
 }
 
-/// `2026-01-31T23:59:59.999999Z` (RFC 3339).
-fn rfc3339(time: Timestamp) -> String {
+/// `2026-01-31T23:59:59.999999Z` (RFC 3339). Its digits are set one by one: with the formatter of the standard library a
+/// line costs a fifth more.
+fn rfc3339(time: Timestamp) -> [u8; 27] {
     let utc = utc(time);
-    let (date, month) = (utc.date(), u8::from(utc.month()));
     let (hour, minute, second, microsecond) = utc.time().as_hms_micro();
-    format!(
-        "{:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{microsecond:06}Z",
-        date.year(),
-        date.day()
-    )
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    put_digits(&mut text[..4], utc.year().unsigned_abs());
+    put_digits(&mut text[5..7], u8::from(utc.month()).into());
+    put_digits(&mut text[8..10], utc.day().into());
+    put_digits(&mut text[11..13], hour.into());
+    put_digits(&mut text[14..16], minute.into());
+    put_digits(&mut text[17..19], second.into());
+    put_digits(&mut text[20..26], microsecond);
+    text
+}
+
+/// The last digits of a number, with zeros in front.
+fn put_digits(digits: &mut [u8], mut number: u32) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+    }
 }
 
 /// `31/Jan/2026:23:59:59 +0000`, as in the common log format.
