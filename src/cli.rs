@@ -178,7 +178,7 @@ impl Arguments {
             None | Some(Command::Run { .. }) => Ok(self),
             Some(Command::Check { file: Some(_), .. }) if self.config.is_some() => {
                 let message = "the file is named twice: with `-c` and without it";
-                Err(Arguments::command().error(ErrorKind::ArgumentConflict, message))
+                Err(command().error(ErrorKind::ArgumentConflict, message))
             }
             Some(_) if self.watch => Err(only_for_run("--watch")),
             Some(_) if self.takeover => Err(only_for_run("--takeover")),

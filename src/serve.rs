@@ -101,8 +101,8 @@ pub enum ServeError {
     Worker(WorkerEnd),
 }
 
-/// Runs the gateway that `file` describes (a file, a directory, or `-`) until it is told to stop, or another process has taken over. Blocks the
-/// calling thread, which becomes the control thread.
+/// Runs the gateway that `file` describes (a file, a directory, or `-`) until it is told to stop, or another process has
+/// taken over. Blocks the calling thread, which becomes the control thread.
 ///
 /// # Errors
 ///

@@ -37,7 +37,7 @@ fn values(table: &mut ConfigTable<'_>) -> Vec<Condition> {
     let headers =
         table.or("headers", Vec::new(), |value| headers::fields_with(&value, headers::any, header_value));
     let query = table.or("query", Vec::new(), |value| query(&value));
-    let clients = table.optional("clients", |value| networks::list(&value));
+    let clients = table.optional("clients", |value| networks::clients(&value));
     let headers = headers.into_iter().map(|(name, value)| Condition::Header(name, value));
     let query = query.into_iter().map(|(name, value)| Condition::Query(name, value));
     headers.chain(query).chain(clients.map(Condition::clients)).collect()

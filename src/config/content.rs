@@ -41,7 +41,9 @@ pub(super) fn respond(value: &ConfigValue<'_>) -> Option<FixedResponse> {
     let headers = table.or("headers", Vec::new(), |value| {
         headers::fields_with(&value, headers::framing_or_content_type, templates::header)
     });
-    let has_none = matches!(code, Some(StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED));
+    // RFC 9110 §15.3.5, §15.3.6 and §15.4.5: some clients read none, and would take it for the next response.
+    let has_none =
+        matches!(code, Some(StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED));
     if let (Some(status), true, Some(_)) = (&status, has_none, &content) {
         status.fault("a response with this status has no body", "leave `body` out, or write another status");
     }

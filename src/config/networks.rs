@@ -11,7 +11,6 @@ use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
 use crate::route::access::AddressRules;
-use crate::route::networks::Networks;
 
 /// The prefix of an item that names a file.
 const FILE: &str = "file:";
@@ -19,28 +18,30 @@ const FILE: &str = "file:";
 /// Reads `allow` and `deny` of a table.
 pub(super) fn rules(table: &mut ConfigTable<'_>) -> AddressRules {
     AddressRules {
-        allow: table.optional("allow", |value| networks(&value, true)),
-        deny: table.optional("deny", |value| networks(&value, false)),
+        allow: table.optional("allow", |value| {
+            let all = some(&value, "`allow` names no network, so every request would be refused")?;
+            Some(Arc::new(all.into_iter().collect()))
+        }),
+        // An empty `deny` refuses none.
+        deny: table.optional("deny", |value| {
+            let mut all = Vec::new();
+            value.each(|item| add(&item, &mut all))?;
+            Some(Arc::new(all.into_iter().collect()))
+        }),
     }
 }
 
-/// An empty `allow` would refuse all clients; an empty `deny` refuses none.
-fn networks(value: &ConfigValue<'_>, is_allow: bool) -> Option<Arc<Networks>> {
-    let (mut all, errors_before) = (Vec::new(), value.reader().errors());
-    let mut add = |item: ConfigValue<'_>| add(&item, &mut all);
-    if is_allow { value.some_of(&mut add) } else { value.each(&mut add) }?;
-    if is_allow && all.is_empty() && value.reader().errors() == errors_before {
-        value.fault("`allow` names no network, so every request would be refused", "name a network");
-    }
-    Some(Arc::new(all.into_iter().collect()))
+/// Reads `clients` of a route.
+pub(super) fn clients(value: &ConfigValue<'_>) -> Option<Vec<IpNet>> {
+    some(value, "`clients` names no network, so no request has this route")
 }
 
-/// Reads a list of networks of a route's `clients`: at least one.
-pub(super) fn list(value: &ConfigValue<'_>) -> Option<Vec<IpNet>> {
+/// At least one network; `none` is the fault of a list of files that name none.
+fn some(value: &ConfigValue<'_>, none: &str) -> Option<Vec<IpNet>> {
     let (mut all, errors_before) = (Vec::new(), value.reader().errors());
     value.some_of(|item| add(&item, &mut all))?;
     if all.is_empty() && value.reader().errors() == errors_before {
-        value.fault("`clients` names no network, so no request has this route", "name a network");
+        value.fault(none, "name a network");
     }
     Some(all)
 }
