@@ -45,6 +45,17 @@ pub(crate) fn comes_to_hold(gateway: &Gateway, places: u64) {
     eventually(&format!("{places} places held"), || (held(gateway) == places).then_some(()));
 }
 
+/// Waits until the gateway has accepted this number of connections, and none of them is open: a request that its client
+/// has left may be read after the client's reset.
+#[track_caller]
+pub(crate) fn all_gone(gateway: &Gateway, connections: usize) {
+    eventually(&format!("{connections} connections to come and go"), || {
+        let accepted = gateway.metric("tollgate_connections_accepted_total", &[]);
+        let open = gateway.metric("tollgate_connections", &[]);
+        (accepted >= connections as f64 && open < 0.5).then_some(())
+    });
+}
+
 /// Waits until no place is held, and asserts that `max` requests and no more fit then. The backend must hold nothing.
 #[track_caller]
 pub(crate) fn fits(gateway: &Gateway, backend: &HoldingBackend, max: usize) {

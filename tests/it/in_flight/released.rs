@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::api::api;
-use crate::harness::in_flight::{ask, ask_with, begin, comes_to_hold, fits, held, limited};
+use crate::harness::in_flight::{all_gone, ask, ask_with, begin, comes_to_hold, fits, held, limited};
 use crate::harness::{
     Backend, Client, Gateway, GrpcClient, GrpcServer, HoldingBackend, Http2, eventually, h2_get,
 };
@@ -116,6 +116,7 @@ fn a_request_that_is_gone_at_once_takes_no_place_for_good() {
     for _ in 0..100 {
         begin(&gateway, "/").finish();
     }
+    all_gone(&gateway, 200);
     fits(&gateway, &backend, MAX);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::harness::api::api;
-use crate::harness::in_flight::{begin, comes_to_hold, fits, held, limited};
+use crate::harness::in_flight::{all_gone, begin, comes_to_hold, fits, held, limited};
 use crate::harness::{Client, Gateway, HoldingBackend, Load};
 
 /// A limit `y` by the field `x-org`, on the route beside `x`.
@@ -92,6 +92,7 @@ fn requests_that_leave_the_queue_hold_no_other_up() {
         client.read().expect(200);
     }
     assert!(backend.arrivals().len() >= 80);
+    all_gone(&gateway, 120);
     fits(&gateway, &backend, 3);
 }
 

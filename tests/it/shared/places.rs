@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::in_flight::{ask, begin, comes_to_hold, fits, held, limited};
+use crate::harness::in_flight::{all_gone, ask, begin, comes_to_hold, fits, held, limited};
 use crate::harness::{Gateway, HoldingBackend, Load, Redis, eventually};
 
 /// The store has all the time it wants, so that a busy machine makes no gateway count alone.
@@ -139,6 +139,7 @@ fn a_client_that_is_gone_frees_its_place_at_once() {
     for _ in 0..50 {
         begin(&one, "/gone").reset();
     }
+    all_gone(&one, 3 + 50);
     fits(&other, &backend, 1);
 }
 
