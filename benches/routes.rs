@@ -294,6 +294,7 @@ fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&R
         path: &path,
         query,
         headers,
+        body: tollgate::http1::body::Body::EMPTY,
         client,
         tls_subject: None,
         consumer: None,

@@ -145,8 +145,12 @@ async fn decide(counters: &Counters, limit: &Limit, client: u64, now: Timestamp)
     assert_eq!(outcome.decisions.len(), 1);
 }
 
-static REMOTE: SharedKeyInfo =
-    SharedKeyInfo { name: Cow::Borrowed("bench:1t:00000000"), identity: 1, on_error: OnError::Local };
+static REMOTE: SharedKeyInfo = SharedKeyInfo {
+    name: Cow::Borrowed("bench:1t:00000000"),
+    identity: 1,
+    on_error: OnError::Local,
+    settles: false,
+};
 
 /// An algorithm with the name of its numbers, which a plan knows beforehand.
 #[derive(Clone, Copy)]

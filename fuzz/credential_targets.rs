@@ -28,6 +28,7 @@ pub(crate) fn credentials(data: &[u8]) {
         path: &path,
         query,
         headers: head.fields,
+        body: head.body,
         client,
         tls_subject: None,
         consumer: None,

@@ -29,14 +29,17 @@ use tollgate::telemetry::trace::context::Context;
 
 #[path = "credential_targets.rs"]
 mod credential_targets;
+#[path = "measure_targets.rs"]
+mod measure_targets;
 
 pub(crate) use credential_targets::{consumers_file, credentials, networks_file};
+pub(crate) use measure_targets::measured_body;
 
 /// A name, and what is asserted of any bytes.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each has a folder of the same name in `corpus/`.
-pub(crate) const TARGETS: [Target; 16] = [
+pub(crate) const TARGETS: [Target; 17] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("request_body", request_body),
@@ -53,6 +56,7 @@ pub(crate) const TARGETS: [Target; 16] = [
     ("credentials", credentials),
     ("consumers_file", consumers_file),
     ("networks_file", networks_file),
+    ("measured_body", measured_body),
 ];
 
 /// Bytes that the gateway takes of a head.

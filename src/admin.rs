@@ -6,6 +6,7 @@
 
 mod answer;
 mod api;
+mod caller;
 mod guard;
 mod page;
 mod response;
@@ -24,7 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::plan::Admin;
+use crate::plan::admin::Admin;
 use crate::shared::Shared;
 use guard::Guard;
 
@@ -52,13 +53,13 @@ pub struct AdminListener {
 impl AdminListener {
     /// Binds the address of `[admin]`. Needs a tokio runtime around it. Fails if another process listens there.
     pub fn bind(admin: &Admin) -> io::Result<Self> {
-        Self::adopt(admin, std::net::TcpListener::bind(admin.listen)?)
+        Self::adopt(std::net::TcpListener::bind(admin.listen)?)
     }
 
     /// The same on a socket that listens already. Needs a tokio runtime around it.
-    pub fn adopt(admin: &Admin, listener: std::net::TcpListener) -> io::Result<Self> {
+    pub fn adopt(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        let guard = Guard::new(listener.local_addr()?, admin.token.clone());
+        let guard = Guard::new(listener.local_addr()?);
         Ok(Self { listener: TcpListener::from_std(listener)?, guard })
     }
 

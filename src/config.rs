@@ -6,6 +6,7 @@
 
 mod action;
 mod admin;
+mod admin_tokens;
 mod algorithm;
 mod auth;
 mod ban;
@@ -16,6 +17,8 @@ mod consumer_rules;
 mod consumers;
 mod content;
 mod cors;
+mod cost;
+mod cost_source;
 mod csv_rows;
 mod diagnostics;
 mod endpoint;

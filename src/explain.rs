@@ -123,6 +123,10 @@ pub struct Applied {
     pub mode: Mode,
     /// Its effect on the request.
     pub standing: AppliedStatus,
+    /// The number in the request that its cost was measured by: `query:limit is 50`.
+    pub measured: Option<String>,
+    /// How its cost is settled after the response, if it is: `json:/usage/total_tokens`.
+    pub settled_by: Option<String>,
     /// The key's parts and values, masked unless the limit reveals them.
     pub key: Vec<(String, Option<String>)>,
     /// The rule for requests without the key, if there can be some.
@@ -382,9 +386,15 @@ impl Applied {
             tier_name: limit.tier_name(stands.tier).map(str::to_owned),
             mode: limit.mode,
             standing: AppliedStatus::of(stands, request, merge_slashes),
+            measured: description::measured(&used.cost, request),
+            settled_by: used.cost.settled().map(|settled| settled.settled_by()),
             key: limit.key.describe(request, &route.name, merge_slashes, masking),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
-            policies: stands.policies().iter().map(|policy| description::policy(policy, used.cost)).collect(),
+            policies: stands
+                .policies()
+                .iter()
+                .map(|policy| description::policy(policy, stands.cost()))
+                .collect(),
             ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
         }
     }

@@ -17,7 +17,8 @@
 //!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams
 //!  clock · net · counter   the clock · sockets and TLS · counters of one thread (`boxed_cold`: rare futures;
 //!                          `labels`: enums whose variants have a word each)
-//!  limit · http1           the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes
+//!  limit · http1 · measure the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes ·
+//!                          values of a body that streams past
 //! ```
 
 pub mod admin;
@@ -31,6 +32,7 @@ pub mod http1;
 pub mod http2;
 pub mod labels;
 pub mod limit;
+pub mod measure;
 pub mod net;
 pub mod plan;
 pub mod proxy;

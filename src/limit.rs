@@ -113,11 +113,17 @@ impl Algorithm {
     /// admitted, or as a refund when negative, down to an unused state.
     ///
     /// The buckets give back in full even units refilled meanwhile: over any period, units admitted less units given
-    /// back keep the bound. The windows and the log correct only units that still count at `now`, and the log only an
-    /// admission that it finds at `admitted_at`. Debt is bounded: by 2^53 ticks of a bucket's meter (at least as much
+    /// back keep the bound. The windows and the log give back only units that still count at `now`, and the log only
+    /// those of an admission that it finds at `admitted_at`; a charge that finds neither counts at `now`. So
+    /// `admitted_at` has to be [`Self::counted_at`]. Debt is bounded: by 2^53 ticks of a bucket's meter (at least as much
     /// as the whole burst), by 2^32 - 1 units of a window or an event.
     pub fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
         each!(self, limit => limit.change(state, |own| limit.settle(own, admitted_at, difference, now)))
+    }
+
+    /// When a charge at `now` counted that left `state`: `now`, or the state's own time if that is later.
+    pub fn counted_at(&self, state: &State, now: Timestamp) -> Timestamp {
+        each!(self, limit => limit.ask(state, |own| limit.counted_at(own, now)))
     }
 
     /// A state for which [`Self::peek`] returns this `remaining` at `now`: for going on from a shared store's decision

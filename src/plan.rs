@@ -1,11 +1,14 @@
 //! The compiled, immutable plan: the meaning of `gateway.toml`. `config` builds it, `proxy` runs it.
 
 pub mod action;
+pub mod admin;
 pub mod admission;
 pub mod auth;
 pub mod certificates;
 pub mod cors;
+pub mod cost;
 mod forwarded_target;
+mod limit;
 pub mod log;
 mod lookup;
 pub mod loop_mark;
@@ -24,7 +27,7 @@ use rustls::ServerConfig;
 
 use crate::labels::labels;
 use crate::limit::Algorithm;
-use crate::limit::units::{Cost, Timestamp};
+use crate::limit::units::Timestamp;
 use crate::route::access::AddressRules;
 use crate::route::client::ClientRule;
 use crate::route::exemptions::Exemptions;
@@ -34,6 +37,8 @@ use crate::route::{Conditions, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
 use action::{ErrorPages, RouteAction};
+use admin::Admin;
+use cost::CostRule;
 use log::Log;
 use target::TargetTemplate;
 use template::{BodyTemplate, HeaderTemplate};
@@ -69,6 +74,25 @@ pub struct Plan {
     pub errors: ErrorPages,
     /// Whether a text of the file has values of the request.
     pub has_templates: bool,
+}
+
+impl Plan {
+    /// Marks the limits whose costs are corrected after the response.
+    #[must_use]
+    pub fn with_settled_limits(mut self) -> Self {
+        let uses = self.routes.iter().flat_map(|route| &route.limits);
+        let settled = uses.filter(|used| used.cost.settled().is_some()).map(|used| used.limit.0);
+        let settled: Vec<_> = settled.collect();
+        if !settled.is_empty() {
+            self.log.access.add_settled();
+        }
+        for limit in settled {
+            let Some(limit) = self.limits.get_mut(limit) else { continue };
+            let of_tiers = limit.tiers.iter_mut().flat_map(|tier| &mut tier.policies);
+            limit.policies.iter_mut().chain(of_tiers).for_each(|policy| policy.remote.settles = true);
+        }
+        self
+    }
 }
 
 /// A limit's index in [`Plan::limits`].
@@ -183,25 +207,6 @@ pub enum RequestIds {
     Off,
 }
 
-/// `[admin]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// The address to listen on.
-    pub listen: SocketAddr,
-    /// The bearer token, read from the environment variable `token_env` when the file was loaded.
-    pub token: Option<Token>,
-}
-
-/// A secret that neither `Debug` nor `Display` shows.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(pub String);
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
 /// `[store]`.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
@@ -306,8 +311,8 @@ pub struct Route {
     pub conditions: Conditions,
     /// What it does with an admitted request.
     pub action: RouteAction,
-    /// The route's cost; `None` = 0, never charged.
-    pub cost: Option<Cost>,
+    /// The route's cost.
+    pub cost: CostRule,
     /// The limits that apply, in file order.
     pub limits: Vec<LimitUse>,
     /// From the end of the request to the response head.
@@ -353,12 +358,12 @@ pub enum Redirect {
 }
 
 /// A limit as a route uses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
     /// The limit.
     pub limit: LimitIndex,
-    /// The cost of a request for this limit; `None` = 0, never charged.
-    pub cost: Option<Cost>,
+    /// The cost of a request for this limit.
+    pub cost: CostRule,
 }
 
 /// Edits of headers: first removed, then set.

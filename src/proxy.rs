@@ -56,6 +56,7 @@ mod response_writer;
 mod segmentation;
 mod service;
 mod session;
+mod settlement;
 mod trace;
 mod tracer;
 mod tunnel;

@@ -24,11 +24,13 @@ mod table;
 mod trie;
 mod value_hash;
 
+use std::borrow::Cow;
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
 
 use http::{HeaderName, Method};
 
+use crate::http1::body::Body;
 use crate::http1::fields::Fields;
 use client::ClientAddress;
 use condition::Condition;
@@ -55,12 +57,21 @@ pub struct RouteRequest<'a> {
     pub query: Option<&'a str>,
     /// The fields as sent.
     pub headers: Fields<'a>,
+    /// The framing of the body.
+    pub body: Body,
     /// The client's address.
     pub client: ClientAddress,
     /// The subject of the client's certificate, as `CN=a, O=b`; `None` without one.
     pub tls_subject: Option<&'a str>,
     /// The consumer that the request's credential names; `None`: it is anonymous, or not authenticated yet.
     pub consumer: Option<Consumer<'a>>,
+}
+
+impl<'a> RouteRequest<'a> {
+    /// The decoded values of a parameter of the query.
+    pub fn query_values(&self, name: &'a str) -> impl Iterator<Item = Cow<'a, [u8]>> {
+        self.query.into_iter().flat_map(move |query| query::all(query, name))
+    }
 }
 
 /// The conditions of a route: it matches when all of these hold.

@@ -30,9 +30,10 @@ use tokio::sync::{mpsc, watch as life};
 use crate::admin::AdminListener;
 use crate::clock::Clock;
 use crate::config::{self, NamedFile, Report, counted};
+use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::loop_mark::LoopMark;
-use crate::plan::{Admin, Listener, Plan};
+use crate::plan::{Listener, Plan};
 use crate::proxy::{self, Listeners};
 use crate::route::key::KeySecret;
 use crate::shared::control::{ConfigStatus, Control};
@@ -350,7 +351,7 @@ fn bind(plan: &Plan, inherited: &mut Vec<TcpListener>) -> Result<Vec<Listeners>,
 
 fn bind_admin(admin: &Admin, inherited: &mut Vec<TcpListener>) -> Result<AdminListener, ServeError> {
     let bound = match proxy::take(inherited, admin.listen).pop() {
-        Some(listener) => AdminListener::adopt(admin, listener),
+        Some(listener) => AdminListener::adopt(listener),
         None => AdminListener::bind(admin),
     };
     bound.map_err(|error| {

@@ -2,7 +2,9 @@
 
 mod banning;
 pub mod bans;
+mod charge_records;
 mod charge_set;
+mod correction;
 mod counters;
 pub mod memory;
 pub mod redis;
@@ -18,11 +20,13 @@ use arc_swap::ArcSwapOption;
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
-use crate::limit::units::{Cost, Fingerprint};
+use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::limit::{Algorithm, Decision};
 pub use banning::BanningRequest;
 use bans::Bans;
+pub use charge_records::{ChargeEffect, ChargeFault, ChargeRecords, IdempotentCharge};
 pub use charge_set::ChargeSet;
+pub use correction::Correction;
 use counters::Location;
 pub use counters::{Counters, InTurn, Places};
 use memory::in_flight::PlaceUsage;
@@ -97,12 +101,15 @@ pub struct SharedKeyInfo {
     pub identity: u128,
     /// The rule for when the store is unavailable.
     pub on_error: OnError,
+    /// Costs of the policy are corrected later: the store tells when a charge counted, and no denial is cached, since a
+    /// refund may end it at any time.
+    pub settles: bool,
 }
 
 impl SharedKeyInfo {
     /// The data of charges that never go to a shared store.
     pub const NONE: &Self =
-        &const { Self { name: Cow::Borrowed(""), identity: 0, on_error: OnError::Local } };
+        &const { Self { name: Cow::Borrowed(""), identity: 0, on_error: OnError::Local, settles: false } };
 }
 
 impl Charge<'_> {
@@ -169,7 +176,12 @@ pub struct Outcome {
     /// The request is refused because of a ban, which the process knows now: it was in force, and nothing was decided,
     /// or this refusal has begun it.
     pub banned: bool,
+    /// When each charge counted, if one of them may be corrected later: by the clock of the store that decided it.
+    pub counted_at: CountedAt,
 }
+
+/// When the charges of a request counted, in their order. `None`: nothing needs to know.
+pub type CountedAt = Option<Box<[Timestamp]>>;
 
 /// The shared store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -180,7 +192,7 @@ impl From<Decisions> for Outcome {
     /// The outcome of the store's own decisions.
     #[inline]
     fn from(decisions: Decisions) -> Self {
-        Self { decisions, unasked: ChargeSet::default(), unavailable: false, banned: false }
+        Self { decisions, ..Self::default() }
     }
 }
 
@@ -227,6 +239,7 @@ pub struct Store {
     memory: Arc<MemoryStore>,
     shared: ArcSwapOption<SharedStore>,
     bans: Arc<Bans>,
+    charge_records: Arc<ChargeRecords>,
 }
 
 impl Store {
@@ -238,7 +251,7 @@ impl Store {
     pub fn new(max_keys: usize, shared: Option<Arc<RedisSettings>>) -> Result<Self, OutOfMemory> {
         let memory = Arc::new(MemoryStore::new(max_keys)?);
         let shared = ArcSwapOption::new(shared.map(SharedStore::new).map(Arc::new));
-        Ok(Self { memory, shared, bans: Arc::default() })
+        Ok(Self { memory, shared, bans: Arc::default(), charge_records: Arc::default() })
     }
 
     /// The counters for the worker with this number. With a shared store this needs the worker's runtime around it, and
@@ -250,7 +263,7 @@ impl Store {
             Location::Shared(Box::new(client))
         };
         let location = self.shared().map_or(Location::Memory, open);
-        Counters { location, memory, bans }
+        Counters { location, memory, bans, charge_records: Arc::clone(&self.charge_records) }
     }
 
     /// Registers an algorithm's parameters, so that states written under them can be converted after a reload. Called

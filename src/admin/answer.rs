@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use super::guard::Guard;
 use super::response::{AdminResponse, not_allowed, problem, text, with};
 use super::{api, page};
+use crate::plan::admin::AdminRight;
 use crate::shared::{Life, Shared};
 use crate::store::OnError;
 
@@ -27,18 +28,21 @@ pub(super) async fn answer(
     }
     let path = request.uri().path();
     let file = page::file(path);
-    let is_open = file.is_some() || matches!(path, "/healthz" | "/readyz");
-    if !is_open && !guard.admits(request.headers()) {
-        let answer = problem(StatusCode::UNAUTHORIZED, "send `authorization: Bearer TOKEN`");
-        return with(answer, WWW_AUTHENTICATE, "Bearer");
-    }
     let read = |answer: AdminResponse| only_read(request.method(), answer);
     match path {
-        "/healthz" => read(health()),
-        "/readyz" => read(readiness(shared)),
-        "/metrics" => read(metrics(shared)),
-        _ if let Some(file) = file => read(file.answer()),
-        _ if path.starts_with(api::PREFIX) => api::answer(request, peer, shared).await,
+        "/healthz" => return read(health()),
+        "/readyz" => return read(readiness(shared)),
+        _ if let Some(file) = file => return read(file.answer()),
+        _ => {}
+    }
+    let caller = guard.caller(shared.plan.load().admin.as_ref(), request.headers(), peer);
+    let Some(caller) = caller else {
+        let answer = problem(StatusCode::UNAUTHORIZED, "send `authorization: Bearer TOKEN`");
+        return with(answer, WWW_AUTHENTICATE, "Bearer");
+    };
+    match path {
+        "/metrics" => caller.refusal(AdminRight::Read).unwrap_or_else(|| read(metrics(shared))),
+        _ if path.starts_with(api::PREFIX) => api::answer(request, caller, shared).await,
         _ => problem(
             StatusCode::NOT_FOUND,
             "there are `/`, `/healthz`, `/readyz`, `/metrics` and what stands below `/api/v1/`",

@@ -2,6 +2,7 @@
 
 mod ban;
 mod bans;
+mod charge;
 mod control;
 mod explain;
 mod history;
@@ -16,8 +17,6 @@ mod status;
 mod time;
 mod top_keys;
 
-use std::net::SocketAddr;
-
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
@@ -25,8 +24,10 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
+use super::caller::Caller;
 use super::response::{AdminResponse, not_allowed, problem, text, with};
 use crate::limit::units::Fingerprint;
+use crate::plan::admin::AdminRight;
 use crate::plan::{LimitIndex, Plan};
 use crate::shared::Shared;
 use crate::store::Unreachable;
@@ -65,13 +66,15 @@ enum Endpoint<'p> {
     Key(&'p str, &'p str),
     Ban(&'p str, &'p str),
     Grant(&'p str, &'p str),
+    Charge(&'p str, &'p str),
 }
 
 /// A request to the API.
 struct ApiRequest<'a> {
     shared: &'a Shared,
-    /// The client's address.
-    peer: SocketAddr,
+    /// The client.
+    caller: Caller,
+    headers: &'a HeaderMap,
     /// The query string.
     query: Query<'a>,
     /// The body of a POST; `{}` if it had none.
@@ -79,7 +82,7 @@ struct ApiRequest<'a> {
 }
 
 /// Answers a request with a path under [`PREFIX`].
-pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> AdminResponse {
+pub(super) async fn answer(request: Request<Incoming>, caller: Caller, shared: &Shared) -> AdminResponse {
     let (head, body) = request.into_parts();
     let path = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
     let Some(endpoint) = Endpoint::of(path) else {
@@ -88,15 +91,17 @@ pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, shared:
     if !endpoint.methods().split(", ").any(|method| method == head.method.as_str()) {
         return not_allowed(endpoint.methods());
     }
+    if let Some(refusal) = endpoint.refusal(&head.method, &caller) {
+        return nosniff(refusal);
+    }
     let body = match head.method {
         Method::POST => read(&head.headers, body).await,
         _ => Ok(Value::Null),
     };
     let said = match body {
         Ok(body) => {
-            endpoint
-                .answer(&head.method, &ApiRequest { shared, peer, query: Query(head.uri.query()), body })
-                .await
+            let (headers, query) = (&head.headers, Query(head.uri.query()));
+            endpoint.answer(&head.method, &ApiRequest { shared, caller, headers, query, body }).await
         }
         Err(fault) => Err(fault),
     };
@@ -127,6 +132,7 @@ impl<'p> Endpoint<'p> {
             ["limits", limit, "keys", key] => Self::Key(limit, key),
             ["limits", limit, "keys", key, "ban"] => Self::Ban(limit, key),
             ["limits", limit, "keys", key, "grant"] => Self::Grant(limit, key),
+            ["limits", limit, "keys", key, "charge"] => Self::Charge(limit, key),
             _ => return None,
         })
     }
@@ -142,8 +148,31 @@ impl<'p> Endpoint<'p> {
             | Self::Limits
             | Self::Keys(_)
             | Self::Refusals => "GET, HEAD",
-            Self::Explain | Self::Reload | Self::Drain | Self::Grant(..) => "POST",
+            Self::Explain | Self::Reload | Self::Drain | Self::Grant(..) | Self::Charge(..) => "POST",
         }
+    }
+
+    /// The response to a client without the right that the request needs.
+    fn refusal(self, method: &Method, caller: &Caller) -> Option<AdminResponse> {
+        let reads = matches!(*method, Method::GET | Method::HEAD);
+        caller.refusal(match self {
+            Self::Status
+            | Self::Samples
+            | Self::Bans
+            | Self::Routes
+            | Self::Limits
+            | Self::Keys(_)
+            | Self::Refusals
+            | Self::Explain => AdminRight::Read,
+            Self::Key(..) if reads => AdminRight::Read,
+            Self::Key(..) | Self::Ban(..) | Self::Grant(..) | Self::Reload | Self::Drain => {
+                AdminRight::Operate
+            }
+            // A name that cannot be decoded is that of no limit.
+            Self::Charge(limit, _) => {
+                return caller.refusal(AdminRight::Charge(&decoded(limit).unwrap_or_default()));
+            }
+        })
     }
 
     async fn answer(self, method: &Method, asked: &ApiRequest<'_>) -> ApiResult {
@@ -171,6 +200,7 @@ impl<'p> Endpoint<'p> {
                 }
             }
             Self::Grant(limit, key) => KeyRef::find(asked.shared, limit, key)?.grant(asked).await,
+            Self::Charge(limit, key) => charge::charge(&KeyRef::find(asked.shared, limit, key)?, asked).await,
         }
     }
 }

@@ -7,18 +7,18 @@ use http::uri::Authority;
 use http::{HeaderMap, Uri};
 use subtle::ConstantTimeEq as _;
 
-use crate::plan::Token;
+use super::caller::Caller;
+use crate::plan::admin::{Admin, AdminRights, Token};
 
 /// The requirements for requests to the admin listener.
 #[derive(Debug)]
 pub(super) struct Guard {
     listen: SocketAddr,
-    token: Option<Token>,
 }
 
 impl Guard {
-    pub(super) fn new(listen: SocketAddr, token: Option<Token>) -> Self {
-        Self { listen, token }
+    pub(super) fn new(listen: SocketAddr) -> Self {
+        Self { listen }
     }
 
     pub(super) fn listen(&self) -> SocketAddr {
@@ -43,13 +43,39 @@ impl Guard {
         hosts && origins && uri.host().is_none_or(|host| self.is_own(host))
     }
 
-    /// Whether the request has the token, if one is required.
-    pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else { return true };
-        let sent = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
-        let Some((scheme, sent)) = sent.split_at_checked("bearer ".len()) else { return false };
-        // In constant time, so that the response time does not reveal how much of a guess was right.
-        scheme.eq_ignore_ascii_case(b"bearer ") && bool::from(sent.trim_ascii().ct_eq(token.0.as_bytes()))
+    /// The client of the request, with the rights of its token. `None`: it has no valid token, and one is required.
+    pub(super) fn caller(
+        &self,
+        admin: Option<&Admin>,
+        headers: &HeaderMap,
+        peer: SocketAddr,
+    ) -> Option<Caller> {
+        // The plan of a running listener always has an `[admin]`.
+        let admin = admin?;
+        if !admin.needs_token() {
+            return Some(Caller { peer, token: None, rights: AdminRights::ALL });
+        }
+        let sent = headers.get(AUTHORIZATION)?.as_bytes();
+        let (scheme, sent) = sent.split_at_checked("bearer ".len())?;
+        let sent = blake3::hash(sent.trim_ascii());
+        // All tokens are compared, each in constant time and by its hash: the response time reveals neither how much of a
+        // guess was right, nor how long a token is.
+        let is_sent =
+            |token: &Token| bool::from(blake3::hash(token.0.as_bytes()).as_bytes().ct_eq(sent.as_bytes()));
+        let is_main = admin.token.as_ref().is_some_and(is_sent);
+        let named = admin.tokens.iter().fold(None, |found, token| {
+            let is_sent = is_sent(&token.token);
+            if is_sent { Some(token) } else { found }
+        });
+        if !scheme.eq_ignore_ascii_case(b"bearer ") {
+            return None;
+        }
+        match named {
+            Some(token) => {
+                Some(Caller { peer, token: Some(token.name.clone()), rights: token.rights.clone() })
+            }
+            None => is_main.then_some(Caller { peer, token: None, rights: AdminRights::ALL }),
+        }
     }
 
     /// `host` may be in brackets; the port does not matter.
@@ -64,6 +90,7 @@ impl Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::admin::AdminToken;
     use http::{HeaderName, HeaderValue};
 
     fn headers(fields: &[(HeaderName, &str)]) -> HeaderMap {
@@ -71,7 +98,7 @@ mod tests {
     }
 
     fn is_local(listen: &str, fields: &[(HeaderName, &str)]) -> bool {
-        Guard::new(listen.parse().unwrap(), None).is_local(&Uri::from_static("/"), &headers(fields))
+        Guard::new(listen.parse().unwrap()).is_local(&Uri::from_static("/"), &headers(fields))
     }
 
     #[test]
@@ -99,13 +126,31 @@ mod tests {
             assert_eq!(is_local("[::1]:9900", &fields), own, "{origin}");
         }
         let absolute = Uri::from_static("http://example.com/metrics");
-        let guard = Guard::new("127.0.0.1:1".parse().unwrap(), None);
+        let guard = Guard::new("127.0.0.1:1".parse().unwrap());
         assert!(!guard.is_local(&absolute, &headers(&[(HOST, "localhost")])));
+    }
+
+    fn admin(main: Option<&str>, tokens: &[(&str, &str)]) -> Admin {
+        let named = |(name, secret): &(&str, &str)| AdminToken {
+            name: (*name).into(),
+            token: Token((*secret).to_owned()),
+            rights: AdminRights { read: true, ..AdminRights::default() },
+        };
+        Admin {
+            listen: "127.0.0.1:9900".parse().unwrap(),
+            token: main.map(|secret| Token(secret.to_owned())),
+            tokens: tokens.iter().map(named).collect(),
+        }
+    }
+
+    fn caller(admin: &Admin, fields: &[(HeaderName, &str)]) -> Option<Caller> {
+        let guard = Guard::new(admin.listen);
+        guard.caller(Some(admin), &headers(fields), "127.0.0.1:1".parse().unwrap())
     }
 
     #[test]
     fn only_the_whole_token_is_admitted() {
-        let guard = Guard::new("0.0.0.0:9900".parse().unwrap(), Some(Token("secret".to_owned())));
+        let admin = admin(Some("secret"), &[]);
         for (value, admitted) in [
             ("Bearer secret", true),
             ("bearer secret", true),
@@ -116,8 +161,30 @@ mod tests {
             ("secret", false),
             ("", false),
         ] {
-            assert_eq!(guard.admits(&headers(&[(AUTHORIZATION, value)])), admitted, "{value}");
+            assert_eq!(caller(&admin, &[(AUTHORIZATION, value)]).is_some(), admitted, "{value}");
         }
-        assert!(!guard.admits(&HeaderMap::new()));
+        assert!(caller(&admin, &[]).is_none());
+    }
+
+    #[test]
+    fn each_token_has_its_own_rights_and_without_any_all_have_all() {
+        let both = admin(Some("secret"), &[("a", "one"), ("b", "two")]);
+        for (value, name, operates) in [
+            ("Bearer one", Some("a"), false),
+            ("Bearer two", Some("b"), false),
+            ("Bearer secret", None, true),
+        ] {
+            let caller = caller(&both, &[(AUTHORIZATION, value)]).unwrap();
+            assert_eq!((caller.token.as_deref(), caller.rights.operate), (name, operates), "{value}");
+        }
+        let named = admin(None, &[("a", "one")]);
+        assert!(caller(&named, &[]).is_none(), "with named tokens only, a request without one is refused");
+        assert!(caller(&named, &[(AUTHORIZATION, "Bearer ")]).is_none());
+        assert!(caller(&admin(None, &[]), &[]).unwrap().rights.operate);
+        let guard = Guard::new(named.listen);
+        assert!(
+            guard.caller(None, &HeaderMap::new(), named.listen).is_none(),
+            "without `[admin]` none is admitted"
+        );
     }
 }

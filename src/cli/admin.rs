@@ -17,11 +17,20 @@ use crate::config::{self, is_variable_name};
 /// Maximum bytes of a response.
 const MAX_RESPONSE: usize = 4 << 20;
 
-/// Its address, and the token that it requires.
+/// Its address, and the tokens that it accepts.
 pub(super) struct AdminClient {
     pub(super) address: SocketAddr,
-    /// The environment variable that holds the token, if there is one.
-    token_env: Option<String>,
+    tokens: TokenVariables,
+}
+
+/// The environment variables that hold tokens.
+enum TokenVariables {
+    /// The listener requires no token.
+    None,
+    /// `token_env`.
+    Main(String),
+    /// Of `[admin.tokens]`, those that may read.
+    Reading(Vec<String>),
 }
 
 impl AdminClient {
@@ -41,21 +50,37 @@ impl AdminClient {
         let word = |key| table.get("admin").and_then(|admin| admin.get(key)).and_then(toml::Value::as_str);
         let Some(listen) = word("listen") else { return Ok(None) };
         let address = address(listen, "admin listener", file)?;
-        Ok(Some(Self { address, token_env: word("token_env").map(ToOwned::to_owned) }))
+        let named = table.get("admin").and_then(|admin| admin.get("tokens")).and_then(toml::Value::as_table);
+        let tokens = match (word("token_env"), named) {
+            (Some(variable), _) => TokenVariables::Main(variable.to_owned()),
+            (None, Some(named)) => TokenVariables::Reading(named.values().filter_map(reading).collect()),
+            (None, None) => TokenVariables::None,
+        };
+        Ok(Some(Self { address, tokens }))
     }
 
-    /// The `authorization` header that the gateway requires; none if it requires no token. The error is for users.
+    /// The `authorization` header for reading that the gateway requires; none if it requires no token. The error is for
+    /// users.
     pub(super) fn authorization(&self) -> Result<Option<String>, String> {
-        let token = |name: &String| {
-            let token = std::env::var(name).ok().filter(|token| !token.is_empty());
-            let token = token.ok_or_else(|| {
+        let held = |name: &String| std::env::var(name).ok().filter(|token| !token.is_empty());
+        let token = match &self.tokens {
+            TokenVariables::None => return Ok(None),
+            TokenVariables::Main(name) => held(name).ok_or_else(|| {
                 let which =
                     if is_variable_name(name) { format!("`{name}`") } else { "of `token_env`".into() };
                 format!("the admin listener wants a token, and the environment variable {which} holds none")
-            });
-            Ok(format!("Bearer {}", token?))
+            }),
+            TokenVariables::Reading(names) if names.is_empty() => {
+                let why = "the admin listener wants a token, and no token of `[admin.tokens]` may `read`";
+                Err(format!("{why}\n  = help: add one, or set `token_env` in `[admin]`"))
+            }
+            TokenVariables::Reading(names) => names.iter().find_map(held).ok_or_else(|| {
+                "the admin listener wants a token, and no environment variable of a token of `[admin.tokens]` that may \
+                 `read` holds one"
+                    .to_owned()
+            }),
         };
-        self.token_env.as_ref().map(token).transpose()
+        token.map(|token| Some(format!("Bearer {token}")))
     }
 
     /// Sends one request and reads the answer, within `timeout`.
@@ -83,6 +108,13 @@ impl AdminClient {
                 .unwrap_or_else(|_| Err(io::Error::other(format!("no answer within {timeout:?}"))))
         })
     }
+}
+
+/// The variable of an entry of `[admin.tokens]` that may read.
+fn reading(entry: &toml::Value) -> Option<String> {
+    let may = entry.get("may")?.as_array()?;
+    let reads = may.iter().filter_map(toml::Value::as_str).any(|right| matches!(right, "read" | "operate"));
+    entry.get("token_env")?.as_str().filter(|_| reads).map(ToOwned::to_owned)
 }
 
 async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> io::Result<(StatusCode, Bytes)> {

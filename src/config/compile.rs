@@ -14,6 +14,7 @@ use super::routes::{self, RouteLimit};
 use super::server;
 use super::upstreams;
 use crate::limit::Algorithm;
+use crate::plan::cost::CostRule;
 use crate::plan::{Endpoint, Limit, Mode, Plan, Policy, Protocol, Server, Upstream};
 use crate::route::folding::PathMatching;
 use crate::route::key::Part;
@@ -76,7 +77,8 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
             errors: draft.errors,
             has_templates: false,
         }
-        .with_templates(),
+        .with_templates()
+        .with_settled_limits(),
     )
 }
 
@@ -217,7 +219,7 @@ fn too_many_charges(route: &routes::RouteDraft, limits: &[limits::LimitDraft], r
 /// another refuses. A place in a queue and a counted attempt cannot be refunded.
 fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
     let enforced = || {
-        let charged = route.uses.iter().filter(|used| used.limit_use.cost.is_some());
+        let charged = route.uses.iter().filter(|used| used.limit_use.cost != CostRule::Free);
         let limits = charged.filter_map(|used| Some((used, limits[used.limit_use.limit.0].limit.as_ref()?)));
         limits.filter(|(_, limit)| limit.mode == Mode::Enforce)
     };
@@ -254,10 +256,8 @@ fn never_admitted(
     limits: &[limits::LimitDraft],
     reader: &Diagnostics<'_>,
 ) {
-    let (Some(limit), Some(cost)) = (&limits[used.limit_use.limit.0].limit, used.limit_use.cost) else {
-        return;
-    };
-    let cost = u64::from(cost.units());
+    let Some(limit) = &limits[used.limit_use.limit.0].limit else { return };
+    let cost = u64::from(used.limit_use.cost.least());
     let Some(smallest) = limit.all_policies().min_by_key(|policy| policy.algorithm.max_cost()) else {
         return;
     };
@@ -275,13 +275,17 @@ fn never_admitted(
         Mode::Enforce => "would be refused",
         Mode::Shadow => "would count as limited",
     };
+    let (costs, lower) = match used.limit_use.cost {
+        CostRule::Settled(_) => ("reserves", "lower `reserve`"),
+        _ => ("costs", "lower the cost"),
+    };
     let message = format!(
-        "route {} costs {cost}, but limit {} holds only {holds}{of_tier}, so {requests} {consequence}",
+        "route {} {costs} {cost}, but limit {} holds only {holds}{of_tier}, so {requests} {consequence}",
         quoted(&route.name),
         quoted(&limit.name),
     );
     let span: SourceSpan = used.cost_span.unwrap_or(used.span);
-    reader.fault(span, message, format!("{} to {cost} or more, or lower the cost", raise(limit, smallest)));
+    reader.fault(span, message, format!("{} to {cost} or more, or {lower}", raise(limit, smallest)));
 }
 
 /// The parameter to raise for a larger quota.

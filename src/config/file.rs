@@ -11,9 +11,10 @@ use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
 use super::{admin, auth, content, limits, log, server, store, trace, upstreams};
 use crate::plan::action::ErrorPages;
+use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::trace::Trace;
-use crate::plan::{Admin, Server, StoreSettings};
+use crate::plan::{Server, StoreSettings};
 
 /// All sections of a file; those with errors are missing.
 pub(super) struct FileDraft {
@@ -37,17 +38,19 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, reader);
     file.skip(&[INCLUDE]);
     let (server, max_body_bytes) = server::read(section(&mut file, "server", server::TITLE));
-    let admin = file.optional("admin", |value| value.table("`[admin]`")).and_then(|table| {
-        // An unknown address may be any.
-        let is_unknown = reader.is_uncertain(server::TITLE, "listen");
-        admin::read(table, if is_unknown { &[] } else { &server.listen })
-    });
+    // Its tokens name limits.
+    let admin = file.take("admin");
     let (store, on_error) = store::read(section(&mut file, "store", store::TITLE));
     let log_table = section(&mut file, "log", "`[log]`");
     let trace = file.optional("trace", |value| value.table("`[trace]`")).and_then(trace::read);
     let upstreams: Vec<_> = entries(&mut file, "upstreams").iter().map(upstreams::read).collect();
     let limits: Vec<_> =
         entries(&mut file, "limits").iter().map(|entry| limits::read(entry, on_error)).collect();
+    let admin = admin.and_then(|value| value.table("`[admin]`")).and_then(|table| {
+        // An unknown address may be any.
+        let is_unknown = reader.is_uncertain(server::TITLE, "listen");
+        admin::read(table, if is_unknown { &[] } else { &server.listen }, &limits)
+    });
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
     let (auth_entries, names) = (entries(&mut file, "auth"), limit_names());
     let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names)).collect();

@@ -27,6 +27,9 @@ fn tables() -> Option<Vec<(String, Vec<String>)>> {
 
 /// The remedy for an unknown key of the table `title` whose setting is written in another way.
 pub(super) fn other_key(title: &str, key: &str, value: &DeValue<'_>) -> Option<String> {
+    if title == "`cost`" {
+        return key_of_cost(key).map(str::to_owned);
+    }
     if key == "status" && !title.contains("reject") {
         let status = value.as_integer().map_or("429", |number| number.as_str());
         let reject = format!("write `reject = {{ status = {} }}`", cut_for_help(status));
@@ -39,6 +42,29 @@ pub(super) fn other_key(title: &str, key: &str, value: &DeValue<'_>) -> Option<S
         return Some(format!("write `mode = \"{mode}\"`"));
     }
     None
+}
+
+/// The remedy for an unknown key of `cost`.
+fn key_of_cost(key: &str) -> Option<&'static str> {
+    let help = match key {
+        "source" | "value" | "path" => {
+            "write `from` for a place in the request, or `settle` for one in the response"
+        }
+        "json" | "json_path" | "jsonpath" | "pointer" => "write `settle = \"json:/usage/total_tokens\"`",
+        "sse" => "write `settle = \"sse:/usage/total_tokens\"`",
+        "header" => {
+            "write `from = \"header:NAME\"` for the request, or `settle = \"header:NAME\"` for the response"
+        }
+        "query" => "write `from = \"query:NAME\"`",
+        "trailer" => "write `settle = \"trailer:NAME\"`",
+        "status" => "write `settle = \"status\"` and `reserve`: the status is known after the request",
+        "estimate" | "initial" | "upfront" | "hold" => "write `reserve`",
+        "default" | "fallback" | "otherwise" => "write `missing`",
+        "div" | "divide" | "divisor" | "scale" | "unit" => "write `per`",
+        "cap" | "ceiling" => "write `max`",
+        _ => return None,
+    };
+    Some(help)
 }
 
 /// Where a key belongs that another table knows: `` `timeout` belongs to `[[routes]]` or `[store]` ``.

@@ -1,10 +1,9 @@
 //! Keys of a later version: they are reported as such, not as mistyped.
 
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
-const LATER: [(&str, &[&str]); 8] = [
+const LATER: [(&str, &[&str]); 7] = [
     ("the file", &["acme"]),
     ("`[server]`", &["compress", "http3", "limits", "ratelimit_policies"]),
-    ("`[admin]`", &["tokens"]),
     ("`[store]`", &["lease", "on_change", "snapshot"]),
     ("`[upstreams.", &["breaker", "mirror", "send_proxy_protocol", "slow_start", "sticky"]),
     ("`eject`", &["statuses"]),

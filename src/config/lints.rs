@@ -6,6 +6,7 @@ use super::limits;
 use super::report::{listed, quoted};
 use super::routes::{self, RouteLimit};
 use super::{server, store};
+use crate::plan::cost::CostRule;
 use crate::plan::{Limit, LimitIndex, Mode};
 use crate::route::folding::PathMatching;
 use crate::route::key::{Missing, Part};
@@ -164,7 +165,7 @@ fn crowded_log(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft
 /// Limits on a route that charges nothing to any of them.
 fn idle_limits(route: &routes::RouteDraft, reader: &Diagnostics<'_>) {
     let Some(first) = route.uses.first() else { return };
-    if route.uses.iter().all(|used| used.limit_use.cost.is_none()) {
+    if route.uses.iter().all(|used| used.limit_use.cost == CostRule::Free) {
         let message = format!("route {} costs 0, so its limits never refuse it", quoted(&route.name));
         reader.warn(first.cost_span.unwrap_or(first.span), message, "raise `cost`, or leave `limits` out");
     }

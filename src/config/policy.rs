@@ -42,7 +42,12 @@ pub(super) fn shared(
     on_error: OnError,
 ) -> (SharedKeyInfo, ParamsId) {
     let identity = identity(name, algorithm, key, index);
-    let remote = SharedKeyInfo { name: key::policy(name, algorithm, identity).into(), identity, on_error };
+    let remote = SharedKeyInfo {
+        name: key::policy(name, algorithm, identity).into(),
+        identity,
+        on_error,
+        settles: false,
+    };
     (remote, ParamsId::of_policy(algorithm, identity))
 }
 

@@ -8,7 +8,13 @@
 /// The text with `*` in place of secrets, byte for byte, so that every position is unchanged.
 pub(super) fn shown(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
+    let mut has_tokens = false;
     for (start, line) in lines(text) {
+        if line.trim_start().starts_with('[') {
+            has_tokens = line.split(char::is_whitespace).collect::<String>().starts_with("[admin.tokens]");
+        } else if has_tokens {
+            mask_token(line, bytes.get_mut(start..start + line.len()).unwrap_or_default());
+        }
         for mask in [mask_value, mask_users, mask_strings] {
             mask(line, bytes.get_mut(start..start + line.len()).unwrap_or_default());
         }
@@ -49,6 +55,14 @@ fn mask_value(line: &str, bytes: &mut [u8]) {
             let start = line.len() - value.trim_start().len();
             return bytes.get_mut(start..).unwrap_or_default().fill(b'*');
         }
+    }
+}
+
+/// `billing = "…"` below `[admin.tokens]`: the secret in place of its table.
+fn mask_token(line: &str, bytes: &mut [u8]) {
+    let value = line.split_once('=').map(|(_, value)| value.trim_start()).unwrap_or_default();
+    if value.starts_with(['"', '\'']) {
+        bytes.get_mut(line.len() - value.len()..).unwrap_or_default().fill(b'*');
     }
 }
 

@@ -8,6 +8,8 @@ use super::action::{self, ActionDraft};
 use super::auth::AuthDraft;
 use super::conditions;
 use super::cors;
+use super::cost::{self, CostDraft};
+use super::diagnostics::Diagnostics;
 use super::headers::{self, HeaderRule};
 use super::name::{self, Directory};
 use super::report::{SourceSpan, quoted};
@@ -15,9 +17,9 @@ use super::server::{body_bound, seconds};
 use super::table::ConfigTable;
 use super::value::ConfigValue;
 use super::{auth, networks, reject, templates};
-use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
 use crate::plan::cors::Cors;
+use crate::plan::cost::CostRule;
 use crate::plan::{HeaderEdits, LimitIndex, LimitUse, Route, UpstreamIndex};
 use crate::route::Conditions;
 use crate::route::folding::PathMatching;
@@ -58,13 +60,6 @@ pub(super) struct DeclaredNames<'a> {
     pub(super) path_matching: PathMatching,
 }
 
-/// A cost with its place.
-#[derive(Clone, Copy)]
-struct Charge {
-    cost: Option<Cost>,
-    span: Option<SourceSpan>,
-}
-
 /// Reads one of `[[routes]]`.
 pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Option<RouteDraft> {
     let mut table = value.table("`[[routes]]`")?;
@@ -74,9 +69,9 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let conditions = conditions::read(&mut table, matcher.clone());
     let ActionDraft { upstream, redirect, path_edit, action } =
         action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
-    let default_cost = Charge { cost: Some(Cost::ONE), span: None };
-    let charge = table.or("cost", default_cost, |value| charge(&value));
-    let uses = table.or("limits", Vec::new(), |value| uses(&value, charge, around));
+    let cost = table.or("cost", CostDraft::DEFAULT, |value| cost::read(&value));
+    let uses = table.or("limits", Vec::new(), |value| uses(&value, &cost, around));
+    settles_nothing(action.as_ref(), &uses, table.reader());
     let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
     let rest = rest(&mut table, methods, around);
     let is_sound = table.finish();
@@ -89,8 +84,8 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let name: Arc<str> = name.into();
     let route = match (is_sound, &conditions, action) {
         (true, Some(conditions), Some(action)) => {
-            let limits = uses.iter().map(|used| used.limit_use).collect();
-            let route = rest(Arc::clone(&name), conditions.clone(), action, charge.cost, limits);
+            let limits = uses.iter().map(|used| used.limit_use.clone()).collect();
+            let route = rest(Arc::clone(&name), conditions.clone(), action, cost.rule, limits);
             Some(Route { redirect, path_edit, ..route })
         }
         _ => None,
@@ -105,15 +100,20 @@ fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {
     Some((text.into_string(), span))
 }
 
-fn charge(value: &ConfigValue<'_>) -> Option<Charge> {
-    let cost = Cost::new(value.count(0, Cost::MAX)?);
-    Some(Charge { cost, span: Some(value.span()) })
+/// A cost that is settled by the response of a backend, on a route without one.
+fn settles_nothing(action: Option<&RouteAction>, uses: &[RouteLimit], reader: &Diagnostics<'_>) {
+    let Some(RouteAction::Redirect(_) | RouteAction::Respond(_)) = action else { return };
+    let settled = uses.iter().find(|used| used.limit_use.cost.settled().is_some());
+    if let Some(used) = settled {
+        let message = "`settle` waits for the response of a backend, but this route answers itself";
+        reader.fault(used.cost_span.unwrap_or(used.span), message, "write the cost as a number");
+    }
 }
 
-fn uses(value: &ConfigValue<'_>, charge: Charge, around: &DeclaredNames<'_>) -> Option<Vec<RouteLimit>> {
+fn uses(value: &ConfigValue<'_>, cost: &CostDraft, around: &DeclaredNames<'_>) -> Option<Vec<RouteLimit>> {
     let mut uses: Vec<RouteLimit> = Vec::new();
     for item in value.list()? {
-        let Some(used) = one_use(&item, charge, around) else { continue };
+        let Some(used) = one_use(&item, cost, around) else { continue };
         if uses.iter().any(|other| other.limit_use.limit == used.limit_use.limit) {
             let message = "this route names the same limit twice";
             value.reader().fault(
@@ -128,18 +128,22 @@ fn uses(value: &ConfigValue<'_>, charge: Charge, around: &DeclaredNames<'_>) -> 
     Some(uses)
 }
 
-fn one_use(value: &ConfigValue<'_>, route_charge: Charge, around: &DeclaredNames<'_>) -> Option<RouteLimit> {
-    let (limit, charge) = if value.is_text() {
-        (around.limits.find(&value.text()?), route_charge)
+fn one_use(
+    value: &ConfigValue<'_>,
+    route_cost: &CostDraft,
+    around: &DeclaredNames<'_>,
+) -> Option<RouteLimit> {
+    let (limit, cost) = if value.is_text() {
+        (around.limits.find(&value.text()?), route_cost.clone())
     } else {
         let mut table = value.table_beside_text("an item of `limits`")?;
         let limit = table.require("name", "\"NAME\"", |value| around.limits.find(&value.text()?));
-        let charge = table.or("cost", route_charge, |value| charge(&value));
+        let cost = table.optional("cost", |value| cost::read(&value)).unwrap_or_else(|| route_cost.clone());
         table.finish();
-        (limit, charge)
+        (limit, cost)
     };
-    let limit_use = LimitUse { limit: LimitIndex(limit?), cost: charge.cost };
-    Some(RouteLimit { limit_use, span: value.span(), cost_span: charge.span })
+    let limit_use = LimitUse { limit: LimitIndex(limit?), cost: cost.rule };
+    Some(RouteLimit { limit_use, span: value.span(), cost_span: cost.span })
 }
 
 /// Reads the keys of a route that refer to no other section. Returns the route with the other ones.
@@ -147,7 +151,7 @@ fn rest(
     table: &mut ConfigTable<'_>,
     methods: &[Method],
     around: &DeclaredNames<'_>,
-) -> impl FnOnce(Arc<str>, Conditions, RouteAction, Option<Cost>, Vec<LimitUse>) -> Route + use<> {
+) -> impl FnOnce(Arc<str>, Conditions, RouteAction, CostRule, Vec<LimitUse>) -> Route + use<> {
     let request = ("set_request_headers", "remove_request_headers");
     let response = ("set_response_headers", "remove_response_headers");
     let response_headers = edits(table, response, headers::framing);

@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::limit::Algorithm;
+use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
 use crate::plan::auth::{Auth, RouteAuth};
+use crate::plan::cost::CostRule;
 use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream};
 use crate::route::access::AddressRules;
 use crate::route::condition::Condition;
@@ -71,7 +73,10 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
 
 fn route_words(plan: &Plan, route: &Route) -> String {
     let upstream = action_words(plan, route);
-    let cost = route.cost.map_or_else(|| "never charged".to_owned(), |cost| format!("cost {}", cost.units()));
+    let cost = match &route.cost {
+        CostRule::Free => "never charged".to_owned(),
+        cost => format!("cost {cost}"),
+    };
     let mut text = format!("route `{}`: {} → {upstream}, {cost}\n", route.name, conditions_words(route));
     if route.redirect == Some(Redirect::Https) {
         text.push_str("  without TLS: sent to https by 308, and charged nothing\n");
@@ -188,10 +193,24 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     if limit.key.may_be_missing() {
         let _ = write!(text, " (without it {})", limit.key.missing);
     }
-    let _ = match used.cost {
-        None => write!(text, "; free here"),
-        Some(cost) if cost.units() > 1 => write!(text, "{}", cost_words(limit, used, route)),
-        Some(_) => Ok(()),
+    let _ = match &used.cost {
+        CostRule::Free => write!(text, "; free here"),
+        CostRule::Fixed(cost) if cost.units() == 1 => Ok(()),
+        CostRule::Fixed(cost) => {
+            write!(text, "{}", cost_words(limit, *cost, ("spends", used.cost == route.cost)))
+        }
+        CostRule::Measured(_) if used.cost == route.cost => Ok(()),
+        CostRule::Measured(_) => write!(text, "; cost here: {}", used.cost),
+        CostRule::Settled(settled) => {
+            let is_of_route = used.cost == route.cost;
+            let words = match settled.reserve {
+                0 => "; a request reserves nothing, and is refused only while its key is in debt".to_owned(),
+                _ => cost_words(limit, settled.reservation(), ("reserves", is_of_route)),
+            };
+            let by =
+                if is_of_route { String::new() } else { format!("; settled by {}", settled.settled_by()) };
+            write!(text, "{words}{by}")
+        }
     };
     if limit.exempt.iter().len() > 0 {
         let exempt: Vec<_> = limit.exempt.iter().map(|exemption| format!("`{exemption}`")).collect();
@@ -202,15 +221,15 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
 
 /// The cost of a request here, and how many are admitted from a full allowance. (Any cost may join a leaky bucket's
 /// queue.)
-fn cost_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
-    let cost = used.cost.map_or(0, |cost| u64::from(cost.units()));
-    let own = if used.cost == route.cost { "" } else { " here" };
+fn cost_words(limit: &Limit, cost: Cost, (spends, is_of_route): (&str, bool)) -> String {
+    let cost = u64::from(cost.units());
+    let own = if is_of_route { "" } else { " here" };
     let counts = limit.policies.iter().map(|policy| &policy.algorithm);
     let min =
         counts.filter(|algorithm| algorithm.max_cost() == algorithm.quota()).map(Algorithm::quota).min();
     match min.map(|min| min / cost.max(1)) {
-        None => format!("; a request{own} spends {cost}"),
-        Some(1) => format!("; a request{own} spends {cost}, so one passes at once"),
-        Some(max) => format!("; a request{own} spends {cost}, so {max} pass at once"),
+        None => format!("; a request{own} {spends} {cost}"),
+        Some(1) => format!("; a request{own} {spends} {cost}, so one passes at once"),
+        Some(max) => format!("; a request{own} {spends} {cost}, so {max} pass at once"),
     }
 }

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::limit::units::Cost;
+use crate::measure::Reading;
+use crate::plan::cost::{CostRule, MeasuredCost};
 use crate::plan::{Backend, Plan, Policy, Upstream};
 use crate::route::client::{ClientAddress, ClientRule, ClientSource};
 use crate::route::condition::Condition;
@@ -127,6 +129,17 @@ pub(super) fn upstream(upstream: &Upstream) -> String {
             format!("`{}` ({})", upstream.name, servers.join(", "))
         }
     }
+}
+
+/// The number in the request that its cost is measured by, if it is measured in the request.
+pub(super) fn measured(cost: &CostRule, request: &route::RouteRequest<'_>) -> Option<String> {
+    let CostRule::Measured(measured) = cost else { return None };
+    let MeasuredCost { from, scale, .. } = &**measured;
+    Some(match measured.reading(request) {
+        Reading::Value(value) => format!("{from} is {value}{scale}"),
+        Reading::Absent => format!("{from} is missing"),
+        Reading::Unreadable => format!("{from} is not one whole number from 0 on"),
+    })
 }
 
 /// The rate of a policy, and whether this cost can ever be admitted.

@@ -74,6 +74,7 @@ pub(crate) fn limit(plan: &Plan, applied: &Applied) -> Value {
     let parts: Vec<Value> = applied.key.iter().map(|(part, value)| json!([part, value])).collect();
     json!({
         "name": applied.name, "mode": applied.mode.as_str(), "standing": standing, "detail": detail, "cost": cost,
+        "measured": applied.measured, "settled_by": applied.settled_by,
         "tier": limit.tier_name(applied.tier),
         "id": null, "key": applied.owner.map(|_| &applied.label), "parts": parts,
         "missing": applied.missing.map(|missing| missing.to_string()),
@@ -86,7 +87,7 @@ pub(crate) fn limit(plan: &Plan, applied: &Applied) -> Value {
 pub(crate) fn policies(limit: &Limit, tier: Option<TierIndex>) -> Value {
     let listed = limit.policies_of(tier).iter().map(|policy| {
         let (words, quota) = (ShortDisplay(&policy.algorithm).to_string(), policy.algorithm.quota());
-        json!({ "policy": words, "quota": quota, "remaining": null, "next_ms": null, "full_ms": null })
+        json!({ "policy": words, "quota": quota, "used": null, "remaining": null, "next_ms": null, "full_ms": null })
     });
     Value::Array(listed.collect())
 }

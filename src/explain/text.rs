@@ -91,7 +91,14 @@ impl Display for Applied {
             Mode::Enforce => "",
             Mode::Shadow => " (shadow: only counted, never refuses)",
         };
-        line(f, "limit", format_args!("`{}`{mode} {}", self.name, self.standing))?;
+        let standing = match &self.standing {
+            AppliedStatus::Charged(cost) => {
+                charges(cost.units().into(), self.measured.as_deref(), self.settled_by.as_deref())
+            }
+            AppliedStatus::Free if self.measured.is_some() => charges(0, self.measured.as_deref(), None),
+            standing => standing.to_string(),
+        };
+        line(f, "limit", format_args!("`{}`{mode} {standing}", self.name))?;
         for (part, value) in &self.key {
             match value {
                 Some(value) => detail(f, "key", format_args!("{part} = {value}"))?,
@@ -119,6 +126,16 @@ impl Display for AppliedStatus {
             Self::Missing => f.write_str("refuses: a part of its key is missing"),
             Self::Repeated => f.write_str("refuses with 400: a part of its key has several values"),
         }
+    }
+}
+
+/// The units that a limit charges on admission, and where they come from: `charges 2000 now, settled by …`.
+pub(crate) fn charges(units: u64, measured: Option<&str>, settled_by: Option<&str>) -> String {
+    let units = if units == 0 { "nothing".to_owned() } else { units.to_string() };
+    match (measured, settled_by) {
+        (_, Some(by)) => format!("charges {units} now, settled by {by}"),
+        (Some(measured), None) => format!("charges {units} ({measured})"),
+        (None, None) => format!("charges {units}"),
     }
 }
 

@@ -113,6 +113,11 @@ impl ChunkDecoder {
         which.pick(&self.trailers)
     }
 
+    /// All trailer lines, with their CR LF: for reading, not for forwarding.
+    pub fn raw_trailers(&self) -> &[u8] {
+        &self.trailers
+    }
+
     /// Whether every trailer line is a field.
     fn trailers_are_fields(&self) -> bool {
         let mut lines = self.trailers.split_inclusive(|&byte| byte == b'\n');

@@ -31,7 +31,8 @@ end
 
 local function settle(limit, state, admitted_at, difference, now)
   local window = current(limit, state, now)
-  if admitted_at < window.start or admitted_at >= window.start + limit.period then return state end
+  local has_passed = admitted_at < window.start or admitted_at >= window.start + limit.period
+  if has_passed and difference < 0 then return state end
   return { start = window.start, count = min(max(window.count + difference, 0), MAX_COUNT) }
 end
 

@@ -77,16 +77,21 @@ impl Limiter for FixedWindow {
         self.peek_by_view(*state, now, cost)
     }
 
-    /// Corrects the window's count, if `admitted_at` is in the window that is current at `now`.
+    /// Corrects the count of the window that is current at `now`. A refund of another window is void.
     fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
         let window = self.view(state, now);
-        if !(window.start..self.end(window)).contains(&admitted_at) {
+        let has_passed = !(window.start..self.end(window)).contains(&admitted_at);
+        if has_passed && difference < 0 {
             return state;
         }
         match changed(window.count, difference) {
             0 => State::default(),
             count => State { count, ..window },
         }
+    }
+
+    fn counted_at(&self, state: &State, now: Timestamp) -> Timestamp {
+        now.max(state.start)
     }
 
     /// Any time of the window will do; the clock may have run backwards.

@@ -1,12 +1,21 @@
--- The counterpart of `grant` in the Rust files of the algorithms: `units` fewer in use. Returns the new state, and the
--- number of units that were given back.
+-- The counterpart of credit.rs, by algorithm.
+--
+-- `grant`: `units` fewer in use. Returns the new state, and the number of units that were given back. `charge`: `units`
+-- more in use from now on. Returns the new state. `used`: the units in use, rounded up.
 
 local ceil, max, min = math.ceil, math.max, math.min
 
-local function bucket(_, limit, level, units)
-  local meter = use 'meter'
-  local before = ceil(meter.drained(limit, level, now).ticks / limit.unit)
-  return meter.settle(limit, level, now, -units, now), min(units, before)
+local function bucket_used(_, limit, level)
+  return ceil(use 'meter'.drained(limit, level, now).ticks / limit.unit)
+end
+
+local function bucket_charge(_, limit, level, units)
+  return use 'meter'.settle(limit, level, now, units, now)
+end
+
+local function bucket(algorithm, limit, level, units)
+  local before = bucket_used(algorithm, limit, level)
+  return use 'meter'.settle(limit, level, now, -units, now), min(units, before)
 end
 
 local function fixed_window(algorithm, limit, state, units)
@@ -46,7 +55,47 @@ local function sliding_log(algorithm, limit, log, units)
   return log, units
 end
 
+local function fixed_window_used(_, limit, state)
+  return state.count > 0 and now < state.start + limit.period and state.count or 0
+end
+
+local function fixed_window_charge(algorithm, limit, state, units)
+  return algorithm.settle(limit, state, max(now, state.start), units, now)
+end
+
+local function sliding_window_used(algorithm, limit, state)
+  return algorithm.in_use(limit, algorithm.view(limit, state, now))
+end
+
+local function sliding_window_charge(algorithm, limit, state, units)
+  return algorithm.settle(limit, state, max(now, state.last), units, now)
+end
+
+local function sliding_log_used(algorithm, limit, log)
+  local _, _, units = algorithm.view(limit, log, now)
+  return units
+end
+
+local function sliding_log_charge(algorithm, limit, log, units)
+  return algorithm.settle(limit, log, max(now, log.last), units, now)
+end
+
+local function places_used(_, _, state)
+  return state.held
+end
+
 return {
-  token_bucket = bucket, gcra = bucket, leaky_bucket = bucket,
-  fixed_window = fixed_window, sliding_window = sliding_window, sliding_log = sliding_log,
+  grant = {
+    token_bucket = bucket, gcra = bucket, leaky_bucket = bucket,
+    fixed_window = fixed_window, sliding_window = sliding_window, sliding_log = sliding_log,
+  },
+  charge = {
+    token_bucket = bucket_charge, gcra = bucket_charge, leaky_bucket = bucket_charge,
+    fixed_window = fixed_window_charge, sliding_window = sliding_window_charge, sliding_log = sliding_log_charge,
+  },
+  used = {
+    token_bucket = bucket_used, gcra = bucket_used, leaky_bucket = bucket_used,
+    fixed_window = fixed_window_used, sliding_window = sliding_window_used, sliding_log = sliding_log_used,
+    concurrency = places_used,
+  },
 }

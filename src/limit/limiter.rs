@@ -56,6 +56,11 @@ pub(super) trait Limiter: Sized {
         now: Timestamp,
     ) -> Self::State;
 
+    /// When a charge at `now` counted that left this state: `now`, or the state's own time if that is later.
+    fn counted_at(&self, _state: &Self::State, now: Timestamp) -> Timestamp {
+        now
+    }
+
     /// `state` with `units` fewer in use at `now`. See [`Algorithm::grant`](super::Algorithm::grant).
     fn grant(&self, state: Self::State, units: Cost, now: Timestamp) -> Self::State {
         self.settle(state, now, -i64::from(units.units()), now)

@@ -82,17 +82,27 @@ local function trim(log, max_units)
 end
 
 -- The log without its expired events and with a new event.
-local function logged(limit, log, at, first, units, admitted, denied)
+local function append(log, at, first, units, admitted, denied)
   local log, newest = copy(log), log.last == at and first < log.count
   if newest then
     local _, before, refused = event(log, log.count - 1)
-    log.edits[log.count - 1] = { at = at, admitted = before + admitted, denied = refused + denied }
+    -- An event holds no more than a count does.
+    local passed, denied = min(before + admitted, MAX_COUNT), min(refused + denied, MAX_COUNT)
+    log.edits[log.count - 1] = { at = at, admitted = passed, denied = denied }
+    units = units - before - refused + passed + denied
   else
     log.edits[log.count] = { at = at, admitted = admitted, denied = denied }
     log.count = log.count + 1
+    units = units + admitted + denied
   end
-  log.first, log.last, log.units = first, at, units + admitted + denied
+  log.first, log.last, log.units = first, at, units
   if admitted > 0 then log.admitted_at = at end
+  return log
+end
+
+-- The log with an attempt, which may be denied.
+local function logged(limit, log, at, first, units, admitted, denied)
+  local log = append(log, at, first, units, admitted, denied)
   if limit.count_denied then trim(log, max(limit.count, units)) end
   return log
 end
@@ -106,7 +116,7 @@ local function decide(limit, log, now, cost, peek)
     local own = limit.count_denied and cost or 0
     verdict, wait = DENY, max(opens(limit, log, at, first, units, own, cost) - now, 0)
   end
-  if not peek and (verdict == ALLOW or verdict == DENY and limit.count_denied) then
+  if not peek and cost > 0 and (verdict == ALLOW or verdict == DENY and limit.count_denied) then
     local admitted = verdict == ALLOW and cost or 0
     log = logged(limit, log, at, first, units, admitted, cost - admitted)
     first, units = log.first, log.units
@@ -133,11 +143,13 @@ local function last_admitted(log)
 end
 
 local function settle(limit, log, admitted_at, difference, now)
-  local index = index_at(log, admitted_at)
-  if index == log.count then return log end
-  local at, admitted, denied = event(log, index)
-  local _, first = view(limit, log, now)
-  if at ~= admitted_at or admitted + denied == 0 or index < first then return log end
+  local moment, first, units = view(limit, log, now)
+  local index, at, admitted, denied = index_at(log, admitted_at)
+  if index < log.count then at, admitted, denied = event(log, index) end
+  if at ~= admitted_at or admitted + denied == 0 or index < first then
+    if difference <= 0 then return log end
+    return append(log, moment, first, units, min(difference, MAX_COUNT), 0)
+  end
   local log, corrected = copy(log), min(max(admitted + difference, 0), MAX_COUNT)
   log.edits[index] = { at = at, admitted = corrected, denied = denied }
   log.units = log.units - admitted + corrected

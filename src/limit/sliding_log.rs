@@ -150,30 +150,44 @@ impl SlidingLog {
         moment.max(self.spaced_at(view.log))
     }
 
-    /// Removes the expired events and adds `event`.
+    /// Adds an attempt, which may be denied.
     fn log(&self, state: &mut State, expired: usize, event: Event) {
+        let max_units = state.append(expired, event).max(self.rate.count().into());
+        if self.count_denied {
+            state.trim(max_units);
+        }
+    }
+}
+
+impl State {
+    /// Removes the expired events and adds `event`. Returns the units of the others.
+    fn append(&mut self, expired: usize, event: Event) -> u64 {
+        let state = self;
         for gone in state.events.drain(..expired) {
             state.units -= gone.units();
         }
-        let max_units = state.units.max(self.rate.count().into());
-        state.units += event.units();
+        let before = state.units;
         state.last = event.at;
         if event.admitted > 0 {
             state.admitted_at = Some(event.at);
         }
         match state.events.back_mut().filter(|newest| newest.at == event.at) {
             Some(newest) => {
+                // An event holds no more than a count does.
+                let held = newest.units();
                 newest.admitted = newest.admitted.saturating_add(event.admitted);
                 newest.denied = newest.denied.saturating_add(event.denied);
+                state.units += newest.units() - held;
             }
-            None => state.events.push_back(event),
-        }
-        if self.count_denied {
-            state.trim(max_units);
+            None => {
+                state.units += event.units();
+                state.events.push_back(event);
+            }
         }
         if state.events.capacity() > ROOMY * state.events.len() {
             state.events.shrink_to(2 * state.events.len());
         }
+        before
     }
 }
 
@@ -196,6 +210,11 @@ impl Limiter for SlidingLog {
         let view = self.view(&state, now);
         let verdict = self.verdict(view, now, cost);
         let (admitted, denied) = match verdict {
+            // Nothing is logged of a request that costs nothing yet.
+            verdict if cost == Cost::ZERO => {
+                let decision = self.report(verdict, view, now);
+                return (state, decision);
+            }
             Verdict::Deny(Wait::After(_)) if self.count_denied => (0, cost.units()),
             Verdict::Deny(_) => {
                 let decision = self.report(verdict, view, now);
@@ -214,7 +233,8 @@ impl Limiter for SlidingLog {
         self.report(self.verdict(view, now, cost), view, now)
     }
 
-    /// Corrects units admitted at `admitted_at`, if they still count at `now`.
+    /// Corrects units admitted at `admitted_at`, if they still count at `now`. Otherwise a charge is an event of its own,
+    /// and a refund is void.
     fn settle(
         &self,
         mut state: Box<State>,
@@ -222,12 +242,15 @@ impl Limiter for SlidingLog {
         difference: i64,
         now: Timestamp,
     ) -> Box<State> {
-        let Ok(index) = state.events.binary_search_by_key(&admitted_at, |event| event.at) else {
+        let View { at, expired, .. } = self.view(&state, now);
+        let found = state.events.binary_search_by_key(&admitted_at, |event| event.at);
+        let Some(index) = found.ok().filter(|index| *index >= expired) else {
+            let admitted = changed(0, difference);
+            if admitted > 0 {
+                state.append(expired, Event { at, admitted, denied: 0 });
+            }
             return state;
         };
-        if index < self.view(&state, now).expired {
-            return state;
-        }
         let event = &mut state.events[index];
         let before = event.units();
         event.admitted = changed(event.admitted, difference);
@@ -241,6 +264,10 @@ impl Limiter for SlidingLog {
         }
         state.admitted_at = state.events.iter().rev().find(|event| event.admitted > 0).map(|event| event.at);
         state
+    }
+
+    fn counted_at(&self, state: &Box<State>, now: Timestamp) -> Timestamp {
+        now.max(state.last)
     }
 
     fn grant(&self, mut state: Box<State>, units: Cost, now: Timestamp) -> Box<State> {

@@ -78,6 +78,8 @@ local function settle(limit, state, admitted_at, difference, now)
     view.current = min(max(view.current + difference, 0), MAX_COUNT)
   elseif admitted_at + limit.period >= view.start then
     view.previous = min(max(view.previous + difference, 0), MAX_COUNT)
+  elseif difference > 0 then
+    view.current = min(view.current + difference, MAX_COUNT)
   else
     return state
   end

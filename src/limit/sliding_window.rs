@@ -151,17 +151,24 @@ impl Limiter for SlidingWindow {
         self.peek_by_view(*state, now, cost)
     }
 
-    /// Corrects the count of the window of `admitted_at`, if it is the current or the previous one.
+    /// Corrects the count of the window of `admitted_at`. Where that is neither the current nor the previous one, a charge
+    /// is one of the current window, and a refund is void.
     fn settle(&self, state: State, admitted_at: Timestamp, difference: i64, now: Timestamp) -> State {
         let mut view = self.view(state, now);
         if admitted_at >= view.start {
             view.current = changed(view.current, difference);
         } else if admitted_at.plus(self.rate.period()) >= view.start {
             view.previous = changed(view.previous, difference);
+        } else if difference > 0 {
+            view.current = changed(view.current, difference);
         } else {
             return state;
         }
         if view.current == 0 && view.previous == 0 { State::default() } else { view.into() }
+    }
+
+    fn counted_at(&self, state: &State, now: Timestamp) -> Timestamp {
+        now.max(state.last)
     }
 
     fn grant(&self, state: State, units: Cost, now: Timestamp) -> State {

@@ -2,8 +2,6 @@
 //!
 //! Everything is an integer below 2^53, so that Redis' Lua, which has only doubles, computes the same numbers.
 
-use std::num::NonZeroU32;
-
 /// The largest integer that a double holds exactly together with all below it, plus one: 2^53.
 pub const EXACT: u64 = 1 << 53;
 
@@ -37,27 +35,30 @@ impl Timestamp {
     }
 }
 
-/// The cost of one request: 1 to 10^9 units. (A route of cost 0 is never charged, so it has no `Cost` at all.)
+/// The cost of one request: 1 to 10^9 units, or [`Cost::ZERO`]. (A route of cost 0 is never charged, so it has no `Cost`
+/// at all.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cost(NonZeroU32);
+pub struct Cost(u32);
 
 impl Cost {
+    /// Nothing, of a request whose cost is known only later: a limit refuses it only while it is in debt.
+    pub const ZERO: Self = Self(0);
     /// One unit.
-    pub const ONE: Self = Self(NonZeroU32::MIN);
+    pub const ONE: Self = Self(1);
     /// The largest count, cost, burst or queue that configuration admits.
     pub const MAX: u32 = 1_000_000_000;
 
     /// `None` unless `units` lies in 1 to 10^9.
     pub const fn new(units: u32) -> Option<Self> {
-        match NonZeroU32::new(units) {
-            Some(units) if units.get() <= Self::MAX => Some(Self(units)),
+        match units {
+            1..=Self::MAX => Some(Self(units)),
             _ => None,
         }
     }
 
     /// The number of units.
     pub const fn units(self) -> u32 {
-        self.0.get()
+        self.0
     }
 }
 

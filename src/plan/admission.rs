@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Limit, LimitBan, Mode, Plan, Policy, Route, TierIndex};
+use super::{Limit, Mode, Plan, Policy, Route, TierIndex};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::RouteRequest;
-use crate::route::key::{KeyResult, KeySecret, Part};
-use crate::store::bans::{ActiveBan, BanCause, Banned, Bans};
+use crate::route::key::{KeyResult, KeySecret};
+use crate::store::bans::{ActiveBan, BanCause, Bans};
 use crate::store::{Charge, Group, OnError, Outcome};
 
 /// The charges of a request: one entry per limit of the route, and the charges for the store.
@@ -142,7 +142,8 @@ impl<'a> RequestCharges<'a> {
             let limit = plan.limit(limit_use.limit);
             let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
             let mut check = LimitCheck { limit, tier, applicability: Applicability::Free };
-            check.applicability = assessment.check(index, check, limit_use.cost, route, request, secret);
+            let cost = limit_use.cost.on_admission(request);
+            check.applicability = assessment.check(index, check, cost, route, request, secret);
             assessment.checks.push(check);
         }
         assessment
@@ -353,83 +354,6 @@ impl<'a> RequestCharges<'a> {
     }
 }
 
-impl LimitBan {
-    /// The charge of one refusal of a key.
-    pub fn charge(&self, owner: Fingerprint, group: Group) -> Charge<'_> {
-        Charge {
-            algorithm: &self.algorithm,
-            numbers: self.numbers,
-            key: owner.of_policy(self.remote.identity),
-            cost: Cost::ONE,
-            group,
-            remote: &self.remote,
-        }
-    }
-}
-
-impl Limit {
-    /// Whether it limits the requests in flight.
-    #[inline]
-    pub fn is_concurrency(&self) -> bool {
-        self.policies.first().is_some_and(|policy| policy.algorithm.as_concurrency().is_some())
-    }
-
-    /// A key of this limit, as bans identify it.
-    pub fn banned(&self, owner: Fingerprint) -> Banned {
-        Banned { limit: self.identity(), owner }
-    }
-
-    /// The ban that refuses requests of this key at `now`, if there is one. An automatic ban refuses none in shadow.
-    pub fn refusing_ban(&self, bans: &Bans, owner: Fingerprint, now: Timestamp) -> Option<ActiveBan> {
-        bans.refusing(self.banned(owner), self.mode == Mode::Shadow, now)
-    }
-
-    /// The limit's identity for bans: its first policy's
-    /// [`SharedKeyInfo::identity`](crate::store::SharedKeyInfo::identity).
-    pub fn identity(&self) -> u128 {
-        self.policies.first().map_or(0, |policy| policy.remote.identity)
-    }
-
-    /// Why a key is banned: `by hand`, or `20 refusals in 10 minutes`.
-    pub fn ban_cause(&self, cause: BanCause) -> String {
-        let ban = self.ban.as_ref().and_then(|ban| ban.algorithm.as_ban());
-        match (cause, ban) {
-            (BanCause::Hand, _) => "by hand".to_owned(),
-            (BanCause::Refusals, Some(ban)) => ban.cause().to_string(),
-            // A reload has removed the `ban` of the limit.
-            (BanCause::Refusals, None) => "too many refusals".to_owned(),
-        }
-    }
-
-    /// The tier of this name, if the limit has it.
-    #[inline]
-    pub fn tier(&self, name: Option<&str>) -> Option<TierIndex> {
-        let name = name?;
-        self.tiers.binary_search_by(|tier| (*tier.name).cmp(name)).ok().map(TierIndex)
-    }
-
-    /// The name of a tier.
-    pub fn tier_name(&self, tier: Option<TierIndex>) -> Option<&str> {
-        self.tiers.get(tier?.0).map(|tier| &*tier.name)
-    }
-
-    /// The index of the consumer's name among the values of a key.
-    pub fn consumer_at(&self) -> Option<usize> {
-        self.key.parts.iter().filter(|part| **part != Part::Global).position(|part| *part == Part::Consumer)
-    }
-
-    /// The policies for the consumers of a tier.
-    #[inline]
-    pub fn policies_of(&self, tier: Option<TierIndex>) -> &[Policy] {
-        tier.and_then(|tier| self.tiers.get(tier.0)).map_or(&self.policies, |tier| &tier.policies)
-    }
-
-    /// All policies, those of tiers too.
-    pub fn all_policies(&self) -> impl Iterator<Item = &Policy> {
-        self.policies.iter().chain(self.tiers.iter().flat_map(|tier| &tier.policies))
-    }
-}
-
 /// The charges of a request with this owner: one per policy.
 pub fn charges(
     policies: &[Policy],
@@ -470,6 +394,11 @@ impl<'a> LimitCheck<'a> {
         self.limit.policies_of(self.tier)
     }
 
+    /// What it is charged, if it is.
+    pub fn cost(&self) -> Option<Cost> {
+        if let Applicability::Charged(cost, _) = self.applicability { Some(cost) } else { None }
+    }
+
     /// The indices of this limit's charges; none if it was not charged.
     pub fn indices(&self) -> Range<usize> {
         match self.applicability {
@@ -485,9 +414,9 @@ impl<'a> LimitCheck<'a> {
 }
 
 impl BindingLimit<'_> {
-    /// Less `remaining ÷ cost`, compared without dividing.
+    /// Less `remaining ÷ cost`, compared without dividing. A request that costs nothing yet will cost a unit.
     fn is_tighter_than(&self, other: &Self) -> bool {
-        u128::from(self.decision.remaining) * u128::from(other.cost.units())
-            < u128::from(other.decision.remaining) * u128::from(self.cost.units())
+        let cost = |limit: &Self| u128::from(limit.cost.units().max(1));
+        u128::from(self.decision.remaining) * cost(other) < u128::from(other.decision.remaining) * cost(self)
     }
 }

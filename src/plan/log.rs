@@ -56,6 +56,26 @@ impl AccessLog {
         }
     }
 
+    /// With the default fields, the fields of costs that are settled stand behind them.
+    pub(super) fn add_settled(&mut self) {
+        let (Self::Json(fields) | Self::Pretty(fields) | Self::Auto(fields)) = self else { return };
+        if *fields == LogFields::default() {
+            *fields = LogFields::default_with_settled();
+        }
+    }
+
+    /// As the file has it: fields that [`Self::add_settled`] adds are not in the file.
+    pub fn as_written(&self) -> Self {
+        let mut written = self.clone();
+        let (Self::Json(fields) | Self::Pretty(fields) | Self::Auto(fields)) = &mut written else {
+            return written;
+        };
+        if *fields == LogFields::default_with_settled() {
+            *fields = LogFields::default();
+        }
+        written
+    }
+
     /// Whether records need `user-agent` and `referer`.
     pub fn needs_agent(&self) -> bool {
         matches!(self, Self::Combined) || self.fields().is_some_and(|fields| fields.needs_agent)
@@ -100,6 +120,9 @@ labels! {
         Decision = "decision",
         Remaining = "remaining",
         Cost = "cost",
+        Reserved = "reserved",
+        Settled = "settled",
+        Settlement = "settlement",
         Error = "error",
         TraceId = "trace_id",
         UserAgent = "user_agent",

@@ -292,6 +292,7 @@ impl SeenRequest<'_> {
             path: &self.path,
             query: self.head.target.query,
             headers: self.head.fields,
+            body: self.head.body,
             client: self.client,
             tls_subject: self.subject,
             consumer: None,

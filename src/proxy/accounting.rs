@@ -29,6 +29,7 @@ use crate::upstream::exchange::{Exchange, RequestBody};
 
 impl Drop for RequestContext {
     fn drop(&mut self) {
+        let settled = self.settlement.take().and_then(|mut settlement| settlement.end());
         let now = self.worker.shared.clock.now();
         self.worker.last_answer.set(now);
         let duration = now.since(self.started);
@@ -45,6 +46,7 @@ impl Drop for RequestContext {
             record.bytes_in = self.received;
             record.bytes_out = self.sent;
             record.error = self.error;
+            record.settled = settled;
             if self.trace.is_some() {
                 self.end_trace(&record);
             }

@@ -9,9 +9,11 @@ use super::ban_log;
 use super::worker::Worker;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::plan::{Mode, admission};
-use crate::shared::worker_commands::{Change, CommandReceiver, KeyCommand, KeyOperation, WorkerCommand};
+use crate::shared::worker_commands::{
+    Change, ChargeByHand, CommandReceiver, KeyCommand, KeyOperation, WorkerCommand,
+};
 use crate::store::bans::{BanFault, Banned};
-use crate::store::{Charge, Decisions, Group, Unreachable};
+use crate::store::{Charge, ChargeEffect, ChargeFault, Decisions, Group, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
@@ -25,6 +27,8 @@ pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
             // A dropped receiver needs no result.
             WorkerCommand::Key(command, tell) => drop(tell.send(key(&command, &worker).await)),
             WorkerCommand::Change(command, tell) => drop(tell.send(change(&command, &worker).await)),
+            WorkerCommand::Charge(command, tell) => drop(tell.send(charge(&command, &worker).await)),
+            WorkerCommand::Used(command, tell) => drop(tell.send(used(&command, &worker).await)),
             WorkerCommand::Ban(banned, span, tell) => drop(tell.send(ban(banned, span, &worker).await)),
             WorkerCommand::Talkers(limit, tell) => drop(tell.send(top_keys(&limit, &worker))),
             WorkerCommand::Labels(limit, owners, tell) => drop(tell.send(labels(&limit, &owners, &worker))),
@@ -89,6 +93,17 @@ async fn change(command: &KeyCommand<Change>, worker: &Worker) -> Result<u64, Un
         Change::Reset => counters.reset(&charges, now).await.map(u64::from),
         Change::Grant(units) => counters.grant(&charges, units, now).await,
     }
+}
+
+async fn charge(command: &KeyCommand<ChargeByHand>, worker: &Worker) -> Result<ChargeEffect, ChargeFault> {
+    let ChargeByHand { units, once } = &command.deed;
+    let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
+    counters.charge(&charges(command, *units), *units, once.as_ref(), now).await
+}
+
+async fn used(command: &KeyCommand<()>, worker: &Worker) -> Result<Vec<u64>, Unreachable> {
+    let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
+    counters.used(&charges(command, Cost::ONE), now).await
 }
 
 async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<(), BanFault> {

@@ -16,7 +16,7 @@ use super::lifetime::Lifetime;
 use super::linger::{SILENCE, linger, linger_for};
 use super::local_response::{LocalBody, ResponseOptions};
 use super::local_response_writer::LocalResponseWriter;
-use super::next_action::NextAction;
+use super::next_action::{NextAction, TunnelHold};
 use super::peer::ConnectionPeer;
 use super::request_reader::{ReadEvent, Source};
 use super::session::Session;
@@ -160,12 +160,15 @@ pub(crate) async fn serve(stream: Stream, handle: Rc<ConnectionHandle>, peer: Ip
             return boxed_cold(|| http2::serve(stream, received, handle, &peer, life, worker)).await;
         }
         NextAction::Close => boxed_cold(|| connection.linger()).await,
-        NextAction::Tunnel(backend, silence, places) => {
+        NextAction::Tunnel(backend, silence, TunnelHold { places, settlement }) => {
             let Connection { stream, session, .. } = &mut connection;
             let buffers = session.buffers.take().unwrap_or_default();
             session.writer.lift_timeout();
-            boxed_cold(|| tunnel::run(stream, backend, buffers, silence)).await;
+            let sent = boxed_cold(|| tunnel::run(stream, backend, buffers, silence)).await;
             drop(places);
+            if let Some(mut settlement) = settlement {
+                settlement.finish_tunnel(sent);
+            }
             boxed_cold(|| connection.linger()).await;
         }
     }

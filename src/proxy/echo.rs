@@ -28,11 +28,17 @@ pub(crate) async fn answer(
         return send_problem(session, ctx, upload_fault(Some(fault))).await;
     }
     ctx.answered(StatusCode::OK, None);
+    let mut settlement = ctx.settlement.take();
     let mut fields = BytesMut::new();
     put_fields(ctx, delivery.route, delivery.tightest.as_ref(), Fields::NONE, &mut fields);
     put_own_request_id(ctx, delivery.route, &mut fields);
-    send(session, ctx, |page| {
+    let after = send(session, ctx, |page| {
         let text = as_text(page.scrap);
+        if let Some(settlement) = &mut settlement {
+            settlement.head(StatusCode::OK, Fields::NONE);
+            settlement.body(if page.form.to_head { b"" } else { text.as_bytes() });
+            settlement.finish(b"");
+        }
         let out = page.outbound;
         put_status(out, StatusCode::OK, None);
         put_field(out, b"content-type", b"text/plain; charset=utf-8");
@@ -42,7 +48,9 @@ pub(crate) async fn answer(
         out.extend_from_slice(b"\r\n");
         put_body(page.form, text.as_bytes(), None, out)
     })
-    .await
+    .await;
+    ctx.settlement = settlement;
+    after
 }
 
 /// A head as text, one header a line. Bytes that are not text are escaped.

@@ -14,7 +14,7 @@ use super::echo;
 use super::forward_request::{ForwardRequest, put_fields};
 use super::grpc;
 use super::local_response::{LocalBody, put_connection};
-use super::next_action::NextAction;
+use super::next_action::{NextAction, TunnelHold};
 use super::request_body::Upload;
 use super::request_context::RequestContext;
 use super::request_reader::{BodyFault, DisconnectWatch};
@@ -160,15 +160,22 @@ impl ResponseRelay<'_, '_> {
         let head_begins = self.outbound.len();
         self.put_head(exchange.answer(), &head, framing);
         self.ctx.note_response_head(self.outbound.get(head_begins..).unwrap_or_default());
+        if let Some(settlement) = &mut self.ctx.settlement {
+            settlement.head(head.status, exchange.answer().fields(&head));
+        }
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
         let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
-        let Self { ctx: RequestContext { form, .. }, outbound, writer, watch, deadline, .. } = &mut self;
+        if self.ctx.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
+            download.keep_trailers();
+        }
+        let Self { ctx: RequestContext { form, settlement, .. }, outbound, writer, watch, deadline, .. } =
+            &mut self;
         let passed = poll_fn(|context| {
             if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
                 return Poll::Ready(Err(RelayError::Client));
             }
-            let passed = download.poll_pass(context, &mut exchange, outbound, writer, deadline);
+            let passed = download.poll_pass(context, &mut exchange, outbound, writer, deadline, settlement);
             match exchange.body().fault().filter(|_| form.grpc && passed.is_pending()) {
                 Some(fault) => Poll::Ready(Err(RelayError::Messages(fault))),
                 None => passed,
@@ -263,12 +270,16 @@ impl ResponseRelay<'_, '_> {
         put_field(out, b"upgrade", protocol);
         out.extend_from_slice(b"\r\n");
         self.ctx.note_response_head(out.get(head_begins..).unwrap_or_default());
+        if let Some(settlement) = &mut self.ctx.settlement {
+            settlement.head(head.status, exchange.answer().fields(head));
+        }
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
         match self.writer.send(self.outbound, &LocalBody::default()).await {
             Ok(()) => {
-                let places = self.ctx.places.take();
-                NextAction::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout, places)
+                let held =
+                    TunnelHold { places: self.ctx.places.take(), settlement: self.ctx.settlement.take() };
+                NextAction::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout, held)
             }
             Err(_) => self.cut(RelayError::Client, false),
         }
@@ -299,6 +310,10 @@ async fn fail(
     body: Option<BodyFault>,
 ) -> NextAction {
     ctx.note_failure(delivery.upstream, failed);
+    // A body that breaks off is the client's doing: the backend has worked on it.
+    if let Some(settlement) = ctx.settlement.as_mut().filter(|_| failed.failure != Failure::Upload) {
+        settlement.give_back();
+    }
     let word = failed.failure.as_str();
     let problem = match failed.failure {
         Failure::NoneHealthy => {

@@ -91,6 +91,10 @@ impl<'p> ForwardRequest<'p> {
         if ctx.trace.is_some() {
             ctx.trace_way(self.upstream, &target, self.since);
         }
+        let settlement = ctx.settlement.as_mut().map(|settlement| {
+            settlement.forward(self.since);
+            &**settlement
+        });
         let onward = UpstreamRequestHead {
             target,
             upstream: plan.upstream(self.upstream),
@@ -102,7 +106,8 @@ impl<'p> ForwardRequest<'p> {
             request_id: &ctx.request_id,
             loop_mark: &ctx.worker.shared.loop_mark,
             upgrade: self.upgrade.as_deref(),
-            trailers: self.trailers,
+            // A cost may be in trailers that the client does not take.
+            trailers: self.trailers || settlement.is_some_and(|settlement| settlement.reads_trailers()),
             via: server.via,
             trace: ctx.trace.as_ref(),
             consumer: ConsumerHeaders::new(&plan, self.route.auth.as_ref(), self.consumer),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::settlement::Settlement;
 use crate::store::Places;
 use crate::upstream::pool;
 
@@ -16,7 +17,15 @@ pub(crate) enum NextAction {
     Drop,
     /// Serve HTTP/2: none of the received bytes were consumed.
     Http2,
-    /// Join to this backend connection, until neither side has transferred a byte for this long. The places of the
-    /// request are held until then.
-    Tunnel(pool::UpstreamConnection, Duration, Option<Box<Places>>),
+    /// Join to this backend connection, until neither side has transferred a byte for this long.
+    Tunnel(pool::UpstreamConnection, Duration, TunnelHold),
+}
+
+/// What an upgraded request holds until its connection ends.
+#[derive(Debug)]
+pub(crate) struct TunnelHold {
+    /// Its places under concurrency limits.
+    pub(crate) places: Option<Box<Places>>,
+    /// Its costs that are settled then.
+    pub(crate) settlement: Option<Box<Settlement>>,
 }

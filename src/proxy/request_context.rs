@@ -12,6 +12,7 @@ use super::local_response::ResponseOptions;
 use super::noted_values::NotedValues;
 use super::peer::ConnectionPeer;
 use super::request_body::BodyOptions;
+use super::settlement::Settlement;
 use super::tracer::RequestTrace;
 use super::worker::{Worker, WorkerPlan};
 use crate::http1::name::Name;
@@ -51,6 +52,8 @@ pub(crate) struct RequestContext {
     pub(crate) noted: Option<Box<NotedValues>>,
     /// Its places under concurrency limits.
     pub(crate) places: Option<Box<Places>>,
+    /// Its costs that are settled when the response has ended.
+    pub(crate) settlement: Option<Box<Settlement>>,
     /// The sample to record if the request is refused or fails.
     pub(super) refusal_sample: RefusalSample,
     /// The client's address, once known.
@@ -101,6 +104,7 @@ impl RequestContext {
             request_id: SmallVec::from_slice(&worker.next_request_id()),
             cors: BytesMut::new(),
             places: None,
+            settlement: None,
             noted: None,
             record: None,
             trace: None,

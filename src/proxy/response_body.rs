@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::request_reader::BodyFault;
 use super::response_writer::{ResponseWriter, SocketWriter};
+use super::settlement::Settlement;
 use crate::clock::deadline::{Deadline, now};
 use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, MalformedChunk, encode, encode_end};
 use crate::http1::response::Framing;
@@ -65,6 +66,12 @@ pub(crate) struct Download {
     ending: Option<Vec<u8>>,
     /// The unsent payload of chunks, of a body sent in frames.
     unchunked: BytesMut,
+    /// How many of the bytes that go on unchanged the settlement has seen.
+    observed: usize,
+    /// Whether a settlement looks for a value in the trailers.
+    keeps_trailers: bool,
+    /// All trailer lines, for that.
+    raw_trailers: Vec<u8>,
 }
 
 /// The part of a body that is still to come.
@@ -101,7 +108,15 @@ impl Download {
             silent_since: None,
             ending: None,
             unchunked: BytesMut::new(),
+            observed: 0,
+            keeps_trailers: false,
+            raw_trailers: Vec::new(),
         }
+    }
+
+    /// Keeps all trailers for a settlement, whichever are sent on.
+    pub(crate) fn keep_trailers(&mut self) {
+        self.keeps_trailers = true;
     }
 
     /// Body bytes sent so far.
@@ -118,11 +133,33 @@ impl Download {
         outbound: &mut BytesMut,
         writer: &mut ResponseWriter,
         deadline: &mut Deadline,
+        settlement: &mut Option<Box<Settlement>>,
     ) -> Poll<Result<(), RelayError>> {
         exchange.send_on(context);
         match writer {
-            ResponseWriter::Http1(writer) => self.poll_http1(context, exchange, outbound, writer, deadline),
-            ResponseWriter::Http2(stream) => self.poll_http2(context, exchange, outbound, stream, deadline),
+            ResponseWriter::Http1(writer) => {
+                self.poll_http1(context, exchange, outbound, writer, deadline, settlement)
+            }
+            ResponseWriter::Http2(stream) => {
+                self.poll_http2(context, exchange, outbound, stream, deadline, settlement)
+            }
+        }
+    }
+
+    /// Shows the settlement the bytes that go on unchanged, and the end of the body, before the client gets them.
+    #[inline]
+    fn observe(&mut self, straight: &[u8], settlement: &mut Option<Box<Settlement>>) {
+        let Some(settlement) = settlement else { return };
+        settlement.body(straight.get(self.observed..).unwrap_or_default());
+        self.observed = straight.len();
+        let is_whole = match self.rest {
+            Rest::Nothing => true,
+            Rest::Length(left) => left == straight.len() as u64,
+            Rest::UntilClose => self.ending.is_some(),
+            Rest::Chunked(_) => false,
+        };
+        if is_whole {
+            settlement.finish(&self.raw_trailers);
         }
     }
 
@@ -133,11 +170,13 @@ impl Download {
         outbound: &mut BytesMut,
         stream: &ServerStream,
         deadline: &mut Deadline,
+        settlement: &mut Option<Box<Settlement>>,
     ) -> Poll<Result<(), RelayError>> {
         loop {
             let received = &mut exchange.answer().bytes;
-            self.unchunk(received);
+            self.unchunk(received, settlement);
             let straight = self.straight(received.len());
+            self.observe(&received[..straight], settlement);
             let empty = straight == 0 && self.unchunked.is_empty();
             if self.malformed && empty {
                 return Poll::Ready(Err(if self.begun { RelayError::Backend } else { RelayError::Unsent }));
@@ -168,6 +207,9 @@ impl Download {
                 let trailers = self.ending.take().unwrap_or_default();
                 return Poll::Ready(stream.end(&trailers).map_err(|StreamLost| RelayError::Client));
             } else {
+                if let Some(settlement) = settlement {
+                    settlement.scan();
+                }
                 // Bytes that the client has no room for are left in the backend's socket.
                 let room =
                     ready!(stream.poll_room(context, BODY_READ)).map_err(|StreamLost| RelayError::Client)?;
@@ -188,11 +230,14 @@ impl Download {
     }
 
     /// Decodes chunks that are sent on in frames.
-    fn unchunk(&mut self, received: &mut BytesMut) {
+    fn unchunk(&mut self, received: &mut BytesMut, settlement: &mut Option<Box<Settlement>>) {
         let Rest::Chunked(decoder) = &mut self.rest else { return };
         while !received.is_empty() && !decoder.is_done() && self.unchunked.len() < PART && !self.malformed {
             match decoder.decode(received) {
                 Ok((consumed, data)) => {
+                    if let Some(settlement) = settlement {
+                        settlement.body(data);
+                    }
                     self.unchunked.extend_from_slice(data);
                     received.advance(consumed);
                 }
@@ -201,6 +246,9 @@ impl Download {
         }
         if decoder.is_done() {
             self.ending = Some(decoder.trailers(&self.trailers));
+            if self.keeps_trailers {
+                decoder.raw_trailers().clone_into(&mut self.raw_trailers);
+            }
             self.rest = Rest::Nothing;
         }
     }
@@ -220,6 +268,9 @@ impl Download {
                     let lines = exchange.trailers();
                     if lines.as_ref().is_some_and(|lines| lines.len() > MAX_TRAILERS) {
                         return Poll::Ready(Err(RelayError::Backend));
+                    }
+                    if let (true, Some(lines)) = (self.keeps_trailers, &lines) {
+                        self.raw_trailers.extend_from_slice(lines);
                     }
                     let trailers = lines.map(|lines| self.trailers.pick(&lines));
                     self.ending = trailers.or_else(|| (read == 0).then(Vec::new));
@@ -242,16 +293,18 @@ impl Download {
         outbound: &mut BytesMut,
         writer: &mut SocketWriter,
         deadline: &mut Deadline,
+        settlement: &mut Option<Box<Settlement>>,
     ) -> Poll<Result<(), RelayError>> {
         loop {
             let inbound = &mut exchange.answer().bytes;
-            if !self.malformed && self.reframe(inbound, outbound).is_err() {
+            if !self.malformed && self.reframe(inbound, outbound, settlement).is_err() {
                 if !self.begun && self.sent == 0 {
                     return Poll::Ready(Err(RelayError::Unsent));
                 }
                 self.malformed = true;
             }
             let mut straight = self.straight(inbound.len());
+            self.observe(&inbound[..straight], settlement);
             if !outbound.is_empty() && straight <= SMALL {
                 // One slice is cheaper to send than two.
                 outbound.extend_from_slice(&inbound[..straight]);
@@ -277,6 +330,9 @@ impl Download {
             if matches!(self.rest, Rest::Nothing) {
                 return Poll::Ready(Ok(()));
             }
+            if let Some(settlement) = settlement {
+                settlement.scan();
+            }
             ready!(self.poll_more(context, exchange, deadline, BODY_READ))?;
         }
     }
@@ -292,6 +348,7 @@ impl Download {
 
     fn passed(&mut self, bytes: usize) {
         self.sent += bytes as u64;
+        self.observed = self.observed.saturating_sub(bytes);
         if let Rest::Length(left) = &mut self.rest {
             *left -= bytes as u64;
             if *left == 0 {
@@ -301,11 +358,19 @@ impl Download {
     }
 
     /// Reframes the bytes that cannot be sent unchanged.
-    fn reframe(&mut self, inbound: &mut BytesMut, outbound: &mut BytesMut) -> Result<(), MalformedChunk> {
+    fn reframe(
+        &mut self,
+        inbound: &mut BytesMut,
+        outbound: &mut BytesMut,
+        settlement: &mut Option<Box<Settlement>>,
+    ) -> Result<(), MalformedChunk> {
         match &mut self.rest {
             Rest::Chunked(decoder) => {
                 while !inbound.is_empty() && !decoder.is_done() && outbound.len() < PART {
                     let (consumed, data) = decoder.decode(inbound)?;
+                    if let Some(settlement) = settlement {
+                        settlement.body(data);
+                    }
                     match self.form {
                         BodyFraming::Plain | BodyFraming::Frames => outbound.extend_from_slice(data),
                         BodyFraming::Chunked => encode(data, outbound),
@@ -315,10 +380,16 @@ impl Download {
                 }
                 if decoder.is_done() {
                     let trailers = decoder.trailers(&self.trailers);
+                    if self.keeps_trailers {
+                        decoder.raw_trailers().clone_into(&mut self.raw_trailers);
+                    }
                     self.end(&trailers, outbound);
                 }
             }
             Rest::UntilClose if self.form == BodyFraming::Chunked => {
+                if let Some(settlement) = settlement {
+                    settlement.body(inbound);
+                }
                 encode(inbound, outbound);
                 self.sent += inbound.len() as u64;
                 inbound.clear();

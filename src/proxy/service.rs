@@ -21,6 +21,7 @@ use super::request_context::RequestContext;
 use super::request_reader::RequestReader;
 use super::respond::{send, send_problem};
 use super::session::Session;
+use super::settlement::Settlement;
 use super::worker::WorkerPlan;
 use crate::boxed_cold::boxed_cold;
 use crate::http1::body::Body;
@@ -145,6 +146,9 @@ async fn judge<'p, 'r>(
         return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
     }
     let Admission { sentence, tightest } = routed.charges.decide(&outcome);
+    if let AdmissionDecision::Admit(_) = sentence {
+        ctx.settlement = Settlement::begin(&ctx.worker, &ctx.plan, &routed, &outcome, ctx.started);
+    }
     let since = match sentence {
         AdmissionDecision::Refuse(refusal) => return RequestAction::refuse(ctx, &routed, refusal, tightest),
         AdmissionDecision::Admit(delay) => {

@@ -18,14 +18,15 @@ const PART: usize = 16 << 10;
 
 /// Joins client and backend. Bytes that either sent after its head are in the buffers. When neither has transferred a
 /// byte for `silence`, both are closed. For a blocked side, the kernel measures the time without acknowledged bytes.
+/// Returns the bytes sent to the client.
 pub(crate) async fn run(
     client: &Stream,
     backend: UpstreamConnection,
     mut buffers: Box<Buffers>,
     silence: Duration,
-) {
+) -> u64 {
     // An HTTP/2 stream is never upgraded.
-    let Some(backend) = backend.stream() else { return };
+    let Some(backend) = backend.stream() else { return 0 };
     let (mut up, mut down) = (Direction::new(silence), Direction::new(silence));
     let (mut deadline, mut moved, mut last) = (Deadline::default(), 0, now());
     let mut was_blocked = false;
@@ -52,6 +53,7 @@ pub(crate) async fn run(
         deadline.poll(context, last + silence).map(Ok)
     })
     .await;
+    down.written
 }
 
 /// One of the two directions of a tunnel.
@@ -61,6 +63,7 @@ struct Direction {
     closed: bool,
     /// Bytes read and bytes written.
     moved: u64,
+    written: u64,
     /// How long the receiving side may acknowledge nothing.
     ack_timeout: AckTimeout,
     /// The receiving side's socket accepts no bytes at present, and the kernel measures for how long.
@@ -70,7 +73,7 @@ struct Direction {
 impl Direction {
     fn new(silence: Duration) -> Self {
         let ack_timeout = AckTimeout::new(silence);
-        Self { ended: false, closed: false, moved: 0, ack_timeout, blocked: false }
+        Self { ended: false, closed: false, moved: 0, written: 0, ack_timeout, blocked: false }
     }
 
     /// Ready once one side has closed and the close was passed on to the other.
@@ -90,6 +93,7 @@ impl Direction {
                 };
                 buffer.advance(written);
                 self.moved += written as u64;
+                self.written += written as u64;
                 continue;
             }
             if to.poll_flush(context)?.is_pending() {

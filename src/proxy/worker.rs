@@ -210,6 +210,7 @@ impl Worker {
             while self.make_room() {}
         }
         self.all_closed().await;
+        self.plan().counters.all_settled().await;
     }
 
     async fn all_closed(&self) {

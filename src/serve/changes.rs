@@ -165,10 +165,12 @@ const TIMEOUTS: [(&str, Timeout); 6] = [
 ];
 
 fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
+    let tokens = |plan: &Plan| plan.admin.clone().map(|admin| (admin.token, admin.tokens));
+    Subject::new("admin".to_owned(), lines).hidden("tokens", &tokens(last), &tokens(next));
     let mut log = Subject::new("log".to_owned(), lines);
     log.shown("level", &last.log.level, &next.log.level);
     log.shown("program", last.log.program.as_str(), next.log.program.as_str());
-    log.hidden("access", &last.log.access, &next.log.access);
+    log.hidden("access", &last.log.access.as_written(), &next.log.access.as_written());
     log.hidden("file", &last.log.file, &next.log.file);
     log.hidden("secret_headers", &last.log.secrets, &next.log.secrets);
     log.shown("sample", last.log.sample.share(), next.log.sample.share());
@@ -297,11 +299,10 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     if last.action.upstream().is_none() && next.action.upstream().is_none() {
         subject.hidden("answer", &last.action, &next.action);
     }
-    let units = |cost: Option<crate::limit::units::Cost>| cost.map_or(0, crate::limit::units::Cost::units);
-    subject.shown("cost", units(last.cost), units(next.cost));
+    subject.shown("cost", &last.cost, &next.cost);
     let one = |plan: &Plan, used: &LimitUse, route: &Route| match used.cost == route.cost {
         true => plan.limit(used.limit).name.to_string(),
-        false => format!("{} (cost {})", plan.limit(used.limit).name, units(used.cost)),
+        false => format!("{} (cost {})", plan.limit(used.limit).name, used.cost),
     };
     let limits = |plan: &Plan, route: &Route| {
         route.limits.iter().map(|used| one(plan, used, route)).collect::<Vec<_>>().join(", ")
@@ -382,6 +383,36 @@ mod tests {
             let next = FILE.replacen(from, to, 1);
             assert_eq!(lines(&next), expected, "{from} → {to}");
         }
+    }
+
+    #[test]
+    fn measured_and_settled_costs_are_told_in_words() {
+        let with = |cost: &str| {
+            FILE.replacen("[\"per-client\"]", &format!("[{{ name = \"per-client\", cost = {cost} }}]"), 1)
+                .replacen("upstream = \"a\"", "upstream = \"b\"", 1)
+        };
+        let last = with("{ reserve = 5, settle = \"json:/usage\" }");
+        for (next, told) in [
+            ("1", "route /api/*: limits per-client (cost 5 reserved, settled by json:/usage) → per-client"),
+            (
+                "{ reserve = 7, settle = \"json:/usage\", max = 9 }",
+                "route /api/*: limits per-client (cost 5 reserved, settled by json:/usage) → per-client (cost 7 reserved, settled by json:/usage, at most 9)",
+            ),
+            (
+                "{ from = \"query:limit\", per = 10 }",
+                "route /api/*: limits per-client (cost 5 reserved, settled by json:/usage) → per-client (cost query:limit per 10, at least 1, or 1 where it is missing)",
+            ),
+        ] {
+            assert_eq!(changes(&plan(&last), &plan(&with(next))), [told]);
+        }
+        let of_route =
+            |cost: &str| FILE.replacen("path = \"/y\"", &format!("path = \"/y\"\ncost = {cost}"), 1);
+        let status = |units: u32| {
+            of_route(&format!("{{ reserve = 1, settle = \"status\", status = {{ 401 = {units} }} }}"))
+        };
+        let told =
+            "route /y: cost 1 reserved, settled by status (401: 5) → 1 reserved, settled by status (401: 6)";
+        assert_eq!(changes(&plan(&status(5)), &plan(&status(6))), [told]);
     }
 
     #[test]

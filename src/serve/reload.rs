@@ -12,8 +12,9 @@ use super::changes::changes;
 use super::report_log::log_report;
 use super::systemd::Systemd;
 use crate::config::{self, NamedFile};
+use crate::plan::admin::Admin;
 use crate::plan::log::Log;
-use crate::plan::{Admin, Limit, Listener, Plan};
+use crate::plan::{Limit, Listener, Plan};
 use crate::shared::Shared;
 use crate::shared::control::{ConfigStatus, Reload, Warnings};
 use crate::store::Store;
@@ -79,8 +80,19 @@ impl RestartOnlySettings {
     pub(super) fn impose_on(&self, plan: &mut Plan) {
         plan.server.listen.clone_from(&self.resolved);
         plan.server.workers = self.workers;
-        plan.admin.clone_from(&self.admin);
+        plan.admin = self.effective_admin(plan.admin.take());
         plan.store.max_keys = self.max_keys;
+    }
+
+    /// The address of the running listener with the tokens of the file, if both have an `[admin]`. The tokens stay as
+    /// they are where the file has none although others can reach the listener.
+    fn effective_admin(&self, file: Option<Admin>) -> Option<Admin> {
+        let running = self.admin.as_ref()?;
+        let is_private = running.listen.ip().to_canonical().is_loopback();
+        match file {
+            Some(file) if is_private || file.needs_token() => Some(Admin { listen: running.listen, ..file }),
+            _ => Some(running.clone()),
+        }
     }
 
     /// The settings of `plan` that take effect only after a restart.
@@ -88,7 +100,7 @@ impl RestartOnlySettings {
         let settings = [
             ("server.listen", plan.server.listen != self.listen),
             ("server.workers", plan.server.workers != self.workers),
-            ("admin", plan.admin != self.admin),
+            ("admin", self.effective_admin(plan.admin.clone()) != plan.admin),
             ("store.max_keys", plan.store.max_keys != self.max_keys),
         ];
         settings.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
@@ -204,6 +216,7 @@ impl Reloader {
             tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
         }
         self.settled.impose_on(&mut plan);
+        self.settled.admin.clone_from(&plan.admin);
         keep_sessions(&mut plan, &self.shared.plan.load());
         register(&self.shared.store, &plan);
         self.shared.store.share(plan.store.shared.as_ref());

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::plan::{LimitIndex, Plan, TierIndex};
 use crate::store::bans::{BanFault, Banned};
-use crate::store::{Decisions, Unreachable};
+use crate::store::{ChargeEffect, ChargeFault, Decisions, IdempotentCharge, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
@@ -31,6 +31,10 @@ pub enum WorkerCommand {
     /// A change of one key's counters. The result is the number of units given back: see
     /// [`Counters::grant`](crate::store::Counters::grant).
     Change(KeyCommand<Change>, oneshot::Sender<Result<u64, Unreachable>>),
+    /// Charges one key's counters.
+    Charge(KeyCommand<ChargeByHand>, oneshot::Sender<Result<ChargeEffect, ChargeFault>>),
+    /// The units in use of one key, one number a policy.
+    Used(KeyCommand<()>, oneshot::Sender<Result<Vec<u64>, Unreachable>>),
     /// A ban for this time, or the end of one.
     Ban(Banned, Option<Micros>, oneshot::Sender<Result<(), BanFault>>),
     /// Returns the top keys of the limit of this name.
@@ -72,6 +76,15 @@ pub enum Change {
     Reset,
     /// Give back this many units.
     Grant(Cost),
+}
+
+/// A charge of a key's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChargeByHand {
+    /// The units.
+    pub units: Cost,
+    /// Names the charge, if it is to be made once.
+    pub once: Option<IdempotentCharge>,
 }
 
 /// The queue of one worker's commands.

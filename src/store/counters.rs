@@ -9,13 +9,18 @@ use super::bans::{BanCause, BanFault, Banned, Bans};
 use super::memory::MemoryStore;
 use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
 use super::redis::{Lease, RedisClient};
-use super::{BanningRequest, Charge, Decisions, Outcome, Unreachable};
+use super::{
+    BanningRequest, Charge, ChargeEffect, ChargeFault, ChargeRecords, Correction, Decisions,
+    IdempotentCharge, Outcome, Unreachable,
+};
 use crate::boxed_cold::boxed_cold;
 use crate::limit::units::{Cost, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 
 /// How often a request that waits for a place asks a shared store again: other gateways free places, too.
 const PLACE_CHECK: Micros = Micros(50_000);
+/// How often a worker that ends looks whether all corrections were sent.
+const SETTLED_CHECK: Duration = Duration::from_millis(2);
 
 /// One worker's access to the counters. Stays on its thread.
 #[derive(Debug)]
@@ -23,6 +28,7 @@ pub struct Counters {
     pub(super) location: Location,
     pub(super) memory: Arc<MemoryStore>,
     pub(super) bans: Arc<Bans>,
+    pub(super) charge_records: Arc<ChargeRecords>,
 }
 
 /// Where the counters are.
@@ -105,6 +111,60 @@ impl Counters {
         match &self.location {
             Location::Memory => Ok(self.memory.grant(charges, units, now)),
             Location::Shared(client) => client.grant(charges, units, now).await,
+        }
+    }
+
+    /// Corrects a cost that was charged before. In this process it counts at once; in a shared store soon after, or when it
+    /// is back. A refund is void if the counter was reset meanwhile. `now` as for [`Self::decide`].
+    pub fn settle(&self, correction: &Correction<'_>, now: Timestamp) {
+        match &self.location {
+            Location::Memory => self.memory.settle(correction, now),
+            Location::Shared(client) => client.settle(correction, now),
+        }
+    }
+
+    /// Waits until a shared store knows of all corrections, but no longer than a second.
+    pub async fn all_settled(&self) {
+        let Location::Shared(client) = &self.location else { return };
+        let settled = async {
+            while !client.has_settled() {
+                tokio::time::sleep(SETTLED_CHECK).await;
+            }
+        };
+        let _ = timeout(Duration::from_secs(1), settled).await;
+    }
+
+    /// Charges `units` to one owner now, in each policy of the charges, if necessary into debt: see [`Algorithm::charge`](crate::limit::Algorithm::charge).
+    /// With `once` it is charged once, however often it is sent. `now` as for [`Self::decide`].
+    ///
+    /// # Errors
+    ///
+    /// See [`ChargeFault`]. Nothing was charged, unless the shared store did not reply in time.
+    pub async fn charge(
+        &self,
+        charges: &[Charge<'_>],
+        units: Cost,
+        once: Option<&IdempotentCharge>,
+        now: Timestamp,
+    ) -> Result<ChargeEffect, ChargeFault> {
+        match &self.location {
+            Location::Memory => {
+                self.charge_records.once(once, now, || self.memory.charge(charges, units, now))
+            }
+            Location::Shared(client) => client.charge(charges, units, once, now).await,
+        }
+    }
+
+    /// The units in use by one owner, rounded up, in each policy of the charges: more than the quota in debt. `now` as for
+    /// [`Self::decide`].
+    ///
+    /// # Errors
+    ///
+    /// The shared store is unavailable.
+    pub async fn used(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Vec<u64>, Unreachable> {
+        match &self.location {
+            Location::Memory => Ok(self.memory.used(charges, now)),
+            Location::Shared(client) => client.used(charges).await,
         }
     }
 

@@ -25,6 +25,7 @@ pub mod in_flight;
 mod locked_sets;
 mod logs;
 mod registry;
+mod resets;
 mod set;
 mod slot;
 mod table;
@@ -37,11 +38,12 @@ use smallvec::SmallVec;
 use crate::limit::packed::Packed;
 use crate::limit::units::{Cost, Timestamp};
 use crate::limit::{Algorithm, Decision, State};
-use crate::store::{Charge, Decisions, Group, Outcome, ParamsId};
+use crate::store::{Charge, Correction, CountedAt, Decisions, Group, Outcome, ParamsId};
 use eviction_policy::EvictionPolicy;
 use in_flight::{RequestsInFlight, Ticket, Turn};
 use locked_sets::LockedSets;
 use registry::{Registered, Registry};
+use resets::Resets;
 use slot::{Content, CounterSlot, Tag};
 use table::CounterTable;
 use transaction::Transaction;
@@ -57,6 +59,7 @@ pub struct MemoryStore {
     table: CounterTable,
     registry: Registry,
     in_flight: Arc<RequestsInFlight>,
+    resets: Resets,
 }
 
 impl MemoryStore {
@@ -68,7 +71,12 @@ impl MemoryStore {
     /// The system does not reserve that much memory.
     pub fn new(max_keys: usize) -> Result<Self, OutOfMemory> {
         let table = CounterTable::new(max_keys).ok_or(OutOfMemory)?;
-        Ok(Self { table, registry: Registry::default(), in_flight: Arc::default() })
+        Ok(Self {
+            table,
+            registry: Registry::default(),
+            in_flight: Arc::default(),
+            resets: Resets::default(),
+        })
     }
 
     /// [`Self::register_policy`] of a policy without an identity: its id is [`ParamsId::of`].
@@ -89,7 +97,7 @@ impl MemoryStore {
     #[inline]
     pub fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match charges {
-            [charge] => Decisions::Alone(self.decide_alone(charge, now)).into(),
+            [charge] if !charge.remote.settles => Decisions::Alone(self.decide_alone(charge, now)).into(),
             _ => self.decide_together(charges, now),
         }
     }
@@ -100,10 +108,10 @@ impl MemoryStore {
     }
 
     /// Decides a request with or without concurrency limits. No place is taken.
-    pub fn decide_without_places(&self, charges: &[Charge<'_>], now: Timestamp) -> Decisions {
+    pub fn decide_without_places(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         let is_concurrency = |charge: &Charge<'_>| charge.algorithm.as_concurrency().is_some();
         if !charges.iter().any(is_concurrency) {
-            return self.decide(charges, now).decisions;
+            return self.decide(charges, now);
         }
         let others: SmallVec<[Charge<'_>; 4]> =
             charges.iter().filter(|charge| !is_concurrency(charge)).copied().collect();
@@ -116,10 +124,16 @@ impl MemoryStore {
         let has_places = enforced
             .filter(|(charge, _)| charge.group == Group::Enforced)
             .all(|(_, decision)| !decision.denies());
-        let (mut others, mut places) =
-            (self.decide_beside(&others, now, has_places).into_iter(), places.into_iter());
+        let others = self.decide_beside(&others, now, has_places);
+        let counted_at = others.counted_at.map(|times| {
+            let mut times = times.into_iter();
+            let mut time = |charge| if is_concurrency(charge) { None } else { times.next() };
+            charges.iter().map(|charge| time(charge).unwrap_or(now)).collect()
+        });
+        let (mut others, mut places) = (others.decisions.into_iter(), places.into_iter());
         let decision = |charge| if is_concurrency(charge) { places.next() } else { others.next() };
-        Decisions::Together(charges.iter().filter_map(decision).collect())
+        let decisions = Decisions::Together(charges.iter().filter_map(decision).collect());
+        Outcome { counted_at, ..Outcome::from(decisions) }
     }
 
     /// The requests in flight under concurrency limits.
@@ -160,7 +174,23 @@ impl MemoryStore {
             changed |= peek(&held.copy(charge, &policy).state) != peek(&State::Fresh);
             held.store(charge, State::Fresh, &policy);
         }
+        self.resets.note(charges.iter().map(|charge| charge.key), now);
         changed
+    }
+
+    /// See [`crate::store::Counters::settle`].
+    pub fn settle(&self, correction: &Correction<'_>, now: Timestamp) {
+        let &Correction { charge, counted_at, difference, .. } = correction;
+        if difference < 0 && self.resets.was_reset_since(charge.key, counted_at) {
+            return;
+        }
+        let charges = &[charge];
+        let mut held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
+        // A reload, or another tier, may have changed the parameters since: the state keeps those.
+        let charge = held.as_stored(&charge, &policy);
+        let state = held.copy(&charge, &policy).state;
+        held.store(&charge, charge.algorithm.settle(state, counted_at, difference, now), &policy);
     }
 
     /// See [`crate::store::Counters::grant`].
@@ -174,6 +204,27 @@ impl MemoryStore {
             max = max.max(granted);
         }
         max
+    }
+
+    /// See [`crate::store::Counters::charge`].
+    pub fn charge(&self, charges: &[Charge<'_>], units: Cost, now: Timestamp) {
+        let mut held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
+        for charge in charges {
+            let state = charge.algorithm.charge(held.copy(charge, &policy).state, units, now);
+            held.store(charge, state, &policy);
+        }
+    }
+
+    /// See [`crate::store::Counters::used`].
+    pub fn used(&self, charges: &[Charge<'_>], now: Timestamp) -> Vec<u64> {
+        let held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
+        let used = |charge: &Charge<'_>| match charge.algorithm.as_concurrency() {
+            Some(_) => self.in_flight.held(charge).into(),
+            None => charge.algorithm.in_use(&held.copy(charge, &policy).state, now),
+        };
+        charges.iter().map(used).collect()
     }
 
     /// See [`crate::store::Store::keys`]: cheap and exact, but an expired entry counts until a new key overwrites it.
@@ -250,28 +301,37 @@ impl MemoryStore {
     /// Several limits: all or none.
     #[inline(never)]
     fn decide_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-        Decisions::Together(self.decide_beside(charges, now, true)).into()
+        let Decided { decisions, counted_at } = self.decide_beside(charges, now, true);
+        Outcome { counted_at, ..Outcome::from(Decisions::Together(decisions)) }
     }
 
     /// Several limits, or none, beside others that are decided elsewhere: all or none.
-    fn decide_beside(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-        admitted_elsewhere: bool,
-    ) -> SmallVec<[Decision; 4]> {
+    fn decide_beside(&self, charges: &[Charge<'_>], now: Timestamp, admitted_elsewhere: bool) -> Decided {
         if charges.is_empty() {
-            return SmallVec::new();
+            return Decided::default();
         }
         let mut held = LockedSets::new(&self.table, charges);
         let policy = EvictionPolicy::new(charges, &self.registry, now);
         let transaction = Transaction::new(charges, now, |charge| held.copy(charge, &policy));
         let (decisions, accounts) = transaction.decide(admitted_elsewhere);
+        let counted_at = charges.iter().any(|charge| charge.remote.settles).then(|| {
+            let account =
+                |charge: &Charge<'_>| accounts.iter().find(|account| account.charge.key == charge.key);
+            let time = |charge| account(charge).map(|one| one.charge.algorithm.counted_at(&one.state, now));
+            charges.iter().map(|charge| time(charge).unwrap_or(now)).collect()
+        });
         for account in accounts.into_iter().filter(|account| account.changed) {
             held.store(account.charge, account.state, &policy);
         }
-        decisions
+        Decided { decisions, counted_at }
     }
+}
+
+/// The decisions on charges, in their order.
+#[derive(Debug, Default)]
+struct Decided {
+    decisions: SmallVec<[Decision; 4]>,
+    counted_at: CountedAt,
 }
 
 #[cfg(test)]

@@ -60,6 +60,13 @@ impl KeyStats {
         }
     }
 
+    /// Counts the units of a settled request of this key. The request was counted when it was admitted, maybe in the
+    /// generation before.
+    pub fn settled(&mut self, owner: Fingerprint, units: u32, now: Timestamp) {
+        self.turn_to(now);
+        let _ = self.present.add_units(owner, units) || self.last.add_units(owner, units);
+    }
+
     /// Counts a refused request without a key.
     pub fn note_unkeyed(&mut self, now: Timestamp) {
         self.turn_to(now);
@@ -177,6 +184,26 @@ mod tests {
         assert_eq!(refused(&key_stats, 3_599), [0, 9]);
         assert_eq!(refused(&key_stats, 3_600), [0, 3], "the first minute is over");
         assert_eq!(refused(&key_stats, 3_660), [0, 0]);
+    }
+
+    #[test]
+    fn units_belong_to_the_generation_that_tracks_the_key() {
+        let mut key_stats = KeyStats::default();
+        let units = |key_stats: &mut KeyStats, second| {
+            let sum = |sketch: Sketch| sketch.counts.iter().map(|count| count.units).sum::<u64>();
+            key_stats.sketches(at(second)).map(sum)
+        };
+        key_stats.settled(owner(1), 5, at(0));
+        assert_eq!(units(&mut key_stats, 0), [0, 0], "the key is not tracked");
+        key_stats.note(owner(1), false, at(1), |_| {});
+        key_stats.settled(owner(1), 2_000, at(2));
+        key_stats.settled(owner(1), 30, at(300));
+        assert_eq!(units(&mut key_stats, 300), [0, 2_030]);
+        key_stats.note(owner(1), false, at(301), |_| {});
+        key_stats.settled(owner(1), u32::MAX, at(302));
+        assert_eq!(units(&mut key_stats, 302), [u64::from(u32::MAX), 2_030]);
+        key_stats.settled(owner(1), 1, at(900));
+        assert_eq!(units(&mut key_stats, 900), [0, 0], "both generations are over");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod limits;
 mod process;
 mod scrape;
 mod series;
+mod settlements;
 mod store;
 mod traces;
 mod upstreams;
@@ -33,7 +34,7 @@ use crate::plan::{LimitIndex, Plan, TierIndex, UpstreamIndex};
 use crate::route::RouteIndex;
 use crate::upstream::Failure;
 use counters::{RouteCounters, ServerCounters};
-pub use delta::{Answered, Attempts, Decided, Delta, DeltaReader, ServerCounts, ServerName};
+pub use delta::{Answered, Attempts, Decided, Delta, DeltaReader, ServerCounts, ServerName, SettledCounts};
 use series::{Named, Series};
 
 /// The `route` label of requests without a route. (A route of this name shares its series.)
@@ -160,6 +161,35 @@ labels! {
 }
 
 labels! {
+    /// How a reserved cost was settled: the `result` of `tollgate_settlements_total`.
+    pub enum SettlementResult {
+        /// By the values that were found.
+        Measured = "measured",
+        /// By `max`, which the values exceed.
+        Capped = "capped",
+        /// By `missing`: there is no value.
+        Missing = "missing",
+        /// By `missing`: a value is no number from 0 on.
+        Unreadable = "unreadable",
+        /// The response is incomplete, and lacks a value: by `missing`, or by the values found if they are more.
+        Incomplete = "incomplete",
+        /// No backend has answered: all was given back.
+        NoAnswer = "no_answer",
+    }
+}
+
+/// A cost that was reserved and settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettledUnits {
+    /// The units charged on admission.
+    pub reserved: u32,
+    /// The units that it costs in the end.
+    pub units: u32,
+    /// How these were found.
+    pub result: SettlementResult,
+}
+
+labels! {
     /// Why a connection was rejected, or closed early: the `reason` of `tollgate_connections_refused_total`.
     pub enum ConnectionRejectReason {
         /// On a listener with PROXY protocol, the peer is no trusted proxy.
@@ -261,6 +291,17 @@ impl WorkerMetrics {
         if let Some(tier) = tiers.get(tier.map_or(0, |tier| tier.0 + 1)) {
             tier.cells().of(decision).add(1);
         }
+    }
+
+    /// Counts a cost of a limit that was reserved, and is settled now.
+    pub fn settled(&self, limit: LimitIndex, settled: SettledUnits) {
+        let SettledUnits { reserved, units, result } = settled;
+        let Some(limit) = self.series.settlements.get(limit.0) else { return };
+        let counters = limit.cells();
+        counters.reserved.add(reserved.into());
+        counters.charged.add(units.saturating_sub(reserved).into());
+        counters.refunded.add(reserved.saturating_sub(units).into());
+        counters.result(result).add(1);
     }
 
     /// Counts a limit's verdict where the store could not be asked. See [`Self::decision`].

@@ -74,6 +74,8 @@ pub struct KeyCount {
     pub error: u32,
     /// The time of its last request.
     pub last: Timestamp,
+    /// The units that its settled requests cost in the end, since it has been tracked.
+    pub units: u64,
 }
 
 impl TopKeys {
@@ -92,6 +94,16 @@ impl TopKeys {
             Some(key) => key.count.add(refused, now),
             None => self.follow(owner, refused, now, label),
         }
+    }
+
+    /// Adds the units of a settled request, which was counted before. Returns whether the key is tracked.
+    pub fn add_units(&mut self, owner: Fingerprint, units: u32) -> bool {
+        let key = self.indices.get(&half(owner)).and_then(|index| self.keys.get_mut(*index as usize));
+        let is_tracked = key.is_some();
+        if let Some(key) = key {
+            key.count.units += u64::from(units);
+        }
+        is_tracked
     }
 
     /// Counts a request without a key.

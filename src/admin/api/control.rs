@@ -19,7 +19,7 @@ pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
     let control = &asked.shared.control;
     let mut config_status = control.config_status.clone();
     let before = config_status.borrow().begun;
-    tracing::info!("reload requested by {} through the admin API", asked.peer);
+    tracing::info!("reload requested by {} through the admin API", asked.caller);
     // Full: a reload is due that has not begun.
     let _ = control.reload.try_send(());
     let done = config_status
@@ -59,7 +59,7 @@ fn unknown() -> (StatusCode, Value) {
 
 /// The process ends when its requests have ended.
 pub(super) fn drain(asked: &ApiRequest<'_>) -> (StatusCode, Value) {
-    tracing::info!("shutdown requested by {} through the admin API", asked.peer);
+    tracing::info!("shutdown requested by {} through the admin API", asked.caller);
     // Full: it has been asked for.
     let changed =
         *asked.shared.life.borrow() == Life::Running && asked.shared.control.drain.try_send(()).is_ok();

@@ -12,7 +12,7 @@ use crate::plan::{Plan, Upstream};
 use crate::shared::Shared;
 use crate::telemetry::history::{History, Requests, SecondSample, Times, UpstreamSecond};
 use crate::telemetry::metrics::{
-    LimitVerdict, NO_ROUTE, RequestOutcome, ServerCounts, ServerName, StatusClass,
+    LimitVerdict, NO_ROUTE, RequestOutcome, ServerCounts, ServerName, SettledCounts, StatusClass,
 };
 use crate::upstream::server_state::DownReason;
 
@@ -49,7 +49,24 @@ fn limits(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
     let busy = weights(samples, |column| column.limits(), |said| said.of(LimitVerdict::Refused));
     let names = busiest(plan.limits.iter().map(|limit| &*limit.name), &busy);
     let refused = |said: &crate::telemetry::metrics::Decided| said.of(LimitVerdict::Refused);
-    lists(names, columns, |column| column.limits(), |list| json!({ "refused": numbers(list, refused) }))
+    let mut listed =
+        lists(names, columns, |column| column.limits(), |list| json!({ "refused": numbers(list, refused) }));
+    let settling = plan.limits.iter().filter(|limit| limit.settles()).map(|limit| &*limit.name);
+    let settling = settling.filter(|name| listed.get(name).is_some()).collect();
+    let settled = lists(
+        settling,
+        columns,
+        |column| column.settled(),
+        |list| json!({ "settled": numbers(list, |one| one.requests), "units": numbers(list, SettledCounts::units) }),
+    );
+    if let (Value::Object(listed), Value::Object(settled)) = (&mut listed, settled) {
+        for (name, counts) in settled {
+            if let (Some(Value::Object(of)), Value::Object(counts)) = (listed.get_mut(&name), counts) {
+                of.extend(counts);
+            }
+        }
+    }
+    listed
 }
 
 fn upstreams(shared: &Shared, plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {

@@ -74,6 +74,7 @@ impl KeyRef {
             "banned_until": ends(until), "ban_cause": ban.map(|ban| limit.ban_cause(ban.cause)),
             "requests": top_key.map(|top_key| top_key.requests),
             "admitted": top_key.map(|top_key| top_key.admitted), "refused": top_key.map(|top_key| top_key.refused),
+            "units": top_key.filter(|_| limit.settles()).map(|top_key| top_key.units),
         }))
     }
 
@@ -89,11 +90,7 @@ impl KeyRef {
     pub(super) async fn grant(&self, asked: &ApiRequest<'_>) -> ApiResult {
         self.only_counters()?;
         only(&asked.body, &["units"])?;
-        let units =
-            asked.body.get("units").and_then(Value::as_u64).and_then(|units| u32::try_from(units).ok());
-        let units = units.and_then(Cost::new).ok_or_else(|| {
-            ApiError::bad(format!("`units` is how many are given back: a whole number, 1 to {}", Cost::MAX))
-        })?;
+        let units = units(&asked.body, "given back")?;
         let granted = self.change(asked, Change::Grant(units)).await?;
         self.log(asked, &format!("gives {granted} of {} units back to", units.units()));
         let (status, mut seen) = self.changed(asked, granted > 0).await?;
@@ -134,7 +131,7 @@ impl KeyRef {
     }
 
     /// The tier of the consumer that the key names, if the limit has tiers. It reads all names of consumers.
-    async fn tier(&self, shared: &Shared) -> Option<TierIndex> {
+    pub(super) async fn tier(&self, shared: &Shared) -> Option<TierIndex> {
         let limit = self.limit();
         if limit.tiers.is_empty() {
             return None;
@@ -164,8 +161,16 @@ impl KeyRef {
     /// Logs a change. Without the key's values: they may be secrets.
     pub(super) fn log(&self, asked: &ApiRequest<'_>, does: &str) {
         let (id, limit) = (key_id(self.owner), &self.limit().name);
-        tracing::info!("{} {does} {id} of limit `{limit}` at the admin listener", asked.peer);
+        tracing::info!("{} {does} {id} of limit `{limit}` at the admin listener", asked.caller);
     }
+}
+
+/// `units` of a body; `are` is what becomes of them.
+pub(super) fn units(body: &Value, are: &str) -> Result<Cost, ApiError> {
+    let units = body.get("units").and_then(Value::as_u64).and_then(|units| u32::try_from(units).ok());
+    units.and_then(Cost::new).ok_or_else(|| {
+        ApiError::bad(format!("`units` is how many are {are}: a whole number, 1 to {}", Cost::MAX))
+    })
 }
 
 /// The end, or `null`.

@@ -35,6 +35,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
             "hour": said(samples.hour(&limit.name), hour),
             "bans": bans.get(&limit.identity()).copied().unwrap_or_default(),
             "ban": limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
+            "settles": limit.settles(),
             "in_flight": limit.is_concurrency().then(|| in_flight(usages.get(&limit.identity()))),
         })
     });

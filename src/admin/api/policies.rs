@@ -19,6 +19,8 @@ pub(super) struct PolicyState {
     pub(super) decisions: Decisions,
     /// The same for a request for the whole allowance.
     whole: Decisions,
+    /// The units in use.
+    used: Vec<u64>,
     /// The tier whose policies decided.
     tier: Option<TierIndex>,
 }
@@ -48,7 +50,9 @@ impl PolicyState {
     ) -> Result<Self, Unreachable> {
         let decisions = run(shared, plan, limit, tier, owner, KeyOperation::Look(cost)).await?;
         let whole = run(shared, plan, limit, tier, owner, KeyOperation::LookAtWhole).await?;
-        Ok(Self { decisions, whole, tier })
+        let command = KeyCommand { plan: Arc::clone(plan), limit, tier, owner, deed: () };
+        let used = shared.worker_commands.ask_one(|tell| WorkerCommand::Used(command, tell)).await;
+        Ok(Self { decisions, whole, used: used.unwrap_or(Err(Unreachable))?, tier })
     }
 
     /// The longest wait among the policies, and whether that is a refusal.
@@ -63,17 +67,19 @@ impl PolicyState {
 
     /// The state in the API's format.
     pub(super) fn to_json(&self, limit: &Limit) -> Value {
-        let each = limit.policies_of(self.tier).iter().zip(self.decisions.iter().zip(self.whole.iter()));
-        let listed = each.map(|(policy, (decision, whole))| {
-            json!({
-                "policy": ShortDisplay(&policy.algorithm).to_string(),
-                "quota": policy.algorithm.quota(),
-                "remaining": decision.remaining,
-                "next_ms": wait(decision.verdict),
-                // The wait may be a millisecond shorter, since it was read a moment later.
-                "full_ms": wait(later(whole.verdict, decision.verdict)),
-            })
-        });
+        let states = self.decisions.iter().zip(self.whole.iter()).zip(&self.used);
+        let listed =
+            limit.policies_of(self.tier).iter().zip(states).map(|(policy, ((decision, whole), used))| {
+                json!({
+                    "policy": ShortDisplay(&policy.algorithm).to_string(),
+                    "quota": policy.algorithm.quota(),
+                    "used": used,
+                    "remaining": decision.remaining,
+                    "next_ms": wait(decision.verdict),
+                    // The wait may be a millisecond shorter, since it was read a moment later.
+                    "full_ms": wait(later(whole.verdict, decision.verdict)),
+                })
+            });
         Value::Array(listed.collect())
     }
 }

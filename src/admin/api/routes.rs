@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
+use crate::plan::cost::CostRule;
 use crate::plan::{LimitUse, Plan, Route};
 use crate::route::condition::Condition;
 
@@ -27,7 +27,7 @@ fn one(plan: &Plan, route: &Route) -> Value {
         "clients": texts(conditions.values.iter().flat_map(networks).collect()),
         "upstream": route.action.upstream().map(|upstream| &*plan.upstream(upstream).name),
         "answer": answer(&route.action),
-        "cost": units(route.cost),
+        "cost": route.cost.least(), "cost_rule": rule(&route.cost),
         "auth": route.auth.iter().flat_map(|auth| &auth.auths).map(|auth| &*plan.auth(*auth).name).collect::<Vec<_>>(),
         "limits": limits,
     })
@@ -59,10 +59,13 @@ fn networks(condition: &Condition) -> Vec<String> {
 
 fn limit(gateway: &Plan, used: &LimitUse) -> Value {
     let limit = gateway.limit(used.limit);
-    json!({ "name": &*limit.name, "mode": limit.mode.as_str(), "cost": units(used.cost) })
+    json!({ "name": &*limit.name, "mode": limit.mode.as_str(), "cost": used.cost.least(), "cost_rule": rule(&used.cost) })
 }
 
-/// A cost as written in the config file.
-pub(super) fn units(cost: Option<Cost>) -> u32 {
-    cost.map_or(0, Cost::units)
+/// How a cost is found that is not the same for each request.
+fn rule(cost: &CostRule) -> Option<String> {
+    match cost {
+        CostRule::Free | CostRule::Fixed(_) => None,
+        CostRule::Measured(_) | CostRule::Settled(_) => Some(cost.to_string()),
+    }
 }

@@ -35,7 +35,8 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
     let names = labels(shared, limit, top_keys.iter().map(|top_key| top_key.owner).collect()).await;
     let silent = rest.into_iter().filter(|owner| ranking.top_key(*owner).is_none());
     let silent = silent.map(|owner| silent_key(owner, shared.store.bans().label(limit.banned(owner))));
-    let mut keys: Vec<Value> = top_keys.iter().map(|top_key| one(top_key, &names)).chain(silent).collect();
+    let mut keys: Vec<Value> =
+        top_keys.iter().map(|top_key| one(limit, top_key, &names)).chain(silent).collect();
     for (owner, until) in &bans {
         let id = key_id(*owner);
         keys.iter_mut().filter(|key| key["id"] == id).for_each(|key| key["banned_until"] = moment(*until));
@@ -54,7 +55,8 @@ fn by(query: Query<'_>) -> Result<RankBy, ApiError> {
         None | Some("refused") => Ok(RankBy::Refused),
         Some("admitted") => Ok(RankBy::Admitted),
         Some("requests") => Ok(RankBy::Requests),
-        Some(_) => Err(ApiError::bad("`by` is `refused`, `admitted` or `requests`")),
+        Some("units") => Ok(RankBy::Units),
+        Some(_) => Err(ApiError::bad("`by` is `refused`, `admitted`, `requests` or `units`")),
     }
 }
 
@@ -92,11 +94,11 @@ pub(super) async fn followed(
     Some((values(labels.get(&owner)?), top_key))
 }
 
-fn one(top_key: &TopKey, names: &HashMap<Fingerprint, String>) -> Value {
+fn one(limit: &Limit, top_key: &TopKey, names: &HashMap<Fingerprint, String>) -> Value {
     json!({
         "id": key_id(top_key.owner), "key": names.get(&top_key.owner).map(|label| values(label)),
         "requests": top_key.requests, "admitted": top_key.admitted, "refused": top_key.refused,
-        "last": moment(top_key.last), "banned_until": null,
+        "units": limit.settles().then_some(top_key.units), "last": moment(top_key.last), "banned_until": null,
     })
 }
 
@@ -116,7 +118,7 @@ fn put_tiers(plan: &Plan, limit: &Limit, keys: &mut [Value]) {
 fn silent_key(owner: Fingerprint, label: Option<Arc<str>>) -> Value {
     json!({
         "id": key_id(owner), "key": label.map(|label| values(&label)), "requests": 0, "admitted": 0, "refused": 0,
-        "last": null, "banned_until": null,
+        "units": null, "last": null, "banned_until": null,
     })
 }
 

@@ -8,7 +8,7 @@ const KEPT = 300; // seconds of history
 const FRESH = 10; // seconds: the span of "now" in sentences
 const REST = 2500; // ms for which rows keep their order after the pointer moved over them, so that a click hits the right row
 const SHOWN_ROWS = 8, MAX_ROWS = 200; // rows of a table before and after "Show all"
-const SHOWN_CURVES = 5, MAX_REFUSALS = 40, MINUTE = 60;
+const SHOWN_CURVES = 5, SHOWN_UNITS = 2, MAX_REFUSALS = 40, MINUTE = 60;
 // The meanings of colours. The legend of the page lists them; style.css defines them.
 const PASSED = 1, DELAYED = 2, LOST = 3, SHADOW = 4, PLAIN = 5;
 // The dashes that distinguish curves of one colour. style.css draws the same dashes in the legends of charts.
@@ -265,6 +265,9 @@ function drawCharts() {
   const curve = (name, colour, values, more = {}) => ({ name, colour, values: values ?? nothing, ...more });
   charts.requests.draw(time, [curve("admitted", PASSED, lists.admitted, { fill: true }), curve("delayed", DELAYED, lists.delayed), curve("refused", LOST, lists.refused), curve("failed", LOST, lists.failed, { dash: 2 })]);
   charts.limits.draw(time, busiest(past.limits, "refused", isShadow).map(([name, of], dash) => curve(isShadow(name) ? name + " (shadow)" : name, isShadow(name) ? SHADOW : LOST, of.refused, { dash })));
+  const settling = busiest(past.limits, "units").filter(([, of]) => of.units).slice(0, SHOWN_UNITS);
+  charts.units.figure.hidden = !settling.length;
+  charts.units.draw(time, settling.flatMap(([name, of], dash) => [curve(`${name}, units`, PLAIN, of.units, { dash }), curve(`${name}, requests (right)`, PASSED, of.settled, { dash, right: true })]));
   charts.latency.draw(time, [curve("p50", PLAIN, lists.p50_ms, { dash: 1 }), curve("p99", PLAIN, lists.p99_ms)]);
   charts.delay.figure.hidden = !lists.delay_p99_ms?.some((delay) => delay !== null);
   charts.delay.draw(time, [curve("p50", DELAYED, lists.delay_p50_ms, { dash: 1 }), curve("p99", DELAYED, lists.delay_p99_ms)]);
@@ -385,17 +388,26 @@ function drawLimits() {
     const shown = limit.name === shownLimit();
     row.className = `${limit.mode} ${limit.minute.refused ? "hot" : ""} ${shown ? "chosen" : ""}`;
     row.querySelector("button").ariaPressed = String(shown);
-    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + (limit.in_flight ? ` · ${count(limit.in_flight.held)} in flight, ${count(limit.in_flight.waiting)} waiting` : "") + (limit.ban ? ` · ${limit.ban}` : "") + (limit.bans ? ` · ${limit.bans} banned` : ""));
+    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + unitRates(limit) + (limit.in_flight ? ` · ${count(limit.in_flight.held)} in flight, ${count(limit.in_flight.waiting)} waiting` : "") + (limit.ban ? ` · ${limit.ban}` : "") + (limit.bans ? ` · ${limit.bans} banned` : ""));
     const { minute, hour } = limit;
     cells(row, [null, ...[minute.refused, minute.refused_keys, minute.admitted + minute.delayed, hour.refused, hour.refused_keys].map(count)]);
   });
 }
+
+/** The units/s that settled requests cost, and how many these are, of a limit that settles costs after the response. */
+function unitRates({ name, settles }) {
+  const { units, settled } = past.limits[name] ?? {};
+  return settles && units ? ` · ${rate(lately(units))} units/s, ${rate(lately(settled))} requests/s settled` : "";
+}
+
+const settles = (name) => now.limits.find((limit) => limit.name === name)?.settles ?? false;
 
 /** Places of a concurrency limit are given back by their requests alone. */
 const resettable = (name) => now.limits.find((limit) => limit.name === name)?.algorithm !== "concurrency";
 
 function drawKeys() {
   const { keys } = now;
+  $("keys-by").hidden = !keys || !settles(keys.limit);
   $("keys").parentElement.hidden = !keys;
   if (!keys) return write($("keys-note"), "The file has no limits.");
   write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow)" : ""));
@@ -408,7 +420,7 @@ function drawKeys() {
       make("td.doing", button("Look", () => look(limit, one.id), `Look at ${text}`), ...resettable(limit) ? [button("Reset…", () => reset(limit, text, changeKey(limit, one.id)), `Reset ${text}`)] : [], button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
   }, (row, one) => {
     row.className = keys.mode + (one.refused ? " hot" : "");
-    write(row.querySelector(".sub"), one.tier ? `tier ${one.tier}` : "");
+    write(row.querySelector(".sub"), [one.tier && `tier ${one.tier}`, typeof one.units === "number" && plural(one.units, "unit")].filter(Boolean).join(" · "));
     write(row.querySelector(".tag"), one.banned_until ? "banned until " + when(one.banned_until) : "");
     cells(row, [null, count(one.refused), count(one.admitted), one.refused ? share(one.refused, keys.refused) : ""]);
   });
@@ -471,7 +483,7 @@ function action({ upstream, rewritten_by, forwarded, answer }) {
 function drawRoutes() {
   const none = past.routes.none && !now.routes.list.some((route) => route.name === "none") ? [{ name: "none", limits: null }] : [];
   list("routes", [...now.routes.list, ...none], (route) => now.routes.config + route.name, (route) => {
-    const limits = (route.limits ?? []).map(({ name, mode, cost }) => make("span.sub", name, cost === 1 ? "" : ` (cost ${count(cost)})`, mode === "shadow" ? make("span.tag.shadow", "shadow") : ""));
+    const limits = (route.limits ?? []).map(({ name, mode, cost, cost_rule }) => make("span.sub", name, cost_rule ? ` (cost ${cost_rule})` : cost === 1 ? "" : ` (cost ${count(cost)})`, mode === "shadow" ? make("span.tag.shadow", "shadow") : ""));
     return make("tr", make("th", route.name, route.upstream ? make("span.sub", `to ${route.upstream}`) : route.answer ? make("span.sub", `${route.answer < 400 && route.answer >= 300 ? "redirects" : "answers"} with ${route.answer}`) : ""), make("td.wide", route.limits ? conditions(route) : "requests that no route matches"),
       make("td.wide", ...limits.length ? limits : ["none"]), number(), number(), number(), number());
   }, (row, { name }) => {
@@ -538,9 +550,11 @@ async function round() {
 
 async function askKeys() {
   const [shown, suspected] = [shownLimit(), worst()?.name ?? null];
-  const listed = (limit) => limit === null ? null : ask(limitPath(limit) + "?top=20&by=refused");
-  const [keys, others] = await Promise.all([listed(shown), suspected === shown ? null : listed(suspected)]);
-  Object.assign(now, { keys, suspects: suspected === shown ? keys : others });
+  const by = settles(shown) ? $("keys-by").querySelector("select").value : "refused";
+  const listed = (limit, by) => limit === null ? null : ask(limitPath(limit) + "?top=20&by=" + by);
+  const one = suspected === shown && by === "refused"; // the suspects are the keys with the most refusals
+  const [keys, others] = await Promise.all([listed(shown, by), one ? null : listed(suspected, "refused")]);
+  Object.assign(now, { keys, suspects: one ? keys : others });
 }
 
 async function askBans() {
@@ -643,14 +657,17 @@ async function look(limit, key, then) {
   if (then === "ban") $("ban-form").elements.for.focus();
 }
 
+/** The units left of a policy, or the debt of a key whose settled costs exceed its allowance. */
+const left = ({ quota, used, remaining }) => used > quota ? `${count(remaining)} (${count(used - quota)} in debt)` : count(remaining);
+
 function showLook(seen) {
   looked = seen;
   const { limit, one } = seen;
   write($("look-title"), `${keyText(one)} under ${limit}` + (one.tier ? ` (tier ${one.tier})` : ""));
   write($("look-verdict"), `Next request: ${one.verdict}` + (one.mode === "shadow" ? " (shadow: not enforced)" : "") + (one.banned_until ? `, until ${when(one.banned_until)} (${one.ban_cause}).` : "."));
   $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => label(make("tr", make("th", policy.policy),
-    ...[count(policy.remaining), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text))), "look-policies")));
-  write($("look-counts"), one.requests === null ? "No counts: other keys of this limit send more requests." : `${plural(one.requests, "request")} lately: ${count(one.admitted)} passed, ${count(one.refused)} refused.`);
+    ...[left(policy), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text))), "look-policies")));
+  write($("look-counts"), one.requests === null ? "No counts: other keys of this limit send more requests." : `${plural(one.requests, "request")} lately: ${count(one.admitted)} passed, ${count(one.refused)} refused${typeof one.units === "number" ? `; ${plural(one.units, "unit")} settled` : ""}.`);
   $("unban").hidden = !one.banned_until;
   $("grant-form").hidden = $("look-reset").hidden = one.algorithm === "concurrency"; // a place is free when its request ends
 }
@@ -689,8 +706,8 @@ submit("explain-form", async (fields) => {
 function showExplanation(explanation) {
   const wait = explanation.limit ? ` ${explanation.limit} decides` + (explanation.until ? `, until ${when(explanation.until)} (${milliseconds(explanation.wait_ms)}).` : ".") : "";
   const points = (items) => make("ul", ...items.map((item) => make("li", ...prose(item))));
-  const limits = explanation.limits.map((limit) => `${limit.name} (${limit.mode}${limit.tier ? `, tier ${limit.tier}` : ""}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${limit.cost}` : "") +
-    limit.policies.map((policy) => `; ${policy.policy}: ${count(policy.remaining)} of ${count(policy.quota)} left`).join(""));
+  const limits = explanation.limits.map((limit) => `${limit.name} (${limit.mode}${limit.tier ? `, tier ${limit.tier}` : ""}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${count(limit.cost)}` : "") + (limit.settled_by ? ` now, settled by ${limit.settled_by}` : limit.measured ? ` (${limit.measured})` : "") +
+    limit.policies.map((policy) => `; ${policy.policy}: ${left(policy)} of ${count(policy.quota)} left`).join(""));
   $("explanation").replaceChildren(
     make("p", strong(explanation.verdict.replace("_", " ")), (explanation.status ? `, answer ${explanation.status}.` : ".") + wait),
     make("p", `${explanation.request} from ${explanation.client}: ${explanation.identified}.`),
@@ -715,8 +732,9 @@ $("ask").addEventListener("cancel", (event) => event.preventDefault());
 // A second Escape closes a dialog even if its `cancel` event is prevented.
 $("ask").addEventListener("close", () => document.body.classList.contains("locked") && $("ask").showModal());
 $("route").addEventListener("change", drawCharts);
+$("keys-by").addEventListener("change", () => soon());
 document.addEventListener("visibilitychange", () => soon());
 
 const charts = { requests: new Chart("requests", "Requests/s", 110) };
-for (const [id, title] of [["limits", "Refused/s by limit"], ["latency", "Latency without delays by limits, ms"], ["delay", "Delay by limits, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
+for (const [id, title] of [["limits", "Refused/s by limit"], ["units", "Units/s of settled costs, and requests/s"], ["latency", "Latency without delays by limits, ms"], ["delay", "Delay by limits, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
 round();

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use crate::explain::text::{detail, line, write_others};
+use crate::explain::text::{charges, detail, line, write_others};
 
 /// The response of `POST /api/v1/explain`. Missing parts are left out.
 pub(super) struct LiveExplanation<'a>(pub(super) &'a Value);
@@ -81,7 +81,11 @@ fn write_limit(f: &mut Formatter<'_>, limit: &Value) -> fmt::Result {
     let mode = if word(limit, "mode") == "shadow" { " (shadow: only counted, never refuses)" } else { "" };
     let cost = number(limit, "cost").unwrap_or_default();
     let standing = match (word(limit, "standing"), word(limit, "detail")) {
-        ("charged", _) => format!("charges {cost}: {}", word(limit, "verdict")),
+        ("charged", _) => {
+            let charges = charges(cost, some(limit, "measured"), some(limit, "settled_by"));
+            format!("{charges}: {}", word(limit, "verdict"))
+        }
+        ("free", _) if some(limit, "measured").is_some() => charges(0, some(limit, "measured"), None),
         ("free", _) => "charges nothing: the route costs 0 there".to_owned(),
         ("exempt", exemption) => format!("charges nothing: exempt by `{exemption}`"),
         ("skipped", missing) => format!("does not apply: {missing}"),
@@ -119,11 +123,17 @@ fn state(policy: &Value) -> String {
         None | Some(0) => String::new(),
         Some(wait) => format!(", all again in {}", span(wait)),
     };
-    format!("{words}: {remaining} of {quota} remain; {next}{full}")
+    let debt = number(policy, "used").and_then(|used| used.checked_sub(quota)).filter(|debt| *debt > 0);
+    let debt = debt.map(|debt| format!(", {debt} in debt")).unwrap_or_default();
+    format!("{words}: {remaining} of {quota} remain{debt}; {next}{full}")
 }
 
 fn word<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn some<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
+    value.get(name).and_then(Value::as_str)
 }
 
 fn number(value: &Value, name: &str) -> Option<u64> {
@@ -179,6 +189,9 @@ mod tests {
         let policy =
             serde_json::json!({ "policy": "max 5, queue 10", "quota": 5, "remaining": 0, "next_ms": null });
         assert_eq!(state(&policy), "max 5, queue 10: 0 of 5 remain; the next when a request in flight ends");
+        let debt =
+            serde_json::json!({ "policy": "100/h", "quota": 100, "used": 160, "remaining": 0, "next_ms": 9 });
+        assert_eq!(state(&debt), "100/h: 0 of 100 remain, 60 in debt; the next in 9 ms");
         let limits = serde_json::json!([{ "name": "exports", "policies": [policy] }]);
         let explanation =
             serde_json::json!({ "verdict": "refused", "status": 429, "limit": "exports", "limits": limits });

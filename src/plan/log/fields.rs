@@ -90,12 +90,24 @@ impl LogFields {
     }
 }
 
-/// The fields of a file that names none. The others are logged only where the file names them.
+/// Fields that are logged only where the file names them.
+const NAMED_ONLY: [LogField; 5] =
+    [LogField::TraceId, LogField::UserAgent, LogField::Referer, LogField::Protocol, LogField::Key];
+/// Fields that are logged where a route settles costs, or the file names them.
+const OF_SETTLED: [LogField; 3] = [LogField::Reserved, LogField::Settled, LogField::Settlement];
+
+impl LogFields {
+    /// The fields of a file that names none, and has routes that settle costs.
+    pub fn default_with_settled() -> Self {
+        Self::of(LogField::ALL.into_iter().filter(|field| !NAMED_ONLY.contains(field)))
+    }
+}
+
+/// The fields of a file that names none.
 impl Default for LogFields {
     fn default() -> Self {
-        const NAMED_ONLY: [LogField; 5] =
-            [LogField::TraceId, LogField::UserAgent, LogField::Referer, LogField::Protocol, LogField::Key];
-        Self::of(LogField::ALL.into_iter().filter(|field| !NAMED_ONLY.contains(field)))
+        let is_default = |field: &LogField| !NAMED_ONLY.contains(field) && !OF_SETTLED.contains(field);
+        Self::of(LogField::ALL.into_iter().filter(is_default))
     }
 }
 

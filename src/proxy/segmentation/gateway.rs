@@ -17,6 +17,7 @@ use super::backend::{Backend, Behaviour, settle};
 use super::seen::Seen;
 use crate::net::{Pipe, Stream};
 use crate::plan::action::RouteAction;
+use crate::plan::cost::CostRule;
 use crate::plan::{HeaderEdits, Plan, Route, Server, UpstreamIndex};
 use crate::proxy::connection::serve;
 use crate::proxy::connection_handle::ConnectionHandle;
@@ -123,7 +124,7 @@ fn route() -> Route {
         name: "all".into(),
         conditions: conditions(),
         action: RouteAction::Forward(UpstreamIndex(0)),
-        cost: None,
+        cost: CostRule::Free,
         limits: Vec::new(),
         timeout: TIMEOUT * 100,
         read_timeout: TIMEOUT * 100,

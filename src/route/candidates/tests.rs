@@ -82,6 +82,7 @@ fn with_request<T>(sent: &Sent, look: impl FnOnce(&RouteRequest<'_>) -> T) -> T 
         path: &path,
         query: Some(&sent.query),
         headers: Fields::new(&text, &spans),
+        body: crate::http1::body::Body::EMPTY,
         client: ClientAddress { address, network: address, identified: sent.identified },
         tls_subject: None,
         consumer: None,

@@ -116,9 +116,14 @@ impl RequestsInFlight {
         let has_places = locked.evaluate(charges, Group::Enforced, now, ticket.number, &mut decisions);
         let others: SmallVec<[Charge<'_>; 4]> = of_others(charges).map(|(_, charge)| *charge).collect();
         let decided = memory.decide_beside(&others, now, has_places);
-        for ((index, _), decision) in of_others(charges).zip(&decided) {
+        for ((index, _), decision) in of_others(charges).zip(&decided.decisions) {
             decisions[index] = *decision;
         }
+        let counted_at = decided.counted_at.map(|times| {
+            let mut all: Box<[Timestamp]> = charges.iter().map(|_| now).collect();
+            of_others(charges).zip(times).for_each(|((index, _), time)| all[index] = time);
+            all
+        });
         let admitted = is_admitted(charges, &decisions);
         let mut held = SmallVec::new();
         if admitted {
@@ -137,7 +142,7 @@ impl RequestsInFlight {
             }
         }
         let waits = (!admitted).then(|| locked.wait(charges, &decisions, ticket)).flatten();
-        let outcome = Outcome::from(Decisions::Together(decisions));
+        let outcome = Outcome { counted_at, ..Outcome::from(Decisions::Together(decisions)) };
         match waits {
             Some(limit) => Turn::Waits(outcome, limit),
             None => {
@@ -205,8 +210,13 @@ impl RequestsInFlight {
 
     /// The decision on a charge alone; nothing is taken.
     pub(super) fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
-        let held = self.shard(charge.key).lock().get(&charge.key).map_or(0, |key| key.held);
+        let held = self.held(charge);
         charge.algorithm.peek(&State::Concurrency(concurrency::State::new(held)), now, charge.cost)
+    }
+
+    /// The places that the key holds.
+    pub(super) fn held(&self, charge: &Charge<'_>) -> u32 {
+        self.shard(charge.key).lock().get(&charge.key).map_or(0, |key| key.held)
     }
 
     /// Places held and requests waiting, by policy.

@@ -96,7 +96,14 @@ impl<'a> LockedSets<'a> {
         LoadedState { state, converted: found.is_some_and(|numbers| numbers != charge.numbers) }
     }
 
-    /// The same, but a log is moved out of the log storage: it must be stored again before the lock is dropped.
+    /// The charge under the parameters of the stored state, where these are known.
+    pub(super) fn as_stored<'c>(&self, charge: &Charge<'c>, policy: &'c EvictionPolicy<'_>) -> Charge<'c> {
+        let numbers = self.find(charge.key).map(|seat| self.get(seat).numbers());
+        let stored = numbers.and_then(|numbers| Some((numbers, policy.algorithm(numbers)?)));
+        stored.map_or(*charge, |(numbers, algorithm)| Charge { numbers, algorithm, ..*charge })
+    }
+
+    /// As [`Self::copy`], but a log is moved out of the log storage: it must be stored again before the lock is dropped.
     pub(super) fn take(&self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> State {
         self.load(charge, policy, |id| self.table.logs.take(id))
     }

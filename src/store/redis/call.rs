@@ -3,12 +3,15 @@
 //! `EVALSHA sha1 n key… operation moment charge…`: n keys, as many charges, in the same order; a key may occur several
 //! times.
 //!
-//! - `operation` is `decide`, `peek` (the same decisions without the charge, nothing is written), `settle` or `grant`
-//!   (see [`Algorithm::grant`]); `reset` deletes the keys, and has no charges.
-//! - `moment` is the time of the admission, in µs, for `settle`; else 0.
+//! - `operation` is `decide`, `peek` (the same decisions without the charge, nothing is written), `settle`, `grant` (see
+//!   [`Algorithm::grant`]), `charge` (see [`Algorithm::charge`]) or `used`; `reset` deletes the keys, and has no charges.
+//! - `moment` is 0; of a `charge` that is made once, the lifetime of its record in ms. The record is one more key, and one
+//!   more argument: a hash of the request. `claim` has only these, for a key that says which request an idempotency key
+//!   stands for.
 //! - A charge is one argument in bytes: the name of the Lua implementation and a zero byte; the group in two bytes (0:
 //!   enforced, p + 1: shadow limit at index p); then six doubles, the cost (or difference) and the five parameters of
-//!   the Lua implementation. Eight numbers as text took the server 2 µs more.
+//!   the Lua implementation. Eight numbers as text took the server 2 µs more. Of `settle`, the time of the admission in
+//!   µs follows, as a double.
 //! - A ban is a charge after all others. The highest bit of its group is set, and the next one in shadow; then
 //!   come the index of the limit's first charge and their number (6 bits), 0 to report refusals. The spans of successive
 //!   bans follow the parameters.
@@ -20,25 +23,17 @@
 use smallvec::SmallVec;
 
 use crate::limit::Algorithm;
-use crate::limit::units::{Cost, EXACT, Fingerprint, Timestamp};
-use crate::store::{Charge, Group};
+use crate::limit::units::{Cost, EXACT, Timestamp};
+use crate::store::{Charge, Group, IdempotentCharge};
 
 /// The highest bit of the group of a ban.
 const BAN: u16 = 1 << 15;
 
+/// [`ChargeRecords::LIFETIME`](crate::store::ChargeRecords::LIFETIME) in ms.
+const RECORD_MS: &[u8] = b"86400000";
+
 /// The id of a request with places: random digits of the worker's client, and a number.
 pub type PlaceId = [u8; 16];
-
-/// The correction of a cost that was admitted before.
-#[derive(Clone, Copy, Debug)]
-pub struct Correction<'a> {
-    /// The policy's algorithm and parameters.
-    pub algorithm: &'a Algorithm,
-    /// The counter's key.
-    pub key: Fingerprint,
-    /// By how many units the cost was higher; a refund if negative.
-    pub difference: i64,
-}
 
 /// Passes to `give` the arguments after the keys, for deciding the charges, all or none.
 pub fn decide(charges: &[Charge<'_>], give: impl FnMut(&[u8])) {
@@ -50,13 +45,18 @@ pub fn peek(charges: &[Charge<'_>], give: impl FnMut(&[u8])) {
     ask(b"peek", charges, give);
 }
 
-/// Passes to `give` the arguments after the keys, for correcting costs that were admitted at `admitted_at`: the time at
-/// which they were decided.
-pub fn settle(corrections: &[Correction<'_>], admitted_at: Timestamp, mut give: impl FnMut(&[u8])) {
+/// Passes to `give` the arguments after the keys, for correcting costs that were admitted before: the algorithm of each,
+/// when it counted by the server's clock, and by how many units the cost was higher; a refund if negative.
+pub fn settle<'c>(
+    corrections: impl Iterator<Item = (&'c Algorithm, Timestamp, i64)>,
+    mut give: impl FnMut(&[u8]),
+) {
     give(b"settle");
-    give(itoa::Buffer::new().format(admitted_at.0).as_bytes());
-    for correction in corrections {
-        give(&argument(correction.algorithm, Group::Enforced, exact(correction.difference)));
+    give(b"0");
+    for (algorithm, counted_at, difference) in corrections {
+        let mut argument = argument(algorithm, Group::Enforced, exact(difference));
+        argument.extend_from_slice(&(counted_at.0 as f64).to_le_bytes());
+        give(&argument);
     }
 }
 
@@ -67,6 +67,36 @@ pub fn grant(charges: &[Charge<'_>], units: Cost, mut give: impl FnMut(&[u8])) {
     for charge in charges {
         give(&argument(charge.algorithm, Group::Enforced, units.units().into()));
     }
+}
+
+/// Passes to `give` the arguments after the keys, for charging `units` to each key. With `once`, the last key is that of
+/// its record.
+pub fn charge(
+    charges: &[Charge<'_>],
+    units: Cost,
+    once: Option<&IdempotentCharge>,
+    mut give: impl FnMut(&[u8]),
+) {
+    give(b"charge");
+    give(if once.is_some() { RECORD_MS } else { b"0" });
+    for charge in charges {
+        give(&argument(charge.algorithm, Group::Enforced, units.units().into()));
+    }
+    if let Some(once) = once {
+        give(&once.request.to_be_bytes());
+    }
+}
+
+/// Passes to `give` the arguments after the key that says which request an idempotency key stands for.
+pub fn claim(once: &IdempotentCharge, mut give: impl FnMut(&[u8])) {
+    give(b"claim");
+    give(RECORD_MS);
+    give(&once.request.to_be_bytes());
+}
+
+/// Passes to `give` the arguments after the keys, for reading the units in use.
+pub fn used(charges: &[Charge<'_>], give: impl FnMut(&[u8])) {
+    ask(b"used", charges, give);
 }
 
 /// Passes to `give` the arguments after the keys of bans, for counting this number of refusals of each.
@@ -91,7 +121,7 @@ fn ask(operation: &[u8], charges: &[Charge<'_>], mut give: impl FnMut(&[u8])) {
 }
 
 /// As long as the longest argument, so that arguments are built on the stack.
-type Argument = SmallVec<[u8; 80]>;
+type Argument = SmallVec<[u8; 88]>;
 
 fn argument(algorithm: &Algorithm, group: Group, units: f64) -> Argument {
     let twin = algorithm.twin();
@@ -122,7 +152,7 @@ fn exact(difference: i64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::units::{Micros, Rate};
+    use crate::limit::units::{Fingerprint, Micros, Rate};
     use crate::store::{ParamsId, SharedKeyInfo};
 
     #[test]

@@ -25,7 +25,10 @@ use crate::limit::units::{Cost, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::store::bans::Bans;
 use crate::store::memory::MemoryStore;
-use crate::store::{BanningRequest, Charge, Decisions, OnError, Outcome, Unreachable};
+use crate::store::{
+    BanningRequest, Charge, ChargeEffect, ChargeFault, Correction, Decisions, IdempotentCharge, OnError,
+    Outcome, Unreachable,
+};
 
 /// One worker's client of the shared counters. Stays on its thread.
 #[derive(Debug)]
@@ -109,12 +112,16 @@ impl RedisClient {
             self.reporter.refused(&self.script, request, &outcome, now);
             return Ok(outcome);
         };
+        let settles = charges.iter().any(|charge| charge.remote.settles);
+        let counted_at = |at: Timestamp| settles.then(|| charges.iter().map(|_| at).collect());
         if bans.is_empty() {
-            return Ok(self.script.ask(slot, ScriptOp::Decide, charges, place).await?.outcome);
+            let reply = self.script.ask(slot, ScriptOp::Decide, charges, place).await?;
+            return Ok(Outcome { counted_at: counted_at(reply.now), ..reply.outcome });
         }
         let all: SmallVec<[Charge<'_>; 4]> = charges.iter().chain(bans).copied().collect();
         let reply = self.script.ask(slot, ScriptOp::Decide, &all, place).await?;
-        Ok(self.read_bans_of(request, &reply.outcome.decisions, now))
+        let outcome = self.read_bans_of(request, &reply.outcome.decisions, now);
+        Ok(Outcome { counted_at: counted_at(reply.now), ..outcome })
     }
 
     /// The decisions on the charges, and the bans that the server told of.
@@ -186,8 +193,65 @@ impl RedisClient {
         let answer =
             self.change(charges, |command| call::grant(charges, units, |word| command.word(word))).await?;
         self.memory.grant(charges, units, now);
-        let granted = reply::granted(&answer, charges.len()).map_err(|_| Unreachable)?;
+        let granted = reply::units(&answer, charges.len()).map_err(|_| Unreachable)?;
         Ok(granted.into_iter().max().unwrap_or_default())
+    }
+
+    /// See [`Counters::settle`](crate::store::Counters::settle).
+    pub(in crate::store) fn settle(&self, correction: &Correction<'_>, now: Timestamp) {
+        if !correction.shared {
+            return self.memory.settle(correction, now);
+        }
+        if correction.charge.remote.on_error == OnError::Local {
+            // The copy in this process has its own clock: it counts as if it were decided now.
+            self.memory.settle(&Correction { counted_at: now, ..*correction }, now);
+        }
+        if !self.reporter.settle(&self.script, correction) {
+            self.script.count_unsettled(correction.difference.unsigned_abs());
+        }
+    }
+
+    /// Whether the servers know of all corrections, as far as they can be told.
+    pub(in crate::store) fn has_settled(&self) -> bool {
+        self.reporter.has_settled()
+    }
+
+    /// See [`Counters::charge`](crate::store::Counters::charge). The charges have one owner.
+    ///
+    /// An idempotency key is claimed first, under a name of its own, so that its use for a key in another slot is noticed.
+    /// The record beside the counters is written with the charge, all or none, so it decides whether the charge is made.
+    pub(in crate::store) async fn charge(
+        &self,
+        charges: &[Charge<'_>],
+        units: Cost,
+        once: Option<&IdempotentCharge>,
+        now: Timestamp,
+    ) -> Result<ChargeEffect, ChargeFault> {
+        let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
+        if let Some(once) = once {
+            match self.script.claim(once).await.map_err(|_| Unreachable)?.as_slice() {
+                [_, 1] => {}
+                [_, 0] => return Err(ChargeFault::OtherCharge),
+                _ => return Err(Unreachable.into()),
+            }
+        }
+        let answer = self.script.charge(slot, charges, units, once).await.map_err(|_| Unreachable)?;
+        let effect = reply::charged(&answer)?;
+        if effect == ChargeEffect::Charged {
+            self.memory.charge(charges, units, now);
+            // Their waits are too short now.
+            *self.refusals.borrow_mut() = DenialCache::default();
+        }
+        Ok(effect)
+    }
+
+    /// See [`Counters::used`](crate::store::Counters::used). The charges have one owner.
+    pub(in crate::store) async fn used(&self, charges: &[Charge<'_>]) -> Result<Vec<u64>, Unreachable> {
+        let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
+        let answer =
+            self.script.change(slot, charges, |command| call::used(charges, |word| command.word(word)));
+        let answer = answer.await.map_err(|_| Unreachable)?;
+        reply::units(&answer, charges.len()).map_err(|_| Unreachable)
     }
 
     /// Changes the counters of one owner. Cached denials may be wrong afterwards.

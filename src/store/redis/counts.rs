@@ -12,6 +12,8 @@ pub struct RedisCounts {
     pub errors: Counter,
     /// Denials answered from the cache, without a call.
     pub remembered: Counter,
+    /// Units of costs that were corrected, but whose correction the servers may not know of.
+    pub unsettled: Counter,
     /// The duration of the calls that were answered.
     pub duration: Histogram<CallTime>,
 }

@@ -27,8 +27,10 @@ pub(super) async fn decide(
     place: Option<PlaceId>,
 ) -> Outcome {
     let decisions = charges.iter().map(fallback::unlimited).collect();
-    let unasked = ChargeSet::default();
-    let mut session = Session { script, charges, now, deadline, place, decisions, unasked, admitted: true };
+    let (unasked, counted_at) = (ChargeSet::default(), charges.iter().map(|_| now).collect());
+    let admitted = true;
+    let mut session =
+        Session { script, charges, now, deadline, place, decisions, counted_at, unasked, admitted };
     let paid = session.ask_the_enforced().await;
     let unavailable = session.go_on_without();
     if !session.admitted {
@@ -38,7 +40,9 @@ pub(super) async fn decide(
         session.ask_the_shadows().await;
     }
     let decisions = if unavailable { Decisions::default() } else { Decisions::Together(session.decisions) };
-    Outcome { decisions, unasked: session.unasked, unavailable, banned: false }
+    let counted_at =
+        charges.iter().any(|charge| charge.remote.settles).then(|| session.counted_at.into_boxed_slice());
+    Outcome { decisions, unasked: session.unasked, unavailable, banned: false, counted_at }
 }
 
 /// The state of one request's decision.
@@ -51,6 +55,8 @@ struct Session<'a> {
     place: Option<PlaceId>,
     /// One per charge; unlimited until decided.
     decisions: SmallVec<[Decision; 4]>,
+    /// When each charge counted, by the clock that counted it.
+    counted_at: SmallVec<[Timestamp; 4]>,
     unasked: ChargeSet,
     /// No limit has denied yet.
     admitted: bool,
@@ -74,7 +80,7 @@ impl Session<'_> {
             let charging = self.admitted;
             match self.ask(&part).await {
                 Ok(reply) => {
-                    self.put(&part.indices, &reply.outcome.decisions);
+                    self.put(&part.indices, &reply);
                     if charging && self.admitted {
                         paid.push((part, reply.now));
                     }
@@ -94,7 +100,7 @@ impl Session<'_> {
             return false;
         }
         let outcome = self.script.without(&self.chosen(&indices), self.now);
-        self.put(&indices, &outcome.decisions);
+        self.put_local(&indices, &outcome);
         self.admitted &= !outcome.unavailable;
         outcome.unavailable
     }
@@ -119,12 +125,12 @@ impl Session<'_> {
         for part in self.parts(|group| group != Group::Enforced) {
             let admitted = self.admitted;
             match self.ask(&part).await {
-                Ok(reply) => self.put(&part.indices, &reply.outcome.decisions),
+                Ok(reply) => self.put(&part.indices, &reply),
                 Err(_) => {
                     part.indices.iter().for_each(|index| self.unasked.insert(*index));
                     if admitted {
                         let outcome = self.script.without(&self.chosen(&part.indices), self.now);
-                        self.put(&part.indices, &outcome.decisions);
+                        self.put_local(&part.indices, &outcome);
                     }
                 }
             }
@@ -139,8 +145,21 @@ impl Session<'_> {
         timeout_at(self.deadline, asked).await.unwrap_or(Err(CallError::Timeout))
     }
 
-    /// Stores the decisions of the charges at these indices.
-    fn put(&mut self, indices: &[usize], decisions: &[Decision]) {
+    /// Stores a server's decisions on the charges at these indices.
+    fn put(&mut self, indices: &[usize], reply: &Reply) {
+        indices.iter().for_each(|index| self.counted_at[*index] = reply.now);
+        self.put_decisions(indices, &reply.outcome.decisions);
+    }
+
+    /// Stores the decisions without the servers.
+    fn put_local(&mut self, indices: &[usize], outcome: &Outcome) {
+        for (index, time) in indices.iter().zip(outcome.counted_at.iter().flatten()) {
+            self.counted_at[*index] = *time;
+        }
+        self.put_decisions(indices, &outcome.decisions);
+    }
+
+    fn put_decisions(&mut self, indices: &[usize], decisions: &[Decision]) {
         for (index, decision) in indices.iter().zip(decisions) {
             self.decisions[*index] = *decision;
             self.admitted &= !matches!(decision.verdict, Verdict::Deny(_));

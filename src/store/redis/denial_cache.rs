@@ -53,8 +53,8 @@ impl DenialCache {
     /// Caches a denied call. `asked` is the time of the call and `replied` that of the reply: the server decided in
     /// between.
     ///
-    /// Three kinds are not cached: a call decided without the server; one that no enforced limit denies; and one with a
-    /// limit that counts denied attempts, since the server has to see each of them.
+    /// Four kinds are not cached: a call decided without the server; one that no enforced limit denies; one with a limit
+    /// that counts denied attempts, since the server has to see each of them; and one with a limit that gives costs back.
     pub fn remember(
         &mut self,
         charges: &[Charge<'_>],
@@ -144,7 +144,8 @@ impl Call {
 fn certain_for(charges: &[Charge<'_>], outcome: &Outcome) -> Option<Micros> {
     let asked = outcome.unasked.is_empty() && !outcome.unavailable;
     let whole = charges.len() <= MAX_CACHED_CHARGES && charges.len() == outcome.decisions.len();
-    if !asked || !whole || charges.iter().any(|charge| charge.algorithm.counts_denied()) {
+    let changes = |charge: &Charge<'_>| charge.algorithm.counts_denied() || charge.remote.settles;
+    if !asked || !whole || charges.iter().any(changes) {
         return None;
     }
     let enforced =

@@ -14,7 +14,7 @@ pub(super) fn decide(memory: &MemoryStore, charges: &[Charge<'_>], now: Timestam
     if charges.iter().any(refuses) {
         return unavailable(charges);
     }
-    decided(charges, &memory.decide_without_places(&local(charges), now))
+    decided(charges, memory.decide_without_places(&local(charges), now), now)
 }
 
 /// The same for a request with concurrency limits, which takes its places or its turn in `memory`.
@@ -28,8 +28,8 @@ pub(super) fn admit(
         return Turn::Decided(unavailable(charges), None);
     }
     match memory.admit(&local(charges), now, ticket) {
-        Turn::Decided(outcome, places) => Turn::Decided(decided(charges, &outcome.decisions), places),
-        Turn::Waits(outcome, limit) => Turn::Waits(decided(charges, &outcome.decisions), limit),
+        Turn::Decided(outcome, places) => Turn::Decided(decided(charges, outcome, now), places),
+        Turn::Waits(outcome, limit) => Turn::Waits(decided(charges, outcome, now), limit),
     }
 }
 
@@ -41,12 +41,17 @@ fn local<'a>(charges: &[Charge<'a>]) -> SmallVec<[Charge<'a>; 4]> {
     charges.iter().filter(|charge| is_local(charge)).copied().collect()
 }
 
-/// The outcome with the decisions on the local charges.
-fn decided(charges: &[Charge<'_>], local: &[Decision]) -> Outcome {
-    let mut local = local.iter().copied();
-    let decision = |charge| if is_local(charge) { local.next() } else { None }.unwrap_or(unlimited(charge));
+/// The outcome for all charges from that of the local ones.
+fn decided(charges: &[Charge<'_>], local: Outcome, now: Timestamp) -> Outcome {
+    let mut decided = local.decisions.iter().copied();
+    let decision = |charge| if is_local(charge) { decided.next() } else { None }.unwrap_or(unlimited(charge));
     let decisions = Decisions::Together(charges.iter().map(decision).collect());
-    Outcome { decisions, unasked: all(charges), ..Outcome::default() }
+    let counted_at = local.counted_at.map(|times| {
+        let mut times = times.into_iter();
+        let time = |charge| if is_local(charge) { times.next() } else { None }.unwrap_or(now);
+        charges.iter().map(time).collect()
+    });
+    Outcome { decisions, unasked: all(charges), counted_at, ..Outcome::default() }
 }
 
 fn unavailable(charges: &[Charge<'_>]) -> Outcome {

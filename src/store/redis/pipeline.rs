@@ -40,7 +40,7 @@ use pending::{ReplySlot, TimedReply};
 use queue::PipelineQueue;
 
 /// How often one call is repeated after loading the script.
-const MAX_LOADS: u32 = 5;
+const MAX_LOADS: u32 = 20;
 
 /// A connection that reconnects by itself. Closed when it is dropped.
 #[derive(Debug)]

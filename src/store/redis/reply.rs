@@ -2,11 +2,12 @@
 //!
 //! Integers: the server's time in µs that was used. Then, unless a cost was settled, four for each charge: the verdict
 //! (0 allow, 1 delay, 2 deny, 3 never, 4 unknown), the wait in µs (0 without one), `remaining`, and `reset_after` in µs.
-//! Of a `grant`, one for each charge: the units given back.
+//! Of a `grant`, one for each charge: the units given back; of `used`, the units in use. Of a `charge`, one: 0 charged, 1
+//! charged before, 2 the idempotency key stands for another request. Of a `claim`, one: 0 if it does, else 1.
 
 use crate::limit::units::{EXACT, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
-use crate::store::{Decisions, Outcome};
+use crate::store::{ChargeEffect, ChargeFault, Decisions, Outcome, Unreachable};
 
 /// Integers for each charge.
 const EACH: usize = 4;
@@ -47,15 +48,29 @@ pub fn read(integers: &[i64], charges: usize) -> Result<Reply, Unreadable> {
     Ok(Reply { now: Timestamp(number(*now)?), outcome: Decisions::Together(decisions).into() })
 }
 
-/// Reads the reply to a `grant` of this many charges: the units given back to each.
+/// Reads the reply to a `grant` or `used` of this many charges: the units of each.
 ///
 /// # Errors
 ///
 /// See [`Unreadable`].
-pub fn granted(integers: &[i64], charges: usize) -> Result<Vec<u64>, Unreadable> {
+pub fn units(integers: &[i64], charges: usize) -> Result<Vec<u64>, Unreadable> {
     match integers.split_first() {
-        Some((_, granted)) if granted.len() == charges => granted.iter().copied().map(number).collect(),
+        Some((_, units)) if units.len() == charges => units.iter().copied().map(number).collect(),
         _ => Err(Unreadable::Length { found: integers.len(), wanted: 1 + charges }),
+    }
+}
+
+/// Reads the reply to a `charge`.
+///
+/// # Errors
+///
+/// [`ChargeFault::OtherCharge`] is the server's answer; any other text is [`Unreachable`].
+pub fn charged(integers: &[i64]) -> Result<ChargeEffect, ChargeFault> {
+    match integers {
+        [_, 0] => Ok(ChargeEffect::Charged),
+        [_, 1] => Ok(ChargeEffect::Repeated),
+        [_, 2] => Err(ChargeFault::OtherCharge),
+        _ => Err(Unreachable.into()),
     }
 }
 

@@ -1,12 +1,15 @@
 //! Reports of a worker to the servers, in the background: the places of its requests in flight, refusals that it gave
-//! from its cache, and bans that have begun.
+//! from its cache, bans that have begun, and costs that are known now.
 //!
 //! A place is released as soon as its request has ended, and renewed as long as it has not: places that are not renewed
 //! expire (`places.lua`). A request that was admitted without the servers holds a place from its first renewal on. All
 //! reports of places can be repeated without being counted twice.
+//!
+//! A correction of a cost waits as long as the servers are known to be away. It is never sent twice: where its call had
+//! no reply, the cost may stay as it was reserved, and is counted as such.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::call::PlaceId;
+use super::errors::CallError;
 use super::script_client::ScriptClient;
 use super::slot::HashSlot;
 use crate::clock::deadline::now;
@@ -23,7 +27,7 @@ use crate::clock::micros;
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::store::bans::{Banned, Bans};
-use crate::store::{BanningRequest, Charge, Outcome};
+use crate::store::{BanningRequest, Charge, Correction, Outcome};
 
 /// How often places are renewed and refusals reported.
 const EVERY: Duration = Duration::from_secs(1);
@@ -33,6 +37,8 @@ const RENEWED_AFTER: Duration = Duration::from_secs(4);
 const BATCH: usize = 1_000;
 /// The maximum number of keys whose refusals are kept; more are not reported. The cache of denials has as many entries.
 const MAX_REFUSED_KEYS: usize = 8_192;
+/// The maximum number of corrections that wait for the servers; later ones are lost.
+const MAX_CORRECTIONS: usize = 10_000;
 
 /// One worker's reports. After it is dropped, the reports go on until no place is held.
 #[derive(Debug)]
@@ -47,6 +53,8 @@ struct Pending {
     reports: RefCell<Reports>,
     /// There is a report that does not wait for the next second.
     urgent: Notify,
+    /// Corrections are on their way.
+    settling: Cell<bool>,
     /// The reporter is dropped.
     is_closed: Cell<bool>,
 }
@@ -62,6 +70,18 @@ struct Reports {
     refused: HashMap<Fingerprint, RefusalReport>,
     /// Bans that have begun.
     begun: Vec<(Banned, Micros)>,
+    /// Costs that are known now, by age.
+    corrections: VecDeque<CorrectionReport>,
+}
+
+/// The correction of a cost.
+#[derive(Debug)]
+struct CorrectionReport {
+    slot: HashSlot,
+    key: Box<[u8]>,
+    algorithm: Algorithm,
+    counted_at: Timestamp,
+    difference: i64,
 }
 
 /// The places of one request.
@@ -92,6 +112,12 @@ struct RefusalReport {
     banned: Banned,
     /// The time of the first, on both clocks.
     first: (Timestamp, Instant),
+}
+
+impl CorrectionReport {
+    fn words(&self) -> (&[u8], &Algorithm, Timestamp, i64) {
+        (&self.key, &self.algorithm, self.counted_at, self.difference)
+    }
 }
 
 impl RefusalReport {
@@ -199,6 +225,30 @@ impl Reporter {
         }
     }
 
+    /// Corrects a cost that the servers have charged. Returns false if too many corrections wait.
+    #[must_use]
+    pub(super) fn settle(&self, script: &ScriptClient, correction: &Correction<'_>) -> bool {
+        let Correction { charge, counted_at, difference, .. } = correction;
+        let mut reports = self.pending.reports.borrow_mut();
+        if reports.corrections.len() >= MAX_CORRECTIONS {
+            return false;
+        }
+        reports.corrections.push_back(CorrectionReport {
+            slot: script.slot(charge),
+            key: script.name(charge),
+            algorithm: *charge.algorithm,
+            counted_at: *counted_at,
+            difference: *difference,
+        });
+        self.pending.urgent.notify_one();
+        true
+    }
+
+    /// Whether all corrections were sent.
+    pub(super) fn has_settled(&self) -> bool {
+        self.pending.reports.borrow().corrections.is_empty() && !self.pending.settling.get()
+    }
+
     /// Tells the fleet of a ban that has begun.
     pub(super) fn begun(&self, banned: Banned, span: Micros) {
         self.pending.reports.borrow_mut().begun.push((banned, span));
@@ -237,6 +287,7 @@ async fn run(pending: Rc<Pending>, script: Rc<ScriptClient>, bans: Arc<Bans>) {
         }
         let ended = std::mem::take(&mut pending.reports.borrow_mut().ended);
         send(&script, b"release", ended.into_iter().flat_map(|held| held.places).collect()).await;
+        pending.settle(&script).await;
         let begun = std::mem::take(&mut pending.reports.borrow_mut().begun);
         for (banned, span) in begun {
             // A ban that the list lacks is in force all the same: its key has it.
@@ -249,7 +300,35 @@ impl Pending {
     /// Whether the reporter is dropped, and no place is held or to be released.
     fn is_over(&self) -> bool {
         let reports = self.reports.borrow();
-        self.is_closed.get() && reports.held.is_empty() && reports.ended.is_empty()
+        let is_empty = reports.held.is_empty() && reports.ended.is_empty() && reports.corrections.is_empty();
+        self.is_closed.get() && is_empty
+    }
+
+    /// Sends the corrections. Those that were certainly not made stay for the next second; after the reporter is dropped,
+    /// they are lost.
+    async fn settle(&self, script: &ScriptClient) {
+        let mut waiting: Vec<_> = self.reports.borrow_mut().corrections.drain(..).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        self.settling.set(true);
+        // Stable: of one key, the corrections stay in order.
+        waiting.sort_by_key(|correction| correction.slot);
+        let mut unsent = Vec::new();
+        let mut rest = waiting.into_iter().peekable();
+        while let Some(slot) = rest.peek().map(|correction| correction.slot) {
+            let batch: Vec<_> =
+                std::iter::from_fn(|| rest.next_if(|next| next.slot == slot)).take(BATCH).collect();
+            match script.settle(slot, batch.iter().map(CorrectionReport::words)).await {
+                Ok(()) => {}
+                Err(CallError::Down | CallError::Busy | CallError::Refused(_)) if !self.is_closed.get() => {
+                    unsent.extend(batch);
+                }
+                Err(_) => script.count_unsettled(batch.iter().map(|one| one.difference.unsigned_abs()).sum()),
+            }
+        }
+        unsent.into_iter().rev().for_each(|one| self.reports.borrow_mut().corrections.push_front(one));
+        self.settling.set(false);
     }
 
     /// Reports the refusals that were given from the cache; some may begin bans.

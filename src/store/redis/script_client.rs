@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use super::call::{Correction, PlaceId};
+use super::call::PlaceId;
 use super::counts::RedisCounts;
 use super::errors::CallError;
 use super::nodes::Nodes;
@@ -16,10 +14,10 @@ use super::settings::RedisSettings;
 use super::slot::HashSlot;
 use super::{call, fallback, key};
 use crate::clock::micros;
-use crate::limit::units::{Cost, Micros, Timestamp};
+use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Algorithm, Decision};
 use crate::store::memory::MemoryStore;
-use crate::store::{Charge, Outcome};
+use crate::store::{Charge, IdempotentCharge, Outcome};
 
 /// One worker's calls of the script.
 #[derive(Debug)]
@@ -78,6 +76,11 @@ impl ScriptClient {
         reply::read(&answer.integers, decided).map_err(|_| CallError::Unreadable)
     }
 
+    /// Counts units of corrections that the servers may not know of.
+    pub(super) fn count_unsettled(&self, units: u64) {
+        self.counts.unsettled.add(units);
+    }
+
     /// Decides without the servers.
     pub(super) fn without(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         fallback::decide(&self.memory, charges, now)
@@ -116,6 +119,32 @@ impl ScriptClient {
             write(command);
         });
         Ok(answer.await?.integers)
+    }
+
+    /// Charges the counters by hand, which are all in this slot.
+    pub(super) async fn charge(
+        &self,
+        slot: HashSlot,
+        charges: &[Charge<'_>],
+        units: Cost,
+        once: Option<&IdempotentCharge>,
+    ) -> Result<Integers, CallError> {
+        let answer = self.nodes.ask(slot, |command| {
+            self.write_script(command, charges.len() as u64 + u64::from(once.is_some()));
+            self.write_names(command, charges);
+            if let (Some(once), Some(charge)) = (once, charges.first()) {
+                let (id, owner) = (key::owner(Fingerprint(once.id)), key::owner(charge.owner()));
+                command.parts(&[self.settings.prefix.as_bytes(), b":charged:", &id, b":{", &owner, b"}"]);
+            }
+            call::charge(charges, units, once, |word| command.word(word));
+        });
+        Ok(answer.await?.integers)
+    }
+
+    /// Has an idempotency key stand for a request.
+    pub(super) async fn claim(&self, once: &IdempotentCharge) -> Result<Integers, CallError> {
+        let id = key::owner(Fingerprint(once.id));
+        self.ask_key(b"charge-id", &id, |command| call::claim(once, |word| command.word(word))).await
     }
 
     /// The slot of all the counters, if they are in one slot.
@@ -166,6 +195,23 @@ impl ScriptClient {
         Ok(reply.outcome.decisions.iter().map(Decision::ban_rest).collect())
     }
 
+    /// Corrects costs of keys, all in this slot: each key, its algorithm, when it counted by the server's clock, and by
+    /// how many units the cost was higher.
+    pub(super) async fn settle<'r>(
+        &self,
+        slot: HashSlot,
+        corrections: impl ExactSizeIterator<Item = (&'r [u8], &'r Algorithm, Timestamp, i64)> + Clone,
+    ) -> Result<(), CallError> {
+        let answer = self.nodes.ask(slot, |command| {
+            self.write_script(command, corrections.len() as u64);
+            corrections.clone().for_each(|(key, ..)| command.word(key));
+            let settled =
+                corrections.clone().map(|(_, algorithm, at, difference)| (algorithm, at, difference));
+            call::settle(settled, |word| command.word(word));
+        });
+        answer.await.map(drop)
+    }
+
     /// Writes the call of the script.
     fn write(
         &self,
@@ -179,7 +225,10 @@ impl ScriptClient {
         match question {
             ScriptOp::Decide => call::decide(charges, word),
             ScriptOp::Peek => call::peek(charges, word),
-            ScriptOp::Refund(at) => call::settle(&refunds(charges), at, word),
+            ScriptOp::Refund(at) => {
+                let refund = |charge: &Charge<'_>| -i64::from(charge.cost.units());
+                call::settle(charges.iter().map(|charge| (charge.algorithm, at, refund(charge))), word);
+            }
         }
         if let Some(place) = place {
             command.word(&place);
@@ -188,6 +237,10 @@ impl ScriptClient {
 
     fn write_keys(&self, command: &mut Command<'_>, charges: &[Charge<'_>]) {
         self.write_script(command, charges.len() as u64);
+        self.write_names(command, charges);
+    }
+
+    fn write_names(&self, command: &mut Command<'_>, charges: &[Charge<'_>]) {
         for charge in charges {
             let owner = key::owner(charge.owner());
             command.parts(&key::parts(&self.settings.prefix, &charge.remote.name, &owner));
@@ -199,13 +252,4 @@ impl ScriptClient {
         command.word(self.script.sha1().as_bytes());
         command.number(keys);
     }
-}
-
-fn refunds<'a>(charges: &[Charge<'a>]) -> SmallVec<[Correction<'a>; 4]> {
-    let refund = |charge: &Charge<'a>| Correction {
-        algorithm: charge.algorithm,
-        key: charge.key,
-        difference: -i64::from(charge.cost.units()),
-    };
-    charges.iter().map(refund).collect()
 }

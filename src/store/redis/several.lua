@@ -1,9 +1,19 @@
--- All calls but the usual one: several charges, concurrency limits and bans, a peek, a correction, a grant, a reset.
+-- All calls but the usual one: several charges, concurrency limits and bans, a peek, a correction, a grant, a charge by
+-- hand, a reset.
 -- Returns the reply.
+
+-- After a key: when it was last reset, kept for a day. A refund of a charge from before is void.
+local RESET, RESET_KEPT = ':reset', 86400000
+
+local function was_reset_since(key, moment)
+  local at = redis.call('GET', key .. RESET)
+  return at and tonumber(at) >= moment
+end
 
 local operation = ARGV[1]
 if operation == 'ban' or operation == 'bans' or operation == 'begin' or operation == 'begun' then return use 'bans' end
 if operation == 'reset' then
+  for _, key in ipairs(KEYS) do redis.call('SET', key .. RESET, now, 'PX', RESET_KEPT) end
   return { now, redis.call('DEL', unpack(KEYS)) }
 end
 if operation == 'renew' or operation == 'release' then
@@ -11,6 +21,21 @@ if operation == 'renew' or operation == 'release' then
   local change = operation == 'renew' and places.add or places.remove
   for index, key in ipairs(KEYS) do change(key, places.held_now(key), ARGV[index + 2]) end
   return { now }
+end
+
+-- The use of an idempotency key, whatever it charges. Returns whether it stands for this request, from now on.
+if operation == 'claim' then
+  local known = redis.call('GET', KEYS[1])
+  if known and known ~= ARGV[3] then return { now, 0 } end
+  redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
+  return { now, 1 }
+end
+-- A charge by hand may have a record, by which it is made once: the last key, and the request as the last argument.
+local record, request
+if operation == 'charge' and ARGV[2] ~= '0' then
+  record, request = table.remove(KEYS), table.remove(ARGV)
+  local known = redis.call('GET', record)
+  if known then return { now, known == request and 1 or 2 } end
 end
 
 -- One account per key, so that a second charge to a key sees the first.
@@ -27,6 +52,10 @@ for index, key in ipairs(KEYS) do
     accounts[key] = account
   end
   local charge = { account = account, group = group, cost = cost }
+  if operation == 'settle' then
+    charge.counted_at = struct.unpack('<d', argument, rest)
+    if cost < 0 and was_reset_since(key, charge.counted_at) then charge.cost = 0 end
+  end
   if group >= BAN then bans[#bans + 1] = charge else charges[#charges + 1] = charge end
 end
 
@@ -47,13 +76,20 @@ for _, charge in ipairs(all) do
       account.algorithm.decide(account.limit, account.state, now, charge.cost, true)
     account.changed = false
   elseif operation == 'settle' then
-    local state = account.algorithm.settle(account.limit, account.state, tonumber(ARGV[2]), charge.cost, now)
+    local state = account.algorithm.settle(account.limit, account.state, charge.counted_at, charge.cost, now)
     account.changed = account.changed or state ~= account.state
     account.state = state
   elseif operation == 'grant' then
-    local grant = use 'grant'[account.name]
-    account.state, charge.granted = grant(account.algorithm, account.limit, account.state, charge.cost)
+    local grant = use 'grant'.grant[account.name]
+    account.state, charge.units = grant(account.algorithm, account.limit, account.state, charge.cost)
     account.changed = true
+  elseif operation == 'charge' then
+    local charge_now = use 'grant'.charge[account.name]
+    account.state = charge_now(account.algorithm, account.limit, account.state, charge.cost)
+    account.changed = true
+  elseif operation == 'used' then
+    charge.units = use 'grant'.used[account.name](account.algorithm, account.limit, account.state)
+    account.changed = false
   end
 end
 
@@ -61,9 +97,14 @@ for key, account in pairs(accounts) do
   if account.changed then save(account.algorithm, account.limit, key, account.state) end
 end
 
+if operation == 'charge' then
+  if record then redis.call('SET', record, request, 'PX', ARGV[2]) end
+  return { now, 0 }
+end
+
 local reply = { now }
 for index, charge in ipairs(all) do
-  if charge.granted then reply[index + 1] = charge.granted end
+  if charge.units then reply[index + 1] = charge.units end
   if charge.verdict then
     local at = 4 * index - 2
     reply[at], reply[at + 1] = charge.verdict, charge.wait

@@ -13,7 +13,7 @@ use super::captured_headers::{CapturedHeaders, HeaderOrigin, shown};
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::log::{LogColumn, LogField, LogFields};
 use crate::route::key::LABEL_END;
-use crate::telemetry::metrics::DecisionLabel;
+use crate::telemetry::metrics::{DecisionLabel, SettledUnits};
 use crate::telemetry::trace::context::TraceId;
 
 /// The record of one completed request. Empty or `None`: unknown, or not applicable. Its texts are strings so that an
@@ -60,6 +60,8 @@ pub struct Record {
     pub remaining: Option<u64>,
     /// The request's cost for that limit.
     pub cost: Option<u32>,
+    /// The units reserved and settled, if the cost was settled after the response.
+    pub settled: Option<SettledUnits>,
     /// Why tollgate itself responded, as one word: `connect`, `timeout`, …
     pub error: Option<&'static str>,
     /// The trace that the request belongs to, if requests are traced.
@@ -99,6 +101,7 @@ impl Default for Record {
             decision: None,
             remaining: None,
             cost: None,
+            settled: None,
             error: None,
             trace_id: None,
             key: String::new(),
@@ -194,6 +197,11 @@ fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Resul
         LogField::Decision => line.serialize_entry(name, &record.decision.map(DecisionLabel::as_str)),
         LogField::Remaining => line.serialize_entry(name, &record.remaining),
         LogField::Cost => line.serialize_entry(name, &record.cost),
+        LogField::Reserved => line.serialize_entry(name, &record.settled.map(|settled| settled.reserved)),
+        LogField::Settled => line.serialize_entry(name, &record.settled.map(|settled| settled.units)),
+        LogField::Settlement => {
+            line.serialize_entry(name, &record.settled.map(|settled| settled.result.as_str()))
+        }
         LogField::Error => line.serialize_entry(name, &record.error),
         LogField::TraceId => line.serialize_entry(name, &record.trace_id.map(|id| id.to_string())),
         LogField::UserAgent => line.serialize_entry(name, &own_header(&record.user_agent)),

@@ -13,7 +13,9 @@ use crate::telemetry::metrics::DecisionLabel;
 /// The maximum number of characters of one field; the rest is cut off.
 const MAX_CHARS: usize = 200;
 
-static DEFAULT: LazyLock<LogFields> = LazyLock::new(LogFields::default);
+/// The fields of a file that names none, without and with routes that settle costs.
+static DEFAULTS: LazyLock<[LogFields; 2]> =
+    LazyLock::new(|| [LogFields::default(), LogFields::default_with_settled()]);
 
 const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
@@ -46,7 +48,7 @@ pub(super) fn write(
     if let Some(reason) = reason(record) {
         write!(batch, " {}{}{plain}", paint(YELLOW), safe(&reason))?;
     }
-    let fields_are_default = *fields == *DEFAULT;
+    let fields_are_default = DEFAULTS.contains(fields);
     for column in fields.columns().iter().filter(|column| is_extra(column, fields_are_default)) {
         if let Some(value) = value(column, record) {
             write!(batch, " {dim}{}={plain}{}", column.label(), quoted(&value))?;
@@ -69,11 +71,14 @@ fn reason(record: &Record) -> Option<String> {
     }
 }
 
-/// Whether the field follows as `name=value`. Of the default fields only the consumer does: the line would be too long.
+/// Whether the field follows as `name=value`. Of the default fields only the consumer and the settled cost do: the line
+/// would be too long.
 fn is_extra(column: &LogColumn, fields_are_default: bool) -> bool {
     use LogField as F;
     match column {
-        LogColumn::Field(field) if fields_are_default => *field == F::Consumer,
+        LogColumn::Field(field) if fields_are_default => {
+            matches!(field, F::Consumer | F::Reserved | F::Settled | F::Settlement)
+        }
         LogColumn::Field(
             F::Time | F::Method | F::Host | F::Path | F::Status | F::DurationMs | F::Client | F::Limit,
         ) => false,
@@ -97,6 +102,9 @@ fn value(column: &LogColumn, record: &Record) -> Option<String> {
         F::RequestId => said(&record.request_id).map(str::to_owned),
         F::Remaining => record.remaining.map(|remaining| remaining.to_string()),
         F::Cost => record.cost.map(|cost| cost.to_string()),
+        F::Reserved => record.settled.map(|settled| settled.reserved.to_string()),
+        F::Settled => record.settled.map(|settled| settled.units.to_string()),
+        F::Settlement => record.settled.map(|settled| settled.result.as_str().to_owned()),
         F::TraceId => record.trace_id.map(|id| id.to_string()),
         F::UserAgent => own_header(&record.user_agent),
         F::Referer => own_header(&record.referer),

@@ -7,7 +7,7 @@ use crate::counter::{CallTime, HistogramTotal, Scale};
 use crate::store::Store;
 use crate::store::redis::SharedStore;
 use crate::telemetry::metrics::{
-    Answered, Attempts, Decided, Delta, RequestOutcome, ServerCounts, ServerName,
+    Answered, Attempts, Decided, Delta, RequestOutcome, ServerCounts, ServerName, SettledCounts,
 };
 
 /// The maximum number of routes, limits and upstreams each in one second; those with the most requests.
@@ -20,6 +20,7 @@ pub struct SecondSample {
     pub all: Requests,
     routes: Vec<(Arc<str>, Requests)>,
     limits: Vec<(Arc<str>, Decided)>,
+    settled: Vec<(Arc<str>, SettledCounts)>,
     upstreams: Vec<(Arc<str>, UpstreamSecond)>,
     servers: Vec<(ServerName, ServerCounts)>,
     /// The store.
@@ -100,6 +101,7 @@ impl SecondSample {
             all: Requests::from(&all),
             routes: busiest(routes, |route| route.fates.iter().sum()),
             limits: busiest(news.limits.into_iter(), |limit| limit.words.iter().sum()),
+            settled: busiest(news.settled.into_iter(), SettledCounts::units),
             upstreams: busiest(upstreams.into_iter(), |upstream| upstream.answers + upstream.failed),
             servers: busiest(news.servers.into_iter(), ServerCounts::responses),
             store,
@@ -119,6 +121,11 @@ impl SecondSample {
     /// The limits with verdicts.
     pub fn limits(&self) -> &[(Arc<str>, Decided)] {
         &self.limits
+    }
+
+    /// The limits with costs that were settled.
+    pub fn settled(&self) -> &[(Arc<str>, SettledCounts)] {
+        &self.settled
     }
 
     /// The upstreams, used or not.

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use http::StatusCode;
 
-use super::{AuthResult, ConnectionRejectReason, DecisionLabel, LimitVerdict, RequestOutcome, StatusClass};
+use super::{
+    AuthResult, ConnectionRejectReason, DecisionLabel, LimitVerdict, RequestOutcome, SettlementResult,
+    StatusClass,
+};
 use crate::counter::{Counter, Histogram, RequestTime};
 use crate::limit::units::Micros;
 use crate::upstream::Failure;
@@ -131,6 +134,26 @@ pub(super) struct AuthCounters {
 
 impl AuthCounters {
     pub(super) fn result(&self, result: AuthResult) -> &Counter {
+        // The enum's discriminants count from 0, in the order of `ALL`.
+        &self.results[result as usize]
+    }
+}
+
+/// The counters of a limit's costs that were reserved and settled.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct SettlementCounters {
+    /// Units reserved.
+    pub(super) reserved: Counter,
+    /// Units charged afterwards, beyond the reservation.
+    pub(super) charged: Counter,
+    /// Units of the reservation that were given back.
+    pub(super) refunded: Counter,
+    results: [Counter; SettlementResult::ALL.len()],
+}
+
+impl SettlementCounters {
+    pub(super) fn result(&self, result: SettlementResult) -> &Counter {
         // The enum's discriminants count from 0, in the order of `ALL`.
         &self.results[result as usize]
     }

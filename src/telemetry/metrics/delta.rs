@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::counters::{DecisionCounters, RouteCounters, ServerCounters, UpstreamCounters};
+use super::counters::{
+    DecisionCounters, RouteCounters, ServerCounters, SettlementCounters, UpstreamCounters,
+};
 use super::series::{Named, RouteSeries, Series, UpstreamSeries};
-use super::{DecisionLabel, LimitVerdict, Metrics, RequestOutcome, StatusClass};
-use crate::counter::{HistogramTotal, RequestTime};
+use super::{DecisionLabel, LimitVerdict, Metrics, RequestOutcome, SettlementResult, StatusClass};
+use crate::counter::{Counter, HistogramTotal, RequestTime};
 use crate::upstream::Failure;
 
 /// The values at the last read.
@@ -23,6 +25,8 @@ pub struct Delta {
     pub routes: HashMap<Arc<str>, Answered>,
     /// The counts of limits, on all routes together.
     pub limits: HashMap<Arc<str>, Decided>,
+    /// The costs settled after responses, of limits that settle some.
+    pub settled: HashMap<Arc<str>, SettledCounts>,
     /// The counts of upstreams.
     pub upstreams: HashMap<Arc<str>, Attempts>,
     /// The counts of servers.
@@ -48,6 +52,15 @@ pub struct Answered {
 pub struct Decided {
     /// In the order of [`LimitVerdict::ALL`].
     pub words: [u64; LimitVerdict::ALL.len()],
+}
+
+/// The costs of a limit that were settled after responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettledCounts {
+    /// The number of settled requests.
+    pub requests: u64,
+    /// Units: reserved, charged afterwards, given back.
+    units: [u64; 3],
 }
 
 /// Attempts at an upstream.
@@ -84,6 +97,14 @@ impl ServerCounts {
     pub fn add(&mut self, other: &Self) {
         add(&mut self.classes, &other.classes);
         self.retries += other.retries;
+    }
+}
+
+impl SettledCounts {
+    /// The units that the requests cost in the end.
+    pub fn units(&self) -> u64 {
+        let [reserved, charged, refunded] = self.units;
+        (reserved + charged).saturating_sub(refunded)
     }
 }
 
@@ -182,6 +203,33 @@ impl Total for Decided {
     }
 }
 
+impl Total for SettledCounts {
+    type Cells = SettlementCounters;
+
+    fn of(cells: &SettlementCounters) -> Self {
+        Self {
+            requests: SettlementResult::ALL.iter().map(|result| cells.result(*result).get()).sum(),
+            units: [&cells.reserved, &cells.charged, &cells.refunded].map(Counter::get),
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(earlier.requests),
+            units: less(&self.units, &earlier.units),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        add(&mut self.units, &other.units);
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.requests == 0 && self.units == [0; 3]
+    }
+}
+
 impl Total for Attempts {
     type Cells = UpstreamCounters;
 
@@ -243,6 +291,7 @@ struct Seen {
     series: Arc<Series>,
     unrouted: Last<Answered>,
     routes: Vec<RouteSeen>,
+    settlements: Vec<Last<SettledCounts>>,
     upstreams: Vec<UpstreamSeen>,
 }
 
@@ -279,7 +328,7 @@ impl Metrics {
 
 impl Seen {
     fn draw(&mut self, news: &mut Delta) {
-        let Self { series, unrouted, routes, upstreams } = self;
+        let Self { series, unrouted, routes, settlements, upstreams } = self;
         let name = |name: &Arc<str>| Arc::clone(name);
         draw(&series.unrouted, unrouted, name, &mut news.routes);
         for (route, seen) in series.routes.iter().zip(routes) {
@@ -287,6 +336,9 @@ impl Seen {
             for (limit, seen) in route.limits.iter().zip(&mut seen.limits) {
                 draw(limit, seen, name, &mut news.limits);
             }
+        }
+        for (limit, seen) in series.settlements.iter().zip(settlements) {
+            draw(limit, seen, name, &mut news.settled);
         }
         for (upstream, seen) in series.upstreams.iter().zip(upstreams) {
             draw(&upstream.exchanges, &mut seen.attempts, name, &mut news.upstreams);
@@ -329,6 +381,7 @@ impl Seen {
         Self {
             unrouted,
             routes: routes.collect(),
+            settlements: carry(&self.series.settlements, self.settlements, &series.settlements),
             upstreams: upstreams.collect(),
             series: Arc::clone(&series),
         }

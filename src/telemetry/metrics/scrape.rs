@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
 use super::{AuthResult, DecisionLabel, Metrics};
-use super::{clients, limits, process, store, traces, upstreams};
+use super::{clients, limits, process, settlements, store, traces, upstreams};
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::limit::units::Timestamp;
-use crate::plan::Plan;
+use crate::plan::{Limit, Plan};
 use crate::store::Store;
 use crate::telemetry::trace::SpanCounts;
 use crate::upstream::server_registry::ServerRegistry;
@@ -44,6 +44,9 @@ impl Metrics {
         decisions(&mut page, &workers);
         if plan.limits.iter().any(|limit| !limit.tiers.is_empty()) {
             tier_decisions(&mut page, &workers);
+        }
+        if plan.limits.iter().any(Limit::settles) {
+            settlements::settlements(&mut page, &workers);
         }
         if !plan.auths.is_empty() {
             auths(&mut page, &workers);

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::NO_ROUTE;
 use super::counters::{
-    AuthCounters, ConnectionCounters, DecisionCounters, RouteCounters, ServerCounters, UpstreamCounters,
+    AuthCounters, ConnectionCounters, DecisionCounters, RouteCounters, ServerCounters, SettlementCounters,
+    UpstreamCounters,
 };
 use crate::plan::{Limit, Plan, Route, Upstream};
 
@@ -16,6 +17,8 @@ pub(super) struct Series {
     pub(super) routes: Vec<RouteSeries>,
     /// In the order of the plan's limits.
     pub(super) tiers: Vec<TierSeries>,
+    /// In the order of the plan's limits.
+    pub(super) settlements: Vec<Named<SettlementCounters>>,
     pub(super) auths: Vec<Named<AuthCounters>>,
     pub(super) upstreams: Vec<UpstreamSeries>,
     pub(super) listeners: Vec<Named<ConnectionCounters>>,
@@ -70,6 +73,10 @@ impl Series {
             unrouted: Named { name: Arc::from(NO_ROUTE), cells: Arc::clone(&self.unrouted.cells) },
             routes: plan.routes.iter().map(&mut series_of).collect(),
             tiers: self.tiers_under(plan),
+            settlements: Named::after(
+                &self.settlements,
+                plan.limits.iter().map(|limit| Arc::clone(&limit.name)),
+            ),
             auths: Named::after(&self.auths, plan.auths.iter().map(|auth| Arc::clone(&auth.name))),
             upstreams: plan.upstreams.iter().map(&mut of_upstream).collect(),
             listeners: Named::after(&self.listeners, listeners),

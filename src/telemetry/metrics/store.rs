@@ -23,6 +23,9 @@ pub(super) fn store(page: &mut Exposition, store: &Store) {
     let remembered = "Refusals answered from memory, without a call to the shared store.";
     let amount = total(|counts| counts.remembered.get());
     page.single("tollgate_store_remembered_total", Kind::Counter, remembered, amount);
+    let unsettled = "Units of settled costs that the shared store may not know of: it was away for too long.";
+    let amount = total(|counts| counts.unsettled.get());
+    page.single("tollgate_store_unsettled_units_total", Kind::Counter, unsettled, amount);
     let up = "tollgate_store_up";
     page.family(
         up,

@@ -31,6 +31,8 @@ pub struct TopKey {
     pub refused: u64,
     /// The time of its last request.
     pub last: Timestamp,
+    /// The units of its settled requests; never too high.
+    pub units: u64,
 }
 
 /// The order of keys.
@@ -42,6 +44,8 @@ pub enum RankBy {
     Admitted,
     /// By all requests.
     Requests,
+    /// By the units of settled requests.
+    Units,
 }
 
 impl Ranking {
@@ -54,13 +58,15 @@ impl Ranking {
             ranking.total.refused += sketch.total.refused;
             for count in &sketch.counts {
                 let owner = count.owner;
-                let fresh = TopKey { owner, requests: error, admitted: 0, refused: 0, last: Timestamp(0) };
+                let last = Timestamp(0);
+                let fresh = TopKey { owner, requests: error, admitted: 0, refused: 0, last, units: 0 };
                 let top_key = ranking.top_keys.entry(owner).or_insert(fresh);
                 // Requests that this sketch may have missed are in `error` already.
                 top_key.requests += u64::from(count.requests().saturating_sub(sketch.error));
                 top_key.admitted += u64::from(count.admitted);
                 top_key.refused += u64::from(count.refused);
                 top_key.last = top_key.last.max(count.last);
+                top_key.units += count.units;
             }
         }
         ranking
@@ -73,6 +79,7 @@ impl Ranking {
             RankBy::Refused => (top_key.refused, top_key.requests),
             RankBy::Admitted => (top_key.admitted, top_key.requests),
             RankBy::Requests => (top_key.requests, top_key.refused),
+            RankBy::Units => (top_key.units, top_key.requests),
         };
         let rank = |top_key: &TopKey| (Reverse(weight(top_key)), top_key.owner);
         if max < top_keys.len() {
@@ -127,7 +134,7 @@ mod tests {
                 let admitted = all - refused;
                 prop_assert!(top_key.admitted <= admitted && admitted <= top_key.admitted + ranking.error);
             }
-            for by in [RankBy::Refused, RankBy::Admitted, RankBy::Requests] {
+            for by in [RankBy::Refused, RankBy::Admitted, RankBy::Requests, RankBy::Units] {
                 let (ten, all) = (ranking.top(10, by), ranking.top(usize::MAX, by));
                 prop_assert_eq!(&ten[..], &all[..ten.len()]);
             }

@@ -13,7 +13,7 @@ use prost::Message as _;
 use super::span::{Forwarded, RequestSpan};
 use crate::limit::units::{Micros, Timestamp};
 use crate::telemetry::access_log::Record;
-use crate::telemetry::metrics::DecisionLabel;
+use crate::telemetry::metrics::{DecisionLabel, SettledUnits};
 
 /// The parent is known to be in another process (bits 8 and 9 of `flags`).
 const REMOTE_PARENT: u32 = 0x300;
@@ -222,6 +222,11 @@ impl Attributes {
         }
         if let Some(cost) = record.cost {
             self.whole("tollgate.cost", cost);
+        }
+        if let Some(SettledUnits { reserved, units, result }) = record.settled {
+            self.whole("tollgate.reserved", reserved);
+            self.whole("tollgate.settled", units);
+            self.text("tollgate.settlement", result.as_str());
         }
         if let Some(delay) = delay {
             self.put("tollgate.delay_ms", Value::DoubleValue(milliseconds(delay)));

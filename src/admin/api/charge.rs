@@ -1,0 +1,104 @@
+//! `POST charge` of a key: the counterpart of `grant`. With an idempotency key it is charged once, however often it is
+//! sent.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+
+use super::key::{KeyRef, units};
+use super::{ApiError, ApiRequest, ApiResult, good, key_id, only};
+use crate::limit::units::Cost;
+use crate::plan::admin::AdminRight;
+use crate::shared::worker_commands::{ChargeByHand, KeyCommand, WorkerCommand};
+use crate::store::{ChargeEffect, ChargeFault, IdempotentCharge, Unreachable};
+
+/// The header with the idempotency key.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The maximum length of an idempotency key.
+const MAX_KEY: usize = 255;
+
+/// Charges the key in all policies of the limit.
+pub(super) async fn charge(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
+    if one.limit().is_concurrency() {
+        let message =
+            "the limit counts requests in flight: only requests take places, so there is nothing to charge";
+        return Err(ApiError::new(StatusCode::CONFLICT, message));
+    }
+    only(&asked.body, &["units"])?;
+    let units = units(&asked.body, "charged")?;
+    let once = idempotency_key(asked.headers)?.map(|key| once(key, one, asked, units));
+    let (plan, tier) = (Arc::clone(&one.plan), one.tier(asked.shared).await);
+    let command =
+        KeyCommand { plan, limit: one.index, tier, owner: one.owner, deed: ChargeByHand { units, once } };
+    let effect = asked.shared.worker_commands.ask_one(|tell| WorkerCommand::Charge(command, tell)).await;
+    let repeated = effect.unwrap_or(Err(Unreachable.into()))? == ChargeEffect::Repeated;
+    one.log(
+        asked,
+        &format!("{} {} units to", if repeated { "has charged" } else { "charges" }, units.units()),
+    );
+    let own = json!({
+        "limit": &*one.limit().name, "id": key_id(one.owner), "charged": units.units(), "repeated": repeated,
+        "changed": !repeated,
+    });
+    good(with_state(own, one, asked).await)
+}
+
+/// The response with the state of the key, if the client may read it. The charge is made: without the state, too, it is
+/// no failure.
+async fn with_state(own: Value, one: &KeyRef, asked: &ApiRequest<'_>) -> Value {
+    if !asked.caller.rights.allow(AdminRight::Read) {
+        return own;
+    }
+    let Ok(mut seen) = one.look(asked).await else { return own };
+    if let (Some(fields), Value::Object(own)) = (seen.as_object_mut(), own) {
+        fields.extend(own);
+    }
+    seen
+}
+
+/// The idempotency key, if the request has one.
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(key) = values.next() else { return Ok(None) };
+    let is_valid = (1..=MAX_KEY).contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic);
+    if !is_valid || values.next().is_some() {
+        let message = format!(
+            "`{IDEMPOTENCY_KEY}` is one value of 1 to {MAX_KEY} visible ASCII characters, without spaces"
+        );
+        return Err(ApiError::bad(message));
+    }
+    Ok(Some(key.as_bytes()))
+}
+
+/// Names the charge. The idempotency keys of different tokens are separate, so that the client with one token cannot use
+/// up the keys of another.
+fn once(key: &[u8], one: &KeyRef, asked: &ApiRequest<'_>, units: Cost) -> IdempotentCharge {
+    let token = asked.caller.token.as_deref().unwrap_or_default();
+    let (limit, owner) = (one.limit().name.as_bytes(), one.owner.0.to_be_bytes());
+    IdempotentCharge {
+        id: hash(&[token.as_bytes(), key]),
+        request: hash(&[limit, &owner, &units.units().to_be_bytes()]),
+    }
+}
+
+/// A hash of these parts, the same in all gateways of a fleet.
+fn hash(parts: &[&[u8]]) -> u128 {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_be_bytes()).update(part);
+    }
+    let mut half = [0; 16];
+    hasher.finalize_xof().fill(&mut half);
+    u128::from_be_bytes(half)
+}
+
+impl From<ChargeFault> for ApiError {
+    fn from(fault: ChargeFault) -> Self {
+        match fault {
+            ChargeFault::Unreachable(unreachable) => unreachable.into(),
+            ChargeFault::OtherCharge => Self::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string()),
+            ChargeFault::TooMany => Self::new(StatusCode::SERVICE_UNAVAILABLE, fault.to_string()),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `cost`: a number, or how it is measured.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::cost_source::{self, SettleDraft};
+use super::report::{SourceSpan, quoted};
+use super::table::ConfigTable;
+use super::value::{ConfigValue, Entry};
+use crate::limit::units::Cost;
+use crate::plan::cost::{CostRule, CostScale, MeasuredCost, Settle, SettleSource, SettledCost, StatusCosts};
+
+/// The keys beside `from` and `settle`.
+const OTHER_KEYS: [&str; 5] = ["per", "min", "max", "missing", "status"];
+
+/// A cost with its place.
+#[derive(Clone)]
+pub(super) struct CostDraft {
+    pub(super) rule: CostRule,
+    /// `None`: it is the default.
+    pub(super) span: Option<SourceSpan>,
+}
+
+impl CostDraft {
+    /// The cost of a route that names none.
+    pub(super) const DEFAULT: Self = Self { rule: CostRule::Fixed(Cost::ONE), span: None };
+}
+
+/// Reads a number or a table.
+pub(super) fn read(value: &ConfigValue<'_>) -> Option<CostDraft> {
+    let rule = if value.is_table() {
+        table(value)?
+    } else if value.is_list() {
+        return value.mismatch(
+            "a whole number or a table",
+            "write one number, or `{ reserve = …, settle = [\"…\", \"…\"] }` to add values of a response",
+        );
+    } else {
+        Cost::new(value.count(0, Cost::MAX)?).map_or(CostRule::Free, CostRule::Fixed)
+    };
+    Some(CostDraft { rule, span: Some(value.span()) })
+}
+
+fn table(value: &ConfigValue<'_>) -> Option<CostRule> {
+    let mut table = value.table("`cost`")?;
+    let later = ["settle", "reserve"].into_iter().find_map(|key| Some((key, table.given(key)?)));
+    let rule = match (table.given("from"), later) {
+        (Some(_), None) => measured(&mut table),
+        (None, Some(_)) => settled(&mut table),
+        (Some(_), Some((key, span))) => {
+            let message = format!("`cost` can not have both `from` and `{key}`");
+            let help =
+                "write `from` for a number in the request, or `reserve` and `settle` for one in the response";
+            table.reader().fault(span, message, help);
+            table.skip(&["from", "settle", "reserve"]);
+            table.skip(&OTHER_KEYS);
+            None
+        }
+        (None, None) => {
+            let message = "`cost` has neither `from` nor `settle`";
+            let help = "write `from = \"query:limit\"` for a number in the request, or `reserve = 1` and `settle = \"json:/usage/total_tokens\"` for one in the response";
+            table.reader().fault(table.span(), message, help);
+            table.skip(&["from", "reserve", "settle"]);
+            table.skip(&OTHER_KEYS);
+            None
+        }
+    };
+    let is_sound = table.finish();
+    rule.filter(|_| is_sound)
+}
+
+/// `from`, and its keys.
+fn measured(table: &mut ConfigTable<'_>) -> Option<CostRule> {
+    let from = table.require("from", "\"query:limit\"", |value| cost_source::request_source(&value));
+    let has_max = table.given("max").is_some();
+    // Unless the file says otherwise, no number makes a request free.
+    let scale = scale(table, 1);
+    let missing = table.optional("missing", |value| value.count(0, Cost::MAX));
+    let (from, scale) = (from?, scale?);
+    // A request that leaves the number out must not be cheaper than any that has it.
+    let missing = missing.unwrap_or(if has_max { scale.max } else { scale.min });
+    Some(CostRule::Measured(Arc::new(MeasuredCost { from, scale, missing })))
+}
+
+/// `reserve` and `settle`, and their keys.
+fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
+    let reserve = table.require("reserve", "1", |value| value.count(0, Cost::MAX));
+    let reserve_span = table.given("reserve");
+    let settle = table.require("settle", "\"json:/usage/total_tokens\"", |value| cost_source::settle(&value));
+    let settle = match settle {
+        Some(SettleDraft::Status) => {
+            for key in ["per", "min", "max"] {
+                let message = format!("`{key}` has no effect beside `settle = \"status\"`");
+                table.misplaced(key, &message, "leave it out: the numbers of `status` are units");
+            }
+            table.require("status", "{ 401 = 5, \"2xx\" = 0 }", |value| statuses(&value)).map(Settle::Status)
+        }
+        Some(SettleDraft::Values(sources)) => {
+            let help = "leave it out, or write `settle = \"status\"`";
+            table.misplaced("status", "`status` has no effect without `settle = \"status\"`", help);
+            let scale = scale(table, 0);
+            if let (Some(scale), Some(reserve), Some(span)) = (scale, reserve, reserve_span)
+                && scale.max < reserve
+            {
+                let message = format!("`reserve` is {reserve}, but no request costs more than {}", scale.max);
+                table.reader().fault(span, message, "lower `reserve`, or raise `max`");
+            }
+            let body = |source: &SettleSource| match source {
+                SettleSource::Body(source) => Some(source.clone()),
+                _ => None,
+            };
+            let in_body = sources.iter().filter_map(body).collect();
+            scale.map(|scale| Settle::Values { sources, in_body, scale })
+        }
+        None => {
+            table.skip(&["per", "min", "max", "status"]);
+            None
+        }
+    };
+    let missing = table.optional("missing", |value| missing(&value));
+    let reserve = reserve?;
+    let missing = missing.flatten().unwrap_or(reserve);
+    Some(CostRule::Settled(Arc::new(SettledCost { reserve, settle: settle?, missing })))
+}
+
+/// `missing`: units, or `"reserve"`.
+fn missing(value: &ConfigValue<'_>) -> Option<Option<u32>> {
+    if !value.is_text() {
+        return value.count(0, Cost::MAX).map(Some);
+    }
+    let text = value.text()?;
+    if text.as_str() == "reserve" {
+        return Some(None);
+    }
+    if text.as_str() != text.written() {
+        return value.count(0, Cost::MAX).map(Some);
+    }
+    value.fault(
+        format!("`missing` can not be {}", text.quoted()),
+        "write units, such as `5`, or `\"reserve\"`",
+    );
+    None
+}
+
+/// `per`, `min` (with this default) and `max`.
+fn scale(table: &mut ConfigTable<'_>, default_min: u32) -> Option<CostScale> {
+    let per = table.or("per", NonZeroU64::MIN, |value| NonZeroU64::new(value.whole(1..=1 << 53)?));
+    let min = table.or("min", default_min, |value| value.count(0, Cost::MAX));
+    let max = table.or("max", Cost::MAX, |value| value.count(1, Cost::MAX));
+    if min > max {
+        let span = table.given("min").unwrap_or(table.span());
+        table.reader().fault(
+            span,
+            format!("`min` is {min}, but `max` is {max}"),
+            "raise `max`, or lower `min`",
+        );
+        return None;
+    }
+    Some(CostScale { per, min, max })
+}
+
+/// `status = { 401 = 5, "2xx" = 0 }`.
+fn statuses(value: &ConfigValue<'_>) -> Option<StatusCosts> {
+    const EXAMPLE: &str = "write units by status: `{ 401 = 5, \"2xx\" = 0 }`";
+    if !value.is_table() {
+        return value.mismatch("a table", EXAMPLE);
+    }
+    let entries = value.entries()?;
+    if entries.is_empty() {
+        value.fault("`status` names no status, so that each costs `reserve`", EXAMPLE);
+        return None;
+    }
+    let mut costs = StatusCosts::default();
+    let read = entries.into_iter().map(|entry| status_cost(&entry, &mut costs));
+    // All of them, so that each faulty one is reported.
+    let are_sound = read.filter(Option::is_none).count() == 0;
+    are_sound.then_some(costs)
+}
+
+fn status_cost(Entry { key, key_span, value: units }: &Entry<'_>, costs: &mut StatusCosts) -> Option<()> {
+    let class = key.strip_suffix("xx").and_then(|class| class.parse::<usize>().ok());
+    let class = class.and_then(|class| costs.classes.get_mut(class.checked_sub(1)?));
+    match (class, status(key)) {
+        (Some(class), _) => *class = Some(units.count(0, Cost::MAX)?),
+        (None, Some(status)) => costs.exact.push((status, units.count(0, Cost::MAX)?)),
+        (None, None) => {
+            let message = format!("{} is neither a status nor a class", quoted(key));
+            units.reader().fault(
+                *key_span,
+                message,
+                "write a status such as 401, or a class such as \"4xx\"",
+            );
+            return None;
+        }
+    }
+    Some(())
+}
+
+fn status(text: &str) -> Option<StatusCode> {
+    let is_plain = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let status = is_plain.then(|| StatusCode::from_bytes(text.as_bytes()).ok()).flatten()?;
+    (status.as_u16() < 600).then_some(status)
+}

@@ -1,0 +1,384 @@
+//! Finds values of JSON texts (RFC 8259) by their pointers, while the texts stream past.
+//!
+//! The state is the containers that a pointer leads into and that are open, and a value that is being read. On this way
+//! the grammar is checked. A value beside the way is skipped: only its strings and brackets are read, so a fault inside
+//! it stays unseen.
+
+use smallvec::SmallVec;
+
+use super::beside::Beside;
+use super::key_match::{KeyMatch, KeyRead, Tokens};
+use super::number::NumberReader;
+use super::pointer::PointerToken;
+use super::swar::find_quote;
+use super::{BodySource, Reading};
+
+/// A scan of one text: a JSON document or several.
+#[derive(Debug)]
+pub(super) struct JsonScanner {
+    /// A bit for each source that this scanner looks for.
+    own: u32,
+    mode: Mode,
+    expect: Expect,
+    /// The sources on whose way the next value lies.
+    next: u32,
+    /// The open containers that a pointer leads into.
+    way: SmallVec<[Container; 4]>,
+    /// What the document has so far, a reading a source.
+    current: SmallVec<[Reading; 4]>,
+    /// What the last earlier document that had it had.
+    earlier: SmallVec<[Reading; 4]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Container {
+    is_object: bool,
+    /// The sources whose pointers lead into it.
+    sources: u32,
+    /// The index of the next value in an array.
+    index: u64,
+}
+
+/// What is being read.
+#[derive(Debug)]
+enum Mode {
+    Structure,
+    Key(KeyMatch),
+    /// A string that is a value.
+    Text {
+        is_escaped: bool,
+    },
+    /// A number or a literal that no source asks for.
+    Scalar,
+    /// The number that these sources ask for.
+    Number(NumberReader, u32),
+    /// The rest of a literal, and what it means to these sources.
+    Literal(&'static [u8], u32, Reading),
+    Beside(Beside),
+    /// The text is no JSON: nothing more is read.
+    Fault,
+}
+
+/// What may stand next between values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expect {
+    /// A document, or a byte order mark before the first.
+    Text,
+    Document,
+    Value,
+    /// A value, or the end of an array.
+    FirstItem,
+    Key,
+    /// A key, or the end of an object.
+    FirstKey,
+    Colon,
+    /// A comma, or the end of the container.
+    Comma,
+}
+
+/// The tokens of all pointers at one depth.
+struct TokensAt<'s> {
+    sources: &'s [BodySource],
+    depth: usize,
+}
+
+impl TokensAt<'_> {
+    fn token(&self, source: usize) -> Option<&PointerToken> {
+        self.sources.get(source)?.pointer().tokens().get(self.depth)
+    }
+}
+
+impl Tokens for TokensAt<'_> {
+    fn filter(&self, bits: u32, is_good: impl Fn(&[u8]) -> bool) -> u32 {
+        filter(bits, |source| self.token(source).is_some_and(|token| is_good(&token.key)))
+    }
+}
+
+/// The numbers of the bits that are set.
+fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros())?;
+        bits &= bits - 1;
+        usize::try_from(lowest).ok()
+    })
+}
+
+fn filter(bits: u32, is_good: impl Fn(usize) -> bool) -> u32 {
+    ones(bits).filter(|source| is_good(*source)).fold(0, |good, source| good | 1 << source)
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+impl JsonScanner {
+    /// Looks for the sources of `own`, among `count`.
+    pub(super) fn new(own: u32, count: usize) -> Self {
+        Self {
+            own,
+            mode: Mode::Structure,
+            expect: Expect::Text,
+            next: own,
+            way: SmallVec::new(),
+            current: SmallVec::from_elem(Reading::Absent, count),
+            earlier: SmallVec::from_elem(Reading::Absent, count),
+        }
+    }
+
+    /// Begins another text.
+    pub(super) fn restart(&mut self) {
+        self.mode = Mode::Structure;
+        self.expect = Expect::Document;
+        self.next = self.own;
+        self.way.clear();
+        self.current.fill(Reading::Absent);
+        self.earlier.fill(Reading::Absent);
+    }
+
+    /// Reads the next bytes.
+    pub(super) fn scan(&mut self, sources: &[BodySource], mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let length = match &mut self.mode {
+                Mode::Structure => self.scan_structure(sources, bytes),
+                Mode::Key(_) => self.scan_key(sources, bytes),
+                Mode::Text { .. } => self.scan_text(bytes),
+                Mode::Beside(beside) => match beside.scan(bytes) {
+                    Some(length) => {
+                        self.mode = Mode::Structure;
+                        length
+                    }
+                    None => return,
+                },
+                Mode::Scalar => self.scan_scalar(bytes),
+                Mode::Number(..) => self.scan_number(bytes),
+                Mode::Literal(..) => self.scan_literal(bytes),
+                Mode::Fault => return,
+            };
+            bytes = bytes.get(length..).unwrap_or_default();
+        }
+    }
+
+    /// The text has ended: a number that is a whole document needs no byte behind it.
+    pub(super) fn end(&mut self) {
+        if self.way.is_empty() && matches!(self.mode, Mode::Number(..)) {
+            self.scan_number(b" ");
+        }
+    }
+
+    /// What the text has had so far for a source.
+    pub(super) fn reading(&self, source: usize) -> Reading {
+        let found = |readings: &[Reading]| {
+            readings.get(source).copied().filter(|reading| *reading != Reading::Absent)
+        };
+        found(&self.current).or_else(|| found(&self.earlier)).unwrap_or_default()
+    }
+
+    /// Whether the text is no JSON.
+    pub(super) fn is_faulty(&self) -> bool {
+        matches!(self.mode, Mode::Fault)
+    }
+
+    /// Reads between values. Returns how many bytes it took.
+    fn scan_structure(&mut self, sources: &[BodySource], bytes: &[u8]) -> usize {
+        for (at, &byte) in bytes.iter().enumerate() {
+            if is_space(byte) {
+                continue;
+            }
+            match (self.expect, byte) {
+                (Expect::Comma, b',') => self.begin_next(sources),
+                (Expect::Colon, b':') => self.expect = Expect::Value,
+                (Expect::Key | Expect::FirstKey, b'"') => {
+                    let candidates = self.way.last().map_or(0, |open| open.sources);
+                    self.mode = Mode::Key(KeyMatch::new(candidates));
+                    return at + 1;
+                }
+                (Expect::Comma | Expect::FirstKey, b'}') => self.close(true),
+                (Expect::Comma | Expect::FirstItem, b']') => self.close(false),
+                (Expect::Text, 0xef) => {
+                    self.expect = Expect::Document;
+                    self.mode = Mode::Literal(b"\xbb\xbf", 0, Reading::Absent);
+                }
+                (Expect::Text | Expect::Document | Expect::Value | Expect::FirstItem, byte) => {
+                    self.begin_value(sources, byte);
+                }
+                _ => self.mode = Mode::Fault,
+            }
+            match self.mode {
+                Mode::Structure => {}
+                // Its first byte is part of the number.
+                Mode::Number(..) => return at,
+                _ => return at + 1,
+            }
+        }
+        bytes.len()
+    }
+
+    fn begin_value(&mut self, sources: &[BodySource], byte: u8) {
+        let depth = self.way.len();
+        let ends = |source: usize| {
+            sources.get(source).is_some_and(|source| source.pointer().tokens().len() == depth)
+        };
+        let targets = filter(self.next, ends);
+        let onward = self.next & !targets;
+        match byte {
+            b'{' | b'[' => {
+                self.set(targets, Reading::Unreadable);
+                if onward == 0 {
+                    self.end_value();
+                    self.mode = Mode::Beside(Beside::new());
+                } else {
+                    self.open(sources, byte == b'{', onward);
+                }
+            }
+            b'"' => {
+                self.set(targets, Reading::Unreadable);
+                self.end_value();
+                self.mode = Mode::Text { is_escaped: false };
+            }
+            b'-' | b'0'..=b'9' if targets != 0 => self.mode = Mode::Number(NumberReader::default(), targets),
+            b't' if targets != 0 => self.mode = Mode::Literal(b"rue", targets, Reading::Unreadable),
+            b'f' if targets != 0 => self.mode = Mode::Literal(b"alse", targets, Reading::Unreadable),
+            b'n' if targets != 0 => self.mode = Mode::Literal(b"ull", targets, Reading::Absent),
+            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
+                self.end_value();
+                self.mode = Mode::Scalar;
+            }
+            _ => self.mode = Mode::Fault,
+        }
+    }
+
+    /// Opens a container that pointers lead into.
+    fn open(&mut self, sources: &[BodySource], is_object: bool, onward: u32) {
+        self.way.push(Container { is_object, sources: onward, index: 0 });
+        self.expect = if is_object { Expect::FirstKey } else { Expect::FirstItem };
+        self.choose_item(sources);
+    }
+
+    /// Behind a comma.
+    fn begin_next(&mut self, sources: &[BodySource]) {
+        let Some(open) = self.way.last_mut() else { return };
+        open.index = open.index.saturating_add(1);
+        self.expect = if open.is_object { Expect::Key } else { Expect::Value };
+        self.choose_item(sources);
+    }
+
+    /// Notes on which ways the next item of an array lies.
+    fn choose_item(&mut self, sources: &[BodySource]) {
+        let depth = self.way.len().saturating_sub(1);
+        if let Some(open) = self.way.last().filter(|open| !open.is_object) {
+            let tokens = TokensAt { sources, depth };
+            let is_next = |token: &PointerToken| token.index == Some(open.index);
+            self.next = filter(open.sources, |source| tokens.token(source).is_some_and(is_next));
+        }
+    }
+
+    fn close(&mut self, is_object: bool) {
+        match self.way.pop() {
+            Some(open) if open.is_object == is_object => self.end_value(),
+            _ => self.mode = Mode::Fault,
+        }
+    }
+
+    /// A value has ended, or needs no more than to be skipped.
+    fn end_value(&mut self) {
+        if !self.way.is_empty() {
+            self.expect = Expect::Comma;
+            return;
+        }
+        self.expect = Expect::Document;
+        self.next = self.own;
+        for (current, earlier) in self.current.iter_mut().zip(&mut self.earlier) {
+            if *current != Reading::Absent {
+                *earlier = std::mem::take(current);
+            }
+        }
+    }
+
+    fn set(&mut self, sources: u32, reading: Reading) {
+        for source in ones(sources) {
+            if let Some(current) = self.current.get_mut(source) {
+                *current = reading;
+            }
+        }
+    }
+
+    fn scan_key(&mut self, sources: &[BodySource], bytes: &[u8]) -> usize {
+        let Mode::Key(key) = &mut self.mode else { return 0 };
+        let tokens = TokensAt { sources, depth: self.way.len().saturating_sub(1) };
+        match key.scan(bytes, &tokens) {
+            KeyRead::Open => bytes.len(),
+            KeyRead::Ended(length, matches) => {
+                self.next = matches;
+                // Of a repeated key the last value counts, and what it lacks is absent.
+                self.set(matches, Reading::Absent);
+                self.expect = Expect::Colon;
+                self.mode = Mode::Structure;
+                length
+            }
+            KeyRead::Fault => {
+                self.mode = Mode::Fault;
+                bytes.len()
+            }
+        }
+    }
+
+    fn scan_text(&mut self, bytes: &[u8]) -> usize {
+        let Mode::Text { is_escaped } = &mut self.mode else { return 0 };
+        let mut at = usize::from(std::mem::take(is_escaped));
+        while let Some(rest) = bytes.get(at..) {
+            let Some(length) = find_quote(rest) else { break };
+            at += length + 1;
+            if rest[length] == b'"' {
+                self.mode = Mode::Structure;
+                return at;
+            }
+            // The byte behind the backslash.
+            at += 1;
+        }
+        *is_escaped = at > bytes.len();
+        bytes.len()
+    }
+
+    fn scan_scalar(&mut self, bytes: &[u8]) -> usize {
+        let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        bytes.iter().position(|byte| !belongs(byte)).map_or(bytes.len(), |length| {
+            self.mode = Mode::Structure;
+            length
+        })
+    }
+
+    fn scan_number(&mut self, bytes: &[u8]) -> usize {
+        let Mode::Number(number, targets) = &mut self.mode else { return 0 };
+        let length = number.scan(bytes);
+        let Some(&behind) = bytes.get(length) else { return length };
+        let is_whole = is_space(behind) || matches!(behind, b',' | b']' | b'}');
+        let (reading, targets) = (number.reading().filter(|_| is_whole), *targets);
+        self.mode = if reading.is_some() { Mode::Structure } else { Mode::Fault };
+        if let Some(reading) = reading {
+            self.set(targets, reading);
+            self.end_value();
+        }
+        length
+    }
+
+    fn scan_literal(&mut self, bytes: &[u8]) -> usize {
+        let Mode::Literal(rest, targets, reading) = &mut self.mode else { return 0 };
+        let length = rest.len().min(bytes.len());
+        let (now, later) = rest.split_at(length);
+        if !bytes.starts_with(now) {
+            self.mode = Mode::Fault;
+            return bytes.len();
+        }
+        *rest = later;
+        if later.is_empty() {
+            let (targets, reading) = (*targets, *reading);
+            self.mode = Mode::Structure;
+            // A byte order mark has no targets.
+            if targets != 0 {
+                self.set(targets, reading);
+                self.end_value();
+            }
+        }
+        length
+    }
+}

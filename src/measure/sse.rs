@@ -1,0 +1,150 @@
+//! Event streams (WHATWG HTML, 9.2): the data of each event is a JSON text, which is scanned line by line as it arrives.
+
+use super::json::JsonScanner;
+use super::{BodySource, Reading};
+use smallvec::SmallVec;
+
+/// A scan of one stream.
+#[derive(Debug)]
+pub(super) struct SseScanner {
+    json: JsonScanner,
+    line: Line,
+    /// Whether the last byte was the CR of a line's end: an LF that follows belongs to it.
+    after_cr: bool,
+    /// Whether the event has a line of data.
+    has_data: bool,
+    /// What the last event that had it had, a reading a source.
+    found: SmallVec<[Reading; 4]>,
+}
+
+/// What was read of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// So many bytes of a byte order mark that begins the stream.
+    Mark(u8),
+    /// So many bytes of the name `data`.
+    Name(u8),
+    /// The name and the colon of data.
+    Colon,
+    Data,
+    /// A comment, or another field.
+    Other,
+}
+
+const MARK: &[u8] = b"\xef\xbb\xbf";
+const NAME: &[u8] = b"data";
+
+impl SseScanner {
+    /// Looks for the sources of `own`, among `count`.
+    pub(super) fn new(own: u32, count: usize) -> Self {
+        Self {
+            json: JsonScanner::new(own, count),
+            line: Line::Mark(0),
+            after_cr: false,
+            has_data: false,
+            found: SmallVec::from_elem(Reading::Absent, count),
+        }
+    }
+
+    /// What the last complete event that had it had for a source.
+    pub(super) fn reading(&self, source: usize) -> Reading {
+        self.found.get(source).copied().unwrap_or_default()
+    }
+
+    /// Reads the next bytes.
+    pub(super) fn scan(&mut self, sources: &[BodySource], mut bytes: &[u8]) {
+        while let Some((&first, rest)) = bytes.split_first() {
+            if std::mem::take(&mut self.after_cr) && first == b'\n' {
+                bytes = rest;
+                continue;
+            }
+            if matches!(first, b'\r' | b'\n') {
+                self.after_cr = first == b'\r';
+                self.end_line(sources);
+                bytes = rest;
+                continue;
+            }
+            bytes = match self.line {
+                Line::Mark(_) | Line::Name(_) | Line::Colon => self.scan_name(sources, first, bytes, rest),
+                Line::Data | Line::Other => {
+                    let end = memchr::memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len());
+                    let (line, behind) = bytes.split_at(end);
+                    if self.line == Line::Data {
+                        self.json.scan(sources, line);
+                    }
+                    behind
+                }
+            };
+        }
+    }
+
+    /// Reads a byte before the value of a line. Returns what comes next.
+    fn scan_name<'b>(
+        &mut self,
+        sources: &[BodySource],
+        byte: u8,
+        bytes: &'b [u8],
+        rest: &'b [u8],
+    ) -> &'b [u8] {
+        let is_next = |text: &[u8], at: u8| text.get(usize::from(at)) == Some(&byte);
+        match self.line {
+            Line::Mark(at) if is_next(MARK, at) => {
+                self.line = if at == 2 { Line::Name(0) } else { Line::Mark(at + 1) };
+                rest
+            }
+            Line::Mark(0) => {
+                self.line = Line::Name(0);
+                bytes
+            }
+            Line::Name(at) if is_next(NAME, at) => {
+                self.line = Line::Name(at + 1);
+                rest
+            }
+            Line::Name(4) if byte == b':' => {
+                self.line = Line::Colon;
+                self.begin_data(sources);
+                rest
+            }
+            // One space behind the colon is no part of the value.
+            Line::Colon => {
+                self.line = Line::Data;
+                if byte == b' ' { rest } else { bytes }
+            }
+            _ => {
+                self.line = Line::Other;
+                bytes
+            }
+        }
+    }
+
+    /// Lines of data are joined by a line feed.
+    fn begin_data(&mut self, sources: &[BodySource]) {
+        if std::mem::replace(&mut self.has_data, true) {
+            self.json.scan(sources, b"\n");
+        }
+    }
+
+    fn end_line(&mut self, sources: &[BodySource]) {
+        match self.line {
+            Line::Mark(0) | Line::Name(0) => self.end_event(),
+            // `data` without a colon is a line of data that is empty.
+            Line::Name(4) => self.begin_data(sources),
+            _ => {}
+        }
+        self.line = Line::Name(0);
+    }
+
+    /// An event is complete. Data that is no JSON, such as `[DONE]`, has what stood before the fault.
+    fn end_event(&mut self) {
+        if std::mem::take(&mut self.has_data) {
+            self.json.end();
+            for (source, found) in self.found.iter_mut().enumerate() {
+                let reading = self.json.reading(source);
+                if reading != Reading::Absent {
+                    *found = reading;
+                }
+            }
+            self.json.restart();
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The cost of a request: fixed, measured in the request, or reserved and settled when the response has ended.
+
+use std::fmt::{self, Display, Formatter, Write as _};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use http::{HeaderName, StatusCode};
+
+use crate::http1::body::Body;
+use crate::http1::fields::Fields;
+use crate::limit::units::Cost;
+use crate::measure::{BodySource, Reading, number};
+use crate::route::RouteRequest;
+
+/// The cost of a request to a route, or of one for a limit there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CostRule {
+    /// 0: nothing is charged.
+    Free,
+    /// The same for each request.
+    Fixed(Cost),
+    /// A number in the request.
+    Measured(Arc<MeasuredCost>),
+    /// A reservation, which is corrected when the response has ended.
+    Settled(Arc<SettledCost>),
+}
+
+/// `cost = { from = … }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasuredCost {
+    /// Where the number is.
+    pub from: RequestSource,
+    /// From the number to units.
+    pub scale: CostScale,
+    /// The units where the number is absent or unreadable.
+    pub missing: u32,
+}
+
+/// Where a number is in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestSource {
+    /// `header:NAME`.
+    Header(HeaderName),
+    /// `query:NAME`.
+    Query(Box<str>),
+    /// `body-bytes`: the length of the body, where it is known before the body.
+    BodyBytes,
+}
+
+/// `cost = { reserve = …, settle = … }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettledCost {
+    /// The units charged on admission: 0 to 10^9. A request that reserves nothing is refused only while its key is in
+    /// debt.
+    pub reserve: u32,
+    /// What the cost is in the end.
+    pub settle: Settle,
+    /// The units where no value was found.
+    pub missing: u32,
+}
+
+/// What a reserved cost is in the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// The units of the response's status.
+    Status(StatusCosts),
+    /// The sum of values: one to four.
+    Values {
+        /// Where they are.
+        sources: Vec<SettleSource>,
+        /// Those in the body, in the same order.
+        in_body: Arc<[BodySource]>,
+        /// From the sum to units.
+        scale: CostScale,
+    },
+}
+
+/// Where a value is in a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettleSource {
+    /// `header:NAME`.
+    Header(HeaderName),
+    /// `trailer:NAME`.
+    Trailer(HeaderName),
+    /// `json:POINTER`, `sse:POINTER`.
+    Body(BodySource),
+    /// `bytes`: the length of its body.
+    Bytes,
+    /// `duration`: the time from the forwarding of the request to the end of the response, in ms.
+    Duration,
+}
+
+/// From a measured number to units: divided, rounded up, and kept within bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostScale {
+    /// Of what one unit is made.
+    pub per: NonZeroU64,
+    /// The least number of units.
+    pub min: u32,
+    /// The largest: at least `min`, at most 10^9.
+    pub max: u32,
+}
+
+/// `status = { 401 = 5, "2xx" = 0 }`: units by status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusCosts {
+    /// Of single statuses.
+    pub exact: Vec<(StatusCode, u32)>,
+    /// Of the classes `1xx` to `5xx`.
+    pub classes: [Option<u32>; 5],
+}
+
+impl CostRule {
+    /// What is charged when the request is admitted. `None`: nothing, and the limit is not asked.
+    #[inline]
+    pub fn on_admission<'r>(&'r self, request: &RouteRequest<'r>) -> Option<Cost> {
+        match self {
+            Self::Free => None,
+            Self::Fixed(cost) => Some(*cost),
+            Self::Measured(measured) => Cost::new(measured.units(request)),
+            Self::Settled(settled) => Some(settled.reservation()),
+        }
+    }
+
+    /// The least that a request to the route is charged on admission.
+    pub fn least(&self) -> u32 {
+        match self {
+            Self::Free => 0,
+            Self::Fixed(cost) => cost.units(),
+            Self::Measured(measured) => measured.scale.min.min(measured.missing),
+            Self::Settled(settled) => settled.reserve,
+        }
+    }
+
+    /// The rule by which it is corrected later.
+    #[inline]
+    pub fn settled(&self) -> Option<&Arc<SettledCost>> {
+        if let Self::Settled(settled) = self { Some(settled) } else { None }
+    }
+}
+
+impl MeasuredCost {
+    /// The number that a request has.
+    pub fn reading<'r>(&'r self, request: &RouteRequest<'r>) -> Reading {
+        match (&self.from, request.body) {
+            (RequestSource::Header(name), _) => header(request.headers, name),
+            (RequestSource::Query(name), _) => {
+                let mut values = request.query_values(name);
+                match (values.next(), values.next()) {
+                    (Some(value), None) => number(&value),
+                    (None, _) => Reading::Absent,
+                    (Some(_), Some(_)) => Reading::Unreadable,
+                }
+            }
+            (RequestSource::BodyBytes, Body::Length(length)) => Reading::Value(length),
+            (RequestSource::BodyBytes, Body::Chunked) => Reading::Absent,
+        }
+    }
+
+    /// The units of a request.
+    pub fn units<'r>(&'r self, request: &RouteRequest<'r>) -> u32 {
+        match self.reading(request) {
+            Reading::Value(value) => self.scale.units(value),
+            Reading::Absent | Reading::Unreadable => self.missing,
+        }
+    }
+}
+
+impl SettledCost {
+    /// What is charged on admission.
+    pub fn reservation(&self) -> Cost {
+        Cost::new(self.reserve).unwrap_or(Cost::ZERO)
+    }
+
+    /// The places of its values, as written in the file.
+    pub fn sources(&self) -> Vec<String> {
+        match &self.settle {
+            Settle::Status(_) => vec!["status".to_owned()],
+            Settle::Values { sources, .. } => sources.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// How the cost is found, as text: `json:/usage/total_tokens, at most 100000`.
+    pub fn settled_by(&self) -> String {
+        let mut text = self.sources().join(" + ");
+        match &self.settle {
+            // Writing to a string cannot fail.
+            Settle::Values { scale, .. } => _ = write!(text, "{scale}"),
+            Settle::Status(costs) => _ = write!(text, " ({costs})"),
+        }
+        if self.missing != self.reserve {
+            _ = write!(text, ", or {} where it is missing", self.missing);
+        }
+        text
+    }
+}
+
+impl CostScale {
+    /// The units of a measured number.
+    pub fn units(&self, measured: u64) -> u32 {
+        let units = u32::try_from(measured.div_ceil(self.per.get())).unwrap_or(u32::MAX);
+        // Not `clamp`, which panics where the bounds are crossed.
+        units.max(self.min).min(self.max)
+    }
+}
+
+impl StatusCosts {
+    /// The units of a response with this status; `None`: the status is not listed.
+    pub fn units(&self, status: StatusCode) -> Option<u32> {
+        let exact = self.exact.iter().find(|(listed, _)| *listed == status).map(|(_, units)| *units);
+        let class = usize::from(status.as_u16() / 100).checked_sub(1);
+        exact.or_else(|| class.and_then(|class| self.classes.get(class).copied().flatten()))
+    }
+}
+
+/// The number in a header. Two fields of the name are no number.
+pub fn header(fields: Fields<'_>, name: &HeaderName) -> Reading {
+    let mut values = fields.all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => number(value),
+        (None, _) => Reading::Absent,
+        (Some(_), Some(_)) => Reading::Unreadable,
+    }
+}
+
+impl Display for CostRule {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Free => f.write_str("0"),
+            Self::Fixed(cost) => write!(f, "{}", cost.units()),
+            Self::Measured(measured) => {
+                let MeasuredCost { from, scale, missing } = &**measured;
+                write!(f, "{from}{scale}, or {missing} where it is missing")
+            }
+            Self::Settled(settled) => {
+                write!(f, "{} reserved, settled by {}", settled.reserve, settled.settled_by())
+            }
+        }
+    }
+}
+
+impl Display for StatusCosts {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let exact = self.exact.iter().map(|(status, units)| (status.as_str().to_owned(), *units));
+        let class = |(class, units): (u16, &Option<u32>)| Some((format!("{class}xx"), (*units)?));
+        let classes = (1..).zip(&self.classes).filter_map(class);
+        for (index, (status, units)) in exact.chain(classes).enumerate() {
+            write!(f, "{}{status}: {units}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for CostScale {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.per.get() > 1 {
+            write!(f, " per {}", self.per)?;
+        }
+        match (self.min, self.max) {
+            (0, Cost::MAX) => Ok(()),
+            (min, Cost::MAX) => write!(f, ", at least {min}"),
+            (0, max) => write!(f, ", at most {max}"),
+            (min, max) => write!(f, ", {min} to {max}"),
+        }
+    }
+}
+
+impl Display for RequestSource {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Query(name) => write!(f, "query:{name}"),
+            Self::BodyBytes => f.write_str("body-bytes"),
+        }
+    }
+}
+
+impl Display for SettleSource {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Trailer(name) => write!(f, "trailer:{name}"),
+            Self::Body(BodySource::Json(pointer)) => write!(f, "json:{pointer}"),
+            Self::Body(BodySource::Sse(pointer)) => write!(f, "sse:{pointer}"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Duration => f.write_str("duration"),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Costs that were reserved on admission, and that are settled when the response has ended: once, before the client
+//! gets the last byte of it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{HeaderName, StatusCode, header};
+use smallvec::SmallVec;
+
+use super::worker::{Worker, WorkerPlan};
+use crate::http1::fields::Fields;
+use crate::http1::syntax::split_field;
+use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use crate::measure::{BodyScanner, BodySource, Reading, number};
+use crate::plan::admission::Applicability;
+use crate::plan::cost::{self, Settle, SettleSource, SettledCost};
+use crate::plan::resolve::RoutedRequest;
+use crate::plan::{LimitIndex, Mode, TierIndex};
+use crate::store::{Charge, Correction, Group, OnError, Outcome};
+use crate::telemetry::metrics::{SettledUnits, SettlementResult};
+
+/// Bytes of a body that wait to be scanned.
+const MAX_UNSCANNED: usize = 64 << 10;
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+
+/// The reserved costs of one request. Dropped, they are settled by what is known.
+#[derive(Debug)]
+pub(crate) struct Settlement {
+    worker: Rc<Worker>,
+    /// The plan that has admitted the request.
+    plan: Rc<WorkerPlan>,
+    /// How the costs are found; usually one for all limits.
+    rules: SmallVec<[RuleProgress; 1]>,
+    reserved: SmallVec<[ReservedLimit; 1]>,
+    progress: Progress,
+    /// When the request was forwarded.
+    forwarded: Timestamp,
+    status: Option<StatusCode>,
+    /// The body is an event stream, so that it is no JSON document.
+    is_event_stream: bool,
+    /// The body's `content-encoding`.
+    coding: Vec<u8>,
+    /// Bytes of the response's body.
+    bytes: u64,
+    /// A copy of those that are not scanned yet: they are on their way to the client first.
+    unscanned: Vec<u8>,
+    settled: Option<SettledUnits>,
+}
+
+/// How far the request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// It has not been forwarded, or no backend has answered it: it costs nothing.
+    Unanswered,
+    /// It is with a backend, or its response is on its way.
+    Answering,
+}
+
+/// A rule, and the values found so far.
+#[derive(Debug)]
+struct RuleProgress {
+    cost: Arc<SettledCost>,
+    /// In the order of its sources.
+    readings: SmallVec<[Reading; 4]>,
+    /// From the first bytes of a body on.
+    scanner: Option<Box<BodyScanner>>,
+}
+
+/// What is known of a response that has ended.
+struct SettledResponse {
+    status: Option<StatusCode>,
+    is_event_stream: bool,
+    bytes: u64,
+    /// In ms.
+    duration: u64,
+    complete: bool,
+}
+
+/// A limit that was charged the reservation.
+#[derive(Debug)]
+struct ReservedLimit {
+    limit: LimitIndex,
+    tier: Option<TierIndex>,
+    /// The owner of its counters.
+    owner: Option<Fingerprint>,
+    /// The index of its rule.
+    rule: usize,
+    charges: SmallVec<[ReservedCharge; 1]>,
+}
+
+/// A policy that was charged the reservation.
+#[derive(Debug)]
+struct ReservedCharge {
+    /// The policy's index in the limit.
+    policy: usize,
+    key: Fingerprint,
+    group: Group,
+    counted_at: Timestamp,
+    shared: bool,
+}
+
+impl Settlement {
+    /// The reservations of an admitted request; `None`: there are none.
+    #[inline]
+    pub(crate) fn begin(
+        worker: &Rc<Worker>,
+        plan: &Rc<WorkerPlan>,
+        routed: &RoutedRequest<'_, '_>,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> Option<Box<Self>> {
+        let settles = routed.route.limits.iter().any(|used| used.cost.settled().is_some());
+        if settles { Self::begin_some(worker, plan, routed, outcome, now) } else { None }
+    }
+
+    #[cold]
+    fn begin_some(
+        worker: &Rc<Worker>,
+        plan: &Rc<WorkerPlan>,
+        routed: &RoutedRequest<'_, '_>,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> Option<Box<Self>> {
+        let mut settlement = Box::new(Self {
+            worker: Rc::clone(worker),
+            plan: Rc::clone(plan),
+            rules: SmallVec::new(),
+            reserved: SmallVec::new(),
+            progress: Progress::Unanswered,
+            forwarded: now,
+            status: None,
+            is_event_stream: false,
+            coding: Vec::new(),
+            bytes: 0,
+            unscanned: Vec::new(),
+            settled: None,
+        });
+        let charges = &routed.charges;
+        for (check, used) in charges.checks.iter().zip(&routed.route.limits) {
+            let (Some(cost), Applicability::Charged(_, first)) = (used.cost.settled(), check.applicability)
+            else {
+                continue;
+            };
+            let decisions = check.decisions(outcome);
+            let is_charged = check.limit.mode == Mode::Enforce || !decisions.iter().any(|one| one.denies());
+            // The places of a concurrency limit stay as they are.
+            if !is_charged || check.limit.is_concurrency() {
+                continue;
+            }
+            let charge = |policy: usize| {
+                let index = first + policy;
+                let charge = charges.charges.get(index)?;
+                let is_local = outcome.unasked.contains(index);
+                let is_counted = !is_local || check.limit.on_error == OnError::Local;
+                let counted_at = outcome.counted_at.as_ref().and_then(|times| times.get(index).copied());
+                is_counted.then(|| ReservedCharge {
+                    policy,
+                    key: charge.key,
+                    group: charge.group,
+                    counted_at: counted_at.unwrap_or(now),
+                    shared: !is_local,
+                })
+            };
+            let charges = (0..check.policies().len()).filter_map(charge).collect();
+            let rule = settlement.rule(cost);
+            let owner = routed.charges.owner(check);
+            let tier = check.tier;
+            settlement.reserved.push(ReservedLimit { limit: used.limit, tier, owner, rule, charges });
+        }
+        (!settlement.reserved.is_empty()).then_some(settlement)
+    }
+
+    /// The index of a rule, which is added unless it is there.
+    fn rule(&mut self, cost: &Arc<SettledCost>) -> usize {
+        if let Some(index) = self.rules.iter().position(|rule| rule.cost == *cost) {
+            return index;
+        }
+        let sources = if let Settle::Values { sources, .. } = &cost.settle { sources.len() } else { 0 };
+        let readings = SmallVec::from_elem(Reading::Absent, sources);
+        self.rules.push(RuleProgress { cost: Arc::clone(cost), readings, scanner: None });
+        self.rules.len() - 1
+    }
+
+    /// Whether a value is looked for in trailers.
+    pub(crate) fn reads_trailers(&self) -> bool {
+        let is_trailer = |(source, _): (&SettleSource, _)| matches!(source, SettleSource::Trailer(_));
+        self.rules.iter().any(|rule| rule.sources().any(is_trailer))
+    }
+
+    /// The request is on its way to a backend.
+    pub(crate) fn forward(&mut self, at: Timestamp) {
+        (self.forwarded, self.progress) = (at, Progress::Answering);
+    }
+
+    /// The backend answers with this head.
+    pub(crate) fn head(&mut self, status: StatusCode, fields: Fields<'_>) {
+        self.status = Some(status);
+        let media_type = fields.first(&header::CONTENT_TYPE).unwrap_or_default();
+        self.is_event_stream = media_type
+            .get(..EVENT_STREAM.len())
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(EVENT_STREAM));
+        self.coding = fields.all(&header::CONTENT_ENCODING).iter().collect::<Vec<_>>().join(&b","[..]);
+        for rule in &mut self.rules {
+            let Settle::Values { sources, .. } = &rule.cost.settle else { continue };
+            for (source, reading) in sources.iter().zip(&mut rule.readings) {
+                // The trailers of a gRPC call without messages are in its head.
+                if let SettleSource::Header(name) | SettleSource::Trailer(name) = source {
+                    *reading = cost::header(fields, name);
+                }
+            }
+        }
+    }
+
+    /// Bytes of the body, before they are sent on.
+    pub(crate) fn body(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        if self.rules.iter().any(RuleProgress::reads_body) {
+            self.unscanned.extend_from_slice(bytes);
+            if self.unscanned.len() >= MAX_UNSCANNED {
+                self.scan();
+            }
+        }
+    }
+
+    /// Looks for values in the bytes of the body so far. Called when they are on their way to the client, and at the end.
+    pub(crate) fn scan(&mut self) {
+        if self.unscanned.is_empty() {
+            return;
+        }
+        for rule in self.rules.iter_mut().filter(|rule| rule.reads_body()) {
+            let Settle::Values { in_body, .. } = &rule.cost.settle else { continue };
+            let begin = || Box::new(BodyScanner::new(Arc::clone(in_body), &self.coding));
+            rule.scanner.get_or_insert_with(begin).scan(&self.unscanned);
+        }
+        self.unscanned.clear();
+    }
+
+    /// The response is complete, with these trailer lines: the costs are settled.
+    pub(crate) fn finish(&mut self, trailers: &[u8]) {
+        for rule in &mut self.rules {
+            let Settle::Values { sources, .. } = &rule.cost.settle else { continue };
+            for (source, reading) in sources.iter().zip(&mut rule.readings) {
+                if let SettleSource::Trailer(name) = source
+                    && let Some(found) = trailer(trailers, name)
+                {
+                    *reading = found;
+                }
+            }
+        }
+        self.settle(true);
+    }
+
+    /// An upgraded connection has ended, on which the backend has sent this many bytes.
+    pub(crate) fn finish_tunnel(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        self.settle(true);
+    }
+
+    /// No backend has answered: everything is given back.
+    pub(crate) fn give_back(&mut self) {
+        self.progress = Progress::Unanswered;
+        self.settle(false);
+    }
+
+    /// The request is over: its costs are settled, if they were not. Returns those of the first limit.
+    pub(crate) fn end(&mut self) -> Option<SettledUnits> {
+        self.settle(false);
+        self.settled
+    }
+
+    fn settle(&mut self, complete: bool) {
+        if self.settled.is_some() {
+            return;
+        }
+        self.scan();
+        let now = self.worker.shared.clock.now();
+        let response = SettledResponse {
+            status: self.status,
+            is_event_stream: self.is_event_stream,
+            bytes: self.bytes,
+            duration: now.since(self.forwarded).0.div_ceil(1_000),
+            complete,
+        };
+        let results: SmallVec<[SettledUnits; 1]> = self
+            .rules
+            .iter_mut()
+            .map(|rule| {
+                let reserved = rule.cost.reserve;
+                let (units, result) = match self.progress {
+                    Progress::Unanswered => (0, SettlementResult::NoAnswer),
+                    Progress::Answering => rule.result(&response),
+                };
+                SettledUnits { reserved, units, result }
+            })
+            .collect();
+        self.settled = results.first().copied();
+        for reserved in &self.reserved {
+            let Some(settled) = results.get(reserved.rule) else { continue };
+            self.plan.metrics.settled(reserved.limit, *settled);
+            if let (Some(owner), Some(key_stats)) =
+                (reserved.owner, self.plan.key_stats.get(reserved.limit.0))
+            {
+                key_stats.borrow_mut().settled(owner, settled.units, now);
+            }
+            let difference = i64::from(settled.units) - i64::from(settled.reserved);
+            if difference != 0 {
+                reserved.correct(&self.plan, difference, now);
+            }
+        }
+    }
+}
+
+impl Drop for Settlement {
+    fn drop(&mut self) {
+        self.settle(false);
+    }
+}
+
+impl ReservedLimit {
+    fn correct(&self, plan: &WorkerPlan, difference: i64, now: Timestamp) {
+        let policies = plan.limit(self.limit).policies_of(self.tier);
+        for &ReservedCharge { policy, key, group, counted_at, shared } in &self.charges {
+            let Some(policy) = policies.get(policy) else { continue };
+            let charge = Charge {
+                algorithm: &policy.algorithm,
+                numbers: policy.numbers,
+                key,
+                cost: Cost::ZERO,
+                group,
+                remote: &policy.remote,
+            };
+            plan.counters.settle(&Correction { charge, counted_at, difference, shared }, now);
+        }
+    }
+}
+
+impl RuleProgress {
+    /// Whether it has values in the body.
+    fn reads_body(&self) -> bool {
+        matches!(&self.cost.settle, Settle::Values { in_body, .. } if !in_body.is_empty())
+    }
+
+    /// The sources of values, with what was found.
+    fn sources(&self) -> impl Iterator<Item = (&SettleSource, Reading)> {
+        let sources = if let Settle::Values { sources, .. } = &self.cost.settle { &**sources } else { &[] };
+        sources.iter().zip(self.readings.iter().copied())
+    }
+
+    /// The cost. Of a response that is not complete, a value may be missing that its end would have had: the cost is not
+    /// below `missing` then, so that a client can't save by leaving.
+    fn result(&mut self, response: &SettledResponse) -> (u32, SettlementResult) {
+        let &SettledResponse { status, is_event_stream, bytes, duration, complete } = response;
+        let SettledCost { reserve, settle, missing } = &*self.cost;
+        let (sources, scale) = match settle {
+            Settle::Status(costs) => {
+                return match status {
+                    Some(status) => (costs.units(status).unwrap_or(*reserve), SettlementResult::Measured),
+                    None => (*missing, SettlementResult::Incomplete),
+                };
+            }
+            Settle::Values { sources, scale, .. } => (sources, scale),
+        };
+        let mut in_body =
+            self.scanner.as_mut().map(|scanner| scanner.finish()).unwrap_or_default().into_iter();
+        let (mut sum, mut any, mut absent) = (0_u64, false, false);
+        for (source, reading) in sources.iter().zip(&self.readings) {
+            let reading = match source {
+                SettleSource::Header(_) | SettleSource::Trailer(_) => *reading,
+                SettleSource::Body(source) => match (in_body.next().unwrap_or_default(), source) {
+                    (Reading::Unreadable, BodySource::Json(_)) if is_event_stream => Reading::Absent,
+                    (reading, _) => reading,
+                },
+                SettleSource::Bytes => Reading::Value(bytes),
+                SettleSource::Duration => Reading::Value(duration),
+            };
+            match reading {
+                Reading::Value(value) => (sum, any) = (sum.saturating_add(value), true),
+                Reading::Absent => absent = true,
+                Reading::Unreadable => return (*missing, SettlementResult::Unreadable),
+            }
+        }
+        let units = scale.units(sum);
+        match (any, absent && !complete) {
+            (false, false) => (*missing, SettlementResult::Missing),
+            (false, true) => (*missing, SettlementResult::Incomplete),
+            (true, true) => (units.max(*missing), SettlementResult::Incomplete),
+            (true, false) if sum.div_ceil(scale.per.get()) > u64::from(scale.max) => {
+                (units, SettlementResult::Capped)
+            }
+            (true, false) => (units, SettlementResult::Measured),
+        }
+    }
+}
+
+/// The number in a trailer. Two of the name are no number.
+fn trailer(lines: &[u8], name: &HeaderName) -> Option<Reading> {
+    let mut values = lines.split_inclusive(|&byte| byte == b'\n').filter_map(|line| {
+        let (found, _, value) = split_field(line.strip_suffix(b"\r\n").unwrap_or(line)).ok()?;
+        found.eq_ignore_ascii_case(name.as_str().as_bytes()).then_some(value)
+    });
+    let first = values.next()?;
+    Some(if values.next().is_some() { Reading::Unreadable } else { number(first) })
+}
