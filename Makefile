@@ -15,7 +15,7 @@ help: ## this list
 run: ## start the gateway with gateway.toml
 	cargo run --release -- run -c gateway.toml
 
-tools: ## install what the tests need beside Rust: a Redis server, gRPC and httpx for Python, curl, jq, nghttp2, Node, Java, promtool, Chromium, systemd
+tools: ## install what the tests need beside Rust: a Redis server, gRPC, httpx and client libraries of APIs for Python, curl, jq, nghttp2, Node, Java, promtool, Chromium, systemd
 	@.ci/tools
 
 test: tools fmt clippy units docs ## everything that must hold before a commit lands

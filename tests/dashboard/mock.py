@@ -52,7 +52,7 @@ class Key:
         """The requests of this second: admitted, refused."""
         wish = max(0, round(random.gauss(self.wish, self.wish ** 0.5 / 2)))
         self.used = max(0.0, self.used - limit["per_second"])
-        room = 0 if self.banned(now) else math.floor(limit["quota"] - self.used)
+        room = 0 if self.banned(now) else max(0, math.floor(limit["quota"] - self.used))
         admitted = min(wish, room)
         self.used += admitted
         self.admitted, self.refused, self.last = self.admitted + admitted, self.refused + wish - admitted, now
@@ -119,7 +119,7 @@ class Gateway:
         classes = lambda good, bad=0: {"1xx": 0, "2xx": good, "3xx": 0, "4xx": 0, "5xx": bad}
         self.columns.append({
             "all": everything, "routes": {"search": search, "shop": shops, "export": exports},
-            "limits": {name: {"refused": numbers[1]} for name, numbers in tally.items()},
+            "limits": {limit["name"]: {"refused": tally[limit["name"]][1]} | (settled(tally[limit["name"]][0]) if limit.get("settles") else {}) for limit in self.limits},
             "upstreams": {"search": {"answers": admitted, "failed": 0, "p50_ms": search["p50_ms"] - 0.3, "p99_ms": search["p99_ms"] - 1, "up": 2, "classes": classes(admitted), "retries": 0},
                           "shop": {"answers": shop, "failed": failed, "p50_ms": shops["p50_ms"] - 0.3, "p99_ms": shops["p99_ms"] - 1, "up": 1 if ill else 2, "classes": classes(shop), "retries": failed},
                           "export": {"answers": 4, "failed": 1, "p50_ms": exports["p50_ms"] - 0.3, "p99_ms": exports["p99_ms"] - 1, "up": 1, "classes": classes(3, 1), "retries": 1}},
@@ -181,7 +181,7 @@ class Gateway:
             hour = [column["tally"][name] for column in self.columns]
             told.append({field: limit[field] for field in ["name", "mode", "algorithm", "key", "policies", "routes"]} | {
                 span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "refused_keys": max(one[2] for one in tally)}
-                for span, tally in [("minute", minute), ("hour", hour)]} | {"tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) for key in self.keys[name]), "ban": None, "in_flight": None})
+                for span, tally in [("minute", minute), ("hour", hour)]} | {"tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
         return {"time": time.time(), "keys_error": 0.065, "limits": told}
 
     def limit(self, name):
@@ -192,9 +192,10 @@ class Gateway:
 
     def key_list(self, name, query):
         limit, by = self.limit(name), query.get("by", ["refused"])[0]
-        asked = lambda key: {"admitted": key.admitted, "refused": key.refused}.get(by, key.admitted + key.refused)
+        units = lambda key: key.admitted * 120 if limit.get("settles") else None
+        asked = lambda key: {"admitted": key.admitted, "refused": key.refused, "units": units(key)}.get(by, key.admitted + key.refused)
         keys = self.keys[name]
-        told = [{"id": key.id, "key": key.key, "requests": key.admitted + key.refused, "admitted": key.admitted, "refused": key.refused, "last": key.last,
+        told = [{"id": key.id, "key": key.key, "requests": key.admitted + key.refused, "admitted": key.admitted, "refused": key.refused, "units": units(key), "last": key.last,
                  "banned_until": key.banned_until if key.banned(time.time()) else None, "tier": "pro" if limit.get("tiers") else None} for key in sorted(keys, key=asked, reverse=True)]
         return {"limit": name, "mode": limit["mode"], "span": 300, "requests": sum(one["requests"] for one in told), "admitted": sum(key.admitted for key in keys),
                 "refused": sum(key.refused for key in keys), "error": 0, "followed": 1000, "keys": told[:int(query.get("top", ["20"])[0])]}
@@ -223,7 +224,7 @@ class Gateway:
         left = max(0, math.floor(limit["quota"] - key.used))
         verdict = "banned" if key.banned(now) else "admitted" if left else "refused"
         return {"limit": limit["name"], "mode": limit["mode"], "algorithm": limit["algorithm"], "id": key.id, "key": key.key, "verdict": verdict,
-                "policies": [{"policy": limit["policies"][0], "quota": limit["quota"], "remaining": left, "next_ms": 0 if left else 84, "full_ms": round(key.used / limit["per_second"] * 1000)}],
+                "policies": [{"policy": limit["policies"][0], "quota": limit["quota"], "used": math.ceil(key.used), "remaining": left, "next_ms": 0 if left else 84, "full_ms": round(key.used / limit["per_second"] * 1000)}],
                 "banned_until": key.banned_until if key.banned(now) else None, "ban_cause": "by hand" if key.banned(now) else None, "requests": key.admitted + key.refused, "admitted": key.admitted, "refused": key.refused}
 
     def key(self, limit, text):
@@ -250,6 +251,9 @@ class Gateway:
         elif deed == "grant":
             more = {"granted": min(body["units"], math.ceil(key.used))}
             key.used -= more["granted"] if more["granted"] < key.used else key.used
+        elif deed == "charge":
+            key.used += body["units"]
+            more = {"charged": body["units"], "repeated": False, "changed": True}
         return self.look(limit, key) | more
 
     def explain(self, body):
@@ -263,7 +267,7 @@ class Gateway:
                 "limit": "per-client" if no else None, "wait_ms": 84 if no else None, "until": time.time() + 0.084 if no else None,
                 "route": {"name": "search", "conditions": [["path", f"`{body['url']}` matches `/search/*`"], ["host", "any"], ["method", "any"]], "upstream": "`search` (10.0.0.1:9000)",
                           "rewritten_by": ["strip_prefix", "base path"], "forwarded": "/api" + body["url"].removeprefix("/search"), "answer": None, "redirect": None},
-                "limits": [{"name": "per-client", "mode": "enforce", "standing": "charged", "detail": None, "cost": 1, "id": seen["id"], "key": seen["key"], "verdict": seen["verdict"],
+                "limits": [{"name": "per-client", "mode": "enforce", "standing": "charged", "detail": None, "cost": 1, "measured": None, "settled_by": "json:/usage/total_tokens" if limit.get("settles") else None, "id": seen["id"], "key": seen["key"], "verdict": seen["verdict"],
                             "banned_until": seen["banned_until"], "policies": seen["policies"]}],
                 "others": [["shop", "the path is not `/shop/*`"]], "untold": 0}
 
@@ -289,9 +293,9 @@ class Gateway:
     def answer(self, method, path, query, body):
         self.catch_up()
         since = int(query["since"][0]) if "since" in query else None
-        key = re.fullmatch(r"limits/([^/]+)/keys/([^/]+)(?:/(ban|grant))?", path)
+        key = re.fullmatch(r"limits/([^/]+)/keys/([^/]+)(?:/(ban|grant|charge))?", path)
         keys = re.fullmatch(r"limits/([^/]+)/keys", path)
-        if key and (method, key[3] or "") in {("GET", ""), ("DELETE", ""), ("POST", "ban"), ("DELETE", "ban"), ("POST", "grant")}:
+        if key and (method, key[3] or "") in {("GET", ""), ("DELETE", ""), ("POST", "ban"), ("DELETE", "ban"), ("POST", "grant"), ("POST", "charge")}:
             return 200, self.one_key(method, unquote(key[1]), key[2], key[3] or "", body)
         if method == "GET" and keys:
             return 200, self.key_list(unquote(keys[1]), query)
@@ -316,6 +320,11 @@ class Gateway:
                 self.life = "draining"
                 return 202, {"life": self.life}
         raise Fault(404, "unknown API path: `docs/api.md` lists all paths")
+
+
+def settled(requests):
+    """A second of a limit whose costs are settled after the response: 120 units each."""
+    return {"settled": requests, "units": 120 * requests}
 
 
 def rounded(number):

@@ -25,6 +25,11 @@ fn the_night_story_in_a_browser() {
     plays("story.py", &["--binary", env!("CARGO_BIN_EXE_tollgate")]);
 }
 
+#[test]
+fn settled_costs_in_a_browser() {
+    plays("costs.py", &["Costs"]);
+}
+
 /// The tests of the page before a mock of the API, by their names in `page.py` without `test_`.
 macro_rules! page {
     ($($name:ident),* $(,)?) => {

@@ -1,5 +1,6 @@
 //! The admin listener: its API and the dashboard.
 
+mod charge;
 mod dashboard;
 mod endpoints;
 mod keys;
@@ -9,3 +10,4 @@ mod refusals;
 mod samples;
 mod steer;
 mod talkers;
+mod tokens;

@@ -74,7 +74,7 @@ fn routes_are_told_without_secrets() {
     let response = gateway.admin("/api/v1/routes").expect(200);
     assert!(!response.text().contains("a secret"));
     let routes = &response.json()["routes"];
-    let limits = json!([{ "name": "few", "mode": "enforce", "cost": 2 }, { "name": "trial", "mode": "shadow", "cost": 2 }]);
+    let limits = json!([{ "name": "few", "mode": "enforce", "cost": 2, "cost_rule": null }, { "name": "trial", "mode": "shadow", "cost": 2, "cost_rule": null }]);
     assert_eq!((&routes[0]["name"], &routes[0]["limits"]), (&json!("search"), &limits));
     assert_eq!(routes[1]["hosts"], json!(["*.example.com"]));
     assert_eq!((&routes[1]["methods"], &routes[1]["headers"]), (&json!(["GET", "POST"]), &json!(["x-plan"])));
@@ -143,7 +143,7 @@ fn an_explanation_is_that_of_the_live_counters_and_charges_nothing() {
         );
         assert_eq!(
             few["policies"],
-            json!([{ "policy": "1/day, burst 3", "quota": 3, "remaining": 3, "next_ms": 0, "full_ms": 0 }])
+            json!([{ "policy": "1/day, burst 3", "quota": 3, "used": 0, "remaining": 3, "next_ms": 0, "full_ms": 0 }])
         );
         let key = told["limits"][1]["key"][0].as_str().unwrap();
         assert!(key.starts_with("… #"), "what may be a secret is masked: {key}");

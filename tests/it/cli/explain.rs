@@ -11,8 +11,12 @@ const CONFIG: &str = "[upstreams]\ndemo = \"builtin:echo\"\n\
     [[routes]]\nname = \"rest\"\npath = \"/*\"\nupstream = \"demo\"\n";
 
 fn explain(arguments: &[&str]) -> Output {
+    explain_in(CONFIG, arguments)
+}
+
+fn explain_in(config: &str, arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("a temporary directory");
-    std::fs::write(folder.path().join("gateway.toml"), CONFIG).expect("it can be written");
+    std::fs::write(folder.path().join("gateway.toml"), config).expect("it can be written");
     Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .arg("explain")
         .args(arguments)
@@ -41,6 +45,56 @@ fn it_tells_the_route_the_keys_and_why_not_the_others() {
     let output = explain(&["POST", "/search/a", "--header", "host: api.example.com"]);
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(stdout.lines().any(|line| line.starts_with("route") && line.contains("`rest`")), "{stdout}");
+}
+
+#[test]
+fn it_tells_the_units_and_where_they_come_from() {
+    for (cost, url, line) in [
+        (
+            "{ reserve = 5, settle = \"json:/usage/total_tokens\" }",
+            "/search/a",
+            "charges 5 now, settled by json:/usage/total_tokens",
+        ),
+        (
+            "{ reserve = 0, settle = [\"json:/a\", \"header:x-cost\"], per = 10, max = 50, missing = 7 }",
+            "/search/a",
+            "charges nothing now, settled by json:/a + header:x-cost per 10, at most 50, or 7 where it is missing",
+        ),
+        (
+            "{ reserve = 1, settle = \"status\", status = { 401 = 5, \"2xx\" = 0 } }",
+            "/search/a",
+            "charges 1 now, settled by status (401: 5, 2xx: 0)",
+        ),
+        (
+            "{ from = \"query:limit\", per = 10 }",
+            "/search/a?limit=45",
+            "charges 5 (query:limit is 45 per 10, at least 1)",
+        ),
+        ("{ from = \"query:limit\", min = 0 }", "/search/a?limit=0", "charges nothing (query:limit is 0)"),
+        ("{ from = \"query:limit\" }", "/search/a?limit=0", "charges 1 (query:limit is 0, at least 1)"),
+        ("{ from = \"query:limit\", missing = 3 }", "/search/a", "charges 3 (query:limit is missing)"),
+        (
+            "{ from = \"body-bytes\", per = 1024 }",
+            "/search/a",
+            "charges 2 (body-bytes is 2000 per 1024, at least 1)",
+        ),
+        ("3", "/search/a", "charges 3"),
+    ] {
+        let config = CONFIG.replacen(
+            "limits = [\"per-key\", \"per-client\"]",
+            &format!("cost = {cost}\nlimits = [\"per-key\"]"),
+            1,
+        );
+        let url = format!("http://api.example.com{url}");
+        let output = explain_in(&config, &["GET", &url, "-H", "x-api-key: k1", "-H", "content-length: 2000"]);
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let expected = format!("limit     `per-key` {line}");
+        assert!(
+            stdout.lines().any(|line| line == expected),
+            "{expected} is missing in\n{stdout}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
 }
 
 #[test]

@@ -112,3 +112,33 @@ fn it_is_0_if_answered_1_if_not_and_2_for_a_question_that_is_none() {
     let (code, _, stderr) = live(&file, &["GET", "/"], &secret);
     assert!(code == Some(1) && stderr.contains("no gateway answers"), "{stderr}");
 }
+
+#[test]
+fn it_takes_a_token_that_may_read() {
+    let tokens = "[admin.tokens]\nbilling = { token_env = \"BILLING\", may = [\"charge:per-client\"] }\n\
+                  oncall = { token_env = \"ONCALL\", may = [\"operate\"] }\n\
+                  reader = { token_env = \"READER\", may = [\"read\"] }\n";
+    let secrets = [("BILLING", "b-secret"), ("ONCALL", "o-secret"), ("READER", "r-secret")];
+    let gateway = Gateway::start_in(&format!("{}{tokens}", config()), &[], &secrets);
+    let admin = format!("[admin]\nlisten = \"{}\"\n", gateway.admin_addr());
+    let file = format!("{admin}{tokens}");
+    // The variable of one of them is enough.
+    for secret in [&secrets[..], &secrets[1..2], &secrets[2..]] {
+        tells(&live(&file, &["GET", "/"], secret), &["verdict   admitted"]);
+    }
+    let charging = format!("{admin}{}", tokens.lines().take(2).collect::<Vec<_>>().join("\n"));
+    for (file, secret, status, word) in [
+        (
+            &file,
+            &secrets[..1],
+            2,
+            "no environment variable of a token of `[admin.tokens]` that may `read` holds one",
+        ),
+        (&charging, &secrets[..], 2, "no token of `[admin.tokens]` may `read`"),
+        (&admin, &secrets[..], 1, "answers 401"),
+    ] {
+        let (code, stdout, stderr) = live(file, &["GET", "/"], secret);
+        assert_eq!((code, stdout.as_str()), (Some(status), ""), "{stderr}");
+        assert!(stderr.contains(word) && !stderr.contains("-secret"), "{word} is missing in {stderr}");
+    }
+}

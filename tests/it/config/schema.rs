@@ -52,12 +52,14 @@ fn loader_keys(file: &str) -> BTreeSet<String> {
 
 #[test]
 fn schema_and_loader_know_the_same_keys() {
+    let cost = |keys: &str| format!("[[routes]]\ncost = {{ {keys}, {UNKNOWN} }}");
     for (title, file) in [
         ("tollgate's gateway.toml", UNKNOWN.to_owned()),
         ("[server]", format!("[server]\n{UNKNOWN}")),
         ("an item of listen", format!("server = {{ listen = [{{ {UNKNOWN} }}] }}")),
         ("an item of tls", format!("[[server.tls]]\n{UNKNOWN}")),
         ("[admin]", format!("[admin]\n{UNKNOWN}")),
+        ("[admin.tokens.NAME]", format!("[admin.tokens.NAME]\n{UNKNOWN}")),
         ("[store]", format!("[store]\n{UNKNOWN}")),
         ("tls", format!("[upstreams.a]\nservers = [\"https://h\"]\ntls = {{ {UNKNOWN} }}")),
         ("tls", format!("[store]\nurl = \"rediss://h\"\ntls = {{ {UNKNOWN} }}")),
@@ -70,6 +72,9 @@ fn schema_and_loader_know_the_same_keys() {
         ("an item of servers", format!("[upstreams.a]\nservers = [{{ {UNKNOWN} }}, \"http://b\"]")),
         ("[[routes]]", format!("[[routes]]\n{UNKNOWN}")),
         ("an item of limits", format!("[[routes]]\nlimits = [{{ {UNKNOWN} }}]")),
+        ("cost by a number in the request", cost("from = \"query:a\"")),
+        ("cost by numbers in the response", cost("reserve = 1, settle = \"bytes\"")),
+        ("cost by the status", cost("reserve = 1, settle = \"status\", status = { 401 = 5 }")),
         ("ban", format!("[limits.a]\nban = {{ {UNKNOWN} }}")),
         ("cors", format!("[[routes]]\ncors = {{ {UNKNOWN} }}")),
         ("reject", format!("[[routes]]\nreject = {{ {UNKNOWN} }}")),
@@ -135,6 +140,10 @@ fn the_schema_refuses_what_no_file_may_say() {
         "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncots = 1",
         "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = 1_000_000_001",
         "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = \"1\"",
+        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { reserve = 1 }",
+        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { from = \"query:a\", reserve = 1 }",
+        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { reserve = 1, settle = [] }",
+        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { reserve = 1, settle = \"status\", status = { 401 = -1 } }",
         "[[routes]]\npath = \"/*\"\nupstream = \"a\"\n[limits.a]\nalgorithm = \"bucket\"\nkey = \"ip\"\nrate = \"1/s\"",
     ] {
         let file: Value = toml::from_str(file).expect("TOML");

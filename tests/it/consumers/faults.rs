@@ -307,14 +307,14 @@ fn tiers_of_a_limit_have_its_periods() {
 #[test]
 fn a_cost_that_a_tier_could_never_admit_is_a_fault() {
     let files = Files::with_consumers("key,name\nk1,acme\n");
-    let toml = tiers("rate = \"10/min\"", "[limits.api.tiers.free]\nburst = 3\n")
-        .replace("limits = [\"api\"]", "limits = [{ name = \"api\", cost = 5 }]");
-    assert_eq!(
-        faults(&files, &toml),
-        [
-            "gateway.toml: route `/*` costs 5, but limit `api` holds only 3 for tier `free`, so every request of that tier would be refused"
-        ]
-    );
+    for (cost, words) in [("5", "costs 5"), ("{ reserve = 4, settle = \"bytes\" }", "reserves 4")] {
+        let toml = tiers("rate = \"10/min\"", "[limits.api.tiers.free]\nburst = 3\n")
+            .replace("limits = [\"api\"]", &format!("limits = [{{ name = \"api\", cost = {cost} }}]"));
+        let told = format!(
+            "gateway.toml: route `/*` {words}, but limit `api` holds only 3 for tier `free`, so every request of that tier would be refused"
+        );
+        assert_eq!(faults(&files, &toml), [told]);
+    }
 }
 
 /// What the limit writes is inherited. What it does not write follows from the tier's own rate.

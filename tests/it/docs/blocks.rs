@@ -192,8 +192,8 @@ fn check(block: &Block, authority: &Authority) -> Result<(), String> {
     fs::write(authority.path("gateway.toml"), &text).expect("it can be written");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.arg("check").current_dir(authority.path("")).env("NO_COLOR", "1");
-    for name in variables(&text) {
-        command.env(name, "c0ffee00c0ffee00c0ffee00c0ffee00");
+    for (index, name) in variables(&text).into_iter().enumerate() {
+        command.env(name, format!("c0ffee00c0ffee00c0ffee00c0ffee{index:02x}"));
     }
     let output = command.output().expect("the binary starts");
     let told =

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod consumers_page;
+mod cost_picture;
 mod examples;
 mod pages;
 mod program_log;

@@ -34,14 +34,17 @@ impl Executor for Core {
 }
 
 /// `at  100 ms  cost 1  →  allow, 0 remaining   a remark` as `at 100ms cost 1 → allow remaining 0`, and
-/// `at  200 ms  the request of 100 ms ends  →  1 remaining` as `at 200ms settle -1 of 100ms → remaining 1`.
+/// `at  200 ms  the request of 100 ms ends  →  1 remaining` as `at 200ms settle -1 of 100ms → remaining 1`; another
+/// difference is written as `the request of 100 ms settles +30`.
 fn trace_line(line: &str) -> String {
     let (before, after) = line.split_once('→').expect("a decision stands behind an arrow");
     let before = before.replace(" ms", "ms");
     if let Some((at, ended)) = before.split_once("the request of ") {
-        let (begun, remaining) =
-            (ended.trim().trim_end_matches(" ends"), after.trim().replace(" remaining", ""));
-        return format!("{at}settle -1 of {begun} → remaining {remaining}");
+        let ended = ended.trim();
+        let (begun, difference) =
+            ended.split_once(" settles ").unwrap_or((ended.trim_end_matches(" ends"), "-1"));
+        let remaining = after.trim().split("  ").next().unwrap_or_default().replace(" remaining", "");
+        return format!("{at}settle {difference} of {begun} → remaining {remaining}");
     }
     let cost = if before.contains("cost") { "" } else { "cost 1 " };
     // A remark stands behind two blanks.

@@ -266,7 +266,7 @@ fn ten_thousand_faults_are_counted_in_reasonable_time() {
 }
 
 /// Pieces of small configurations of several files.
-const PIECES: [&str; 14] = [
+const PIECES: [&str; 15] = [
     "include = [\"b.toml\", \"c*.toml\"]\n",
     "include = \"${X:-a}.toml\"\n",
     "include = [\"\", 1, \"no.toml\", \"*/x\", \"${UNSET}\"]\n",
@@ -280,6 +280,7 @@ const PIECES: [&str; 14] = [
     "[auth.a]\ntype = \"api-key\"\nfrom = \"bearer\"\nfile = \"a.toml\"\n",
     "# ü\r\n\u{feff}\"\\u00e4\" = '''",
     "[admin]\nlisten = \"${A}\"\ntoken_env = \"T\"\n",
+    "[admin.tokens]\na = { token_env = \"T\", may = [\"read\", \"charge:l\", \"${R}\"] }\nb = \"x\"\n",
     "[store]\nbackend = \"redis\"\nurl = [\"${U}\"]\n",
 ];
 

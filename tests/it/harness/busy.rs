@@ -53,6 +53,8 @@ fn file(
         route("retried", "/retried", "retried", ""),
         route("tiered", "/tiered", "api", "\"tiered\"") + "auth = \"keys\"\n",
         route("in-flight", "/in-flight", "api", "\"in-flight\""),
+        route("settled", "/settled", "bounded", "\"settled\"")
+            + "cost = { reserve = 5, settle = \"bytes\", per = 1000 }\n",
     ];
     format!(
         "[server]\nlisten = [{{ address = \"127.0.0.1:0\", tls = false }}, \"127.0.0.1:0\"]\nworkers = 2\n\
@@ -66,6 +68,7 @@ fn file(
          shadow = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, mode = \"shadow\" }}\n\
          exempted = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, exempt = [\"ip:127.0.0.0/8\"] }}\n\
          in-flight = {{ algorithm = \"concurrency\", key = \"ip\", max = 5, ban = {{ after = 9, within = \"1min\", for = \"1h\" }} }}\n\
+         settled = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 5 }}\n\
          tiered = {{ algorithm = \"gcra\", key = \"consumer\", rate = \"1/day\", tiers = {{ pro = {{ burst = 2 }} }} }}\n\
          [auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"{consumers}\"\n{}",
         routes.concat()
@@ -124,6 +127,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
         ("/away", 502),
         ("/checked", 200),
         ("/bounded", 200),
+        ("/settled", 200),
         ("/retried", 200),
         ("/nowhere", 404),
     ] {
@@ -141,7 +145,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     eventually("it to be counted", || {
         (gateway.metric("tollgate_connections_refused_total", &["reason=\"tls\""]) > 0.5).then_some(())
     });
-    20 + 5 + 2 + 11 + 3
+    20 + 5 + 2 + 12 + 3
 }
 
 /// The metrics of tollgate and its process that an expression names.

@@ -43,7 +43,7 @@ pub(crate) fn key(limit: u64, number: u64) -> Fingerprint {
 
 /// An enforced charge.
 pub(crate) fn charge(algorithm: &Algorithm, key: Fingerprint, cost: u32) -> Charge<'_> {
-    let cost = Cost::new(cost).unwrap();
+    let cost = Cost::new(cost).unwrap_or(Cost::ZERO);
     Charge {
         algorithm,
         numbers: ParamsId::of(algorithm),

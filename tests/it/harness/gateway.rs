@@ -182,12 +182,15 @@ impl Gateway {
         self.stdout.lock().expect("no test panics inside").clone()
     }
 
-    /// Waits for at least `count` records of the JSON access log and gives all there are.
+    /// Waits for at least `count` records of the JSON access log and gives all there are, by the time of their requests: one
+    /// worker's lines may be written before earlier ones of another.
     pub(crate) fn access_log(&self, count: usize) -> Vec<Value> {
-        eventually(&format!("{count} lines of access log"), || {
+        let mut records: Vec<Value> = eventually(&format!("{count} lines of access log"), || {
             let lines = self.stdout_lines();
             (lines.len() >= count).then(|| lines.iter().map(|line| json(line)).collect())
-        })
+        });
+        records.sort_by(|one, other| one["time"].as_str().cmp(&other["time"].as_str()));
+        records
     }
 
     /// Waits for the end of the process.

@@ -6,10 +6,12 @@
 pub(crate) mod api;
 pub(crate) mod asker;
 mod backend;
+pub(crate) mod body_scan;
 pub(crate) mod busy;
 pub(crate) mod cases;
 pub(crate) mod charges;
 mod client;
+mod client_libraries;
 mod collector;
 pub(crate) mod config;
 pub(crate) mod config_folder;
@@ -29,6 +31,7 @@ mod http2;
 mod http2_client;
 pub(crate) mod in_flight;
 mod load;
+pub(crate) mod metered;
 pub(crate) mod pages;
 pub(crate) mod places;
 mod ports;
@@ -53,6 +56,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use backend::{Backend, Next, Recorded};
 pub(crate) use client::{Client, refuses_connections};
+pub(crate) use client_libraries::CostServer;
 pub(crate) use collector::{Collector, SpanKind, Told, only as only_span};
 pub(crate) use drop_proxy::DropProxy;
 pub(crate) use fleet::Fleet;

@@ -70,6 +70,7 @@ impl Sample {
             path: &Path::parse(&self.path, self.matching).unwrap(),
             query: self.query.as_deref(),
             headers: self.headers.fields(),
+            body: tollgate::http1::body::Body::EMPTY,
             client: self.client,
             tls_subject: None,
             consumer: None,

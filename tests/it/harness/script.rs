@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
-use tollgate::store::redis::call::{self, Correction};
+use tollgate::store::redis::call;
 use tollgate::store::redis::key::Version;
 use tollgate::store::redis::reply::{self, Reply};
 use tollgate::store::redis::script::Script;
-use tollgate::store::{Charge, Group};
+use tollgate::store::{Charge, ChargeEffect, Group};
 
 use crate::harness::charges;
 use crate::harness::{Answer, Connection, Redis};
@@ -83,14 +83,37 @@ impl Shared {
         let mut arguments = Vec::new();
         call::grant(&[*charge], units, |argument| arguments.push(argument.to_vec()));
         let answer = self.call(&[named(charge)], arguments, now).integers();
-        reply::granted(&answer, 1).unwrap()[0]
+        reply::units(&answer, 1).unwrap()[0]
     }
 
-    pub(crate) fn settle(&mut self, corrections: &[Correction<'_>], admitted_at: Timestamp, now: Timestamp) {
+    /// Charges by hand.
+    pub(crate) fn charge(&mut self, charge: &Charge<'_>, units: Cost, now: Timestamp) {
         let mut arguments = Vec::new();
-        call::settle(corrections, admitted_at, |argument| arguments.push(argument.to_vec()));
-        let keys = corrections.iter().map(|it| name(it.key, it.algorithm)).collect::<Vec<_>>();
-        let answer = self.call(&keys, arguments, now).integers();
+        call::charge(&[*charge], units, None, |argument| arguments.push(argument.to_vec()));
+        let answer = self.call(&[named(charge)], arguments, now).integers();
+        assert_eq!(reply::charged(&answer), Ok(ChargeEffect::Charged));
+    }
+
+    /// The units in use.
+    pub(crate) fn used(&mut self, charge: &Charge<'_>, now: Timestamp) -> u64 {
+        let mut arguments = Vec::new();
+        call::used(&[*charge], |argument| arguments.push(argument.to_vec()));
+        let answer = self.call(&[named(charge)], arguments, now).integers();
+        reply::units(&answer, 1).unwrap()[0]
+    }
+
+    /// Corrects a cost that was admitted then.
+    pub(crate) fn settle(
+        &mut self,
+        charge: &Charge<'_>,
+        admitted_at: Timestamp,
+        difference: i64,
+        now: Timestamp,
+    ) {
+        let mut arguments = Vec::new();
+        let correction = (charge.algorithm, admitted_at, difference);
+        call::settle(std::iter::once(correction), |argument| arguments.push(argument.to_vec()));
+        let answer = self.call(&[named(charge)], arguments, now).integers();
         assert_eq!(reply::read(&answer, 0).map(|reply| reply.now), Ok(now));
     }
 

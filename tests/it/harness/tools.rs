@@ -3,11 +3,11 @@
 //! `TOLLGATE_TEST_WITHOUT=valkey-server,java` names programs that a machine cannot have: tests that get them by [`tool`] print
 //! that and test nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs and modules of Python, and what installs them on Debian.
-const INSTALL: [(&str, &str); 17] = [
+const INSTALL: [(&str, &str); 18] = [
     ("chromium", "apt-get install chromium"),
     ("curl", "apt-get install curl"),
     ("grpc", "apt-get install python3-grpcio"),
@@ -19,6 +19,7 @@ const INSTALL: [(&str, &str); 17] = [
     ("nghttp", "apt-get install nghttp2-client"),
     ("nginx", "apt-get install nginx-light"),
     ("node", "apt-get install nodejs"),
+    ("openai", "apt-get install python3-venv, then .ci/tools, which installs the client libraries by pip"),
     ("openssl", "apt-get install openssl"),
     ("promtool", ".ci/tools takes it out of Debian's package prometheus"),
     ("python3", "apt-get install python3"),
@@ -59,6 +60,19 @@ pub(crate) fn python(modules: &[&str]) -> Command {
         assert!(status.is_ok_and(|status| status.success()), "{}", missing(module));
     }
     needed(&python)
+}
+
+/// The Python with the client libraries of `tests/cost`: what `TOLLGATE_TEST_PYTHON_CLIENTS` names, or the one that
+/// `.ci/tools` has put into the user's cache.
+#[track_caller]
+pub(crate) fn client_libraries() -> Command {
+    let python = std::env::var_os("TOLLGATE_TEST_PYTHON_CLIENTS").map(PathBuf::from).unwrap_or_else(|| {
+        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+        let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+        cache.unwrap_or_else(home).join("tollgate/client-libraries/bin/python")
+    });
+    assert!(python.is_file(), "{} ({})", missing("openai"), python.display());
+    Command::new(python)
 }
 
 /// The browser under one of its names.

@@ -146,8 +146,12 @@ impl Definition for Windows {
         *self.counts.entry(now.div_euclid(self.per.p)).or_default() += cost;
     }
 
-    fn settle(&mut self, admitted_at: i128, difference: i128, _now: i128) {
-        let count = self.counts.entry(admitted_at.div_euclid(self.per.p)).or_default();
+    fn settle(&mut self, admitted_at: i128, difference: i128, now: i128) {
+        let (window, present) = (admitted_at.div_euclid(self.per.p), now.div_euclid(self.per.p));
+        let counts = window == present || self.weighted && window == present - 1;
+        // A charge of a window that has passed is charged to the present one.
+        let window = if counts || difference < 0 { window } else { present };
+        let count = self.counts.entry(window).or_default();
         *count = (*count + difference).max(0);
     }
 }
@@ -173,9 +177,12 @@ impl Definition for FirstRequest {
         self.count += cost;
     }
 
-    fn settle(&mut self, admitted_at: i128, difference: i128, _now: i128) {
-        if (self.begins..self.begins + self.per.p).contains(&admitted_at) {
+    fn settle(&mut self, admitted_at: i128, difference: i128, now: i128) {
+        let is_present = self.count > 0 && now < self.begins + self.per.p;
+        if is_present && (self.begins..self.begins + self.per.p).contains(&admitted_at) {
             self.count = (self.count + difference).max(0);
+        } else if difference > 0 {
+            self.charge(now, difference);
         }
     }
 }
@@ -210,7 +217,16 @@ impl Definition for Everything {
         }
     }
 
-    fn settle(&mut self, admitted_at: i128, difference: i128, _now: i128) {
+    fn settle(&mut self, admitted_at: i128, difference: i128, now: i128) {
+        let period = self.per.p.max(self.spacing);
+        let is_admission = |(at, _, admitted): &(i128, i128, bool)| *at == admitted_at && *admitted;
+        // An event that was wholly refused at the same time is no admission, but has its time.
+        let is_there = self.events.iter().any(|event| is_admission(event) || event.0 == admitted_at);
+        if now - admitted_at >= period || !is_there {
+            return if difference > 0 {
+                self.charge(now, difference)
+            };
+        }
         let mut change = difference;
         for (at, units, admitted) in &mut self.events {
             if *at == admitted_at && *admitted {

@@ -3,6 +3,7 @@
 mod answers;
 mod ban;
 mod bounds;
+mod charge;
 mod concurrency;
 mod convert;
 mod definitions;

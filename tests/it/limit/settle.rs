@@ -24,7 +24,10 @@ proptest! {
                 let now = seen.now.plus(Micros(later));
                 let more = algorithm.settle(seen.after.clone(), seen.now, difference, now);
                 let less = algorithm.settle(more, seen.now, -difference, now);
-                assert!(alike(&algorithm, &less, seen.after, now));
+                // A refund is void, and a charge one of the present, once the window or the event has passed.
+                let one_less = algorithm.settle(seen.after.clone(), seen.now, -1, now);
+                let counts = algorithm.state_period().is_none() || !alike(&algorithm, &one_less, seen.after, now);
+                assert!(!counts || alike(&algorithm, &less, seen.after, now));
             }
         });
     }
@@ -95,6 +98,79 @@ fn windows_correct_only_what_still_counts() {
     assert_eq!(sliding.peek(&state, after(1_500_000), Cost::ONE).remaining, 4);
     let untouched = sliding.settle(state.clone(), START, -2, after(2_000_000));
     assert_eq!(untouched, state);
+}
+
+#[test]
+fn a_charge_that_comes_too_late_for_its_window_counts_in_the_present_one() {
+    let second = rate(5, 1_000_000);
+    let late = after(3_000_000);
+    for (algorithm, free_again) in [
+        (Algorithm::fixed_window(second, Align::Clock), after(4_000_000)),
+        (Algorithm::fixed_window(second, Align::FirstRequest), after(4_000_000)),
+        (Algorithm::sliding_window(second), after(5_000_000)),
+        (Algorithm::sliding_log(second, None, false), after(4_000_000)),
+        (Algorithm::sliding_log(second, None, true), after(4_000_000)),
+    ] {
+        let (state, _) = algorithm.decide(State::default(), START, cost(2));
+        let void = algorithm.settle(state.clone(), START, -2, late);
+        assert!(alike(&algorithm, &void, &state, late), "{algorithm}");
+        let state = algorithm.settle(state, START, 7, late);
+        for asked in [Cost::ZERO, Cost::ONE] {
+            assert!(!passes(algorithm.peek(&state, late, asked).verdict), "{algorithm}");
+        }
+        let full = algorithm.peek(&state, free_again, cost(5)).verdict;
+        assert_eq!(full, Verdict::Allow, "{algorithm}");
+    }
+}
+
+/// Several workers read the clock: the later reading may come first, even from the next window.
+#[test]
+fn what_was_counted_later_is_corrected_where_it_counts() {
+    let second = rate(5, 1_000_000);
+    let (early, late) = (after(999_999), after(1_000_001));
+    for algorithm in [
+        Algorithm::token_bucket(second, cost(5)),
+        Algorithm::gcra(second, cost(5)),
+        Algorithm::fixed_window(second, Align::Clock),
+        Algorithm::fixed_window(second, Align::FirstRequest),
+        Algorithm::sliding_window(second),
+        Algorithm::sliding_log(second, None, false),
+    ] {
+        let (first, _) = algorithm.decide(State::default(), late, cost(2));
+        let (second, decision) = algorithm.decide(first.clone(), early, cost(3));
+        assert!(passes(decision.verdict), "{algorithm}");
+        let counted_at = algorithm.counted_at(&second, early);
+        let corrected = algorithm.settle(second, counted_at, -3, late);
+        assert!(alike(&algorithm, &corrected, &first, late), "{algorithm}");
+    }
+}
+
+/// A request that costs nothing yet is refused only in debt, and leaves no trace.
+#[test]
+fn a_cost_of_zero_is_refused_only_in_debt() {
+    let second = rate(5, 1_000_000);
+    for algorithm in [
+        Algorithm::token_bucket(second, cost(5)),
+        Algorithm::gcra(second, cost(5)),
+        Algorithm::fixed_window(second, Align::Clock),
+        Algorithm::fixed_window(second, Align::FirstRequest),
+        Algorithm::sliding_window(second),
+        Algorithm::sliding_log(second, None, false),
+        Algorithm::sliding_log(second, None, true),
+    ] {
+        let (state, decision) = algorithm.decide(State::default(), START, Cost::ZERO);
+        assert!(passes(decision.verdict) && alike(&algorithm, &state, &State::default(), START));
+        let (state, _) = algorithm.decide(state, START, cost(5));
+        let (state, decision) = algorithm.decide(state, START, Cost::ZERO);
+        assert_eq!((decision.verdict, decision.remaining), (Verdict::Allow, 0), "{algorithm}");
+        let state = algorithm.settle(state, START, 1, START);
+        let (after_denial, decision) = algorithm.decide(state.clone(), START, Cost::ZERO);
+        let Verdict::Deny(Wait::After(wait)) = decision.verdict else { panic!("{algorithm}: {decision:?}") };
+        assert!(alike(&algorithm, &after_denial, &state, START), "{algorithm}");
+        let just_before = START.plus(Micros(wait.0 - 1));
+        assert!(!passes(algorithm.peek(&state, just_before, Cost::ZERO).verdict), "{algorithm}");
+        assert!(passes(algorithm.peek(&state, START.plus(wait), Cost::ZERO).verdict), "{algorithm}");
+    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 use tollgate::limit::units::{Micros, Timestamp};
 use tollgate::limit::{Algorithm, State};
-use tollgate::store::redis::call::Correction;
 
 use crate::harness::cases::{START, cost, rate};
 use crate::harness::script::{Shared, charge, hold, name};
@@ -42,7 +41,7 @@ fn compare(shared: &mut Shared, log: Algorithm, requests: &[Request]) {
         if let Some((before, difference)) = *correction {
             let admitted_at = admissions[admissions.len().saturating_sub(1 + before)];
             state = log.settle(state, admitted_at, difference, now);
-            shared.settle(&[Correction { algorithm: &log, key, difference }], admitted_at, now);
+            shared.settle(&charge(&log, key, cost(1)), admitted_at, difference, now);
             let answer = shared.peek(&[charge(&log, key, cost(*units))], now);
             assert_eq!(answer, [log.peek(&state, now, cost(*units))], "{log:?}");
         }

@@ -2,6 +2,7 @@
 
 mod ballot;
 mod cluster;
+mod histories;
 mod link;
 mod login;
 mod logs;

@@ -2,7 +2,6 @@
 
 use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
 use tollgate::limit::{Algorithm, Decision};
-use tollgate::store::redis::call::Correction;
 
 use crate::harness::script::{Shared, charge};
 use crate::harness::trace::{Executor, play_all};
@@ -52,7 +51,7 @@ impl Executor for Script {
             self.shared.release(&charge(&algorithm, key, cost), id, now);
             return Some(self.shared.peek(&[charge(&algorithm, key, Cost::ONE)], now)[0].remaining);
         }
-        self.shared.settle(&[Correction { algorithm: &algorithm, key, difference }], admitted_at, now);
+        self.shared.settle(&charge(&algorithm, key, Cost::ONE), admitted_at, difference, now);
         Some(self.shared.peek(&[charge(&algorithm, key, Cost::ONE)], now)[0].remaining)
     }
 }

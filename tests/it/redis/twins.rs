@@ -4,7 +4,6 @@ use proptest::prelude::*;
 use tollgate::limit::sliding_log::SlidingLog;
 use tollgate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, State};
-use tollgate::store::redis::call::Correction;
 
 use crate::harness::cases::{START, Step, any_algorithm, cost, ordinary_algorithm, passes, trace};
 use crate::harness::script::{Shared, charge, hold};
@@ -42,7 +41,7 @@ impl Pair<'_> {
     }
 
     fn peek(&mut self, now: Timestamp) {
-        for cost in [Cost::ONE, cost(u32::try_from(self.algorithm.max_cost()).unwrap())] {
+        for cost in [Cost::ZERO, Cost::ONE, cost(u32::try_from(self.algorithm.max_cost()).unwrap())] {
             let expected = self.algorithm.peek(&self.state, now, cost);
             let answer = self.shared.peek(&[charge(&self.algorithm, self.key, cost)], now);
             assert_eq!(
@@ -62,17 +61,29 @@ impl Pair<'_> {
         assert_eq!(told, granted, "{:?} at {now:?}: {units:?} of {:?}", self.algorithm, self.state);
     }
 
+    fn charge(&mut self, units: Cost, now: Timestamp) {
+        self.state = self.algorithm.charge(std::mem::take(&mut self.state), units, now);
+        let charge = charge(&self.algorithm, self.key, Cost::ONE);
+        self.shared.charge(&charge, units, now);
+        let (expected, used) = (self.algorithm.in_use(&self.state, now), self.shared.used(&charge, now));
+        assert_eq!(used, expected, "{:?} at {now:?}: {units:?} of {:?}", self.algorithm, self.state);
+    }
+
     fn settle(&mut self, before: usize, difference: i64, now: Timestamp) {
         let Some(&admitted_at) = self.admissions.iter().rev().nth(before) else { return };
         let state = std::mem::take(&mut self.state);
         self.state = self.algorithm.settle(state, admitted_at, difference, now);
-        let correction = Correction { algorithm: &self.algorithm, key: self.key, difference };
-        self.shared.settle(&[correction], admitted_at, now);
+        self.shared.settle(&charge(&self.algorithm, self.key, Cost::ONE), admitted_at, difference, now);
     }
 }
 
-/// As [`compare`], with a gift in place of each correction.
-fn compare_gifts(shared: &mut Shared, algorithm: Algorithm, steps: &[(Step, u32)]) {
+/// As [`compare`], with a gift or a charge by hand in place of each correction.
+fn compare_by_hand(
+    shared: &mut Shared,
+    algorithm: Algorithm,
+    steps: &[(Step, u32)],
+    change: fn(&mut Pair<'_>, Cost, Timestamp),
+) {
     let (key, state) = (shared.new_key(), State::default());
     let mut pair = Pair { shared, key, algorithm, state, admissions: Vec::new() };
     let mut now = START;
@@ -81,7 +92,7 @@ fn compare_gifts(shared: &mut Shared, algorithm: Algorithm, steps: &[(Step, u32)
         pair.decide(now, step.cost(&algorithm));
         if *units > 0 {
             now = step.moment(&algorithm, now);
-            pair.grant(cost(*units), now);
+            change(&mut pair, cost(*units), now);
             pair.peek(now);
         }
     }
@@ -136,15 +147,29 @@ fn corrections_are_alike() {
     });
 }
 
+/// Requests, most of them with some units after it.
+fn requests_and_units() -> impl Strategy<Value = Vec<(Step, u32)>> {
+    let units = prop_oneof![2 => Just(0_u32), 2 => 1..20_u32, 1 => 1..=Cost::MAX];
+    trace().prop_flat_map(move |steps| {
+        let units = prop::collection::vec(units.clone(), steps.len());
+        (Just(steps), units).prop_map(|(steps, units)| steps.into_iter().zip(units).collect::<Vec<_>>())
+    })
+}
+
 #[test]
 fn gifts_are_alike() {
     let algorithm = prop_oneof![ordinary_algorithm(), any_algorithm()];
-    let units = prop_oneof![2 => Just(0_u32), 2 => 1..20_u32, 1 => 1..=Cost::MAX];
-    let steps = trace().prop_flat_map(move |steps| {
-        let gifts = prop::collection::vec(units.clone(), steps.len());
-        (Just(steps), gifts).prop_map(|(steps, gifts)| steps.into_iter().zip(gifts).collect::<Vec<_>>())
+    hold(300, (algorithm, requests_and_units()), |shared, (algorithm, steps)| {
+        compare_by_hand(shared, algorithm, &steps, |pair, units, now| pair.grant(units, now));
     });
-    hold(300, (algorithm, steps), |shared, (algorithm, steps)| compare_gifts(shared, algorithm, &steps));
+}
+
+#[test]
+fn charges_by_hand_are_alike() {
+    let algorithm = prop_oneof![ordinary_algorithm(), any_algorithm()];
+    hold(300, (algorithm, requests_and_units()), |shared, (algorithm, steps)| {
+        compare_by_hand(shared, algorithm, &steps, |pair, units, now| pair.charge(units, now));
+    });
 }
 
 /// A gift ends no event for good: where the clock goes back afterwards, the event counts again in both.

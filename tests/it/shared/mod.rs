@@ -3,6 +3,7 @@
 mod access;
 mod bans;
 mod calm;
+mod charge;
 mod check;
 mod cluster;
 mod exact;

@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["plan"],
     &["route", "store", "http2"],
     &["clock", "net", "counter", "boxed_cold", "labels"],
-    &["limit", "http1"],
+    &["limit", "http1", "measure"],
 ];
 
 /// Long files hide more than one noun.

@@ -11,7 +11,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tollgate::limit::units::{Micros, Timestamp};
 use tollgate::plan::log::{AccessLog, HeaderColumn, LogColumn, LogField, LogFields};
 use tollgate::telemetry::access_log::{AccessLogger, HeaderOrigin, Output, OutputStyle, Record};
-use tollgate::telemetry::metrics::DecisionLabel;
+use tollgate::telemetry::metrics::{DecisionLabel, SettledUnits, SettlementResult};
 
 use crate::harness::{Backend, Gateway, TIMEOUT, everything_to};
 
@@ -75,6 +75,23 @@ fn lines_are_aligned_and_say_why() {
         "23:59:59.999 200    1.2 ms 192.0.2.1       GET     example.com/a?b=c\n\
          23:59:59.999 429    12.0 s 192.0.2.1       GET     example.com/a?b=c limited by per-client consumer=acme\n\
          23:59:59.999 502     46 ms 2001:db8::1     GET     example.com/a?b=c connect\n"
+    );
+}
+
+#[test]
+fn settled_costs_follow_where_a_route_settles() {
+    let settled = SettledUnits { reserved: 2_000, units: 532, result: SettlementResult::Measured };
+    let record = || Record { settled: Some(settled), cost: Some(2_000), ..record() };
+    let fields = LogFields::default_with_settled();
+    assert_eq!(
+        written(AccessLog::Pretty(fields.clone()), PLAIN, [record(), self::record()]),
+        "23:59:59.999 200    1.2 ms 192.0.2.1       GET     example.com/a?b=c reserved=2000 settled=532 settlement=measured\n\
+         23:59:59.999 200    1.2 ms 192.0.2.1       GET     example.com/a?b=c\n"
+    );
+    let json = written(AccessLog::Json(fields), PLAIN, [record()]);
+    assert!(
+        json.contains("\"cost\":2000,\"reserved\":2000,\"settled\":532,\"settlement\":\"measured\","),
+        "{json}"
     );
 }
 

@@ -11,6 +11,7 @@ mod metrics;
 mod program_log;
 mod samples;
 mod scrape;
+mod settled_costs;
 mod trace_context;
 mod trace_export;
 mod trace_life;

@@ -1,0 +1,9 @@
+//! Costs that are known only from the request or its response.
+
+mod faults;
+mod http2;
+mod recipes;
+mod request;
+mod response;
+mod stores;
+mod sums;

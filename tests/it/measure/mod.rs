@@ -1,0 +1,6 @@
+//! Values that are read from a response's body as it streams past.
+
+mod coding;
+mod json;
+mod random;
+mod sse;

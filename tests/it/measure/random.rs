@@ -1,0 +1,212 @@
+//! Random documents, beside what `serde_json` finds, and random bytes.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::Value;
+use tollgate::measure::Reading;
+
+use crate::harness::body_scan::{CODINGS, coded, json, scan, sse};
+
+/// Cases a property. `PROPTEST_CASES` sets another number.
+fn runner(cases: u32) -> TestRunner {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(cases);
+    TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
+}
+
+/// Keys and strings with all that a scanner might stumble over.
+fn text() -> impl Strategy<Value = String> {
+    "[ab0/~é\u{1F600}\"\\\\\n{}\\[\\]:,]{0,12}"
+}
+
+fn document() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        any::<u64>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        (0..4_000_u32).prop_map(|quarters| Value::from(f64::from(quarters) / 4.0)),
+        text().prop_map(Value::String),
+    ];
+    leaf.prop_recursive(5, 60, 5, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..5).prop_map(Value::Array),
+            vec((text(), inner), 0..5).prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+        ]
+    })
+}
+
+/// The pointers of a value and of all values in it.
+fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
+    all.push(at.to_owned());
+    match value {
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| pointers(item, &format!("{at}/{index}"), all));
+        }
+        Value::Object(fields) => {
+            for (key, item) in fields {
+                pointers(item, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), all);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a parser finds.
+fn expected(found: Option<&Value>) -> Reading {
+    match found {
+        None | Some(Value::Null) => Reading::Absent,
+        Some(Value::Number(number)) => match (number.as_u64(), number.as_f64()) {
+            (Some(whole), _) => Reading::Value(whole),
+            (None, Some(quarters)) if quarters >= 0.0 => {
+                Reading::Value(quarters.ceil().to_string().parse().expect("a whole number"))
+            }
+            _ => Reading::Unreadable,
+        },
+        Some(_) => Reading::Unreadable,
+    }
+}
+
+/// A string with each of its characters as an escape.
+fn escaped(text: &str) -> String {
+    let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+    format!("\"{units}\"")
+}
+
+/// Writes a document with escapes only, and with whitespace wherever it may stand.
+fn write_escaped(value: &Value) -> String {
+    let list = |items: Vec<String>| items.join(" ,\r\n");
+    match value {
+        Value::String(text) => escaped(text),
+        Value::Array(items) => format!("[ {}\t]", list(items.iter().map(write_escaped).collect())),
+        Value::Object(fields) => {
+            let pair = |(key, item): (&String, &Value)| format!("{} : {}", escaped(key), write_escaped(item));
+            format!("{{ {}\t}}", list(fields.iter().map(pair).collect()))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The pieces of a body in these lengths, again and again.
+fn pieces<'b>(body: &'b [u8], lengths: &[usize]) -> Vec<&'b [u8]> {
+    let (mut rest, mut pieces) = (body, Vec::new());
+    let mut lengths = lengths.iter().cycle();
+    while !rest.is_empty() {
+        let length = lengths.next().map_or(1, |length| (*length).clamp(1, rest.len()));
+        let (piece, behind) = rest.split_at(length);
+        pieces.push(piece);
+        rest = behind;
+    }
+    pieces
+}
+
+#[test]
+fn a_scan_finds_what_a_parser_finds() {
+    let strategy = (document(), vec(1..20_usize, 1..6), "(/[ab0]){0,3}");
+    let check = |(document, lengths, other): (Value, Vec<usize>, String)| {
+        let mut all = vec![other];
+        pointers(&document, "", &mut all);
+        all.truncate(32);
+        let expected: Vec<Reading> = all.iter().map(|at| expected(document.pointer(at))).collect();
+        let sources: Vec<_> = all.iter().map(|at| json(at)).collect();
+        let events: Vec<_> = all.iter().map(|at| sse(at)).collect();
+        let plain = document.to_string();
+        let pretty = serde_json::to_string_pretty(&document).expect("it is written");
+        for text in [plain, pretty, write_escaped(&document)] {
+            for lengths in [&lengths[..], &[1], &[1 << 20]] {
+                let found = scan(&sources, "", pieces(text.as_bytes(), lengths));
+                prop_assert_eq!(&found, &expected, "{:?} in {}", &all, &text);
+            }
+            let lines: String = text.lines().map(|line| format!("data: {line}\n")).collect();
+            let found = scan(&events, "", pieces(format!("{lines}\n").as_bytes(), &lengths));
+            prop_assert_eq!(&found, &expected, "{:?} in events of {}", &all, &text);
+            let coding = CODINGS[text.len() % CODINGS.len()];
+            let body = coded(coding, text.as_bytes());
+            let found = scan(&sources, coding, pieces(&body, &lengths));
+            prop_assert_eq!(&found, &expected, "{:?} in {}", &all, &text);
+        }
+        Ok(())
+    };
+    runner(400).run(&strategy, check).expect("no case differs");
+}
+
+/// Bytes that scanners decide by, among others.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let token = select(
+        [
+            &b"{"[..],
+            b"}",
+            b"[",
+            b"]",
+            b"\"",
+            b":",
+            b",",
+            b"\\",
+            b"\\u00",
+            b"1",
+            b"-",
+            b"e",
+            b".",
+            b"a",
+            b"\"a\":",
+            b"0",
+        ]
+        .into_iter()
+        .chain([&b"null"[..], b"true", b" ", b"\n", b"\r", b"data:", b"data", b"\xef\xbb\xbf", b"\xff"])
+        .collect::<Vec<_>>(),
+    );
+    vec(
+        prop_oneof![9 => token.prop_map(<[u8]>::to_vec), 1 => any::<u8>().prop_map(|byte| vec![byte])],
+        0..120,
+    )
+    .prop_map(|parts| parts.concat())
+}
+
+#[test]
+fn random_bytes_mean_the_same_in_any_pieces() {
+    let sources = [json("/a/0/a"), sse("/a"), json(""), json("/a"), sse("")];
+    let strategy = (bytes(), vec(1..9_usize, 1..5));
+    let check = |(body, lengths): (Vec<u8>, Vec<usize>)| {
+        let whole = scan(&sources, "", [&body[..]]);
+        prop_assert_eq!(scan(&sources, "", pieces(&body, &lengths)), whole.clone());
+        prop_assert_eq!(scan(&sources, "", body.chunks(1)), whole);
+        Ok(())
+    };
+    runner(3_000).run(&strategy, check).expect("no case differs");
+}
+
+#[test]
+fn damaged_codings_mean_the_same_in_any_pieces() {
+    let text =
+        r#"{"a":[{"a":12},{"b":"a longer text, which is a longer text"}],"b":{"a":34},"a":[{"a":56}]}"#;
+    let sources = [json("/a/0/a"), json("/b/a"), sse("/a")];
+    let damage = vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
+    let strategy = (select(CODINGS.to_vec()), damage, any::<prop::sample::Index>(), vec(1..30_usize, 1..5));
+    let check = |(coding, damage, end, lengths): (
+        &str,
+        Vec<(prop::sample::Index, u8)>,
+        prop::sample::Index,
+        Vec<usize>,
+    )| {
+        let mut body = coded(coding, text.as_bytes());
+        for (at, byte) in damage {
+            let at = at.index(body.len());
+            body[at] = byte;
+        }
+        body.truncate(end.index(body.len()) + 1);
+        // Decoders may write what they have before they see the damage, or not: a value is the same or none.
+        let whole = scan(&sources, coding, [&body[..]]);
+        let cut = scan(&sources, coding, pieces(&body, &lengths));
+        for (one, other) in whole.iter().zip(&cut) {
+            let (one, other) = (value(*one), value(*other));
+            prop_assert!(one.is_none() || other.is_none() || one == other, "{:?} and {:?}", one, other);
+        }
+        Ok(())
+    };
+    runner(4_000).run(&strategy, check).expect("no case differs");
+}
+
+fn value(reading: Reading) -> Option<u64> {
+    if let Reading::Value(value) = reading { Some(value) } else { None }
+}
