@@ -30,7 +30,7 @@ enum Escape {
 pub(super) enum KeyRead {
     /// Beyond these bytes.
     Open,
-    /// It has ended behind so many bytes; with the pointers whose token it equals.
+    /// It has ended after this number of bytes; with the pointers whose token it equals.
     Ended(usize, u32),
     /// It is malformed.
     Fault,

@@ -42,7 +42,7 @@ pub(crate) fn metered(url: &str, costs: &[&str], limit: &str, rest: &str) -> Str
     toml
 }
 
-/// A limit of so many units that no test waits for more.
+/// A limit of this number of units a day.
 pub(crate) fn a_day(units: u32) -> String {
     format!("algorithm = \"fixed-window\"\nalign = \"first-request\"\nrate = \"{units}/day\"")
 }
