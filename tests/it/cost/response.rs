@@ -175,6 +175,7 @@ fn duration_counts_milliseconds() {
     let gateway = Gateway::start(&metered(&backend.url(), &costs, &a_day(1_000_000), ""));
     let mut client =
         begin(&gateway, 0, "a", "x-then: gate\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n|a");
+    backend.wait_for(1);
     std::thread::sleep(std::time::Duration::from_millis(120));
     backend.open_gate();
     client.read().expect(200);
