@@ -7,3 +7,4 @@ mod request;
 mod response;
 mod stores;
 mod sums;
+mod tiers;
