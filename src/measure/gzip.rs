@@ -24,14 +24,14 @@ enum Part {
     /// The first byte of the length of the extra field, and the second one behind the first.
     ExtraLength,
     ExtraLengthEnd(u8),
-    /// So many bytes of the extra field.
+    /// The number of bytes of the extra field that are still to come.
     Extra(u16),
     Name,
     Comment,
-    /// So many bytes of the head's checksum.
+    /// The number of bytes of the head's checksum that are still to come.
     Check(u8),
     Data,
-    /// So many bytes behind the data.
+    /// The number of bytes behind the data that are still to come.
     Trailer(u8),
 }
 

@@ -20,9 +20,9 @@ pub(super) struct SseScanner {
 /// What was read of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// So many bytes of a byte order mark that begins the stream.
+    /// This number of bytes of a byte order mark that begins the stream.
     Mark(u8),
-    /// So many bytes of the name `data`.
+    /// This number of bytes of the name `data`.
     Name(u8),
     /// The name and the colon of data.
     Colon,

@@ -1,5 +1,6 @@
 //! `settle`: costs that a response tells.
 
+use crate::harness::body_scan::{CODINGS, coded};
 use crate::harness::metered::{a_day, begin, json, metered, parrot, request, used};
 use crate::harness::{Client, Gateway};
 
@@ -121,6 +122,34 @@ fn each_source_tells_the_cost() {
     };
     let sum: u64 = rows().iter().map(|(.., cost)| cost).sum();
     assert!((reserved + changed("charged") - changed("refunded") - sum as f64).abs() < 0.5);
+}
+
+/// A copy is decoded; the client gets the body as it was coded.
+#[test]
+fn coded_bodies_tell_their_cost() {
+    let backend = parrot();
+    let gateway = Gateway::start(&metered(&backend.url(), &[TOKENS], &a_day(1_000), ""));
+    let text = b"{\"id\":1,\"usage\":{\"total_tokens\":43}}";
+    let bomb = [&vec![b' '; 16 << 20][..], text].concat();
+    let mut damaged = coded("gzip", text);
+    damaged.truncate(12);
+    let twice = coded("br", &coded("gzip", text));
+    let mut rows: Vec<_> = CODINGS
+        .iter()
+        .map(|coding| (format!("content-encoding: {coding}\r\n"), coded(coding, text), 43))
+        .collect();
+    rows.push(("content-encoding: gzip\r\ncontent-encoding: br\r\n".to_owned(), twice, 43));
+    rows.push(("content-encoding: secret\r\n".to_owned(), text.to_vec(), 100));
+    rows.push(("content-encoding: gzip\r\n".to_owned(), damaged, 100));
+    rows.push(("content-encoding: gzip\r\n".to_owned(), coded("gzip", &bomb), 100));
+    for (number, (fields, body, cost)) in rows.into_iter().enumerate() {
+        let name = format!("c{number}");
+        let head = format!("HTTP/1.1 200 OK\r\n{fields}content-length: {}\r\n\r\n", body.len());
+        let response = [head.as_bytes(), &body].concat();
+        let answer = Client::connect(gateway.addr()).exchange(request(0, &name, "", &response)).expect(200);
+        assert_eq!(answer.body, body, "row {number}");
+        assert_eq!(used(&gateway, &name), cost, "row {number}: {fields}");
+    }
 }
 
 /// The log says what was reserved, what was settled, and how it was found.
