@@ -123,19 +123,25 @@ fn a_charge_that_comes_too_late_for_its_window_counts_in_the_present_one() {
     }
 }
 
-/// Several workers read the clock: the later reading may come first, even from the next window.
-#[test]
-fn what_was_counted_later_is_corrected_where_it_counts() {
+/// Five units a second, by each algorithm that refuses what exceeds them.
+fn five_a_second() -> [Algorithm; 7] {
     let second = rate(5, 1_000_000);
-    let (early, late) = (after(999_999), after(1_000_001));
-    for algorithm in [
+    [
         Algorithm::token_bucket(second, cost(5)),
         Algorithm::gcra(second, cost(5)),
         Algorithm::fixed_window(second, Align::Clock),
         Algorithm::fixed_window(second, Align::FirstRequest),
         Algorithm::sliding_window(second),
         Algorithm::sliding_log(second, None, false),
-    ] {
+        Algorithm::sliding_log(second, None, true),
+    ]
+}
+
+/// Several workers read the clock: the later reading may come first, even from the next window.
+#[test]
+fn what_was_counted_later_is_corrected_where_it_counts() {
+    let (early, late) = (after(999_999), after(1_000_001));
+    for algorithm in five_a_second() {
         let (first, _) = algorithm.decide(State::default(), late, cost(2));
         let (second, decision) = algorithm.decide(first.clone(), early, cost(3));
         assert!(passes(decision.verdict), "{algorithm}");
@@ -148,16 +154,7 @@ fn what_was_counted_later_is_corrected_where_it_counts() {
 /// A request that costs nothing yet is refused only in debt, and leaves no trace.
 #[test]
 fn a_cost_of_zero_is_refused_only_in_debt() {
-    let second = rate(5, 1_000_000);
-    for algorithm in [
-        Algorithm::token_bucket(second, cost(5)),
-        Algorithm::gcra(second, cost(5)),
-        Algorithm::fixed_window(second, Align::Clock),
-        Algorithm::fixed_window(second, Align::FirstRequest),
-        Algorithm::sliding_window(second),
-        Algorithm::sliding_log(second, None, false),
-        Algorithm::sliding_log(second, None, true),
-    ] {
+    for algorithm in five_a_second() {
         let (state, decision) = algorithm.decide(State::default(), START, Cost::ZERO);
         assert!(passes(decision.verdict) && alike(&algorithm, &state, &State::default(), START));
         let (state, _) = algorithm.decide(state, START, cost(5));
