@@ -9,12 +9,13 @@
 //!  cli                     the command line; one function per command
 //!  serve                   starts the gateway and controls it
 //!  config · proxy · admin  the edges; none imports another
-//!  explain                 the route and limits of a request, with reasons
+//!  suggest                 limits proposed from the requests of a log
+//!  explain · replay        the route and limits of a request, with reasons · a log in virtual time
 //!  shared                  state shared by workers, admin and control thread
 //!  telemetry               counters, access records, traces, key stats, top keys, history
 //!  upstream                the backends
 //!  plan                    the compiled, immutable plan; resolve; admission
-//!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams
+//!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams (`log_reader`: requests of access logs)
 //!  clock · net · counter   the clock · sockets and TLS · counters of one thread (`boxed_cold`: rare futures;
 //!                          `labels`: enums whose variants have a word each)
 //!  limit · http1 · measure the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes ·
@@ -32,13 +33,16 @@ pub mod http1;
 pub mod http2;
 pub mod labels;
 pub mod limit;
+pub mod log_reader;
 pub mod measure;
 pub mod net;
 pub mod plan;
 pub mod proxy;
+pub mod replay;
 pub mod route;
 pub mod serve;
 pub mod shared;
 pub mod store;
+pub mod suggest;
 pub mod telemetry;
 pub mod upstream;

@@ -46,7 +46,7 @@ const fn others(eight: u64) -> u64 {
 }
 
 /// obs-text (0x80 and above) is opaque but legal; HTAB is the only control allowed (RFC 9110 §5.5).
-pub(super) fn is_value(value: &[u8]) -> bool {
+pub fn is_value(value: &[u8]) -> bool {
     let good = |byte| byte >= b' ' && byte != DEL || byte == b'\t';
     all(value, |eight| any_below(eight, b' ') | any_equal(eight, DEL), good)
 }

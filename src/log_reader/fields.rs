@@ -1,0 +1,117 @@
+//! The fields of a line, as any of the formats has them. They borrow the line.
+
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use super::problems::ProblemKind;
+use super::text::LoggedText;
+use crate::limit::units::{Micros, Timestamp};
+
+/// A header that a line has, or whose absence it tells.
+pub(super) type HeaderField<'l> = (LoggedText<'l>, Option<LoggedText<'l>>);
+
+/// What a line says about a request. `None`: the line does not have the field.
+#[derive(Debug, Default)]
+pub(super) struct LineFields<'l> {
+    /// As logged.
+    pub(super) time: Option<Timestamp>,
+    /// The time is the end of the request.
+    pub(super) is_end: bool,
+    pub(super) duration: Option<Micros>,
+    pub(super) client: Option<IpAddr>,
+    pub(super) method: Option<LoggedText<'l>>,
+    pub(super) target: Option<LoggedText<'l>>,
+    pub(super) host: Option<LoggedText<'l>>,
+    pub(super) status: Option<u16>,
+    pub(super) bytes_in: Option<u64>,
+    pub(super) bytes_out: Option<u64>,
+    pub(super) user_agent: Option<LoggedText<'l>>,
+    pub(super) referer: Option<LoggedText<'l>>,
+    pub(super) consumer: Option<LoggedText<'l>>,
+    pub(super) headers: SmallVec<[HeaderField<'l>; 8]>,
+    pub(super) own: Option<OwnFields<'l>>,
+}
+
+/// The fields that only tollgate writes.
+#[derive(Debug, Default)]
+pub(super) struct OwnFields<'l> {
+    pub(super) route: LoggedText<'l>,
+    pub(super) limit: LoggedText<'l>,
+    pub(super) decision: LoggedText<'l>,
+    pub(super) error: LoggedText<'l>,
+    pub(super) remaining: Option<u64>,
+    pub(super) cost: Option<u32>,
+    pub(super) settled: Option<u64>,
+}
+
+impl<'l> LineFields<'l> {
+    /// When the request arrived.
+    ///
+    /// # Errors
+    ///
+    /// The line has no time.
+    pub(super) fn arrival(&self) -> Result<Timestamp, ProblemKind> {
+        let time = self.time.ok_or(ProblemKind::NoTime)?;
+        let before = self.duration.filter(|_| self.is_end).unwrap_or_default();
+        Ok(Timestamp(time.0.saturating_sub(before.0)))
+    }
+
+    /// Takes `GET /x HTTP/1.1` apart; the protocol may be missing.
+    pub(super) fn set_request_line(&mut self, line: LoggedText<'l>) {
+        let raw = line.raw();
+        let Some(blank) = memchr::memchr(b' ', raw) else { return };
+        let (method, rest) = raw.split_at(blank);
+        let rest = rest.get(1..).unwrap_or_default();
+        let target = match memchr::memrchr(b' ', rest).map(|blank| rest.split_at(blank)) {
+            Some((target, protocol)) if protocol.starts_with(b" HTTP/") => target,
+            _ => rest,
+        };
+        self.method = Some(line.part(method));
+        self.target = Some(line.part(target));
+    }
+}
+
+/// A whole number.
+pub(super) fn number(text: LoggedText<'_>) -> Option<u64> {
+    let digits = text.raw();
+    let sum = digits.iter().try_fold(0_u64, |sum, digit| {
+        let value = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(value)
+    });
+    sum.filter(|_| !digits.is_empty())
+}
+
+/// A status; servers write 0 for a request without a response.
+pub(super) fn status(text: LoggedText<'_>) -> Option<u16> {
+    number(text).and_then(|status| u16::try_from(status).ok()).filter(|status| (100..1_000).contains(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_lines_are_taken_apart() {
+        for (line, method, target) in [
+            ("GET / HTTP/1.1", Some("GET"), Some("/")),
+            ("GET /a b HTTP/2.0", Some("GET"), Some("/a b")),
+            ("GET /old", Some("GET"), Some("/old")),
+            ("-", None, None),
+        ] {
+            let mut fields = LineFields::default();
+            fields.set_request_line(LoggedText::plain(line.as_bytes()));
+            assert_eq!(fields.method.map(LoggedText::raw), method.map(str::as_bytes), "{line}");
+            assert_eq!(fields.target.map(LoggedText::raw), target.map(str::as_bytes), "{line}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_digits_only() {
+        assert_eq!(number(LoggedText::plain(b"18446744073709551615")), Some(u64::MAX));
+        for text in ["", "-1", "18446744073709551616", "1.5"] {
+            assert_eq!(number(LoggedText::plain(text.as_bytes())), None, "{text}");
+        }
+        assert_eq!(status(LoggedText::plain(b"0")), None);
+    }
+}
