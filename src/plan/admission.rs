@@ -223,6 +223,12 @@ impl<'a> RequestCharges<'a> {
         bans
     }
 
+    /// Whether all enforced limits admit the request.
+    pub fn admits(&self, outcome: &Outcome) -> bool {
+        let mut enforced = self.checks.iter().filter(|used| used.limit.mode == Mode::Enforce);
+        self.missing().is_none() && enforced.all(|used| !used.denies(outcome))
+    }
+
     /// The refusal of an enforced limit with a missing key, or with several values, which takes precedence: the store
     /// need not be called.
     pub fn missing(&self) -> Option<Refusal<'a>> {
@@ -405,6 +411,11 @@ impl<'a> LimitCheck<'a> {
             Applicability::Charged(_, first) => first..first + self.policies().len(),
             _ => 0..0,
         }
+    }
+
+    /// Whether one of its policies refuses the request.
+    pub fn denies(&self, outcome: &Outcome) -> bool {
+        self.decisions(outcome).iter().any(Decision::denies)
     }
 
     /// The decisions on this limit's charges; empty if it was not charged or the store was not called.

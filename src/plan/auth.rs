@@ -75,6 +75,37 @@ pub struct NamedConsumer<'p> {
     pub consumer: Consumer<'p>,
 }
 
+/// What an access log tells of a request's credential: the log never has the credential itself.
+#[derive(Clone, Copy, Debug)]
+pub enum LoggedCredential<'p, 's> {
+    /// Nothing: the request counts as anonymous.
+    Unknown,
+    /// The consumer, as each auth that has one of this name names it.
+    Consumer(&'s [NamedConsumer<'p>]),
+    /// It was refused; by this auth, if that is known.
+    Refused(CredentialFault, Option<AuthIndex>),
+}
+
+impl<'p> LoggedCredential<'p, '_> {
+    /// The consumer on a route that asks for a credential; `None`: it is anonymous, or not known to the route.
+    ///
+    /// # Errors
+    ///
+    /// The credential was refused.
+    pub fn authenticate(self, route: &RouteAuth) -> Result<Option<NamedConsumer<'p>>, AuthFailure> {
+        match (self, route.auths.first()) {
+            (Self::Consumer(named), _) => {
+                Ok(named.iter().find(|named| route.auths.contains(&named.auth)).copied())
+            }
+            (Self::Refused(fault, auth), Some(&first)) => {
+                let auth = auth.filter(|auth| route.auths.contains(auth)).unwrap_or(first);
+                Err(AuthFailure { auth, fault })
+            }
+            (Self::Refused(..) | Self::Unknown, _) => Ok(None),
+        }
+    }
+}
+
 impl CredentialFault {
     /// For the client.
     pub fn detail(self) -> &'static str {

@@ -1,5 +1,5 @@
 //! Resolves a request head to its route, client and charges, or to the response sent before any limit is checked. Pure,
-//! and used by all: the proxy, `explain` and the admin API.
+//! and used by all: the proxy, `explain`, the admin API and `replay`.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use http::{Method, StatusCode, header};
 
 use super::action::RouteAction;
 use super::admission::RequestCharges;
-use super::auth::{AuthFailure, CredentialFault, NamedConsumer};
+use super::auth::{AuthFailure, CredentialFault, LoggedCredential, NamedConsumer, RouteAuth};
 use super::loop_mark::LoopMark;
 use super::target::AmbiguousTarget;
 use super::{Limit, Plan, Redirect, Route};
@@ -34,6 +34,17 @@ pub struct Peer<'r> {
     pub secure: bool,
     /// The subject of its certificate.
     pub subject: Option<&'r str>,
+}
+
+/// The sender of a request in an access log.
+#[derive(Clone, Copy, Debug)]
+pub struct LoggedSender<'p, 's> {
+    /// The client.
+    pub client: IpAddr,
+    /// Whether the request came by TLS.
+    pub secure: bool,
+    /// What is known of the credential.
+    pub credential: LoggedCredential<'p, 's>,
 }
 
 /// The result of resolving a request head.
@@ -133,11 +144,13 @@ pub struct RejectReason {
 
 /// The input of all steps.
 #[derive(Clone, Copy)]
-struct Input<'p, 'r> {
+struct Input<'p, 'r, 's> {
     plan: &'p Plan,
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
     client: ClientAddress,
+    /// Of a request in a log.
+    logged: Option<LoggedSender<'p, 's>>,
 }
 
 /// Resolves a request, as the client sent it: keys are computed before anything is stripped. `loop_mark` is that of the
@@ -150,35 +163,19 @@ pub fn resolve<'p, 'r>(
     peer: Peer<'r>,
 ) -> Resolution<'p, 'r> {
     let client = plan.server.client.identify(peer.address, head.fields);
-    let input = Input { plan, head, peer, client };
-    let (mut route, mut seen) = (None, None);
-    let (host, outcome) = match host_of(head) {
-        Err(reason) => (Cow::Borrowed(""), Err(reason.into())),
-        Ok(host) => match input.see(host.clone()) {
-            Err(response) => (host, Err(response)),
-            Ok(request) => {
-                let outcome = match input.route(secret, loop_mark, &request, &mut route) {
-                    Ok(Routed { index, route, consumer, assessment, target, affinity }) => {
-                        Ok(RoutedRequest {
-                            index,
-                            route,
-                            consumer,
-                            charges: assessment,
-                            target,
-                            affinity,
-                            seen: request,
-                        })
-                    }
-                    Err(response) => {
-                        seen = Some(Box::new(request));
-                        Err(response)
-                    }
-                };
-                (host, outcome)
-            }
-        },
-    };
-    Resolution { client, host, route, seen, outcome }
+    Input { plan, head, peer, client, logged: None }.resolve(secret, loop_mark)
+}
+
+/// Resolves a request of an access log.
+pub fn resolve_logged<'p, 'r>(
+    plan: &'p Plan,
+    secret: &KeySecret,
+    head: &'r RequestHead<'r>,
+    sender: LoggedSender<'p, '_>,
+) -> Resolution<'p, 'r> {
+    let peer = Peer { address: sender.client, secure: sender.secure, subject: None };
+    let client = plan.server.client.client(sender.client);
+    Input { plan, head, peer, client, logged: Some(sender) }.resolve(secret, None)
 }
 
 /// The data that the route adds to a request.
@@ -191,9 +188,54 @@ struct Routed<'p, 'r> {
     affinity: u64,
 }
 
-impl<'p, 'r> Input<'p, 'r> {
+impl<'p, 'r> Input<'p, 'r, '_> {
+    #[inline]
+    fn resolve(self, secret: &KeySecret, loop_mark: Option<&LoopMark>) -> Resolution<'p, 'r> {
+        let (mut route, mut seen) = (None, None);
+        let (host, outcome) = match host_of(self.head) {
+            Err(reason) => (Cow::Borrowed(""), Err(reason.into())),
+            Ok(host) => match self.see(host.clone()) {
+                Err(response) => (host, Err(response)),
+                Ok(request) => {
+                    let outcome = match self.route(secret, loop_mark, &request, &mut route) {
+                        Ok(Routed { index, route, consumer, assessment, target, affinity }) => {
+                            Ok(RoutedRequest {
+                                index,
+                                route,
+                                consumer,
+                                charges: assessment,
+                                target,
+                                affinity,
+                                seen: request,
+                            })
+                        }
+                        Err(response) => {
+                            seen = Some(Box::new(request));
+                            Err(response)
+                        }
+                    };
+                    (host, outcome)
+                }
+            },
+        };
+        Resolution { client: self.client, host, route, seen, outcome }
+    }
+
+    /// The consumer of a request to a route that asks for a credential.
+    fn authenticate(
+        self,
+        auth: &RouteAuth,
+        request: &RouteRequest<'_>,
+    ) -> Result<Option<NamedConsumer<'p>>, EarlyResponse> {
+        let authenticated = match self.logged {
+            None => self.plan.authenticate(auth, request),
+            Some(sender) => sender.credential.authenticate(auth),
+        };
+        authenticated.map_err(EarlyResponse::Unauthenticated)
+    }
+
     fn see(self, host: Cow<'r, str>) -> Result<SeenRequest<'r>, EarlyResponse> {
-        let Self { plan, head, peer, client } = self;
+        let Self { plan, head, peer, client, .. } = self;
         if head.target.path == "*" {
             return Err(EarlyResponse::Options);
         }
@@ -229,7 +271,7 @@ impl<'p, 'r> Input<'p, 'r> {
         }
         check(head, route)?;
         let consumer = match &route.auth {
-            Some(auth) => plan.authenticate(auth, &request).map_err(EarlyResponse::Unauthenticated)?,
+            Some(auth) => self.authenticate(auth, &request)?,
             None => None,
         };
         request.consumer = consumer.map(|named| named.consumer);

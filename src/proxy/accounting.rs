@@ -239,16 +239,11 @@ impl RequestContext {
     /// Counts each limit's verdict, and the key it concerns.
     fn count(&self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
         let assessment = &routed.charges;
-        let admitted = assessment.missing().is_none()
-            && assessment
-                .checks
-                .iter()
-                .filter(|used| used.limit.mode == Mode::Enforce)
-                .all(|used| !denies(used, outcome));
+        let admitted = assessment.admits(outcome);
         for (index, used) in assessment.checks.iter().enumerate() {
             let label = match self.is_banned_in_shadow(assessment, used) {
                 true => Some(DecisionLabel::ShadowLimited),
-                false => label(used, outcome, admitted),
+                false => DecisionLabel::of_check(used, outcome, admitted),
             };
             let Some(label) = label else { continue };
             self.plan.metrics.decision(routed.index, index, label);
@@ -362,12 +357,7 @@ impl RequestContext {
             (*tightest.limit.name).clone_into(&mut record.limit);
             record.remaining = Some(tightest.decision.remaining);
             record.cost = Some(tightest.cost.units());
-            record.decision = Some(match tightest.decision.verdict {
-                _ if !tightest.asked => DecisionLabel::StoreError,
-                Verdict::Allow => DecisionLabel::Allowed,
-                Verdict::Delay(_) => DecisionLabel::Delayed,
-                Verdict::Deny(_) => DecisionLabel::Limited,
-            });
+            record.decision = Some(DecisionLabel::of_binding(tightest));
         }
     }
 
@@ -407,29 +397,6 @@ fn no_method() -> Method {
     Method::from_bytes(b"-").unwrap_or_default()
 }
 
-fn denies(used: &LimitCheck<'_>, outcome: &Outcome) -> bool {
-    used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Deny(_)))
-}
-
-/// The label that a limit's verdict is counted under; none if it neither charged nor refused.
-fn label(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<DecisionLabel> {
-    let shadow = used.limit.mode == Mode::Shadow;
-    let refused = if shadow { DecisionLabel::ShadowLimited } else { DecisionLabel::Limited };
-    let delayed =
-        || used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Delay(_)));
-    let unasked = used.indices().any(|index| outcome.unasked.contains(index));
-    match used.applicability {
-        Applicability::Exempt => Some(DecisionLabel::Exempt),
-        Applicability::Missing | Applicability::Repeated => Some(refused),
-        Applicability::Charged(..) if unasked => Some(DecisionLabel::StoreError),
-        Applicability::Charged(..) if denies(used, outcome) => Some(refused),
-        Applicability::Charged(..) if !admitted || outcome.decisions.is_empty() => None,
-        Applicability::Charged(..) if !shadow && delayed() => Some(DecisionLabel::Delayed),
-        Applicability::Charged(..) => Some(DecisionLabel::Allowed),
-        Applicability::Free | Applicability::Skipped => None,
-    }
-}
-
 /// A limit's verdict where the store could not be asked; `None` if it did not count, since another limit refused, or
 /// the response is 503.
 #[cold]
@@ -437,7 +404,7 @@ fn unasked_word(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Opt
     let delays = |decision: &Decision| matches!(decision.verdict, Verdict::Delay(_));
     match () {
         () if outcome.unavailable => None,
-        () if denies(used, outcome) => Some(LimitVerdict::Refused),
+        () if used.denies(outcome) => Some(LimitVerdict::Refused),
         () if !admitted => None,
         () if used.limit.mode == Mode::Enforce && used.decisions(outcome).iter().any(delays) => {
             Some(LimitVerdict::Delayed)

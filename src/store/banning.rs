@@ -30,9 +30,16 @@ impl<'a> BanningRequest<'a> {
         })
     }
 
+    /// Decides the request in this process, counts a refusal, and may begin a ban.
+    pub fn decide_in(&self, memory: &MemoryStore, bans: &Bans, now: Timestamp) -> Outcome {
+        let mut outcome = memory.decide(self.charges, now);
+        outcome.banned = self.count_refusals(&outcome, memory, bans, now);
+        outcome
+    }
+
     /// Counts the refusals of limits with bans in this process. Returns whether the request is refused because of a ban
     /// now.
-    pub(super) fn count_refusals(
+    pub fn count_refusals(
         &self,
         outcome: &Outcome,
         memory: &MemoryStore,
@@ -50,7 +57,7 @@ impl<'a> BanningRequest<'a> {
     }
 
     /// Whether one of the keys is banned, so that its limit refuses the request.
-    pub(super) fn is_banned(&self, bans: &Bans, now: Timestamp) -> bool {
+    pub fn is_banned(&self, bans: &Bans, now: Timestamp) -> bool {
         let key = |charge: &Charge<'_>| Banned { limit: charge.remote.identity, owner: charge.owner() };
         let refuses = |charge: &Charge<'_>| bans.refusing(key(charge), charge.group.is_shadow(), now);
         !bans.is_empty() && self.charges.iter().any(|charge| refuses(charge).is_some())

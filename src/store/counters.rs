@@ -214,11 +214,7 @@ impl Counters {
     /// As [`Self::decide`], for a request whose limits have bans: counts a refusal, and may begin a ban.
     pub async fn decide_banning(&self, request: BanningRequest<'_>, now: Timestamp) -> Outcome {
         match &self.location {
-            Location::Memory => {
-                let mut outcome = self.memory.decide(request.charges, now);
-                outcome.banned = request.count_refusals(&outcome, &self.memory, &self.bans, now);
-                outcome
-            }
+            Location::Memory => request.decide_in(&self.memory, &self.bans, now),
             Location::Shared(client) => client.decide_banning(request, now).await,
         }
     }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::plan::log::AccessLog;
 
 pub use captured_headers::{CapturedHeaders, HeaderOrigin};
-pub use line::Record;
+pub use line::{Record, rfc3339};
 pub use output::{Output, OutputStyle};
 
 /// The capacity of the queue, in records. It need not hold a second's records: the writer returns every 10 ms.

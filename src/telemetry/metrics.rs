@@ -9,6 +9,7 @@
 
 mod clients;
 mod counters;
+mod decision_label;
 mod delta;
 mod exposition;
 mod limits;

@@ -289,7 +289,7 @@ pub(super) fn milliseconds(span: Micros) -> f64 {
 
 /// `2026-01-31T23:59:59.999999Z` (RFC 3339). Its digits are set one by one: with the formatter of the standard library a
 /// line costs a fifth more.
-fn rfc3339(time: Timestamp) -> [u8; 27] {
+pub fn rfc3339(time: Timestamp) -> [u8; 27] {
     let utc = utc(time);
     let (hour, minute, second, microsecond) = utc.time().as_hms_micro();
     let mut text = *b"0000-00-00T00:00:00.000000Z";

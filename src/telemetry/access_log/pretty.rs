@@ -9,6 +9,7 @@ use super::line::{Record, header_value, key, milliseconds, own_header, said, utc
 use crate::limit::units::Micros;
 use crate::plan::log::{LogColumn, LogField, LogFields};
 use crate::telemetry::metrics::DecisionLabel;
+use crate::telemetry::terminal_text::safe_text;
 
 /// The maximum number of characters of one field; the rest is cut off.
 const MAX_CHARS: usize = 200;
@@ -127,19 +128,7 @@ fn duration(span: Micros) -> String {
 
 /// The text without characters that control a terminal or reorder its line, cut after [`MAX_CHARS`] characters.
 fn safe(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len().min(MAX_CHARS));
-    let mut chars = text.chars();
-    for char in chars.by_ref().take(MAX_CHARS) {
-        if char == ' ' || !is_invisible(char) {
-            safe.push(char);
-        } else {
-            safe.extend(char.escape_unicode());
-        }
-    }
-    if chars.next().is_some() {
-        safe.push('…');
-    }
-    safe
+    safe_text(text, MAX_CHARS)
 }
 
 /// The value, in quotes unless it is one plain word.
@@ -150,12 +139,4 @@ fn quoted(value: &str) -> String {
     } else {
         format!("\"{}\"", safe(&value.replace('\\', "\\\\").replace('"', "\\\"")))
     }
-}
-
-/// Controls, separators, and what Unicode uses to hide text or to turn its direction.
-fn is_invisible(char: char) -> bool {
-    char.is_control()
-        || char.is_whitespace()
-        || matches!(char, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
-        || matches!(char, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
