@@ -1,0 +1,20 @@
+//! Replays an access log through the limits of a plan, in virtual time: the route, the client, the keys and the decisions
+//! are found by the code that serves requests.
+
+mod caller;
+mod decided;
+mod in_flight;
+mod key_text;
+pub mod keys_of_log;
+pub mod missing_fields;
+pub mod own_decisions;
+pub mod report;
+mod run;
+mod service_times;
+mod settled;
+pub mod statistics;
+mod virtual_gateway;
+
+pub use decided::{LimitResult, LoggedLabel, ReplaySink, ReplayVerdict, ReplayedRequest};
+pub use run::{PlanComparison, Replay, Watch};
+pub use virtual_gateway::VirtualGateway;

@@ -1,0 +1,99 @@
+//! The route and the key of each request of a log, without any limit.
+
+use std::hash::{BuildHasher as _, Hasher as _};
+
+use foldhash::fast::RandomState;
+
+use super::caller::ConsumerNames;
+use crate::http1::fields::FieldSpan;
+use crate::http1::request::RequestHead;
+use crate::log_reader::KnownFields;
+use crate::log_reader::request::LoggedRequest;
+use crate::plan::Plan;
+use crate::plan::resolve::resolve_logged;
+use crate::route::RouteIndex;
+use crate::route::key::{Key, KeyResult, KeySecret, Missing, Part};
+use crate::route::mask::{Masking, ShortIds};
+
+/// Finds the route and the key of requests.
+#[derive(Debug)]
+pub struct KeysOfLog<'p> {
+    plan: &'p Plan,
+    key: Key,
+    secret: KeySecret,
+    ids: ShortIds,
+    consumers: ConsumerNames<'p>,
+    hasher: RandomState,
+    spans: Vec<FieldSpan>,
+}
+
+/// A request as a limit sees it.
+pub struct KeyedRequest<'k> {
+    /// Its route.
+    pub route: RouteIndex,
+    /// A hash of its key.
+    pub key: u64,
+    /// Its units.
+    pub cost: u32,
+    /// The text of its key.
+    pub label: &'k dyn Fn() -> String,
+}
+
+impl<'p> KeysOfLog<'p> {
+    /// Finds the route in `plan`, and the key of these parts. `secret` is any random bytes.
+    pub fn new(plan: &'p Plan, parts: Vec<Part>, secret: [u8; 16]) -> Self {
+        let secret = KeySecret::Process(secret);
+        Self {
+            plan,
+            key: Key { parts, missing: Missing::Skip, repeated: None },
+            secret,
+            ids: ShortIds::new(&secret),
+            consumers: ConsumerNames::new(plan),
+            hasher: RandomState::default(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// The first part of the key that the log lacks.
+    pub fn lacks(&self, known: &KnownFields) -> Option<&Part> {
+        self.key.parts.iter().find(|part| !super::missing_fields::has_part(known, part))
+    }
+
+    /// Calls `found` with the route, a hash of the key and its text, unless the request has no route or no key, or is
+    /// answered before any limit.
+    pub fn find(&mut self, request: &LoggedRequest, found: impl FnOnce(KeyedRequest<'_>)) {
+        let mut spans = std::mem::take(&mut self.spans);
+        if let Ok(head) = RequestHead::parse(&request.head, &mut spans) {
+            self.find_in(request, &head, found);
+        }
+        self.spans = spans;
+    }
+
+    fn find_in(&self, request: &LoggedRequest, head: &RequestHead<'_>, found: impl FnOnce(KeyedRequest<'_>)) {
+        let resolution = resolve_logged(self.plan, &self.secret, head, self.consumers.sender(request));
+        let Ok(routed) = resolution.outcome else { return };
+        let (route, seen) = (routed.index, routed.request());
+        let Some(cost) = routed.route.cost.on_admission(&seen) else { return };
+        let cost = cost.units();
+        // The log names consumers that no file of the plan needs to have.
+        if self.key.parts == [Part::Consumer] {
+            if !request.consumer.is_empty() {
+                let mut hasher = self.hasher.build_hasher();
+                hasher.write(request.consumer.as_bytes());
+                let label = || request.consumer.clone();
+                found(KeyedRequest { route, key: hasher.finish(), cost, label: &label });
+            }
+            return;
+        }
+        let (name, merge_slashes) = (&routed.route.name, routed.route.conditions.merge_slashes);
+        if let KeyResult::Key(owner) = self.key.claim(&self.secret, &seen, name, merge_slashes) {
+            let label = || self.key.label(&seen, name, merge_slashes, Masking::Ids(&self.ids)).join(", ");
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "half of the hash tells millions of keys apart"
+            )]
+            let key = owner.0 as u64;
+            found(KeyedRequest { route, key, cost, label: &label });
+        }
+    }
+}
