@@ -7,8 +7,12 @@ mod check;
 mod examples;
 mod health;
 mod live;
+mod logs;
 mod output;
+mod replay;
 mod shell;
+mod suggest;
+mod top;
 mod usage;
 
 use std::net::IpAddr;
@@ -25,6 +29,9 @@ use crate::serve::{self, Ended, RunOptions, ServeError};
 use crate::telemetry::colour::{self, ColourChoice};
 use check::CheckOptions;
 use output::{fault, refuse, show};
+use replay::ReplayArguments;
+use suggest::SuggestArguments;
+use top::TopArguments;
 
 /// The environment variable that names the configuration.
 const FILE_VARIABLE: &str = "TOLLGATE_CONFIG";
@@ -133,6 +140,20 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show what the limits would have done to the requests of an access log
+    ///
+    /// Reads logs of tollgate, nginx, Apache, Caddy, Traefik and Envoy, and runs their requests through the configuration in
+    /// virtual time. Nothing is sent, and no gateway needs to run. The exit status is 1 if the logs have no request, or if more
+    /// are refused than `--fail-above` allows.
+    #[command(after_help = examples::REPLAY)]
+    Replay(Box<ReplayArguments>),
+    /// Propose limits from the requests of an access log
+    ///
+    /// Reads the same logs as `replay`. For each route of the configuration, or for all requests if there is none, keys with
+    /// outstanding peaks are set apart, and a limit above the peaks of all others is printed as TOML in shadow mode, with its
+    /// reasons as comments.
+    #[command(after_help = examples::SUGGEST)]
+    Suggest(Box<SuggestArguments>),
     /// Print the JSON Schema of the configuration, for editors
     #[command(after_help = examples::SCHEMA)]
     Schema,
@@ -142,6 +163,13 @@ enum Command {
     /// to the first listener. The exit status is 0 if the gateway is alive, 1 if not, and 2 if the file names no address.
     #[command(after_help = examples::HEALTH)]
     Health,
+    /// Show the dashboard in the terminal
+    ///
+    /// Asks the admin listener that the configuration names, once a second, with the token in the variable `token_env` names:
+    /// rates, limits, keys, refusals, backends, bans, routes. A key can be looked at, reset, banned and unbanned. `?` lists
+    /// the keys of the keyboard. With `--once` the exit status is 1 if the gateway can not be reached.
+    #[command(after_help = examples::TOP)]
+    Top(TopArguments),
     /// Print the completions of a shell: bash, zsh, fish, elvish or powershell
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
@@ -195,6 +223,7 @@ impl Arguments {
 
     fn run(self) -> ExitCode {
         let (file, level) = (&self.file(), self.level());
+        let is_named = *file != Path::new(DEFAULT_FILE);
         match self.command {
             None => run(file, RunOptions { watch: self.watch, takeover: self.takeover, level }),
             Some(Command::Run { watch, takeover }) => {
@@ -208,8 +237,11 @@ impl Arguments {
                 let form = if json { ExplainForm::Json } else { ExplainForm::Text };
                 why(file, &ExplainArguments { method, url, headers, ip }, live, form)
             }
+            Some(Command::Replay(arguments)) => replay::run(file, &arguments),
+            Some(Command::Suggest(arguments)) => suggest::run(file, is_named, &arguments),
             Some(Command::Schema) => show(config::SCHEMA),
             Some(Command::Health) => health::ask(file),
+            Some(Command::Top(arguments)) => top::run(file, &arguments),
             Some(Command::Completions { shell }) => shell::completions(shell),
             Some(Command::Man) => shell::manual(),
         }

@@ -9,5 +9,6 @@ pub mod key_stats;
 pub mod metrics;
 pub mod program_log;
 pub mod refusal_samples;
+pub mod terminal_text;
 pub mod top_keys;
 pub mod trace;

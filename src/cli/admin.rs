@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::config::{self, is_variable_name};
 
 /// Maximum bytes of a response.
-const MAX_RESPONSE: usize = 4 << 20;
+const MAX_RESPONSE: usize = 16 << 20;
 
 /// Its address, and the tokens that it accepts.
 pub(super) struct AdminClient {
@@ -34,6 +34,11 @@ enum TokenVariables {
 }
 
 impl AdminClient {
+    /// The one at this address. No token is known for it.
+    pub(super) fn at(address: SocketAddr) -> Self {
+        Self { address, tokens: TokenVariables::None }
+    }
+
     /// As reached from this machine. The error is for users.
     pub(super) fn named_in(file: &Path) -> Result<Self, String> {
         let table = config::peek(file)?;
@@ -92,6 +97,19 @@ impl AdminClient {
         body: String,
         timeout: Duration,
     ) -> io::Result<(StatusCode, Bytes)> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.send(method, path, authorization.as_deref(), body, timeout))
+    }
+
+    /// As [`Self::ask`], on the runtime of the caller.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        authorization: Option<&str>,
+        body: String,
+        timeout: Duration,
+    ) -> io::Result<(StatusCode, Bytes)> {
         let mut request =
             Request::builder().method(method).uri(path).header(header::HOST, self.address.to_string());
         if !body.is_empty() {
@@ -101,12 +119,9 @@ impl AdminClient {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         let request = request.body(Full::from(body)).map_err(io::Error::other)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            tokio::time::timeout(timeout, exchange(self.address, request))
-                .await
-                .unwrap_or_else(|_| Err(io::Error::other(format!("no answer within {timeout:?}"))))
-        })
+        tokio::time::timeout(timeout, exchange(self.address, request))
+            .await
+            .unwrap_or_else(|_| Err(io::Error::other(format!("no answer within {timeout:?}"))))
     }
 }
 

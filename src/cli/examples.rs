@@ -8,6 +8,8 @@ Examples:
   tollgate --takeover                    upgrade: take over from the running process
   tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
   tollgate explain --live GET /search --ip 203.0.113.7
+  tollgate replay access.log             what the limits would have refused
+  tollgate top                           the dashboard in the terminal
 
 Signals:
   SIGHUP            reload the file; one with faults changes nothing
@@ -41,6 +43,19 @@ Examples:
   tollgate explain --live GET /search --ip 203.0.113.7
   tollgate explain --json GET /search | jq -r .route.name";
 
+pub(super) const REPLAY: &str = "\
+Examples:
+  tollgate replay access.log             with gateway.toml
+  tollgate replay -c new.toml --against gateway.toml /var/log/nginx/access.log*
+  zcat access.log.*.gz | tollgate replay --host shop.example.com --reorder 5min
+  tollgate replay --report out.html --fail-above 0.1% access.log";
+
+pub(super) const SUGGEST: &str = "\
+Examples:
+  tollgate suggest access.log            by client address, for each route of gateway.toml
+  tollgate suggest --key header:x-api-key --keep 0.9999 access.log*
+  tollgate suggest --algorithm sliding-window --report out.html access.log";
+
 pub(super) const SCHEMA: &str = "\
 Examples:
   tollgate schema > gateway.schema.json
@@ -50,6 +65,12 @@ pub(super) const HEALTH: &str = "\
 Examples:
   tollgate health && echo alive
   tollgate health -c /etc/tollgate.toml  of the gateway that runs with that file";
+
+pub(super) const TOP: &str = "\
+Examples:
+  tollgate top                           the gateway that runs with gateway.toml
+  ssh -L 9900:127.0.0.1:9900 gateway     then: tollgate top --url http://127.0.0.1:9900
+  tollgate top --once | head -20         one snapshot as text";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

@@ -69,7 +69,8 @@ fn file(typed: &str, command: &str) -> Option<String> {
 
 /// The command that was typed, as `tollgate check`.
 fn command() -> String {
-    let known = |argument: &String| matches!(argument.as_str(), "run" | "check" | "explain" | "health");
+    let known =
+        |argument: &String| matches!(argument.as_str(), "run" | "check" | "explain" | "health" | "top");
     let typed = std::env::args_os().filter_map(|argument| argument.into_string().ok()).find(known);
     typed.map_or_else(|| "tollgate".to_owned(), |typed| format!("tollgate {typed}"))
 }

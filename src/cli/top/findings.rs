@@ -1,0 +1,150 @@
+//! The state of the gateway in sentences: what refuses, what fails, and what needs attention.
+
+use super::display::{count, key, plain, plural, rate, share, wait, whole};
+use super::snapshot::GatewaySnapshot;
+use super::table::Tone;
+
+/// A sentence with its severity.
+pub(super) type Finding = (Tone, String);
+
+/// The most severe sentence first, as the dashboard's page orders them.
+pub(super) fn findings(snapshot: &GatewaySnapshot) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for problem in &snapshot.status.problems {
+        let tone = if problem.severity == "bad" { Tone::Refused } else { Tone::Shadow };
+        found.push((tone, plain(&problem.text)));
+    }
+    found.push(refusing(snapshot));
+    found.extend(suspect(snapshot));
+    found.extend(concerns(snapshot));
+    found
+}
+
+/// The limit that refuses most, or that no request is refused.
+fn refusing(snapshot: &GatewaySnapshot) -> Finding {
+    let all = &snapshot.samples.all;
+    let requests: f64 =
+        ["admitted", "delayed", "refused", "failed"].iter().map(|name| all.lately(name)).sum();
+    match snapshot.worst_limit() {
+        Some(limit) if snapshot.refused_lately(&limit.name) > 0.0 => {
+            let refused = rate(snapshot.refused_lately(&limit.name));
+            let policies = limit.policies.join(", ");
+            let text = format!(
+                "{} refuses {refused}/s of {}/s requests: over {policies}",
+                limit.name,
+                rate(requests)
+            );
+            (Tone::Refused, plain(&text))
+        }
+        Some(limit) => {
+            let refused = count(limit.minute.refused);
+            let text =
+                format!("No request is refused now. In the last minute {} refused {refused}", limit.name);
+            (Tone::Shadow, plain(&text))
+        }
+        None => {
+            let slowest = all.last_known("p99_ms").map(|time| wait(Some(whole(time.ceil()))));
+            let latency = slowest.map(|time| format!(", p99 {time}")).unwrap_or_default();
+            (Tone::Plain, format!("No request is refused. {}/s requests{latency}", rate(requests)))
+        }
+    }
+}
+
+/// The key with most refusals of the limit that refuses most.
+fn suspect(snapshot: &GatewaySnapshot) -> Option<Finding> {
+    let worst = snapshot.worst_limit()?;
+    let keys = snapshot.keys.as_ref().filter(|keys| keys.limit == worst.name)?;
+    let first = keys.keys.iter().max_by_key(|one| one.refused).filter(|one| one.refused > 0)?;
+    let part = share(first.refused, keys.refused);
+    let text = format!(
+        "{} has {part} of the refusals of {}",
+        key(first.key.as_deref(), &first.id),
+        plain(&worst.name)
+    );
+    Some((Tone::Plain, text))
+}
+
+fn concerns(snapshot: &GatewaySnapshot) -> Vec<Finding> {
+    let (status, samples) = (&snapshot.status, &snapshot.samples);
+    let mut found = Vec::new();
+    if status.life == "draining" {
+        found.push((Tone::Refused, "Draining: the gateway exits when its requests have ended".to_owned()));
+    }
+    if let Some(reload) = status.last_reload.as_ref().filter(|reload| reload.result == "failure") {
+        let detail = reload.detail.as_deref().unwrap_or_default();
+        found.push((
+            Tone::Refused,
+            plain(&format!("The last reload failed; the configuration did not change. {detail}")),
+        ));
+    }
+    let failed = samples.all.lately("failed");
+    if failed > 0.0 {
+        found.push((
+            Tone::Refused,
+            format!("{}/s requests fail: a 5xx, an error of the gateway, or aborted", rate(failed)),
+        ));
+    }
+    if !status.store.up {
+        found.push((Tone::Refused, "The shared store is unreachable; on_error decides".to_owned()));
+    }
+    let evicted = samples.store.lately("evictions");
+    if evicted > 0.0 {
+        found.push((Tone::Shadow, format!("Counters are full: {}/s evicted. Raise max_keys", rate(evicted))));
+    }
+    for limit in snapshot.limits.iter().filter(|limit| limit.is_shadow() && limit.minute.refused > 0) {
+        let (refused, keys) = (count(limit.minute.refused), plural(limit.minute.refused_keys, "key"));
+        let text =
+            format!("Shadow {} would have refused {refused} from {keys} in the last minute", limit.name);
+        found.push((Tone::Shadow, plain(&text)));
+    }
+    if status.bans > 0 {
+        found.push((Tone::Shadow, format!("Banned: {}", plural(status.bans, "key"))));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn texts(snapshot: &GatewaySnapshot) -> Vec<String> {
+        findings(snapshot).into_iter().map(|(_, text)| text).collect()
+    }
+
+    #[test]
+    fn problems_come_before_refusals_and_concerns_after_them() {
+        let mut snapshot = GatewaySnapshot::default();
+        snapshot.status.store.up = true;
+        assert_eq!(texts(&snapshot), ["No request is refused. 0/s requests"]);
+        snapshot.status = serde_json::from_value(json!({
+            "life": "draining", "store": { "up": false }, "bans": 1,
+            "last_reload": { "result": "failure", "detail": "a.toml:1:1: \u{1b}" },
+            "problems": [{ "severity": "bad", "text": "Backend `a` is down" }],
+        }))
+        .unwrap();
+        snapshot.limits = serde_json::from_value(json!([
+            { "name": "hot", "mode": "enforce", "policies": ["1/s"], "minute": { "refused": 7 } },
+            { "name": "trial", "mode": "shadow", "minute": { "refused": 2, "refused_keys": 1 } },
+        ]))
+        .unwrap();
+        snapshot.keys = serde_json::from_value(json!(
+            { "limit": "hot", "refused": 8, "keys": [{ "id": "id:1", "key": ["192.0.2.7"], "refused": 4 }] }
+        ))
+        .unwrap();
+        assert_eq!(
+            texts(&snapshot),
+            [
+                "Backend `a` is down",
+                "No request is refused now. In the last minute hot refused 7",
+                "192.0.2.7 has 50 % of the refusals of hot",
+                "Draining: the gateway exits when its requests have ended",
+                "The last reload failed; the configuration did not change. a.toml:1:1: \\u{1b}",
+                "The shared store is unreachable; on_error decides",
+                "Shadow trial would have refused 2 from 1 key in the last minute",
+                "Banned: 1 key",
+            ]
+        );
+    }
+}

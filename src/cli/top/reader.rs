@@ -1,0 +1,214 @@
+//! Reads the admin API, and sends the changes that the operator confirmed.
+
+use std::io;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::reports::{
+    BanList, KeyList, KeyState, LimitList, ProblemDetails, RefusalList, RouteList, StatusReport,
+};
+use super::snapshot::GatewaySnapshot;
+use super::table::KeyTarget;
+use super::target::AdminTarget;
+
+/// The timeout of a response.
+const TIMEOUT: Duration = Duration::from_secs(4);
+/// The timeout of the response to a change; the gateway may have to call a shared store.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(16);
+
+/// What a round of requests asks for, besides what each round asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RoundOptions {
+    /// The limit whose keys are listed. `None`: the one that refuses most.
+    pub(super) limit: Option<String>,
+    /// The number by which the gateway chooses the keys with most: `by` of the API.
+    pub(super) order: KeyOrder,
+    /// The key that the operator looks at.
+    pub(super) look: Option<KeyTarget>,
+}
+
+/// The number by which the gateway chooses the keys that it lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum KeyOrder {
+    /// `by=refused`.
+    #[default]
+    Refused,
+    /// `by=admitted`.
+    Admitted,
+    /// `by=units`.
+    Units,
+}
+
+/// A change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyChange {
+    pub(super) target: KeyTarget,
+    pub(super) kind: ChangeKind,
+}
+
+/// The change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ChangeKind {
+    /// A new counter, with the whole allowance.
+    Reset,
+    /// A ban, for a duration as the API takes it.
+    Ban(String),
+    /// The end of a ban.
+    Unban,
+}
+
+/// The reason why a request has no useful response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ReadError {
+    /// No response.
+    Away(String),
+    /// A response with another status than 200, and its reason.
+    Refused(u16, String),
+}
+
+/// Reads one gateway.
+pub(super) struct GatewayReader {
+    target: AdminTarget,
+    runtime: tokio::runtime::Runtime,
+    snapshot: GatewaySnapshot,
+    /// The configuration that the routes are of.
+    routes_of: Option<(String, u64)>,
+}
+
+impl GatewayReader {
+    /// Nothing is read yet.
+    pub(super) fn new(target: AdminTarget) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { target, runtime, snapshot: GatewaySnapshot::default(), routes_of: None })
+    }
+
+    /// Asks for all that the views show. The requests of a step are sent together.
+    pub(super) fn round(&mut self, options: &RoundOptions) -> Result<GatewaySnapshot, ReadError> {
+        let Self { target, runtime, snapshot, routes_of } = self;
+        runtime.block_on(read(target, snapshot, routes_of, options))?;
+        Ok(self.snapshot.clone())
+    }
+
+    /// Sends a change, and returns the key after it.
+    pub(super) fn change(&self, change: &KeyChange) -> Result<KeyState, ReadError> {
+        let path = key_path(&change.target);
+        let (method, path, body) = match &change.kind {
+            ChangeKind::Reset => (Method::DELETE, path, String::new()),
+            ChangeKind::Ban(span) => {
+                (Method::POST, format!("{path}/ban"), json!({ "for": span }).to_string())
+            }
+            ChangeKind::Unban => (Method::DELETE, format!("{path}/ban"), String::new()),
+        };
+        self.runtime.block_on(ask(&self.target, method, &path, body, CHANGE_TIMEOUT))
+    }
+}
+
+async fn read(
+    target: &AdminTarget,
+    snapshot: &mut GatewaySnapshot,
+    routes_of: &mut Option<(String, u64)>,
+    options: &RoundOptions,
+) -> Result<(), ReadError> {
+    let since = |seq: Option<u64>| seq.map(|seq| format!("?since={seq}")).unwrap_or_default();
+    let samples = format!("samples{}", since(snapshot.samples.since()));
+    let refusals = format!("refusals{}", since(snapshot.refusals.since()));
+    let (status, samples, limits, refusals): (StatusReport, Value, LimitList, RefusalList) = tokio::try_join!(
+        get(target, "status"),
+        get(target, &samples),
+        get(target, "limits"),
+        get(target, &refusals)
+    )?;
+    snapshot.samples.add(&samples);
+    snapshot.refusals.add(refusals);
+    snapshot.limits = limits.limits;
+    let listed = snapshot.listed_limit(options.limit.as_deref()).map(ToOwned::to_owned);
+    let config = (status.config.version.clone(), status.config.loaded.to_bits());
+    let routes_changed = routes_of.as_ref() != Some(&config);
+    let (keys, bans, routes, look) = tokio::try_join!(
+        async {
+            let Some(limit) = &listed else { return Ok(None) };
+            get::<KeyList>(target, &keys_path(limit, options.order)).await.map(Some)
+        },
+        async { if status.bans == 0 { Ok(BanList::default()) } else { get(target, "bans?top=1000").await } },
+        async { if routes_changed { get::<RouteList>(target, "routes").await.map(Some) } else { Ok(None) } },
+        async {
+            let Some(key) = &options.look else { return Ok(None) };
+            match get::<KeyState>(target, &key_path(key)).await {
+                // The key's limit may be gone after a reload: there is nothing to show.
+                Err(ReadError::Refused(..)) => Ok(None),
+                state => state.map(Some),
+            }
+        },
+    )?;
+    snapshot.status = status;
+    (snapshot.keys, snapshot.bans, snapshot.look) = (keys, bans, look);
+    if let Some(routes) = routes {
+        snapshot.routes = routes.routes;
+        *routes_of = Some(config);
+    }
+    Ok(())
+}
+
+fn keys_path(limit: &str, order: KeyOrder) -> String {
+    let by = match order {
+        KeyOrder::Refused => "refused",
+        KeyOrder::Admitted => "admitted",
+        KeyOrder::Units => "units",
+    };
+    format!("limits/{}/keys?top=100&by={by}", utf8_percent_encode(limit, NON_ALPHANUMERIC))
+}
+
+/// The parts of a key are separated by `,`, and each is percent-encoded.
+fn key_path(key: &KeyTarget) -> String {
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let parts: Vec<_> = key.path.split(',').map(|part| encoded(part.trim())).collect();
+    format!("limits/{}/keys/{}", encoded(&key.limit), parts.join(","))
+}
+
+async fn get<T: DeserializeOwned>(target: &AdminTarget, path: &str) -> Result<T, ReadError> {
+    ask(target, Method::GET, path, String::new(), TIMEOUT).await
+}
+
+async fn ask<T: DeserializeOwned>(
+    target: &AdminTarget,
+    method: Method,
+    path: &str,
+    body: String,
+    timeout: Duration,
+) -> Result<T, ReadError> {
+    let path = format!("/api/v1/{path}");
+    let sent = target.client.send(method, &path, target.authorization.as_deref(), body, timeout).await;
+    let (status, body) = sent.map_err(|error| ReadError::Away(error.to_string()))?;
+    if status == StatusCode::OK {
+        let unusable = |error| ReadError::Away(format!("the response is not the one of a gateway: {error}"));
+        return serde_json::from_slice(&body).map_err(unusable);
+    }
+    let problem: ProblemDetails = serde_json::from_slice(&body).unwrap_or_default();
+    let reason = if problem.detail.is_empty() {
+        status.canonical_reason().unwrap_or_default().to_owned()
+    } else {
+        problem.detail
+    };
+    Err(ReadError::Refused(status.as_u16(), reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_a_path_is_encoded_by_part() {
+        let target =
+            |path: &str| KeyTarget { limit: "a b".to_owned(), path: path.to_owned(), text: String::new() };
+        assert_eq!(
+            key_path(&target("192.0.2.7, /search?x")),
+            "limits/a%20b/keys/192%2E0%2E2%2E7,%2Fsearch%3Fx"
+        );
+        assert_eq!(key_path(&target("id:00ff")), "limits/a%20b/keys/id%3A00ff");
+        assert_eq!(keys_path("é", KeyOrder::Units), "limits/%C3%A9/keys?top=100&by=units");
+    }
+}

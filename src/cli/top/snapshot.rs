@@ -1,0 +1,137 @@
+//! What the gateway reported last, as one value.
+
+use super::reports::{
+    BanList, KeyList, KeyState, LimitReport, RefusalList, RefusalReport, RouteReport, StatusReport,
+};
+use super::samples::SampleHistory;
+
+/// The number of refusals that are kept.
+const MAX_REFUSALS: usize = 200;
+
+/// All responses of a round of requests. The default is that of a gateway that has not responded yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GatewaySnapshot {
+    pub(super) status: StatusReport,
+    pub(super) samples: SampleHistory,
+    pub(super) limits: Vec<LimitReport>,
+    /// The keys of one limit; none without limits.
+    pub(super) keys: Option<KeyList>,
+    pub(super) bans: BanList,
+    pub(super) routes: Vec<RouteReport>,
+    pub(super) refusals: RefusalLog,
+    /// The key that the operator looks at.
+    pub(super) look: Option<KeyState>,
+}
+
+/// The last refused and failed requests, the oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RefusalLog {
+    started: f64,
+    seq: Option<u64>,
+    /// Requests that are not listed.
+    pub(super) skipped: u64,
+    pub(super) list: Vec<RefusalReport>,
+}
+
+impl RefusalLog {
+    /// The `since` of the next request.
+    pub(super) fn since(&self) -> Option<u64> {
+        self.seq
+    }
+
+    /// Adds the response to a request with [`Self::since`]. The response of another process replaces all.
+    pub(super) fn add(&mut self, response: RefusalList) {
+        if response.started.total_cmp(&self.started).is_ne() {
+            *self = Self { started: response.started, ..Self::default() };
+        }
+        let seq = self.seq;
+        let news = response.refusals.into_iter().filter(|one| seq.is_none_or(|seq| one.seq > seq));
+        self.list.extend(news);
+        self.list.drain(..self.list.len().saturating_sub(MAX_REFUSALS));
+        self.seq = Some(response.seq);
+        self.skipped = response.skipped;
+    }
+}
+
+impl GatewaySnapshot {
+    /// Refusals a second of a limit, of late.
+    pub(super) fn refused_lately(&self, limit: &str) -> f64 {
+        self.samples.limits.get(limit).map(|lists| lists.lately("refused")).unwrap_or_default()
+    }
+
+    /// The limit of this name.
+    pub(super) fn limit(&self, name: &str) -> Option<&LimitReport> {
+        self.limits.iter().find(|limit| limit.name == name)
+    }
+
+    /// The enforced limit that refuses most: now, else in the last minute.
+    pub(super) fn worst_limit(&self) -> Option<&LimitReport> {
+        let weight = |limit: &LimitReport| (self.refused_lately(&limit.name), limit.minute.refused);
+        let refusing = |limit: &&LimitReport| !limit.is_shadow() && weight(limit) > (0.0, 0);
+        let order = |one: &&LimitReport, other: &&LimitReport| {
+            let (one, other) = (weight(one), weight(other));
+            one.0.total_cmp(&other.0).then(one.1.cmp(&other.1))
+        };
+        self.limits.iter().filter(refusing).max_by(order)
+    }
+
+    /// Limits that refused requests first; among equals, enforced limits first, since only these affect clients.
+    pub(super) fn limits_in_order(&self) -> Vec<&LimitReport> {
+        let mut limits: Vec<_> = self.limits.iter().collect();
+        let quiet = |limit: &LimitReport| limit.minute.refused == 0 && limit.hour.refused == 0;
+        let refused = |limit: &LimitReport| (limit.minute.refused, limit.hour.refused);
+        limits.sort_by_key(|limit| (quiet(limit), limit.is_shadow(), std::cmp::Reverse(refused(limit))));
+        limits
+    }
+
+    /// The limit whose keys are listed: the chosen one, else the one that refuses most, else the first.
+    pub(super) fn listed_limit(&self, chosen: Option<&str>) -> Option<&str> {
+        let chosen = chosen.and_then(|name| self.limit(name));
+        let first = || self.limits_in_order().first().copied();
+        chosen.or_else(|| self.worst_limit()).or_else(first).map(|limit| limit.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn limit(name: &str, mode: &str, refused: u64) -> LimitReport {
+        serde_json::from_value(json!({ "name": name, "mode": mode, "minute": { "refused": refused } }))
+            .unwrap()
+    }
+
+    fn refusals(started: f64, seqs: &[u64]) -> RefusalList {
+        let list: Vec<_> = seqs.iter().map(|seq| json!({ "seq": seq, "client": "a" })).collect();
+        let seq = seqs.last().copied().unwrap_or_default();
+        serde_json::from_value(json!({ "started": started, "seq": seq, "refusals": list })).unwrap()
+    }
+
+    #[test]
+    fn the_limit_that_refuses_most_is_listed_unless_one_is_chosen() {
+        let limits =
+            vec![limit("quiet", "enforce", 0), limit("shadow", "shadow", 9), limit("hot", "enforce", 3)];
+        let snapshot = GatewaySnapshot { limits, ..GatewaySnapshot::default() };
+        assert_eq!(snapshot.listed_limit(None), Some("hot"));
+        assert_eq!(snapshot.listed_limit(Some("quiet")), Some("quiet"));
+        assert_eq!(snapshot.listed_limit(Some("gone")), Some("hot"));
+        let order: Vec<_> = snapshot.limits_in_order().iter().map(|limit| limit.name.as_str()).collect();
+        assert_eq!(order, ["hot", "shadow", "quiet"]);
+        assert_eq!(GatewaySnapshot::default().listed_limit(Some("any")), None);
+    }
+
+    #[test]
+    fn refusals_are_added_once_and_those_of_another_process_replace_all() {
+        let mut log = RefusalLog::default();
+        log.add(refusals(1.0, &[1, 2]));
+        log.add(refusals(1.0, &[2, 3]));
+        assert_eq!(log.list.iter().map(|one| one.seq).collect::<Vec<_>>(), [1, 2, 3]);
+        log.add(refusals(2.0, &[1]));
+        assert_eq!((log.list.len(), log.since()), (1, Some(1)));
+        let many: Vec<u64> = (2..400).collect();
+        log.add(refusals(2.0, &many));
+        assert_eq!(log.list.len(), MAX_REFUSALS);
+    }
+}

@@ -1,0 +1,367 @@
+//! The table of each view.
+
+use std::collections::BTreeMap;
+
+use super::display::{clock, count, key, maybe, moment, plain, share, span};
+use super::reports::{BanReport, KeyList, KeyReport, LimitReport, RefusalReport, RouteReport, ServerReport};
+use super::samples::SampleLists;
+use super::snapshot::GatewaySnapshot;
+use super::table::{DataTable, KeyTarget, TableCell, TableRow, Tone};
+use crate::labels::labels;
+
+labels! {
+    /// What the terminal shows, by number key.
+    pub(super) enum TopView {
+        /// Rates, charts, and the keys that are refused most.
+        Overview = "Overview",
+        /// The limits and their decisions.
+        Limits = "Limits",
+        /// The keys of one limit.
+        Keys = "Keys",
+        /// Refused and failed requests.
+        Refusals = "Refusals",
+        /// Upstreams and their servers.
+        Backends = "Backends",
+        /// The bans in force.
+        Bans = "Bans",
+        /// The routes of the configuration.
+        Routes = "Routes",
+    }
+}
+
+/// The classes of responses that are shown.
+pub(super) const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+/// The seconds of a minute.
+const MINUTE: usize = 60;
+
+impl TopView {
+    /// The table of the view. That of the overview is the one of the keys.
+    pub(super) fn table(self, snapshot: &GatewaySnapshot) -> DataTable {
+        match self {
+            Self::Overview | Self::Keys => keys(snapshot),
+            Self::Limits => limits(snapshot),
+            Self::Refusals => refusals(snapshot),
+            Self::Backends => backends(snapshot),
+            Self::Bans => bans(snapshot),
+            Self::Routes => routes(snapshot),
+        }
+    }
+}
+
+fn limits(snapshot: &GatewaySnapshot) -> DataTable {
+    let rows = snapshot.limits_in_order().into_iter().map(limit_row).collect::<Vec<_>>();
+    let note = if rows.is_empty() { "The file has no limits." } else { "" };
+    DataTable {
+        title: "Limits".to_owned(),
+        columns: &[
+            "Limit",
+            "Mode",
+            "Refused 1m",
+            "Share",
+            "Keys",
+            "Passed 1m",
+            "Refused 1h",
+            "In flight",
+            "Policies",
+        ],
+        numeric: (2, 8),
+        rows,
+        note: note.to_owned(),
+    }
+}
+
+fn limit_row(limit: &LimitReport) -> TableRow {
+    let (minute, hour) = (&limit.minute, &limit.hour);
+    let passed = minute.admitted.saturating_add(minute.delayed);
+    let all = passed.saturating_add(minute.refused);
+    let tone = if limit.is_shadow() { Tone::Shadow } else { Tone::Refused };
+    let in_flight = limit.in_flight.as_ref();
+    let held = in_flight.map_or_else(String::new, |places| match places.waiting {
+        0 => count(places.held),
+        waiting => format!("{} (+{} waiting)", count(places.held), count(waiting)),
+    });
+    let refused_share = minute.refused as f64 / all.max(1) as f64;
+    let policies = format!("{} for each {}", limit.policies.join(", "), limit.key.join(" and "));
+    TableRow {
+        id: limit.name.clone(),
+        cells: vec![
+            TableCell::text(plain(&limit.name)),
+            TableCell::text(plain(&limit.mode)).toned(if limit.is_shadow() {
+                Tone::Shadow
+            } else {
+                Tone::Quiet
+            }),
+            TableCell::count(minute.refused, tone),
+            TableCell::number(refused_share, share(minute.refused, all)),
+            TableCell::count(minute.refused_keys, Tone::Plain),
+            TableCell::count(passed, Tone::Passed),
+            TableCell::count(hour.refused, tone),
+            TableCell { text: held, number: in_flight.map(|places| places.held as f64), tone: Tone::Plain },
+            TableCell::text(plain(&policies)).toned(Tone::Quiet),
+        ],
+        key: None,
+    }
+}
+
+fn keys(snapshot: &GatewaySnapshot) -> DataTable {
+    let columns: &[&str] = &["Key", "Refused", "Admitted", "Share", "Units", "State"];
+    let Some(list) = &snapshot.keys else {
+        let note = "The file has no limits.".to_owned();
+        return DataTable { title: "Keys".to_owned(), columns, numeric: (1, 5), note, rows: Vec::new() };
+    };
+    let shadow = if list.mode == "shadow" { " (shadow: would be refused)" } else { "" };
+    let note = match (list.keys.is_empty(), list.error) {
+        (true, _) => "No requests yet.".to_owned(),
+        (false, 0) => format!("In the last {}; counts are exact.", span(list.span)),
+        (false, error) => {
+            format!("In the last {}; each count may be too low by up to {}.", span(list.span), count(error))
+        }
+    };
+    DataTable {
+        title: format!("Keys of {}{shadow}", plain(&list.limit)),
+        columns,
+        numeric: (1, 5),
+        rows: list.keys.iter().map(|one| key_row(one, list, snapshot.status.time)).collect(),
+        note,
+    }
+}
+
+fn key_row(one: &KeyReport, list: &KeyList, now: f64) -> TableRow {
+    let text = key(one.key.as_deref(), &one.id);
+    let tone = if list.mode == "shadow" { Tone::Shadow } else { Tone::Refused };
+    let refused_share = one.refused as f64 / list.refused.max(1) as f64;
+    let banned = one.banned_until.map(|until| format!("banned until {}", moment(until, now)));
+    let tier = one.tier.as_ref().map(|tier| format!("tier {}", plain(tier)));
+    let state: Vec<_> = banned.iter().cloned().chain(tier).collect();
+    TableRow {
+        id: format!("{}/{}", list.limit, one.id),
+        key: Some(KeyTarget { limit: list.limit.clone(), path: one.id.clone(), text: text.clone() }),
+        cells: vec![
+            TableCell::text(text),
+            TableCell::count(one.refused, tone),
+            TableCell::count(one.admitted, Tone::Passed),
+            TableCell::number(
+                refused_share,
+                if one.refused == 0 { String::new() } else { share(one.refused, list.refused) },
+            ),
+            TableCell {
+                text: one.units.map(count).unwrap_or_default(),
+                number: one.units.map(|units| units as f64),
+                tone: Tone::Plain,
+            },
+            TableCell::text(state.join(", ")).toned(if banned.is_some() {
+                Tone::Refused
+            } else {
+                Tone::Quiet
+            }),
+        ],
+    }
+}
+
+/// One row for equal refusals, so that a flood of one client does not hide the others.
+fn refusals(snapshot: &GatewaySnapshot) -> DataTable {
+    let mut alike: BTreeMap<String, (&RefusalReport, u64)> = BTreeMap::new();
+    for one in &snapshot.refusals.list {
+        let id = format!(
+            "{}\n{:?}\n{:?}\n{:?}\n{}\n{}",
+            one.client, one.id, one.limit, one.route, one.status, one.reason
+        );
+        let times = alike.get(&id).map_or(0, |(_, times)| *times);
+        alike.insert(id, (one, times + 1));
+    }
+    let mut rows: Vec<_> = alike.into_iter().collect();
+    rows.sort_by_key(|(_, (one, _))| std::cmp::Reverse(one.seq));
+    let note = match (snapshot.refusals.list.len(), snapshot.refusals.skipped) {
+        (0, _) => "No request was refused.".to_owned(),
+        (listed, 0) => format!("The last {listed}."),
+        (listed, skipped) => format!("The last {listed}; {} more are not listed.", count(skipped)),
+    };
+    DataTable {
+        title: "Refused and failed requests".to_owned(),
+        columns: &["Time", "Client", "Status", "Times", "Why", "Route", "Request"],
+        numeric: (2, 4),
+        rows: rows.into_iter().map(|(id, (one, times))| refusal_row(id, one, times)).collect(),
+        note,
+    }
+}
+
+fn refusal_row(id: String, one: &RefusalReport, times: u64) -> TableRow {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let request = format!("{} {}{}", part(&one.method), part(&one.host), part(&one.path));
+    let why = match &one.limit {
+        Some(limit) => format!("{limit}: {}", one.reason),
+        None => one.reason.clone(),
+    };
+    let target = |(limit, id): (&String, &String)| KeyTarget {
+        limit: limit.clone(),
+        path: id.clone(),
+        text: key(one.key.as_deref(), id),
+    };
+    TableRow {
+        id,
+        key: one.limit.as_ref().zip(one.id.as_ref()).map(target),
+        cells: vec![
+            TableCell::number(one.time, clock(one.time)),
+            TableCell::text(plain(&one.client)),
+            TableCell::number(one.status as f64, one.status.to_string()).toned(Tone::Refused),
+            TableCell::count(times, Tone::Plain),
+            TableCell::text(plain(&why)),
+            TableCell::text(plain(one.route.as_deref().unwrap_or("none"))),
+            TableCell::text(plain(&request)).toned(Tone::Quiet),
+        ],
+    }
+}
+
+fn backends(snapshot: &GatewaySnapshot) -> DataTable {
+    let samples = &snapshot.samples;
+    let row = |(name, lists): (&String, &SampleLists)| {
+        let servers = samples.servers.get(name).map(Vec::as_slice).unwrap_or_default();
+        backend_row(name, lists, servers)
+    };
+    let store = &snapshot.status.store;
+    let counters = samples.store.last("keys").unwrap_or_default();
+    let note = match store.max_keys {
+        Some(max) => format!("Counters in memory: {} of at most {}.", maybe(Some(counters)), count(max)),
+        None => format!(
+            "{} {}; a decision takes p50 {} ms, p99 {} ms; {}/s are made without it.",
+            plain(&store.backend),
+            if store.up { "responds" } else { "is unreachable" },
+            maybe(samples.store.last_known("p50_ms")),
+            maybe(samples.store.last_known("p99_ms")),
+            maybe(Some(samples.store.lately("errors"))),
+        ),
+    };
+    DataTable {
+        title: "Backends".to_owned(),
+        columns: &[
+            "Backend",
+            "State",
+            "2xx/s",
+            "3xx/s",
+            "4xx/s",
+            "5xx/s",
+            "No answer/s",
+            "Retries/s",
+            "p99 ms",
+        ],
+        numeric: (2, 9),
+        rows: samples.upstreams.iter().map(row).collect(),
+        note,
+    }
+}
+
+fn backend_row(name: &str, lists: &SampleLists, servers: &[ServerReport]) -> TableRow {
+    let down: Vec<_> = servers.iter().filter(|server| !server.up).collect();
+    let why = |server: &&ServerReport| {
+        let reason = server.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        format!("{} {}{reason}", server.server, server.why.as_deref().unwrap_or("down"))
+    };
+    let state = match (servers.len(), down.len()) {
+        (0, _) => "built in".to_owned(),
+        (all, 0) => format!("all {all} up"),
+        (all, gone) => {
+            let which: Vec<_> = down.iter().take(3).map(why).collect();
+            format!("{} of {all} up; {}", all - gone, which.join(", "))
+        }
+    };
+    let tone = if down.is_empty() { Tone::Passed } else { Tone::Refused };
+    let mut cells = vec![TableCell::text(plain(name)), TableCell::text(plain(&state)).toned(tone)];
+    for class in CLASSES {
+        cells.push(TableCell::rate(
+            lists.lately(class),
+            if class == "5xx" { Tone::Refused } else { Tone::Plain },
+        ));
+    }
+    cells.push(TableCell::rate(lists.lately("failed"), Tone::Refused));
+    cells.push(TableCell::rate(lists.lately("retries"), Tone::Shadow));
+    cells.push(latency(lists));
+    TableRow { id: name.to_owned(), cells, key: None }
+}
+
+fn latency(lists: &SampleLists) -> TableCell {
+    let slowest = lists.last_known("p99_ms");
+    TableCell { text: maybe(slowest), number: slowest, tone: Tone::Plain }
+}
+
+fn bans(snapshot: &GatewaySnapshot) -> DataTable {
+    let (listed, total) = (snapshot.bans.bans.len(), snapshot.bans.total);
+    let note = match total {
+        0 => "No key is banned.".to_owned(),
+        _ if total > listed as u64 => {
+            format!("{} keys are banned; these {listed} bans end first.", count(total))
+        }
+        _ => String::new(),
+    };
+    let row = |ban: &BanReport| ban_row(ban, snapshot.status.time);
+    DataTable {
+        title: "Bans".to_owned(),
+        columns: &["Key", "Limit", "Ends in", "Ends", "Cause"],
+        numeric: (2, 3),
+        rows: snapshot.bans.bans.iter().map(row).collect(),
+        note,
+    }
+}
+
+fn ban_row(ban: &BanReport, now: f64) -> TableRow {
+    let text = key(ban.key.as_deref(), &ban.id);
+    let left = (ban.banned_until - now).max(0.0);
+    TableRow {
+        id: format!("{}/{}", ban.limit, ban.id),
+        key: Some(KeyTarget { limit: ban.limit.clone(), path: ban.id.clone(), text: text.clone() }),
+        cells: vec![
+            TableCell::text(text).toned(Tone::Refused),
+            TableCell::text(plain(&ban.limit)),
+            TableCell::number(left, span(left)),
+            TableCell::text(clock(ban.banned_until)),
+            TableCell::text(plain(&ban.cause)).toned(Tone::Quiet),
+        ],
+    }
+}
+
+fn routes(snapshot: &GatewaySnapshot) -> DataTable {
+    let row = |route: &RouteReport| route_row(route, snapshot.samples.routes.get(&route.name));
+    let none = RouteReport {
+        name: "none".to_owned(),
+        path: "no route matches".to_owned(),
+        ..RouteReport::default()
+    };
+    let has_none = snapshot.samples.routes.contains_key("none")
+        && !snapshot.routes.iter().any(|route| route.name == "none");
+    DataTable {
+        title: "Routes".to_owned(),
+        columns: &["Route", "Requests 1m", "Refused 1m", "Failed 1m", "p99 ms", "Matches", "To", "Limits"],
+        numeric: (1, 5),
+        rows: snapshot.routes.iter().chain(has_none.then_some(&none)).map(row).collect(),
+        note: "Latency is without delays by limits.".to_owned(),
+    }
+}
+
+fn route_row(route: &RouteReport, lists: Option<&SampleLists>) -> TableRow {
+    let nothing = SampleLists::default();
+    let lists = lists.unwrap_or(&nothing);
+    let minute = |name| lists.sum(name, MINUTE);
+    let requests: f64 = ["admitted", "delayed", "refused", "failed"].iter().map(|name| minute(name)).sum();
+    let hosts = route.hosts.join(", ");
+    let conditions = [route.methods.join(", "), hosts, route.path.clone()];
+    let conditions: Vec<_> = conditions.into_iter().filter(|part| !part.is_empty()).collect();
+    let to = match (&route.upstream, route.answer) {
+        (Some(upstream), _) => plain(upstream),
+        (None, Some(status)) => format!("answers {status}"),
+        (None, None) => String::new(),
+    };
+    let limits: Vec<_> = route.limits.iter().map(|limit| limit.name.as_str()).collect();
+    TableRow {
+        id: route.name.clone(),
+        key: None,
+        cells: vec![
+            TableCell::text(plain(&route.name)),
+            TableCell::rate(requests, Tone::Plain),
+            TableCell::rate(minute("refused"), Tone::Refused),
+            TableCell::rate(minute("failed"), Tone::Refused),
+            latency(lists),
+            TableCell::text(plain(&conditions.join(" "))),
+            TableCell::text(to),
+            TableCell::text(plain(&limits.join(", "))).toned(Tone::Quiet),
+        ],
+    }
+}
