@@ -29,17 +29,20 @@ use tollgate::telemetry::trace::context::Context;
 
 #[path = "credential_targets.rs"]
 mod credential_targets;
+#[path = "log_targets.rs"]
+mod log_targets;
 #[path = "measure_targets.rs"]
 mod measure_targets;
 
 pub(crate) use credential_targets::{consumers_file, credentials, networks_file};
+pub(crate) use log_targets::{field_map, log_line};
 pub(crate) use measure_targets::measured_body;
 
 /// A name, and what is asserted of any bytes.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each has a folder of the same name in `corpus/`.
-pub(crate) const TARGETS: [Target; 17] = [
+pub(crate) const TARGETS: [Target; 19] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("request_body", request_body),
@@ -57,6 +60,8 @@ pub(crate) const TARGETS: [Target; 17] = [
     ("consumers_file", consumers_file),
     ("networks_file", networks_file),
     ("measured_body", measured_body),
+    ("log_line", log_line),
+    ("field_map", field_map),
 ];
 
 /// Bytes that the gateway takes of a head.

@@ -38,7 +38,8 @@ fn good(arguments: &[&str], folder: &Path) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-const COMMANDS: [&str; 7] = ["run", "check", "explain", "schema", "health", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["run", "check", "explain", "replay", "suggest", "schema", "health", "top", "completions", "man"];
 
 #[test]
 fn every_shell_gets_the_commands() {

@@ -12,7 +12,7 @@
 //! | `json`, `yaml` | parsed |
 //! | `text from FILE` | the block stands in that file of the repository |
 //! | `text saved as FILE` | the file of this name beside the configurations of the page |
-//! | `text session of this page` | run beside the gateway of the page: see `consumers_page.rs` |
+//! | `text session of this page` | run, beside the gateway of the page if it has one: see `consumers_page.rs`, and `replay/story.rs` |
 //! | `text program log` | a gateway logs these lines: see `program_log.rs` |
 //! | `text trace of LIMIT` | this limit decides so: see `traces.rs` |
 //! | `text response of …` | a gateway sends this response: see `examples.rs` |

@@ -3,9 +3,10 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use crate::harness::pages::{Block, Page, line_matches, pages};
+use crate::harness::page_session::{commands, lines_match, run};
+use crate::harness::pages::{Block, Page, pages};
 use crate::harness::{Gateway, eventually, tools};
 
 const SESSION: &str = "text session of this page";
@@ -53,44 +54,6 @@ fn put_programs(directory: &Path, gateway: &Gateway) {
     );
     fs::write(directory.join("bin/curl"), curl).expect("it can be written");
     fs::set_permissions(directory.join("bin/curl"), fs::Permissions::from_mode(0o755)).expect("it is ours");
-}
-
-fn run(directory: &Path, command: &str) -> String {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let output = Command::new("bash")
-        .args(["-c", &format!("exec 2>&1\n{command}")])
-        .current_dir(directory)
-        .env("PATH", format!("{}:{path}", directory.join("bin").display()))
-        .env("NO_COLOR", "1")
-        .output()
-        .expect("there is a bash");
-    String::from_utf8_lossy(&output.stdout).replace('\r', "")
-}
-
-/// The commands of a block, each with the lines behind it.
-fn commands(block: &Block) -> Vec<(String, Vec<String>)> {
-    let mut commands: Vec<(String, Vec<String>)> = Vec::new();
-    for line in block.text.lines() {
-        match line.strip_prefix("$ ") {
-            Some(command) => commands.push((command.to_owned(), Vec::new())),
-            None => commands.last_mut().expect("a command first").1.push(line.to_owned()),
-        }
-    }
-    commands
-}
-
-/// A line `…` stands for any lines.
-fn lines_match(expected: &[String], printed: &[&str]) -> bool {
-    match (expected, printed) {
-        ([], rest) => rest.is_empty(),
-        ([any, after @ ..], _) if any == "…" => {
-            (0..=printed.len()).any(|skipped| lines_match(after, &printed[skipped..]))
-        }
-        ([first, after @ ..], [line, rest @ ..]) => {
-            line_matches(first, line.trim_end()) && lines_match(after, rest)
-        }
-        (_, []) => false,
-    }
 }
 
 /// Goes through the recipe once; the commands that print something else.

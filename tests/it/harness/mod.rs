@@ -31,7 +31,10 @@ mod http2;
 mod http2_client;
 pub(crate) mod in_flight;
 mod load;
+pub(crate) mod log_files;
 pub(crate) mod metered;
+pub(crate) mod nginx_day;
+pub(crate) mod page_session;
 pub(crate) mod pages;
 pub(crate) mod places;
 mod ports;
@@ -47,6 +50,7 @@ pub(crate) mod script;
 pub(crate) mod servers;
 pub(crate) mod shown;
 pub(crate) mod sources;
+mod terminal;
 mod tls;
 pub(crate) mod tools;
 pub(crate) mod trace;
@@ -74,6 +78,7 @@ pub(crate) use redis_cluster::Cluster;
 pub(crate) use redis_sentinel::Sentinel;
 pub(crate) use redis_tls::{Certificates, TlsRedis};
 pub(crate) use response::{Fault, Response};
+pub(crate) use terminal::TerminalProgram;
 pub(crate) use tls::{Authority, session as tls_session};
 
 /// The longest that any single step may take before a test fails. Generous: the machine may be busy.

@@ -1,0 +1,10 @@
+//! `tollgate replay` and `tollgate suggest`, and the logs that they read.
+
+mod command;
+mod exact;
+mod log_formats;
+mod log_order;
+mod log_problems;
+mod own_log;
+mod page;
+mod story;

@@ -1,0 +1,3 @@
+//! Proposed limits as a part of the config file.
+
+mod text;

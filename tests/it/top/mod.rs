@@ -1,0 +1,5 @@
+//! `tollgate top`, through the real binary.
+
+mod command;
+mod hostile;
+mod terminal;
