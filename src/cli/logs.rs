@@ -19,6 +19,8 @@ use crate::replay::report::number::Grouped;
 use crate::replay::report::{LogProblem, LogSummary};
 use crate::telemetry::terminal_text::safe_text;
 
+/// The characters of a full bar.
+const BAR: usize = 20;
 /// How often the progress line is written.
 const EVERY: Micros = Micros(200_000);
 /// The maximum number of characters of a name of a file and of a line.
@@ -208,21 +210,23 @@ impl Drop for Watcher {
     }
 }
 
-/// `reading times  42 %  1,234,567 lines  612,000 lines/s  8 s left`.
+/// `reading requests  [████████            ]  42 %  1,234,567 lines  612,000 lines/s  8 s left`.
 fn progress_line(progress: &LogProgress, passed: Micros) -> String {
     let what = match progress.phase {
         LogPhase::Times => "reading times",
-        LogPhase::Requests => "replaying",
+        LogPhase::Requests => "reading requests",
     };
     let (lines, millis) = (progress.lines, (passed.0 / 1_000).max(1));
     let rate = lines.saturating_mul(1_000) / millis;
-    let mut line = format!("{what}  {} lines  {} lines/s", Grouped(lines), Grouped(rate));
-    if let Some(total) = progress.bytes_total.filter(|total| *total > 0 && progress.bytes_read > 0) {
-        let read = progress.bytes_read.min(total);
-        let left = Duration::from_millis(millis.saturating_mul(total - read) / read).as_secs();
-        line = format!("{line}  {} %  {left} s left", u128::from(read) * 100 / u128::from(total));
-    }
-    line
+    let speed = format!("{} lines  {} lines/s", Grouped(lines), Grouped(rate));
+    let Some(total) = progress.bytes_total.filter(|total| *total > 0 && progress.bytes_read > 0) else {
+        return format!("{what}  {speed}");
+    };
+    let read = progress.bytes_read.min(total);
+    let percent = usize::try_from(u128::from(read) * 100 / u128::from(total)).unwrap_or(100);
+    let bar = "█".repeat(percent * BAR / 100);
+    let left = Duration::from_millis(millis.saturating_mul(total - read) / read).as_secs();
+    format!("{what}  [{bar:BAR$}]  {percent} %  {speed}  {left} s left")
 }
 
 /// A flag that Ctrl-C sets. A second Ctrl-C ends the process.
@@ -244,4 +248,22 @@ pub(super) fn interruptible() -> Arc<AtomicBool> {
         });
     });
     flag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_has_a_bar_a_rate_and_the_time_left() {
+        let mut progress =
+            LogProgress { phase: LogPhase::Requests, bytes_read: 40, bytes_total: Some(100), lines: 2_000 };
+        let line = progress_line(&progress, Micros(4_000_000));
+        assert_eq!(
+            line,
+            "reading requests  [████████            ]  40 %  2,000 lines  500 lines/s  6 s left"
+        );
+        progress.bytes_total = None;
+        assert_eq!(progress_line(&progress, Micros(4_000_000)), "reading requests  2,000 lines  500 lines/s");
+    }
 }

@@ -66,7 +66,8 @@ pub(super) fn first_text(array: &[u8]) -> Option<LoggedText<'_>> {
     string(rest.strip_prefix(b"\"")?).map(|(text, _)| text)
 }
 
-#[inline]
+// Inlined: its result would be passed through memory, and read before it is there.
+#[inline(always)]
 fn value(bytes: &[u8]) -> Option<(JsonValue<'_>, &[u8])> {
     match bytes.first()? {
         b'"' => string(bytes.get(1..)?).map(|(text, rest)| (JsonValue::Text(text), rest)),
@@ -86,7 +87,7 @@ fn value(bytes: &[u8]) -> Option<(JsonValue<'_>, &[u8])> {
 }
 
 /// The string that begins behind a quote, and what is behind its end.
-#[inline]
+#[inline(always)]
 fn string(bytes: &[u8]) -> Option<(LoggedText<'_>, &[u8])> {
     let (mut at, mut has_escapes) = (0, false);
     loop {
@@ -102,7 +103,7 @@ fn string(bytes: &[u8]) -> Option<(LoggedText<'_>, &[u8])> {
 }
 
 /// The index of the first quote or backslash. Most strings are short, so eight bytes at a time are compared in place.
-#[inline]
+#[inline(always)]
 fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
