@@ -119,7 +119,7 @@ fn unicode<'l>(digits: &'l [u8], output: &mut Vec<u8>) -> &'l [u8] {
     behind
 }
 
-/// The value of so many hexadecimal digits, at most 4.
+/// The value of at most 4 hexadecimal digits.
 fn hex(digits: &[u8], count: usize) -> Option<(u32, &[u8])> {
     let (digits, rest) = digits.split_at_checked(count)?;
     let value =

@@ -154,20 +154,8 @@ impl<'p> VirtualGateway<'p> {
             let replayed = self.banned(number, routed.index, &routed.charges, &ban);
             return sink.decided(logged, &replayed, &key);
         }
-        if routed.charges.missing().is_some() {
-            let outcome = Outcome::default();
-            let request = Concluded {
-                number,
-                route: routed.index,
-                charges: &routed.charges,
-                outcome: &outcome,
-                now,
-                places: None,
-            };
-            let replayed = self.conclude(request, logged);
-            return sink.decided(logged, &replayed, &key);
-        }
-        if routed.charges.takes_places() {
+        let is_missing = routed.charges.missing().is_some();
+        if !is_missing && routed.charges.takes_places() {
             let labels = (0..routed.charges.checks.len()).map(key).collect();
             let RoutedRequest { index, charges, .. } = routed;
             let ticket = self.memory.in_flight().ticket();
@@ -183,7 +171,7 @@ impl<'p> VirtualGateway<'p> {
             self.take_turn(request, now, None, sink);
             return;
         }
-        let outcome = self.decide(&routed.charges, now);
+        let outcome = if is_missing { Outcome::default() } else { self.decide(&routed.charges, now) };
         let request = Concluded {
             number,
             route: routed.index,
