@@ -230,15 +230,18 @@ fn progress_line(progress: &LogProgress, passed: Micros) -> String {
 }
 
 /// A flag that Ctrl-C sets. A second Ctrl-C ends the process.
-pub(super) fn interruptible() -> Arc<AtomicBool> {
+///
+/// # Errors
+///
+/// The system has no resources to wait for Ctrl-C.
+pub(super) fn interruptible() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&flag);
-    // Without it Ctrl-C ends the process at once, as usual.
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return flag };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let inside = runtime.enter();
-    let Ok(mut interrupts) = signal(SignalKind::interrupt()) else { return flag };
+    let mut interrupts = signal(SignalKind::interrupt())?;
     drop(inside);
-    let _ = std::thread::Builder::new().name("interrupt".to_owned()).spawn(move || {
+    std::thread::Builder::new().name("interrupt".to_owned()).spawn(move || {
         runtime.block_on(async {
             while interrupts.recv().await.is_some() {
                 if set.swap(true, Ordering::Relaxed) {
@@ -246,8 +249,8 @@ pub(super) fn interruptible() -> Arc<AtomicBool> {
                 }
             }
         });
-    });
-    flag
+    })?;
+    Ok(flag)
 }
 
 #[cfg(test)]

@@ -61,7 +61,11 @@ pub(super) fn run(file: &Path, arguments: &ReplayArguments) -> ExitCode {
         Ok(plans) => plans,
         Err(report) => return refuse(&report),
     };
-    let mut watcher = Watcher::new(logs::interruptible());
+    let interrupted = match logs::interruptible() {
+        Ok(interrupted) => interrupted,
+        Err(error) => return fault(FAILED, format_args!("cannot wait for Ctrl-C: {error}")),
+    };
+    let mut watcher = Watcher::new(interrupted);
     let mut reader = match LogReader::open(options.clone(), move |progress| watcher.watch(progress)) {
         Ok(reader) => reader,
         Err(problem) => {
@@ -79,7 +83,9 @@ pub(super) fn run(file: &Path, arguments: &ReplayArguments) -> ExitCode {
     }
     let mut notes = missing_fields::adapt(&mut plan, reader.known());
     if let Some(against) = &mut against {
-        missing_fields::adapt(against, reader.known());
+        let others = missing_fields::adapt(against, reader.known()).into_iter();
+        let others: Vec<_> = others.filter(|note| !notes.contains(note)).collect();
+        notes.extend(others.iter().map(|note| format!("in the file of `--against`: {note}")));
     }
     let mut secret = [0; 16];
     if let Err(error) = getrandom(&mut secret, GetRandomFlags::empty()) {

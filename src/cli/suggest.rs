@@ -113,7 +113,8 @@ fn read(plan: &Plan, options: &LogOptions, arguments: &SuggestArguments) -> Resu
     getrandom(&mut secret, GetRandomFlags::empty())
         .map_err(|error| fault(FAILED, format_args!("cannot get random bytes: {error}")))?;
     let mut keys = KeysOfLog::new(plan, arguments.key.clone(), secret);
-    let interrupted = logs::interruptible();
+    let interrupted = logs::interruptible()
+        .map_err(|error| fault(FAILED, format_args!("cannot wait for Ctrl-C: {error}")))?;
     let mut peaks = Peaks::new(plan.routes.len());
     let mut reader = open(options, &interrupted)?;
     while let Some(request) = reader.next() {

@@ -221,4 +221,14 @@ fn two_files_are_compared() {
     assert!(
         super::text(&output).contains("\nCompared with the other file: 1 newly refused, 1 newly admitted\n")
     );
+    // A limit that the log can not replay is left out of either file, and the report says of which.
+    folder.file("other.toml", file(2, 2).replace("key = \"ip\"", "key = \"header:x-tenant\""));
+    let report = folder.replay(&["--map", super::MAP, "--against", "other.toml"]);
+    let notes = report["notes"].as_array().expect("notes");
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    let is_said = |note: &serde_json::Value| {
+        let note = note.as_str().unwrap_or_default();
+        note.starts_with("in the file of `--against`: limit `") && note.contains("`header:x-tenant`")
+    };
+    assert!(notes.iter().all(is_said), "{notes:?}");
 }
