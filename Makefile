@@ -7,13 +7,13 @@ RUN_TESTS := $(shell cargo nextest --version >/dev/null 2>&1 \
 	&& echo cargo nextest run --locked || echo cargo test --locked --lib --bins --tests)
 
 .DEFAULT_GOAL := help
-.PHONY: help run tools test fmt clippy units docs lint deny bench soak compare
+.PHONY: help run tools test fmt clippy units docs lint deny release release-test bench soak compare
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## start the gateway with gateway.toml
-	cargo run --release -- run -c gateway.toml
+run: ## start the gateway with gateway.toml; built quickly, without optimisation (with it: cargo run --release)
+	cargo run --locked --profile try --no-default-features --features ring -- run -c gateway.toml
 
 tools: ## install what the tests need beside Rust: a Redis server, gRPC, httpx and client libraries of APIs for Python, curl, jq, nghttp2, Node, Java, promtool, Chromium, systemd
 	@.ci/tools
@@ -40,11 +40,18 @@ units:
 docs:
 	cargo test --locked --doc
 
-lint: fmt clippy deny ## formatting, lints, and the dependencies' licences and advisories
+lint: fmt clippy deny ## formatting, lints, and the dependencies' licences and advisories; the build of `make run`
+	cargo check --locked --no-default-features --features ring
 
 deny:
 	@if command -v cargo-deny >/dev/null; then cargo deny check; \
 	else echo "cargo-deny is not installed, so dependencies go unchecked: cargo install cargo-deny --locked"; fi
+
+release: ## dist/: binaries, package, licences, list of crates, hashes (docs/releasing.md)
+	packaging/release
+
+release-test: ## a release made twice and compared, started, and tested by the tests that send requests (an hour)
+	packaging/release-test
 
 bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md and docs/benchmarks/ (20 minutes)
 	benches/compare.sh all

@@ -18,10 +18,9 @@ use tollgate::plan::admission::{Applicability, RequestCharges};
 use tollgate::route::client::ClientRule;
 use tollgate::route::condition::{Condition, ValuePattern};
 use tollgate::route::consumers::{Consumers, KeyForm};
-use tollgate::route::folding::PathMatching;
 use tollgate::route::key::{Key, KeySecret, Missing, Part};
 use tollgate::route::networks::Networks;
-use tollgate::route::path::Path;
+use tollgate::route::path::{Path, PathMatching};
 use tollgate::route::pattern::{HostPattern, PathMatcher};
 use tollgate::route::{Conditions, RouteIndex, RouteRequest, RouteTable};
 
@@ -294,7 +293,7 @@ fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&R
         path: &path,
         query,
         headers,
-        body: tollgate::http1::body::Body::EMPTY,
+        body: tollgate::http1::request::Body::EMPTY,
         client,
         tls_subject: None,
         consumer: None,

@@ -9,8 +9,7 @@ use tollgate::http1::request::RequestHead;
 use tollgate::route::RouteRequest;
 use tollgate::route::client::ClientRule;
 use tollgate::route::credential::{Credential, CredentialSource, without_cookies, without_credentials};
-use tollgate::route::folding::PathMatching;
-use tollgate::route::path::Path;
+use tollgate::route::path::{Path, PathMatching};
 
 /// What is read of a request as a credential stands in it; without it there is none.
 pub(crate) fn credentials(data: &[u8]) {

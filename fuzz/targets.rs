@@ -17,10 +17,9 @@ use tollgate::http1::scanner::HeadScanner;
 use tollgate::http1::trailers::Trailers;
 use tollgate::http2::head::{BlockKind, HeadBuilder};
 use tollgate::http2::hpack::decoder::Decoder;
-use tollgate::proxy::proxy_header;
+use tollgate::proxy::proxy_protocol;
 use tollgate::route::client::{ClientRule, ClientSource};
-use tollgate::route::folding::PathMatching;
-use tollgate::route::path::{Path, PathFault};
+use tollgate::route::path::{Path, PathFault, PathMatching};
 use tollgate::route::pattern::bare_host;
 use tollgate::store::redis::resp;
 use tollgate::store::redis::settings::RedisServer;
@@ -254,7 +253,7 @@ pub(crate) fn trailers(data: &[u8]) {
 pub(crate) fn proxy_preamble(data: &[u8]) {
     let mut decided = None;
     for end in 0..=data.len().min(300) {
-        match (decided, proxy_header::parse(&data[..end])) {
+        match (decided, proxy_protocol::parse(&data[..end])) {
             (None, Ok(None)) => {}
             (None, now) => decided = Some(now),
             (Some(before), now) => assert_eq!(now, before, "after {end} bytes"),

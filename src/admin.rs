@@ -6,7 +6,6 @@
 
 mod answer;
 mod api;
-mod caller;
 mod guard;
 mod page;
 mod response;

@@ -26,7 +26,7 @@ use clap_complete::Shell;
 use crate::config;
 use crate::explain::{ExplainFault, ExplainRequest, explain, json};
 use crate::serve::{self, Ended, RunOptions, ServeError};
-use crate::telemetry::colour::{self, ColourChoice};
+use crate::telemetry::terminal::{ColourChoice, choose_colour, resolve_colour};
 use check::CheckOptions;
 use output::{fault, refuse, show};
 use replay::ReplayArguments;
@@ -184,7 +184,7 @@ enum Command {
 
 /// Runs the command line. Never panics, whatever standard output and standard error are.
 pub fn main() -> ExitCode {
-    colour::choose(typed_colour());
+    choose_colour(typed_colour());
     let parsed = command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
     match parsed.map_err(|error| error.format(&mut command())).and_then(Arguments::checked) {
         Ok(arguments) => arguments.run(),
@@ -276,7 +276,7 @@ enum ExplainForm {
 
 /// The command line's grammar. Its messages have colours by the same rule as all others.
 fn command() -> clap::Command {
-    Arguments::command().color(match colour::resolve(typed_colour()) {
+    Arguments::command().color(match resolve_colour(typed_colour()) {
         ColourChoice::Auto => clap::ColorChoice::Auto,
         ColourChoice::Always => clap::ColorChoice::Always,
         ColourChoice::Never => clap::ColorChoice::Never,

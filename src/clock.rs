@@ -1,9 +1,14 @@
-//! The clock: the only part of the program that reads the time.
+//! The clock: the only part of the program that reads the time. Decisions take their time from [`Clock`].
+//!
+//! Timeouts have [`Deadline`], which costs a busy connection nothing: its timer is armed at most once per span, not
+//! once per request.
 
-pub mod deadline;
-
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::time::{Sleep, sleep_until};
 
 use crate::limit::units::{Micros, Timestamp};
 
@@ -53,7 +58,7 @@ impl Clock {
             Self::System { started, at_start } => {
                 (*started + Duration::from_micros(at.since(*at_start).0)).into()
             }
-            Self::Manual(_) => deadline::now(),
+            Self::Manual(_) => now(),
         }
     }
 
@@ -74,4 +79,35 @@ pub fn monotonic() -> Micros {
 /// A duration in whole microseconds, rounded down.
 pub fn micros(span: Duration) -> Micros {
     Micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// A deadline that moves often and passes rarely.
+///
+/// The timer stays armed at some earlier deadline; when it fires there, it is armed again at the present one. So moving
+/// the deadline further away, which every request does, touches no timer.
+#[derive(Debug, Default)]
+pub struct Deadline {
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Deadline {
+    /// Ready once `at` has passed; otherwise the task is woken then. A passed deadline stays passed.
+    pub fn poll(&mut self, context: &mut Context<'_>, at: tokio::time::Instant) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if timer.deadline() > at {
+            timer.as_mut().reset(at);
+        }
+        while timer.as_mut().poll(context).is_ready() {
+            if timer.deadline() >= at {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(at);
+        }
+        Poll::Pending
+    }
+}
+
+/// The monotonic clock's present reading, for time-outs only; decisions take theirs from [`Clock`].
+pub fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
 }

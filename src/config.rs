@@ -6,7 +6,6 @@
 
 mod action;
 mod admin;
-mod admin_tokens;
 mod algorithm;
 mod auth;
 mod ban;
@@ -18,19 +17,14 @@ mod consumers;
 mod content;
 mod cors;
 mod cost;
-mod cost_source;
-mod csv_rows;
 mod diagnostics;
 mod endpoint;
 mod file;
 mod gather;
-mod habits;
 mod headers;
-mod later;
 mod limits;
 mod lints;
 mod log;
-mod merge;
 mod name;
 mod named_file;
 mod networks;
@@ -39,17 +33,13 @@ mod policy;
 mod rated;
 mod redact;
 mod redis_url;
-mod reject;
+mod remedies;
 mod report;
 mod routes;
-mod schema;
 mod server;
 mod sources;
-mod span;
 mod store;
-mod suggest;
 mod summary;
-mod syntax;
 mod table;
 mod templates;
 mod text;
@@ -69,19 +59,20 @@ use toml::de::DeTable;
 use crate::plan::Plan;
 use diagnostics::Diagnostics;
 use gather::FileGatherer;
-use sources::Sources;
-use span::SourceSpan;
+use sources::{SourceSpan, Sources};
 
 pub use diagnostics::Environment;
 pub use named_file::NamedFile;
 pub use peek::peek;
 pub(crate) use redact::is_variable_name;
 pub use report::{ConfigFinding, Report};
-pub use schema::SCHEMA;
 pub use server::DEFAULT_ADDRESS;
 pub use summary::summary;
 pub(crate) use summary::{consumers_words, counted};
 
+/// The JSON Schema of `gateway.toml`, draft 2020-12, for editors. It describes keys, types and choices; checks across
+/// sections are only in `check`.
+pub const SCHEMA: &str = include_str!("config/schema.json");
 /// The maximum size of all files of a configuration together.
 pub const MAX_FILE_BYTES: usize = 16 << 20;
 /// The path that stands for standard input.

@@ -10,9 +10,7 @@
 // A dropped error once allowed request smuggling, so no error is dropped silently.
 #![warn(clippy::let_underscore_must_use)]
 
-pub mod body;
 pub mod chunks;
-mod connection_field;
 pub mod fields;
 pub mod lines;
 pub mod login;

@@ -12,7 +12,6 @@ mod algorithms;
 pub mod ban;
 mod bucket;
 pub mod concurrency;
-mod credit;
 pub mod display;
 mod divisor;
 pub mod fixed_window;
@@ -21,7 +20,6 @@ pub mod leaky_bucket;
 mod limiter;
 pub mod lua;
 mod meter;
-pub mod packed;
 mod rate_params;
 pub mod sliding_log;
 pub mod sliding_window;
@@ -32,8 +30,8 @@ pub mod units;
 pub use algorithms::{Algorithm, State};
 use algorithms::{Chosen as _, each};
 use limiter::Limiter as _;
+pub use limiter::Packed;
 use lua::LuaParams;
-use packed::Packed;
 use units::{Cost, Micros, Timestamp};
 
 /// An algorithm's decision on one request.

@@ -1,7 +1,7 @@
 //! Reads access logs: of tollgate and of other servers, plain or compressed, several files in the order of time.
 //!
 //! A line is written when its request ends, so lines are not in the order of arrival. A file is read twice. The first
-//! pass reads only times and keeps the least one of each block of lines (`least_times.rs`). The second pass holds each
+//! pass reads only times and keeps the least one of each block of lines (`line_times.rs`). The second pass holds each
 //! line until nothing earlier can come (`held.rs`): the order is exact, and memory is bounded by the disorder, of which
 //! what does not fit is sorted in a temporary file (`spill.rs`). A stream is read once, with a window.
 
@@ -9,7 +9,6 @@ mod caddy;
 mod combined;
 mod decoder;
 mod envoy;
-mod fault;
 mod field_map;
 mod fields;
 mod format;
@@ -17,9 +16,7 @@ mod head;
 mod held;
 mod input;
 mod json;
-mod jumps;
-mod known;
-mod least_times;
+mod line_times;
 pub mod lines;
 mod options;
 mod problems;
@@ -32,10 +29,9 @@ mod time;
 mod tollgate;
 mod traefik;
 
-pub use fault::LogFault;
 pub use field_map::FieldMap;
-pub use known::KnownFields;
+pub use fields::KnownFields;
 pub use options::{LogCounts, LogFormat, LogInput, LogOptions, LogPhase, LogProgress};
-pub use problems::{FirstProblem, LogProblems, ProblemKind};
+pub use problems::{FirstProblem, LogFault, LogProblems, ProblemKind};
 pub use reader::{LogReader, read_line};
 pub use time::parse_time;

@@ -12,9 +12,7 @@
 //! - Of a value that no pointer leads to, only strings and brackets are read, so a fault in its grammar stays unseen.
 //! - Of a body that breaks off or is damaged, the complete values before that place count.
 
-mod beside;
 pub mod coding;
-mod gzip;
 mod inflate;
 mod json;
 mod key_match;

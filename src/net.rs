@@ -4,12 +4,11 @@
 #![warn(clippy::let_underscore_must_use)]
 
 mod ack_timeout;
-mod detached;
+pub mod crypto;
 #[cfg(test)]
 mod pipe;
 mod stream;
 mod tls;
-mod tls_client;
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -22,12 +21,12 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 pub use ack_timeout::AckTimeout;
-pub use detached::Detached;
 #[cfg(test)]
 pub use pipe::Pipe;
+pub use stream::Detached;
 pub use stream::Stream;
+pub use tls::TlsClientConfig;
 pub use tls::{Alpn, TlsStream};
-pub use tls_client::TlsClientConfig;
 
 /// The state of a socket's input, found without consuming it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

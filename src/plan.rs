@@ -7,42 +7,39 @@ pub mod auth;
 pub mod certificates;
 pub mod cors;
 pub mod cost;
-mod forwarded_target;
 mod limit;
 pub mod log;
-mod lookup;
 pub mod loop_mark;
 pub mod resolve;
 pub mod target;
 pub mod template;
-pub mod trace;
 mod upstream;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, StatusCode};
 use rustls::ServerConfig;
 
 use crate::labels::labels;
 use crate::limit::Algorithm;
 use crate::limit::units::Timestamp;
-use crate::route::access::AddressRules;
-use crate::route::client::ClientRule;
+use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
-use crate::route::folding::PathMatching;
 use crate::route::key::Key;
-use crate::route::{Conditions, RouteTable};
+use crate::route::path::PathMatching;
+use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
 use action::{ErrorPages, RouteAction};
 use admin::Admin;
 use cost::CostRule;
-use log::Log;
+use log::{Log, Sample};
 use target::TargetTemplate;
 use template::{BodyTemplate, HeaderTemplate};
-use trace::Trace;
+
 pub use upstream::{
     Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
 };
@@ -373,4 +370,93 @@ pub struct HeaderEdits {
     pub set: Vec<(HeaderName, HeaderTemplate)>,
     /// Removed.
     pub remove: Vec<HeaderName>,
+}
+
+impl Plan {
+    /// The route at `index`.
+    pub fn route(&self, index: RouteIndex) -> &Route {
+        &self.routes[index.0]
+    }
+
+    /// The routes with a regular expression, in the order in which these are tried.
+    pub fn regex_routes(&self) -> impl Iterator<Item = (RouteIndex, &Route)> {
+        let routes = (0..).map(RouteIndex).zip(&self.routes);
+        routes.filter(|(_, route)| route.conditions.path.is_regex())
+    }
+
+    /// The limit at `index`.
+    pub fn limit(&self, index: LimitIndex) -> &Limit {
+        &self.limits[index.0]
+    }
+
+    /// The limit of this name.
+    pub fn limit_named(&self, name: &str) -> Option<LimitIndex> {
+        self.limits.iter().position(|limit| *limit.name == *name).map(LimitIndex)
+    }
+
+    /// The upstream at `index`.
+    pub fn upstream(&self, index: UpstreamIndex) -> &Arc<Upstream> {
+        &self.upstreams[index.0]
+    }
+}
+
+impl Plan {
+    /// Notes whether a text of the file has values of the request.
+    #[must_use]
+    pub fn with_templates(mut self) -> Self {
+        let has = |headers: &[(_, HeaderTemplate)]| headers.iter().any(|(_, value)| value.has_values());
+        let rejects = |reject: &Option<Arc<Reject>>| {
+            let of = |reject: &Arc<Reject>| {
+                has(&reject.headers) || reject.body.as_ref().is_some_and(BodyTemplate::has_values)
+            };
+            reject.as_ref().is_some_and(of)
+        };
+        let responds = |action: &RouteAction| match action {
+            RouteAction::Respond(response) => {
+                has(&response.headers)
+                    || response.content.as_ref().is_some_and(|content| content.body.has_values())
+            }
+            RouteAction::Forward(_) | RouteAction::Redirect(_) => false,
+        };
+        let of_route = |route: &Route| {
+            let edits = [&route.request_headers, &route.response_headers];
+            edits.into_iter().any(|edits| has(&edits.set))
+                || rejects(&route.reject)
+                || responds(&route.action)
+        };
+        self.has_templates = self.errors.has_values()
+            || self.limits.iter().any(|limit| rejects(&limit.reject))
+            || self.routes.iter().any(of_route);
+        self
+    }
+}
+
+impl Route {
+    /// The form of a refusal by `limit` on this route, if not the default: the route's setting overrides the limit's.
+    pub fn reject_of<'p>(&'p self, limit: &'p Limit) -> Option<&'p Reject> {
+        self.reject.as_deref().or(limit.reject.as_deref())
+    }
+}
+
+/// `[trace]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The collector, which receives spans by OTLP over HTTP.
+    pub collector: Endpoint,
+    /// The path at the collector.
+    pub path: PathAndQuery,
+    /// Headers of each export. They usually hold credentials, so `Debug` omits their values.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The share of requests that begin a trace, of those without one.
+    pub sample: Sample,
+    /// The `service.name` of the spans.
+    pub service_name: Arc<str>,
+}
+
+impl Trace {
+    /// The collector's URL, without the headers.
+    pub fn url(&self) -> String {
+        let scheme = if self.collector.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.collector.authority, self.path)
+    }
 }

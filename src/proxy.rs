@@ -3,7 +3,7 @@
 //! One worker is one thread: its own listeners, its own connections to backends, its own counters. On the request path,
 //! workers share only the store and the plan.
 //!
-//! A request's path: [`listen`] → `handshake` for TLS → `connection` (waits at the `request_reader` for a head) →
+//! A request's path: [`listen`] → `connection` (TLS handshake; waits at the `request_reader` for a head) →
 //! `service` (resolves the request and checks the limits) → `forward` (`upstream_head`, `request_body`,
 //! `response_body`) or `local_response_writer` → `response_writer`; `request_context` and `accounting` count and log.
 
@@ -13,16 +13,12 @@
 mod accept;
 mod accounting;
 mod admin_commands;
-mod ban_log;
-mod body_fault;
 mod buffer_pool;
 mod connection;
 mod connection_handle;
 mod consumer_headers;
 mod cors;
-mod date;
 mod drain;
-mod echo;
 mod fd_reserve;
 mod fixed_response;
 #[cfg(test)]
@@ -30,21 +26,17 @@ mod fixtures;
 mod forward;
 mod forward_request;
 mod grpc;
-mod handshake;
 mod http2;
 mod idle_list;
-mod lifetime;
 mod linger;
 mod listen;
 mod local_response;
 mod local_response_writer;
 mod log_capture;
 mod log_sampling;
-mod next_action;
 mod noted_values;
 mod peer;
-pub mod proxy_header;
-mod proxy_protocol;
+pub mod proxy_protocol;
 mod refusal_sample;
 mod request_body;
 mod request_context;

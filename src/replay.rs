@@ -4,14 +4,11 @@
 mod caller;
 mod decided;
 mod in_flight;
-mod key_text;
 pub mod keys_of_log;
+mod logged_response;
 pub mod missing_fields;
-pub mod own_decisions;
 pub mod report;
 mod run;
-mod service_times;
-mod settled;
 pub mod statistics;
 mod virtual_gateway;
 

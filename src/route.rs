@@ -1,17 +1,13 @@
 //! Routing: the route of a request, and the keys that its limits count by.
 
-pub mod access;
 mod candidates;
 pub mod client;
 pub mod condition;
 pub mod consumers;
 mod cookie;
 pub mod credential;
-pub mod exemption;
 pub mod exemptions;
-pub mod folding;
 pub mod key;
-mod key_fault;
 pub mod mask;
 pub mod networks;
 mod part;
@@ -22,7 +18,6 @@ mod regex_index;
 mod secret;
 mod table;
 mod trie;
-mod value_hash;
 
 use std::borrow::Cow;
 use std::cmp::{Ordering, Reverse};
@@ -30,8 +25,8 @@ use std::fmt;
 
 use http::{HeaderName, Method};
 
-use crate::http1::body::Body;
 use crate::http1::fields::Fields;
+use crate::http1::request::Body;
 use client::ClientAddress;
 use condition::Condition;
 use consumers::Consumer;

@@ -6,13 +6,12 @@
 mod changes;
 mod descriptors;
 mod reload;
-mod report_log;
 mod sampler;
 mod shutdown;
 mod signals;
-mod socket_activation;
 mod systemd;
 mod takeover;
+mod upgrade;
 mod watch;
 mod workers;
 
@@ -47,12 +46,12 @@ use crate::telemetry::refusal_samples::RefusalSamples;
 use crate::telemetry::trace::Spans;
 use crate::telemetry::trace::exporter::Exporter;
 use crate::upstream::server_registry::ServerRegistry;
-use reload::{Reloader, RestartOnlySettings};
-use report_log::log_report;
+use reload::{Reloader, RestartOnlySettings, log_report};
 use shutdown::Shutdown;
 use signals::{Rotation, Signals};
 use systemd::Systemd;
 use takeover::{Offer, Predecessor};
+use upgrade::BinaryUpgrade;
 use workers::{ReadySignal, WorkerEnd, Workers};
 
 /// How long the access log may take for its last lines, if its reader is stuck.
@@ -110,7 +109,7 @@ pub enum ServeError {
 /// See [`ServeError`].
 pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
     let loaded = config::load(file).map_err(ServeError::Config)?;
-    let mut inherited = socket_activation::of_service_manager(&loaded.plan)?;
+    let mut inherited = systemd::of_service_manager(&loaded.plan)?;
     let log = &loaded.plan.log;
     let log = program_log::start(&log.level, manner.level, log.program)
         .map_err(|error| ServeError::System("start the program log", io::Error::other(error)))?;
@@ -126,12 +125,13 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
         signals::reload_on_hangup(control.reload.clone())
             .map_err(|error| ServeError::System("take signals", error))?;
         let rotation = Rotation::take().map_err(|error| ServeError::System("take signals", error))?;
+        let upgrade = BinaryUpgrade::take(file).map_err(|error| ServeError::System("take signals", error))?;
         let predecessor = match manner.takeover {
             true => take_over(&loaded.plan, &mut inherited)?,
             false => None,
         };
         let triggers = control.reload.clone();
-        let signals = (signals, rotation);
+        let signals = (signals, rotation, upgrade);
         let running = Running::start(loaded.plan, signals, inherited, predecessor, control).await?;
         let (named, files) = life::channel(loaded.files);
         if manner.watch {
@@ -174,6 +174,7 @@ struct Running {
     life: life::Sender<Life>,
     signals: Signals,
     rotation: Rotation,
+    upgrade: BinaryUpgrade,
     workers: Workers,
     admin: Option<AdminListener>,
     access_log: AccessLogWriter,
@@ -186,7 +187,7 @@ impl Running {
     /// it.
     async fn start(
         mut plan: Plan,
-        (signals, rotation): (Signals, Rotation),
+        (signals, rotation, upgrade): (Signals, Rotation, BinaryUpgrade),
         mut inherited: Vec<TcpListener>,
         predecessor: Option<Predecessor>,
         control: Control,
@@ -218,7 +219,19 @@ impl Running {
         announce(&plan, &shared.control.config_status.borrow().file, admin.as_ref());
         let supervisor = Systemd::from_environment();
         drop(plan);
-        Ok(Self { shared, settled, life, signals, rotation, workers, admin, access_log, offer, supervisor })
+        Ok(Self {
+            shared,
+            settled,
+            life,
+            signals,
+            rotation,
+            upgrade,
+            workers,
+            admin,
+            access_log,
+            offer,
+            supervisor,
+        })
     }
 
     /// Reloads and serves until it is told to stop, then drains.
@@ -229,9 +242,8 @@ impl Running {
         log: ProgramLog,
         receiver: ControlReceiver,
     ) -> Result<Ended, ServeError> {
-        let Self { shared, settled, life, signals, rotation, workers, admin, access_log, offer, supervisor } =
-            self;
-        tokio::spawn(rotation.reopen(Arc::clone(&shared)));
+        let Self { shared, settled, life, signals, upgrade, workers, admin, supervisor, .. } = self;
+        tokio::spawn(self.rotation.reopen(Arc::clone(&shared)));
         let exporter = Exporter::start(&shared.spans);
         let ControlReceiver { due, drain, config_status } = receiver;
         let (file, reloaded) = (file.to_owned(), Arc::clone(&shared));
@@ -239,16 +251,17 @@ impl Running {
         supervisor.ready(&reloader.status());
         tokio::spawn(reloader.run(due));
         tokio::spawn(sampler::run(Arc::clone(&shared)));
-        tokio::spawn(supervisor.clone().keep_watchdog());
+        let watchdog = tokio::spawn(supervisor.clone().keep_watchdog());
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
-        let end = Shutdown { signals, workers, life, shared, admin, supervisor, asked: drain };
-        let ended = end.wait(offer).await;
+        let end =
+            Shutdown { signals, upgrade, workers, life, shared, admin, supervisor, watchdog, asked: drain };
+        let ended = end.wait(self.offer).await;
         let at_once = matches!(ended, Ok(Ended::AtOnce));
         let timeout = if at_once { LAST_LINES_AT_ONCE } else { LAST_LINES };
         if !at_once && !exporter.finish(LAST_SPANS).await {
             tracing::warn!("the last spans could not be exported");
         }
-        if !access_log.finish(timeout) {
+        if !self.access_log.finish(timeout) {
             tracing::warn!("the last lines of the access log could not be written");
         }
         ended
@@ -259,7 +272,9 @@ impl Running {
 fn take_over(plan: &Plan, sockets: &mut Vec<TcpListener>) -> Result<Option<Predecessor>, ServeError> {
     let addresses = plan.server.listen.iter().map(|listener| listener.address);
     let addresses = addresses.chain(plan.admin.as_ref().map(|admin| admin.listen));
-    let asked = takeover::ask(addresses).map_err(|error| {
+    let named = std::env::var(takeover::PREDECESSOR).ok();
+    let of_parent = named.as_deref().map(takeover::unlisted).into_iter().flatten();
+    let asked = takeover::ask(of_parent.chain(addresses)).map_err(|error| {
         ServeError::Takeover(match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 "it did not answer within 5 s\n  = help: it hangs, or another takeover is under way: try again, or stop it \
@@ -271,6 +286,10 @@ fn take_over(plan: &Plan, sockets: &mut Vec<TcpListener>) -> Result<Option<Prede
         })
     })?;
     let Some((predecessor, passed)) = asked else {
+        if named.is_some() {
+            let words = "the process that started this one does not offer its listening sockets any more";
+            return Err(ServeError::Takeover(words.to_owned()));
+        }
         tracing::info!("no running process to take over from: starting as usual");
         return Ok(None);
     };

@@ -1,10 +1,7 @@
 //! The storage of counters: one call decides all limits of a request, all or none.
 
-mod banning;
 pub mod bans;
 mod charge_records;
-mod charge_set;
-mod correction;
 mod counters;
 pub mod memory;
 pub mod redis;
@@ -22,11 +19,9 @@ use smallvec::SmallVec;
 
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::limit::{Algorithm, Decision};
-pub use banning::BanningRequest;
+pub use bans::BanningRequest;
 use bans::Bans;
 pub use charge_records::{ChargeEffect, ChargeFault, ChargeRecords, IdempotentCharge};
-pub use charge_set::ChargeSet;
-pub use correction::Correction;
 use counters::Location;
 pub use counters::{Counters, InTurn, Places};
 use memory::in_flight::PlaceUsage;
@@ -317,4 +312,38 @@ impl Store {
     pub fn evictions(&self) -> u64 {
         self.memory.evictions()
     }
+}
+
+/// Some of a request's charges, by index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChargeSet(u32);
+
+impl ChargeSet {
+    /// Adds the charge at index `index`, which is below [`MAX_CHARGES`].
+    pub fn insert(&mut self, index: usize) {
+        self.0 |= 1 << (index % MAX_CHARGES);
+    }
+
+    /// Whether it contains the charge at index `index`.
+    pub fn contains(self, index: usize) -> bool {
+        index < MAX_CHARGES && self.0 & 1 << index != 0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// The correction of a charge that was admitted, once the request's cost is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Correction<'a> {
+    /// The charge.
+    pub charge: Charge<'a>,
+    /// When it counted: see [`Outcome::counted_at`].
+    pub counted_at: Timestamp,
+    /// By how many units the cost was higher; a refund if negative.
+    pub difference: i64,
+    /// A shared store has decided it, and not this process.
+    pub shared: bool,
 }

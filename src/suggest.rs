@@ -6,21 +6,16 @@
 //! one. No clock and no I/O here: times are those of the requests.
 
 pub mod candidate;
-mod choice;
 mod comments;
 mod cover;
 mod group;
 mod history;
-mod notes;
 mod outliers;
 pub mod peaks;
 pub mod proposal;
 pub mod report;
-mod round;
 mod shared_address;
 mod steady;
-mod suggestion;
-mod summary;
 mod text;
 pub mod verification;
 pub mod windows;
@@ -28,9 +23,10 @@ pub mod windows;
 mod worlds;
 
 use candidate::SuggestedAlgorithm;
+use group::GroupStudy;
+use peaks::GroupSummary;
 pub use peaks::Peaks;
 pub use proposal::Proposal;
-pub use suggestion::Suggestion;
 pub use verification::Verification;
 
 /// How limits are proposed.
@@ -47,5 +43,32 @@ pub struct SuggestOptions {
 impl Default for SuggestOptions {
     fn default() -> Self {
         Self { keep: 0.999, head_room: 1.5, algorithm: SuggestedAlgorithm::TokenBucket }
+    }
+}
+
+/// What the first pass suggests, for each group.
+pub struct Suggestion {
+    groups: Vec<GroupStudy>,
+}
+
+impl Suggestion {
+    /// Separates outliers and derives candidates.
+    pub fn new(peaks: Peaks, options: SuggestOptions) -> Self {
+        let groups = peaks.into_groups().into_iter();
+        Self { groups: groups.map(|group| GroupStudy::new(GroupSummary::new(group), options)).collect() }
+    }
+
+    /// The second pass.
+    pub fn verification(self) -> Verification {
+        Verification::new(self.groups)
+    }
+
+    /// The proposals by the bounds of the first pass alone: one for each group.
+    pub fn proposals(&self) -> Vec<Proposal> {
+        let proposal = |group: &GroupStudy| {
+            let (at, refused) = group.best_by_bounds().unwrap_or((0, 0));
+            Proposal::new(group, at, None, refused)
+        };
+        self.groups.iter().map(proposal).collect()
     }
 }

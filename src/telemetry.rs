@@ -2,13 +2,12 @@
 //! program log.
 
 pub mod access_log;
-pub mod colour;
 pub mod history;
 pub mod hyperloglog;
 pub mod key_stats;
 pub mod metrics;
 pub mod program_log;
 pub mod refusal_samples;
-pub mod terminal_text;
+pub mod terminal;
 pub mod top_keys;
 pub mod trace;

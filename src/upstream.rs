@@ -3,7 +3,6 @@
 // A dropped error once allowed request smuggling, so no error is dropped silently.
 #![warn(clippy::let_underscore_must_use)]
 
-mod abort_reason;
 mod balance;
 mod cause;
 mod connect;
@@ -30,13 +29,12 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::boxed_cold::boxed_cold;
-use crate::clock::deadline::{self, Deadline};
+use crate::clock::{self, Deadline};
 use crate::http1::response::ResponseHead;
 use crate::labels::labels;
 use crate::plan::{Balance, Endpoint, Protocol, Upstream};
-use abort_reason::AbortReason;
 use balance::Balancer;
-use cause::Cause;
+use cause::{AbortReason, Cause};
 use exchange::{BodyFailed, Exchange, RequestBody, UpstreamRequest};
 use http2::{Http2Pool, MAX_HTTP2_CONNECTIONS};
 use pool::{EndpointPool, UpstreamConnection};
@@ -135,7 +133,7 @@ impl Pools {
 
     /// Closes connections that were unused for too long. Called about once a second.
     pub fn expire(&self) {
-        let now = deadline::now();
+        let now = clock::now();
         self.endpoints.borrow().values().for_each(|pool| pool.expire(now));
     }
 }
@@ -231,7 +229,7 @@ impl UpstreamClient {
                 Ok(connection) => connection,
                 Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
-                    now = deadline::now();
+                    now = clock::now();
                     self.report_failure(index, failure, begun, now);
                     let other = self.retry_server(&mut tried, index, affinity, now);
                     let other = other.ok_or_else(|| failed(failure))?;
@@ -241,7 +239,7 @@ impl UpstreamClient {
                 }
             };
             if !connection.reused {
-                now = deadline::now();
+                now = clock::now();
             }
             let mut exchange = Exchange::new(request, connection, index, attempts, now);
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
@@ -251,7 +249,7 @@ impl UpstreamClient {
                 }
                 Err(failure) => failure,
             };
-            now = deadline::now();
+            now = clock::now();
             if exchange.is_server_failure(failure) {
                 self.report_failure(index, failure, begun, now);
             }

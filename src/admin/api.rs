@@ -1,6 +1,5 @@
 //! `/api/v1/`: the state of the gateway, and changes to it while it runs. `docs/api.md` describes the responses.
 
-mod ban;
 mod bans;
 mod charge;
 mod control;
@@ -10,12 +9,11 @@ mod key;
 mod limits;
 mod policies;
 mod problems;
-mod query;
 mod refusals;
 mod routes;
 mod status;
-mod time;
 mod top_keys;
+mod values;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -24,7 +22,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::caller::Caller;
+use super::guard::Caller;
 use super::response::{AdminResponse, not_allowed, problem, text, with};
 use crate::limit::units::Fingerprint;
 use crate::plan::admin::AdminRight;
@@ -32,7 +30,7 @@ use crate::plan::{LimitIndex, Plan};
 use crate::shared::Shared;
 use crate::store::Unreachable;
 use key::KeyRef;
-use query::Query;
+use values::Query;
 
 /// The prefix of all API paths.
 pub(super) const PREFIX: &str = "/api/v1/";
@@ -194,9 +192,9 @@ impl<'p> Endpoint<'p> {
             Self::Ban(limit, key) => {
                 let one = KeyRef::find(asked.shared, limit, key)?;
                 if *method == Method::DELETE {
-                    ban::end(&one, asked).await
+                    bans::end(&one, asked).await
                 } else {
-                    ban::begin(&one, asked).await
+                    bans::begin(&one, asked).await
                 }
             }
             Self::Grant(limit, key) => KeyRef::find(asked.shared, limit, key)?.grant(asked).await,

@@ -1,14 +1,16 @@
-//! Access control: no requests of foreign web pages in a browser, and none without the token.
+//! Access control: no requests of foreign web pages in a browser, and none without the token; the client of a request,
+//! and what it may do.
 
+use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::uri::Authority;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, StatusCode, Uri};
 use subtle::ConstantTimeEq as _;
 
-use super::caller::Caller;
-use crate::plan::admin::{Admin, AdminRights, Token};
+use super::response::{AdminResponse, problem};
+use crate::plan::admin::{Admin, AdminRight, AdminRights, Token};
 
 /// The requirements for requests to the admin listener.
 #[derive(Debug)]
@@ -87,11 +89,40 @@ impl Guard {
     }
 }
 
+/// The client of a request to the admin listener. Its text is for the log.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    /// Its address.
+    pub(super) peer: SocketAddr,
+    /// The name of its token in `[admin.tokens]`; `None`: it has the token of `[admin]`, or needs none.
+    pub(super) token: Option<Box<str>>,
+    pub(super) rights: AdminRights,
+}
+
+impl Caller {
+    /// The response to a request without the right that it needs.
+    pub(super) fn refusal(&self, right: AdminRight<'_>) -> Option<AdminResponse> {
+        if self.rights.allow(right) {
+            return None;
+        }
+        let name = self.token.as_deref().unwrap_or_default().escape_debug();
+        Some(problem(StatusCode::FORBIDDEN, &format!("token `{name}` does not have the right `{right}`")))
+    }
+}
+
+impl Display for Caller {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.peer)?;
+        self.token.as_ref().map_or(Ok(()), |name| write!(f, " (token `{}`)", name.escape_debug()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use http::{HeaderName, HeaderValue};
+
     use super::*;
     use crate::plan::admin::AdminToken;
-    use http::{HeaderName, HeaderValue};
 
     fn headers(fields: &[(HeaderName, &str)]) -> HeaderMap {
         fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap())).collect()

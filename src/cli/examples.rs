@@ -14,6 +14,7 @@ Examples:
 Signals:
   SIGHUP            reload the file; one with faults changes nothing
   SIGUSR1           open the access log's file again, after it was moved away
+  SIGUSR2           upgrade: start the binary anew, which takes over
   SIGTERM, SIGINT   drain: requests in flight finish, then exit with 0
                     (a second one exits at once, with 130)
 

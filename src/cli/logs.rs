@@ -17,7 +17,7 @@ use crate::log_reader::{
 };
 use crate::replay::report::number::Grouped;
 use crate::replay::report::{LogProblem, LogSummary};
-use crate::telemetry::terminal_text::safe_text;
+use crate::telemetry::terminal::safe_text;
 
 /// The characters of a full bar.
 const BAR: usize = 20;

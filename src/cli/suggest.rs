@@ -18,14 +18,13 @@ use crate::config;
 use crate::log_reader::{LogInput, LogOptions, LogReader};
 use crate::plan::Plan;
 use crate::replay::keys_of_log::KeysOfLog;
-use crate::replay::report::html::page;
-use crate::replay::report::page_data::log_data;
+use crate::replay::report::html::{log_data, page};
 use crate::replay::report::{LogProblem, LogSummary};
 use crate::route::key::Part;
 use crate::suggest::candidate::SuggestedAlgorithm;
 use crate::suggest::report::{PeakBar, WindowReport};
 use crate::suggest::{Peaks, Proposal, SuggestOptions, Suggestion};
-use crate::telemetry::terminal_text::safe_text;
+use crate::telemetry::terminal::safe_text;
 
 /// The configuration where none is named and none is there: one route for all requests.
 const ONE_ROUTE: &str =

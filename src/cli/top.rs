@@ -1,4 +1,4 @@
-//! `tollgate top`: the dashboard in a terminal.
+//! `tollgate top`: the dashboard in a terminal, or one snapshot of it as plain text.
 //!
 //! Three threads report to the one that draws: one reads the keyboard, one the admin API, and one waits for signals. So a
 //! gateway that is slow or away delays no key.
@@ -6,7 +6,6 @@
 mod display;
 mod draw;
 mod findings;
-mod once;
 mod reader;
 mod reports;
 mod samples;
@@ -33,14 +32,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::output::{fault, show};
 use super::{FAILED, MISTAKE};
 use crate::clock::Clock;
-use crate::telemetry::colour::colour_on;
-use draw::Palette;
+use crate::telemetry::terminal::colour_on;
+use display::{clock, maybe, plain, rate, span};
+use draw::{Palette, totals};
+use findings::findings;
 use reader::{GatewayReader, KeyChange, ReadError, RoundOptions};
 use reports::KeyState;
 use screen::Screen;
 use snapshot::GatewaySnapshot;
 use state::{TopEffect, TopState, reason};
 use target::AdminTarget;
+use views::TopView;
 
 /// The time from one round of requests to the next.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -91,7 +93,7 @@ pub(super) fn run(file: &Path, arguments: &TopArguments) -> ExitCode {
     };
     if arguments.once {
         return match reader.round(&RoundOptions::default()) {
-            Ok(snapshot) => show(&once::text(&address, &snapshot)),
+            Ok(snapshot) => show(&snapshot_text(&address, &snapshot)),
             Err(error) => unreachable(&address, &error),
         };
     }
@@ -260,4 +262,33 @@ fn read_gateway(
             }
         }
     }
+}
+
+/// All views as text, without colours.
+fn snapshot_text(address: &str, snapshot: &GatewaySnapshot) -> String {
+    let (status, all) = (&snapshot.status, &snapshot.samples.all);
+    let mut lines = vec![format!(
+        "tollgate {} at {address}: {}, up {}, {} workers, file {} since {} UTC; {} UTC",
+        plain(&status.version),
+        plain(&status.life),
+        span(status.time - status.started),
+        status.workers,
+        plain(&status.config.version),
+        clock(status.config.loaded),
+        clock(status.time)
+    )];
+    lines.extend(findings(snapshot).into_iter().map(|(_, text)| format!("  {text}")));
+    lines.push(format!(
+        "requests: admitted {}/s, delayed {}/s, refused {}/s, failed {}/s; p50 {} ms, p99 {} ms",
+        rate(all.lately("admitted")),
+        rate(all.lately("delayed")),
+        rate(all.lately("refused")),
+        rate(all.lately("failed")),
+        maybe(all.last_known("p50_ms")),
+        maybe(all.last_known("p99_ms"))
+    ));
+    lines.push(totals(snapshot));
+    let views = TopView::ALL.into_iter().filter(|view| *view != TopView::Overview);
+    let tables = views.map(|view| format!("\n{}", view.table(snapshot).to_text()));
+    format!("{}\n{}", lines.join("\n"), tables.collect::<String>())
 }

@@ -3,18 +3,16 @@
 
 use http::StatusCode;
 
-use super::content;
-use super::endpoint;
 use super::name::Directory;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
+use super::{content, endpoint};
 use crate::plan::action::{RedirectTo, RouteAction};
 use crate::plan::target::{TargetFault, TargetTemplate};
 use crate::plan::{PathEdit, Redirect, UpstreamIndex};
-use crate::route::folding::PathMatching;
-use crate::route::path::Path;
+use crate::route::path::{Path, PathMatching};
 use crate::route::pattern::PathMatcher;
 
 const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];

@@ -3,15 +3,14 @@
 
 use http::Method;
 
-use super::headers;
-use super::networks;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
+use super::{headers, networks};
 use crate::route::Conditions;
 use crate::route::condition::{Condition, ValuePattern};
-use crate::route::folding::PathMatching;
+use crate::route::path::PathMatching;
 use crate::route::pattern::{HostPattern, PathMatcher};
 
 /// Parses the `path` of a route.

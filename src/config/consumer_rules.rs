@@ -8,7 +8,7 @@ use super::limits::LimitDraft;
 use super::report::{listed, quoted};
 use super::routes::RouteDraft;
 use crate::plan::Limit;
-use crate::route::exemption::Exemption;
+use crate::route::exemptions::Exemption;
 use crate::route::key::Part;
 
 /// The maximum number of unknown tiers that are named. More are no tiers, but values of another column, perhaps keys.

@@ -1,4 +1,7 @@
-//! Bodies with a media type: those of `respond` and of `[errors]`.
+//! The responses that the file writes: bodies with a media type, of `respond` and of `[errors]`; and the form of a
+//! refusal, `reject = { … }`.
+
+use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode};
 
@@ -7,6 +10,7 @@ use super::report::quoted;
 use super::table::ConfigTable;
 use super::templates;
 use super::value::ConfigValue;
+use crate::plan::Reject;
 use crate::plan::action::{ErrorPages, FixedResponse, ResponseContent};
 use crate::plan::template::BodyTemplate;
 
@@ -112,4 +116,32 @@ fn content(table: &mut ConfigTable<'_>) -> Option<ResponseContent> {
         body: BodyTemplate::Fixed(bytes.into()),
         content_type: content_type.unwrap_or_else(by_name),
     })
+}
+
+/// A refusal must be cheap, so its body is small.
+const MAX_REJECT_BODY: usize = 64 << 10;
+
+/// Reads `reject`.
+pub(super) fn reject(value: &ConfigValue<'_>) -> Option<Arc<Reject>> {
+    let mut table = value.table("`reject`")?;
+    let status = table.or("status", StatusCode::TOO_MANY_REQUESTS, |value| status(&value));
+    let type_given = table.take("content_type");
+    let content_type = type_given.as_ref().and_then(field_value);
+    let media_type = content_type.as_ref().map_or(&[][..], |value| value.as_bytes());
+    let body = table.optional("body", |value| templates::body(&value, media_type, MAX_REJECT_BODY));
+    let headers = table.or("headers", Vec::new(), |value| {
+        headers::fields_with(&value, headers::framing_or_content_type, templates::header)
+    });
+    if let (Some(given), true, None) = (type_given, content_type.is_some(), &body)
+        && !table.is_uncertain("body")
+    {
+        let message = "`content_type` has no effect without `body`: the default body is problem+json";
+        given.reader().warn(given.span(), message, "add `body`, or leave `content_type` out");
+    }
+    table.finish();
+    Some(Arc::new(Reject { status, content_type, body, headers }))
+}
+
+fn status(value: &ConfigValue<'_>) -> Option<StatusCode> {
+    u16::try_from(value.count(400, 599)?).ok().and_then(|code| StatusCode::from_u16(code).ok())
 }

@@ -3,12 +3,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::habits;
+use super::remedies;
 use super::report::quoted;
 use super::text::SyntaxError;
 use crate::plan::Endpoint;
-use crate::route::folding::PathMatching;
-use crate::route::path::Path;
+use crate::route::path::{Path, PathMatching};
 
 /// The target of a server's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub(super) fn parse(text: &str) -> Result<UpstreamTarget, SyntaxError> {
     let Some(rest) = text.strip_prefix(scheme) else {
         let message = format!("{} is not the URL of a server", quoted(text));
         let forms = || "write `http://HOST:PORT`, `https://HOST:PORT`, or `builtin:echo`".to_owned();
-        return Err(SyntaxError::new(message, habits::http2_url(text).unwrap_or_else(forms)));
+        return Err(SyntaxError::new(message, remedies::http2_url(text).unwrap_or_else(forms)));
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority_text, after) = rest.split_at(end);

@@ -13,8 +13,7 @@ use super::{admin, auth, content, limits, log, server, store, trace, upstreams};
 use crate::plan::action::ErrorPages;
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
-use crate::plan::trace::Trace;
-use crate::plan::{Server, StoreSettings};
+use crate::plan::{Server, StoreSettings, Trace};
 
 /// All sections of a file; those with errors are missing.
 pub(super) struct FileDraft {

@@ -1,10 +1,14 @@
-//! The files of a configuration: one file with those that it includes, a directory, or standard input.
+//! The files of a configuration: one file with those that it includes, a directory, or standard input. They become one
+//! table.
+//!
+//! Of errors of the text itself, one is reported alone of its file: the text after it cannot be read reliably.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::Diagnostics;
 use super::named_file::NamedFile;
@@ -12,7 +16,7 @@ use super::report::{SourceSpan, quoted};
 use super::sources::{MAX_FILES, SourceFile};
 use super::text::Cursor;
 use super::value::ConfigValue;
-use super::{MAX_FILE_BYTES, merge, syntax, wildcard};
+use super::{MAX_FILE_BYTES, redact, wildcard};
 
 /// The key that names further files.
 pub(super) const INCLUDE: &str = "include";
@@ -127,21 +131,21 @@ impl<'a> FileGatherer<'a> {
             return self.broken(span, message, "join some of the files");
         };
         if let Err(error) = std::str::from_utf8(bytes) {
-            syntax::not_utf8(&error, source, self.reader);
+            not_utf8(&error, source, self.reader);
             self.is_whole = false;
             return;
         }
         let table = match DeTable::parse(&source.text) {
             Ok(document) => document.into_inner(),
             Err(error) => {
-                syntax::report(&error, source, self.reader);
+                report_syntax(&error, source, self.reader);
                 self.is_whole = false;
                 return;
             }
         };
-        let mut table = merge::moved(table, source.base);
+        let mut table = moved(table, source.base);
         let included = table.remove(INCLUDE);
-        merge::join(&mut self.all, table, self.reader);
+        join(&mut self.all, table, self.reader);
         if let Some(included) = included {
             self.chain.push((path, name.to_owned()));
             let value = ConfigValue::of_key(INCLUDE, &included, self.reader);
@@ -217,4 +221,113 @@ impl<'a> FileGatherer<'a> {
 /// The path without symbolic links, if it can be found.
 fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The file is not TOML.
+fn report_syntax(error: &toml::de::Error, file: &SourceFile, reader: &Diagnostics<'_>) {
+    let span = error.span().unwrap_or(file.text.len()..file.text.len());
+    let found = file.text.get(span.clone()).unwrap_or("");
+    reader.fault(
+        file.span(span.start, span.end),
+        format!("this is not TOML: {}", error.message()),
+        remedy(error.message(), found),
+    );
+}
+
+/// The file is not text.
+fn not_utf8(error: &std::str::Utf8Error, file: &SourceFile, reader: &Diagnostics<'_>) {
+    let at = error.valid_up_to();
+    let span = file.span(at, at + char::REPLACEMENT_CHARACTER.len_utf8());
+    reader.fault(span, "the file is not UTF-8 text from here on", "save it as UTF-8");
+}
+
+fn remedy(message: &str, found: &str) -> String {
+    if message.contains("duplicate key") {
+        return "leave one of the two out, or move both into one; routes are written `[[routes]]`, each with its own".into();
+    }
+    if message.contains("must be quoted") {
+        return match found.trim() {
+            "" => "write a value after the `=`".into(),
+            bare => format!("write `\"{}\"`", redact::without_users(bare).escape_debug()),
+        };
+    }
+    if message.contains("recur") {
+        return "nothing in this file is nested so deeply: look for a bracket that was never closed".into();
+    }
+    if message.contains("unclosed")
+        || message.contains("invalid basic string")
+        || message.contains("literal string")
+    {
+        return "close what was opened: `\"…\"`, `[…]`, `{ … }`".into();
+    }
+    "a line is `key = value`, `[table]`, `[[routes]]` or `# comment`; texts stand in quotes".into()
+}
+
+/// Arrays of tables that every file may add to, with the section that they stand in.
+const APPENDED: [(Option<&str>, &str); 2] = [(None, "routes"), (Some("server"), "tls")];
+
+/// The table of a file with all spans moved by `base`.
+fn moved(table: DeTable<'_>, base: usize) -> DeTable<'_> {
+    if base == 0 {
+        return table;
+    }
+    table.into_iter().map(|(key, value)| (moved_key(key, base), moved_value(value, base))).collect()
+}
+
+fn moved_key<T>(key: Spanned<T>, base: usize) -> Spanned<T> {
+    let span = key.span();
+    Spanned::new(span.start + base..span.end + base, key.into_inner())
+}
+
+/// The parser bounds how deep values are nested.
+fn moved_value(value: Spanned<DeValue<'_>>, base: usize) -> Spanned<DeValue<'_>> {
+    let span = value.span();
+    let inner = match value.into_inner() {
+        DeValue::Array(items) => {
+            DeValue::Array(items.into_iter().map(|item| moved_value(item, base)).collect())
+        }
+        DeValue::Table(table) => DeValue::Table(moved(table, base)),
+        scalar => scalar,
+    };
+    Spanned::new(span.start + base..span.end + base, inner)
+}
+
+/// Adds the table of another file. Sections are joined; a key in them that both files have is an error.
+fn join<'a>(all: &mut DeTable<'a>, added: DeTable<'a>, reader: &Diagnostics<'_>) {
+    join_level(all, added, None, reader);
+}
+
+fn join_level<'a>(
+    all: &mut DeTable<'a>,
+    added: DeTable<'a>,
+    section: Option<&str>,
+    reader: &Diagnostics<'_>,
+) {
+    for (key, value) in added {
+        let name: &str = key.get_ref();
+        let Some(first_span) = all.get_key_value(name).map(|(first, _)| SourceSpan::from(first.span()))
+        else {
+            all.insert(key, value);
+            continue;
+        };
+        let is_appended = APPENDED.contains(&(section, name));
+        match (all.get_mut(name).map(Spanned::get_mut), value.into_inner()) {
+            (Some(DeValue::Table(joined)), DeValue::Table(more)) if section.is_none() => {
+                join_level(joined, more, Some(name), reader);
+            }
+            (Some(DeValue::Array(joined)), DeValue::Array(more)) if is_appended => {
+                more.into_iter().for_each(|item| joined.push(item));
+            }
+            // To find the place takes long in a large file.
+            _ if !reader.shows_more_errors() => reader.fault(key.span().into(), "", ""),
+            _ => {
+                let of = section.map(|section| format!(" of `[{section}]`")).unwrap_or_default();
+                let first = reader.sources().place(first_span);
+                let message = format!("{}{of} stands in {} too", quoted(name), quoted(&first));
+                let help =
+                    "each key may stand in one file: leave one of the two out, or give one another name";
+                reader.fault(key.span().into(), message, help);
+            }
+        }
+    }
 }

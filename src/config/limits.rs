@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use super::algorithm;
 use super::rated::RatedLimit;
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
-use super::{ban, name, networks, policy, reject, store};
+use super::{algorithm, ban, content, name, networks, policy, store};
 use crate::plan::{Limit, Mode, Tier};
-use crate::route::exemption::Exemption;
-use crate::route::exemptions::Exemptions;
+use crate::route::exemptions::{Exemption, Exemptions};
 use crate::route::key::{Key, Missing, Part, Repeated};
 use crate::store::OnError;
 
@@ -49,7 +47,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
     let on_error = table.or("on_error", inherited, |value| store::on_error(&value));
     let exempt = table.or("exempt", Vec::new(), |value| value.each(|item| exemption(&item)));
     let mode = table.or("mode", Mode::Enforce, |value| value.choice(&Mode::WORDS));
-    let reject = table.optional("reject", |value| reject::read(&value));
+    let reject = table.optional("reject", |value| content::reject(&value));
     let reveal = table.or("reveal", false, |value| value.boolean());
     table.finish().then_some(())?;
     let key = key?;

@@ -2,14 +2,13 @@
 
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
-use super::limits;
 use super::report::{listed, quoted};
 use super::routes::{self, RouteLimit};
-use super::{server, store};
+use super::{limits, server, store};
 use crate::plan::cost::CostRule;
 use crate::plan::{Limit, LimitIndex, Mode};
-use crate::route::folding::PathMatching;
 use crate::route::key::{Missing, Part};
+use crate::route::path::PathMatching;
 
 /// A shared log of more events may block the server for some ten milliseconds after a lull, when all of them expire at
 /// once.

@@ -6,8 +6,8 @@ use http::HeaderName;
 use tracing_subscriber::EnvFilter;
 
 use super::auth::AuthDraft;
+use super::remedies::did_you_mean;
 use super::report::{listed, quoted};
-use super::suggest::did_you_mean;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::diagnostics::Diagnostics;
+use super::remedies::did_you_mean;
 use super::report::{SourceSpan, listed, quoted};
-use super::suggest::did_you_mean;
 use super::text::Cursor;
 
 /// Maximum length of a limit's name, which is in every response.

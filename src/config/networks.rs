@@ -10,7 +10,7 @@ use super::report::{OtherLine, quoted};
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
-use crate::route::access::AddressRules;
+use crate::route::client::AddressRules;
 
 /// The prefix of an item that names a file.
 const FILE: &str = "file:";

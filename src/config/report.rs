@@ -8,8 +8,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use super::named_file::NamedFile;
 use super::redact;
+pub(super) use super::sources::SourceSpan;
 use super::sources::{SourceFile, Sources};
-pub(super) use super::span::SourceSpan;
 use crate::telemetry::program_log::colour_on;
 
 /// The maximum number of errors, and of warnings, shown of one configuration; the rest are only counted.

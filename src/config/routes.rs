@@ -6,8 +6,6 @@ use http::Method;
 
 use super::action::{self, ActionDraft};
 use super::auth::AuthDraft;
-use super::conditions;
-use super::cors;
 use super::cost::{self, CostDraft};
 use super::diagnostics::Diagnostics;
 use super::headers::{self, HeaderRule};
@@ -16,13 +14,13 @@ use super::report::{SourceSpan, quoted};
 use super::server::{body_bound, seconds};
 use super::table::ConfigTable;
 use super::value::ConfigValue;
-use super::{auth, networks, reject, templates};
+use super::{auth, conditions, content, cors, networks, templates};
 use crate::plan::action::RouteAction;
 use crate::plan::cors::Cors;
 use crate::plan::cost::CostRule;
 use crate::plan::{HeaderEdits, LimitIndex, LimitUse, Route, UpstreamIndex};
 use crate::route::Conditions;
-use crate::route::folding::PathMatching;
+use crate::route::path::PathMatching;
 
 /// A route of the file.
 pub(super) struct RouteDraft {
@@ -161,7 +159,7 @@ fn rest(
     let tunnel_timeout = seconds(table, "tunnel_timeout", 3600);
     let max_body_bytes = table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value));
     let request_headers = edits(table, request, headers::framing_or_host);
-    let reject = table.optional("reject", |value| reject::read(&value));
+    let reject = table.optional("reject", |value| content::reject(&value));
     let addresses = networks::rules(table);
     let auth = auth::of_route(table, &around.auths, around.auth_drafts);
     move |name, conditions, action, cost, limits| Route {

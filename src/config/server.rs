@@ -9,12 +9,11 @@ use ipnet::IpNet;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
-use super::tls;
 use super::value::ConfigValue;
-use super::{habits, networks};
+use super::{networks, remedies, tls};
 use crate::plan::{Listener, RatelimitHeaders, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
-use crate::route::folding::PathMatching;
+use crate::route::path::PathMatching;
 
 /// The name of the section in messages.
 pub(super) const TITLE: &str = "`[server]`";
@@ -201,7 +200,7 @@ fn network(value: &ConfigValue<'_>) -> Option<IpNet> {
 
 /// `tls`: whether there are certificates.
 fn listen(value: &ConfigValue<'_>, tls: bool) -> Option<Vec<Listener>> {
-    if let Some(help) = value.whole_text().and_then(|number| habits::port(number, true)) {
+    if let Some(help) = value.whole_text().and_then(|number| remedies::port(number, true)) {
         return value.mismatch("a list", help);
     }
     let mut listeners: Vec<Listener> = Vec::new();
@@ -222,7 +221,7 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
         let address = value.text()?.parse("an address with a port", socket_address)?;
         return Some(Listener { address, tls, proxy_protocol: false });
     }
-    if let Some(help) = value.whole_text().and_then(|number| habits::port(number, false)) {
+    if let Some(help) = value.whole_text().and_then(|number| remedies::port(number, false)) {
         return value.mismatch("a string or a table", help);
     }
     let mut table = value.table_beside_text("an item of `listen`")?;

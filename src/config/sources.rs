@@ -1,9 +1,33 @@
-//! The files that make up one configuration. Each begins at an offset of its own, so that a span names file and place.
+//! The files that make up one configuration, and places in their text. Each file begins at an offset of its own, so
+//! that a span names file and place.
 
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 
-use super::span::SourceSpan;
+/// A range of a file: byte offsets, the end not included. The offsets of each file begin at a base of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SourceSpan {
+    start: usize,
+    end: usize,
+}
+
+impl SourceSpan {
+    /// Its first byte.
+    pub(super) fn start(self) -> usize {
+        self.start
+    }
+
+    /// The end of it.
+    pub(super) fn end(self) -> usize {
+        self.end
+    }
+}
+
+impl From<std::ops::Range<usize>> for SourceSpan {
+    fn from(range: std::ops::Range<usize>) -> Self {
+        Self { start: range.start, end: range.end }
+    }
+}
 
 /// The maximum number of files of one configuration.
 pub(super) const MAX_FILES: usize = 1_000;

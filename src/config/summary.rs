@@ -8,7 +8,7 @@ use crate::plan::action::RouteAction;
 use crate::plan::auth::{Auth, RouteAuth};
 use crate::plan::cost::CostRule;
 use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream};
-use crate::route::access::AddressRules;
+use crate::route::client::AddressRules;
 use crate::route::condition::Condition;
 use crate::route::networks::Networks;
 use crate::store::OnError;

@@ -1,13 +1,13 @@
 //! A table of the file, read key by key. It records the keys that were read, so that the remaining ones are unknown,
 //! and the list of known keys is never written twice.
+//!
+//! Keys of a later version are reported as such, not as mistyped.
 
 use toml::de::DeTable;
 
 use super::diagnostics::Diagnostics;
-use super::habits;
-use super::later::is_later;
+use super::remedies::{self, did_you_mean};
 use super::report::{SourceSpan, listed, quoted};
-use super::suggest::did_you_mean;
 use super::value::ConfigValue;
 
 /// A cursor over one table.
@@ -162,9 +162,9 @@ impl<'a> ConfigTable<'a> {
                 self.reader.not_available(key.span().into(), name);
             } else {
                 let known = || format!("known here: {}", listed(self.known.iter().copied()));
-                let elsewhere = || habits::belongs_to(&self.title, name).unwrap_or_else(known);
+                let elsewhere = || remedies::belongs_to(&self.title, name).unwrap_or_else(known);
                 let near = || did_you_mean(name, self.known.iter().copied(), &elsewhere());
-                let help = habits::other_key(&self.title, name, value.get_ref()).unwrap_or_else(near);
+                let help = remedies::other_key(&self.title, name, value.get_ref()).unwrap_or_else(near);
                 let message = format!("unknown key {} in {}", quoted(name), self.title);
                 self.reader.fault(key.span().into(), message, help);
             }
@@ -177,4 +177,35 @@ impl<'a> ConfigTable<'a> {
         self.foreign.push(key);
         self.given(key)
     }
+}
+
+/// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
+const LATER: [(&str, &[&str]); 7] = [
+    ("the file", &["acme"]),
+    ("`[server]`", &["compress", "http3", "limits", "ratelimit_policies"]),
+    ("`[store]`", &["lease", "on_change", "snapshot"]),
+    ("`[upstreams.", &["breaker", "mirror", "send_proxy_protocol", "slow_start", "sticky"]),
+    ("`eject`", &["statuses"]),
+    (
+        "`[limits.",
+        &[
+            "fold",
+            "lease",
+            "max_keys",
+            "on_change",
+            "retry_jitter",
+            "starts",
+            "sync",
+            "time_zone",
+            "trial",
+            "unreadable",
+        ],
+    ),
+    ("`[[routes]]`", &["compress", "mirror", "server_limits"]),
+];
+
+/// Whether a later version knows this key in the table with this title.
+fn is_later(title: &str, key: &str) -> bool {
+    let is_of = |of: &str| title == of || (of.ends_with('.') && title.starts_with(of));
+    LATER.iter().any(|(of, keys)| is_of(of) && keys.contains(&key))
 }

@@ -12,7 +12,7 @@ use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
-use crate::net::TlsClientConfig;
+use crate::net::{TlsClientConfig, crypto};
 
 /// TLS with the settings of the table; without one, the system's roots and no client certificate. `None` if it has
 /// errors. `protocols` are offered by ALPN, the best first.
@@ -82,7 +82,7 @@ fn config(
     protocols: &[&[u8]],
     value: &ConfigValue<'_>,
 ) -> Option<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(crypto::tls::default_provider());
     let refuse = |error: rustls::Error| {
         value.fault(
             format!("TLS can not be spoken so: {error}"),

@@ -6,15 +6,13 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, header};
 
 use super::endpoint::authority;
-use super::headers;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
-use super::tls;
 use super::value::ConfigValue;
-use crate::plan::Endpoint;
+use super::{headers, tls};
 use crate::plan::log::Sample;
-use crate::plan::trace::Trace;
+use crate::plan::{Endpoint, Trace};
 
 /// A small sample shows the state of all requests; an attack must not overload the collector.
 const DEFAULT_SAMPLE: f64 = 0.01;

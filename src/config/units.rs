@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::habits;
+use super::remedies::{self, did_you_mean};
 use super::report::quoted;
-use super::suggest::did_you_mean;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
 use crate::limit::span::{self, NoSpan, TIME_UNITS, number_and_unit};
@@ -51,7 +50,7 @@ pub(super) fn size(text: &str) -> Result<u64, SyntaxError> {
 /// unit.
 pub(super) fn rate(text: &str) -> Result<Rate, SyntaxError> {
     let not_a_rate = || {
-        let known = habits::rate(text, usual_time_unit).filter(|written| rate(written).is_ok());
+        let known = remedies::rate(text, usual_time_unit).filter(|written| rate(written).is_ok());
         let help = known.map_or_else(|| RATE_HELP.to_owned(), |written| format!("write `{written}`"));
         SyntaxError::new(format!("{} is not a rate", quoted(text)), help)
     };

@@ -9,8 +9,8 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use super::diagnostics::Diagnostics;
 use super::named_file::MAX_BYTES;
 use super::redact::is_variable_name;
+use super::remedies::did_you_mean;
 use super::report::{SourceSpan, listed, quoted};
-use super::suggest::did_you_mean;
 use super::text::{Cursor, is_one_variable, is_variable};
 
 /// A value with the name that messages give it.

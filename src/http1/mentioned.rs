@@ -1,8 +1,39 @@
-//! The fields that a message's own lists of names mention: `connection` (RFC 9110 §7.6.1) and `trailer` (§6.6.2).
+//! What a message's own lists say: `connection` (RFC 9110 §7.6.1) names options of its connection and fields of this
+//! hop, `trailer` (§6.6.2) names fields behind the body.
 
 use std::cmp::Ordering;
 
-use super::syntax::items;
+use super::syntax::{has_item, items};
+
+/// The options that the parsers themselves handle, of all `connection` fields of a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ConnectionField {
+    pub(super) upgrade: bool,
+    close: bool,
+    keep_alive: bool,
+}
+
+impl ConnectionField {
+    /// Adds the options of one field.
+    #[inline(always)]
+    pub(super) fn take(&mut self, value: &[u8]) {
+        match value {
+            // Nearly always a single option, in the usual spelling.
+            b"keep-alive" => self.keep_alive = true,
+            b"close" => self.close = true,
+            _ => {
+                self.upgrade |= has_item(value, b"upgrade");
+                self.keep_alive |= has_item(value, b"keep-alive");
+                self.close |= has_item(value, b"close");
+            }
+        }
+    }
+
+    /// Whether the connection persists after the message (RFC 9112 §9.3).
+    pub(super) fn is_kept(self, http_11: bool) -> bool {
+        !self.close && (http_11 || self.keep_alive)
+    }
+}
 
 /// The field names of a message that are mentioned in a list.
 ///

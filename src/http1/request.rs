@@ -2,13 +2,14 @@
 //!
 //! Constructs that parsers read differently (bare LF, Content-Length beside Transfer-Encoding, several Hosts, …) enable
 //! request smuggling: they are refused, not repaired.
+//!
+//! The head says how the [`Body`] after it is framed.
 
 use http::{Method, StatusCode};
 
-use super::body::Body;
-use super::connection_field::ConnectionField;
 use super::fields::{FieldSpan, Fields};
 use super::lines::{LineEnd, split_line};
+use super::mentioned::ConnectionField;
 use super::name::Name;
 use super::syntax::{is_target, is_token, parse_length};
 
@@ -440,3 +441,17 @@ const IS_HOST: [bool; 256] = {
 
 #[cfg(test)]
 mod tests;
+
+/// The body after a request head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// This many bytes; may be 0.
+    Length(u64),
+    /// Chunked.
+    Chunked,
+}
+
+impl Body {
+    /// Nothing.
+    pub const EMPTY: Self = Self::Length(0);
+}

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::connection_field::ConnectionField;
 use super::fields::{FieldSpan, Fields};
 use super::lines::{LineEnd, LineScanner, split_line};
 use super::login::asks_to_bind_connection;
+use super::mentioned::ConnectionField;
 use super::name::Name;
 use super::request::MAX_FIELDS;
 use super::syntax::{is_value, items, parse_length};

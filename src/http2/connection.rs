@@ -3,9 +3,10 @@
 //! One task drives the connection ([`Http2Codec::poll`]). Each stream is used through a [`StreamHandle`] by the task of
 //! its request: its data are put into the connection's buffer at once, and the driving task writes that buffer to the
 //! socket.
+//!
+//! How a connection ends is a [`ConnectionEnd`]; how a stream ends early, a [`Reset`].
 
 mod blocks;
-mod end;
 mod handle;
 mod receive;
 mod send;
@@ -30,16 +31,16 @@ use super::head::{HeadError, ReceivedHead};
 use super::hpack::decoder::Decoder;
 use super::overhead::Overhead;
 use super::traffic::Traffic;
-use crate::clock::deadline::now;
+use crate::clock::now;
 use crate::net::Stream;
 use blocks::Block;
-pub use end::{ConnectionEnd, Reset};
-pub use handle::{OpenError, StreamHandle, StreamLost};
 use receive::Payload;
-pub use settings::LocalSettings;
 use settings::PeerSettings;
 use streams::StreamMap;
 use waiting::Waiting;
+
+pub use handle::{OpenError, StreamHandle, StreamLost};
+pub use settings::LocalSettings;
 
 /// The preface of a client, sent before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -320,5 +321,89 @@ impl Http2Codec {
         let state = self.state.borrow();
         let age = || (now() - state.opened).as_secs();
         state.overhead.is_flood(self.traffic.sent(), age) || state.error_resets > receive::MAX_ERROR_RESETS
+    }
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// The peer closed it, or the socket failed.
+    Lost,
+    /// The peer violated the protocol, in this way.
+    Fault(&'static str),
+    /// This side ended it, for a reason or since it was no longer needed.
+    Aborted,
+}
+
+/// How a stream ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// The peer reset it.
+    Remote(ErrorCode),
+    /// This side reset it, since the peer violated a rule.
+    Fault,
+    /// The peer's GOAWAY shows that it was not served.
+    GoneAway,
+    /// The connection was lost.
+    Lost,
+}
+
+/// The error of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FrameError {
+    /// A connection error (RFC 9113 §5.4.1).
+    Connection(ErrorCode, &'static str),
+    /// A stream error (RFC 9113 §5.4.2).
+    Stream(u32, ErrorCode),
+}
+
+impl FrameError {
+    /// PROTOCOL_ERROR of the connection.
+    fn protocol(what: &'static str) -> Self {
+        Self::Connection(ErrorCode::PROTOCOL_ERROR, what)
+    }
+}
+
+impl State {
+    /// Ends the connection for an error. The peer is sent a GOAWAY before the end.
+    fn fail(&mut self, code: ErrorCode, what: &'static str) {
+        if self.end.is_some() {
+            return;
+        }
+        let last = self.streams.newest_of_peer();
+        self.put_goaway(last, code);
+        if what.is_empty() {
+            self.end = Some(ConnectionEnd::Aborted);
+        } else {
+            self.end = Some(ConnectionEnd::Fault(what));
+            self.streams.lose_above(0, Reset::Fault);
+        }
+        self.lose_streams();
+    }
+
+    /// The socket can no longer be used.
+    fn lose(&mut self) {
+        self.end.get_or_insert(ConnectionEnd::Lost);
+        self.outbound.clear();
+        self.lose_streams();
+    }
+
+    fn lose_streams(&mut self) {
+        self.end.get_or_insert(ConnectionEnd::Lost);
+        self.requests.clear();
+        self.streams.lose_all();
+        self.open_waiters.drain(..).for_each(std::task::Waker::wake);
+    }
+
+    /// Whether nothing is left to do. `flushed`: the socket has accepted all bytes.
+    fn is_over(&self, flushed: bool) -> bool {
+        match self.end {
+            Some(_) => flushed,
+            // The peer's streams are all known once it has read the GOAWAY.
+            None => {
+                let announced = self.goaway_sent.is_some_and(|last| last <= self.streams.newest_of_peer());
+                announced && flushed && self.streams.is_empty() && self.requests.is_empty()
+            }
+        }
     }
 }

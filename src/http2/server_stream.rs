@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::connection::{StreamHandle, StreamLost};
 use super::frame::ErrorCode;
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 
 /// The trailers of a gRPC call with a truncated response.
 const UNAVAILABLE: &[u8] = b"grpc-status: 14\r\ngrpc-message: the upstream broke off\r\n";

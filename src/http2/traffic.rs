@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock::deadline::now;
+use crate::clock::now;
 use crate::net::{AckTimeout, Stream};
 
 /// Bytes of a PING, which the socket of a dead connection accepts, too.

@@ -1,13 +1,12 @@
-//! The list of algorithms, and the choice between them.
+//! The list of algorithms, and the choice between them; also credit and charges by hand, for operators and billing.
 
 use super::ban::{self, Ban};
 use super::concurrency::{self, Concurrency};
 use super::fixed_window::{self, FixedWindow};
 use super::gcra::Gcra;
 use super::leaky_bucket::LeakyBucket;
-use super::limiter::Limiter;
+use super::limiter::{Limiter, Packed, Stored as _};
 use super::meter::Level;
-use super::packed::{Packed, Stored as _};
 use super::sliding_log::{self, SlidingLog};
 use super::sliding_window::{self, SlidingWindow};
 use super::token_bucket::TokenBucket;
@@ -156,7 +155,7 @@ pub(super) trait Chosen: Limiter {
         Some((own.pack()?, decision))
     }
 
-    /// [`Stored::unpack`](super::packed::Stored::unpack), as it is stored; fresh if states of this algorithm are never
+    /// [`Stored::unpack`](super::limiter::Stored::unpack), as it is stored; fresh if states of this algorithm are never
     /// packed.
     fn unpack_stored(&self, packed: Packed) -> State {
         Self::State::unpack(packed).map_or(State::Fresh, Self::stored)
@@ -198,5 +197,35 @@ pub(super) trait Chosen: Limiter {
             (Some(from), Ok(own)) => Self::stored(self.convert(from, own, now)),
             _ => State::Fresh,
         }
+    }
+}
+
+impl Algorithm {
+    /// `state` with `units` fewer in use at `now`, or unused if fewer were in use; and the number of units given back,
+    /// with a part of a unit counted as one. So exactly as many more are admitted at `now`, unless they exceed the
+    /// quota.
+    ///
+    /// Of a sliding window this one's count is reduced first, of a log the newest events; so `spacing` counts from the
+    /// rest.
+    pub fn grant(&self, state: State, units: Cost, now: Timestamp) -> (State, u64) {
+        each!(self, limit => limit.grant_stored(state, units, now))
+    }
+
+    /// `state` with `units` more in use from `now` on: if necessary in debt, during which nothing is admitted. The debt is
+    /// bounded as that of [`Self::settle`] is.
+    ///
+    /// A window is charged in its present count, a log with an event at `now` or at the time of its last event if that is
+    /// later. Requests in flight and refusals are not charged.
+    pub fn charge(&self, state: State, units: Cost, now: Timestamp) -> State {
+        if let Self::Concurrency(_) | Self::Ban(_) = self {
+            return state;
+        }
+        let moment = self.counted_at(&state, now);
+        self.settle(state, moment, units.units().into(), now)
+    }
+
+    /// Units in use at `now`, rounded up: more than the quota in debt.
+    pub fn in_use(&self, state: &State, now: Timestamp) -> u64 {
+        each!(self, limit => limit.ask(state, |own| limit.in_use(own, now)))
     }
 }

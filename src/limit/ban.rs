@@ -12,8 +12,7 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Display, Formatter};
 
-use super::limiter::{Limiter, Names};
-use super::packed::{Packed, Stored};
+use super::limiter::{Limiter, Names, Packed, Stored};
 use super::rate_params::{PerUnit, Window};
 use super::units::{Cost, Micros, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait};

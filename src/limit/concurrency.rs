@@ -11,8 +11,7 @@
 
 use std::fmt::{self, Formatter};
 
-use super::limiter::{Limiter, Names};
-use super::packed::{Packed, Stored};
+use super::limiter::{Limiter, Names, Packed, Stored};
 use super::rate_params::Window;
 use super::units::{Cost, Micros, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait, changed};

@@ -5,8 +5,7 @@
 
 use std::fmt::{self, Formatter};
 
-use super::limiter::{Limiter, Names, Viewed};
-use super::packed::{Packed, Stored};
+use super::limiter::{Limiter, Names, Packed, Stored, Viewed};
 use super::rate_params::PerUnit;
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Align, Decision, Verdict, Wait, changed};

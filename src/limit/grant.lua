@@ -1,4 +1,4 @@
--- The counterpart of credit.rs, by algorithm.
+-- The counterpart of `grant`, `charge` and `in_use` in algorithms.rs, by algorithm.
 --
 -- `grant`: `units` fewer in use. Returns the new state, and the number of units that were given back. `charge`: `units`
 -- more in use from now on. Returns the new state. `used`: the units in use, rounded up.

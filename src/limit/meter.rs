@@ -10,7 +10,7 @@
 //! ever compared with one or subtracted down to zero: saturating here and rounding in a double give the same result.
 
 use super::divisor::Divisor;
-use super::packed::{Packed, Stored};
+use super::limiter::{Packed, Stored};
 use super::units::{Cost, EXACT, Micros, Rate, Timestamp};
 use super::{Decision, Verdict};
 

@@ -1,10 +1,9 @@
 //! From a line to a request, with what is counted on the way.
 
 use super::field_map::FieldMap;
-use super::fields::{LineFields, OwnFields};
+use super::fields::{KnownFields, LineFields, OwnFields};
 use super::format::LineFormat;
 use super::head::write_head;
-use super::known::KnownFields;
 use super::options::{LogCounts, LogOptions};
 use super::problems::{LogProblems, ProblemKind};
 use super::request::{LinePlace, LoggedRequest, OwnRecord};

@@ -4,10 +4,9 @@ use std::ops::ControlFlow::{Break, Continue};
 
 use http::HeaderName;
 
-use super::fault::LogFault;
 use super::fields::{LineFields, number, status};
 use super::json::{JsonValue, first_text, members};
-use super::problems::ProblemKind;
+use super::problems::{LogFault, ProblemKind};
 use super::text::LoggedText;
 use super::time::{any_time, client, span};
 

@@ -4,12 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::fault::LogFault;
 use super::format::LineFormat;
-use super::jumps::LatestTime;
-use super::least_times::LeastTimes;
+use super::line_times::{LatestTime, LeastTimes};
 use super::lines::LineSplitter;
 use super::options::LogInput;
+use super::problems::LogFault;
 use super::source::{self, InputKind};
 use crate::limit::units::{Micros, Timestamp};
 

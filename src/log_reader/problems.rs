@@ -1,4 +1,6 @@
-//! What could not be read, counted by its reason.
+//! What could not be read, counted by its reason; and the fault for which logs cannot be read at all.
+
+use thiserror::Error;
 
 use super::request::LinePlace;
 use crate::labels::labels;
@@ -121,6 +123,22 @@ fn excerpt(text: &[u8]) -> String {
 /// Characters without a glyph that reorder or hide text.
 const fn is_format(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Why logs cannot be read at all: what is wrong, and the remedy.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{what}; {remedy}")]
+pub struct LogFault {
+    /// What is wrong, and where.
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl LogFault {
+    pub(super) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what: what.into(), remedy: remedy.into() }
+    }
 }
 
 #[cfg(test)]

@@ -5,14 +5,13 @@ use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 
 use super::decoder::{LeftOut, LineDecoder};
-use super::fault::LogFault;
+use super::fields::KnownFields;
 use super::held::{HeldLines, MAX_HELD};
 use super::input::OpenLog;
-use super::jumps::TimeStep;
-use super::known::KnownFields;
+use super::line_times::TimeStep;
 use super::lines::LineEvent;
 use super::options::{LogCounts, LogOptions, LogPhase, LogProgress, LogWatch};
-use super::problems::{LogProblems, ProblemKind};
+use super::problems::{LogFault, LogProblems, ProblemKind};
 use super::request::{LinePlace, LoggedRequest};
 use super::spill::LineKey;
 use crate::limit::units::{Micros, Timestamp};

@@ -10,8 +10,8 @@ use flate2::read::MultiGzDecoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::fault::LogFault;
 use super::options::LogInput;
+use super::problems::LogFault;
 
 /// The binary logarithm of the largest window of zstd: 128 MiB.
 const ZSTD_WINDOW: u32 = 27;

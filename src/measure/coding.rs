@@ -10,8 +10,7 @@ use flate2::Decompress;
 use smallvec::SmallVec;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::gzip::GzipDecoder;
-use super::inflate::{Damaged, DecodeStep, inflate_step};
+use super::inflate::{Damaged, DecodeStep, GzipDecoder, inflate_step};
 
 /// Maximum number of codings in a row.
 pub const MAX_CODINGS: usize = 2;

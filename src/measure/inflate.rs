@@ -1,4 +1,7 @@
-//! A step of a decoder; that of deflate data (RFC 1951), with or without the frame of zlib.
+//! Deflate data (RFC 1951), with or without the frame of zlib, and gzip (RFC 1952): members, each with a head and a
+//! trailer around deflate data.
+//!
+//! Trailers are skipped: a value has been read before the checksum behind it arrives.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -27,4 +30,112 @@ pub(super) fn inflate_step(
         written: difference(inflate.total_out(), before_out),
     };
     Ok((step, status == Status::StreamEnd))
+}
+
+/// A decoder of one or several members.
+#[derive(Debug)]
+pub(super) struct GzipDecoder {
+    part: Part,
+    /// Of the member's head.
+    flags: u8,
+    inflate: Decompress,
+    has_member: bool,
+}
+
+/// What is read next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The byte at this index of the ten that begin a member.
+    Head(u8),
+    /// The first byte of the length of the extra field, and the second one behind the first.
+    ExtraLength,
+    ExtraLengthEnd(u8),
+    /// The number of bytes of the extra field that are still to come.
+    Extra(u16),
+    Name,
+    Comment,
+    /// The number of bytes of the head's checksum that are still to come.
+    Check(u8),
+    Data,
+    /// The number of bytes behind the data that are still to come.
+    Trailer(u8),
+}
+
+const HAS_CHECK: u8 = 1 << 1;
+const HAS_EXTRA: u8 = 1 << 2;
+const HAS_NAME: u8 = 1 << 3;
+const HAS_COMMENT: u8 = 1 << 4;
+const RESERVED: u8 = 0b1110_0000;
+
+impl GzipDecoder {
+    pub(super) fn new() -> Self {
+        Self { part: Part::Head(0), flags: 0, inflate: Decompress::new(false), has_member: false }
+    }
+
+    /// Decodes as much as there is input and room.
+    pub(super) fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeStep, Damaged> {
+        let mut read = 0;
+        loop {
+            if self.part == Part::Data {
+                let rest = input.get(read..).unwrap_or_default();
+                let (step, has_ended) = inflate_step(&mut self.inflate, rest, output)?;
+                if has_ended {
+                    self.part = Part::Trailer(8);
+                    self.inflate.reset(false);
+                }
+                return Ok(DecodeStep { read: read + step.read, written: step.written });
+            }
+            let Some(&byte) = input.get(read) else { return Ok(DecodeStep { read, written: 0 }) };
+            self.part = self.after(byte)?;
+            read += 1;
+        }
+    }
+
+    /// What comes behind a byte of a head or a trailer.
+    fn after(&mut self, byte: u8) -> Result<Part, Damaged> {
+        Ok(match self.part {
+            // Zeros fill up the last block of a tape.
+            Part::Head(0) if byte == 0 && self.has_member => Part::Head(0),
+            Part::Head(at @ 0..=2) => {
+                let magic: [u8; 3] = [0x1f, 0x8b, 8];
+                if magic[usize::from(at)] == byte { Part::Head(at + 1) } else { return Err(Damaged) }
+            }
+            Part::Head(3) if byte & RESERVED != 0 => return Err(Damaged),
+            Part::Head(3) => {
+                self.flags = byte;
+                Part::Head(4)
+            }
+            Part::Head(at) if at < 9 => Part::Head(at + 1),
+            Part::Head(_) => self.next(HAS_EXTRA),
+            Part::ExtraLength => Part::ExtraLengthEnd(byte),
+            Part::ExtraLengthEnd(low) => match u16::from_le_bytes([low, byte]) {
+                0 => self.next(HAS_NAME),
+                length => Part::Extra(length),
+            },
+            Part::Extra(1) => self.next(HAS_NAME),
+            Part::Extra(left) => Part::Extra(left - 1),
+            Part::Name if byte == 0 => self.next(HAS_COMMENT),
+            Part::Comment if byte == 0 => self.next(HAS_CHECK),
+            Part::Check(2) => Part::Check(1),
+            Part::Check(_) => Part::Data,
+            Part::Trailer(1) => {
+                self.has_member = true;
+                Part::Head(0)
+            }
+            Part::Trailer(left) => Part::Trailer(left - 1),
+            part @ (Part::Name | Part::Comment | Part::Data) => part,
+        })
+    }
+
+    /// The first part of a head, from this one on, that the flags announce.
+    fn next(&self, first: u8) -> Part {
+        let parts = [
+            (HAS_EXTRA, Part::ExtraLength),
+            (HAS_NAME, Part::Name),
+            (HAS_COMMENT, Part::Comment),
+            (HAS_CHECK, Part::Check(2)),
+        ];
+        let from = parts.iter().skip_while(|(flag, _)| *flag != first);
+        from.into_iter().find(|(flag, _)| self.flags & flag != 0).map_or(Part::Data, |(_, part)| *part)
+    }
 }

@@ -6,11 +6,10 @@
 
 use smallvec::SmallVec;
 
-use super::beside::Beside;
 use super::key_match::{KeyMatch, KeyRead, Tokens};
 use super::number::NumberReader;
 use super::pointer::PointerToken;
-use super::swar::find_quote;
+use super::swar::{Beside, find_quote};
 use super::{BodySource, Reading};
 
 /// A scan of one text: a JSON document or several.

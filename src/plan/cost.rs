@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use http::{HeaderName, StatusCode};
 
-use crate::http1::body::Body;
 use crate::http1::fields::Fields;
+use crate::http1::request::Body;
 use crate::limit::units::Cost;
 use crate::measure::{BodySource, Reading, number};
 use crate::route::RouteRequest;

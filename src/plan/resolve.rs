@@ -12,11 +12,9 @@ use super::auth::{AuthFailure, CredentialFault, LoggedCredential, NamedConsumer,
 use super::loop_mark::LoopMark;
 use super::target::AmbiguousTarget;
 use super::{Limit, Plan, Redirect, Route};
-use crate::http1::body::Body;
 use crate::http1::name::Name;
-use crate::http1::request::RequestHead;
-use crate::route::access::AddressRefusal;
-use crate::route::client::ClientAddress;
+use crate::http1::request::{Body, RequestHead};
+use crate::route::client::{AddressRefusal, ClientAddress};
 use crate::route::key::KeySecret;
 use crate::route::path::Path;
 use crate::route::pattern::bare_host;

@@ -12,16 +12,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::time::Instant;
 
-use super::admin_commands;
-use super::connection;
 use super::connection_handle::ConnectionHandle;
 use super::fd_reserve::DescriptorReserve;
-use super::handshake;
 use super::listen::Listeners;
-use super::proxy_protocol;
 use super::worker::{Worker, WorkerPlan};
+use super::{admin_commands, connection, proxy_protocol};
 use crate::boxed_cold::boxed_cold;
-use crate::clock::deadline::now;
+use crate::clock::now;
 use crate::net::Stream;
 use crate::shared::{Life, Shared};
 use crate::telemetry::metrics::ConnectionRejectReason;
@@ -177,7 +174,7 @@ async fn serve_connection(
     let Some(peer) = proxy_protocol::peer(&handle, &mut stream, peer, &worker).await else { return };
     match worker.admit_client(peer) {
         // A connection without TLS needs no memory for a handshake.
-        Ok(_crowded) if tls => boxed_cold(|| handshake::serve(stream, handle, peer, worker)).await,
+        Ok(_crowded) if tls => boxed_cold(|| connection::serve_tls(stream, handle, peer, worker)).await,
         Ok(_crowded) => connection::serve(Stream::Plain(stream), handle, peer, worker).await,
         Err(max) => {
             worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::PerClient);

@@ -1,18 +1,21 @@
-//! Executes the admin listener's commands on a worker, between requests.
+//! Executes the admin listener's commands on a worker, between requests, and keeps the bans up to date.
+//!
+//! The automatic bans that have begun are logged, a few a second: a flood of bans must not become a flood of lines.
 
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ban_log;
+use super::refusal_sample::time_of_day;
 use super::worker::Worker;
 use crate::limit::units::{Cost, Fingerprint, Micros};
-use crate::plan::{Mode, admission};
+use crate::plan::{Limit, Mode, Plan, admission};
+use crate::route::key::LABEL_END;
 use crate::shared::worker_commands::{
     Change, ChargeByHand, CommandReceiver, KeyCommand, KeyOperation, WorkerCommand,
 };
-use crate::store::bans::{BanFault, Banned};
+use crate::store::bans::{BanCause, BanFault, Banned, Bans, BegunBan};
 use crate::store::{Charge, ChargeEffect, ChargeFault, Decisions, Group, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
@@ -42,7 +45,7 @@ pub(super) async fn keep_bans(worker: Rc<Worker>) -> Infallible {
     loop {
         let counters = Rc::clone(&worker.plan().counters);
         counters.keep_bans(worker.shared.clock.now()).await;
-        ban_log::log_begun(worker.shared.store.bans(), &worker.plan());
+        log_begun(worker.shared.store.bans(), &worker.plan());
         // Not held during the wait: a reload may have replaced the counters.
         drop(counters);
         tokio::time::sleep(BANS_EVERY).await;
@@ -126,4 +129,35 @@ fn charges<D>(command: &KeyCommand<D>, cost: Cost) -> Vec<Charge<'_>> {
         Mode::Shadow => Group::Shadow(0),
     };
     admission::charges(limit.policies_of(command.tier), command.owner, cost, group).collect()
+}
+
+/// Logs the bans that have begun since the last call.
+fn log_begun(bans: &Bans, plan: &Plan) {
+    let (begun, more) = bans.take_begun();
+    for ban in begun {
+        // A reload may have removed the limit.
+        if let Some(limit) = plan.limits.iter().find(|limit| limit.identity() == ban.banned.limit) {
+            log_ban(limit, &ban, bans);
+        }
+    }
+    if more > 0 {
+        tracing::warn!("{more} more bans in the same second: `GET /api/v1/bans` lists them");
+    }
+}
+
+fn log_ban(limit: &Limit, ban: &BegunBan, bans: &Bans) {
+    let key = match bans.label(ban.banned) {
+        Some(label) => label
+            .split_terminator(LABEL_END)
+            .map(|part| part.escape_debug().to_string())
+            .collect::<Vec<_>>()
+            .join(", "),
+        None => format!("id:{:032x}", ban.banned.owner.0),
+    };
+    let (cause, until) = (limit.ban_cause(BanCause::Refusals), time_of_day(ban.until));
+    let verb = match limit.mode {
+        Mode::Enforce => "banned",
+        Mode::Shadow => "would be banned",
+    };
+    tracing::warn!("{verb} by limit `{}`: {key}, {cause}, until {until} UTC", limit.name);
 }

@@ -1,6 +1,8 @@
-//! One client connection, from accept to close.
+//! One client connection, from accept to close. The TLS handshake before the first request is bounded in time;
+//! connections in their handshake are evicted first.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -11,19 +13,17 @@ use http::StatusCode;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::connection_handle::ConnectionHandle;
-use super::lifetime::Lifetime;
+use super::connection_handle::{ConnectionHandle, Lifetime};
 use super::linger::{SILENCE, linger, linger_for};
 use super::local_response::{LocalBody, ResponseOptions};
 use super::local_response_writer::LocalResponseWriter;
-use super::next_action::{NextAction, TunnelHold};
 use super::peer::ConnectionPeer;
 use super::request_reader::{ReadEvent, Source};
-use super::session::Session;
+use super::session::{NextAction, Session, TunnelHold};
 use super::worker::Worker;
 use super::{http2, service, tunnel};
 use crate::boxed_cold::boxed_cold;
-use crate::clock::deadline::now;
+use crate::clock::now;
 use crate::http1::scanner::HeadScanner;
 use crate::net::Stream;
 use crate::plan::template::TemplateValues;
@@ -214,4 +214,33 @@ pub(crate) async fn reject_connection(
         // The connection counts as open, but is not in the list of those that can be evicted.
         linger_for(&stream, SILENCE).await;
     }
+}
+
+/// Performs the TLS handshake with a client, then serves the connection.
+pub(crate) async fn serve_tls(
+    socket: TcpStream,
+    handle: Rc<ConnectionHandle>,
+    peer: IpAddr,
+    worker: Rc<Worker>,
+) {
+    match tls_handshake(socket, &handle, &worker).await {
+        Ok(stream) => serve(stream, handle, peer, worker).await,
+        Err(_) if handle.is_evicted() => {}
+        // Any client can cause this at any rate, so it is not logged for operators.
+        Err(error) => {
+            worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::Handshake);
+            tracing::debug!(%peer, %error, "no TLS");
+        }
+    }
+}
+
+/// Fails after `header_timeout`, or when the connection is evicted.
+async fn tls_handshake(socket: TcpStream, handle: &ConnectionHandle, worker: &Worker) -> io::Result<Stream> {
+    let plan = worker.plan();
+    let server = &plan.server;
+    let Some(tls) = &server.tls else { return Err(io::ErrorKind::Unsupported.into()) };
+    let shaking = handle.idle_during(Stream::accept(socket, tls.config.clone()));
+    timeout(server.header_timeout, shaking)
+        .await?
+        .unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()))
 }

@@ -10,7 +10,7 @@ use super::request_body::Upload;
 use super::request_context::RequestContext;
 use super::request_reader::BodyFault;
 use super::session::Session;
-use crate::http1::body::Body;
+use crate::http1::request::Body;
 
 /// An unread body up to this size is read before a refusal, so that the connection can stay open.
 const DRAIN_BYTES: u64 = 64 << 10;

@@ -22,8 +22,8 @@ use crate::plan::{
 };
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
-use crate::route::folding::PathMatching;
 use crate::route::key::KeySecret;
+use crate::route::path::PathMatching;
 use crate::shared::control::{ConfigStatus, Control};
 use crate::shared::worker_commands::WorkerCommands;
 use crate::shared::{Life, Shared};
@@ -56,7 +56,7 @@ pub(super) fn server() -> Server {
         ratelimit_headers: RatelimitHeaders::Off,
         request_id: RequestIds::Off,
         via: false,
-        addresses: crate::route::access::AddressRules::default(),
+        addresses: crate::route::client::AddressRules::default(),
     }
 }
 

@@ -8,23 +8,20 @@ use std::task::Poll;
 use bytes::{Buf as _, BytesMut};
 use http::StatusCode;
 
-use super::body_fault::upload_fault;
 use super::buffer_pool::Buffers;
-use super::echo;
 use super::forward_request::{ForwardRequest, put_fields};
-use super::grpc;
 use super::local_response::{LocalBody, put_connection};
-use super::next_action::{NextAction, TunnelHold};
 use super::request_body::Upload;
 use super::request_context::RequestContext;
-use super::request_reader::{BodyFault, DisconnectWatch};
+use super::request_reader::{BodyFault, DisconnectWatch, upload_fault};
 use super::respond::send_problem;
 use super::response_body::{BodyFraming, Download, RelayError};
 use super::response_writer::ResponseWriter;
-use super::session::Session;
+use super::session::{NextAction, Session, TunnelHold};
 use super::upstream_head::{put_field, put_number, put_status};
 use super::worker::WorkerPlan;
-use crate::clock::deadline::Deadline;
+use super::{fixed_response, grpc};
+use crate::clock::Deadline;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::response::{Framing, ResponseHead};
@@ -44,7 +41,7 @@ pub(crate) async fn forward(
         ctx.terms.turn_to_messages(delivery.silence());
     }
     if plan.upstream(delivery.upstream).backend == Backend::Echo {
-        return echo::answer(session, ctx, delivery).await;
+        return fixed_response::echo(session, ctx, delivery).await;
     }
     let Session { peer, reader, writer, backend_deadline, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();

@@ -12,12 +12,11 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::time::Instant;
 
-use super::connection_handle::ConnectionHandle;
-use super::lifetime::Lifetime;
+use super::connection_handle::{ConnectionHandle, Lifetime};
 use super::linger::linger;
 use super::peer::ConnectionPeer;
 use super::worker::Worker;
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 use crate::http2::connection::{Http2Codec, LocalSettings};
 use crate::http2::frame::ErrorCode;
 use crate::http2::traffic::{Mark, Traffic};

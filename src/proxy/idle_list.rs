@@ -129,7 +129,7 @@ mod tests {
 
     use super::super::connection_handle::ConnectionHandle;
     use super::*;
-    use crate::clock::deadline::now;
+    use crate::clock::now;
 
     /// Opens `count` connections.
     fn open(list: &Rc<IdleList<ConnectionHandle>>, count: usize) -> Vec<Rc<ConnectionHandle>> {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::connection_handle::ConnectionHandle;
 use super::worker::Worker;
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 use crate::http2::server_stream::ServerStream;
 use crate::net::Stream;
 

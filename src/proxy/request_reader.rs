@@ -1,4 +1,4 @@
-//! The client's sending side: request heads and bodies, and their timeouts.
+//! The client's sending side: request heads and bodies, their timeouts, and the faults of a body with their responses.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -7,9 +7,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
+use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 use crate::http1::request::RequestError;
 use crate::http1::scanner::HeadScanner;
 use crate::http2::connection::{PREFACE, StreamLost};
@@ -399,6 +400,25 @@ impl DisconnectWatch {
                 }
                 Peek::End | Peek::Broken => Poll::Ready(()),
             },
+        }
+    }
+}
+
+/// The fault of a request body: status, detail and the access log's `error`.
+pub(super) fn upload_fault(fault: Option<BodyFault>) -> (StatusCode, &'static str, &'static str) {
+    match fault {
+        Some(BodyFault::TooLarge) => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large", "body_too_large")
+        }
+        Some(BodyFault::Timeout) => {
+            (StatusCode::REQUEST_TIMEOUT, "the request body did not come in time", "body_timeout")
+        }
+        Some(BodyFault::Gone) => (StatusCode::BAD_REQUEST, "the request body broke off", "client_gone"),
+        Some(BodyFault::Stalled) => {
+            (StatusCode::REQUEST_TIMEOUT, "the client takes nothing", "write_timeout")
+        }
+        Some(BodyFault::Malformed) | None => {
+            (StatusCode::BAD_REQUEST, "the request body is malformed", "malformed_body")
         }
     }
 }

@@ -5,9 +5,8 @@ use http::StatusCode;
 use super::buffer_pool::Buffers;
 use super::local_response::LocalBody;
 use super::local_response_writer::LocalResponseWriter;
-use super::next_action::NextAction;
 use super::request_context::RequestContext;
-use super::session::Session;
+use super::session::{NextAction, Session};
 
 /// Sends a local response. `write` writes it and returns its body.
 pub(crate) async fn send(

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::request_reader::BodyFault;
 use super::response_writer::{ResponseWriter, SocketWriter};
 use super::settlement::Settlement;
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, MalformedChunk, encode, encode_end};
 use crate::http1::response::Framing;
 use crate::http1::trailers::Trailers;

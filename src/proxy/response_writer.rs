@@ -10,7 +10,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
 use super::local_response::LocalBody;
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 use crate::http2::server_stream::ServerStream;
 use crate::net::{AckTimeout, Stream};
 

@@ -1,6 +1,8 @@
-//! The client's side of a request: an HTTP/1.1 connection, or an HTTP/2 stream.
+//! The client's side of a request: an HTTP/1.1 connection, or an HTTP/2 stream; and the fate of a connection after a
+//! response.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -8,8 +10,11 @@ use super::buffer_pool::Buffers;
 use super::peer::ConnectionPeer;
 use super::request_reader::{Bounds, RequestReader, Source};
 use super::response_writer::{ResponseWriter, SocketWriter};
+use super::settlement::Settlement;
 use super::worker::Worker;
-use crate::clock::deadline::Deadline;
+use crate::clock::Deadline;
+use crate::store::Places;
+use crate::upstream::pool;
 use crate::upstream::private::PrivateConnections;
 
 /// The client's side of a request, with the state kept for its next.
@@ -53,4 +58,28 @@ impl Session {
             worker,
         }
     }
+}
+
+/// The action on a connection after a response.
+#[derive(Debug)]
+pub(crate) enum NextAction {
+    /// Wait for the next request.
+    Keep,
+    /// Close, once the client has had time to read the response.
+    Close,
+    /// Close at once: the client has left, accepts nothing, or must detect a truncated response.
+    Drop,
+    /// Serve HTTP/2: none of the received bytes were consumed.
+    Http2,
+    /// Join to this backend connection, until neither side has transferred a byte for this long.
+    Tunnel(pool::UpstreamConnection, Duration, TunnelHold),
+}
+
+/// What an upgraded request holds until its connection ends.
+#[derive(Debug)]
+pub(crate) struct TunnelHold {
+    /// Its places under concurrency limits.
+    pub(crate) places: Option<Box<Places>>,
+    /// Its costs that are settled then.
+    pub(crate) settlement: Option<Box<Settlement>>,
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 
 use super::buffer_pool::Buffers;
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 use crate::net::{AckTimeout, Stream};
 use crate::upstream::pool::UpstreamConnection;
 

@@ -1,4 +1,4 @@
-//! State shared by the connections of one worker.
+//! State shared by the connections of one worker; also the value of `date`, written once a second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -6,14 +6,13 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, Cache};
 use tokio::sync::{Notify, watch};
 
 use super::buffer_pool::BufferPool;
 use super::connection_handle::ConnectionHandle;
-use super::date::Date;
 use super::idle_list::IdleList;
 use super::log_sampling::LogSampling;
 use super::tracer::Tracer;
@@ -265,4 +264,35 @@ fn first_request_id() -> [u8; 32] {
     let mut text = [b'0'; 32];
     text.iter_mut().zip(prefix.bytes()).for_each(|(digit, random)| *digit = random);
     text
+}
+
+/// A second, and its text (RFC 9110 §5.6.7).
+#[derive(Clone, Copy, Debug)]
+struct Date {
+    second: u64,
+    text: [u8; 29],
+}
+
+impl Default for Date {
+    fn default() -> Self {
+        Self::of(0)
+    }
+}
+
+impl Date {
+    /// The date of that moment: unchanged if it is in the same second.
+    fn at(self, now: Timestamp) -> Self {
+        let second = now.0 / Micros::SECOND.0;
+        if second == self.second { self } else { Self::of(second) }
+    }
+
+    fn text(&self) -> [u8; 29] {
+        self.text
+    }
+
+    fn of(second: u64) -> Self {
+        let text = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
+        // This format always has this length.
+        Self { second, text: text.as_bytes().first_chunk().copied().unwrap_or([b'0'; 29]) }
+    }
 }

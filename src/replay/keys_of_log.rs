@@ -1,4 +1,4 @@
-//! The route and the key of each request of a log, without any limit.
+//! The keys of the requests of a log: the route and the key of each without any limit, and the text of a limit's key.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 
@@ -9,11 +9,12 @@ use crate::http1::fields::FieldSpan;
 use crate::http1::request::RequestHead;
 use crate::log_reader::KnownFields;
 use crate::log_reader::request::LoggedRequest;
-use crate::plan::Plan;
+use crate::plan::admission::RequestCharges;
 use crate::plan::resolve::resolve_logged;
-use crate::route::RouteIndex;
+use crate::plan::{Plan, Route};
 use crate::route::key::{Key, KeyResult, KeySecret, Missing, Part};
 use crate::route::mask::{Masking, ShortIds};
+use crate::route::{RouteIndex, RouteRequest};
 
 /// Finds the route and the key of requests.
 #[derive(Debug)]
@@ -96,4 +97,17 @@ impl<'p> KeysOfLog<'p> {
             found(KeyedRequest { route, key, cost, label: &label });
         }
     }
+}
+
+/// The text of the key of the limit at `place`.
+pub(super) fn label(
+    request: &RouteRequest<'_>,
+    route: &Route,
+    charges: &RequestCharges<'_>,
+    place: usize,
+    ids: &ShortIds,
+) -> String {
+    let Some(used) = charges.checks.get(place) else { return String::new() };
+    let masking = Masking::of(used.limit.reveal, ids);
+    used.limit.key.label(request, &route.name, route.conditions.merge_slashes, masking).join(", ")
 }

@@ -7,7 +7,7 @@ use crate::plan::cost::{CostRule, RequestSource, Settle, SettleSource};
 use crate::plan::log::Sample;
 use crate::plan::{LimitIndex, LimitUse, Plan, Route};
 use crate::route::condition::Condition;
-use crate::route::exemption::Exemption;
+use crate::route::exemptions::Exemption;
 use crate::route::key::Part;
 
 /// Takes the limits out of the routes that this log cannot replay, since it lacks a part of their keys. Returns a note

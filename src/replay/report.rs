@@ -1,10 +1,8 @@
 //! The result of a replay, for people and for programs.
 
-mod chart;
 pub mod html;
 pub mod json;
 pub mod number;
-pub mod page_data;
 pub mod text;
 
 /// What is known of the log itself.

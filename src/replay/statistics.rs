@@ -15,8 +15,7 @@ use clients::Clients;
 use keys::KeyCounts;
 use timeline::{Calendar, Timeline};
 
-use super::decided::{LimitResult, ReplaySink, ReplayVerdict, ReplayedRequest};
-use super::own_decisions::OwnDecisions;
+use super::decided::{LimitResult, OwnDecisions, ReplaySink, ReplayVerdict, ReplayedRequest};
 
 /// The sums of a replay.
 #[derive(Debug)]

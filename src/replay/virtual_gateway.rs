@@ -6,9 +6,8 @@ use smallvec::SmallVec;
 use super::caller::{ConsumerNames, answered_unlogged};
 use super::decided::{LimitResult, LoggedLabel, ReplaySink, ReplayVerdict, ReplayedRequest};
 use super::in_flight::{Agenda, Due, RequestEnd, WaitingRequest, place_keys};
-use super::key_text::label;
-use super::service_times::{Service, ServiceTimes};
-use super::settled;
+use super::keys_of_log::label;
+use super::logged_response::{Service, ServiceTimes, settled_units};
 use crate::http1::fields::FieldSpan;
 use crate::http1::request::RequestHead;
 use crate::limit::Verdict;
@@ -417,7 +416,7 @@ impl<'p> VirtualGateway<'p> {
             if used.limit.is_concurrency() || used.limit.mode == Mode::Shadow && used.denies(outcome) {
                 continue;
             }
-            let Some(units) = settled::units(cost, logged, service) else { continue };
+            let Some(units) = settled_units(cost, logged, service) else { continue };
             let difference = i64::from(units) - i64::from(cost.reserve);
             if difference == 0 {
                 continue;

@@ -4,13 +4,17 @@
 //! as the client sent them, and no request shows which one the proxy wrote. A proxy appends to the right of a list;
 //! items further left came from its own peer. So lists are read from the right, past trusted addresses, and the first
 //! address that is not trusted is the client.
+//!
+//! Access by address is checked with that address: `allow` and `deny` ([`AddressRules`]).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::networks::Networks;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 
@@ -283,4 +287,66 @@ impl<'v> Iterator for Items<'v> {
 /// Whether an odd number of backslashes stands before `at`.
 fn is_escaped(list: &[u8], at: usize) -> bool {
     list[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
+}
+
+/// The networks that may send requests. The default denies none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressRules {
+    /// Only clients in these networks; `None`: all.
+    pub allow: Option<Arc<Networks>>,
+    /// No client in these networks.
+    pub deny: Option<Arc<Networks>>,
+}
+
+/// Why a client is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressRefusal {
+    /// `deny` names its network.
+    Denied,
+    /// `allow` does not name its network, or the client is not identified.
+    NotAllowed,
+}
+
+impl AddressRefusal {
+    /// For the access log.
+    pub fn error(self) -> &'static str {
+        match self {
+            Self::Denied => "address_denied",
+            Self::NotAllowed => "address_not_allowed",
+        }
+    }
+
+    /// For operators. Clients are not told which rule refuses them.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Denied => "`deny` names the client's network",
+            Self::NotAllowed => "`allow` does not name the client's network, or the client is not identified",
+        }
+    }
+}
+
+impl AddressRules {
+    /// Whether there are no rules.
+    pub fn is_empty(&self) -> bool {
+        self.allow.is_none() && self.deny.is_none()
+    }
+
+    /// Checks a client. `deny` wins. A client that is not identified is in no network of `allow`, since its address is
+    /// that of a proxy, which many clients share.
+    ///
+    /// # Errors
+    ///
+    /// The rule that refuses it.
+    #[inline]
+    pub fn check(&self, client: ClientAddress) -> Result<(), AddressRefusal> {
+        if self.deny.as_ref().is_some_and(|deny| deny.contain(client.address)) {
+            return Err(AddressRefusal::Denied);
+        }
+        match &self.allow {
+            Some(allow) if !(client.identified && allow.contain(client.address)) => {
+                Err(AddressRefusal::NotAllowed)
+            }
+            _ => Ok(()),
+        }
+    }
 }

@@ -10,11 +10,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::hash::Hasher as _;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+use crate::net::crypto::digest::{SHA256, digest};
 
 /// The bytes that are not sent to backends as they are: `%` too, so that two names never look alike.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');

@@ -6,8 +6,7 @@ use std::fmt;
 use http::HeaderName;
 use http::header::{AUTHORIZATION, COOKIE};
 
-use super::key_fault::KeyFault;
-use super::part::Part;
+use super::part::{KeyFault, Part};
 use super::{RouteRequest, cookie, query};
 use crate::http1::fields::Field;
 use crate::http1::name::{Name, same_to_cgi};

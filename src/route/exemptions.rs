@@ -1,22 +1,122 @@
-//! All exemptions of one limit.
+//! Exemptions from a limit.
 //!
-//! A short list is tried one by one. A long list has an index: headers by name and value, networks as a
-//! [set](super::networks), paths as a [trie](super::trie). The keys of the index come from the file, and a request only
-//! looks them up, so no client can make them collide.
+//! [`Exemptions`] are all those of one limit. A short list is tried one by one. A long list has an index: headers by
+//! name and value, networks as a [set](super::networks), paths as a [trie](super::trie). The keys of the index come
+//! from the file, and a request only looks them up, so no client can make them collide.
 //!
 //! Not handled: thousands of different header names are looked up name by name.
 
 use std::collections::HashSet;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use foldhash::{HashMap, HashMapExt as _};
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
+use ipnet::IpNet;
 
 use super::RouteRequest;
-use super::exemption::Exemption;
+use super::client::covers;
 use super::networks::Networks;
+use super::part::KeyFault;
+use super::pattern::PathPattern;
 use super::trie::Trie;
-use super::value_hash::ValueHash;
+
+/// An exemption from a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exemption {
+    /// Clients in this network (by address, not by prefix) that are identified.
+    Ip(IpNet),
+    /// Requests with this header and this value, byte for byte, among its values.
+    Header(HeaderName, HeaderValue),
+    /// Requests to this path.
+    Path(PathPattern),
+}
+
+impl Exemption {
+    /// Parses `"ip:10.0.0.0/8"`, `"ip:10.0.0.1"`, `"header:x-internal=1"`, `"path:/health"` as written in the file.
+    /// Bits of a network below its prefix are ignored.
+    ///
+    /// # Errors
+    ///
+    /// Any other form; a value that the named header or pattern cannot have.
+    pub fn parse(text: &str) -> Result<Self, KeyFault> {
+        match text.split_once(':') {
+            Some(("ip", network)) => parse_network(network),
+            Some(("header", pair)) => parse_header(pair),
+            Some(("path", pattern)) => match PathPattern::parse(pattern) {
+                Ok(pattern) => Ok(Self::Path(pattern)),
+                Err(fault) => Err(KeyFault { message: fault.message, help: fault.help }),
+            },
+            _ => KeyFault::new(
+                // The text after `=` may be a secret.
+                format!("`{}` is not an exemption", text.split_inclusive('=').next().unwrap_or_default()),
+                "write `ip:10.0.0.0/8`, `header:x-internal=1` or `path:/health`",
+            ),
+        }
+    }
+
+    /// Whether the request is exempt. `merge_slashes` is the matched route's: its form of the path counts, since that
+    /// form is forwarded.
+    pub fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
+        match self {
+            Self::Ip(network) => request.client.identified && covers(network, request.client.address),
+            Self::Header(name, value) => {
+                request.headers.all(name).iter().any(|sent| sent == value.as_bytes())
+            }
+            Self::Path(pattern) => pattern.matches(request.path.form(merge_slashes)),
+        }
+    }
+}
+
+impl fmt::Display for Exemption {
+    /// As written in the file, except a header's value: it may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(network) if network.prefix_len() == network.max_prefix_len() => {
+                write!(f, "ip:{}", network.addr())
+            }
+            Self::Ip(network) => write!(f, "ip:{network}"),
+            Self::Header(name, _) => write!(f, "header:{name}=…"),
+            Self::Path(pattern) => write!(f, "path:{pattern}"),
+        }
+    }
+}
+
+fn parse_network(text: &str) -> Result<Exemption, KeyFault> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(Exemption::Ip(address.to_canonical().into()));
+    }
+    match text.parse::<IpNet>() {
+        Ok(network) => Ok(Exemption::Ip(network.trunc())),
+        Err(_) => KeyFault::new(
+            format!("`{text}` is neither an address nor a network"),
+            "write an address (`ip:192.0.2.1`, `ip:2001:db8::1`) or a network (`ip:10.0.0.0/8`)",
+        ),
+    }
+}
+
+fn parse_header(pair: &str) -> Result<Exemption, KeyFault> {
+    let Some((name, value)) = pair.split_once('=').filter(|(_, value)| !value.is_empty()) else {
+        return KeyFault::new(
+            format!("`header:{pair}` has no value"),
+            format!("write the value that exempts: `header:{}=secret`", pair.trim_end_matches('=')),
+        );
+    };
+    let parsed = HeaderName::try_from(name).ok().zip(HeaderValue::from_str(value).ok());
+    match parsed {
+        Some((name, value)) if value.as_bytes().trim_ascii() == value.as_bytes() => {
+            Ok(Exemption::Header(name, value))
+        }
+        _ => KeyFault::new(
+            // The value may be a secret.
+            format!("no request can carry the header `{name}` with this value"),
+            "write a field's name and value without blanks around them, as in `header:x-internal=1`",
+        ),
+    }
+}
 
 /// Shorter lists have no index: trying a few exemptions is as fast.
 const MIN_TO_INDEX: usize = 8;
@@ -93,5 +193,37 @@ impl Index {
         self.headers.iter().any(carried)
             || client.identified && self.networks.contain(client.address)
             || self.paths.matches(request.path.form(merge_slashes))
+    }
+}
+
+/// foldhash of the bytes alone. A slice also has its length hashed, as a word of its own, which takes as long again as
+/// to hash a short value; only keys of several parts need that.
+#[derive(Clone, Debug, Default)]
+struct ValueHash(RandomState);
+
+/// See [`ValueHash`].
+struct ValueHasher(<RandomState as BuildHasher>::Hasher);
+
+impl BuildHasher for ValueHash {
+    type Hasher = ValueHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> ValueHasher {
+        ValueHasher(self.0.build_hasher())
+    }
+}
+
+impl Hasher for ValueHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, _length: usize) {}
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0.finish()
     }
 }

@@ -24,8 +24,8 @@ use std::net::IpAddr;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::RouteRequest;
-pub use super::key_fault::KeyFault;
 use super::mask::Masking;
+pub use super::part::KeyFault;
 use super::part::PartValue;
 pub use super::part::{LACKS, Part, REPEATED, Repeated};
 pub use super::secret::KeySecret;

@@ -1,4 +1,4 @@
-//! The parts of a key, and their values in a request.
+//! The parts of a key, and their values in a request; also the fault of a key or an exemption.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -6,7 +6,6 @@ use std::net::IpAddr;
 
 use http::HeaderName;
 
-use super::key_fault::KeyFault;
 use super::mask::Masking;
 use super::{RouteRequest, cookie, query};
 use crate::http1::fields::Values;
@@ -349,5 +348,21 @@ fn write_cut(text: &str, max: usize, out: &mut String) {
     let _ = write!(out, "{}", cut.unwrap_or(text).escape_debug());
     if cut.is_some() {
         out.push('…');
+    }
+}
+
+/// The fault of a key or an exemption, and its remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct KeyFault {
+    /// The fault.
+    pub message: String,
+    /// The remedy.
+    pub help: String,
+}
+
+impl KeyFault {
+    pub(super) fn new<T>(message: impl Into<String>, help: impl Into<String>) -> Result<T, Self> {
+        Err(Self { message: message.into(), help: help.into() })
     }
 }

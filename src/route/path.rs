@@ -10,13 +10,28 @@
 //! | `/a//../b` | `/b` | `/a/b` |
 //! | `/a//../..` | a fault | a fault, though only the merged form leaves the root |
 //!
-//! Case, a trailing slash and `;` are kept; whether they count in comparisons is defined in
-//! [`folding`](super::folding). Characters that are invalid in a URI but sent by clients (`{`, `|`, `"`, …) are
-//! forwarded unchanged, and are not equal to their escapes.
+//! Case, a trailing slash and `;` are kept; whether they count in comparisons is set by [`PathMatching`]. Characters
+//! that are invalid in a URI but sent by clients (`{`, `|`, `"`, …) are forwarded unchanged, and are not equal to their
+//! escapes.
+//!
+//! # Folding
+//!
+//! Spellings of one path that backends commonly treat as the same are equal when folded. Many backends serve `/Login`,
+//! `/login/` and `/login;x` as `/login`. A limit that compares one spelling only is bypassed by the others, so paths
+//! are compared *folded*:
+//!
+//! | written | folded | why |
+//! |---|---|---|
+//! | `/Login` | `/login` | ASCII letters are compared without case |
+//! | `/login/` | `/login` | one trailing slash does not count |
+//! | `/login;x/a;y=1` | `/login/a` | `;` begins the parameters of a segment (RFC 3986 §3.3) |
+//! | `/a/;x/b` | `/a/b` | the remaining empty segment is removed where duplicate slashes are merged |
+//! | `/login%3Bx` | `/login%3bx` | an escaped `;` belongs to the name |
+//! | `/a/..;/b` | a fault | a backend that drops parameters first reads `/b`, another one `/a/..;/b` |
+//!
+//! Only comparisons are folded: a path is forwarded as it is spelled.
 
 use std::borrow::Cow;
-
-use super::folding::{DotParameters, PathMatching, fold, without_parameters};
 
 /// A normalised path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -267,4 +282,54 @@ fn resolve(path: &str, merge_slashes: bool) -> Result<String, PathFault> {
 
 fn borrow_if_same(raw: &str, normal: String) -> Cow<'_, str> {
     if normal == raw { Cow::Borrowed(raw) } else { Cow::Owned(normal) }
+}
+
+/// How the paths of routes are compared with those of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathMatching {
+    /// Folded: see the module.
+    #[default]
+    Lenient,
+    /// Byte for byte, once normalised.
+    Strict,
+}
+
+/// A segment is `.` or `..` without its parameters, such as `..;x`.
+struct DotParameters;
+
+/// A normalised path, folded. `None`: it equals its folded form, as most paths do.
+///
+/// # Errors
+///
+/// [`DotParameters`]
+fn fold(path: &str, merge_slashes: bool) -> Result<Option<String>, DotParameters> {
+    let ends_with_slash = path.len() > 1 && path.ends_with('/');
+    if !ends_with_slash && !path.bytes().any(|byte| byte.is_ascii_uppercase() || byte == b';') {
+        return Ok(None);
+    }
+    let mut folded = String::with_capacity(path.len()); // each segment with its slash in front
+    for segment in path.split('/').skip(1) {
+        let name = without_parameters(segment);
+        if name.len() < segment.len() && matches!(name, "." | "..") {
+            return Err(DotParameters);
+        }
+        if name.is_empty() && merge_slashes {
+            continue;
+        }
+        folded.push('/');
+        folded.push_str(name);
+    }
+    if folded.len() > 1 && folded.ends_with('/') {
+        folded.pop();
+    }
+    if folded.is_empty() {
+        folded.push('/');
+    }
+    folded.make_ascii_lowercase();
+    Ok(Some(folded))
+}
+
+/// A segment without the parameters that `;` begins.
+pub(super) fn without_parameters(segment: &str) -> &str {
+    memchr::memchr(b';', segment.as_bytes()).map_or(segment, |at| &segment[..at])
 }

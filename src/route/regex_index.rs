@@ -8,8 +8,7 @@ use foldhash::{HashMap, HashMapExt as _};
 use smallvec::SmallVec;
 
 use super::candidates::Rank;
-use super::folding::PathMatching;
-use super::path::Path;
+use super::path::{Path, PathMatching};
 use super::pattern::PathRegex;
 
 /// Fewer expressions have no index: trying them is as fast.

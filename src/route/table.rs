@@ -7,8 +7,8 @@ use std::iter;
 use foldhash::{HashMap, HashMapExt as _};
 
 use super::candidates::{Candidates, Rank};
-use super::folding::PathMatching;
 use super::path::Path;
+use super::path::PathMatching;
 use super::pattern::{HostPattern, PathMatcher};
 use super::regex_index::RegexIndex;
 use super::trie::Trie;

@@ -8,7 +8,7 @@ use crate::limit::display::ShortDisplay;
 use crate::plan::auth::{Auth, RouteAuth};
 use crate::plan::{HeaderEdits, Limit, LimitUse, Plan, Policy, Route, Server, Upstream};
 use crate::route::Conditions;
-use crate::route::access::AddressRules;
+use crate::route::client::AddressRules;
 use crate::route::networks::Networks;
 
 /// At most this many changes are logged of one reload; the others are counted.

@@ -1,4 +1,4 @@
-//! Reload: replaces the plan under running traffic.
+//! Reload: replaces the plan under running traffic. Also logs the faults of a file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,9 +9,8 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch::Sender;
 
 use super::changes::changes;
-use super::report_log::log_report;
 use super::systemd::Systemd;
-use crate::config::{self, NamedFile};
+use crate::config::{self, ConfigFinding, NamedFile, Report};
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::{Limit, Listener, Plan};
@@ -255,5 +254,23 @@ pub(super) fn register(store: &Store, plan: &Plan) {
     }
     for ban in plan.limits.iter().filter_map(|limit| limit.ban.as_ref()) {
         store.register(&ban.algorithm, ban.remote.identity);
+    }
+}
+
+/// Logs all errors and warnings of the report: as a report for a reader, or as a record each where the program log is
+/// JSON.
+pub(super) fn log_report(log: &ProgramLog, report: &Report) {
+    if !log.is_json() {
+        return report.print();
+    }
+    for ConfigFinding { severity, message, help, file, line, column } in report.findings() {
+        if severity == "error" {
+            tracing::error!(severity, file, line, column, help, "{message}");
+        } else {
+            tracing::warn!(severity, file, line, column, help, "{message}");
+        }
+    }
+    if report.hidden() > 0 {
+        tracing::warn!("and {} more faults of the file that are not shown", report.hidden());
     }
 }

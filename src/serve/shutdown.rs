@@ -1,5 +1,6 @@
 //! Shutdown: the process drains when it is told to stop or was taken over.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,6 +10,7 @@ use tokio::task::JoinHandle;
 use super::signals::Signals;
 use super::systemd::Systemd;
 use super::takeover::{Offer, Successor};
+use super::upgrade::BinaryUpgrade;
 use super::workers::Workers;
 use super::{Ended, ServeError};
 use crate::shared::{Life, Shared};
@@ -17,11 +19,13 @@ use crate::shared::{Life, Shared};
 #[derive(Debug)]
 pub(super) struct Shutdown {
     pub(super) signals: Signals,
+    pub(super) upgrade: BinaryUpgrade,
     pub(super) workers: Workers,
     pub(super) life: watch::Sender<Life>,
     pub(super) shared: Arc<Shared>,
     pub(super) admin: Option<JoinHandle<()>>,
     pub(super) supervisor: Systemd,
+    pub(super) watchdog: JoinHandle<()>,
     /// Requests to drain, from the admin listener.
     pub(super) asked: mpsc::Receiver<()>,
 }
@@ -42,11 +46,13 @@ impl Shutdown {
             Some(()) = self.asked.recv() => Cause::Signal("POST /api/v1/drain"),
             successor = offer.taken() => Cause::Successor(successor),
             end = self.workers.next_end() => return Err(ServeError::Worker(end)),
+            never = self.upgrade.serve(&offer.addresses, &self.supervisor) => match never {},
         };
         // The offer holds the ports open, and the names that a successor needs.
         drop(offer);
+        let was_stopped = matches!(cause, Cause::Signal(_));
         self.explain(cause).await;
-        self.drain().await
+        self.drain(was_stopped).await
     }
 
     /// Reports the cause to the log and the service manager.
@@ -62,6 +68,8 @@ impl Shutdown {
                 tracing::info!(
                     "process {process} has taken over: draining, requests in flight have {timeout:?} to finish"
                 );
+                // From now on the service manager hears the successor, and only logs what others send.
+                self.watchdog.abort();
                 self.supervisor.handed_over_to(process);
                 // From now on the successor serves the admin listener.
                 if let Some(admin) = &self.admin {
@@ -72,20 +80,32 @@ impl Shutdown {
         }
     }
 
-    async fn drain(&mut self) -> Result<Ended, ServeError> {
+    /// Waits for the requests in flight. A second signal ends the wait. The first one after a takeover does not, since a
+    /// service manager that stops the service signals the process before and the one after.
+    async fn drain(&mut self, mut was_stopped: bool) -> Result<Ended, ServeError> {
         let timeout = self.shared.plan.load().server.drain_timeout;
         self.life.send_replace(Life::Draining);
-        tokio::select! {
-            biased;
-            signal = self.signals.stop() => {
-                tracing::warn!("{signal} again: exiting at once");
-                return Ok(Ended::AtOnce);
+        let mut late = pin!(tokio::time::sleep(timeout));
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.stop() => {
+                    if was_stopped {
+                        tracing::warn!("{signal} again: exiting at once");
+                        return Ok(Ended::AtOnce);
+                    }
+                    tracing::info!("{signal}: already draining");
+                    was_stopped = true;
+                    continue;
+                }
+                never = self.upgrade.ignore() => match never {},
+                drained = self.workers.all_drained() => drained.map_err(ServeError::Worker)?,
+                () = &mut late => {
+                    let open = self.shared.connections.load(Ordering::Relaxed);
+                    tracing::warn!("`drain_timeout` reached: closing {open} connections");
+                }
             }
-            drained = self.workers.all_drained() => drained.map_err(ServeError::Worker)?,
-            () = tokio::time::sleep(timeout) => {
-                let open = self.shared.connections.load(Ordering::Relaxed);
-                tracing::warn!("`drain_timeout` reached: closing {open} connections");
-            }
+            break;
         }
         tracing::info!("stopped");
         Ok(Ended::Drained)

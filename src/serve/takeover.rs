@@ -22,6 +22,10 @@ use std::time::Duration;
 pub(super) use ask::{Predecessor, ask};
 pub(super) use offer::{Offer, Successor};
 
+/// The environment variable with the addresses of the process that started this one to be taken over. With it, a process
+/// that finds none to take over from ends, since two would run otherwise.
+pub(super) const PREDECESSOR: &str = "TOLLGATE_PREDECESSOR";
+
 /// The running process's first bytes: name and version of the protocol.
 const HELLO: &[u8; 4] = b"TGT1";
 /// Sockets in one message; the kernel takes up to 253.
@@ -41,6 +45,17 @@ const STARTING: Duration = Duration::from_secs(20);
 const SOCKETS: &str = "/proc/net/unix";
 /// The mark of a listening socket in that list.
 const LISTENS: &str = "00010000";
+
+/// The value of [`PREDECESSOR`].
+pub(super) fn listed(addresses: &[SocketAddr]) -> String {
+    let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+    addresses.join(",")
+}
+
+/// The addresses in the value of [`PREDECESSOR`].
+pub(super) fn unlisted(value: &str) -> impl Iterator<Item = SocketAddr> {
+    value.split(',').filter_map(|address| address.parse().ok())
+}
 
 /// The name at which this user's process with the listener `address` waits, unless it is taken.
 fn name(user: impl Display, address: SocketAddr) -> String {
@@ -67,6 +82,13 @@ fn names(plain: String, sockets: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_addresses_of_the_process_before_are_read_as_they_were_written() {
+        let addresses = ["127.0.0.1:80", "[::1]:9900"].map(|address| address.parse().unwrap());
+        assert_eq!(unlisted(&listed(&addresses)).collect::<Vec<_>>(), addresses);
+        assert_eq!(unlisted("").count(), 0);
+    }
 
     #[test]
     fn names_with_digits_are_found_in_the_kernels_list() {

@@ -16,8 +16,6 @@
 //! dropped and starts afresh, so configuration should refuse a sliding log with a count above `max_keys`.
 
 mod atomic;
-mod backing_memory;
-mod capacity;
 mod displacement;
 mod eviction;
 mod eviction_policy;
@@ -25,25 +23,26 @@ pub mod in_flight;
 mod locked_sets;
 mod logs;
 mod registry;
-mod resets;
 mod set;
 mod slot;
 mod table;
 mod transaction;
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::limit::packed::Packed;
-use crate::limit::units::{Cost, Timestamp};
+use crate::limit::Packed;
+use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::limit::{Algorithm, Decision, State};
 use crate::store::{Charge, Correction, CountedAt, Decisions, Group, Outcome, ParamsId};
 use eviction_policy::EvictionPolicy;
 use in_flight::{RequestsInFlight, Ticket, Turn};
 use locked_sets::LockedSets;
 use registry::{Registered, Registry};
-use resets::Resets;
 use slot::{Content, CounterSlot, Tag};
 use table::CounterTable;
 use transaction::Transaction;
@@ -334,12 +333,46 @@ struct Decided {
     counted_at: CountedAt,
 }
 
+/// The maximum number of resets that are remembered; the oldest is forgotten first.
+const MAX_RESETS: usize = 10_000;
+
+/// The last resets of counters by operators: a refund of a charge from before is void, since the counter has begun
+/// afresh.
+#[derive(Debug, Default)]
+struct Resets {
+    /// Usually there are none, and nothing is locked.
+    any: AtomicBool,
+    times: Mutex<HashMap<Fingerprint, Timestamp>>,
+}
+
+impl Resets {
+    /// Counters with these keys are reset at `now`.
+    fn note(&self, keys: impl Iterator<Item = Fingerprint>, now: Timestamp) {
+        let mut times = self.times.lock();
+        for key in keys {
+            if times.len() >= MAX_RESETS
+                && !times.contains_key(&key)
+                && let Some(oldest) = times.iter().min_by_key(|(_, at)| **at).map(|(key, _)| *key)
+            {
+                times.remove(&oldest);
+            }
+            times.insert(key, now);
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether the counter was reset after `counted_at`.
+    fn was_reset_since(&self, key: Fingerprint, counted_at: Timestamp) -> bool {
+        self.any.load(Ordering::Acquire) && self.times.lock().get(&key).is_some_and(|at| *at >= counted_at)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::units::{Fingerprint, Micros, Rate};
+    use crate::limit::units::{Micros, Rate};
     use crate::store::{Group, SharedKeyInfo};
 
     proptest! {

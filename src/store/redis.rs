@@ -41,14 +41,12 @@
 //! c events, and each event once more when it expires, so a log of n events may take n steps at once after a lull. No
 //! log can exceed the server's longest string (512 MiB).
 
-mod backoff;
 mod ban_list;
 mod bans;
 mod breaker;
 pub mod call;
 mod client;
 mod cluster;
-mod counts;
 mod cross_slot;
 pub mod denial_cache;
 mod endpoint;
@@ -64,11 +62,9 @@ mod reporter;
 pub mod resp;
 pub mod script;
 mod script_client;
-mod sentinel;
 pub mod server_error;
 pub mod settings;
 mod shared;
-mod shared_slots;
 pub mod slot;
 pub mod slots;
 mod topology;
@@ -76,6 +72,6 @@ mod transport;
 mod turn;
 
 pub use client::RedisClient;
-pub use counts::RedisCounts;
 pub use reporter::Lease;
+pub use script_client::RedisCounts;
 pub use shared::SharedStore;

@@ -3,9 +3,8 @@
 //! Targets are the outliers that a limit has to refuse.
 
 use super::SuggestOptions;
-use super::candidate::{Candidate, CandidateRate, SuggestedAlgorithm};
-use super::choice::{TargetRefusals, best};
-use super::summary::{KeySummary, largest_peaks};
+use super::candidate::{Candidate, CandidateRate, SuggestedAlgorithm, TargetRefusals, best};
+use super::peaks::{KeySummary, largest_peaks};
 use super::windows::{WINDOW_COUNT, WINDOWS};
 
 /// The number of steps from the head room asked for down to none.

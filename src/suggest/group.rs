@@ -1,14 +1,10 @@
 //! A group of requests, with its outliers and candidates.
 
-use super::SuggestOptions;
-use super::candidate::{Candidate, CandidateRate};
-use super::choice;
+use super::candidate::{Candidate, CandidateRate, best};
 use super::cover::{self, OrdinaryPeaks};
 use super::outliers::{CLEAR_RATIO, Gap};
-use super::peaks::GroupTraffic;
-use super::shared_address;
-use super::steady;
-use super::summary::{GroupSummary, KeySummary};
+use super::peaks::{GroupSummary, GroupTraffic, KeySummary};
+use super::{SuggestOptions, shared_address, steady};
 
 /// A group with its candidates.
 pub(super) struct GroupStudy {
@@ -89,7 +85,7 @@ impl GroupStudy {
         let refused =
             |candidate: &Candidate| cover::refused(candidate, self.options.algorithm, self.targets());
         let outcomes: Vec<_> = self.candidates.iter().map(refused).collect();
-        let best = choice::best(&self.candidates, &outcomes)?;
+        let best = best(&self.candidates, &outcomes)?;
         Some((best, outcomes.get(best)?.keys))
     }
 }

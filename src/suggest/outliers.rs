@@ -16,7 +16,7 @@
 //! Source: B. M. Hill, "A simple general approach to inference about the tail of a distribution", Annals of Statistics
 //! 3(5), 1975.
 
-use super::summary::KeySummary;
+use super::peaks::KeySummary;
 use super::windows::WINDOW_COUNT;
 
 /// The smallest peak above a gap, in units.

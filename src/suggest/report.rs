@@ -6,10 +6,10 @@ use super::candidate::Candidate;
 use super::group::GroupStudy;
 use super::outliers::Gap;
 
-use super::summary::KeySummary;
+use super::peaks::KeySummary;
 use super::windows::WINDOWS;
 use crate::limit::units::Micros;
-use crate::telemetry::terminal_text::safe_text;
+use crate::telemetry::terminal::safe_text;
 
 /// The number of characters of a name that are shown.
 const MAX_NAME: usize = 80;

@@ -4,7 +4,7 @@
 //! the others are separated as if it were absent.
 
 use super::outliers::{self, CLEAR_RATIO, Separation};
-use super::summary::{KeySummary, largest_peaks};
+use super::peaks::{KeySummary, largest_peaks};
 use super::windows::WINDOW_COUNT;
 
 /// The indices of the windows of bursts: 1 s to 1 min.

@@ -4,7 +4,7 @@
 //! is clearly beyond these, those in between are left out of the ordinary keys, too.
 
 use super::outliers::{CLEAR_RATIO, Gap, MIN_PEAK, Separation, max_outliers};
-use super::summary::{KeySummary, largest_peaks};
+use super::peaks::{KeySummary, largest_peaks};
 use super::windows::WINDOW_COUNT;
 
 /// The indices of the windows of 1 h, 6 h and 1 day.

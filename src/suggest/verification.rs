@@ -2,8 +2,7 @@
 
 use foldhash::{HashMap, HashMapExt as _};
 
-use super::candidate::Candidate;
-use super::choice::{self, TargetRefusals};
+use super::candidate::{Candidate, TargetRefusals, best};
 use super::group::GroupStudy;
 use super::proposal::Proposal;
 use super::report::RefusalCounts;
@@ -122,7 +121,7 @@ impl GroupVerification {
                 *targets = TargetRefusals::default();
             }
         }
-        let at = choice::best(&self.study.candidates, &targets).unwrap_or(0);
+        let at = best(&self.study.candidates, &targets).unwrap_or(0);
         let refused = targets.get(at).map_or(0, |targets| targets.keys);
         Proposal::new(&self.study, at, counts.get(at).copied(), refused)
     }

@@ -2,7 +2,6 @@
 //! records are dropped and counted.
 
 mod captured_headers;
-mod format;
 mod line;
 mod output;
 mod pretty;

@@ -3,16 +3,12 @@
 //! The control thread adds one second at a time, as a difference of the workers' counters ([`DeltaReader`]); the
 //! workers only count. A second contains the names used in it, so unused routes cost no memory.
 
-mod hourly;
 mod second;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use hourly::HourlyHistory;
-pub use second::{Requests, SecondSample, StoreSecond, Times, UpstreamSecond};
-
-use crate::clock::deadline;
+use crate::clock;
 use crate::limit::units::Timestamp;
 use crate::plan::{Backend, Plan};
 use crate::store::Store;
@@ -20,11 +16,14 @@ use crate::telemetry::metrics::{Decided, DeltaReader, Metrics, ServerCounts, Ser
 use crate::upstream::server_registry::ServerRegistry;
 use crate::upstream::server_state::ServerState;
 use second::StoreTotal;
+pub use second::{Requests, SecondSample, StoreSecond, Times, UpstreamSecond};
 
 /// The number of seconds kept.
 pub const KEPT: usize = 300;
 /// Seconds of the shorter of the two periods for limits.
 const MINUTE: usize = 60;
+/// Minutes that the verdicts of limits are kept.
+const MINUTES: usize = 60;
 
 /// The last seconds.
 #[derive(Debug, Default)]
@@ -146,7 +145,7 @@ impl History {
 
 /// The number of servers of each upstream that are up now.
 fn ups(sources: HistorySources<'_>) -> Vec<(Arc<str>, u32)> {
-    let now = deadline::now();
+    let now = clock::now();
     let up = |upstream: &Arc<crate::plan::Upstream>| {
         let is_up = |server: &&Arc<ServerState>| server.down(now, upstream.down_after()).is_none();
         let up = match upstream.backend {
@@ -161,4 +160,78 @@ fn ups(sources: HistorySources<'_>) -> Vec<(Arc<str>, u32)> {
 /// The second that contains a moment, since 1970.
 pub fn seconds(at: Timestamp) -> u64 {
     at.0 / 1_000_000
+}
+
+/// The verdicts of limits in the last hour, minute by minute: the minutes of each limit with verdicts in them.
+#[derive(Debug, Default)]
+struct HourlyHistory {
+    limits: HashMap<Arc<str>, Box<[Minute; MINUTES]>>,
+    /// The minute that was counted last, since 1970.
+    last: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Minute {
+    /// Since 1970.
+    at: u64,
+    said: Decided,
+}
+
+impl HourlyHistory {
+    /// Adds the verdicts of this second, counted since 1970.
+    fn count(&mut self, second: u64, news: &HashMap<Arc<str>, Decided>) {
+        let minute = second / 60;
+        if minute != self.last {
+            self.last = minute;
+            self.limits.retain(|_, minutes| minutes.iter().any(|one| is_recent(one.at, minute)));
+        }
+        for (name, said) in news {
+            let minutes = match self.limits.get_mut(name) {
+                Some(minutes) => minutes,
+                None => self
+                    .limits
+                    .entry(Arc::clone(name))
+                    .or_insert_with(|| Box::new([Minute::default(); MINUTES])),
+            };
+            let slot = &mut minutes[usize::try_from(minute).unwrap_or(0) % MINUTES];
+            if slot.at != minute {
+                *slot = Minute { at: minute, said: Decided::default() };
+            }
+            slot.said.add(said);
+        }
+    }
+
+    /// The limit's verdicts in the hour that ends with this second.
+    fn sum(&self, second: u64, limit: &str) -> Decided {
+        let mut sum = Decided::default();
+        let minutes = self.limits.get(limit).into_iter().flat_map(|minutes| minutes.iter());
+        minutes.filter(|one| is_recent(one.at, second / 60)).for_each(|one| sum.add(&one.said));
+        sum
+    }
+}
+
+/// Whether it is one of the last 60 minutes.
+fn is_recent(minute: u64, now: u64) -> bool {
+    minute <= now && minute + MINUTES as u64 > now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_hour_is_the_minute_that_runs_and_the_59_before() {
+        let mut hours = HourlyHistory::default();
+        let name: Arc<str> = "a".into();
+        let news = HashMap::from([(Arc::clone(&name), Decided { words: [1, 0, 2] })]);
+        let start = 60 * 1_000_000;
+        for second in start..start + 7_200 {
+            hours.count(second, &news);
+            let whole = (second - start).min(59 * 60 + second % 60) + 1;
+            assert_eq!(hours.sum(second, "a").words, [whole, 0, 2 * whole], "at {second}");
+        }
+        assert_eq!(hours.sum(start, "b"), Decided::default());
+        hours.count(start + 4 * 3_600, &HashMap::new());
+        assert!(hours.limits.is_empty(), "a limit that says nothing is forgotten");
+    }
 }

@@ -7,18 +7,14 @@
 //! locked instruction and a cache line moved between cores for each request. A worker's counters are written only by
 //! its thread.
 
-mod clients;
 mod counters;
-mod decision_label;
 mod delta;
 mod exposition;
 mod limits;
 mod process;
 mod scrape;
 mod series;
-mod settlements;
 mod store;
-mod traces;
 mod upstreams;
 
 use std::marker::PhantomData;
@@ -29,10 +25,13 @@ use arc_swap::ArcSwap;
 use http::StatusCode;
 
 use crate::labels::labels;
+use crate::limit::Verdict;
 use crate::limit::units::Micros;
+use crate::plan::admission::{Applicability, BindingLimit, LimitCheck};
 use crate::plan::auth::AuthIndex;
-use crate::plan::{LimitIndex, Plan, TierIndex, UpstreamIndex};
+use crate::plan::{LimitIndex, Mode, Plan, TierIndex, UpstreamIndex};
 use crate::route::RouteIndex;
+use crate::store::Outcome;
 use crate::upstream::Failure;
 use counters::{RouteCounters, ServerCounters};
 pub use delta::{Answered, Attempts, Decided, Delta, DeltaReader, ServerCounts, ServerName, SettledCounts};
@@ -370,6 +369,38 @@ impl WorkerMetrics {
     pub fn connection_closed(&self, listener: usize) {
         if let Some(listener) = self.series.listeners.get(listener) {
             listener.cells().closed.add(1);
+        }
+    }
+}
+
+impl DecisionLabel {
+    /// The label that a limit's verdict is counted under; `None` if it neither charged nor refused. `admitted`: all
+    /// enforced limits admit the request.
+    pub fn of_check(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<Self> {
+        let shadow = used.limit.mode == Mode::Shadow;
+        let refused = if shadow { Self::ShadowLimited } else { Self::Limited };
+        let delayed =
+            || used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Delay(_)));
+        let unasked = used.indices().any(|index| outcome.unasked.contains(index));
+        match used.applicability {
+            Applicability::Exempt => Some(Self::Exempt),
+            Applicability::Missing | Applicability::Repeated => Some(refused),
+            Applicability::Charged(..) if unasked => Some(Self::StoreError),
+            Applicability::Charged(..) if used.denies(outcome) => Some(refused),
+            Applicability::Charged(..) if !admitted || outcome.decisions.is_empty() => None,
+            Applicability::Charged(..) if !shadow && delayed() => Some(Self::Delayed),
+            Applicability::Charged(..) => Some(Self::Allowed),
+            Applicability::Free | Applicability::Skipped => None,
+        }
+    }
+
+    /// The label of the binding limit.
+    pub fn of_binding(binding: &BindingLimit<'_>) -> Self {
+        match binding.decision.verdict {
+            _ if !binding.asked => Self::StoreError,
+            Verdict::Allow => Self::Allowed,
+            Verdict::Delay(_) => Self::Delayed,
+            Verdict::Deny(_) => Self::Limited,
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::plan::trace::Trace;
+use crate::plan::Trace;
 use span::RequestSpan;
 
 /// The capacity of the queue, in requests. Each takes some hundred bytes, and never more than about 10 KiB.

@@ -1,4 +1,5 @@
-//! The cause of a failed attempt at a server, as named in logs and on the dashboard.
+//! The cause of a failed attempt at a server, as named in logs and on the dashboard; and how a connection to a server
+//! ends before its response, and what that implies for the request.
 
 use std::io::ErrorKind;
 
@@ -59,6 +60,26 @@ impl Cause {
     pub(super) const fn code(self) -> u8 {
         // The enum's discriminants count from 0, in the order of `ALL`.
         self as u8
+    }
+}
+
+/// How a connection ended before its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AbortReason {
+    /// The connection was lost for any reason.
+    Lost,
+    /// The backend aborted this one request.
+    Aborted,
+    /// The backend closes the connection, and has not processed the request.
+    Closing,
+    /// The backend has too many requests, and has not processed this one.
+    Busy,
+}
+
+impl AbortReason {
+    /// Whether the backend has not processed the request.
+    pub(super) fn is_refusal(self) -> bool {
+        matches!(self, Self::Closing | Self::Busy)
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Failure;
 use super::dns::HostAddress;
-use crate::clock::deadline::now;
+use crate::clock::now;
 use crate::net::Stream;
 use crate::plan::Endpoint;
 

@@ -11,11 +11,11 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
 use super::Failure;
-use super::abort_reason::AbortReason;
+use super::cause::AbortReason;
 use super::http2::NoAnswer;
 use super::pool::UpstreamConnection;
 use super::private::PrivateConnections;
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 use crate::http1::fields::{FieldSpan, Fields};
 use crate::http1::response::{HeadEnd, ResponseHead};
 use crate::http2::connection::StreamLost;

@@ -16,7 +16,7 @@ use super::http2::{ClientStream, Http2Connection, NoAnswer};
 use super::server_registry::ServerRegistry;
 use super::server_state::ServerState;
 use super::{Failure, ServerName, outlier_log};
-use crate::clock::deadline;
+use crate::clock;
 use crate::http1::response::{HeadEnd, MalformedResponse, ResponseHead};
 use crate::net::TlsClientConfig;
 use crate::plan::{Endpoint, HealthCheck, Protocol, Upstream};
@@ -205,7 +205,7 @@ impl Check {
         match ill {
             None => {
                 // A passed health check counts as an answer, unless an ejection still holds.
-                server.answered(deadline::now());
+                server.answered(clock::now());
                 server.set_healthy();
                 server.set_reported_down(server.is_failing(self.down_after));
                 tracing::info!("upstream `{upstream}`: {authority} is healthy again");

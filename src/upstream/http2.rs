@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::connect::MAX_AGE;
 use super::connection_limit::Permit;
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 use crate::http2::connection::{ConnectionEnd, Http2Codec, LocalSettings};
 use crate::http2::frame::{ErrorCode, MAX_31_BITS};
 use crate::net::{Alpn, Stream};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::server_registry::ServerRegistry;
 use super::server_state::ServerState;
-use crate::clock::deadline;
+use crate::clock;
 use crate::plan::{Endpoint, Upstream};
 
 /// The interval of the checks.
@@ -48,7 +48,7 @@ impl WatchedServer {
         let Self { upstream, authority, server, down_after } = self;
         match (server.is_failing(*down_after), server.is_reported_down()) {
             (true, false) => {
-                let ejected = if server.is_ejected(deadline::now()) { " and is ejected" } else { "" };
+                let ejected = if server.is_ejected(clock::now()) { " and is ejected" } else { "" };
                 let (cause, failures) = (server.cause().as_str(), plural(*down_after));
                 tracing::warn!("upstream `{upstream}`: {authority} is down{ejected}: {failures}, {cause}");
                 server.set_reported_down(true);

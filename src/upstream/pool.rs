@@ -15,7 +15,7 @@ use super::connection_limit::{ConnectionLimit, IdleConnection, Permit};
 use super::dns::HostAddress;
 use super::http2::{ClientStream, Http2Connection, Http2Pool};
 use super::server_state::InFlight;
-use crate::clock::deadline;
+use crate::clock;
 use crate::net::{Peek, Stream};
 use crate::plan::Endpoint;
 
@@ -294,7 +294,7 @@ impl EndpointPool {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         match connect(&self.endpoint, &self.host_address, turn, connect_timeout).await {
-            Ok((stream, address)) => Ok(Box::new(RawConnection { stream, address, since: deadline::now() })),
+            Ok((stream, address)) => Ok(Box::new(RawConnection { stream, address, since: clock::now() })),
             Err(fault) => {
                 match &fault {
                     ConnectError::Connect(error) => self.connect_error.set(error.kind()),
@@ -308,7 +308,7 @@ impl EndpointPool {
 
     /// Only an operator can fix failing TLS or HTTP/2, and the access log does not contain the reason.
     fn warn_connect_failure(&self, fault: &str) {
-        let now = deadline::now();
+        let now = clock::now();
         if self.reported.get().is_none_or(|reported| now.saturating_duration_since(reported) >= TELL_EVERY) {
             self.reported.set(Some(now));
             tracing::warn!("server {}: {fault}", self.endpoint.authority);
@@ -458,7 +458,7 @@ mod tests {
     async fn connections_to_an_address_that_is_gone_are_used_up() {
         let (_listeners, name, pool) = listening(2);
         name.update(Ok(vec![at(1), at(2)])).expect("known");
-        let now = deadline::now();
+        let now = clock::now();
         let connect = async || pool.connect(None, TIMEOUT).await.expect("a connection");
         let (first, second, third) = (connect().await, connect().await, connect().await);
         first.keep(now, IDLE);

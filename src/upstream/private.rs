@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::pool::{EndpointPool, UpstreamConnection};
-use crate::clock::deadline;
+use crate::clock;
 use crate::net::Peek;
 
 /// The maximum number of connections of one client; the oldest is closed for another. Each leads to another server.
@@ -38,8 +38,8 @@ impl PrivateConnections {
         let found = self.0.iter().position(|(connection, _)| Rc::ptr_eq(&connection.pool, pool))?;
         let (mut connection, expiry) = self.0.remove(found);
         connection.reused = true;
-        let usable = deadline::now() < expiry
-            && connection.stream().is_some_and(|stream| stream.peek() == Peek::Silence);
+        let usable =
+            clock::now() < expiry && connection.stream().is_some_and(|stream| stream.peek() == Peek::Silence);
         usable.then_some(connection)
     }
 

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_fifth_of_the_last_ten_seconds_and_ten_a_second_at_least() {
-        let start = crate::clock::deadline::now();
+        let start = crate::clock::now();
         let mut budget = RetryBudget::new(200, 1);
         assert_eq!((0..1000).filter(|_| budget.spend(start)).count(), 100, "the floor: 10 a second for 10 s");
         for _ in 0..1000 {

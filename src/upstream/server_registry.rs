@@ -10,7 +10,7 @@ use super::ServerName;
 use super::connection_limit::{ConnectionLimit, Usage};
 use super::dns::Resolver;
 use super::server_state::{FailedAttempt, ServerState};
-use crate::clock::deadline;
+use crate::clock;
 use crate::plan::{Eject, MaxConnections, Upstream};
 
 /// All servers of the process.
@@ -37,7 +37,7 @@ impl Default for ServerRegistry {
     /// The state of no server.
     fn default() -> Self {
         Self {
-            epoch: deadline::now(),
+            epoch: clock::now(),
             servers: Mutex::default(),
             bounds: Mutex::default(),
             names: Resolver::default(),
@@ -144,7 +144,7 @@ pub(super) mod tests {
 
     /// States of `count` servers without known failures.
     pub(in crate::upstream) fn peers(count: usize) -> ServerStates {
-        let epoch = deadline::now();
+        let epoch = clock::now();
         let servers = (0..count).map(|_| Arc::new(ServerState::new(epoch))).collect();
         ServerStates { servers, ejecting: Arc::default() }
     }
@@ -158,7 +158,7 @@ pub(super) mod tests {
 
     #[test]
     fn one_alone_is_never_ejected_nor_the_last_fit_one() {
-        let (alone, now) = (peers(1), deadline::now());
+        let (alone, now) = (peers(1), clock::now());
         (0..100).for_each(|_| fail(&alone, 0, now));
         assert!(alone.servers[0].is_available(now));
         assert_eq!(alone.servers[0].down(now, RULE.failures), Some(DownReason::Failing));
@@ -177,7 +177,7 @@ pub(super) mod tests {
             steps in proptest::collection::vec((0_usize..9, 0_u64..15), 0..200),
         ) {
             let peers = peers(count);
-            let mut now = deadline::now();
+            let mut now = clock::now();
             for (index, seconds) in steps {
                 now += Duration::from_secs(seconds / 3);
                 fail(&peers, index % count, now);

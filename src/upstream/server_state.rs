@@ -228,7 +228,7 @@ mod tests {
     const RULE: Eject = Eject { failures: 3, span: Duration::from_secs(10) };
 
     fn fresh() -> (ServerState, impl Fn(u64) -> Instant) {
-        let epoch = crate::clock::deadline::now();
+        let epoch = crate::clock::now();
         (ServerState::new(epoch), move |seconds| epoch + Duration::from_secs(seconds))
     }
 

@@ -28,6 +28,7 @@ mod in_flight;
 mod limit;
 mod measure;
 mod migrate;
+mod packaging;
 mod proxy;
 mod redis;
 mod replay;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::key::ends;
 use super::policies::PolicyState;
-use super::time::{moment, span};
+use super::values::{moment, span};
 use super::{ApiError, only};
 use crate::explain::{
     Applied, AppliedStatus, ExplainFault, ExplainRequest, Explanation, Running, explain_live, json,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::time::moment;
+use super::values::moment;
 use super::{ApiError, Query};
-use crate::clock::deadline;
+use crate::clock;
 use crate::plan::{Plan, Upstream};
 use crate::shared::Shared;
 use crate::telemetry::history::{History, Requests, SecondSample, Times, UpstreamSecond};
@@ -188,7 +188,7 @@ fn classes<T: Into<Value>>(tell: impl Fn(StatusClass) -> T) -> Value {
 
 /// The present servers, why one is down, and each one's responses in the last minute.
 fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerCounts>) -> Value {
-    let (now, peers) = (deadline::now(), shared.server_registry.states(upstream));
+    let (now, peers) = (clock::now(), shared.server_registry.states(upstream));
     let servers = upstream.endpoints().iter().zip(peers.iter()).take(MAX_SERVERS);
     let listed = servers.map(|(server, state)| {
         let down = state.down(now, upstream.down_after());

@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 
 use super::limits::algorithm;
 use super::policies::{PolicyState, verdict};
-use super::time::moment;
-use super::top_keys;
-use super::{ApiError, ApiRequest, ApiResult, decoded, key_id, limit_named, only};
+use super::values::moment;
+use super::{ApiError, ApiRequest, ApiResult, decoded, key_id, limit_named, only, top_keys};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::plan::{Limit, LimitIndex, Plan, Route, TierIndex};
 use crate::route::key::PathForm;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::time::moment;
+use super::values::moment;
 use crate::limit::display::ShortDisplay;
 use crate::plan::{Limit, LimitIndex, Plan, Policy, Tier};
 use crate::route::key::Part;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::time::span;
+use super::values::span;
 use crate::limit::display::ShortDisplay;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::limit::{Verdict, Wait};

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
-use crate::clock::deadline;
+use crate::clock;
 use crate::plan::Upstream;
 use crate::shared::Shared;
 use crate::telemetry::history::UpstreamSecond;
@@ -68,7 +68,7 @@ impl Problem<'_> {
 /// Servers that are down, with the reason.
 fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
     let (now, down_after, peers) =
-        (deadline::now(), upstream.down_after(), shared.server_registry.states(upstream));
+        (clock::now(), upstream.down_after(), shared.server_registry.states(upstream));
     let (all, name) = (upstream.endpoints().len(), &*upstream.name);
     let down: Vec<_> = upstream
         .endpoints()

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::time::moment;
+use super::values::moment;
 use super::{ApiError, Query, key_id, top_keys};
 use crate::shared::Shared;
 use crate::telemetry::refusal_samples::{KeptRefusal, SampledRefusal};

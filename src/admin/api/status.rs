@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::problems;
-use super::time::moment;
+use super::values::moment;
 use crate::plan::Plan;
 use crate::shared::control::Reload;
 use crate::shared::{Life, Shared};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::time::moment;
+use super::values::moment;
 use super::{ApiError, Query, key_id, limit_named};
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::plan::{Limit, Plan};

@@ -1,7 +1,7 @@
 //! Numbers, times and keys as text.
 
 use crate::replay::report::number::Grouped;
-use crate::telemetry::terminal_text::safe_text;
+use crate::telemetry::terminal::safe_text;
 
 /// Maximum characters of one text of the gateway.
 const MAX_TEXT: usize = 300;

@@ -8,10 +8,10 @@ use ratatui::style::{Color, Modifier};
 use serde_json::json;
 
 use super::draw::{Palette, draw};
-use super::once;
 use super::reader::{ChangeKind, KeyChange, KeyOrder, ReadError};
 use super::reports::KeyState;
 use super::snapshot::GatewaySnapshot;
+use super::snapshot_text;
 use super::state::{TopEffect, TopState};
 use super::table::KeyTarget;
 use super::views::TopView;
@@ -185,7 +185,7 @@ fn every_view_shows_its_numbers() {
 
 #[test]
 fn as_text_all_views_are_there() {
-    let text = once::text("127.0.0.1:9900", &snapshot());
+    let text = snapshot_text("127.0.0.1:9900", &snapshot());
     for word in [
         "tollgate 0.1.0 at 127.0.0.1:9900: serving",
         "refused 98/s",

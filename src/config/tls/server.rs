@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::config::report::quoted;
 use crate::config::value::ConfigValue;
 use crate::limit::units::Timestamp;
+use crate::net::crypto;
 use crate::plan::ListenerTls;
 use crate::plan::certificates::Certificates;
 
@@ -44,7 +45,7 @@ pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
         let help = "each certificate stands below a header with two brackets: `[[server.tls]]`";
         return value.mismatch("a list", help);
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(crypto::tls::default_provider());
     let mut files = Files::default();
     let mut entries: Vec<Entry> = Vec::new();
     let mut sound = true;
@@ -211,7 +212,7 @@ fn config(
     for entry in &entries {
         entry.names.iter().for_each(|name| certificates.add(name, &entry.key));
     }
-    let tickets = rustls::crypto::aws_lc_rs::Ticketer::new().map_err(|error| refuse(&error)).ok()?;
+    let tickets = crypto::tls::Ticketer::new().map_err(|error| refuse(&error)).ok()?;
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| refuse(&error)).ok()?;
     let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(certificates));

@@ -4,10 +4,9 @@ use bytes::BytesMut;
 
 use super::super::frame::{ErrorCode, FrameHeader, flag};
 use super::super::head::{BlockKind, HeadBuilder, HeadError, ReceivedHead};
-use super::end::{FrameError, Reset};
 use super::receive::depends_on;
 use super::streams::{Closed, StreamState};
-use super::{Role, State};
+use super::{FrameError, Reset, Role, State};
 
 /// Bytes of a header block beyond the size of its fields: lengths and indices.
 const BLOCK_OVERHEAD: usize = 16 << 10;

@@ -8,10 +8,9 @@ use bytes::BytesMut;
 use super::super::frame::{ErrorCode, put_headers, put_window_update};
 use super::super::head::{InvalidHead, ReceivedHead, put_request, put_response, put_trailers};
 use super::super::hpack::encoder::put_table_size;
-use super::end::Reset;
 use super::streams::StreamState;
 use super::waiting::is_scarce;
-use super::{Http2Codec, Role, State};
+use super::{Http2Codec, Reset, Role, State};
 
 /// The peer has reset the stream, its connection is lost, or its window stays closed for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

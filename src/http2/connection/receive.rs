@@ -8,9 +8,11 @@ use super::super::frame::{
     ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, put_goaway, put_ping, put_reset,
     put_window_update,
 };
-use super::end::{ConnectionEnd, FrameError, Reset};
 use super::streams::Closed;
-use super::{Http2Codec, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE, PING_GOAWAY, PREFACE, READ, Role, State};
+use super::{
+    ConnectionEnd, FrameError, Http2Codec, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE, PING_GOAWAY, PREFACE, READ,
+    Reset, Role, State,
+};
 
 /// Maximum number of streams reset for a client's errors (CVE-2025-8671).
 pub(super) const MAX_ERROR_RESETS: u32 = 64;

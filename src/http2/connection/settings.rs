@@ -4,8 +4,7 @@ use bytes::BytesMut;
 
 use super::super::flow::DEFAULT_WINDOW;
 use super::super::frame::{ErrorCode, MAX_31_BITS, put_settings, put_settings_ack, setting};
-use super::end::FrameError;
-use super::{Role, State};
+use super::{FrameError, Role, State};
 
 /// The default size of a peer's dynamic table in bytes (RFC 9113 §6.5.2).
 const HEADER_TABLE: u32 = 4096;

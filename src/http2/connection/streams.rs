@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::super::flow::{ReceiveWindow, SendWindow};
 use super::super::head::ReceivedHead;
-use super::end::Reset;
+use super::Reset;
 
 /// Ended streams that are remembered, since more of their frames may come.
 const MAX_CLOSED: usize = 128;

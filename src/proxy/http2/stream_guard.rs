@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::super::connection_handle::ConnectionHandle;
 use super::super::peer::ConnectionPeer;
 use super::super::worker::Worker;
-use crate::clock::deadline::now;
+use crate::clock::now;
 
 /// The number of streams opened within [`WINDOW`] from which resets count. A client that opens at least this many and
 /// resets half of them before their responses is disconnected: it causes work for nothing (CVE-2023-44487, rapid reset,

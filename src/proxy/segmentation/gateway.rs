@@ -23,8 +23,8 @@ use crate::proxy::connection::serve;
 use crate::proxy::connection_handle::ConnectionHandle;
 use crate::proxy::fixtures;
 use crate::proxy::worker::Worker;
-use crate::route::access::AddressRules;
-use crate::route::folding::PathMatching;
+use crate::route::client::AddressRules;
+use crate::route::path::PathMatching;
 use crate::route::pattern::PathMatcher;
 use crate::route::{Conditions, RouteTable};
 

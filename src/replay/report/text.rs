@@ -1,16 +1,17 @@
-//! The result of a replay as text: the answer first.
+//! The result of a replay as text: the answer first; with a chart of refusals over time in one line.
 
 use std::cmp::Reverse;
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write as _};
 
+use super::LogSummary;
 use super::number::{Grouped, Moment, Share, Span};
-use super::{LogSummary, chart};
-use crate::limit::units::Micros;
+use crate::limit::units::{Micros, Timestamp};
 use crate::plan::{LimitIndex, Mode};
 use crate::replay::run::{PlanComparison, Replay};
 use crate::replay::statistics::clients::{HitClient, PERSON_RULE};
+use crate::replay::statistics::timeline::Timeline;
 use crate::replay::statistics::{LimitStatistics, ReplayStatistics};
-use crate::telemetry::terminal_text::safe_text;
+use crate::telemetry::terminal::safe_text;
 
 /// The maximum number of keys, clients and differences that are listed.
 const MAX_LISTED: usize = 10;
@@ -42,7 +43,7 @@ impl Display for ReplayText<'_, '_> {
         }
         write_span(f, sums, log)?;
         write_limits(f, sums)?;
-        if let Some(chart) = chart::refusals(&sums.timeline) {
+        if let Some(chart) = refusals_chart(&sums.timeline) {
             write!(f, "\n{chart}")?;
         }
         write_routes(f, sums)?;
@@ -283,4 +284,33 @@ fn write_more(f: &mut Formatter<'_>, all: usize, listed: usize, what: &str) -> f
         0 => Ok(()),
         more => writeln!(f, "  and {} more {what}", Grouped(more as u64)),
     }
+}
+
+const COLUMNS: usize = 64;
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The refusals over time with their axis; `None`: there are none, or the log is too short.
+fn refusals_chart(timeline: &Timeline) -> Option<String> {
+    let (each, columns) = timeline.columns(COLUMNS);
+    let most = columns.iter().map(|column| column.refused).max().filter(|most| *most > 0)?;
+    if columns.len() < 2 {
+        return None;
+    }
+    let step = Micros(timeline.step().0.saturating_mul(each as u64));
+    let level = |refused: u64| match refused {
+        0 => ' ',
+        // The least column that is not empty is visible.
+        _ => LEVELS[usize::try_from((refused * 8).div_ceil(most)).unwrap_or(8).clamp(1, 8) - 1],
+    };
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "Refusals over time (a column is {}, the highest {})", Span(step), Grouped(most));
+    let bars: String = columns.iter().map(|column| level(column.refused)).collect();
+    let _ = writeln!(text, "  {bars}");
+    let begin = timeline.begin();
+    let end = Timestamp(begin.0.saturating_add(step.0.saturating_mul(columns.len() as u64)));
+    let (from, to) = (Moment(begin).to_string(), Moment(end).to_string());
+    let room = columns.len().max(from.len() + to.len() + 1) - from.len() - to.len();
+    let _ = writeln!(text, "  {from}{:room$}{to}", "");
+    Some(text)
 }

@@ -4,8 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::http1::fields::{FieldSpan, Fields};
 use crate::route::client::ClientAddress;
-use crate::route::folding::PathMatching;
-use crate::route::path::Path;
+use crate::route::path::{Path, PathMatching};
 
 const NAMES: &[&str] = &["x", "x-tenant", "y"];
 const NETWORKS: &[&str] = &[
@@ -82,7 +81,7 @@ fn with_request<T>(sent: &Sent, look: impl FnOnce(&RouteRequest<'_>) -> T) -> T 
         path: &path,
         query: Some(&sent.query),
         headers: Fields::new(&text, &spans),
-        body: crate::http1::body::Body::EMPTY,
+        body: crate::http1::request::Body::EMPTY,
         client: ClientAddress { address, network: address, identified: sent.identified },
         tls_subject: None,
         consumer: None,

@@ -6,10 +6,9 @@ use std::net::IpAddr;
 use super::{Key, KeyFault, KeySecret, KeyText, LABEL_END, Part};
 use crate::limit::units::Fingerprint;
 use crate::route::client::ClientRule;
-use crate::route::folding::PathMatching;
 use crate::route::mask::Masking;
 use crate::route::part::write_value;
-use crate::route::path::Path;
+use crate::route::path::{Path, PathMatching};
 use crate::route::pattern::bare_host;
 
 /// The name of the single key of a limit with the key `global` alone.

@@ -3,8 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::super::folding::{PathMatching, without_parameters};
-use super::super::path::Path;
+use super::super::path::{Path, PathMatching, without_parameters};
 use super::{PathPattern, PathRegex, PatternFault, Segment};
 
 /// The `path` of a route.

@@ -3,8 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
 
-use super::super::folding::{PathMatching, without_parameters};
-use super::super::path::{Path, PathFault};
+use super::super::path::{Path, PathFault, PathMatching, without_parameters};
 use super::{PatternFault, fault};
 
 /// `/a` exact · `/a/{id}` one non-empty segment · `/a/*` this and all below: `/a`, `/a/`, `/a/b/c`; `/*` everything.

@@ -1,13 +1,11 @@
 //! Paths as regular expressions: `~^/v[0-9]+/search$`.
 
-use std::fmt;
-use std::iter;
+use std::{fmt, iter};
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use regex_syntax::hir::{Hir, HirKind};
 
-use super::super::folding::PathMatching;
-use super::super::path::{Path, bare_spellings};
+use super::super::path::{Path, PathMatching, bare_spellings};
 use super::{PatternFault, fault};
 
 /// Maximum bytes of an expression as written.

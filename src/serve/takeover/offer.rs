@@ -24,6 +24,8 @@ const REST: Duration = Duration::from_millis(200);
 /// The listening sockets, offered to a successor. Dropped, they are no longer held open by this.
 #[derive(Debug)]
 pub(in crate::serve) struct Offer {
+    /// Those of this process's listeners.
+    pub(in crate::serve) addresses: Vec<SocketAddr>,
     names: Vec<UnixListener>,
     sockets: Vec<TcpListener>,
 }
@@ -50,7 +52,9 @@ impl Offer {
                 None
             }
         };
-        Self { names: addresses.filter_map(wait).collect(), sockets }
+        let addresses: Vec<_> = addresses.collect();
+        let names = addresses.iter().copied().filter_map(wait).collect();
+        Self { addresses, names, sockets }
     }
 
     /// Waits until another process serves on the sockets. A takeover that fails on the way changes nothing.

@@ -9,7 +9,7 @@
 //! of n keys, the chance that a new key meets such a key is 10 × 2^-42. Since fingerprints are keyed, no client can
 //! search for one.
 
-use crate::limit::packed::Packed;
+use crate::limit::Packed;
 use crate::limit::units::{EXACT, Fingerprint, Timestamp};
 use crate::store::ParamsId;
 

@@ -5,12 +5,13 @@
 //! of 100 keys find room in their first set, and moves make room for all others (see `displacement.rs`). The table is
 //! never resized or swept.
 //!
-//! The array is zeroed memory of the system: a page uses physical memory when its first key is stored.
+//! The array is zeroed memory of the system ([`BackingMemory`]): a page uses physical memory when its first key is
+//! stored. [`Capacity`] bounds the entries.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::backing_memory::BackingMemory;
-use super::capacity::Capacity;
+use zerocopy::FromZeros as _;
+
 use super::logs::Logs;
 use super::set::{Busy, Set, SlotView, WORDS};
 #[cfg(test)]
@@ -175,4 +176,104 @@ impl CounterTable {
         };
         (0..self.sets).flat_map(slots).filter(is_such).map(weigh).sum()
     }
+}
+
+/// The capacity of the store, which bounds all its entries, and the entries used of it. Only changes of the number of
+/// entries touch it, never a state changed in place.
+#[derive(Debug)]
+pub(super) struct Capacity {
+    bound: u64,
+    used: AtomicU64,
+}
+
+impl Capacity {
+    /// A capacity with all entries free.
+    pub(super) fn new(bound: usize) -> Self {
+        Self { bound: u64::try_from(bound).unwrap_or(u64::MAX), used: AtomicU64::new(0) }
+    }
+
+    /// Takes up to `wanted` entries, and returns how many. The bound holds at every moment.
+    pub(super) fn take(&self, wanted: u64) -> u64 {
+        let grant = |used: u64| wanted.min(self.bound.saturating_sub(used));
+        let mut used = self.used.load(Ordering::Relaxed);
+        loop {
+            let granted = grant(used);
+            if granted == 0 {
+                return 0;
+            }
+            let new = used + granted;
+            match self.used.compare_exchange_weak(used, new, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return granted,
+                Err(now) => used = now,
+            }
+        }
+    }
+
+    /// Returns entries that were taken before.
+    pub(super) fn give_back(&self, amount: u64) {
+        if amount > 0 {
+            self.used.fetch_sub(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// The maximum number of entries.
+    pub(super) fn bound(&self) -> u64 {
+        self.bound
+    }
+
+    /// The number of entries used.
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+/// Tables from this size on ask for huge pages: 64 MiB, some 2.4 million keys.
+const HUGE: usize = 64 << 20;
+
+/// The memory of the table: zeroed words, aligned to a page or to what the allocator gives. They use physical memory
+/// when they are first touched.
+///
+/// A decision on a random key of a large table waits for memory, and half of that wait is for the address translation:
+/// on pages of 4 KiB every set has a page of its own. So a large table asks for huge pages (`madvise(2)`): about a
+/// quarter less a decision at 10 million keys. The price is memory in pieces of 2 MiB, so small tables do not ask for
+/// them.
+#[derive(Debug)]
+enum BackingMemory {
+    /// Freed with the table.
+    Own(Vec<AtomicU64>),
+    /// Never freed: a gateway's store lives as long as the process.
+    Huge(&'static [AtomicU64]),
+}
+
+impl BackingMemory {
+    /// `count` zeroed words; `None` if the system has no memory for them. A system that refuses huge pages provides
+    /// ordinary ones.
+    fn zeroed(count: usize) -> Option<Self> {
+        huge(count).map(Self::Huge).or_else(|| AtomicU64::new_vec_zeroed(count).ok().map(Self::Own))
+    }
+
+    /// All words.
+    #[inline]
+    fn as_slice(&self) -> &[AtomicU64] {
+        match self {
+            Self::Own(words) => words,
+            Self::Huge(words) => words,
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn huge(count: usize) -> Option<&'static [AtomicU64]> {
+    use zerocopy::FromBytes as _;
+
+    let bytes = count.checked_mul(size_of::<AtomicU64>()).filter(|&bytes| bytes >= HUGE)?;
+    let map = memmap2::MmapMut::map_anon(bytes).ok()?;
+    map.advise(memmap2::Advice::HugePage).ok()?;
+    let map = Box::leak(Box::new(map));
+    <[AtomicU64]>::mut_from_bytes(map).ok().map(|words| &*words)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn huge(_: usize) -> Option<&'static [AtomicU64]> {
+    None
 }

@@ -8,8 +8,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::ban_list::KnownBans;
-use super::call::PlaceId;
-use super::counts::RedisCounts;
+use super::call::{self, PlaceId};
 use super::denial_cache::DenialCache;
 use super::errors::CallError;
 use super::health::ServerHealths;
@@ -17,10 +16,10 @@ use super::nodes::Nodes;
 use super::reporter::Reporter;
 use super::resp::{Command, Integers};
 use super::script::Script;
-use super::script_client::{ScriptClient, ScriptOp};
+use super::script_client::{RedisCounts, ScriptClient, ScriptOp};
 use super::settings::RedisSettings;
-use super::{call, cross_slot, reply};
-use crate::clock::{deadline, micros};
+use super::{cross_slot, reply};
+use crate::clock::{self, micros};
 use crate::limit::units::{Cost, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::store::bans::Bans;
@@ -72,7 +71,7 @@ impl RedisClient {
 
     /// Decides on the servers, or without them if they are unavailable.
     pub(in crate::store) async fn decide(&self, request: BanningRequest<'_>, now: Timestamp) -> Outcome {
-        let asked = deadline::now();
+        let asked = clock::now();
         let outcome = match self.ask(request, now, asked, None).await {
             Ok(outcome) => outcome,
             Err(_) => self.without(request, self.script.without(request.charges, now), now),

@@ -18,7 +18,7 @@ use super::script::Script;
 use super::settings::{RedisServer, RedisSettings};
 use super::slot::HashSlot;
 use super::topology::{Node, Topology};
-use crate::clock::deadline::now;
+use crate::clock::now;
 
 /// The maximum number of redirects of a call.
 const MAX_REDIRECTS: usize = 5;

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::errors::ConnectionTrouble;
-use crate::clock::deadline::now;
+use crate::clock::now;
 
 /// One server, as all workers together see it.
 #[derive(Debug)]

@@ -1,3 +1,13 @@
+-- Returns a module of `run`, the function above. A module runs at its first use.
+local loaded = {}
+function use(name)
+  local module = loaded[name]
+  if not module then
+    module = run(name)
+    loaded[name] = module
+  end
+  return module
+end
 -- One call of the script. call.rs documents the arguments, reply.rs the reply.
 
 if #KEYS ~= 1 or ARGV[1] ~= 'decide' then return use 'several' end

@@ -15,7 +15,7 @@ use super::resp::{Command, Integers};
 use super::script::Script;
 use super::settings::{RedisServers, RedisSettings};
 use super::slot::HashSlot;
-use crate::clock::deadline::now;
+use crate::clock::now;
 
 /// One worker's connections. Closed when it is dropped.
 #[derive(Debug)]

@@ -34,7 +34,7 @@ use super::script::Script;
 use super::server_error::{ClusterRedirect, ErrorKind, ServerError};
 use super::settings::RedisSettings;
 use super::slot::HashSlot;
-use crate::clock::deadline::now;
+use crate::clock::now;
 use driver::ConnectionDriver;
 use pending::{ReplySlot, TimedReply};
 use queue::PipelineQueue;

@@ -19,7 +19,7 @@ const HEAD: [&str; 4] =
     [lua::SHARED, include_str!("clock.lua"), include_str!("call.lua"), include_str!("state.lua")];
 
 /// The part after the modules.
-const TAIL: [&str; 2] = [include_str!("use.lua"), include_str!("main.lua")];
+const TAIL: &str = include_str!("main.lua");
 
 /// The script's text and its SHA-1, by which the server knows it. To be made once.
 ///
@@ -42,7 +42,7 @@ impl Script {
             let _ = write!(text, "if name == '{name}' then\n{body}end\n");
         }
         text.push_str("end\n");
-        text.extend(TAIL);
+        text.push_str(TAIL);
         let sha1 = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha1 }
     }

@@ -1,10 +1,10 @@
-//! Calls of the script: encodes charges, sends them to the server with their counters, and reads the reply.
+//! Calls of the script: encodes charges, sends them to the server with their counters, reads the reply, and counts the
+//! calls.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::PlaceId;
-use super::counts::RedisCounts;
+use super::call::{self, PlaceId};
 use super::errors::CallError;
 use super::nodes::Nodes;
 use super::reply::{self, Reply};
@@ -12,8 +12,9 @@ use super::resp::{Command, Integers};
 use super::script::Script;
 use super::settings::RedisSettings;
 use super::slot::HashSlot;
-use super::{call, fallback, key};
+use super::{fallback, key};
 use crate::clock::micros;
+use crate::counter::{CallTime, Counter, Histogram};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Algorithm, Decision};
 use crate::store::memory::MemoryStore;
@@ -252,4 +253,20 @@ impl ScriptClient {
         command.word(self.script.sha1().as_bytes());
         command.number(keys);
     }
+}
+
+/// A worker's counts: only its thread writes them.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct RedisCounts {
+    /// Calls sent to the servers, including refunds and look-ups.
+    pub calls: Counter,
+    /// Requests decided without the servers, in part or whole.
+    pub errors: Counter,
+    /// Denials answered from the cache, without a call.
+    pub remembered: Counter,
+    /// Units of costs that were corrected, but whose correction the servers may not know of.
+    pub unsettled: Counter,
+    /// The duration of the calls that were answered.
+    pub duration: Histogram<CallTime>,
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::client::RedisClient;
-use super::counts::RedisCounts;
 use super::health::ServerHealths;
 use super::script::Script;
+use super::script_client::RedisCounts;
 use super::settings::RedisSettings;
 use crate::store::bans::Bans;
 use crate::store::memory::MemoryStore;

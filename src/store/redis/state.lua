@@ -1,7 +1,7 @@
 -- States in the server. A small state is read and written whole, in its algorithm's layout. Others have a storage of
 -- their own: see log.lua and places.lua.
 
--- Returns a module: see use.lua.
+-- Returns a module: see main.lua.
 local use
 
 -- ms that a key is kept after its state has no effect, since clocks may differ after a failover.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout};
 
-use super::backoff::Backoff;
+use super::breaker::Backoff;
 use super::endpoint::RedisEndpoint;
 use super::errors::{CallError, ConnectionTrouble};
 use super::handshake::ask_once;
@@ -24,10 +24,9 @@ use super::resp::RespValue;
 use super::script::Script;
 use super::server_error::ErrorKind;
 use super::settings::{RedisServer, RedisSettings};
-use super::shared_slots::SharedSlotMap;
 use super::slot::HashSlot;
-use super::slots::SlotMap;
-use crate::clock::deadline::now;
+use super::slots::{SharedSlotMap, SlotMap};
+use crate::clock::now;
 
 /// The timeout for one node's reply.
 const TIMEOUT: Duration = Duration::from_secs(1);

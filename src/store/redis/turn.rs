@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::client::RedisClient;
 use super::fallback;
 use super::reporter::Lease;
-use crate::clock::{deadline, micros};
+use crate::clock::{self, micros};
 use crate::limit::Verdict;
 use crate::limit::units::Timestamp;
 use crate::store::memory::in_flight::{Ticket, Turn};
@@ -33,7 +33,7 @@ impl RedisClient {
         let bans: SmallVec<[Charge<'_>; 1]> =
             request.bans.iter().filter(|ban| !has_queue(ban, charges)).copied().collect();
         let request = BanningRequest { charges, bans: &bans };
-        let (asked, id) = (deadline::now(), lease.as_ref().map(Lease::id));
+        let (asked, id) = (clock::now(), lease.as_ref().map(Lease::id));
         match self.ask(request, now, asked, id).await {
             Ok(outcome) => {
                 self.learn(charges, &outcome, now, now.plus(micros(asked.elapsed())));

@@ -9,7 +9,7 @@ use super::line::{Record, header_value, key, milliseconds, own_header, said, utc
 use crate::limit::units::Micros;
 use crate::plan::log::{LogColumn, LogField, LogFields};
 use crate::telemetry::metrics::DecisionLabel;
-use crate::telemetry::terminal_text::safe_text;
+use crate::telemetry::terminal::safe_text;
 
 /// The maximum number of characters of one field; the rest is cut off.
 const MAX_CHARS: usize = 200;

@@ -1,11 +1,12 @@
-//! The thread that writes the access log.
+//! The thread that writes the access log, and the line of a record in the format of the log.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use super::output::{LostRecords, Output};
-use super::{Change, Message, QUEUE, State, format};
+use super::line::{self, Record};
+use super::output::{LostRecords, Output, OutputStyle};
+use super::{Change, Message, QUEUE, State, pretty};
 use crate::plan::log::AccessLog;
 
 /// How long records are collected before they are written together. Meanwhile the thread does not wait on the queue, so
@@ -29,7 +30,7 @@ pub(super) fn run(queue: &Receiver<Message>, state: &State, form: AccessLog, out
         for message in first.into_iter().chain(queue.try_iter().take(QUEUE)) {
             match message {
                 Message::Record(record) => {
-                    format::append(&mut batch, &record, &writer.form, writer.output.style());
+                    append(&mut batch, &record, &writer.form, writer.output.style());
                 }
                 Message::Change(change) => {
                     writer.write(&mut batch, state);
@@ -89,5 +90,22 @@ impl Writer {
         if !std::mem::replace(&mut self.reported, true) {
             tracing::warn!("{reason}; lines are dropped and counted in `tollgate_access_log_dropped_total`");
         }
+    }
+}
+
+/// Appends the record and a line feed; nothing if the log is off.
+fn append(batch: &mut Vec<u8>, record: &Record, form: &AccessLog, style: OutputStyle) {
+    let start = batch.len();
+    let written = match form {
+        AccessLog::Off => return,
+        AccessLog::Auto(fields) if style.terminal => pretty::write(batch, record, fields, style.colour),
+        AccessLog::Pretty(fields) => pretty::write(batch, record, fields, style.colour),
+        AccessLog::Json(fields) | AccessLog::Auto(fields) => line::json(batch, record, fields),
+        AccessLog::Combined => line::combined(batch, record),
+    };
+    match written {
+        Ok(()) => batch.push(b'\n'),
+        // Writing a record to memory cannot fail; if it did, half a line would be worse than none.
+        Err(_) => batch.truncate(start),
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
-use super::{AuthResult, DecisionLabel, Metrics};
-use super::{clients, limits, process, settlements, store, traces, upstreams};
+use super::{AuthResult, ConnectionRejectReason, DecisionLabel, Metrics};
+use super::{limits, process, store, upstreams};
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::limit::units::Timestamp;
-use crate::plan::{Limit, Plan};
+use crate::plan::{Limit, Plan, Server};
 use crate::store::Store;
 use crate::telemetry::trace::SpanCounts;
 use crate::upstream::server_registry::ServerRegistry;
@@ -46,7 +46,7 @@ impl Metrics {
             tier_decisions(&mut page, &workers);
         }
         if plan.limits.iter().any(Limit::settles) {
-            settlements::settlements(&mut page, &workers);
+            limits::settlements(&mut page, &workers);
         }
         if !plan.auths.is_empty() {
             auths(&mut page, &workers);
@@ -54,14 +54,14 @@ impl Metrics {
         upstreams::upstreams(&mut page, &workers);
         upstreams::servers(&mut page, plan, registry);
         upstreams::usage(&mut page, plan, registry);
-        clients::connections(&mut page, &workers, &plan.server);
+        connections(&mut page, &workers, &plan.server);
         store::store(&mut page, store);
         limits::limits(&mut page, plan, store, now);
         self.configuration(&mut page, plan);
         let dropped = "Access records dropped because the queue was full or the output failed.";
         page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, access_log_dropped);
         if let Some(counts) = spans {
-            traces::traces(&mut page, counts);
+            traces(&mut page, counts);
         }
         process::process(&mut page);
         page.into_text()
@@ -193,4 +193,50 @@ fn auths(page: &mut Exposition, workers: &[Arc<Series>]) {
             page.sample(name, &[("auth", *auth), ("result", result.as_str())], count);
         }
     }
+}
+
+/// The counts of exported and dropped spans.
+fn traces(page: &mut Exposition, counts: &SpanCounts) {
+    let exports = "tollgate_trace_exports_total";
+    page.family(exports, Kind::Counter, "Batches of spans exported to the collector, by result.");
+    page.sample(exports, &[("result", "success")], counts.succeeded());
+    page.sample(exports, &[("result", "failure")], counts.failed());
+    let dropped = "Spans dropped because the queue was full or an export failed.";
+    page.single("tollgate_trace_spans_dropped_total", Kind::Counter, dropped, counts.dropped());
+}
+
+/// Client connections by listener.
+fn connections(page: &mut Exposition, workers: &[Arc<Series>], server: &Server) {
+    let mut totals: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for listener in workers.iter().flat_map(|series| &series.listeners) {
+        let (open, accepted) = totals.entry(&listener.name).or_default();
+        if let Some(connections) = listener.used() {
+            *open += connections.open();
+            *accepted += connections.opened.get();
+        }
+    }
+    let open = "tollgate_connections";
+    page.family(open, Kind::Gauge, "Client connections open now.");
+    for (listener, (count, _)) in &totals {
+        page.sample(open, &[("listener", listener)], count);
+    }
+    let help =
+        "The setting `max_connections`: the maximum of open client connections, all listeners together.";
+    page.single("tollgate_max_connections", Kind::Gauge, help, server.max_connections as u64);
+    let accepted = "tollgate_connections_accepted_total";
+    page.family(accepted, Kind::Counter, "Client connections accepted.");
+    for (listener, (_, count)) in &totals {
+        page.sample(accepted, &[("listener", listener)], count);
+    }
+    turned_away(page, workers);
+}
+
+fn turned_away(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let listeners = workers.iter().flat_map(|series| &series.listeners);
+    let used = listeners.filter_map(|listener| Some((&*listener.name, listener.used()?)));
+    let counts = used.flat_map(|(listener, connections)| {
+        ConnectionRejectReason::ALL.map(|why| ([listener, why.as_str()], connections.turned_away(why).get()))
+    });
+    let help = "Client connections rejected or closed early, by cause.";
+    page.sums("tollgate_connections_refused_total", help, ["listener", "reason"], counts);
 }

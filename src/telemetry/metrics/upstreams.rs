@@ -7,7 +7,7 @@ use super::StatusClass;
 use super::counters::ServerCounters;
 use super::exposition::{Exposition, Kind};
 use super::series::{Named, Series};
-use crate::clock::deadline;
+use crate::clock;
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::plan::{Backend, Plan};
 use crate::upstream::Failure;
@@ -82,7 +82,7 @@ fn failures(page: &mut Exposition, workers: &[Arc<Series>]) {
 /// The states of the servers. The built-in echo is always up.
 pub(super) fn servers(page: &mut Exposition, plan: &Plan, registry: &ServerRegistry) {
     let (up, ejections) = ("tollgate_upstream_up", "tollgate_upstream_ejections_total");
-    let now = deadline::now();
+    let now = clock::now();
     let peers: Vec<_> = plan.upstreams.iter().map(|upstream| (upstream, registry.states(upstream))).collect();
     let servers = || {
         peers.iter().flat_map(|(upstream, peers)| {

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::encoding::encode;
 use super::post::{CollectorConnection, ExportError};
 use super::{BATCH, Batch, Spans, State};
-use crate::plan::trace::Trace;
+use crate::plan::Trace;
 
 /// The maximum time that a span waits for others.
 const GATHER: Duration = Duration::from_secs(1);

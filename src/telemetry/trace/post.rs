@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::plan::trace::Trace;
+use crate::plan::Trace;
 
 /// The timeout to connect, send, and read the response.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::context::{Context, SpanId};
 use crate::limit::units::{Micros, Timestamp};
-use crate::plan::trace::Trace;
+use crate::plan::Trace;
 use crate::telemetry::access_log::Record;
 
 /// The maximum length of a client's text in a span; bytes.

@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::super::Failure;
 use super::super::http2::NoAnswer;
 use super::{BodyFailed, Exchange, MAX_KEPT, RequestBody, UpstreamRequest};
-use crate::clock::deadline::now;
+use crate::clock::now;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http2::connection::StreamLost;
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 
 use super::super::Failure;
-use super::super::abort_reason::AbortReason;
+use super::super::cause::AbortReason;
 use super::{Http2Connection, StreamPermit};
 use crate::http2::connection::{OpenError, Reset, StreamHandle, StreamLost};
 use crate::http2::frame::ErrorCode;

@@ -39,9 +39,8 @@ fn at_the_bound_on_files_new_connections_wait_and_the_rest_goes_on() {
     let rest = format!("[server]\nheader_timeout = \"1h\"\n{ADMIN}");
     let mut gateway = Gateway::start_with_files(&everything_to(&backend, &rest), 200);
     let mut clients = begun(&gateway, 300);
-    eventually("all but the spared descriptors to be in use", || {
-        gateway.stderr().contains("file descriptor limit nearly reached").then_some(())
-    });
+    // All but the spared descriptors are in use.
+    gateway.wait_for_log("file descriptor limit nearly reached");
     let open = connections(&gateway);
     assert!((50.0..=150.0).contains(&open), "{open}");
     // It rests meanwhile: two workers that spin would take 200 hundredths of a second.
@@ -93,7 +92,7 @@ fn a_bound_on_files_that_shrinks_is_borne() {
     let old = prlimit(pid, Resource::Nofile, none).expect("our own child");
     let mut waiting = Client::connect(gateway.addr());
     waiting.write("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
-    eventually("it to say so", || gateway.stderr().contains("cannot accept connections").then_some(()));
+    gateway.wait_for_log("cannot accept connections");
     let before = processor_time(&gateway);
     assert!(waiting.silent_for(Duration::from_secs(1)));
     let taken = processor_time(&gateway) - before;

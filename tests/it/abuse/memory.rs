@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::{Authority, Backend, Client, Gateway, everything_to};
+use crate::harness::{Authority, Backend, Client, Gateway, binary, everything_to};
 
 /// Files of this process and of the gateway that are no client's.
 const OTHERS: u64 = 1_000;
@@ -91,7 +91,7 @@ fn a_flood_is_borne_where_memory_is_scarce() {
     );
     let mut shell = Command::new("sh");
     let limited = format!("ulimit -v {SPACE_KIB} && exec \"$0\" \"$@\"");
-    shell.args(["-c", &limited, env!("CARGO_BIN_EXE_tollgate")]).stdin(Stdio::null());
+    shell.args(["-c", &limited, binary()]).stdin(Stdio::null());
     let mut gateway = Gateway::start_by(&everything_to(&backend, &rest), shell);
     gateway.get("/").expect(200);
     let before = gateway.resident_kib();

@@ -3,7 +3,7 @@
 //! Both are told in Python, whose standard library steers the browser: `tests/dashboard/`. Each test there is one here, so that they run
 //! beside each other and each has its own time limit.
 
-use crate::harness::tools;
+use crate::harness::{binary, tools};
 
 fn plays(script: &str, arguments: &[&str]) {
     tools::assert_browser();
@@ -22,7 +22,7 @@ fn plays(script: &str, arguments: &[&str]) {
 
 #[test]
 fn the_night_story_in_a_browser() {
-    plays("story.py", &["--binary", env!("CARGO_BIN_EXE_tollgate")]);
+    plays("story.py", &["--binary", binary()]);
 }
 
 #[test]

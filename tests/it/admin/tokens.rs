@@ -194,14 +194,14 @@ fn the_log_names_the_token_of_a_change() {
     for line in ["DELETE limits/one/keys/a", "POST limits/one/keys/a/grant", "POST reload"] {
         assert_eq!(api(&gateway, line, Some("operate-secret")).0, 200, "{line}");
     }
-    let log = gateway.stderr();
-    for words in ["(token `operator`) resets id:", "(token `operator`) gives 0 of 1 units back to id:"] {
-        assert!(log.contains(words), "{words} in {log}");
+    for words in [
+        "(token `operator`) resets id:",
+        "(token `operator`) gives 0 of 1 units back to id:",
+        "reload requested by 127.0.0.1:",
+        "(token `operator`) through",
+    ] {
+        gateway.wait_for_log(words);
     }
-    assert!(
-        log.contains("reload requested by 127.0.0.1:") && log.contains("(token `operator`) through"),
-        "{log}"
-    );
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_listener_that_others_can_reach_keeps_its_tokens() {
     let open = plan(&backend).replace("listen = \"127.0.0.1:0\"", "listen = \"0.0.0.0:0\"");
     let gateway = Gateway::start_in(&format!("{open}{TOKENS}"), &[], &SECRETS);
     gateway.reload(&plan(&backend), "reloaded: ");
-    assert!(gateway.stderr().contains("`admin` has changed, which takes effect only after a restart"));
+    gateway.wait_for_log("`admin` has changed, which takes effect only after a restart");
     assert_eq!(api(&gateway, "GET status", None).0, 401);
     let (status, seen) = api(&gateway, "GET status", Some("read-secret"));
     assert_eq!((status, &seen["last_reload"]["result"]), (200, &json!("success")));
@@ -249,7 +249,7 @@ fn a_charge_without_the_right_to_read_tells_no_state() {
     assert_eq!((status, fields), (200, BTreeSet::from(["changed", "charged", "id", "limit", "repeated"])));
     let (status, seen) = api(&gateway, line, Some("both-secret"));
     assert_eq!((status, &seen["policies"][0]["used"]), (200, &json!(2)), "{seen}");
-    assert!(gateway.stderr().contains("(token `billing`) charges 1 units to id:"));
+    gateway.wait_for_log("(token `billing`) charges 1 units to id:");
     // Each token has idempotency keys of its own.
     for (secret, repeated) in [("both-secret", false), ("operate-secret", false), ("both-secret", true)] {
         let body = r#"{"units": 1}"#;

@@ -1,5 +1,6 @@
 //! `tollgate check`: where its file is named, its formats, `--strict` and `--no-env`.
 
+use crate::harness::binary;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -14,7 +15,7 @@ const FAULT: &str = "# ä\n[[routes]]\npath = \"/x\"\nupstream = \"dem\"\n";
 type Told = (Option<i32>, String, String);
 
 fn tollgate(folder: &ConfigFolder, arguments: &[&str], environment: &[(&str, &str)], input: &str) -> Told {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    let mut child = Command::new(binary())
         .args(arguments)
         .current_dir(folder.path(""))
         .env("NO_COLOR", "1")

@@ -1,5 +1,6 @@
 //! `tollgate explain`, through the real binary: the request from the command line, the answer on standard output.
 
+use crate::harness::binary;
 use std::process::{Command, Output};
 
 const CONFIG: &str = "[upstreams]\ndemo = \"builtin:echo\"\n\
@@ -17,7 +18,7 @@ fn explain(arguments: &[&str]) -> Output {
 fn explain_in(config: &str, arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("a temporary directory");
     std::fs::write(folder.path().join("gateway.toml"), config).expect("it can be written");
-    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    Command::new(binary())
         .arg("explain")
         .args(arguments)
         .current_dir(folder.path())

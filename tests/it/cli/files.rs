@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::config_folder::{ConfigFolder, SMALL};
-use crate::harness::{Backend, Gateway, eventually, everything_to};
+use crate::harness::{Backend, Gateway, binary, eventually, everything_to};
 
 const SERVER: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\n";
 
@@ -25,7 +25,7 @@ struct Started {
 
 impl Started {
     fn new(folder: &ConfigFolder, arguments: &[&str], input: impl FnOnce(ChildStdin)) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        let mut child = Command::new(binary())
             .args(arguments)
             .current_dir(folder.path(""))
             .env("NO_COLOR", "1")
@@ -82,7 +82,7 @@ fn included_files_are_watched_and_read_anew() {
     sees("changed");
     // A file that comes with a fault, and is mended in place.
     std::fs::write(folder.join("0.toml"), "= fault").unwrap();
-    eventually("the fault", || gateway.stderr().contains("not reloaded").then_some(()));
+    gateway.wait_for_log("not reloaded");
     assert_eq!(mark(), "changed");
     let other = marked("other").replace("\"/*\"", "\"/x\"");
     std::fs::write(folder.join("0.toml"), other).unwrap();
@@ -128,7 +128,7 @@ fn a_gateway_of_several_files_is_found_by_health() {
         ),
         ("d/2.toml", "= being edited"),
     ]);
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    let output = Command::new(binary())
         .args(["health", "-c"])
         .arg(folder.path("d"))
         .output()

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use crate::harness::api::ask;
 use crate::harness::fleet_config::of;
-use crate::harness::{Gateway, get_with, refuses_connections};
+use crate::harness::{Gateway, binary, get_with, refuses_connections};
 
 const TOKEN: &str = "a-token-of-the-test";
 
@@ -22,7 +22,7 @@ fn config() -> String {
 fn live(admin: &str, arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().expect("a temporary directory");
     std::fs::write(folder.path().join("gateway.toml"), admin).expect("it can be written");
-    let output: Output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    let output: Output = Command::new(binary())
         .args(["explain", "--live"])
         .args(arguments)
         .envs(environment.iter().copied())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{Backend, Gateway, eventually, everything_to};
+use crate::harness::{Backend, Gateway, binary, eventually, everything_to};
 
 /// A configuration whose answers tell which one it is.
 fn marked(backend: &Backend, mark: &str) -> String {
@@ -152,7 +152,7 @@ fn a_watched_file_may_be_swapped_behind_links() {
     write("..v1", "a");
     symlink("..v1", folder.path().join("..data")).unwrap();
     symlink("..data/gateway.toml", folder.path().join("gateway.toml")).unwrap();
-    let child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    let child = Command::new(binary())
         .args(["--watch", "-c"])
         .arg(folder.path().join("gateway.toml"))
         .stdout(Stdio::null())

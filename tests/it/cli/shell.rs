@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::harness::Gateway;
+use crate::harness::{Gateway, binary};
 
 const FILE: &str = "[upstreams]\ndemo = \"builtin:echo\"\n\
     [limits.per-client]\nalgorithm = \"token-bucket\"\nkey = \"ip\"\nrate = \"10/s\"\nburst = 50\n\
@@ -15,7 +15,7 @@ const FILE: &str = "[upstreams]\ndemo = \"builtin:echo\"\n\
     [[routes]]\nname = \"rest\"\npath = \"/rest/*\"\nupstream = \"demo\"\nlimits = [\"per-client\"]\n";
 
 fn tollgate(arguments: &[&str], folder: &Path, environment: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    Command::new(binary())
         .args(arguments)
         .current_dir(folder)
         .env_remove("NO_COLOR")

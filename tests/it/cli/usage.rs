@@ -6,14 +6,14 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::harness::{Backend, Gateway, everything_to};
+use crate::harness::{Backend, Gateway, binary, everything_to};
 
 const GOOD: &str = "[upstreams]\ndemo = \"builtin:echo\"\n\
     [limits.per-client]\nalgorithm = \"token-bucket\"\nkey = \"ip\"\nrate = \"10/s\"\nburst = 50\n\
     [[routes]]\npath = \"/*\"\nupstream = \"demo\"\nlimits = [\"per-client\"]\n";
 
 fn tollgate(arguments: &[&str], folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    Command::new(binary())
         .args(arguments)
         .current_dir(folder)
         .env("NO_COLOR", "1")
@@ -169,7 +169,7 @@ fn schema_prints_json() {
 fn a_reader_that_has_seen_enough_is_no_failure() {
     for arguments in [&["schema"][..], &["check"], &["--help"]] {
         let folder = folder_with(GOOD);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        let mut child = Command::new(binary())
             .args(arguments)
             .current_dir(folder.path())
             .stdout(Stdio::piped())
@@ -187,12 +187,8 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 fn a_full_disk_behind_standard_output_is_1() {
     let folder = folder_with(GOOD);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .arg("schema")
-        .current_dir(folder.path())
-        .stdout(full)
-        .output()
-        .unwrap();
+    let output =
+        Command::new(binary()).arg("schema").current_dir(folder.path()).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(texts(&output).1.starts_with("error: "));
 }
@@ -242,7 +238,7 @@ fn counters_that_the_system_has_no_memory_for_are_1_and_name_the_key() {
     for max_keys in [50_000_000, 1_000_000_000] {
         let toml = format!("[server]\nlisten = [\"127.0.0.1:0\"]\n[store]\nmax_keys = {max_keys}\n{GOOD}");
         let output = Command::new("sh")
-            .args(["-c", "ulimit -v 1000000; exec \"$0\"", env!("CARGO_BIN_EXE_tollgate")])
+            .args(["-c", "ulimit -v 1000000; exec \"$0\"", binary()])
             .current_dir(folder_with(&toml).path())
             .env("NO_COLOR", "1")
             .output()

@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::harness::Response;
+use crate::harness::{Response, binary};
 
 /// A file of consumers: `ada` has two keys and the tier `pro`, `bob` has the tier `free`, `eve` has none.
 const CSV: &str = "key,name,tier,org\n\
@@ -67,7 +67,7 @@ impl Files {
     /// Runs `tollgate` beside a `gateway.toml` with this content.
     fn tollgate(&self, toml: &str, arguments: &[&str]) -> Output {
         self.write("gateway.toml", toml);
-        Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        Command::new(binary())
             .args(arguments)
             .current_dir(self.directory.path())
             .env("NO_COLOR", "1")

@@ -199,7 +199,7 @@ fn a_bad_file_of_networks_keeps_the_old_one_and_names_its_line() {
     // Without the text of the line: by mistake the file may be one of secrets.
     for line in [2, 4] {
         let fault = format!("error: this line is neither an address nor a network\n --> {blocked}:{line}\n");
-        eventually("the fault in the program log", || gateway.stderr().contains(&fault).then_some(()));
+        gateway.wait_for_log(&fault);
     }
     let status_text = gateway.admin("/api/v1/status").text();
     assert!(status_text.contains("blocked.txt:2: "), "{status_text}");

@@ -12,7 +12,7 @@
 //! | `json`, `yaml` | parsed |
 //! | `text from FILE` | the block stands in that file of the repository |
 //! | `text saved as FILE` | the file of this name beside the configurations of the page |
-//! | `text session of this page` | run, beside the gateway of the page if it has one: see `consumers_page.rs`, and `replay/story.rs` |
+//! | `text session of this page` | run, beside the gateway and the servers of the page: see `recipes.rs`, and `replay/story.rs` |
 //! | `text program log` | a gateway logs these lines: see `program_log.rs` |
 //! | `text trace of LIMIT` | this limit decides so: see `traces.rs` |
 //! | `text response of …` | a gateway sends this response: see `examples.rs` |
@@ -27,18 +27,33 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::harness::pages::{Block, Page, line_matches, pages, root};
-use crate::harness::{Authority, Gateway, promtool};
+use crate::harness::{Authority, Gateway, binary, promtool};
 
 /// Blocks of shell commands that a test cannot run: the page, the first line, and the reason.
 const NOT_RUN: &[(&str, &str, &str)] = &[
     (
         "README.md",
-        "apt-get install -y gcc libc6-dev make curl ca-certificates git",
-        "installs from the internet",
+        "curl -sSfL https://github.com/tollgate-rs/tollgate/releases/download/v0.1.0/tollgate-0.1.0-$(uname -m)-unknown-linux-musl.tar.gz | tar xz",
+        "downloads; packaging/release-test runs it with the files of dist/",
     ),
     (
         "README.md",
-        "make run     # builds, and starts the gateway with the gateway.toml of this directory on 127.0.0.1:8080",
+        "curl -sSfLO https://github.com/tollgate-rs/tollgate/releases/download/v0.1.0/tollgate_0.1.0-1_amd64.deb",
+        "downloads, and changes the machine; packaging::deb installs the package in a copy of the system",
+    ),
+    (
+        "README.md",
+        "docker run --rm -p 8080:8080 ghcr.io/tollgate-rs/tollgate:0.1.0",
+        "needs Docker; packaging::image runs the image's root file system",
+    ),
+    (
+        "README.md",
+        "cargo install --locked tollgate",
+        "downloads; packaging/release-test installs the packed crate",
+    ),
+    (
+        "README.md",
+        "make run     # builds without optimisation, and starts the gateway with the gateway.toml of this directory",
         "builds, and runs these tests",
     ),
     (
@@ -56,6 +71,15 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "docker run --rm -p 16686:16686 -p 4318:4318 jaegertracing/jaeger",
         "needs Docker",
     ),
+    ("docs/releasing.md", "sha256sum --check --ignore-missing SHA256SUMS", "needs a download"),
+    (
+        "docs/releasing.md",
+        "gh attestation verify tollgate-0.1.0-x86_64-unknown-linux-musl.tar.gz --repo tollgate-rs/tollgate",
+        "needs a download",
+    ),
+    ("docs/releasing.md", "grype sbom:tollgate-0.1.0.cdx.json", "needs a download"),
+    ("docs/releasing.md", "git checkout v0.1.0", "changes the checkout"),
+    ("docs/releasing.md", "git tag -a v0.1.0 -m \"tollgate 0.1.0\"", "publishes"),
     ("docs/security.md", "cargo +nightly fuzz run request_head", "needs cargo-fuzz, and does not end"),
 ];
 
@@ -190,7 +214,7 @@ fn check(block: &Block, authority: &Authority) -> Result<(), String> {
     let fragment = block.info.starts_with("toml fragment");
     let text = if fragment { completed(block)? } else { block.text.clone() };
     fs::write(authority.path("gateway.toml"), &text).expect("it can be written");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let mut command = Command::new(binary());
     command.arg("check").current_dir(authority.path("")).env("NO_COLOR", "1");
     for (index, name) in variables(&text).into_iter().enumerate() {
         command.env(name, format!("c0ffee00c0ffee00c0ffee00c0ffee{index:02x}"));
@@ -284,7 +308,7 @@ impl Shell {
             symlink(root().join(name), path(name)).expect("a link");
         }
         fs::create_dir(path("bin")).expect("a directory");
-        symlink(env!("CARGO_BIN_EXE_tollgate"), path("bin/tollgate")).expect("a link");
+        symlink(binary(), path("bin/tollgate")).expect("a link");
         // As a terminal shows it: without a progress meter.
         let curl = format!(
             "#!/bin/sh\nPATH=${{PATH#*:}} exec curl -sS --connect-to localhost:8080:{0} --connect-to 127.0.0.1:8080:{0} \

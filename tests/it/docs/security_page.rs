@@ -1,14 +1,19 @@
-//! `docs/security.md` names tests that there are.
+//! `docs/security.md` and `SECURITY.md` name tests that there are.
 
 use std::path::Path;
 
 #[test]
-fn each_test_on_the_page_exists() {
+fn each_test_on_the_pages_exists() {
+    each_test_exists("docs/security.md", 50);
+    each_test_exists("SECURITY.md", 15);
+}
+
+fn each_test_exists(page: &str, least: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(root.join("docs/security.md")).expect("the page is there");
+    let text = std::fs::read_to_string(root.join(page)).expect("the page is there");
     let names: Vec<&str> =
-        page.split('`').filter(|word| word.contains("::") && !word.contains(' ')).collect();
-    assert!(names.len() > 50, "the page names {} tests", names.len());
+        text.split('`').filter(|word| word.contains("::") && !word.contains(' ')).collect();
+    assert!(names.len() > least, "{page} names {} tests", names.len());
     for name in names.into_iter().filter(|name| *name != "room::file::test") {
         let (file, test) = name.rsplit_once("::").expect("it has one");
         let path = if file.starts_with("src/") {

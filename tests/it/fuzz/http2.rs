@@ -2,8 +2,7 @@
 
 use http::{HeaderName, HeaderValue, Uri};
 use proptest::prelude::*;
-use tollgate::http1::body::Body;
-use tollgate::http1::request::RequestHead;
+use tollgate::http1::request::{Body, RequestHead};
 use tollgate::http1::scanner::HeadScanner;
 use tollgate::http2::head::{BlockKind, HeadBuilder};
 

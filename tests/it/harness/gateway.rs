@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Response, eventually, get, send};
+use super::{Response, binary, eventually, get, send};
 
 /// A running `tollgate`, killed when dropped.
 #[derive(Debug)]
@@ -23,8 +23,6 @@ pub(crate) struct Gateway {
 }
 
 type Lines = Arc<Mutex<Vec<String>>>;
-
-const BINARY: &str = env!("CARGO_BIN_EXE_tollgate");
 
 impl Gateway {
     /// Starts the binary with `toml` and waits until it listens.
@@ -41,7 +39,7 @@ impl Gateway {
 
     /// As [`Self::start_with`], with further environment variables.
     pub(crate) fn start_in(toml: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(binary());
         command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
         Self::start_by(toml, command)
     }
@@ -49,7 +47,9 @@ impl Gateway {
     /// As [`Self::start`], with a limit of open files.
     pub(crate) fn start_with_files(toml: &str, files: u64) -> Self {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), BINARY]).stdin(Stdio::null());
+        shell
+            .args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), binary()])
+            .stdin(Stdio::null());
         Self::start_by(toml, shell)
     }
 
@@ -60,7 +60,7 @@ impl Gateway {
 
     /// As [`Self::start`], with its access log going there.
     pub(crate) fn start_logging_to(toml: &str, access_log: impl Into<Stdio>) -> Self {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(binary());
         command.stdin(Stdio::null());
         Self::launch(toml, command, access_log.into())
     }
@@ -175,6 +175,13 @@ impl Gateway {
     /// The program log so far, as one text.
     pub(crate) fn stderr(&self) -> String {
         self.stderr_lines().join("\n")
+    }
+
+    /// Waits until the program log has these words: a response may arrive before the line about it.
+    #[track_caller]
+    pub(crate) fn wait_for_log(&self, words: &str) {
+        let what = format!("a line with `{words}` in the program log");
+        eventually(&what, || self.stderr().contains(words).then_some(()));
     }
 
     /// The access log so far.

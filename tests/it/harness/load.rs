@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::Client;
 
@@ -45,6 +45,36 @@ impl Load {
         })
     }
 
+    /// Runs this load again and again while `work` is done, at least once. The load's thread begins with `enter`. Each
+    /// request is the last of its connection: a process that leaves may close an idle one. Counts the answers by status.
+    pub(crate) fn during<T>(
+        self,
+        address: SocketAddr,
+        enter: impl FnOnce() + Send,
+        work: impl FnOnce() -> T,
+    ) -> (BTreeMap<u16, usize>, T) {
+        let request = |_| "GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".to_owned();
+        let done = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let load = scope.spawn(move || {
+                enter();
+                let mut all = BTreeMap::new();
+                loop {
+                    for (status, count) in self.run(address, request) {
+                        *all.entry(status).or_default() += count;
+                    }
+                    if done.load(Ordering::Relaxed) {
+                        return all;
+                    }
+                }
+            });
+            let ends = SetWhenDropped(done);
+            let result = work();
+            drop(ends);
+            (load.join().expect("no request fails"), result)
+        })
+    }
+
     fn drive(
         self,
         address: SocketAddr,
@@ -64,5 +94,14 @@ impl Load {
                 client = Client::connect(address);
             }
         }
+    }
+}
+
+/// Sets the flag after a panic, too.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -13,18 +13,26 @@ pub(crate) fn run(directory: &Path, command: &str) -> String {
         .current_dir(directory)
         .env("PATH", format!("{}:{path}", directory.join("bin").display()))
         .env("NO_COLOR", "1")
+        // No proxy of the environment's has a part in it.
+        .env("no_proxy", "*")
         .output()
         .expect("there is a bash");
     String::from_utf8_lossy(&output.stdout).replace('\r', "")
 }
 
-/// The commands of a block, each with the lines behind it.
+/// The commands of a block, each with the lines behind it. A line that ends in `\` continues on the next one.
 pub(crate) fn commands(block: &Block) -> Vec<(String, Vec<String>)> {
     let mut commands: Vec<(String, Vec<String>)> = Vec::new();
     for line in block.text.lines() {
-        match line.strip_prefix("$ ") {
-            Some(command) => commands.push((command.to_owned(), Vec::new())),
-            None => commands.last_mut().expect("a command first").1.push(line.to_owned()),
+        if let Some(command) = line.strip_prefix("$ ") {
+            commands.push((command.to_owned(), Vec::new()));
+            continue;
+        }
+        let (command, output) = commands.last_mut().expect("a command first");
+        if command.ends_with('\\') {
+            command.push_str(&format!("\n{line}"));
+        } else {
+            output.push(line.to_owned());
         }
     }
     commands

@@ -43,6 +43,11 @@ impl Redis {
         (0..10).find_map(|_| Self::start_on(program, free_port(), arguments)).expect("no Redis server starts")
     }
 
+    /// As [`Self::start`], on this port. None if it is taken.
+    pub(crate) fn start_at(port: u16) -> Option<Self> {
+        Self::start_on(&program(), port, &[])
+    }
+
     /// As [`Self::start_with`], on this port. None if it is taken.
     pub(crate) fn start_on(program: &str, port: u16, arguments: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().expect("a temporary directory");

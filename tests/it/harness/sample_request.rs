@@ -3,8 +3,7 @@
 use http::{HeaderName, HeaderValue, Method};
 use tollgate::route::client::{ClientAddress, ClientRule};
 use tollgate::route::condition::{Condition, ValuePattern};
-use tollgate::route::folding::PathMatching;
-use tollgate::route::path::Path;
+use tollgate::route::path::{Path, PathMatching};
 use tollgate::route::pattern::{HostPattern, PathMatcher};
 use tollgate::route::{Conditions, RouteRequest};
 
@@ -70,7 +69,7 @@ impl Sample {
             path: &Path::parse(&self.path, self.matching).unwrap(),
             query: self.query.as_deref(),
             headers: self.headers.fields(),
-            body: tollgate::http1::body::Body::EMPTY,
+            body: tollgate::http1::request::Body::EMPTY,
             client: self.client,
             tls_subject: None,
             consumer: None,

@@ -1,5 +1,6 @@
 //! The real binary in a pseudo-terminal, whose screen is read as a terminal shows it.
 
+use super::binary;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write as _};
@@ -44,7 +45,7 @@ impl TerminalProgram {
         // `setsid` makes the terminal the controlling one, which gets the program its signals.
         let child = Command::new("setsid")
             .arg("--ctty")
-            .arg(env!("CARGO_BIN_EXE_tollgate"))
+            .arg(binary())
             .args(arguments)
             .env("TERM", "xterm-256color")
             .env_remove("NO_COLOR")

@@ -7,33 +7,44 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs and modules of Python, and what installs them on Debian.
-const INSTALL: [(&str, &str); 18] = [
+const INSTALL: &[(&str, &str)] = &[
     ("chromium", "apt-get install chromium"),
     ("curl", "apt-get install curl"),
+    ("dpkg-deb", "apt-get install dpkg"),
     ("grpc", "apt-get install python3-grpcio"),
     ("h2", "apt-get install python3-h2"),
     ("h2load", "apt-get install nghttp2-client"),
     ("haproxy", "apt-get install haproxy"),
     ("httpx", "apt-get install python3-httpx"),
+    ("ip", "apt-get install iproute2"),
     ("java", "apt-get install default-jdk-headless"),
+    ("lintian", "apt-get install lintian"),
+    ("logrotate", "apt-get install logrotate"),
+    (
+        "kubernetes-validate",
+        "apt-get install python3-venv, then .ci/tools, which installs the schemas by pip",
+    ),
     ("nghttp", "apt-get install nghttp2-client"),
     ("nginx", "apt-get install nginx-light"),
     ("node", "apt-get install nodejs"),
+    ("nsenter", "apt-get install util-linux"),
     ("openai", "apt-get install python3-venv, then .ci/tools, which installs the client libraries by pip"),
     ("openssl", "apt-get install openssl"),
     ("promtool", ".ci/tools takes it out of Debian's package prometheus"),
     ("python3", "apt-get install python3"),
+    ("readelf", "apt-get install binutils"),
     ("redis-server", "apt-get install redis-server"),
+    ("shellcheck", "apt-get install shellcheck"),
+    ("strip", "apt-get install binutils"),
     ("systemd-analyze", "apt-get install systemd"),
+    ("unshare", "apt-get install util-linux"),
     ("valkey-server", "apt-get install valkey-server, which Debian has from version 13 on"),
 ];
 
 /// A command of this program. `None`, which is printed, if `TOLLGATE_TEST_WITHOUT` names it; else it must be there.
 #[track_caller]
 pub(crate) fn tool(program: &str) -> Option<Command> {
-    let without = std::env::var("TOLLGATE_TEST_WITHOUT").unwrap_or_default();
-    if names(&without, program) {
-        eprintln!("not tested: TOLLGATE_TEST_WITHOUT names {program}");
+    if is_left_out(program) {
         return None;
     }
     assert!(
@@ -42,6 +53,29 @@ pub(crate) fn tool(program: &str) -> Option<Command> {
         missing(program)
     );
     Some(Command::new(program))
+}
+
+/// Whether `TOLLGATE_TEST_WITHOUT` names it, which is printed.
+pub(crate) fn is_left_out(name: &str) -> bool {
+    let left_out = names(&std::env::var("TOLLGATE_TEST_WITHOUT").unwrap_or_default(), name);
+    if left_out {
+        eprintln!("not tested: TOLLGATE_TEST_WITHOUT names {name}");
+    }
+    left_out
+}
+
+/// That processes in mount and PID namespaces of their own can be started, which needs root. `None`, which is printed, if
+/// `TOLLGATE_TEST_WITHOUT` names `namespaces`.
+#[track_caller]
+pub(crate) fn namespaces() -> Option<()> {
+    if is_left_out("namespaces") {
+        return None;
+    }
+    let output = needed("unshare").args(["--mount", "--pid", "--fork", "true"]).output().expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let otherwise = "run the tests as root; a machine that cannot have it: TOLLGATE_TEST_WITHOUT=namespaces";
+    assert!(output.status.success(), "no namespaces can be made ({}): {otherwise}", stderr.trim());
+    Some(())
 }
 
 /// The same of a program that many tests stand on: none does without it.
@@ -66,12 +100,23 @@ pub(crate) fn python(modules: &[&str]) -> Command {
 /// `.ci/tools` has put into the user's cache.
 #[track_caller]
 pub(crate) fn client_libraries() -> Command {
-    let python = std::env::var_os("TOLLGATE_TEST_PYTHON_CLIENTS").map(PathBuf::from).unwrap_or_else(|| {
+    cached_python("TOLLGATE_TEST_PYTHON_CLIENTS", "client-libraries", "openai")
+}
+
+/// The Python with the schemas of Kubernetes: what `TOLLGATE_TEST_PYTHON_KUBERNETES` names, or the one in the cache.
+#[track_caller]
+pub(crate) fn kubernetes_schemas() -> Command {
+    cached_python("TOLLGATE_TEST_PYTHON_KUBERNETES", "kubernetes", "kubernetes-validate")
+}
+
+#[track_caller]
+fn cached_python(variable: &str, folder: &str, module: &str) -> Command {
+    let python = std::env::var_os(variable).map(PathBuf::from).unwrap_or_else(|| {
         let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
         let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-        cache.unwrap_or_else(home).join("tollgate/client-libraries/bin/python")
+        cache.unwrap_or_else(home).join("tollgate").join(folder).join("bin/python")
     });
-    assert!(python.is_file(), "{} ({})", missing("openai"), python.display());
+    assert!(python.is_file(), "{} ({})", missing(module), python.display());
     Command::new(python)
 }
 

@@ -11,4 +11,4 @@ mod smuggling;
 mod vectors;
 
 // `harness::corpus` is also part of the unit tests of `proxy`, where the codec stands at the root.
-pub(crate) use tollgate::http1::{body, chunks, fields, request, response, scanner, trailers};
+pub(crate) use tollgate::http1::{chunks, fields, request, response, scanner, trailers};

@@ -18,5 +18,5 @@ mod tiers;
 mod traces;
 mod vectors;
 
-// Files of the store that `store::loom` builds name this module of the library from the root.
-pub(crate) use tollgate::limit::{packed, units};
+// Files of the store that `store::loom` builds name these of the library from the root.
+pub(crate) use tollgate::limit::{Packed, units};

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::Gateway;
+use crate::harness::{Gateway, binary};
 
 /// Every algorithm, several keys, costs from the request, tiers, bans, shadow limits, several limits and rates on a route.
 /// Each limit refuses and admits many times, whether the machine serves a thousand requests a second or fifty thousand.
@@ -199,7 +199,7 @@ fn send(address: SocketAddr, batches: impl Iterator<Item = u32>, settles: bool) 
 }
 
 fn replay(folder: &Path, arguments: &[&str]) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    let output = Command::new(binary())
         .args(["replay", "access.log", "-c", "gateway.toml", "--json"])
         .args(arguments)
         .current_dir(folder)

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use tollgate::replay::report::html;
 
-use crate::harness::tools;
+use crate::harness::{binary, tools};
 
 const SCRIPT: &str = "tests/dashboard/report.py";
 
@@ -139,7 +139,7 @@ fn pages_of_the_program_have_their_sections_and_no_errors() {
         (&["replay", "log", "--against", "other.toml"][..], replay),
         (&["suggest", "log", "--key", "header:x-tenant"][..], suggest),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        let output = Command::new(binary())
             .args(arguments)
             .args(["--map", MAP, "--report", "out.html"])
             .current_dir(folder.path())

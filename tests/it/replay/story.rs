@@ -7,10 +7,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::Gateway;
 use crate::harness::nginx_day::{ATTACKER, OFFICE, SCRAPER, nginx_day};
 use crate::harness::page_session::{commands, lines_match, run};
 use crate::harness::pages::{Block, pages};
+use crate::harness::{Gateway, binary};
 
 const ALONE: &str = "text session of this page";
 const BESIDE_GATEWAY: &str = "text session beside the gateway of this page";
@@ -69,7 +69,7 @@ fn a_reader_comes_from_a_log_to_enforced_limits() {
     let directory = folder.path();
     fs::write(directory.join("access.log"), nginx_day(SEED)).unwrap();
     fs::create_dir(directory.join("bin")).unwrap();
-    symlink(env!("CARGO_BIN_EXE_tollgate"), directory.join("bin/tollgate")).unwrap();
+    symlink(binary(), directory.join("bin/tollgate")).unwrap();
     for block in &blocks {
         if let Some(file) = block.info.strip_prefix("text saved as ") {
             fs::write(directory.join(file), &block.text).unwrap();
@@ -100,7 +100,7 @@ fn a_reader_comes_from_a_log_to_enforced_limits() {
     assert!(people.iter().all(|one| one["looks_like_a_person"] == false), "{people:?}");
     let own = replayed(directory, "tollgate.log");
     assert_eq!(own["requests"], 120);
-    assert!(gateway.stderr().contains("reloaded"), "{}", gateway.stderr());
+    gateway.wait_for_log("reloaded");
 }
 
 /// The story does not hang on one day.
@@ -109,7 +109,7 @@ fn other_days_give_limits_that_refuse_the_same_two() {
     for seed in 1..=3 {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("access.log"), nginx_day(seed)).unwrap();
-        let suggested = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        let suggested = Command::new(binary())
             .args(["suggest", "access.log"])
             .current_dir(folder.path())
             .output()
@@ -122,7 +122,7 @@ fn other_days_give_limits_that_refuse_the_same_two() {
         );
         fs::write(folder.path().join("gateway.toml"), file).unwrap();
         fs::create_dir(folder.path().join("bin")).unwrap();
-        symlink(env!("CARGO_BIN_EXE_tollgate"), folder.path().join("bin/tollgate")).unwrap();
+        symlink(binary(), folder.path().join("bin/tollgate")).unwrap();
         let report = replayed(folder.path(), "access.log");
         let mut hit = refused_clients(&report);
         hit.sort_unstable();

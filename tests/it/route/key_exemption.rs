@@ -1,8 +1,7 @@
 //! Exemptions from a limit.
 
 use proptest::prelude::*;
-use tollgate::route::exemption::Exemption;
-use tollgate::route::exemptions::Exemptions;
+use tollgate::route::exemptions::{Exemption, Exemptions};
 use tollgate::route::path::Path;
 
 use crate::harness::sample_request::{Sample, get};
@@ -124,7 +123,7 @@ fn written() -> impl Strategy<Value = String> {
 fn sample() -> impl Strategy<Value = Sample> {
     let address = "10\\.[0-3]\\.[0-3]\\.[0-3]|::ffff:10\\.[0-2]\\.0\\.1|2001:db8:[0-3]::[0-3]|::[1-2]";
     let path = "(/(a|b|A|\\.\\.|)){1,4}".prop_filter("leaves the root", |path| {
-        Path::parse(path, tollgate::route::folding::PathMatching::Strict).is_ok()
+        Path::parse(path, tollgate::route::path::PathMatching::Strict).is_ok()
     });
     let headers = prop::collection::vec((prop::sample::select(vec!["x", "y", "z"]), "[abA]{0,2}"), 0..4);
     (address, path, headers, any::<bool>()).prop_map(|(address, path, headers, identified)| {

@@ -1,7 +1,7 @@
 //! What a path becomes before it is matched and forwarded.
 
 use proptest::prelude::*;
-use tollgate::route::folding::PathMatching::{Lenient, Strict};
+use tollgate::route::path::PathMatching::{Lenient, Strict};
 use tollgate::route::path::{Path, PathFault};
 
 /// Raw, merged, kept.

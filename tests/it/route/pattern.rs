@@ -1,8 +1,7 @@
 //! Patterns of hosts and paths as written in the file.
 
 use proptest::prelude::*;
-use tollgate::route::folding::PathMatching;
-use tollgate::route::path::Path;
+use tollgate::route::path::{Path, PathMatching};
 use tollgate::route::pattern::{HostPattern, PathPattern, bare_host};
 
 #[test]

@@ -1,8 +1,8 @@
 //! Paths as regular expressions: the index, the spellings, and the time.
 
 use proptest::prelude::*;
-use tollgate::route::folding::PathMatching::{self, Lenient, Strict};
 use tollgate::route::path::Path;
+use tollgate::route::path::PathMatching::{self, Lenient, Strict};
 use tollgate::route::pattern::PathMatcher;
 use tollgate::route::{Conditions, RouteTable};
 

@@ -1,6 +1,6 @@
 //! Spellings of one path that backends serve alike: limits hold for all of them, and each is forwarded as it is spelled.
 
-use tollgate::route::folding::PathMatching::{self, Lenient, Strict};
+use tollgate::route::path::PathMatching::{self, Lenient, Strict};
 use tollgate::route::{Conditions, Criterion, Match, RouteIndex, RouteTable};
 
 use crate::harness::sample_request::{get, narrow, route, with_header};

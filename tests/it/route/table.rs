@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 
 use proptest::prelude::*;
-use tollgate::route::folding::PathMatching;
-use tollgate::route::path::Path;
+use tollgate::route::path::{Path, PathMatching};
 use tollgate::route::pattern::{PathMatcher, PathPattern};
 use tollgate::route::{Conditions, Criterion, Match, RouteIndex, RouteTable};
 

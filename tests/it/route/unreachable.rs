@@ -1,7 +1,7 @@
 //! Routes that no request can reach.
 
 use proptest::prelude::*;
-use tollgate::route::folding::PathMatching;
+use tollgate::route::path::PathMatching;
 use tollgate::route::{Conditions, RouteIndex, RouteTable};
 
 use crate::harness::sample_request::{get, narrow, route, with_header};

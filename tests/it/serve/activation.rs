@@ -6,7 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use crate::harness::{Backend, Client, Gateway, everything_to};
+use crate::harness::upgraded::Upgraded;
+use crate::harness::{Backend, Client, Gateway, binary, everything_to};
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -25,7 +26,7 @@ fn activated(sockets: &[&dyn AsFd], names: &str) -> Command {
     }
     let script = format!("{redirections}export LISTEN_PID=$$; exec \"$0\" \"$@\"");
     let mut command = Command::new("bash");
-    command.args(["-c", &script, env!("CARGO_BIN_EXE_tollgate")]).stdin(Stdio::null());
+    command.args(["-c", &script, binary()]).stdin(Stdio::null());
     command.env("LISTEN_FDS", sockets.len().to_string()).env("LISTEN_FDNAMES", names);
     command
 }
@@ -65,6 +66,18 @@ fn sockets_are_used_for_the_addresses_that_they_are_bound_to() {
     waiting.write("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
     let _restarted = Gateway::start_by(&file, activated(&[&second, &first], "admin:web"));
     waiting.read().expect(200);
+}
+
+#[test]
+fn an_upgrade_passes_the_sockets_on() {
+    let backend = Backend::ok();
+    let (socket, address) = listener();
+    let file = toml(&backend, &format!("\"{address}\""), "");
+    let mut upgraded = Upgraded::new(Gateway::start_by(&file, activated(&[&socket], "web")));
+    upgraded.upgrade();
+    crate::harness::get(address, "/").expect(200);
+    let environment = std::fs::read_to_string(upgraded.proc("environ")).expect("it runs");
+    assert!(!environment.contains("LISTEN_"), "{environment}");
 }
 
 #[test]

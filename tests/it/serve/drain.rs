@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{Backend, Client, Gateway, Next, everything_to, refuses_connections};
+use crate::harness::{Backend, Client, Gateway, Next, binary, everything_to, refuses_connections};
 
 /// Answers when the gate opens.
 fn gated() -> Backend {
@@ -121,11 +121,7 @@ fn two_gateways_do_not_share_an_address() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("gateway.toml");
     std::fs::write(&file, toml).expect("it can be written");
-    let second = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .arg("-c")
-        .arg(&file)
-        .output()
-        .expect("it starts");
+    let second = std::process::Command::new(binary()).arg("-c").arg(&file).output().expect("it starts");
     let stderr = String::from_utf8_lossy(&second.stderr);
     assert!(
         !second.status.success() && stderr.contains(&first.addr().to_string()),

@@ -6,3 +6,4 @@ mod drain;
 mod reload;
 mod supervisor;
 mod takeover;
+mod upgrade;

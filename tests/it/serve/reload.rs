@@ -100,7 +100,7 @@ fn a_file_with_faults_changes_nothing() {
         eventually("one more failure", || (failures() > number as f64 + 0.5).then_some(()));
         assert_eq!(remaining(&gateway), (8 - number).to_string(), "after {toml:?}");
     }
-    assert!(gateway.stderr().contains("error"), "{}", gateway.stderr());
+    gateway.wait_for_log("error");
     let before = failures();
     std::fs::remove_file(gateway.config_path()).expect("it is there");
     gateway.signal(Signal::HUP);
@@ -180,7 +180,7 @@ fn watch_reloads_when_the_file_changes() {
         eventually("the new plan", || (gateway.get("/").header("x-version") == Some(&version)).then_some(()));
     }
     std::fs::write(gateway.config_path(), "half a fi").expect("the file can be written");
-    eventually("a fault in the program log", || gateway.stderr().contains("error").then_some(()));
+    gateway.wait_for_log("error");
     gateway.get("/").expect(200);
     let in_place = std::fs::write(
         gateway.config_path(),

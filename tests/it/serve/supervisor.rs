@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 
-use crate::harness::{Backend, Gateway, TIMEOUT, everything_to};
+use crate::harness::upgraded::Upgraded;
+use crate::harness::{Backend, Gateway, TIMEOUT, everything_to, free_address};
 
 /// Hears what is said to a service manager.
 struct Supervisor {
@@ -90,6 +91,28 @@ fn a_takeover_tells_whose_the_service_is_now() {
     );
     assert_eq!(gateway.wait_for_exit().code(), Some(0));
     assert!(!told.iter().any(|told| told.contains("STOPPING")), "the service goes on");
+}
+
+#[test]
+fn an_upgrade_tells_whose_the_service_is_and_a_failed_one_says_so() {
+    let (supervisor, backend) = (Supervisor::new(), Backend::ok());
+    let listen = format!("[server]\nlisten = [\"{}\"]\nworkers = 2", free_address());
+    let toml = everything_to(&backend, &listen);
+    let gateway = start(&supervisor, &toml, &[], &[("WATCHDOG_USEC", "50000"), ("WATCHDOG_PID", "1")]);
+    let mut upgraded = Upgraded::new(gateway);
+    assert!(supervisor.next().starts_with("READY=1\n"));
+    upgraded.gateway.write_config("[routes");
+    upgraded.signal(Signal::USR2);
+    assert!(supervisor.next().ends_with(" starts, to take over"));
+    let failed = supervisor.next();
+    assert!(failed.starts_with("STATUS=not upgraded: process "), "{failed}");
+    upgraded.gateway.write_config(&toml);
+    upgraded.upgrade();
+    assert!(supervisor.next().ends_with(" starts, to take over"));
+    assert_eq!(supervisor.next(), format!("MAINPID={}", upgraded.process()));
+    assert!(supervisor.next().starts_with(&format!("READY=1\nMAINPID={}\n", upgraded.process())));
+    // `WATCHDOG_PID` was another process's. It is not passed on, since the new process is another one, too.
+    while supervisor.any() != "WATCHDOG=1" {}
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::harness::{
-    Authority, Backend, Client, Gateway, Next, everything_to, free_address, get, refuses_connections,
+    Authority, Backend, Client, Gateway, Next, binary, everything_to, free_address, get, refuses_connections,
 };
 
 fn toml(backend: &Backend, listen: &[SocketAddr], workers: usize, rest: &str) -> String {
@@ -33,7 +33,7 @@ fn attempt(toml: &str) -> Output {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("gateway.toml");
     std::fs::write(&file, toml).expect("it can be written");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let mut command = Command::new(binary());
     command.arg("--takeover").arg("-c").arg(file).env("NO_COLOR", "1").output().expect("it starts")
 }
 
@@ -168,7 +168,8 @@ fn a_process_that_fails_leaves_the_running_one_as_it_was() {
     for _ in 0..20 {
         gateway.get("/").expect(200);
     }
-    assert!(gateway.alive() && gateway.stderr().contains("did not take over"), "{}", gateway.stderr());
+    assert!(gateway.alive());
+    gateway.wait_for_log("did not take over");
     // And it can still be taken over.
     succeed(&mut gateway, &toml(&backend, &[address], 2, "")).get("/").expect(200);
 }
@@ -178,7 +179,7 @@ fn without_a_running_process_it_starts_as_usual() {
     let backend = Backend::ok();
     let gateway = Gateway::start_with(&toml(&backend, &[free_address()], 2, ""), &["--takeover"]);
     gateway.get("/").expect(200);
-    assert!(gateway.stderr().contains("no running process to take over from"), "{}", gateway.stderr());
+    gateway.wait_for_log("no running process to take over from");
 }
 
 #[test]
@@ -214,7 +215,7 @@ fn a_name_that_was_taken_before_prevents_no_takeover() {
     thread::spawn(move || squatter.incoming().for_each(drop));
     let toml = toml(&backend, &[address], 2, "");
     let mut first = Gateway::start(&toml);
-    assert!(first.stderr().contains("another process has taken the name"), "{}", first.stderr());
+    first.wait_for_log("another process has taken the name");
     let mut second = succeed(&mut first, &toml);
     second.get("/").expect(200);
     succeed(&mut second, &toml).get("/").expect(200);

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use crate::harness::api::good;
 use crate::harness::fleet_config::{PATIENT, Plan, of, statuses_of};
-use crate::harness::{Backend, Certificates, Gateway, Redis, TlsRedis, eventually};
+use crate::harness::{Backend, Certificates, Gateway, Redis, TlsRedis, binary, eventually};
 
 const PASSWORD: &str = "correct-horse-battery";
 
@@ -220,7 +220,7 @@ fn with_a_url_that_the_environment_holds() {
 fn check(toml: &str) -> Output {
     let folder = tempfile::tempdir().expect("a temporary directory");
     std::fs::write(folder.path().join("gateway.toml"), toml).expect("it can be written");
-    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    Command::new(binary())
         .args(["check"])
         .current_dir(folder.path())
         .env("NO_COLOR", "1")

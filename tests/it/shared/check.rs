@@ -1,5 +1,6 @@
 //! `tollgate check` on `[store]`: every fault with its place and a remedy, and no password on any screen.
 
+use crate::harness::binary;
 use std::process::Command;
 
 const ROUTES: &str = "[upstreams]\ndemo = \"builtin:echo\"\n\
@@ -11,7 +12,7 @@ fn check(routes: &str, lines: &str) -> (i32, String) {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let toml = format!("[store]\n{lines}\n{routes}");
     std::fs::write(folder.path().join("gateway.toml"), toml).expect("it can be written");
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    let output = Command::new(binary())
         .arg("check")
         .current_dir(folder.path())
         .env("NO_COLOR", "1")

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use loom::sync::Arc;
 use loom::thread;
-use tollgate::limit::packed::Packed;
+use tollgate::limit::Packed;
 use tollgate::limit::units::{Fingerprint, Timestamp};
 use tollgate::store::ParamsId;
 

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Client, Gateway, eventually};
+use crate::harness::{Client, Gateway, binary, eventually};
 
 /// One route that answers by itself, with these lines in `[log]`.
 fn logging(log: &str) -> String {
@@ -132,7 +132,7 @@ fn check_makes_no_file() {
     let (folder, file) = place();
     let config = folder.path().join("gateway.toml");
     std::fs::write(&config, logging("file = \"access.log\"")).expect("it can be written");
-    let checked = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check").arg("-c").arg(&config).output();
+    let checked = Command::new(binary()).arg("check").arg("-c").arg(&config).output();
     assert!(checked.expect("it starts").status.success());
     assert!(!file.exists());
 }
@@ -159,7 +159,7 @@ fn where_no_file_can_be_opened_the_old_one_stays() {
     rotate(&gateway, "WARN SIGUSR1");
     gateway.get("/2").expect(200);
     gateway.reload(&toml, "not reloaded");
-    assert!(gateway.stderr().contains("gateway.toml:"), "with its place: {}", gateway.stderr());
+    gateway.wait_for_log("gateway.toml:");
     gateway.get("/3").expect(200);
     let kept = away.join("access.log");
     eventually("three lines", || (paths(&kept) == ["/1", "/2", "/3"]).then_some(()));
@@ -179,7 +179,7 @@ fn a_file_that_can_not_be_opened_is_a_fault_with_its_place() {
         .expect("a pipe");
     for (path, word) in [("none/access.log", "No such file"), ("/", "directory"), ("pipe", "it is a pipe")] {
         std::fs::write(&config, logging(&format!("file = {path:?}"))).expect("it can be written");
-        let started = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("-c").arg(&config).output();
+        let started = Command::new(binary()).arg("-c").arg(&config).output();
         let started = started.expect("it starts");
         let stderr = String::from_utf8_lossy(&started.stderr).into_owned();
         assert_eq!(started.status.code(), Some(2), "{stderr}");

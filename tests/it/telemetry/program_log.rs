@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Backend, Gateway, eventually, everything_to, free_address};
+use crate::harness::{Backend, Gateway, binary, eventually, everything_to, free_address};
 
 fn records(gateway: &Gateway) -> Vec<Value> {
     let lines = gateway.stderr_lines();
@@ -68,7 +68,7 @@ fn a_quiet_program_says_only_what_is_wrong() {
             everything_to(&backend, "[log]\nlevel = \"debug\"\nprogram = \"json\"\n")
         );
         std::fs::write(folder.path().join("gateway.toml"), toml).expect("it can be written");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = Command::new(binary());
         command.arg(switch).current_dir(folder.path()).stdin(Stdio::null());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         eventually("the gateway to listen", || std::net::TcpStream::connect(address).ok());

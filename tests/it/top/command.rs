@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::harness::{Gateway, TerminalProgram, get_with, refuses_connections};
+use crate::harness::{Gateway, TerminalProgram, binary, get_with, refuses_connections};
 
 const SECRETS: [(&str, &str); 2] = [("READ", "read-secret"), ("OPERATE", "operate-secret")];
 const TOKENS: &str = "[admin.tokens]\nreader = { token_env = \"READ\", may = [\"read\"] }\n\
@@ -26,7 +26,7 @@ fn top(file: &str, arguments: &[&str], environment: &[(&str, &str)]) -> (Option<
     if !file.is_empty() {
         std::fs::write(folder.path().join("gateway.toml"), file).expect("it can be written");
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    let output = Command::new(binary())
         .arg("top")
         .args(arguments)
         .env_remove("TOLLGATE_ADMIN_TOKEN")

@@ -17,7 +17,7 @@ fn a_server_that_fails_so_often_in_a_row_is_left_alone() {
     assert_eq!((broken.count(), good.count()), (3, 40), "all workers count together");
     assert!(!is_up(&gateway, &broken) && is_up(&gateway, &good));
     assert_eq!(gateway.metric("tollgate_upstream_ejections_total", &[]), 1.0);
-    eventually("the log tells of it", || gateway.stderr().contains("is ejected").then_some(()));
+    gateway.wait_for_log("is ejected");
 }
 
 #[test]

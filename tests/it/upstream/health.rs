@@ -33,7 +33,7 @@ fn requests(server: &Backend) -> usize {
 /// Waits for lines of the program log, which are written a moment after what they tell of.
 fn wait_for_words(gateway: &Gateway, words: &[&str]) {
     for words in words {
-        eventually(words, || gateway.stderr().contains(words).then_some(()));
+        gateway.wait_for_log(words);
     }
 }
 

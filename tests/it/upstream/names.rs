@@ -29,7 +29,5 @@ fn a_name_that_is_not_known_at_the_start_is_not_fatal() {
         gateway.get("/").expect(200);
     }
     assert_eq!(backend.count(), 4);
-    eventually("a person is told", || {
-        gateway.stderr().contains("`no-such-name.invalid` can not be looked up").then_some(())
-    });
+    gateway.wait_for_log("`no-such-name.invalid` can not be looked up");
 }

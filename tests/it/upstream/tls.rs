@@ -104,7 +104,7 @@ fn an_untrusted_server_gets_no_request() {
     let gateway = Gateway::start(&over(&[&backend], &ours.trusted("")));
     gateway.get("/").expect(502);
     assert_eq!((error(&gateway, 1).as_str(), backend.count()), ("tls", 0));
-    eventually("a person is told why", || gateway.stderr().contains("no TLS: invalid peer").then_some(()));
+    gateway.wait_for_log("no TLS: invalid peer");
     let gateway = Gateway::start(&over(&[&backend], &theirs.trusted(", server_name = \"b.test\"")));
     gateway.get("/").expect(502);
     assert_eq!((error(&gateway, 1).as_str(), backend.count()), ("tls", 0), "the name must fit");
@@ -198,7 +198,7 @@ fn health_is_asked_over_tls() {
     eventually("one is ill", || (!is_up(&gateway, &ill)).then_some(()));
     well.wait_for(3);
     assert!(is_up(&gateway, &well) && well.latest().target() == "/healthz");
-    assert!(gateway.stderr().contains("is unhealthy: no TLS"), "{}", gateway.stderr());
+    gateway.wait_for_log("is unhealthy: no TLS");
 }
 
 #[test]

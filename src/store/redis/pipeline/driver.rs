@@ -15,7 +15,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::{Instant, timeout_at};
 
 use super::queue::{CommandOwner, PipelineQueue};
-use crate::clock::deadline::{Deadline, now};
+use crate::clock::{Deadline, now};
 use crate::store::redis::breaker::Breaker;
 use crate::store::redis::endpoint::RedisEndpoint;
 use crate::store::redis::errors::ConnectionTrouble;

@@ -75,7 +75,7 @@ impl PendingReplies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::deadline::now;
+    use crate::clock::now;
 
     fn poll(callers: &mut PendingReplies, slot: ReplySlot) -> Poll<TimedReply> {
         callers.poll(slot, &mut Context::from_waker(Waker::noop()))

@@ -212,7 +212,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::clock::deadline::now;
+    use crate::clock::now;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -2,9 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::http1::body::Body;
 use crate::http1::chunks::ChunkDecoder;
-use crate::http1::request::RequestHead;
+use crate::http1::request::{Body, RequestHead};
 use crate::http1::scanner::HeadScanner;
 use crate::http1::trailers::Trailers;
 

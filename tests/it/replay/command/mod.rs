@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::log_files;
+use crate::harness::{binary, log_files};
 
 /// The fields of the lines that [`line`] writes.
 const MAP: &str = "start=$.t,client=$.c,path=$.p,status=$.s,duration=$.d,bytes_out=$.b,consumer=$.u";
@@ -42,7 +42,7 @@ impl Folder {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = Command::new(binary());
         command.args(arguments).current_dir(self.0.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -1,0 +1,227 @@
+//! The Debian package: installed, upgraded, removed and purged in a copy of this machine with a systemd of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::system::System;
+use crate::harness::{Load, binary, eventually, tools};
+
+/// Where the package's file has its listener.
+const ADDRESS: &str = "127.0.0.1:8080";
+
+/// Makes packages of the binary under test.
+struct Workshop {
+    directory: tempfile::TempDir,
+}
+
+impl Workshop {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let stripped = directory.path().join("tollgate");
+        let sections = ["--remove-section=.comment", "--remove-section=.note"];
+        let strip = tools::needed("strip").args(sections).arg("-o").arg(&stripped).arg(binary()).status();
+        assert!(strip.is_ok_and(|status| status.success()));
+        Self { directory }
+    }
+
+    /// The package of this version, compressed as little as possible: that is quick.
+    fn package(&self, version: &str, folder: &str) -> PathBuf {
+        let folder = self.directory.path().join(folder);
+        std::fs::create_dir_all(&folder).expect("it can be made");
+        std::fs::write(folder.join("THIRD-PARTY-LICENSES.txt"), "Terms.\n").expect("it can be written");
+        tools::needed("dpkg-deb");
+        tools::needed("readelf");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/deb");
+        let mut command = Command::new(script);
+        command.arg(self.directory.path().join("tollgate")).arg(&folder);
+        command.env("TOLLGATE_VERSION", version).env("DPKG_DEB_COMPRESSOR_LEVEL", "0");
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        folder.join(format!("tollgate_{version}-1_amd64.deb"))
+    }
+}
+
+/// The service in the copy.
+struct Machine {
+    system: System,
+}
+
+impl Machine {
+    fn start() -> Option<Self> {
+        let (system, workshop) = (System::start()?, Workshop::new());
+        for version in ["1.0", "2.0"] {
+            let place = system.path(&format!("/tmp/{version}.deb"));
+            std::fs::copy(workshop.package(version, version), place).expect("it can be copied");
+        }
+        Some(Self { system })
+    }
+
+    /// Installs this version, upgrades to it, or installs it anew, as an administrator does who keeps changed files. Gives what is printed.
+    fn install(&self, version: &str) -> String {
+        let package = format!("/tmp/{version}.deb");
+        let keep = ["dpkg", "--force-confold", "--force-unsafe-io", "--install", &package];
+        let printed = self.system.good(&keep);
+        let installed = self.system.good(&["dpkg-query", "-W", "-f", "${Status} ${Version}", "tollgate"]);
+        assert_eq!(installed, format!("install ok installed {version}-1"), "{printed}");
+        printed
+    }
+
+    /// The files that are the package's by their names.
+    fn files(&self) -> String {
+        self.system.good(&["find", "/etc", "/usr", "/var/lib", "/var/log", "-name", "*tollgate*"])
+    }
+
+    fn property(&self, name: &str) -> String {
+        self.system.good(&["systemctl", "show", "--value", "--property", name, "tollgate.service"])
+    }
+
+    fn log(&self) -> String {
+        self.system.good(&[
+            "journalctl",
+            "--no-pager",
+            "--quiet",
+            "--output=cat",
+            "_SYSTEMD_UNIT=tollgate.service",
+            "+",
+            "UNIT=tollgate.service",
+        ])
+    }
+
+    fn configure(&self, change: impl Fn(&str) -> String) {
+        let path = self.system.path("/etc/tollgate/gateway.toml");
+        let before = std::fs::read_to_string(&path).expect("it is there");
+        std::fs::write(path, change(&before)).expect("it can be written");
+    }
+
+    /// The statuses of requests that are sent while `work` is done. No request fails otherwise.
+    fn under_load<T>(&self, work: impl FnOnce() -> T) -> (BTreeMap<u16, usize>, T) {
+        let address = ADDRESS.parse().expect("an address");
+        Load { requests: 100, concurrency: 4 }.during(address, || self.system.enter_network(), work)
+    }
+
+    /// Upgrades under load and asserts that no request failed and another process serves.
+    fn upgrade_under_load(&self, version: &str) -> usize {
+        let [before, restarts] = ["MainPID", "NRestarts"].map(|name| self.property(name));
+        let (statuses, printed) = self.under_load(|| self.install(version));
+        let after = self.property("MainPID");
+        assert_ne!(before, after, "{printed}");
+        assert!(
+            printed.contains(&format!("process {after} has taken over from process {before}")),
+            "{printed}"
+        );
+        assert_eq!(self.property("NRestarts"), restarts);
+        assert!(statuses.keys().all(|status| [200, 429].contains(status)), "{statuses:?}");
+        assert_eq!(self.property("ActiveState"), "active");
+        let binary = self.system.good(&["readlink", &format!("/proc/{after}/exe")]);
+        assert_eq!(binary, "/usr/bin/tollgate", "the new file");
+        statuses.values().sum()
+    }
+}
+
+#[test]
+fn a_package_is_installed_upgraded_removed_and_purged() {
+    let Some(machine) = Machine::start() else { return };
+    let before = machine.files();
+    is_installed_and_serves(&machine);
+    let requests = machine.upgrade_under_load("2.0");
+    eprintln!("{requests} requests during the upgrade");
+    keeps_a_changed_file_and_rotates_logs(&machine);
+    keeps_serving_where_the_new_version_finds_faults(&machine);
+    follows_the_service_manager(&machine);
+    is_removed_and_purged(&machine);
+    assert_eq!(machine.files(), before, "nothing is left");
+}
+
+fn is_installed_and_serves(machine: &Machine) {
+    machine.install("1.0");
+    assert_eq!(machine.property("ActiveState"), "active", "{}", machine.log());
+    assert_eq!(machine.system.good(&["systemctl", "is-enabled", "tollgate.service"]), "enabled");
+    let (statuses, ()) = machine.under_load(|| ());
+    assert_eq!(statuses.keys().copied().collect::<Vec<_>>(), [200, 429], "the demonstration refuses");
+    let process = machine.property("MainPID");
+    let user = machine.system.good(&["stat", "-c", "%U", &format!("/proc/{process}")]);
+    assert_eq!(user, "tollgate");
+    assert!(machine.system.good(&["tollgate", "--version"]).starts_with("tollgate "));
+    machine.system.good(&["test", "-s", "/usr/share/man/man1/tollgate.1.gz"]);
+}
+
+fn keeps_a_changed_file_and_rotates_logs(machine: &Machine) {
+    machine.configure(|file| format!("{file}\n[log]\nfile = \"/var/log/tollgate/access.log\"\n"));
+    machine.system.good(&["systemctl", "reload", "tollgate"]);
+    machine.upgrade_under_load("2.0");
+    let file =
+        std::fs::read_to_string(machine.system.path("/etc/tollgate/gateway.toml")).expect("it is there");
+    assert!(file.ends_with("[log]\nfile = \"/var/log/tollgate/access.log\"\n"));
+    let log = |name: &str| std::fs::read_to_string(machine.system.path(&format!("/var/log/tollgate/{name}")));
+    eventually("lines in the file", || log("access.log").ok().filter(|text| !text.is_empty()));
+    machine.system.good(&["logrotate", "--force", "/etc/logrotate.d/tollgate"]);
+    machine.under_load(|| ());
+    eventually("lines in the new file", || log("access.log").ok().filter(|text| !text.is_empty()));
+    assert!(log("access.log.1").is_ok_and(|text| !text.is_empty()));
+}
+
+fn keeps_serving_where_the_new_version_finds_faults(machine: &Machine) {
+    let process = machine.property("MainPID");
+    // A fault that the file alone shows.
+    machine.configure(|file| {
+        file.replacen("workers = 1\n", "", 1).replacen("[server]\n", "[server]\nwrokers = 1\n", 1)
+    });
+    let (_, printed) = machine.under_load(|| machine.install("2.0"));
+    assert!(
+        printed.contains("unknown key `wrokers`") && printed.contains("the version before continues"),
+        "{printed}"
+    );
+    assert_eq!(machine.property("MainPID"), process);
+    // A fault that only the service's own environment shows.
+    machine.configure(|file| file.replacen("wrokers = 1", "workers = \"${WORKERS}\"", 1));
+    let (_, printed) = machine.under_load(|| machine.install("2.0"));
+    assert!(printed.contains("not upgraded: process"), "{printed}");
+    assert_eq!(machine.property("MainPID"), process);
+    assert!(machine.property("StatusText").starts_with("not upgraded: process"));
+    // As the message says.
+    machine.configure(|file| file.replacen("workers = \"${WORKERS}\"", "workers = 1", 1));
+    machine.under_load(|| {
+        machine.system.good(&["systemctl", "kill", "--kill-whom=main", "-s", "USR2", "tollgate"]);
+        eventually("another process", || (machine.property("MainPID") != process).then_some(()));
+    });
+}
+
+/// systemd restarts, stops and starts what it takes for the main process: the one that took over.
+fn follows_the_service_manager(machine: &Machine) {
+    let process = machine.property("MainPID");
+    machine.system.good(&["kill", "-KILL", &process]);
+    eventually("systemd to restart the service", || {
+        (machine.property("NRestarts") == "1" && machine.property("ActiveState") == "active").then_some(())
+    });
+    machine.upgrade_under_load("2.0");
+    machine.system.good(&["systemctl", "disable", "--now", "tollgate"]);
+    assert_eq!(machine.property("Result"), "success", "it drained: {}", machine.log());
+    let log = machine.log();
+    let rejected = log.lines().find(|line| line.contains("notification message"));
+    assert_eq!(rejected, None, "systemd accepts what it is told");
+    // A service that is stopped and disabled stays so.
+    machine.install("2.0");
+    assert_eq!(machine.property("ActiveState"), "inactive");
+    machine.system.good(&["systemctl", "enable", "--now", "tollgate"]);
+}
+
+fn is_removed_and_purged(machine: &Machine) {
+    let process = machine.property("MainPID");
+    machine.system.good(&["dpkg", "--remove", "tollgate"]);
+    assert!(!machine.system.run(&["kill", "-0", &process]).0, "it is stopped");
+    machine.system.good(&["test", "-f", "/etc/tollgate/gateway.toml"]);
+    machine.system.good(&["dpkg", "--purge", "tollgate"]);
+}
+
+#[test]
+fn lintian_finds_no_fault_and_the_same_input_makes_the_same_file() {
+    let workshop = Workshop::new();
+    let Some(mut lintian) = tools::tool("lintian") else { return };
+    let [one, two] = ["one", "two"].map(|folder| workshop.package("1.0", folder));
+    assert!(std::fs::read(&one).expect("it is there") == std::fs::read(two).expect("it is there"));
+    lintian.args(["--allow-root", "--fail-on", "error,warning"]).arg(one);
+    let output = lintian.output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.is_empty(), "{text}");
+}
