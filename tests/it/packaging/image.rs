@@ -175,7 +175,7 @@ fn it_reaches_https_backends_by_name_and_checks_their_certificates() {
         authority.certify("server", &["backend.example"]);
         Backend::ok_tls(authority.backend("server"))
     });
-    image.append("etc/ssl/certs/ca-certificates.crt", &read(&known.path("ca.pem")));
+    image.append("etc/ssl/certs/ca-certificates.crt", &format!("\n{}", read(&known.path("ca.pem"))));
     image.append("etc/hosts", "127.0.0.1 backend.example\n");
     let [good, bad] = backends.each_ref().map(|backend| backend.addr().port());
     let toml = format!(

@@ -1,7 +1,7 @@
 //! Servers that the file names by name.
 
 use crate::harness::servers::over;
-use crate::harness::{Authority, Backend, Client, Gateway, eventually};
+use crate::harness::{Authority, Backend, Client, Gateway};
 
 #[test]
 fn a_name_leads_to_the_server() {
