@@ -2,11 +2,14 @@
 # Measures tollgate beside nginx and HAProxy, in turn and before the same nginx backend, and prints tables.
 #
 #   benches/compare.sh TABLE…    some of them
-#   benches/compare.sh all       all of them, written into docs/benchmarks.md and docs/benchmarks/*.md: about 20 minutes
+#   benches/compare.sh all       all of them, written into docs/benchmarks.md and docs/benchmarks/*.md: about 25 minutes
 #
 #   proxied       CPU a proxied request, without a limit and with one that never refuses
 #   keys          the same with a million keys
 #   refused       CPU a refused request
+#   close         CPU a request, with a connection for each
+#   large         CPU a response of 1 MB
+#   memory        memory of an idle kept connection: plain, TLS, HTTP/2 without TLS (needs openssl and python3)
 #   latency       percentiles at half of nginx's maximum rate
 #   flood         percentiles of a client while other clients use new keys
 #   slow          percentiles of a client while 10000 slow clients send a byte now and then
@@ -27,7 +30,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
-tables=(proxied keys refused latency flood slow shared syscalls allocations inside)
+tables=(proxied keys refused close large memory latency flood slow shared syscalls allocations inside)
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}
@@ -75,11 +78,14 @@ fresh() {
   for round in $(seq "$rounds"); do
     for name in $(in_turn "$round" "$@"); do
       start "$name" "$at"
-      load "$name" | record "$at" "$name" "$round" "$status"
+      load "$name" "${load_options[@]}" | record "$at" "$name" "$round" "$status"
       stop "$name"
     done
   done
 }
+
+# Options of `load` in `fresh`.
+load_options=()
 
 cpu_table() {
   table 'cpu_us:CPU_µs/request:2 user_us:user:2 system_us:system:2 requests_per_second:requests/s:0' 'nginx haproxy'

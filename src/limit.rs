@@ -221,6 +221,24 @@ impl Algorithm {
         each!(self, limit => limit.decide_packed(state, now, cost))
     }
 
+    /// [`Self::decide`] on a sliding log in place, for a store's hot path. `may_hold` is asked whether the log may hold
+    /// this number of events. `None`, with the state unchanged: it may not, it has a state of another kind, or it counts
+    /// refused attempts.
+    pub fn decide_log(
+        &self,
+        state: &mut State,
+        now: Timestamp,
+        cost: Cost,
+        may_hold: impl FnOnce(usize) -> bool,
+    ) -> Option<Decision> {
+        match (self, state) {
+            (Self::SlidingLog(limit), State::SlidingLog(own)) => {
+                limit.decide_in_place(own, now, cost, may_hold)
+            }
+            _ => None,
+        }
+    }
+
     /// The state of this algorithm from its packed form. A sliding log's is fresh: it is never packed.
     pub fn unpacked(&self, state: Packed) -> State {
         if state.used == 0 {

@@ -7,11 +7,13 @@ mod ack_timeout;
 pub mod crypto;
 #[cfg(test)]
 mod pipe;
+mod socket;
 mod stream;
 mod tls;
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use tokio::net::TcpStream;
 pub use ack_timeout::AckTimeout;
 #[cfg(test)]
 pub use pipe::Pipe;
+pub use socket::Socket;
 pub use stream::Detached;
 pub use stream::Stream;
 pub use tls::TlsClientConfig;
@@ -102,7 +105,7 @@ pub fn has_input(stream: &TcpStream) -> bool {
 }
 
 /// Asks the kernel for the state of the input. Costs a system call.
-pub fn peek(stream: &TcpStream) -> Peek {
+pub fn peek(stream: &impl AsFd) -> Peek {
     match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
         Ok(0) => Peek::End,
         Ok(_) => Peek::Bytes,
@@ -125,7 +128,7 @@ pub fn poll_peek(stream: &TcpStream, context: &mut Context<'_>) -> Poll<Peek> {
 }
 
 /// Closes the sending side.
-pub fn close_sending(stream: &TcpStream) -> io::Result<()> {
+pub fn close_sending(stream: &impl AsFd) -> io::Result<()> {
     SockRef::from(stream).shutdown(std::net::Shutdown::Write)
 }
 

@@ -40,6 +40,7 @@ pub mod proxy_protocol;
 mod refusal_sample;
 mod request_body;
 mod request_context;
+mod request_handler;
 mod request_reader;
 mod respond;
 mod response_body;

@@ -10,7 +10,14 @@ targets() {
   judge "the same with $many keys, to nginx" 0.95 keys tollgate nginx
   judge "the same with $many keys, to HAProxy" 0.80 keys tollgate haproxy
   judge 'CPU of a refused request, to nginx' 0.95 refused tollgate nginx
-  judge 'CPU of a refused request, to HAProxy' 0.75 refused tollgate haproxy
+  judge 'CPU of a refused request, to HAProxy' 0.72 refused tollgate haproxy
+  judge 'CPU of a request with a connection of its own, to nginx' 1.00 close tollgate nginx
+  judge 'CPU of a request with a connection of its own, to HAProxy' 0.77 close tollgate haproxy
+  judge 'CPU of a response of 1 MB, to nginx' 0.85 large tollgate nginx
+  judge 'CPU of a response of 1 MB, to HAProxy' 0.85 large tollgate haproxy
+  judge 'KiB for an idle kept connection, plain' 2 memory-plain tollgate -
+  judge 'KiB for an idle kept connection, TLS' 15 memory-tls tollgate -
+  judge 'KiB for an idle kept connection, h2c' 16 memory-h2c tollgate -
   judge "p99 at half of nginx's maximum rate, to nginx" 1.00 half tollgate nginx
   judge 'p99.9 during a flood of new keys, to idle' 2.00 flood flooded idle
   judge 'p99 beside 10000 slow clients, to idle' 1.50 slow slow idle

@@ -8,15 +8,30 @@
 #   keys       a limit by `x-api-key` that never refuses: a unit takes a minute to come back, so that keys stay live
 #   refused    a limit by client address that is used up
 #   slow       (tollgate) no limit, and room for many connections
+#   plain, tls, h2c   no limit, room for many connections, and a listener of this kind
 #   flood      (tollgate) a limit by `x-api-key` whose keys stay live for a day, in a store of exactly that size
 
 start_backend() {
   find_free_port
   backend=$free
+  # nginx as root reads files as another user.
+  chmod 711 "$work"
+  mkdir "$work/files"
+  head -c 1000000 /dev/zero | tr '\0' x >"$work/files/large"
   nginx_http >"$work/backend.conf" <<CONF
-  server { listen 127.0.0.1:$backend reuseport; default_type text/plain; location / { return 200 "ok\n"; } }
+  server { listen 127.0.0.1:$backend reuseport; default_type text/plain; root $work/files;
+    location / { return 200 "ok\n"; }
+    location = /large { sendfile on; }
+  }
 CONF
   run_server backend nginx -p "$work" -c "$work/backend.conf"
+}
+
+make_certificate() {
+  mkdir -p "$work/tls"
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
+    -keyout "$work/tls/key" -out "$work/tls/cert" 2>/dev/null
+  cat "$work/tls/cert" "$work/tls/key" >"$work/tls/both"
 }
 
 # start GATEWAY CASE [NAME]: under its own name if none is given.
@@ -37,7 +52,7 @@ rate = "1/min"
 burst = 1000' ;;
     refused) numbers='key = "ip"
 rate = "1/day"' ;;
-    slow) max_connections=15000 ;;
+    slow | plain | tls | h2c) max_connections=15000 ;;
     flood) algorithm=fixed-window max_keys=$many numbers='key = "header:x-api-key"
 rate = "1000000000/day"
 align = "first-request"' ;;
@@ -52,6 +67,7 @@ listen = ["127.0.0.1:$free"]
 workers = 2
 max_connections = $max_connections
 ratelimit_headers = "${ratelimit_headers:-off}"
+$(if [ "$1" = tls ]; then printf '[[server.tls]]\ncert = "%s"\nkey = "%s"' "$work/tls/cert" "$work/tls/key"; fi)
 [store]
 max_keys = $max_keys
 ${store:-}
@@ -93,11 +109,13 @@ daemon off;
 worker_processes 2;
 pid $work/nginx-$free.pid;
 error_log stderr crit;
-events { worker_connections 4096; }
+events { worker_connections 16384; }
 http {
   access_log off;
   keepalive_requests 1000000000;
   keepalive_timeout 60s;
+  # A response is not stored on disk on its way.
+  proxy_max_temp_file_size 0;
   client_body_temp_path $work/t1; proxy_temp_path $work/t2; fastcgi_temp_path $work/t3;
   uwsgi_temp_path $work/t4; scgi_temp_path $work/t5;
 $(cat)
@@ -105,6 +123,7 @@ $(cat)
 CONF
 }
 nginx_config() {
+  local listen=reuseport
   local zone='' limit=''
   case $1 in
     admitted)
@@ -116,6 +135,8 @@ nginx_config() {
     refused)
       zone='limit_req_zone $binary_remote_addr zone=l:10m rate=1r/m;'
       limit='limit_req zone=l;' ;;
+    tls) listen="reuseport ssl; ssl_certificate $work/tls/cert; ssl_certificate_key $work/tls/key" ;;
+    h2c) listen='reuseport http2' ;;
   esac
   nginx_http <<CONF
   limit_req_status 429;
@@ -123,7 +144,7 @@ nginx_config() {
   $zone
   upstream api { server 127.0.0.1:$backend; keepalive 256; keepalive_requests 1000000000; }
   server {
-    listen 127.0.0.1:$free reuseport;
+    listen 127.0.0.1:$free $listen;
     location / { $limit proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection ""; }
   }
 CONF
@@ -131,7 +152,7 @@ CONF
 nginx_run() { exec nginx -p "$work" -c "$1"; }
 
 haproxy_config() {
-  local limit=''
+  local limit='' bind=''
   case $1 in
     admitted) limit='stick-table type ip size 1m expire 60s store http_req_rate(60s)
   http-request track-sc0 src
@@ -142,11 +163,13 @@ haproxy_config() {
     refused) limit='stick-table type ip size 1m expire 60s store http_req_rate(60s)
   http-request track-sc0 src
   http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1 }' ;;
+    tls) bind="ssl crt $work/tls/both" ;;
+    h2c) bind='proto h2' ;;
   esac
   cat <<CONF
 global
   nbthread 2
-  maxconn 4096
+  maxconn 9000
 defaults
   mode http
   no log
@@ -156,7 +179,7 @@ defaults
   option http-keep-alive
   http-reuse always
 frontend f
-  bind 127.0.0.1:$free
+  bind 127.0.0.1:$free $bind
   $limit
   default_backend b
 backend b

@@ -13,6 +13,44 @@ refused() {
   cpu_table
 }
 
+# A connection for each request, which the client asks to close.
+close() {
+  load_options=(--close)
+  fresh close 200 "${gateways[@]}"
+  load_options=()
+  cpu_table
+}
+
+# Responses of 1,000,000 bytes, to fewer clients at once: 64 would wait for the processors' caches instead.
+large() {
+  load_options=(--path /large --connections 16)
+  fresh large 200 "${gateways[@]}"
+  load_options=()
+  cpu_table
+}
+
+# Memory of a kept connection that has had a request and waits for the next.
+memory() {
+  local kind name value count=${IDLE:-5000}
+  make_certificate
+  echo "Measured with $count connections:"
+  echo
+  echo '| KiB/connection | plain | TLS | h2c |'
+  echo '|---|---:|---:|---:|'
+  for name in "${gateways[@]}"; do
+    printf '| %s |' "$name"
+    for kind in plain tls h2c; do
+      start "$name" "$kind"
+      value=$(python3 benches/compare/idle.py "${process[$name]}" "${port[$name]}" "$count" "$kind")
+      stop "$name"
+      printf ' %s |' "$value"
+      echo "  $kind $name $value KiB/connection" >&2
+      echo "memory-$kind $name - $value" >>"$work/ratios"
+    done
+    echo
+  done
+}
+
 # A limit by `x-api-key` that never refuses, its store filled beforehand, and each request with one of those keys at random.
 keys() {
   local name round

@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU64;
 use std::time::Instant;
 
-/// No answer, head and body, may be longer than this.
-const MAX_ANSWER: usize = 16 * 1024;
+/// No head may be longer than this.
+const MAX_START: usize = 16 * 1024;
+/// Bytes of a body that are read at once.
+pub(crate) const PART: usize = 128 * 1024;
 /// Digits of a key.
 const DIGITS: usize = 16;
 
@@ -21,8 +23,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(path: &str, keys: Option<NonZeroU64>, first_key: Option<u64>) -> Self {
+    pub(crate) fn new(path: &str, closes: bool, keys: Option<NonZeroU64>, first_key: Option<u64>) -> Self {
         let mut text = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n");
+        if closes {
+            text.push_str("connection: close\r\n");
+        }
         if keys.is_some() || first_key.is_some() {
             text.push_str("x-api-key: ");
             text.push_str(&"0".repeat(DIGITS));
@@ -61,12 +66,23 @@ impl Request {
     }
 }
 
-/// A kept-alive connection with at most one request on its way.
+/// A connection with at most one request on its way.
 pub(crate) struct Connection {
     stream: TcpStream,
     due: Instant,
-    answer: Vec<u8>,
+    /// The beginning of an answer, until its head is whole.
+    start: Vec<u8>,
     filled: usize,
+    /// The answer whose body is coming.
+    coming: Option<Coming>,
+}
+
+/// An answer whose head has come.
+struct Coming {
+    status: u16,
+    closes: bool,
+    /// Bytes of the body that have not come yet.
+    left: usize,
 }
 
 /// An answer that has come whole.
@@ -83,7 +99,7 @@ impl Connection {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, due: Instant::now(), answer: vec![0; MAX_ANSWER], filled: 0 })
+        Ok(Self { stream, due: Instant::now(), start: vec![0; MAX_START], filled: 0, coming: None })
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
@@ -96,24 +112,44 @@ impl Connection {
         self.stream.write_all(request)
     }
 
-    /// Takes what has come; an answer when it is whole.
-    pub(crate) fn receive(&mut self) -> io::Result<Option<Answer>> {
-        let count = match self.stream.read(&mut self.answer[self.filled..]) {
+    /// Takes what has come; an answer when it is whole, and the connection has ended if it is the last one. `part` is
+    /// overwritten.
+    pub(crate) fn receive(&mut self, part: &mut [u8]) -> io::Result<Option<Answer>> {
+        let target = if self.coming.is_some() { part } else { &mut self.start[self.filled..] };
+        let count = match self.stream.read(target) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             result => result?,
         };
+        let Some(coming) = &mut self.coming else { return self.begin(count) };
+        if count > 0 {
+            coming.left =
+                coming.left.checked_sub(count).ok_or_else(|| io::Error::other("an answer is too long"))?;
+        } else if coming.left > 0 || !coming.closes {
+            return Err(io::Error::other("the gateway closed a connection within an answer"));
+        }
+        Ok(self.whole(count == 0))
+    }
+
+    /// Takes `count` bytes up to a whole head.
+    fn begin(&mut self, count: usize) -> io::Result<Option<Answer>> {
         if count == 0 {
             return Err(io::Error::other(
-                "the gateway closed a connection without an answer, or an answer is too long",
+                "the gateway closed a connection without an answer, or a head is too long",
             ));
         }
         self.filled += count;
-        let Some(head) = Head::read(&self.answer[..self.filled])? else { return Ok(None) };
-        if self.filled < head.whole {
-            return Ok(None);
-        }
+        let Some(head) = Head::read(&self.start[..self.filled])? else { return Ok(None) };
+        let left =
+            head.whole.checked_sub(self.filled).ok_or_else(|| io::Error::other("an answer is too long"))?;
+        self.coming = Some(Coming { status: head.status, closes: head.closes, left });
+        Ok(self.whole(false))
+    }
+
+    fn whole(&mut self, has_ended: bool) -> Option<Answer> {
+        let Coming { status, closes, .. } =
+            self.coming.take_if(|coming| coming.left == 0 && coming.closes == has_ended)?;
         self.filled = 0;
-        Ok(Some(Answer { status: head.status, due: self.due, closes: head.closes }))
+        Some(Answer { status, due: self.due, closes })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Loads one address with small keep-alive GETs and prints what came of it, one `name value` a line.
+//! Loads one address with small GETs and prints what came of it, one `name value` a line.
 //!
 //! Closed loop: each connection asks again as soon as it is answered. Open loop (`--rate`): requests fall due at a constant
 //! rate and go out on whichever connection has been idle for longest. One that finds none idle waits, and its latency
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use rustix::event::{Timespec, epoll};
 
-use connection::{Connection, Request};
+use connection::{Connection, PART, Request};
 use processor_time::ProcessorTime;
 use summary::Summary;
 
@@ -35,7 +35,7 @@ const EVENTS: usize = 256;
 struct Options {
     /// Where the gateway listens.
     address: SocketAddr,
-    /// Connections, all kept alive.
+    /// Connections, all kept alive unless `--close` is given.
     #[arg(long, default_value_t = 64)]
     connections: usize,
     /// Seconds of load before anything counts.
@@ -59,6 +59,9 @@ struct Options {
     /// Sends no requests: this number of clients send a byte of a head at intervals, until the end.
     #[arg(long)]
     slow: Option<u32>,
+    /// A connection for each request, which asks the gateway to close it.
+    #[arg(long)]
+    close: bool,
     /// The path to ask for.
     #[arg(long, default_value = "/")]
     path: String,
@@ -87,6 +90,8 @@ struct Load<'a> {
     /// Which connections wait for a request, the one that has waited for longest in front.
     idle: VecDeque<usize>,
     request: Request,
+    /// Bytes of a body, which are not kept.
+    part: Vec<u8>,
     begin: Instant,
     /// From when a request counts.
     warm: Instant,
@@ -111,7 +116,8 @@ impl<'a> Load<'a> {
             poll,
             idle: (0..connections.len()).collect(),
             connections,
-            request: Request::new(&options.path, options.keys, options.first_key),
+            request: Request::new(&options.path, options.close, options.keys, options.first_key),
+            part: vec![0; PART],
             begin,
             warm,
             end: warm + Duration::from_secs_f64(options.seconds),
@@ -182,7 +188,7 @@ impl<'a> Load<'a> {
 
     fn receive(&mut self, index: usize) -> io::Result<()> {
         let connection = &mut self.connections[index];
-        let Some(answer) = connection.receive()? else { return Ok(()) };
+        let Some(answer) = connection.receive(&mut self.part)? else { return Ok(()) };
         if answer.due >= self.warm {
             self.summary.answered(answer.status, answer.due.elapsed());
         }

@@ -149,6 +149,45 @@ impl SlidingLog {
         moment.max(self.spaced_at(view.log))
     }
 
+    /// The event of an attempt at `at`. `None`: nothing is logged of it.
+    fn event(&self, verdict: Verdict, at: Timestamp, cost: Cost) -> Option<Event> {
+        match verdict {
+            // A request that costs nothing yet.
+            _ if cost == Cost::ZERO => None,
+            Verdict::Deny(Wait::After(_)) if self.count_denied => {
+                Some(Event { at, admitted: 0, denied: cost.units() })
+            }
+            Verdict::Deny(_) => None,
+            Verdict::Allow | Verdict::Delay(_) => Some(Event { at, admitted: cost.units(), denied: 0 }),
+        }
+    }
+
+    /// [`Algorithm::decide_log`].
+    pub(super) fn decide_in_place(
+        &self,
+        state: &mut State,
+        now: Timestamp,
+        cost: Cost,
+        may_hold: impl FnOnce(usize) -> bool,
+    ) -> Option<Decision> {
+        // How many events are trimmed is known only when they are.
+        if self.count_denied {
+            return None;
+        }
+        let view = self.view(state, now);
+        let verdict = self.verdict(view, now, cost);
+        let Some(event) = self.event(verdict, view.at, cost) else {
+            return Some(self.report(verdict, view, now));
+        };
+        let (expired, kept) = (view.expired, state.events.len() - view.expired);
+        let joins = kept > 0 && state.events.back().is_some_and(|newest| newest.at == event.at);
+        if !may_hold(kept + usize::from(!joins)) {
+            return None;
+        }
+        self.log(state, expired, event);
+        Some(self.report(verdict, self.view(state, now), now))
+    }
+
     /// Adds an attempt, which may be denied.
     fn log(&self, state: &mut State, expired: usize, event: Event) {
         let max_units = state.append(expired, event).max(self.rate.count().into());
@@ -208,21 +247,12 @@ impl Limiter for SlidingLog {
     fn decide(&self, mut state: Box<State>, now: Timestamp, cost: Cost) -> (Box<State>, Decision) {
         let view = self.view(&state, now);
         let verdict = self.verdict(view, now, cost);
-        let (admitted, denied) = match verdict {
-            // Nothing is logged of a request that costs nothing yet.
-            verdict if cost == Cost::ZERO => {
-                let decision = self.report(verdict, view, now);
-                return (state, decision);
-            }
-            Verdict::Deny(Wait::After(_)) if self.count_denied => (0, cost.units()),
-            Verdict::Deny(_) => {
-                let decision = self.report(verdict, view, now);
-                return (state, decision);
-            }
-            Verdict::Allow | Verdict::Delay(_) => (cost.units(), 0),
+        let Some(event) = self.event(verdict, view.at, cost) else {
+            let decision = self.report(verdict, view, now);
+            return (state, decision);
         };
-        let (at, expired) = (view.at, view.expired);
-        self.log(&mut state, expired, Event { at, admitted, denied });
+        let expired = view.expired;
+        self.log(&mut state, expired, event);
         let decision = self.report(verdict, self.view(&state, now), now);
         (state, decision)
     }

@@ -81,7 +81,7 @@ mod tests {
     async fn it_is_set_once_and_taken_back() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let socket = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
-        let stream = Stream::Plain(socket);
+        let stream = Stream::Plain(crate::net::Socket::attached(socket));
         let read = || rustix::net::sockopt::tcp_user_timeout(stream.socket().expect("a socket"));
         for (timeout, expected) in [(Duration::from_secs(30), 30_000), (Duration::from_micros(1), 1)] {
             let ack_timeout = AckTimeout::new(timeout);

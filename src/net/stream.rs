@@ -13,8 +13,9 @@ use rustls::{ClientConfig, ServerConfig};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
+use super::socket::Socket;
 use super::tls::{Alpn, TlsSession, TlsStream};
-use super::{Peek, close_sending, has_input, peek, poll_peek, poll_read, poll_write, reset_on_close};
+use super::{Peek, close_sending, poll_peek, reset_on_close};
 
 #[cfg(test)]
 use super::pipe::Pipe;
@@ -23,7 +24,7 @@ use super::pipe::Pipe;
 #[derive(Debug)]
 pub enum Stream {
     /// A plain socket.
-    Plain(TcpStream),
+    Plain(Socket),
     /// A TLS session after its handshake.
     Tls(Box<TlsStream>),
     /// A test's pipe.
@@ -72,7 +73,7 @@ impl Stream {
         max: usize,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => poll_read(socket, context, buffer, max),
+            Self::Plain(socket) => socket.poll_read(context, buffer, max),
             layered => layered.poll_read_layered(context, buffer, max),
         }
     }
@@ -85,7 +86,7 @@ impl Stream {
         max: usize,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => poll_read(socket, context, buffer, max),
+            Self::Plain(socket) => socket.poll_read(context, buffer, max),
             Self::Tls(tls) => tls.poll_read(context, buffer, max),
             #[cfg(test)]
             Self::Pipe(pipe) => pipe.poll_read(context, buffer, max),
@@ -102,7 +103,7 @@ impl Stream {
         second: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => poll_write(socket, context, first, second),
+            Self::Plain(socket) => socket.poll_write(context, first, second),
             layered => layered.poll_write_layered(context, first, second),
         }
     }
@@ -115,7 +116,7 @@ impl Stream {
         second: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => poll_write(socket, context, first, second),
+            Self::Plain(socket) => socket.poll_write(context, first, second),
             Self::Tls(tls) => tls.poll_write(context, first, second),
             #[cfg(test)]
             Self::Pipe(pipe) => pipe.poll_write(context, first, second),
@@ -147,7 +148,7 @@ impl Stream {
     /// own are processed, and are no input.
     pub fn has_input(&self) -> bool {
         match self {
-            Self::Plain(socket) => has_input(socket),
+            Self::Plain(socket) => socket.has_input(),
             Self::Tls(tls) => tls.has_input(),
             #[cfg(test)]
             Self::Pipe(pipe) => pipe.has_input(),
@@ -158,7 +159,7 @@ impl Stream {
     /// count as silence.
     pub fn peek(&self) -> Peek {
         match self {
-            Self::Plain(socket) => peek(socket),
+            Self::Plain(socket) => socket.peek(),
             Self::Tls(tls) => tls.peek(),
             #[cfg(test)]
             Self::Pipe(pipe) => pipe.peek(),
@@ -168,7 +169,7 @@ impl Stream {
     /// Ready with the state of the input, other than silence. For a pipe only a broken one is reported.
     pub fn poll_peek(&self, context: &mut Context<'_>) -> Poll<Peek> {
         match self {
-            Self::Plain(socket) => poll_peek(socket, context),
+            Self::Plain(socket) => socket.poll_peek(context),
             Self::Tls(tls) => poll_peek(tls.socket(), context),
             #[cfg(test)]
             Self::Pipe(pipe) => pipe.poll_peek(context),
@@ -178,7 +179,7 @@ impl Stream {
     /// Closes the sending side; TLS sends a close_notify first.
     pub fn close_sending(&self) -> io::Result<()> {
         match self {
-            Self::Plain(socket) => close_sending(socket),
+            Self::Plain(socket) => socket.close_sending(),
             Self::Tls(tls) => {
                 tls.send_close_notify();
                 close_sending(tls.socket())
@@ -197,6 +198,11 @@ impl Stream {
         if let Some(socket) = self.socket() {
             reset_on_close(socket);
         }
+    }
+
+    /// Whether the runtime knows its socket: see [`Socket`].
+    pub fn is_attached(&self) -> bool {
+        !matches!(self, Self::Plain(socket) if !socket.is_attached())
     }
 
     /// Whether it is behind TLS.
@@ -227,7 +233,7 @@ impl Stream {
     /// Its socket, if it leaves the process.
     pub fn socket(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(socket) => Some(socket),
+            Self::Plain(socket) => socket.attach().ok(),
             Self::Tls(tls) => Some(tls.socket()),
             #[cfg(test)]
             Self::Pipe(_) => None,
@@ -257,7 +263,7 @@ impl Detached {
     pub fn resume(self) -> io::Result<Stream> {
         let socket = TcpStream::from_std(self.socket)?;
         Ok(match self.session {
-            None => Stream::Plain(socket),
+            None => Stream::Plain(Socket::attached(socket)),
             Some(session) => Stream::Tls(Box::new(TlsStream::resume(socket, *session))),
         })
     }
@@ -267,7 +273,7 @@ impl Stream {
     /// Detaches from the runtime.
     pub fn detach(self) -> io::Result<Detached> {
         let (socket, session) = match self {
-            Self::Plain(socket) => (socket, None),
+            Self::Plain(socket) => (socket.into_attached()?, None),
             Self::Tls(tls) => {
                 let (socket, session) = tls.detach();
                 (socket, Some(Box::new(session)))

@@ -1,14 +1,17 @@
 //! A worker's thread and listeners: accepts connections, then serves, bounds or rejects them.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use rustix::net::SocketFlags;
 use socket2::SockRef;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::time::Instant;
 
@@ -19,7 +22,7 @@ use super::worker::{Worker, WorkerPlan};
 use super::{admin_commands, connection, proxy_protocol};
 use crate::boxed_cold::boxed_cold;
 use crate::clock::now;
-use crate::net::Stream;
+use crate::net::{Socket, Stream};
 use crate::shared::{Life, Shared};
 use crate::telemetry::metrics::ConnectionRejectReason;
 
@@ -57,15 +60,42 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
     })
 }
 
-fn adopt(listener: StdListener) -> io::Result<TcpListener> {
+fn adopt(listener: StdListener) -> io::Result<Listener> {
     listener.set_nonblocking(true)?;
     // A listener from a service manager may lack it.
     SockRef::from(&listener).set_tcp_nodelay(true)?;
-    TcpListener::from_std(listener)
+    #[expect(
+        deprecated,
+        reason = "the newer function is unsafe; a listener's descriptor is its own while it lives"
+    )]
+    AsyncFd::with_interest(listener, Interest::READABLE)
+}
+
+/// A listener whose sockets join the runtime only when they have to wait: see [`Socket`].
+type Listener = AsyncFd<StdListener>;
+
+/// The next connection, with its client's address.
+async fn next(listener: &Listener) -> io::Result<(StdStream, SocketAddr)> {
+    listener.async_io(Interest::READABLE, accept_now).await
+}
+
+#[cfg(target_os = "linux")]
+fn accept_now(listener: &StdListener) -> io::Result<(StdStream, SocketAddr)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, peer) = rustix::net::acceptfrom_with(listener, flags)?;
+    let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
+    Ok((socket.into(), peer.try_into()?))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn accept_now(listener: &StdListener) -> io::Result<(StdStream, SocketAddr)> {
+    let (socket, peer) = listener.accept()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, peer))
 }
 
 /// Accepts connections until draining begins; then the listener is closed.
-async fn accept(index: usize, tls: bool, listener: TcpListener, worker: Rc<Worker>) {
+async fn accept(index: usize, tls: bool, listener: Listener, worker: Rc<Worker>) {
     let mut life = worker.life.clone();
     let reserve = DescriptorReserve::of_process();
     let Shared { connections, scarce_above, .. } = &*worker.shared;
@@ -82,7 +112,7 @@ async fn accept(index: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
         let accepted = tokio::select! {
             biased;
             _ = life.wait_for(|life| *life == Life::Draining) => return,
-            accepted = listener.accept() => accepted,
+            accepted = next(&listener) => accepted,
         };
         match accepted {
             Ok((stream, peer)) => {
@@ -102,7 +132,7 @@ async fn accept(index: usize, tls: bool, listener: TcpListener, worker: Rc<Worke
 /// Whether the socket did not inherit TCP_NODELAY from its listener; it is set afterwards. Two cases lack it: systems
 /// on which sockets do not inherit it, and connections that waited at an inherited listener before it was set there.
 /// Connections are accepted in the order in which they were made, so nothing needs to be checked once one has it.
-fn lacks_nodelay(stream: &TcpStream) -> bool {
+fn lacks_nodelay(stream: &StdStream) -> bool {
     let lacks = !stream.nodelay().unwrap_or(true);
     if lacks {
         #[expect(
@@ -125,7 +155,7 @@ fn warn_throttled(last: &mut Option<Instant>, what: &str) {
 
 /// Waits until another connection leaves the reserved descriptors free. The connection that has been idle longest is
 /// evicted. Without an idle one, new connections wait in the listener's queue.
-async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &TcpListener, worker: &Worker) {
+async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &Listener, worker: &Worker) {
     while reserve.is_next(listener) && !worker.is_draining() {
         if worker.make_room() {
             tokio::task::yield_now().await;
@@ -138,8 +168,8 @@ async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &TcpListener
 /// Serves a connection. Over the maximum, the connection that has been idle longest is evicted. If none is idle, the
 /// new one is rejected: without a response where that would cost a handshake, or where many rejections are being sent
 /// already.
-fn admit(index: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &Rc<Worker>) {
-    let plan = worker.plan();
+fn admit(index: usize, tls: bool, stream: StdStream, peer: SocketAddr, worker: &Rc<Worker>) {
+    let (plan, socket) = (worker.plan(), Socket::detached(stream));
     let (max, open) = (plan.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
     if open >= max && !worker.make_room() {
         plan.metrics.connection_rejected(index, ConnectionRejectReason::Crowd);
@@ -149,7 +179,7 @@ fn admit(index: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
         let open = ConnectionGuard::new(index, Rc::clone(worker), None);
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            connection::reject_connection(stream, ConnectionHandle::new(index), peer.ip(), worker).await;
+            connection::reject_connection(socket, ConnectionHandle::new(index), peer.ip(), worker).await;
             drop(open);
         });
     } else {
@@ -157,7 +187,7 @@ fn admit(index: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
         let open = ConnectionGuard::new(index, Rc::clone(worker), Some(&handle));
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            serve_connection(tls, stream, handle, peer.ip(), worker).await;
+            serve_connection(tls, socket, handle, peer.ip(), worker).await;
             drop(open);
         });
     }
@@ -166,22 +196,22 @@ fn admit(index: usize, tls: bool, stream: TcpStream, peer: SocketAddr, worker: &
 /// Determines the client's address, and serves the connection unless the client has too many connections already.
 async fn serve_connection(
     tls: bool,
-    mut stream: TcpStream,
+    mut socket: Socket,
     handle: Rc<ConnectionHandle>,
     peer: IpAddr,
     worker: Rc<Worker>,
 ) {
-    let Some(peer) = proxy_protocol::peer(&handle, &mut stream, peer, &worker).await else { return };
+    let Some(peer) = proxy_protocol::peer(&handle, &mut socket, peer, &worker).await else { return };
     match worker.admit_client(peer) {
         // A connection without TLS needs no memory for a handshake.
-        Ok(_crowded) if tls => boxed_cold(|| connection::serve_tls(stream, handle, peer, worker)).await,
-        Ok(_crowded) => connection::serve(Stream::Plain(stream), handle, peer, worker).await,
+        Ok(_crowded) if tls => boxed_cold(|| connection::serve_tls(socket, handle, peer, worker)).await,
+        Ok(_crowded) => connection::serve(Stream::Plain(socket), handle, peer, worker).await,
         Err(max) => {
             worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::PerClient);
             // A rejection with a response keeps a connection open for a while. Where connections are scarce, or a
             // handshake comes first, it is closed at once.
             if !tls && worker.shared.connections.load(Ordering::Relaxed) < max / 2 {
-                boxed_cold(|| connection::reject_connection(stream, handle, peer, worker)).await;
+                boxed_cold(|| connection::reject_connection(socket, handle, peer, worker)).await;
             }
         }
     }
@@ -250,7 +280,7 @@ mod tests {
         let mut listeners = bind([loopback].into_iter(), 1, &mut Vec::new()).expect("a free port");
         let (_, listener) = listeners.remove(0).remove(0);
         let _waiting = Client::connect(listener.local_addr().expect("bound")).expect("it listens");
-        let (stream, _) = adopt(listener).expect("a listener").accept().await.expect("one waits");
+        let (stream, _) = next(&adopt(listener).expect("a listener")).await.expect("one waits");
         assert!(!lacks_nodelay(&stream));
         assert!(stream.nodelay().expect("a socket option"));
     }
@@ -262,10 +292,10 @@ mod tests {
         let _early = Client::connect(address).expect("it listens");
         let listener = adopt(listener).expect("a listener");
         let _late = Client::connect(address).expect("it listens");
-        let (early, _) = listener.accept().await.expect("two wait");
+        let (early, _) = next(&listener).await.expect("two wait");
         assert!(lacks_nodelay(&early), "it was made before the listener had it");
         assert!(early.nodelay().expect("a socket option"));
-        let (late, _) = listener.accept().await.expect("one waits");
+        let (late, _) = next(&listener).await.expect("one waits");
         assert!(!lacks_nodelay(&late));
         assert!(late.nodelay().expect("a socket option"));
     }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use bytes::BytesMut;
 
+use crate::clock::Deadline;
 use crate::http1::fields::FieldSpan;
 use crate::upstream::exchange::ResponseBuffer;
 
@@ -25,6 +26,10 @@ pub(crate) struct Buffers {
     pub(crate) answer: ResponseBuffer,
     /// Bytes to be sent to the client.
     pub(crate) outbound: BytesMut,
+    /// For waits on backends. It stays armed from request to request, whichever connection has the buffers then.
+    pub(crate) backend_deadline: Deadline,
+    /// When a client that awaits its response is watched: see [`DisconnectWatch`](super::request_reader::DisconnectWatch).
+    pub(crate) watch_deadline: Deadline,
 }
 
 /// A worker's buffers that are not in use.

@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use http::StatusCode;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::connection_handle::{ConnectionHandle, Lifetime};
@@ -25,44 +24,46 @@ use super::{http2, service, tunnel};
 use crate::boxed_cold::boxed_cold;
 use crate::clock::now;
 use crate::http1::scanner::HeadScanner;
-use crate::net::Stream;
+use crate::limit::units::Timestamp;
+use crate::net::{Socket, Stream};
 use crate::plan::template::TemplateValues;
 use crate::telemetry::metrics::ConnectionRejectReason;
 
 /// One client connection.
 #[derive(Debug)]
 struct Connection {
-    session: Session,
     stream: Rc<Stream>,
     handle: Rc<ConnectionHandle>,
+    worker: Rc<Worker>,
     /// Requests received so far.
     requests: u64,
     life: Lifetime,
 }
 
 impl Connection {
+    /// The connection, and the session of its requests.
     fn new(
         stream: Stream,
         handle: Rc<ConnectionHandle>,
         peer: Rc<ConnectionPeer>,
         worker: Rc<Worker>,
-    ) -> Self {
+    ) -> (Self, Box<Session>) {
         let stream = Rc::new(stream);
         let now = now();
         let life = Lifetime::of(&worker.plan().server, now, worker.jitter());
-        let session = Session::new(Source::Http1(Rc::clone(&stream)), peer, worker, now);
-        Self { session, stream, handle, requests: 0, life }
+        let session = Session::new(Source::Http1(Rc::clone(&stream)), peer, Rc::clone(&worker), now);
+        (Self { stream, handle, worker, requests: 0, life }, Box::new(session))
     }
 
-    /// Whether the connection may stay open after the present response.
-    fn may_keep(&self) -> bool {
-        let session = &self.session;
-        !self.life.is_over(self.requests, session.reader.since()) && !session.worker.is_draining()
+    /// Whether the connection may stay open after the response to a request that came at `now`.
+    fn may_keep(&self, now: Timestamp) -> bool {
+        let now = self.worker.shared.clock.instant(now);
+        !self.life.is_over(self.requests, now) && !self.worker.is_draining()
     }
 
     /// Serves requests until the connection is to be closed.
-    async fn run(&mut self) -> NextAction {
-        let worker = Rc::clone(&self.session.worker);
+    async fn run(&mut self, mut session: Box<Session>) -> (Box<Session>, NextAction) {
+        let worker = Rc::clone(&self.worker);
         // Registers the waker once; afterwards the drain flag is read directly, since polling the future each time is
         // slower.
         let mut woken = pin!(worker.drain_begins());
@@ -77,40 +78,44 @@ impl Connection {
                     )]
                     let _: Poll<()> = woken.as_mut().poll(context);
                 }
-                self.poll_arrival(context, &mut scanner)
+                self.poll_arrival(&mut session, context, &mut scanner)
             });
             let after = match arrival.await {
-                ReadEvent::Nothing => {
-                    return if self.handle.is_evicted() { NextAction::Drop } else { NextAction::Close };
-                }
-                // No bytes can follow the end, so there is nothing to read. TLS needs a close_notify.
-                ReadEvent::End if self.is_plain() => return NextAction::Drop,
-                ReadEvent::End => return NextAction::Close,
                 ReadEvent::Head => {
                     self.requests += 1;
-                    self.session.may_keep = self.may_keep();
-                    service::answer(&mut self.session).await
+                    // The one reading of the clock for all that happens before the response.
+                    let now = worker.shared.clock.now();
+                    session.may_keep = self.may_keep(now);
+                    let after;
+                    (session, after) = worker.handlers.answer(session, now).await;
+                    after
                 }
-                ReadEvent::Http2 => return NextAction::Http2,
-                ReadEvent::InvalidPreface => {
-                    let mut refusal = BytesMut::from(http2::INVALID_PREFACE);
-                    let sent = self.session.writer.send(&mut refusal, &LocalBody::default()).await;
-                    return if sent.is_ok() { NextAction::Close } else { NextAction::Drop };
-                }
-                ReadEvent::Fault(fault) => service::refuse_unread(&mut self.session, fault).await,
+                ReadEvent::Nothing if self.handle.is_evicted() => NextAction::Drop,
+                ReadEvent::Nothing => NextAction::Close,
+                // No bytes can follow the end, so there is nothing to read. TLS needs a close_notify.
+                ReadEvent::End if self.is_plain() => NextAction::Drop,
+                ReadEvent::End => NextAction::Close,
+                ReadEvent::Http2 => NextAction::Http2,
+                ReadEvent::InvalidPreface => boxed_cold(|| refuse_preface(&mut session)).await,
+                ReadEvent::Fault(fault) => boxed_cold(|| service::refuse_unread(&mut session, fault)).await,
             };
             match after {
                 NextAction::Keep => {}
-                NextAction::Close if self.is_finished() => return NextAction::Drop,
-                after => return after,
+                NextAction::Close if self.is_finished(&session) => return (session, NextAction::Drop),
+                after => return (session, after),
             }
-            self.session.reader.turn_to_head(worker.shared.clock.instant(worker.last_answer.get()));
+            session.reader.turn_to_head(worker.shared.clock.instant(worker.last_answer.get()));
         }
     }
 
     /// Waits for the next head. Until its first byte, the connection holds no buffers and may be closed.
-    fn poll_arrival(&mut self, context: &mut Context<'_>, scanner: &mut HeadScanner) -> Poll<ReadEvent> {
-        let Session { reader, worker, buffers, .. } = &mut self.session;
+    fn poll_arrival(
+        &mut self,
+        session: &mut Session,
+        context: &mut Context<'_>,
+        scanner: &mut HeadScanner,
+    ) -> Poll<ReadEvent> {
+        let Session { reader, worker, buffers, .. } = session;
         let filled = buffers.get_or_insert_with(|| worker.spare.take());
         let arrival = reader.poll_head(context, &self.stream, &mut filled.inbound, scanner);
         if arrival.is_pending() && filled.inbound.is_empty() {
@@ -129,8 +134,7 @@ impl Connection {
     /// Whether the socket can be closed at once: the client sends no more, so that no reset destroys the response on
     /// its way. Bytes that the client is known to have sent have to be read first. TLS sends a close_notify in either
     /// direction.
-    fn is_finished(&self) -> bool {
-        let Session { is_last, buffers, .. } = &self.session;
+    fn is_finished(&self, Session { is_last, buffers, .. }: &Session) -> bool {
         let is_unread = buffers.as_ref().is_some_and(|buffers| !buffers.inbound.is_empty());
         *is_last && self.is_plain() && !is_unread && !self.stream.has_input()
     }
@@ -139,61 +143,66 @@ impl Connection {
     fn is_plain(&self) -> bool {
         matches!(*self.stream, Stream::Plain(_))
     }
+}
 
-    /// Closes the connection so that data on its way to the client arrives.
-    async fn linger(&mut self) {
-        self.session.worker.spare.put(self.session.buffers.take());
-        linger(&self.stream, &self.handle, &self.session.worker).await;
+impl Connection {
+    /// Serves the connection, of which nothing was consumed, as one of HTTP/2.
+    async fn go_on_as_http2(self, session: Box<Session>) {
+        let Self { stream, handle, worker, life, .. } = self;
+        let (peer, received) = session.into_received();
+        http2::serve(stream, received, handle, &peer, life, worker).await;
     }
+
+    /// Ends the connection after its last request: as a tunnel, or so that data on its way to the client arrives.
+    async fn end(&mut self, session: &mut Session, after: NextAction) {
+        if let NextAction::Tunnel(backend, silence, TunnelHold { places, settlement }) = after {
+            let buffers = session.buffers.take().unwrap_or_default();
+            session.writer.lift_timeout();
+            let sent = tunnel::run(&self.stream, backend, buffers, silence).await;
+            drop(places);
+            if let Some(mut settlement) = settlement {
+                settlement.finish_tunnel(sent);
+            }
+        }
+        self.worker.spare.put(session.buffers.take());
+        linger(&self.stream, &self.handle, &self.worker).await;
+    }
+}
+
+/// Answers bytes that are not the preface of HTTP/2, which ALPN has agreed on.
+async fn refuse_preface(session: &mut Session) -> NextAction {
+    let mut refusal = BytesMut::from(http2::INVALID_PREFACE);
+    let sent = session.writer.send(&mut refusal, &LocalBody::default()).await;
+    if sent.is_ok() { NextAction::Close } else { NextAction::Drop }
 }
 
 /// Serves a connection until either side closes it.
 pub(crate) async fn serve(stream: Stream, handle: Rc<ConnectionHandle>, peer: IpAddr, worker: Rc<Worker>) {
     let peer = Rc::new(ConnectionPeer::new(peer, &stream));
-    let mut connection = Connection::new(stream, handle, peer, worker);
-    match connection.run().await {
+    let (mut connection, session) = Connection::new(stream, handle, peer, worker);
+    let (mut session, after) = connection.run(session).await;
+    match after {
         NextAction::Keep | NextAction::Drop => {}
-        NextAction::Http2 => {
-            let Connection { session: Session { worker, peer, buffers, .. }, stream, handle, life, .. } =
-                connection;
-            let received = buffers.map(|buffers| buffers.inbound).unwrap_or_default();
-            return boxed_cold(|| http2::serve(stream, received, handle, &peer, life, worker)).await;
-        }
-        NextAction::Close => boxed_cold(|| connection.linger()).await,
-        NextAction::Tunnel(backend, silence, TunnelHold { places, settlement }) => {
-            let Connection { stream, session, .. } = &mut connection;
-            let buffers = session.buffers.take().unwrap_or_default();
-            session.writer.lift_timeout();
-            let sent = boxed_cold(|| tunnel::run(stream, backend, buffers, silence)).await;
-            drop(places);
-            if let Some(mut settlement) = settlement {
-                settlement.finish_tunnel(sent);
-            }
-            boxed_cold(|| connection.linger()).await;
-        }
+        NextAction::Http2 => return boxed_cold(|| connection.go_on_as_http2(session)).await,
+        after => boxed_cold(|| connection.end(&mut session, after)).await,
     }
-    if connection.session.writer.is_stalled() {
-        let listener = connection.handle.listener();
-        connection
-            .session
-            .worker
-            .plan()
-            .metrics
-            .connection_rejected(listener, ConnectionRejectReason::Stalled);
+    let Connection { handle, worker, .. } = connection;
+    worker.spare.put(session.buffers.take());
+    if session.writer.is_stalled() {
+        worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::Stalled);
     }
 }
 
 /// Answers a connection over the maximum with 503, without reading a request, and closes it.
 pub(crate) async fn reject_connection(
-    stream: TcpStream,
+    socket: Socket,
     handle: Rc<ConnectionHandle>,
     peer: IpAddr,
     worker: Rc<Worker>,
 ) {
-    let stream = Stream::Plain(stream);
+    let stream = Stream::Plain(socket);
     let peer = Rc::new(ConnectionPeer::new(peer, &stream));
-    let Connection { session: Session { worker, mut writer, .. }, stream, .. } =
-        Connection::new(stream, handle, peer, worker);
+    let (Connection { stream, worker, .. }, mut session) = Connection::new(stream, handle, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = worker.date(worker.shared.clock.now());
     let form = ResponseOptions::unread(false);
@@ -210,7 +219,7 @@ pub(crate) async fn reject_connection(
         values: TemplateValues::default(),
     };
     let body = page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
-    if let Ok(Ok(())) = timeout(SILENCE, writer.send(&mut outbound, &body)).await {
+    if let Ok(Ok(())) = timeout(SILENCE, session.writer.send(&mut outbound, &body)).await {
         // The connection counts as open, but is not in the list of those that can be evicted.
         linger_for(&stream, SILENCE).await;
     }
@@ -218,7 +227,7 @@ pub(crate) async fn reject_connection(
 
 /// Performs the TLS handshake with a client, then serves the connection.
 pub(crate) async fn serve_tls(
-    socket: TcpStream,
+    socket: Socket,
     handle: Rc<ConnectionHandle>,
     peer: IpAddr,
     worker: Rc<Worker>,
@@ -235,7 +244,8 @@ pub(crate) async fn serve_tls(
 }
 
 /// Fails after `header_timeout`, or when the connection is evicted.
-async fn tls_handshake(socket: TcpStream, handle: &ConnectionHandle, worker: &Worker) -> io::Result<Stream> {
+async fn tls_handshake(socket: Socket, handle: &ConnectionHandle, worker: &Worker) -> io::Result<Stream> {
+    let socket = socket.into_attached()?;
     let plan = worker.plan();
     let server = &plan.server;
     let Some(tls) = &server.tls else { return Err(io::ErrorKind::Unsupported.into()) };

@@ -31,8 +31,8 @@ pub(crate) enum Drained {
 /// Reads the rest of a small body, so that the connection can serve the next request. After a larger body the
 /// connection closes after the response.
 pub(crate) async fn drain(session: &mut Session, ctx: &mut RequestContext) {
-    // An HTTP/2 stream is answered first.
-    if session.peer.http2 {
+    // An HTTP/2 stream is answered first. Most refused requests have no body, and need no timer.
+    if session.peer.http2 || ctx.terms.body() == Body::EMPTY {
         return;
     }
     let is_whole = ctx.terms.length() <= DRAIN_BYTES && {

@@ -43,8 +43,9 @@ pub(crate) async fn forward(
     if plan.upstream(delivery.upstream).backend == Backend::Echo {
         return fixed_response::echo(session, ctx, delivery).await;
     }
-    let Session { peer, reader, writer, backend_deadline, private: own, buffers, .. } = &mut *session;
-    let Buffers { inbound, message, answer, outbound, .. } = &mut **buffers.get_or_insert_default();
+    let Session { peer, reader, writer, private: own, buffers, .. } = &mut *session;
+    let Buffers { inbound, message, answer, outbound, backend_deadline, watch_deadline, .. } =
+        &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
     let backend_http2 = plan.upstream(delivery.upstream).protocol == Protocol::Http2;
     let mut terms = std::mem::take(&mut ctx.terms);
@@ -53,7 +54,7 @@ pub(crate) async fn forward(
     }
     answer.bytes.clear();
     let holds_place = ctx.places.is_some();
-    let mut watch = DisconnectWatch::new(reader, holds_place);
+    let source = reader.source().clone();
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } = delivery;
     if ctx.form.http_11 {
@@ -62,6 +63,7 @@ pub(crate) async fn forward(
     let (body, to_head) = (&mut upload, ctx.form.to_head);
     let request = UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, own };
     let now = ctx.worker.shared.clock.instant(asked);
+    let mut watch = DisconnectWatch::new(source, holds_place, now, watch_deadline);
     let sent = {
         let client = &plan.upstream_clients[upstream.0];
         let mut sending = pin!(client.send(request, now, route.timeout, backend_deadline));
@@ -132,7 +134,7 @@ struct ResponseRelay<'c, 'p> {
     writer: &'c mut ResponseWriter,
     /// An HTTP/2 stream reports a reset by the client at once; a socket reports a closed connection only on a write, and is
     /// watched where the request holds a place.
-    watch: Option<DisconnectWatch>,
+    watch: Option<DisconnectWatch<'c>>,
     deadline: &'c mut Deadline,
 }
 

@@ -7,31 +7,31 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::connection_handle::ConnectionHandle;
 use super::worker::Worker;
 use crate::boxed_cold::boxed_cold;
+use crate::net::Socket;
 use crate::telemetry::metrics::ConnectionRejectReason;
 
 /// The address to use as the peer's. `None`: the connection is to be closed.
 pub(crate) async fn peer(
     handle: &ConnectionHandle,
-    stream: &mut TcpStream,
+    socket: &mut Socket,
     peer: IpAddr,
     worker: &Worker,
 ) -> Option<IpAddr> {
     let listener = handle.listener();
     let expected = worker.plan().server.listen.get(listener).is_some_and(|listener| listener.proxy_protocol);
     // Without the PROXY protocol, a connection needs no memory for reading the header.
-    if expected { boxed_cold(|| named(handle, stream, peer, worker)).await } else { Some(peer) }
+    if expected { boxed_cold(|| named(handle, socket, peer, worker)).await } else { Some(peer) }
 }
 
 /// The address in the connection's PROXY protocol header.
 async fn named(
     handle: &ConnectionHandle,
-    stream: &mut TcpStream,
+    socket: &mut Socket,
     peer: IpAddr,
     worker: &Worker,
 ) -> Option<IpAddr> {
@@ -42,7 +42,7 @@ async fn named(
         plan.metrics.connection_rejected(listener, ConnectionRejectReason::Untrusted);
         return None;
     }
-    match timeout(server.header_timeout, handle.idle_during(read(stream))).await {
+    match timeout(server.header_timeout, handle.idle_during(read(socket))).await {
         Ok(Some(Ok(header))) => Some(header.source.unwrap_or(peer)),
         Ok(None) => None,
         Ok(Some(Err(_))) | Err(_) => {
@@ -54,7 +54,8 @@ async fn named(
 }
 
 /// Reads the header from the stream, and no byte after it.
-async fn read(stream: &mut TcpStream) -> io::Result<ProxyHeader> {
+async fn read(socket: &mut Socket) -> io::Result<ProxyHeader> {
+    let stream = socket.attach_mut()?;
     let mut bytes = vec![0; MAX_PREAMBLE];
     let mut consumed = 0;
     loop {

@@ -87,10 +87,11 @@ pub(crate) enum RefusalSample {
 }
 
 impl RequestContext {
-    pub(crate) fn begin(worker: &Rc<Worker>, peer: &ConnectionPeer) -> Self {
+    /// The context of a request whose head was complete at `started`.
+    pub(crate) fn begin(worker: &Rc<Worker>, peer: &ConnectionPeer, started: Timestamp) -> Self {
         Self {
             plan: worker.plan(),
-            started: worker.shared.clock.now(),
+            started,
             worker: Rc::clone(worker),
             route: None,
             status: client_gone_status(),

@@ -28,6 +28,9 @@ const MIN_BODY_RATE: u64 = 256;
 const RATE_WINDOW: Duration = Duration::from_secs(30);
 /// How often a waiting client that has sent ahead is checked for a closed connection.
 const GONE_CHECK: Duration = Duration::from_millis(50);
+/// How long a new connection's socket stays unknown to the runtime while a response is awaited. Most are answered by
+/// then, and never have to be watched.
+const UNWATCHED: Duration = Duration::from_millis(5);
 
 /// The result of waiting for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,10 +213,7 @@ impl RequestReader {
 
     /// The event that the received bytes amount to, if it can be decided already.
     fn recognise(&mut self, inbound: &[u8], scanner: &mut HeadScanner) -> Option<ReadEvent> {
-        if !std::mem::replace(&mut self.begun, true) && !self.fresh {
-            // The head's timeout runs from its first byte, not from the end of the last response.
-            self.since = now();
-        }
+        let begins = !std::mem::replace(&mut self.begun, true) && !self.fresh;
         if self.fresh {
             match (self.alpn, may_be_http2(inbound)) {
                 (Some(Alpn::Http2), false) => return Some(ReadEvent::InvalidPreface),
@@ -225,7 +225,13 @@ impl RequestReader {
             }
         }
         match scanner.advance(inbound, self.bounds.max_header_bytes) {
-            Ok(false) => None,
+            Ok(false) => {
+                // The head's timeout runs from its first byte, not from the end of the last response.
+                if begins {
+                    self.since = now();
+                }
+                None
+            }
             Ok(true) => {
                 self.fresh = false;
                 Some(ReadEvent::Head)
@@ -356,9 +362,12 @@ fn skip_empty_lines(inbound: &mut BytesMut, scanner: &mut HeadScanner) {
 
 /// Detects that a client breaks its connection off while its response is awaited. A client that only closes its sending
 /// side still wants the response, unless the request holds a place: then the client is gone.
-pub(crate) struct DisconnectWatch {
+pub(crate) struct DisconnectWatch<'d> {
     source: Source,
     holds_place: bool,
+    /// When a socket is watched that the runtime does not know yet.
+    begins: Instant,
+    deadline: &'d mut Deadline,
     /// `None`: the connection is not watched any more.
     watch: Option<Watch>,
 }
@@ -369,10 +378,10 @@ enum Watch {
     End(Pin<Box<dyn Future<Output = ()>>>),
 }
 
-impl DisconnectWatch {
+impl<'d> DisconnectWatch<'d> {
     /// `holds_place`: the request holds a place of a concurrency limit.
-    pub(crate) fn new(reader: &RequestReader, holds_place: bool) -> Self {
-        Self { source: reader.source.clone(), holds_place, watch: Some(Watch::Peek) }
+    pub(crate) fn new(source: Source, holds_place: bool, now: Instant, deadline: &'d mut Deadline) -> Self {
+        Self { source, holds_place, begins: now + UNWATCHED, deadline, watch: Some(Watch::Peek) }
     }
 
     /// Ready once the connection is broken.
@@ -383,6 +392,9 @@ impl DisconnectWatch {
             (Some(Watch::End(end)), Source::Http1(_)) => return end.as_mut().poll(context),
             (Some(Watch::Peek), Source::Http1(stream)) => stream,
         };
+        if !stream.is_attached() {
+            ready!(self.deadline.poll(context, self.begins));
+        }
         match ready!(stream.poll_peek(context)) {
             Peek::Broken => Poll::Ready(()),
             // Bytes sent ahead hide what follows them.

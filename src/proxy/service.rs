@@ -23,7 +23,7 @@ use super::worker::WorkerPlan;
 use super::{cors, forward};
 use crate::boxed_cold::boxed_cold;
 use crate::http1::request::{Body, RequestError, RequestHead};
-use crate::limit::units::Micros;
+use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::{
@@ -56,9 +56,9 @@ struct OverLimitRequest<'p> {
     route: &'p Route,
 }
 
-/// Serves the request with the head at the front of the buffer.
-pub(crate) async fn answer(session: &mut Session) -> NextAction {
-    let mut ctx = RequestContext::begin(&session.worker, &session.peer);
+/// Serves the request with the head at the front of the buffer. The head was complete at `now`.
+pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction {
+    let mut ctx = RequestContext::begin(&session.worker, &session.peer, now);
     let plan = Rc::clone(&ctx.plan);
     let Session { reader, peer, buffers, may_keep, is_last, .. } = &mut *session;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
@@ -351,7 +351,8 @@ async fn wait(ctx: &mut RequestContext, delay: Micros, reader: &RequestReader) -
 
 /// Responds to bytes that are no request head. No bytes can be read after them.
 pub(crate) async fn refuse_unread(session: &mut Session, fault: RequestError) -> NextAction {
-    let mut ctx = RequestContext::begin(&session.worker, &session.peer);
+    let now = session.worker.shared.clock.now();
+    let mut ctx = RequestContext::begin(&session.worker, &session.peer, now);
     refuse(session, &mut ctx, fault).await
 }
 

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::time::Instant;
 
 use super::buffer_pool::Buffers;
@@ -12,7 +13,6 @@ use super::request_reader::{Bounds, RequestReader, Source};
 use super::response_writer::{ResponseWriter, SocketWriter};
 use super::settlement::Settlement;
 use super::worker::Worker;
-use crate::clock::Deadline;
 use crate::store::Places;
 use crate::upstream::pool;
 use crate::upstream::private::PrivateConnections;
@@ -24,8 +24,6 @@ pub(crate) struct Session {
     pub(crate) peer: Rc<ConnectionPeer>,
     pub(crate) reader: RequestReader,
     pub(crate) writer: ResponseWriter,
-    /// For waits on backends; armed lazily, so that it is reused from request to request.
-    pub(crate) backend_deadline: Deadline,
     /// Backend connections that carry this client's logins.
     pub(crate) private: PrivateConnections,
     /// Empty while no request is under way.
@@ -50,13 +48,17 @@ impl Session {
             reader: RequestReader::new(source, Bounds::of(server), now),
             writer,
             peer,
-            backend_deadline: Deadline::default(),
             private: PrivateConnections::default(),
             buffers: None,
             may_keep: true,
             is_last: false,
             worker,
         }
+    }
+
+    /// The peer and the bytes that it has sent; the rest of the session is not needed any more.
+    pub(crate) fn into_received(self: Box<Self>) -> (Rc<ConnectionPeer>, BytesMut) {
+        (self.peer, self.buffers.map(|buffers| buffers.inbound).unwrap_or_default())
     }
 }
 

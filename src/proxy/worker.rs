@@ -15,6 +15,7 @@ use super::buffer_pool::BufferPool;
 use super::connection_handle::ConnectionHandle;
 use super::idle_list::IdleList;
 use super::log_sampling::LogSampling;
+use super::request_handler::HandlerPool;
 use super::tracer::Tracer;
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::{Limit, Plan};
@@ -55,6 +56,8 @@ pub(crate) struct Worker {
     pub(super) idle: Rc<IdleList<ConnectionHandle>>,
     /// Buffers not in use.
     pub(crate) spare: BufferPool,
+    /// Handlers not in use.
+    pub(crate) handlers: HandlerPool,
     pub(crate) recorder: LogSampling,
     pub(crate) tracer: Tracer,
     date: Cell<Date>,
@@ -101,6 +104,7 @@ impl Worker {
             open: Cell::new(0),
             idle: Rc::default(),
             spare: BufferPool::default(),
+            handlers: HandlerPool::default(),
             recorder: LogSampling::new(),
             tracer: Tracer::new(),
             date: Cell::default(),

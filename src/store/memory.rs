@@ -21,11 +21,13 @@ mod eviction;
 mod eviction_policy;
 pub mod in_flight;
 mod locked_sets;
+mod log_in_place;
 mod logs;
 mod registry;
 mod set;
 mod slot;
 mod table;
+mod together;
 mod transaction;
 
 use std::collections::HashMap;
@@ -244,7 +246,7 @@ impl MemoryStore {
     /// The usual case: one limit, so its algorithm's verdict is final.
     #[inline]
     pub fn decide_alone(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
-        self.decide_in_place(charge, now).unwrap_or_else(|| self.decide_anew(charge, now))
+        self.decide_in_place(charge, now).unwrap_or_else(|| self.decide_otherwise(charge, now))
     }
 
     /// The hot path: a stored key with a state that keeps its size. `None` for any other.
@@ -258,13 +260,22 @@ impl MemoryStore {
             let seen = self.table.look(charge.key, &wanted(Packed::default()))?;
             let Content::State(before) = seen.slot.content() else { return None };
             let (after, decision) = charge.algorithm.decide_packed(before, now, charge.cost)?;
+            // An unused state takes no slot.
+            if after.used == 0 {
+                return None;
+            }
             if after == before || seen.replace(&wanted(after)).is_ok() {
                 return Some(decision);
             }
         }
     }
 
-    /// A key that is new, was written under other parameters, or has a log.
+    #[inline(never)]
+    fn decide_otherwise(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
+        self.decide_log_in_place(charge, now).unwrap_or_else(|| self.decide_anew(charge, now))
+    }
+
+    /// A key that is new or was written under other parameters, or a log that is larger than there is capacity.
     #[cold]
     fn decide_anew(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         let charges = std::slice::from_ref(charge);
@@ -300,6 +311,9 @@ impl MemoryStore {
     /// Several limits: all or none.
     #[inline(never)]
     fn decide_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+        if let Some(decisions) = together::decide(&self.table, charges, now) {
+            return Decisions::Together(decisions).into();
+        }
         let Decided { decisions, counted_at } = self.decide_beside(charges, now, true);
         Outcome { counted_at, ..Outcome::from(Decisions::Together(decisions)) }
     }
@@ -380,7 +394,9 @@ mod tests {
         #[test]
         fn what_is_counted_is_what_is_held(
             max_keys in prop_oneof![1..20_usize, 60..300_usize],
-            requests in prop::collection::vec((any::<bool>(), 0..200_u128, 0..200_u128, 0..300_000_u64), 1..300),
+            requests in prop::collection::vec(
+                (any::<bool>(), 0..200_u128, 0..200_u128, 0..300_000_u64, 0..3_u32), 1..300,
+            ),
         ) {
             let rate = Rate::new(20, Micros::SECOND).unwrap();
             let algorithms = [Algorithm::sliding_log(rate, None, false), Algorithm::gcra(rate, Cost::ONE)];
@@ -389,14 +405,14 @@ mod tests {
                 (1..).zip(&algorithms).map(|(identity, it)| ParamsId::of_policy(it, identity)).collect();
             (1..).zip(&algorithms).for_each(|(identity, it)| store.register_policy(it, identity));
             let mut now = Timestamp(1);
-            for (log, one, other, pause) in requests {
+            for (log, one, other, pause, cost) in requests {
                 now = now.plus(Micros(pause));
                 let (algorithm, numbers_id) = (&algorithms[usize::from(log)], numbers[usize::from(log)]);
                 let key = |client: u128| Fingerprint((client + 1).wrapping_mul(u128::MAX / 201));
-                let (cost, group, remote) = (Cost::ONE, Group::Enforced, SharedKeyInfo::NONE);
+                let (cost, group, remote) = (Cost::new(cost).unwrap_or(Cost::ZERO), Group::Enforced, SharedKeyInfo::NONE);
                 let charge =
                     |client| Charge { algorithm, numbers: numbers_id, key: key(client), cost, group, remote };
-                let outcome = store.decide(&[charge(one), charge(other)][..if one < 50 { 1 } else { 2 }], now);
+                let outcome = store.decide(&[charge(one), charge(other), charge(one / 2)][..if one < 50 { 1 } else { 2 + usize::from(other > 100) }], now);
                 if other < 50 {
                     // A decision on another key, so that the key may be new, stored, fuller or emptier.
                     store.adopt(&charge(other), &outcome.decisions[0], now);

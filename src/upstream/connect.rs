@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::Failure;
 use super::dns::HostAddress;
 use crate::clock::now;
-use crate::net::Stream;
+use crate::net::{Socket, Stream};
 use crate::plan::Endpoint;
 
 /// Addresses that are tried for one connection. More would leave too little time for each.
@@ -88,7 +88,7 @@ async fn open_socket(
 }
 
 async fn secure(endpoint: &Endpoint, socket: TcpStream) -> Result<Stream, ConnectError> {
-    let Some(trust) = &endpoint.tls else { return Ok(Stream::Plain(socket)) };
+    let Some(trust) = &endpoint.tls else { return Ok(Stream::Plain(Socket::attached(socket))) };
     let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no certificate can be for its name");
     let name = trust.name(&endpoint.host).ok_or_else(|| ConnectError::Tls(nameless()))?;
     Stream::connect_tls(socket, trust.config.clone(), name).await.map_err(ConnectError::Tls)

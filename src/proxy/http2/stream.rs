@@ -99,7 +99,8 @@ async fn serve(request: ReceivedRequest, seat: StreamGuard) {
     if let Ok(head) = request.head {
         buffers.inbound.extend_from_slice(&head.text);
         session.buffers = Some(buffers);
-        service::answer(&mut session).await;
+        let now = session.worker.shared.clock.now();
+        service::answer(&mut session, now).await;
     } else {
         session.buffers = Some(buffers);
         service::refuse_unread(&mut session, RequestError::HeadTooLarge).await;

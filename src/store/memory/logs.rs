@@ -1,6 +1,8 @@
 //! The storage of sliding logs, which have no fixed size: a slot of the table holds only the id.
 //!
-//! The holder of the lock of a slot's set owns its log. The locks here are held only to insert a log or take it out.
+//! The holder of the lock of a slot's set owns its log. Whoever holds only the lock of the log's shard may change it too,
+//! once it has found the set unlocked: a holder of the set's lock copies the log, or takes it out, under the shard's lock
+//! and after it has locked the set. With a shard locked, no thread waits for a set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,6 +58,11 @@ impl Logs {
     /// The result of `ask` for the log.
     pub(super) fn ask<T>(&self, id: u64, ask: impl FnOnce(&State) -> T) -> T {
         self.with(id, |shard, index| ask(shard.get(index).unwrap_or(&State::Fresh)))
+    }
+
+    /// The result of `change` for the log, which it may change in place. `None` if there is no such log.
+    pub(super) fn change<T>(&self, id: u64, change: impl FnOnce(&mut State) -> T) -> Option<T> {
+        self.with(id, |shard, index| shard.get_mut(index).map(change))
     }
 
     fn with<T>(&self, id: u64, act: impl FnOnce(&mut Slab<State>, usize) -> T) -> T {

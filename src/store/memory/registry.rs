@@ -102,6 +102,11 @@ impl Registry {
     pub(super) fn read(&self) -> RegistryReader<'_> {
         RegistryReader(self.generations.read())
     }
+
+    /// As [`Self::read`], unless that would wait.
+    pub(super) fn try_read(&self) -> Option<RegistryReader<'_>> {
+        self.generations.try_read().map(RegistryReader)
+    }
 }
 
 impl RegistryReader<'_> {

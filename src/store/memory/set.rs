@@ -150,14 +150,45 @@ impl<'a> Set<'a> {
     }
 }
 
-impl SlotView<'_> {
+impl<'a> SlotView<'a> {
     /// Changes the slot's state, if its set was not written since it was read.
     #[inline(always)]
     pub(super) fn replace(self, slot: &CounterSlot) -> Result<(), Busy> {
-        let locked = self.set.lock_at(self.version).ok_or(Busy)?;
-        locked.set.moment(self.index).store(slot.moment, Ordering::Relaxed);
-        locked.set.used(self.index).store(slot.used, Ordering::Relaxed);
+        let _locked = self.lock().ok_or(Busy)?;
+        self.write(slot);
         Ok(())
+    }
+
+    /// Locks the slot's set, if it was not written since it was read.
+    #[inline(always)]
+    pub(super) fn lock(&self) -> Option<Locked<'a>> {
+        self.set.lock_at(self.version)
+    }
+
+    /// Changes the slot's state. The caller has locked its set by [`Self::lock`].
+    #[inline(always)]
+    pub(super) fn write(&self, slot: &CounterSlot) {
+        self.set.moment(self.index).store(slot.moment, Ordering::Relaxed);
+        self.set.used(self.index).store(slot.used, Ordering::Relaxed);
+    }
+
+    /// Whether the slot's set was not written since it was read.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        fence(Ordering::Acquire);
+        self.set.guard().load(Ordering::Relaxed) == self.version
+    }
+
+    /// Whether both slots are in one set.
+    #[inline(always)]
+    pub(super) fn shares_set(&self, other: &Self) -> bool {
+        std::ptr::eq(self.set.0, other.set.0)
+    }
+
+    /// Whether the sets of both slots had the same version when they were read.
+    #[inline(always)]
+    pub(super) fn shares_version(&self, other: &Self) -> bool {
+        self.version == other.version
     }
 }
 

@@ -65,6 +65,12 @@ impl CounterTable {
         }
     }
 
+    /// Prefetches the set in which the key most likely is.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, key: Fingerprint) {
+        self.set(self.first_set(key)).prefetch();
+    }
+
     #[inline(never)]
     fn look_elsewhere(&self, other: usize, wanted: &CounterSlot) -> Option<SlotView<'_>> {
         self.look_at(other, wanted)

@@ -100,3 +100,54 @@ fn locked_and_lock_free_writers_exclude_each_other() {
         assert_eq!(number(&Set(&words).lock().get(0)), 2 + added);
     });
 }
+
+/// A model with at most this many switches between threads that are not due: enough for the orders that matter here.
+fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// Adds one to the slots of both sets without waiting, unless another thread is faster. Returns whether it did.
+fn add_to_both(one: &Words, other: &Words) -> bool {
+    let looked = [one, other].map(|words| Set(words).look(&slot(1)));
+    let [Ok(Some(one)), Ok(Some(other))] = looked else { return false };
+    let (Some(_one), Some(_other)) = (one.lock(), other.lock()) else { return false };
+    let (before, of_other) = (number(&one.slot), number(&other.slot));
+    assert_eq!(before, of_other, "one set was written without the other");
+    [one, other].iter().for_each(|seen| seen.write(&slot(before + 1)));
+    true
+}
+
+#[test]
+fn two_sets_are_written_together_or_not_at_all() {
+    bounded(3, || {
+        let sets = [words(), words()];
+        let [one, other] = sets.clone();
+        let adder = thread::spawn(move || u64::from(add_to_both(&other, &one)));
+        let added = u64::from(add_to_both(&sets[0], &sets[1])) + adder.join().unwrap();
+        for words in &sets {
+            assert_eq!(number(&Set(words).lock().get(0)), 1 + added);
+        }
+    });
+}
+
+#[test]
+fn slots_of_two_sets_that_are_current_were_valid_at_one_moment() {
+    bounded(2, || {
+        let sets = [words(), words()];
+        let writer = sets.clone();
+        let writer = thread::spawn(move || {
+            let mut locked = writer.each_ref().map(|words| Set(words).lock());
+            locked.iter_mut().for_each(|set| set.put(0, slot(2)));
+        });
+        let looked = sets.each_ref().map(|words| Set(words).look(&slot(1)));
+        if let [Ok(Some(one)), Ok(Some(other))] = looked
+            && one.is_current()
+            && other.is_current()
+        {
+            assert_eq!(number(&one.slot), number(&other.slot));
+        }
+        writer.join().unwrap();
+    });
+}

@@ -1,0 +1,82 @@
+//! The handlers of a worker's requests. A handler is the future that serves one request of HTTP/1.1 after the other, for
+//! whichever connection has one.
+//!
+//! The state of a request under way takes kilobytes. A connection that waits for a request has none of it, and a handler
+//! that has served one stays in the processor's caches for the next.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::{self, Formatter};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use super::service;
+use super::session::{NextAction, Session};
+use crate::limit::units::Timestamp;
+
+/// Handlers that a worker keeps for later requests.
+const MAX_SPARE: usize = 64;
+
+/// A worker's handlers that are not in use.
+#[derive(Debug, Default)]
+pub(crate) struct HandlerPool(RefCell<Vec<RequestHandler>>);
+
+/// Serves one request at a time.
+struct RequestHandler {
+    desk: Rc<Desk>,
+    /// Never ready.
+    serving: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+/// Where a connection hands its session to a handler, and takes it back.
+#[derive(Default)]
+struct Desk {
+    request: Cell<Option<(Box<Session>, Timestamp)>>,
+    response: Cell<Option<(Box<Session>, NextAction)>>,
+}
+
+impl HandlerPool {
+    /// Serves the request at the front of the session's buffer. Its head was complete at `now`. Returns the session and
+    /// what is to be done with its connection.
+    pub(crate) async fn answer(&self, session: Box<Session>, now: Timestamp) -> (Box<Session>, NextAction) {
+        let spare = self.0.borrow_mut().pop();
+        let mut handler = spare.unwrap_or_else(RequestHandler::new);
+        handler.desk.request.set(Some((session, now)));
+        let answered = poll_fn(|context| {
+            // It is never ready: it waits for another request instead.
+            let _: Poll<()> = handler.serving.as_mut().poll(context);
+            handler.desk.response.take().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await;
+        let mut spare = self.0.borrow_mut();
+        if spare.len() < MAX_SPARE {
+            spare.push(handler);
+        }
+        answered
+    }
+}
+
+impl RequestHandler {
+    #[cold]
+    fn new() -> Self {
+        let desk = Rc::<Desk>::default();
+        Self { serving: Box::pin(serve(Rc::clone(&desk))), desk }
+    }
+}
+
+impl fmt::Debug for RequestHandler {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestHandler").finish_non_exhaustive()
+    }
+}
+
+async fn serve(desk: Rc<Desk>) {
+    loop {
+        // Nobody is woken: a connection polls the handler that it has given a request.
+        let next = || desk.request.take().map_or(Poll::Pending, Poll::Ready);
+        let (mut session, now) = poll_fn(|_| next()).await;
+        let after = service::answer(&mut session, now).await;
+        desk.response.set(Some((session, after)));
+    }
+}
