@@ -53,7 +53,7 @@ release: ## dist/: binaries, package, licences, list of crates, hashes (docs/rel
 release-test: ## a release made twice and compared, started, and tested by the tests that send requests (an hour)
 	packaging/release-test
 
-bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md and docs/benchmarks/ (25 minutes)
+bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md and docs/benchmarks/ (30 minutes)
 	benches/compare.sh all
 
 soak: ## ten minutes of mixed traffic while backends die, clients break off and the file is reloaded

@@ -2,13 +2,15 @@
 # Measures tollgate beside nginx and HAProxy, in turn and before the same nginx backend, and prints tables.
 #
 #   benches/compare.sh TABLE…    some of them
-#   benches/compare.sh all       all of them, written into docs/benchmarks.md and docs/benchmarks/*.md: about 25 minutes
+#   benches/compare.sh all       all of them, written into docs/benchmarks.md and docs/benchmarks/*.md: about 30 minutes
 #
 #   proxied       CPU a proxied request, without a limit and with one that never refuses
 #   keys          the same with a million keys
 #   refused       CPU a refused request
 #   close         CPU a request, with a connection for each
 #   large         CPU a response of 1 MB
+#   websocket     CPU a message over WebSocket connections
+#   churn         percentiles with many new connections beside many kept ones
 #   memory        memory of an idle kept connection: plain, TLS, HTTP/2 without TLS (needs openssl and python3)
 #   latency       percentiles at half of nginx's maximum rate
 #   flood         percentiles of a client while other clients use new keys
@@ -30,7 +32,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
-tables=(proxied keys refused close large memory latency flood slow shared syscalls allocations inside)
+tables=(proxied keys refused close large websocket churn memory latency flood slow shared syscalls allocations inside)
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}
@@ -87,8 +89,9 @@ fresh() {
 # Options of `load` in `fresh`.
 load_options=()
 
+# cpu_table [REQUEST]: what the CPU is divided by, `request` if it is not given.
 cpu_table() {
-  table 'cpu_us:CPU_µs/request:2 user_us:user:2 system_us:system:2 requests_per_second:requests/s:0' 'nginx haproxy'
+  table "cpu_us:CPU_µs/${1:-request}:2 user_us:user:2 system_us:system:2 requests_per_second:${1:-request}s/s:0" 'nginx haproxy'
 }
 
 # table COLUMNS REFERENCES: prints the table of the results so far and deletes the results.

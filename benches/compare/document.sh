@@ -15,6 +15,9 @@ targets() {
   judge 'CPU of a request with a connection of its own, to HAProxy' 0.77 close tollgate haproxy
   judge 'CPU of a response of 1 MB, to nginx' 0.85 large tollgate nginx
   judge 'CPU of a response of 1 MB, to HAProxy' 0.85 large tollgate haproxy
+  judge 'CPU of a WebSocket message, to nginx' 1.00 websocket tollgate nginx
+  judge 'p99 of a new connection, 5000 a second beside 10000 kept, to nginx' 1.00 churn tollgate nginx
+  judge 'p99 of the kept ones meanwhile, to nginx' 1.00 kept tollgate nginx
   judge 'KiB for an idle kept connection, plain' 2 memory-plain tollgate -
   judge 'KiB for an idle kept connection, TLS' 15 memory-tls tollgate -
   judge 'KiB for an idle kept connection, h2c' 16 memory-h2c tollgate -

@@ -8,6 +8,8 @@
 #   keys       a limit by `x-api-key` that never refuses: a unit takes a minute to come back, so that keys stay live
 #   refused    a limit by client address that is used up
 #   slow       (tollgate) no limit, and room for many connections
+#   churn      no limit, and room for many connections
+#   websocket  no limit, and connections that become WebSocket
 #   plain, tls, h2c   no limit, room for many connections, and a listener of this kind
 #   flood      (tollgate) a limit by `x-api-key` whose keys stay live for a day, in a store of exactly that size
 
@@ -52,7 +54,7 @@ rate = "1/min"
 burst = 1000' ;;
     refused) numbers='key = "ip"
 rate = "1/day"' ;;
-    slow | plain | tls | h2c) max_connections=15000 ;;
+    slow | churn | plain | tls | h2c) max_connections=15000 ;;
     flood) algorithm=fixed-window max_keys=$many numbers='key = "header:x-api-key"
 rate = "1000000000/day"
 align = "first-request"' ;;
@@ -123,7 +125,7 @@ $(cat)
 CONF
 }
 nginx_config() {
-  local listen=reuseport
+  local listen=reuseport connection='""'
   local zone='' limit=''
   case $1 in
     admitted)
@@ -137,6 +139,7 @@ nginx_config() {
       limit='limit_req zone=l;' ;;
     tls) listen="reuseport ssl; ssl_certificate $work/tls/cert; ssl_certificate_key $work/tls/key" ;;
     h2c) listen='reuseport http2' ;;
+    websocket) connection='upgrade; proxy_set_header Upgrade $http_upgrade' ;;
   esac
   nginx_http <<CONF
   limit_req_status 429;
@@ -145,7 +148,7 @@ nginx_config() {
   upstream api { server 127.0.0.1:$backend; keepalive 256; keepalive_requests 1000000000; }
   server {
     listen 127.0.0.1:$free $listen;
-    location / { $limit proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection ""; }
+    location / { $limit proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection $connection; }
   }
 CONF
 }

@@ -29,6 +29,39 @@ large() {
   cpu_table
 }
 
+# Messages of 100 bytes over 1,000 WebSocket connections. The backend sends each back.
+websocket() {
+  local backend
+  find_free_port
+  backend=$free
+  run_server echo "$load" "127.0.0.1:$backend" --echo
+  load_options=(--websocket --connections 1000)
+  fresh websocket 101 "${gateways[@]}"
+  load_options=()
+  stop echo
+  cpu_table message
+}
+
+# 5,000 new connections a second, a request on each (churn), beside 10,000 kept connections with 1,000 requests a second
+# in all (kept). HAProxy counts two files for a connection, more than a process may have on many machines.
+churn() {
+  local name round background count=${KEPT:-10000} held=() rate=5000
+  for name in "${gateways[@]}"; do [ "$name" = haproxy ] || held+=("$name"); done
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" "${held[@]}"); do
+      start "$name" churn
+      load "$name" --connections "$count" --rate 1000 --warmup 2 --seconds $((seconds + 1)) >"$work/traffic" &
+      background=$!
+      until [ "$(ls "/proc/$background/fd" | wc -l)" -gt "$count" ]; do sleep 0.05; done
+      load "$name" --close --rate "$rate" | record churn "$name" "$round" 200
+      wait "$background"
+      record kept "$name" "$round" 200 <"$work/traffic"
+      stop "$name"
+    done
+  done
+  table 'p99_us:p99_µs:0 p50_us:p50_µs:0 p99.9_us:p99.9_µs:0' nginx
+}
+
 # Memory of a kept connection that has had a request and waits for the next.
 memory() {
   local kind name value count=${IDLE:-5000}

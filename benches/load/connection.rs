@@ -9,6 +9,12 @@ use std::time::Instant;
 const MAX_START: usize = 16 * 1024;
 /// Bytes of a body that are read at once.
 pub(crate) const PART: usize = 128 * 1024;
+/// Opens a WebSocket connection. The key is the example of RFC 6455, section 1.3.
+const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+    sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+const SWITCHING_PROTOCOLS: u16 = 101;
+/// Bytes of a WebSocket message without its frame's head.
+const MESSAGE: u8 = 100;
 /// Digits of a key.
 const DIGITS: usize = 16;
 
@@ -37,6 +43,13 @@ impl Request {
         let digits_end = text.len();
         text.push_str("\r\n\r\n");
         Self { bytes: text.into(), digits_end, keys, next_key: first_key, random: 0x9e37_79b9_7f4a_7c15 }
+    }
+
+    /// A message of a WebSocket connection: a masked frame of binary data (RFC 6455, section 5.2).
+    pub(crate) fn message() -> Self {
+        let mut bytes = vec![0x82, 0x80 | MESSAGE, 1, 2, 3, 4];
+        bytes.resize(bytes.len() + usize::from(MESSAGE), b'x');
+        Self { digits_end: bytes.len(), bytes, keys: None, next_key: None, random: 1 }
     }
 
     pub(crate) fn next(&mut self) -> &[u8] {
@@ -75,6 +88,8 @@ pub(crate) struct Connection {
     filled: usize,
     /// The answer whose body is coming.
     coming: Option<Coming>,
+    /// It carries messages, and each is answered by its echo.
+    is_websocket: bool,
 }
 
 /// An answer whose head has come.
@@ -99,7 +114,26 @@ impl Connection {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, due: Instant::now(), start: vec![0; MAX_START], filled: 0, coming: None })
+        let start = vec![0; MAX_START];
+        Ok(Self { stream, due: Instant::now(), start, filled: 0, coming: None, is_websocket: false })
+    }
+
+    /// Makes a new connection one of WebSocket, and waits for the gateway's response.
+    pub(crate) fn upgrade(&mut self) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.write_all(UPGRADE)?;
+        while !self.start[..self.filled].ends_with(b"\r\n\r\n") {
+            match self.stream.read(&mut self.start[self.filled..])? {
+                0 => return Err(io::Error::other("the gateway closed a connection instead of upgrading it")),
+                count => self.filled += count,
+            }
+        }
+        if !self.start.starts_with(b"HTTP/1.1 101") {
+            let head = String::from_utf8_lossy(&self.start[..self.filled]).into_owned();
+            return Err(io::Error::other(format!("not upgraded: {head}")));
+        }
+        self.is_websocket = true;
+        self.stream.set_nonblocking(true)
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
@@ -108,6 +142,9 @@ impl Connection {
 
     pub(crate) fn send(&mut self, request: &[u8], due: Instant) -> io::Result<()> {
         self.due = due;
+        if self.is_websocket {
+            self.coming = Some(Coming { status: SWITCHING_PROTOCOLS, closes: false, left: request.len() });
+        }
         // So few bytes always fit into the socket's buffer.
         self.stream.write_all(request)
     }

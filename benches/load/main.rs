@@ -9,6 +9,7 @@
 #![expect(clippy::disallowed_methods, reason = "a load generator must read the clock")]
 
 mod connection;
+mod echo;
 mod processor_time;
 mod slow;
 mod summary;
@@ -62,6 +63,12 @@ struct Options {
     /// A connection for each request, which asks the gateway to close it.
     #[arg(long)]
     close: bool,
+    /// Messages over WebSocket connections instead of requests.
+    #[arg(long, conflicts_with = "close")]
+    websocket: bool,
+    /// Loads nothing: it is the backend of WebSocket connections, listens at the address, and sends each byte back.
+    #[arg(long)]
+    echo: bool,
     /// The path to ask for.
     #[arg(long, default_value = "/")]
     path: String,
@@ -74,6 +81,9 @@ fn main() -> io::Result<()> {
     let options = Options::parse();
     // The default, 50 µs, would make every request of an open loop late by that.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
+    if options.echo {
+        return echo::run(options.address);
+    }
     if let Some(count) = options.slow {
         return slow::run(options.address, count, options.warmup + options.seconds);
     }
@@ -86,7 +96,8 @@ fn main() -> io::Result<()> {
 struct Load<'a> {
     options: &'a Options,
     poll: rustix::fd::OwnedFd,
-    connections: Vec<Connection>,
+    /// An ended one is opened again for its next request.
+    connections: Vec<Option<Connection>>,
     /// Which connections wait for a request, the one that has waited for longest in front.
     idle: VecDeque<usize>,
     request: Request,
@@ -107,16 +118,24 @@ struct Load<'a> {
 impl<'a> Load<'a> {
     fn start(options: &'a Options) -> io::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let connections: Vec<Connection> =
+        let mut connections: Vec<Connection> =
             (0..options.connections).map(|_| Connection::open(options.address)).collect::<io::Result<_>>()?;
+        if options.websocket {
+            connections.iter_mut().try_for_each(Connection::upgrade)?;
+        }
+        let request = if options.websocket {
+            Request::message()
+        } else {
+            Request::new(&options.path, options.close, options.keys, options.first_key)
+        };
         let begin = Instant::now();
         let warm = begin + Duration::from_secs_f64(options.warmup);
         let load = Self {
             options,
             poll,
             idle: (0..connections.len()).collect(),
-            connections,
-            request: Request::new(&options.path, options.close, options.keys, options.first_key),
+            connections: connections.into_iter().map(Some).collect(),
+            request,
             part: vec![0; PART],
             begin,
             warm,
@@ -131,7 +150,8 @@ impl<'a> Load<'a> {
 
     fn listen_to(&self, index: usize) -> io::Result<()> {
         let data = epoll::EventData::new_u64(index as u64);
-        Ok(epoll::add(&self.poll, self.connections[index].socket(), data, epoll::EventFlags::IN)?)
+        let Some(connection) = &self.connections[index] else { return Ok(()) };
+        Ok(epoll::add(&self.poll, connection.socket(), data, epoll::EventFlags::IN)?)
     }
 
     fn run(&mut self) -> io::Result<()> {
@@ -182,21 +202,27 @@ impl<'a> Load<'a> {
                 self.before = self.options.watch.map(ProcessorTime::of).transpose()?;
             }
             self.sent += 1;
-            self.connections[index].send(self.request.next(), due)?;
+            // The latency of a request includes the opening of its connection.
+            if self.connections[index].is_none() {
+                self.summary.reconnects += 1;
+                self.connections[index] = Some(Connection::open(self.options.address)?);
+                self.listen_to(index)?;
+            }
+            if let Some(connection) = &mut self.connections[index] {
+                connection.send(self.request.next(), due)?;
+            }
         }
     }
 
     fn receive(&mut self, index: usize) -> io::Result<()> {
-        let connection = &mut self.connections[index];
+        let Some(connection) = &mut self.connections[index] else { return Ok(()) };
         let Some(answer) = connection.receive(&mut self.part)? else { return Ok(()) };
         if answer.due >= self.warm {
             self.summary.answered(answer.status, answer.due.elapsed());
         }
         self.idle.push_back(index);
         if answer.closes {
-            self.summary.reconnects += 1;
-            self.connections[index] = Connection::open(self.options.address)?;
-            self.listen_to(index)?;
+            self.connections[index] = None;
         }
         Ok(())
     }

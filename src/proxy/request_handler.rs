@@ -44,7 +44,10 @@ impl HandlerPool {
         let mut handler = spare.unwrap_or_else(RequestHandler::new);
         handler.desk.request.set(Some((session, now)));
         let answered = poll_fn(|context| {
-            // It is never ready: it waits for another request instead.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "it is never ready: it waits for another request instead"
+            )]
             let _: Poll<()> = handler.serving.as_mut().poll(context);
             handler.desk.response.take().map_or(Poll::Pending, Poll::Ready)
         })
