@@ -50,9 +50,10 @@ churn() {
   for round in $(seq "$rounds"); do
     for name in $(in_turn "$round" "${held[@]}"); do
       start "$name" churn
-      load "$name" --connections "$count" --rate 1000 --warmup 2 --seconds $((seconds + 1)) >"$work/traffic" &
+      "$load" "127.0.0.1:${port[$name]}" --connections "$count" --rate 1000 --warmup 2 --seconds $((seconds + 1)) \
+        >"$work/traffic" &
       background=$!
-      until [ "$(ls "/proc/$background/fd" | wc -l)" -gt "$count" ]; do sleep 0.05; done
+      until [ "$(find "/proc/$background/fd" | wc -l)" -gt "$count" ]; do sleep 0.05; done
       load "$name" --close --rate "$rate" | record churn "$name" "$round" 200
       wait "$background"
       record kept "$name" "$round" 200 <"$work/traffic"

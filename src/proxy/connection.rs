@@ -20,7 +20,7 @@ use super::peer::ConnectionPeer;
 use super::request_reader::{ReadEvent, Source};
 use super::session::{NextAction, Session, TunnelHold};
 use super::worker::Worker;
-use super::{http2, service, tunnel};
+use super::{http2, request_handler, service, tunnel};
 use crate::boxed_cold::boxed_cold;
 use crate::clock::now;
 use crate::http1::scanner::HeadScanner;
@@ -87,7 +87,7 @@ impl Connection {
                     let now = worker.shared.clock.now();
                     session.may_keep = self.may_keep(now);
                     let after;
-                    (session, after) = worker.handlers.answer(session, now).await;
+                    (session, after) = request_handler::answer(session, now).await;
                     after
                 }
                 ReadEvent::Nothing if self.handle.is_evicted() => NextAction::Drop,

@@ -1,11 +1,10 @@
-//! The handlers of a worker's requests. A handler is the future that serves one request of HTTP/1.1 after the other, for
+//! The handlers of a thread's requests. A handler is the future that serves one request of HTTP/1.1 after the other, for
 //! whichever connection has one.
 //!
 //! The state of a request under way takes kilobytes. A connection that waits for a request has none of it, and a handler
 //! that has served one stays in the processor's caches for the next.
 
 use std::cell::{Cell, RefCell};
-use std::fmt::{self, Formatter};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,12 +14,13 @@ use super::service;
 use super::session::{NextAction, Session};
 use crate::limit::units::Timestamp;
 
-/// Handlers that a worker keeps for later requests.
+/// Handlers that a thread keeps for later requests.
 const MAX_SPARE: usize = 64;
 
-/// A worker's handlers that are not in use.
-#[derive(Debug, Default)]
-pub(crate) struct HandlerPool(RefCell<Vec<RequestHandler>>);
+thread_local! {
+    /// The handlers of this thread, which is a worker's, that are not in use.
+    static SPARE: RefCell<Vec<RequestHandler>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Serves one request at a time.
 struct RequestHandler {
@@ -36,28 +36,27 @@ struct Desk {
     response: Cell<Option<(Box<Session>, NextAction)>>,
 }
 
-impl HandlerPool {
-    /// Serves the request at the front of the session's buffer. Its head was complete at `now`. Returns the session and
-    /// what is to be done with its connection.
-    pub(crate) async fn answer(&self, session: Box<Session>, now: Timestamp) -> (Box<Session>, NextAction) {
-        let spare = self.0.borrow_mut().pop();
-        let mut handler = spare.unwrap_or_else(RequestHandler::new);
-        handler.desk.request.set(Some((session, now)));
-        let answered = poll_fn(|context| {
-            #[expect(
-                clippy::let_underscore_must_use,
-                reason = "it is never ready: it waits for another request instead"
-            )]
-            let _: Poll<()> = handler.serving.as_mut().poll(context);
-            handler.desk.response.take().map_or(Poll::Pending, Poll::Ready)
-        })
-        .await;
-        let mut spare = self.0.borrow_mut();
+/// Serves the request at the front of the session's buffer. Its head was complete at `now`. Returns the session and what
+/// is to be done with its connection.
+pub(super) async fn answer(session: Box<Session>, now: Timestamp) -> (Box<Session>, NextAction) {
+    let spare = SPARE.with_borrow_mut(Vec::pop);
+    let mut handler = spare.unwrap_or_else(RequestHandler::new);
+    handler.desk.request.set(Some((session, now)));
+    let answered = poll_fn(|context| {
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "it is never ready: it waits for another request instead"
+        )]
+        let _: Poll<()> = handler.serving.as_mut().poll(context);
+        handler.desk.response.take().map_or(Poll::Pending, Poll::Ready)
+    })
+    .await;
+    SPARE.with_borrow_mut(|spare| {
         if spare.len() < MAX_SPARE {
             spare.push(handler);
         }
-        answered
-    }
+    });
+    answered
 }
 
 impl RequestHandler {
@@ -65,12 +64,6 @@ impl RequestHandler {
     fn new() -> Self {
         let desk = Rc::<Desk>::default();
         Self { serving: Box::pin(serve(Rc::clone(&desk))), desk }
-    }
-}
-
-impl fmt::Debug for RequestHandler {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestHandler").finish_non_exhaustive()
     }
 }
 

@@ -15,7 +15,6 @@ use super::buffer_pool::BufferPool;
 use super::connection_handle::ConnectionHandle;
 use super::idle_list::IdleList;
 use super::log_sampling::LogSampling;
-use super::request_handler::HandlerPool;
 use super::tracer::Tracer;
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::{Limit, Plan};
@@ -56,8 +55,6 @@ pub(crate) struct Worker {
     pub(super) idle: Rc<IdleList<ConnectionHandle>>,
     /// Buffers not in use.
     pub(crate) spare: BufferPool,
-    /// Handlers not in use.
-    pub(crate) handlers: HandlerPool,
     pub(crate) recorder: LogSampling,
     pub(crate) tracer: Tracer,
     date: Cell<Date>,
@@ -104,7 +101,6 @@ impl Worker {
             open: Cell::new(0),
             idle: Rc::default(),
             spare: BufferPool::default(),
-            handlers: HandlerPool::default(),
             recorder: LogSampling::new(),
             tracer: Tracer::new(),
             date: Cell::default(),
