@@ -19,6 +19,7 @@
 #   syscalls      system calls a proxied request (needs perf or strace)
 #   allocations   allocations a request
 #   inside        the output of `cargo bench` for decisions, the store, routes and keys
+#   bodies        the same for values of bodies, and lines of logs
 #
 # From the environment:
 #   ROUNDS=5  SECONDS_EACH=4  CONNECTIONS=64  KEYS=1000000
@@ -32,7 +33,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
-tables=(proxied keys refused close large websocket churn memory latency flood slow shared syscalls allocations inside)
+tables=(proxied keys refused close large websocket churn memory latency flood slow shared syscalls allocations inside bodies)
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}

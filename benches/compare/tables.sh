@@ -287,13 +287,15 @@ allocations() { bench allocations; }
 
 # Decisions, the store, routes and keys, without a network.
 inside() {
-  local name
-  for name in $(sed -n '/^\[\[bench\]\]/{n;s/name = "\(.*\)"/\1/p}' Cargo.toml); do
-    case $name in
-      allocations | shared) ;;
-      *) bench "$name" ;;
-    esac
-  done
+  bench decisions
+  bench routes
+  bench store
+}
+
+# Values of bodies that stream past, and lines of logs.
+bodies() {
+  bench measure
+  bench replay
 }
 
 # bench NAME: the output of one benchmark. Its lines `must: FIGURE | BOUND | VALUE` go to the targets.

@@ -232,7 +232,8 @@ pub(crate) async fn serve_tls(
     peer: IpAddr,
     worker: Rc<Worker>,
 ) {
-    match tls_handshake(socket, &handle, &worker).await {
+    // Its memory is given back before the first request.
+    match boxed_cold(|| tls_handshake(socket, &handle, &worker)).await {
         Ok(stream) => serve(stream, handle, peer, worker).await,
         Err(_) if handle.is_evicted() => {}
         // Any client can cause this at any rate, so it is not logged for operators.

@@ -1,6 +1,7 @@
 //! An upgraded connection (RFC 9110 §7.8). Bytes are relayed both ways until one side closes, both are silent for too
 //! long, one acknowledges nothing for as long, or the worker is drained.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -15,6 +16,11 @@ use crate::upstream::pool::UpstreamConnection;
 
 /// Bytes read from one side at once.
 const PART: usize = 16 << 10;
+
+thread_local! {
+    /// The buffer of this thread's next read. A tunnel that waits holds none.
+    static SPARE: Cell<BytesMut> = Cell::default();
+}
 
 /// Joins client and backend. Bytes that either sent after its head are in the buffers. When neither has transferred a
 /// byte for `silence`, both are closed. For a blocked side, the kernel measures the time without acknowledged bytes.
@@ -105,7 +111,14 @@ impl Direction {
                 let _ = to.close_sending();
                 self.closed = true;
             } else {
-                let read = ready!(from.poll_read(context, buffer, PART))?;
+                if buffer.capacity() == 0 {
+                    *buffer = SPARE.take();
+                }
+                let read = from.poll_read(context, buffer, PART);
+                if buffer.is_empty() {
+                    SPARE.set(std::mem::take(buffer));
+                }
+                let read = ready!(read)?;
                 self.moved += read as u64;
                 self.ended = read == 0;
             }
