@@ -41,9 +41,14 @@ pub(super) fn decide(
     }
     charges.iter().for_each(|charge| table.prefetch(charge.key));
     for _ in 0..TRIES {
-        let proposals: Proposals<'_> =
-            charges.iter().map(|charge| propose(table, charge, now)).collect::<Option<_>>()?;
-        if proposals.iter().any(|proposal| proposal.decision.denies()) {
+        // A loop: to collect costs half as much again.
+        let (mut proposals, mut denied) = (Proposals::new(), false);
+        for charge in charges {
+            let proposal = propose(table, charge, now)?;
+            denied |= proposal.decision.denies();
+            proposals.push(proposal);
+        }
+        if denied {
             if proposals.iter().all(|proposal| proposal.seen.is_current()) {
                 let of_charge = |(charge, proposal)| uncharged(charge, proposal, now);
                 return Some(charges.iter().zip(&proposals).map(of_charge).collect());
